@@ -40,12 +40,15 @@ _MEANING = 12  # columns up to ``attributes``: what the sealed document says
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a channel's samples of the day are: in these row groups, from 0, of a file."""
+    """How many samples of the day a channel has, and where they are: in these row groups, from 0, of a file.
+
+    Those that came later are not there, but in amendments; if all did, there is no file.
+    """
 
     samples: int
-    file: str  # path from the archive's root
-    first_group: int
-    last_group: int
+    file: str | None = None  # path from the archive's root
+    first_group: int = 0
+    last_group: int = 0
 
 
 def plant_unit(name: str) -> str:
@@ -70,7 +73,7 @@ def channel_table(document: str, folder: DayFolder, places: Mapping[int, Place])
         of = sorted(meanings[number], key=_valid_from) or [{"name": "", "unit": ""}]
         starts = [begins, *(_valid_from(one) for one in of[1:])]
         place = places.get(number)
-        where = (place.samples, place.file, place.first_group, place.last_group) if place else (0, None, None, None)
+        where = (place.samples if place else 0, *_where(place))
         for one, first, last in zip(of, starts, [*starts[1:], ends], strict=True):
             said = [one.get(name) for name in ("kind", "address", "range_lo", "range_hi")]
             attributes = json.dumps(one.get("attributes", {}), ensure_ascii=False)
@@ -81,6 +84,12 @@ def channel_table(document: str, folder: DayFolder, places: Mapping[int, Place])
     columns = list(zip(*rows, strict=True)) or [()] * len(CHANNELS)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, CHANNELS, strict=True)]
     return pa.Table.from_arrays(arrays, schema=CHANNELS)
+
+
+def _where(place: Place | None) -> tuple[str | None, int | None, int | None]:
+    if place is None or place.file is None:
+        return None, None, None
+    return place.file, place.first_group, place.last_group
 
 
 def _valid_from(meaning: Mapping[str, Any]) -> int:
@@ -98,7 +107,7 @@ def places_of(table: Any) -> dict[int, Place | None]:
     """Channel id → where its samples are; None: it has none."""
     columns = ("channel_id", "samples", "file", "first_group", "last_group")
     rows: Iterable[tuple[Any, ...]] = zip(*(table.column(name).to_pylist() for name in columns), strict=True)
-    return {number: Place(n, file, first, last) if file is not None else None for number, n, file, first, last in rows}
+    return {number: Place(n, file, first or 0, last or 0) if n else None for number, n, file, first, last in rows}
 
 
 def write_channels(sink: Any, table: Any, metadata: Mapping[bytes, bytes]) -> None:

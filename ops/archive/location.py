@@ -6,13 +6,15 @@ of S3 appears when its upload is complete.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -24,6 +26,7 @@ _S3 = "s3://"
 _CHUNK = 8 * 1024**2  # bytes
 _CONNECT_SECONDS = 10.0
 _REQUEST_SECONDS = 60.0
+_CANCEL_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +176,49 @@ class Location:
         with self.failures(path):
             if self._files.get_file_info(path).type == pafs.FileType.Directory:
                 self._files.delete_dir(path)
+
+
+_Returned = TypeVar("_Returned")
+_waiting: set[threading.Thread] = set()  # for storage that does not answer
+
+
+async def in_thread(work: Callable[..., _Returned], *arguments: Any) -> _Returned:
+    """What ``work`` returns. Raises OperationError while an earlier access waits for the storage.
+
+    Cancelled, it lets the thread end first, because nothing else may touch the file before that. But storage may not
+    answer at all (NFS): it waits for ten seconds at most.
+    """
+    _waiting.intersection_update([thread for thread in _waiting if thread.is_alive()])
+    if _waiting:
+        raise OperationError("the archive's storage does not answer: an earlier access to it still waits")
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[_Returned] = loop.create_future()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if not done.done():
+            done.set_exception(error) if error is not None else done.set_result(result)
+
+    def run() -> None:
+        result: Any = None
+        failure: BaseException | None = None
+        try:
+            result = work(*arguments)
+        except BaseException as error:
+            failure = error
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, result, failure)
+
+    thread = threading.Thread(target=run, name="plantlog archive", daemon=True)
+    thread.start()
+    try:
+        return await asyncio.shield(done)
+    except asyncio.CancelledError:
+        await asyncio.wait([done], timeout=_CANCEL_SECONDS)
+        if done.done():
+            done.exception()  # it is known that it may have failed
+        else:
+            _waiting.add(thread)
+        raise
 
 
 def _reason(error: BaseException) -> str:

@@ -1,6 +1,7 @@
 """The manifest of an archived day: which files it has, of which plant, and the seal that they were verified with.
 
-It is written last: a day without manifest is not in the archive, whatever files there are.
+It is written last, at once or not at all: readers find the files of one generation or of the other. A file that no
+manifest names is of a writer that was killed, and is removed later.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import json
 import re
 from dataclasses import asdict, dataclass, fields
 from datetime import date
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from uuid import UUID
 
 from ingest.errors import OperationError
@@ -33,6 +34,7 @@ class ArchivedFile:
     rows: int
     bytes: int
     sha256: str
+    amendment: bool = False  # samples that came after others of the day were archived
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class Manifest:
     plant: str
     installation: str  # id
     day: str
+    generation: int  # from 1; each time that the day is written, its new files have the next one in their names
     revision: int  # of the seal
     serial: int
     root: str  # of the seal, in hex
@@ -85,9 +88,9 @@ class DayFolder:
         """The folder of a table's files."""
         return f"{table}/installation={self.installation}/day={self.day}"
 
-    def file(self, table: Table, number: int = 1) -> str:
+    def file(self, table: Table, generation: int, number: int = 1) -> str:
         """A file of a table."""
-        return f"{self.table(table)}/{number:05}.parquet"
+        return f"{self.table(table)}/{generation:05}-{number:05}.parquet"
 
     @property
     def manifest(self) -> str:
@@ -95,9 +98,13 @@ class DayFolder:
         return f"{MANIFESTS}/installation={self.installation}/{self.day}.json"
 
     @property
-    def seal(self) -> str:
+    def seals(self) -> str:
+        """The folder of the seals with their digests, of all days."""
+        return f"seals/installation={self.installation}"
+
+    def seal(self, generation: int) -> str:
         """The seal with its digests."""
-        return f"seals/installation={self.installation}/{self.day}.json.gz"
+        return f"{self.seals}/{self.day}-{generation:05}.json.gz"
 
     @property
     def incoming(self) -> str:
@@ -108,6 +115,11 @@ class DayFolder:
         """What the metadata of a file says it is."""
         said = {"format": FORMAT, "installation": str(self.installation), "day": str(self.day), "table": table}
         return {METADATA: json.dumps(said).encode()}
+
+
+def find_manifest(location: Location, folder: DayFolder) -> Manifest | None:
+    """The same; None: the day is not archived."""
+    return None if location.size(folder.manifest) is None else read_manifest(location, folder)
 
 
 def read_manifest(location: Location, folder: DayFolder) -> Manifest:
@@ -125,10 +137,29 @@ def read_manifest(location: Location, folder: DayFolder) -> Manifest:
         if found != legal:
             raise OperationError(f"{place}: {name}: found {found}, of plant {manifest.plant}; legal: {legal}")
     for file in manifest.files:
-        legal = folder.seal if file.table == "seal" else f"{folder.table(file.table)}/NUMBER.parquet"
+        seal = f"{folder.seals}/{folder.day}-NUMBER.json.gz"
+        legal = seal if file.table == "seal" else f"{folder.table(file.table)}/NUMBER-NUMBER.parquet"
         if not re.fullmatch(re.escape(legal).replace("NUMBER", "[0-9]+"), file.path):
             raise OperationError(f"{place}: files: found {file.path}; legal: {legal}")
     return manifest
+
+
+def sweep(location: Location, folder: DayFolder) -> None:
+    """Remove what of a day its manifest does not name."""
+    manifest = find_manifest(location, folder)
+    kept = {file.path for file in manifest.files} if manifest is not None else set()
+    found = [path for table in get_args(Table) if table != "seal" for path in location.listing(folder.table(table))]
+    found += [path for path in location.listing(folder.seals) if path.startswith(f"{folder.seals}/{folder.day}-")]
+    for path in found:
+        if path not in kept:
+            location.remove(path)
+    location.clear(folder.incoming)  # last: as long as it is there, the day is swept
+
+
+def begun(location: Location, installation: UUID) -> list[DayFolder]:
+    """Days of which a writer that was killed may have left files."""
+    found = {path.split("/")[2] for path in location.listing(f"{INCOMING}/{installation}")}
+    return [DayFolder(installation, date.fromisoformat(day)) for day in sorted(found)]
 
 
 def claim(location: Location, known: bool) -> None:

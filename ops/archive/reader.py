@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from ingest.errors import OperationError
 from ingest.timestamps import microseconds
-from ops.archive.channel_table import places_of
+from ops.archive.day_files import DayFiles, part
 from ops.archive.location import Location, S3Options
 from ops.archive.manifest import MANIFESTS, DayFolder, Manifest, read_manifest
 from ops.archive.sample_file import TIME
-from ops.archive.verify import open_parquet, problems_of, split
+from ops.archive.verify import problems_of
 from ops.evidence.reader import Series
 
 SAMPLES = pa.schema(
@@ -63,11 +63,11 @@ class Archive:
 
     def channels(self, day: date) -> Any:
         """The channels as of a day, a row for each meaning (docs/archive.md). Raises OperationError."""
-        return self._channels(DayFolder(self.installation, day), self.manifest(day))
+        return self._files(day).channels()
 
     def verify(self, day: date, anchors: Sequence[str] | None = None) -> list[str]:
         """What of a day is not as sealed. ``anchors``: trusted public keys. Raises OperationError."""
-        return problems_of(self.location, DayFolder(self.installation, day), self.manifest(day), anchors)
+        return problems_of(self._files(day), anchors)
 
     def samples(self, channels: Iterable[int | str], since: datetime, until: datetime) -> Any:
         """An Arrow table of the samples with since <= time < until, sorted by day, channel and time.
@@ -84,25 +84,18 @@ class Archive:
         ]
         return pa.Table.from_batches(found, SAMPLES)
 
-    def _day(self, day: date, wanted: Sequence[int | str]) -> Iterator[Series]:
-        folder, manifest = DayFolder(self.installation, day), self.manifest(day)
-        table = self._channels(folder, manifest)
-        chosen = _chosen(table, wanted)
-        places = {number: place for number, place in places_of(table).items() if number in chosen and place is not None}
-        for file in manifest.of("samples"):
-            here = {number: place for number, place in places.items() if place.file == file.path}
-            if not here:
-                continue
-            groups = sorted({g for place in here.values() for g in range(place.first_group, place.last_group + 1)})
-            with open_parquet(self.location, file.path, folder, file) as parquet:
-                for series in split(parquet.read_row_groups(groups)):
-                    if series.channel_id in here:
-                        yield series
+    def _day(self, day: date, wanted: Sequence[int | str]) -> list[Series]:
+        """The samples of a day. If the day is replaced while it is read, the new files are read instead."""
+        while True:
+            files = self._files(day)
+            try:
+                return list(files.series(_chosen(files.channels(), wanted)))
+            except OperationError:
+                if self.manifest(day) == files.manifest:
+                    raise
 
-    def _channels(self, folder: DayFolder, manifest: Manifest) -> Any:
-        [file] = manifest.of("channels")
-        with open_parquet(self.location, file.path, folder, file) as parquet:
-            return parquet.read()
+    def _files(self, day: date) -> DayFiles:
+        return DayFiles(self.location, DayFolder(self.installation, day), self.manifest(day))
 
 
 def _midnight(day: date) -> datetime:
@@ -119,8 +112,7 @@ def _chosen(table: Any, wanted: Sequence[int | str]) -> set[int]:
 
 def _between(series: Series, since: int, until: int) -> Series:
     first, last = np.searchsorted(series.time, (since, until)).tolist()
-    part = slice(first, last)
-    return Series(series.channel_id, series.time[part], series.value[part], series.status[part])
+    return part(series, slice(first, last))
 
 
 def _batch(series: Series) -> Any:

@@ -135,6 +135,7 @@ def verify(
     as_json: _Json = False,
 ) -> None:
     """Verify seals, rollups or an exported file. Lists what differs. Exits with 1 for unexplained differences."""
+    from ops.archive.day import archived_samples
     from ops.evidence.report import format_report
     from ops.evidence.verify import verify as run
 
@@ -148,7 +149,8 @@ def verify(
         _verify_file(state, what, key, as_json)
         return
     day = _parse_day(what, "neither a day such as 2026-03-09 nor an existing file")
-    reports = _run(run(state.dsn("reader"), state, key, day, channel or [], installation))
+    samples_of = archived_samples(state)
+    reports = _run(run(state.dsn("reader"), state, key, day, channel or [], installation, samples_of))
     if as_json:
         written = [report.as_json() for report in reports]
         typer.echo(json.dumps(written if installation == "all" else written[0], indent=2))
@@ -205,6 +207,7 @@ def export(
     ] = False,
 ) -> None:
     """Export a sealed day as Parquet files with embedded seals: samples, events and gaps."""
+    from ops.archive.day import archived_samples
     from ops.evidence.export import export as run
 
     state = State.current()
@@ -212,7 +215,8 @@ def export(
     if sealed_day is None:
         raise OperationError("a day is required, such as 2026-03-09")
     path = to or Path(f"{sealed_day}.parquet")
-    result = _run(run(state.dsn("reader"), state, sealed_day, path, channel or [], with_verifier, installation))
+    options = channel or [], with_verifier, installation, archived_samples(state)
+    result = _run(run(state.dsn("reader"), state, sealed_day, path, *options))
     for name, rows in result.files:
         typer.echo(f"{name}: {count(rows, 'row')}, {name.stat().st_size:,} bytes")
     if result.differs:

@@ -15,23 +15,19 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-import asyncpg
-
 from ingest.errors import OperationError
 from ingest.files import atomic_path
 from ingest.timestamps import microseconds
 from ops.evidence import parquet, standalone
+from ops.evidence.day_samples import DaySamples, SamplesOf, in_database
 from ops.evidence.keys import stored_keys
 from ops.evidence.reader import (
     begin,
-    channels_of,
     connect,
-    event_rows,
     gap_rows,
     gaps_digest,
     has_data,
     seal_time,
-    stream,
 )
 from ops.evidence.scope import Scope, choose, load_scope
 from ops.evidence.seal_store import SealedDay, sealed_day, seals_of_day
@@ -70,10 +66,12 @@ async def export(
     patterns: Sequence[str],
     with_verifier: bool,
     installation: str | None = None,
+    samples_of: SamplesOf = in_database,
 ) -> ExportResult:
     """Write ``to`` (samples) and, beside it, ``.events.parquet`` and ``.gaps.parquet``. Raises OperationError.
 
     ``installation``: the plant or the beginning of the id of another one than the state folder's.
+    ``samples_of``: where the samples of the day are.
     """
     base = to.name.removesuffix(".parquet")
     paths = [to, to.with_name(f"{base}.events.parquet"), to.with_name(f"{base}.gaps.parquet")]
@@ -97,7 +95,8 @@ async def export(
             raise OperationError(f"{day} is not sealed: run `plantlog seal {day}`{after}")
         sealed = await sealed_day(connection, day, day_seals)
         keys = await stored_keys(connection, day_seals[0].chain)
-        writer = _Export(connection, scope.of(day_seals[0].installation), sealed, keys)
+        day_samples = await samples_of(connection, day, day_seals[0].chain)
+        writer = _Export(day_samples, scope.of(day_seals[0].installation), sealed, keys)
         with ExitStack() as stack:
             samples_path, events_path, gaps_path = [stack.enter_context(atomic_path(path)) for path in paths]
             rows, differs = await writer.samples(samples_path, patterns)
@@ -115,7 +114,7 @@ async def export(
 
 @dataclass(frozen=True, slots=True)
 class _Export:
-    connection: asyncpg.Connection[Any]
+    stored: DaySamples
     scope: Scope
     sealed: SealedDay
     keys: list[standalone.Key]
@@ -123,25 +122,26 @@ class _Export:
     async def samples(self, path: Path, patterns: Sequence[str]) -> tuple[int, int]:
         """Rows written, hours that differ from the seal."""
         sealed = self.sealed
-        all_channels = sorted(set(await channels_of(self.connection, sealed.day, self.scope)) | set(sealed.hours()))
+        all_channels = sorted({*await self.stored.channels(self.scope), *sealed.hours()})
         channels = all_channels
         if patterns:
             matching = {
                 row["id"]
-                for row in await self.connection.fetch(load("evidence")["select_matching_channels"], list(patterns))
+                for row in await self.stored.connection.fetch(
+                    load("evidence")["select_matching_channels"], list(patterns)
+                )
             }
             channels = [number for number in all_channels if number in matching]
             if not channels:
                 raise OperationError(f"no channel with samples on {sealed.day} matches {', '.join(patterns)}")
         labels, hours = sealed.labels(), sealed.hours()
         probe = channels[:: max(1, len(channels) // _PROBE_CHANNELS)][:_PROBE_CHANNELS]
-        noon = begin(sealed.day, 12), begin(sealed.day, 13)
-        probed = [series async for series in stream(self.connection, probe, *noon)]
+        probed = await self.stored.read(probe, range(12, 13))
         rows = differs = 0
         with ExitStack() as stack:
             file = parquet.SampleFile(path, parquet.best_encoding(probed))
             stack.callback(file.abandon)
-            async for series in stream(self.connection, channels, begin(sealed.day), begin(sealed.day, 24)):
+            async for series in self.stored.stream(channels):
                 for (_, name, unit), part in series.by_label(labels.get(series.channel_id, [(0, "", "")])):
                     file.write(part, name, unit)
                 rows += len(series.time)
@@ -160,15 +160,12 @@ class _Export:
         with ExitStack() as stack:
             file = parquet.RowFile(path, parquet.EVENTS)
             stack.callback(file.abandon)
-            async with self.connection.transaction():
-                async for values in event_rows(self.connection, self.sealed.day, self.scope):
-                    rows.append(values)
-                    found.setdefault((values[0] - first) // _HOUR_US, []).append(
-                        row_bytes(*values, widths=EVENT_WIDTHS)
-                    )
-                    if len(rows) == _EVENT_ROWS:
-                        file.write(rows)
-                        total, rows = total + len(rows), []
+            async for values in self.stored.event_rows(self.scope):
+                rows.append(values)
+                found.setdefault((values[0] - first) // _HOUR_US, []).append(row_bytes(*values, widths=EVENT_WIDTHS))
+                if len(rows) == _EVENT_ROWS:
+                    file.write(rows)
+                    total, rows = total + len(rows), []
             file.write(rows)
             file.close({METADATA: self._bundle("events", frozenset()).encode()})
         hours = HourDigests.of({hour: (len(of), tagged_hash("event hour", *of)) for hour, of in found.items()})
@@ -177,7 +174,7 @@ class _Export:
 
     async def gaps(self, path: Path) -> tuple[int, int]:
         """Rows written, 1 where they differ."""
-        rows = await gap_rows(self.connection, self.sealed.day, self.scope)
+        rows = await gap_rows(self.stored.connection, self.sealed.day, self.scope)
         with ExitStack() as stack:
             file = parquet.RowFile(path, parquet.GAPS)
             stack.callback(file.abandon)

@@ -16,7 +16,8 @@ from typing import Any
 
 import asyncpg
 
-from ops.evidence.reader import begin, channels_of, read, slices
+from ops.evidence.day_samples import DaySamples
+from ops.evidence.reader import begin, slices
 from ops.evidence.scope import Scope
 from schema.queries import load
 
@@ -40,48 +41,45 @@ class Stale:
     explained: bool  # by what is on record: batches with enough rows, or a deletion
 
 
-async def read_day(connection: asyncpg.Connection[Any], day: date, scope: Scope) -> int:
+async def read_day(samples: DaySamples, scope: Scope) -> int:
     """Digest all channel-hours of a day that are not yet; returns the samples that were read."""
     queries = load("evidence")
+    connection, day = samples.connection, samples.day
     await connection.execute(queries["insert_progress"], scope.chain, day)
     [progress] = await connection.fetch(queries["select_progress"], scope.chain, day)
-    channels = await channels_of(connection, day, scope)
+    channels = await samples.channels(scope)
     size, total = _FIRST_SLICE, 0
     for hour in range(progress["hour"], 24):
         done = bisect_right(channels, progress["behind"]) if hour == progress["hour"] else 0
         while part := channels[done : done + size]:
             async with connection.transaction():
-                samples = await _digest(connection, scope.chain, day, hour, part)
+                n = await _digest(samples, scope.chain, hour, part)
                 await connection.execute(queries["update_progress"], scope.chain, day, hour, part[-1])
-            done, total = done + len(part), total + samples
-            size = max(1, min(MAX_CHANNELS, 2 * size, size * MAX_SAMPLES // max(samples, 1)))
+            done, total = done + len(part), total + n
+            size = max(1, min(MAX_CHANNELS, 2 * size, size * MAX_SAMPLES // max(n, 1)))
     return total
 
 
 async def _digest(
-    connection: asyncpg.Connection[Any],
-    chain: int,
-    day: date,
-    hour: int,
-    channels: Sequence[int],
-    include_empty: bool = False,
+    samples: DaySamples, chain: int, hour: int, channels: Sequence[int], include_empty: bool = False
 ) -> int:
     """Read one hour of channels into the work; ``include_empty``: those without samples, too."""
-    series = await read(connection, channels, begin(day, hour), begin(day, hour + 1))
-    found = {one.channel_id: one.hours(day)[hour] for one in series}
+    series = await samples.read(channels, range(hour, hour + 1))
+    found = {one.channel_id: one.hours(samples.day)[hour] for one in series}
     rows = [(number, *found.get(number, (0, b""))) for number in channels if include_empty or number in found]
     if rows:
         columns = [list(column) for column in zip(*rows, strict=True)]
-        await connection.execute(load("evidence")["upsert_partial_digests"], chain, day, hour, *columns)
+        query = load("evidence")["upsert_partial_digests"]
+        await samples.connection.execute(query, chain, samples.day, hour, *columns)
     return sum(n for n, _ in found.values())
 
 
-async def reread_hours(connection: asyncpg.Connection[Any], chain: int, day: date, stale: Sequence[Stale]) -> None:
+async def reread_hours(samples: DaySamples, chain: int, stale: Sequence[Stale]) -> None:
     """Read channel-hours once more."""
     for hour in sorted({one.hour for one in stale}):
         size = max(1, MAX_SAMPLES // max(1, *(one.now for one in stale if one.hour == hour)))
         for part in slices([one.channel_id for one in stale if one.hour == hour], min(MAX_CHANNELS, size)):
-            await _digest(connection, chain, day, hour, part, include_empty=True)
+            await _digest(samples, chain, hour, part, include_empty=True)
 
 
 async def digests_so_far(connection: asyncpg.Connection[Any], day: date, scope: Scope) -> dict[int, ByHour]:
@@ -125,8 +123,7 @@ async def windows(connection: asyncpg.Connection[Any], day: date, since: datetim
 
 
 async def stale(
-    connection: asyncpg.Connection[Any],
-    day: date,
+    samples: DaySamples,
     known: Mapping[int, ByHour],
     since: datetime,
     scope: Scope,
@@ -137,12 +134,12 @@ async def stale(
     Those are the ones with another count, and those that something was both deleted from and came to (anew, and perhaps
     otherwise), unless they were read again for that: ``reread``, pairs of channel and hour.
     """
-    found: dict[tuple[int, int], Stale] = {}
+    day, found = samples.day, dict[tuple[int, int], Stale]()
     arrivals: list[tuple[frozenset[int], range]] = []
     all_channels: frozenset[int] | None = None
-    for window in await windows(connection, day, since, scope):
+    for window in await windows(samples.connection, day, since, scope):
         if window.channels is None and all_channels is None:
-            all_channels = frozenset(known) | frozenset(await channels_of(connection, day, scope))
+            all_channels = frozenset(known) | frozenset(await samples.channels(scope))
         channels = window.channels if window.channels is not None else all_channels or frozenset()
         deleted = window.rows is None
         hours = _hours(day, window)
@@ -151,7 +148,7 @@ async def stale(
         compared = [
             one
             for part in slices(sorted(channels), MAX_CHANNELS)
-            for one in await _compared(connection, day, part, hours, known)
+            for one in await _compared(samples, part, hours, known)
         ]
         enough = deleted or sum(max(0, one.now - one.before) for one in compared) <= (window.rows or 0)
         for one in compared:
@@ -171,10 +168,10 @@ def _hours(day: date, window: Window) -> range:
 
 
 async def _compared(
-    connection: asyncpg.Connection[Any], day: date, channels: Sequence[int], hours: range, known: Mapping[int, ByHour]
+    samples: DaySamples, channels: Sequence[int], hours: range, known: Mapping[int, ByHour]
 ) -> list[Stale]:
     """Channel-hours that have or had something."""
-    now = await counts(connection, day, channels, begin(day, hours.start), begin(day, hours.stop))
+    now = await samples.counts(channels, hours)
     found = []
     for channel in channels:
         was = known.get(channel, {})
@@ -183,16 +180,6 @@ async def _compared(
             if before or n:
                 found.append(Stale(channel, hour, before, n, False))
     return found
-
-
-async def counts(
-    connection: asyncpg.Connection[Any], day: date, channels: Sequence[int], first: datetime, last: datetime
-) -> dict[tuple[int, int], int]:
-    """(channel, hour of the day) → samples."""
-    if first >= last:
-        return {}
-    rows = await connection.fetch(load("evidence")["count_samples"], list(channels), first, last)
-    return {(row["channel_id"], (row["hour"] - begin(day)) // _HOUR): row["n"] for row in rows}
 
 
 def _floor(moment: datetime) -> datetime:

@@ -131,13 +131,13 @@ async def has_data(connection: asyncpg.Connection[Any], day: date, scope: Scope)
     return False
 
 
-async def events_of(connection: asyncpg.Connection[Any], day: date, scope: Scope) -> HourDigests:
-    """Counts and digests of a day's events. Needs a transaction."""
+async def events_of(rows: AsyncIterator[tuple[Any, ...]], day: date) -> HourDigests:
+    """Counts and digests of a day's events."""
     found: dict[int, list[bytes]] = {}
-    async for values in event_rows(connection, day, scope):
+    async for values in rows:
         hour = (values[0] - microseconds(begin(day))) // _HOUR_US
         found.setdefault(hour, []).append(row_bytes(*values, widths=EVENT_WIDTHS))
-    return HourDigests.of({hour: (len(rows), tagged_hash("event hour", *rows)) for hour, rows in found.items()})
+    return HourDigests.of({hour: (len(of), tagged_hash("event hour", *of)) for hour, of in found.items()})
 
 
 async def event_rows(connection: asyncpg.Connection[Any], day: date, scope: Scope) -> Any:

@@ -8,7 +8,8 @@ stays a difference that ``plantlog verify`` names.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
@@ -20,15 +21,18 @@ import asyncpg
 from ingest.errors import DatabaseError
 from ingest.timestamps import microseconds, utc
 from ops.evidence import partial_digests
+from ops.evidence.day_samples import DaySamples
 from ops.evidence.keys import Signer, signer
 from ops.evidence.partial_digests import MARGIN, ByHour
-from ops.evidence.reader import begin, connect, events_of, gap_rows, gaps_digest, has_data
+from ops.evidence.reader import begin, connect, event_rows, events_of, gap_rows, gaps_digest, has_data
 from ops.evidence.scope import Scope, load_scope, own_number
 from ops.evidence.seal_store import ChainHead, SealedDay, sealed_day, seals
 from ops.evidence.standalone import ChannelDigests, HourDigests, Revision, Seal, names_of, root_of, tagged_hash
 from ops.formatting import change, count
 from ops.paths import State
 from schema.queries import load
+
+log = logging.getLogger(__name__)
 
 _SAMPLES_IN_SNAPSHOT = 2_000_000  # samples that are read again while the seal is written
 _MAX_ROUNDS = 10  # of reading again before that, where more than those came
@@ -81,15 +85,7 @@ async def seal_days(
         async with locked(connection, scope.chain) as acquired:
             if not acquired:
                 return None
-            key = await signer(connection, state)
-            chain = await seals(connection, scope.chain)
-            head = ChainHead.load(state) if not accept_chain else None
-            if head is not None and (problem := head.problem(chain)):
-                raise DatabaseError(
-                    f"{problem}, or the database was restored from a backup: check with `plantlog verify`; "
-                    "`plantlog seal --accept-chain` continues the chain as it is"
-                )
-            sealing = _Sealing(connection, state, scope, key, progress)
+            sealing, chain = await _begin(connection, state, scope, progress, accept_chain)
             done = await sealing.amend(chain, only)
             for row in await connection.fetch(load("evidence")["select_unsealed_days"], before, scope.chain):
                 day = row["day"]
@@ -100,6 +96,39 @@ async def seal_days(
             return done
     finally:
         connection.terminate()
+
+
+async def amend_archived_day(state: State, samples: DaySamples) -> bool:
+    """Amend the seal of a day whose samples are not all in the database; False: another session seals.
+
+    Raises OperationError and DatabaseError as :func:`seal_closed`.
+    """
+    connection = samples.connection
+    scope = await load_scope(connection, await own_number(connection, state))
+    async with locked(connection, scope.chain) as acquired:
+        if acquired:
+            sealing, chain = await _begin(connection, state, scope, log.info)
+            await sealing.amend_day(samples, [one for one in chain if one.day == samples.day.isoformat()])
+        return acquired
+
+
+async def _begin(
+    connection: asyncpg.Connection[Any],
+    state: State,
+    scope: Scope,
+    progress: ProgressCallback,
+    accept_chain: bool = False,
+) -> tuple[_Sealing, list[Seal]]:
+    """With key and chain, once they are known to be in order. Needs the lock."""
+    key = await signer(connection, state)
+    chain = await seals(connection, scope.chain)
+    head = ChainHead.load(state) if not accept_chain else None
+    if head is not None and (problem := head.problem(chain)):
+        raise DatabaseError(
+            f"{problem}, or the database was restored from a backup: check with `plantlog verify`; "
+            "`plantlog seal --accept-chain` continues the chain as it is"
+        )
+    return _Sealing(connection, state, scope, key, progress), chain
 
 
 @asynccontextmanager
@@ -121,11 +150,12 @@ class _Sealing:
 
     async def seal_first(self, day: date) -> SealResult:
         """Read a day and seal it."""
-        read = await partial_digests.read_day(self.connection, day, self.scope)
+        samples = DaySamples(self.connection, day)
+        read = await partial_digests.read_day(samples, self.scope)
         [progress] = await self.connection.fetch(load("evidence")["select_progress"], self.scope.chain, day)
         read_from = progress["read_from"]
         try:
-            done = await self._seal(day, None, read_from, read_from)
+            done = await self._seal(samples, None, read_from, read_from)
         except asyncpg.UniqueViolationError as error:
             raise DatabaseError(f"plant.seal_digest has digests of {day} without a seal: {error}") from error
         if done is None:
@@ -149,46 +179,54 @@ class _Sealing:
             day = row["day"]
             if only not in (None, day):
                 continue
-            sealed = await sealed_day(self.connection, day, by_day[day.isoformat()])
-            if (
-                sealed.problems
-                or root_of(sealed.seals[-1], sealed.parts[-1], sealed.rows).hex() != sealed.seals[-1].root
-            ):
-                self.progress(f"{day}: not amended, because its digests were altered: see `plantlog verify {day}`")
-                continue
-            await self.connection.execute(queries["delete_progress"], self.scope.chain, day)
-            amended = await self._seal(day, sealed, utc(sealed.seals[-1].read_from), await self._clock())
-            if amended is not None:
-                done.append(amended)
-                self.progress(f"{day}: amended (revision {amended.seal.revision}): {summary(amended.differs)}")
+            done += await self.amend_day(DaySamples(self.connection, day), by_day[day.isoformat()])
         if only is None:
             await self.connection.execute(queries["update_checked_until"], self.scope.chain, started)
         return done
+
+    async def amend_day(self, samples: DaySamples, seals: Sequence[Seal]) -> list[SealResult]:
+        """A new seal for a day if what came since the last one makes a difference."""
+        day = samples.day
+        sealed = await sealed_day(self.connection, day, seals)
+        if sealed.problems or root_of(sealed.seals[-1], sealed.parts[-1], sealed.rows).hex() != sealed.seals[-1].root:
+            self.progress(f"{day}: not amended, because its digests were altered: see `plantlog verify {day}`")
+            return []
+        await self.connection.execute(load("evidence")["delete_progress"], self.scope.chain, day)
+        amended = await self._seal(samples, sealed, utc(sealed.seals[-1].read_from), await self._clock())
+        if amended is None:
+            return []
+        self.progress(f"{day}: amended (revision {amended.seal.revision}): {summary(amended.differs)}")
+        return [amended]
 
     async def _clock(self) -> datetime:
         moment: datetime = await self.connection.fetchval(load("evidence")["select_clock"])
         return moment
 
-    async def _seal(self, day: date, sealed: SealedDay | None, since: datetime, started: datetime) -> SealResult | None:
+    async def _seal(
+        self, samples: DaySamples, sealed: SealedDay | None, since: datetime, started: datetime
+    ) -> SealResult | None:
         """Bring the work up to date with what came since a moment, and write the seal. None: there is no news."""
         # What a day's first seal covers, its amended ones cover, too.
         scope = self.scope.of(sealed.seals[-1].installation) if sealed else self.scope
+        day = samples.day
         reread: set[tuple[int, int]] = set()
         for attempt in range(_MAX_ROUNDS + 1):
             async with self.connection.transaction(isolation="repeatable_read"):
+                if not await samples.complete():
+                    return None  # retention dropped some meanwhile
                 known = {number: hours.by_hour() for number, hours in sealed.hours().items()} if sealed else {}
                 for number, hours in (await partial_digests.digests_so_far(self.connection, day, scope)).items():
                     known[number] = {**known.get(number, {}), **hours}
-                stale = await partial_digests.stale(self.connection, day, known, since - MARGIN, scope, reread)
+                stale = await partial_digests.stale(samples, known, since - MARGIN, scope, reread)
                 explained = [one for one in stale if sealed is None or one.explained]
                 if len(explained) < len(stale):
                     number = len(stale) - len(explained)
                     self.progress(f"{day}: {number:,} channel-hours are unexplained: see `plantlog verify {day}`")
                 if sum(one.now for one in explained) <= _SAMPLES_IN_SNAPSHOT or attempt == _MAX_ROUNDS:
-                    await partial_digests.reread_hours(self.connection, scope.chain, day, explained)
+                    await partial_digests.reread_hours(samples, scope.chain, explained)
                     done = await self._write(day, scope, sealed, started, since)
                     break
-            await partial_digests.reread_hours(self.connection, scope.chain, day, explained)
+            await partial_digests.reread_hours(samples, scope.chain, explained)
             reread |= {(one.channel_id, one.hour) for one in explained}
         if done is not None:
             ChainHead(done.seal.serial, done.seal.hash()).save(self.state)
@@ -263,7 +301,8 @@ class _Sealing:
         self, day: date, scope: Scope, sealed: SealedDay | None, text: str, since: datetime
     ) -> tuple[Revision, int, dict[str, Any]]:
         """What besides the channels is sealed, the number of gaps, and what differs from the revision before."""
-        events, gaps = await events_of(self.connection, day, scope), await gap_rows(self.connection, day, scope)
+        events = await events_of(event_rows(self.connection, day, scope), day)
+        gaps = await gap_rows(self.connection, day, scope)
         digest, n_gaps, differs = gaps_digest(gaps), len(gaps), dict[str, Any]()
         if sealed:
             last, before_hours = sealed.parts[-1], sealed.parts[-1].events.by_hour()

@@ -450,7 +450,7 @@ def row_hours(file: Any, day: str) -> dict[int, tuple[int, bytes]]:
     begin = _begin(day)
     names = ("time", "id", "type", "source_id", "channel_id", "status", "text", "detail")
     found: dict[int, list[bytes]] = {}
-    for values in _rows(file, names):
+    for values in rows_of(file, names):
         found.setdefault((values[0] - begin) // _HOUR_US, []).append(row_bytes(*values, widths=EVENT_WIDTHS))
     return {hour: (len(rows), tagged_hash("event hour", *rows)) for hour, rows in found.items()}
 
@@ -458,10 +458,11 @@ def row_hours(file: Any, day: str) -> dict[int, tuple[int, bytes]]:
 def gap_rows(file: Any) -> bytes:
     """The digest of a file of gaps. Raises Unsound."""
     names = ("source_id", "channel_id", "from_time", "to_time", "reason", "detail", "backfilled")
-    return tagged_hash("gaps", *(row_bytes(*values, widths=GAP_WIDTHS) for values in _rows(file, names)))
+    return tagged_hash("gaps", *(row_bytes(*values, widths=GAP_WIDTHS) for values in rows_of(file, names)))
 
 
-def _rows(file: Any, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+def rows_of(file: Any, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    """The rows of a Parquet file; times are µs since 1970."""
     import pyarrow as pa  # noqa: PLC0415
 
     for batch in file.iter_batches(columns=list(names)):

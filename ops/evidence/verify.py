@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import asyncpg
 
 from ingest.errors import OperationError
+from ops.evidence.day_samples import DaySamples, SamplesOf, in_database
 from ops.evidence.explain import explain
 from ops.evidence.keys import stored_keys, trust_anchors
 from ops.evidence.partial_digests import MAX_CHANNELS, MAX_SAMPLES, ByHour
@@ -19,12 +21,10 @@ from ops.evidence.reader import (
     begin,
     channels_of,
     connect,
-    events_of,
     gap_rows,
     gaps_digest,
     has_data,
     lateness,
-    read,
     seal_time,
 )
 from ops.evidence.report import DayReport, Report
@@ -39,6 +39,16 @@ _FIRST_SLICE = 32  # channels of the first slice
 _FEW_CHANNELS = 8  # channels
 
 
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What is to be verified, and by what."""
+
+    key: Path | None
+    day: date | None
+    patterns: Sequence[str]
+    samples_of: SamplesOf
+
+
 async def verify(
     dsn: str,
     state: State,
@@ -46,18 +56,20 @@ async def verify(
     day: date | None,
     patterns: Sequence[str],
     installation: str | None = None,
+    samples_of: SamplesOf = in_database,
 ) -> list[Report]:
     """Check chains, and one day or all of some channels or of all; a report for each chain.
 
-    ``dsn``: the reader's. ``installation``: a plant or the beginning of an id; all; None: the state folder's. Raises
-    OperationError.
+    ``dsn``: the reader's. ``installation``: a plant or the beginning of an id; all; None: the state folder's.
+    ``samples_of``: where the samples of a day are. Raises OperationError.
     """
     connection = await connect(dsn, "plantlog verify")
     try:
         scope = await load_scope(connection, 0)
         labels = {chain.number: chain.label for chain in await choose(connection, state, "all")}
         chosen = await choose(connection, state, installation)
-        reports = [await _verify_chain(connection, state, chain, key, day, patterns, scope) for chain in chosen]
+        asked = _Question(key, day, patterns, samples_of)
+        reports = [await _verify_chain(connection, state, chain, asked, scope) for chain in chosen]
         if patterns and not any(report.days for report in reports):
             await _matching_channels(connection, patterns, {}, scope)
         if day is not None and not any(report.days for report in reports):
@@ -80,12 +92,11 @@ async def _verify_chain(
     connection: asyncpg.Connection[Any],
     state: State,
     of: Chain,
-    key: Path | None,
-    day: date | None,
-    patterns: Sequence[str],
+    asked: _Question,
     scope: Scope,
 ) -> Report:
     """One chain, and one day of it or all. Keys and end of the state folder's own chain are known there."""
+    key, day = asked.key, asked.day
     trusted = trust_anchors(state, key) if of.own or key is not None else None
     chain = await seals(connection, of.number)
     report = Report(of.label, len(chain), trusted is not None)
@@ -96,7 +107,7 @@ async def _verify_chain(
         by_day.setdefault(date.fromisoformat(seal.day), []).append(seal)
     for one in sorted(by_day) if day is None else [day] if day in by_day else []:
         sealed = await sealed_day(connection, one, sorted(by_day[one], key=lambda seal: seal.revision))
-        report.days.append(await _verify_day(connection, sealed, patterns, scope.of(sealed.seals[-1].installation)))
+        report.days.append(await _verify_day(connection, sealed, asked, scope.of(sealed.seals[-1].installation)))
     if day is None and not chain and not report.chain:
         report.next_seal = await _first_seal(connection, scope.of(of.number))
     return report
@@ -152,7 +163,7 @@ def chain_problems(chain: Sequence[Seal], head: ChainHead | None) -> list[str]:
 
 
 async def _verify_day(
-    connection: asyncpg.Connection[Any], sealed: SealedDay, patterns: Sequence[str], scope: Scope
+    connection: asyncpg.Connection[Any], sealed: SealedDay, asked: _Question, scope: Scope
 ) -> DayReport:
     seal, day = sealed.seals[-1], sealed.day
     report = DayReport(day, seal.revision, 0, list(sealed.problems))
@@ -168,11 +179,17 @@ async def _verify_day(
     if not sealed.document:
         report.problems.append(f"{day}: the document with the names of its channels is missing")
     hours, names = sealed.hours(), _names(sealed)
-    if patterns:
-        channels = await _matching_channels(connection, patterns, names, scope)
-    else:
-        channels = set(hours) | set(await channels_of(connection, day, scope))
-    found = await _digests(connection, day, sorted(channels), report)
+    patterns = asked.patterns
+    channels = await _matching_channels(connection, patterns, names, scope) if patterns else set(hours)
+    try:
+        samples = await asked.samples_of(connection, day, seal.chain)
+        if not patterns:
+            channels |= set(await samples.channels(scope))
+        found = await _digests(samples, sorted(channels), report)
+        events = None if patterns else await samples.events(scope)
+    except OperationError as error:  # the archive can't be read
+        report.problems.append(f"{day}: {error}")
+        return report
     differences = [
         one
         for number in sorted(channels)
@@ -183,11 +200,12 @@ async def _verify_day(
             found.get(number, {}),
         )
     ]
-    if not patterns:
-        differences += await _event_and_gap_differences(connection, sealed, scope)
+    if events is not None:
+        gaps = await gap_rows(connection, day, scope)
+        differences += _event_and_gap_differences(sealed, events, gaps)
         if not digests_match_root and not differences:
             report.notes.append("what is stored is what those digests say: seal_digest or day_seal was altered with it")
-        if not digests_match_root and await _stored_matches_root(connection, sealed, found, scope):
+        if not digests_match_root and _stored_matches_root(sealed, found, events, gaps):
             report.notes.append("what is stored makes up the signed root all the same: only the digests were altered")
     report.findings = await explain(connection, sealed, differences, scope)
     report.notes += await _changed_labels(connection, sealed)
@@ -213,49 +231,41 @@ async def _matching_channels(
     return found
 
 
-async def _digests(
-    connection: asyncpg.Connection[Any], day: date, channels: Sequence[int], report: DayReport
-) -> dict[int, ByHour]:
+async def _digests(samples: DaySamples, channels: Sequence[int], report: DayReport) -> dict[int, ByHour]:
     """All hours of channels, read again: hour by hour, as rows lie, or of few channels the day at once."""
     found: dict[int, ByHour] = {}
-    size, hours = (1, 24) if len(channels) <= _FEW_CHANNELS else (_FIRST_SLICE, 1)
+    size, hours = (_FIRST_SLICE, 1) if samples.by_hour and len(channels) > _FEW_CHANNELS else (1, 24)
     for hour in range(0, 24, hours):
         done = 0
         while part := channels[done : done + size]:
-            series = await read(connection, part, begin(day, hour), begin(day, hour + hours))
+            series = await samples.read(part, range(hour, hour + hours))
             for one in series:
-                found.setdefault(one.channel_id, {}).update(one.hours(day))
-            samples = sum(len(one.time) for one in series)
-            report.samples += samples
+                found.setdefault(one.channel_id, {}).update(one.hours(samples.day))
+            n = sum(len(one.time) for one in series)
+            report.samples += n
             done += len(part)
-            size = max(1, min(MAX_CHANNELS, 2 * size, size * MAX_SAMPLES // max(samples, 1)))
+            size = max(1, min(MAX_CHANNELS, 2 * size, size * MAX_SAMPLES // max(n, 1)))
     return found
 
 
-async def _event_and_gap_differences(
-    connection: asyncpg.Connection[Any], sealed: SealedDay, scope: Scope
+def _event_and_gap_differences(
+    sealed: SealedDay, events: HourDigests, gaps: Sequence[tuple[Any, ...]]
 ) -> list[Difference]:
     """Events and gaps that differ."""
     parts = sealed.parts[-1]
-    async with connection.transaction():
-        events = await events_of(connection, sealed.day, scope)
-    gaps = await gap_rows(connection, sealed.day, scope)
     found = list(compare("events", None, parts.events.by_hour(), events.by_hour()))
     if gaps_digest(gaps) != parts.gaps:
         found.append(Difference("gaps", None, None, sealed.seals[-1].gaps, len(gaps)))
     return found
 
 
-async def _stored_matches_root(
-    connection: asyncpg.Connection[Any], sealed: SealedDay, found: Mapping[int, ByHour], scope: Scope
+def _stored_matches_root(
+    sealed: SealedDay, found: Mapping[int, ByHour], events: HourDigests, gaps: Sequence[tuple[Any, ...]]
 ) -> bool:
     """Whether the signed root comes of what is stored."""
-    async with connection.transaction():
-        events = await events_of(connection, sealed.day, scope)
-    gaps = gaps_digest(await gap_rows(connection, sealed.day, scope))
     channels = {number: HourDigests.of(hours).digest("channel", number) for number, hours in found.items()}
     day, document = sealed.day.isoformat(), sealed.parts[-1].document
-    made = root(day, document, events.digest("events", 0), gaps, channels)
+    made = root(day, document, events.digest("events", 0), gaps_digest(gaps), channels)
     return made.hex() == sealed.seals[-1].root
 
 

@@ -265,7 +265,8 @@ SELECT coalesce((SELECT e.until FROM plant.seal_evidence AS e WHERE e.chain = $1
 INSERT INTO plant.seal_evidence (chain, until) VALUES ($1, $2) ON CONFLICT (chain) DO UPDATE SET until = excluded.until;
 
 -- name: select_changed_days
--- Days with seals of chain $2 that overlap batches of what they cover (see select_arrivals), or deletions, since $1.
+-- Days with seals of chain $2 that overlap batches of what they cover (see select_arrivals), or deletions, since $1. Those of
+-- which samples are only in the archive are left to the job that archives.
 WITH sealed AS (
     SELECT s.day, s.installation, s.day::timestamp AT TIME ZONE 'UTC' AS begins, (s.day + 1)::timestamp AT TIME ZONE 'UTC' AS ends
     FROM plant.day_seal AS s
@@ -291,6 +292,7 @@ SELECT s.day
 FROM sealed AS s
 WHERE EXISTS (SELECT FROM reach AS r WHERE r.begins < s.ends AND r.ends >= s.begins
                 AND (s.installation = 0 OR coalesce(r.number, s.installation) = s.installation))
+  AND NOT EXISTS (SELECT FROM plant.archived_day AS a WHERE a.day = s.day AND a.dropped_at IS NOT NULL AND a.installation = $2)
 ORDER BY s.day;
 
 -- name: select_matching_channels

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -18,13 +20,15 @@ from hypothesis import strategies as st
 from ingest.batch import Float64s
 from ingest.errors import OperationError
 from ingest.timestamps import microseconds
+from ops.archive import location
+from ops.archive.day_files import series_of
 from ops.archive.location import Location
 from ops.archive.manifest import DayFolder
 from ops.archive.sample_file import MAX_GROUP, OWN_GROUP, SampleWriter
 from ops.archive.scaling import ScaledValues, scale, unscale
-from ops.archive.verify import series_of
 from ops.archive.writer import files_of
 from ops.evidence.reader import Series, begin
+from tests.waiting import until
 
 DAY = date(2026, 3, 9)
 FOLDER = DayFolder(UUID(int=7), DAY)
@@ -163,3 +167,25 @@ def test_file_that_fails_is_not_there(tmp_path: Path) -> None:
         location.read("nothing")
     with pytest.raises(OperationError, match="S3 requires an endpoint and a key"):
         Location.at("s3://bucket/archive")
+
+
+async def test_storage_that_does_not_answer_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An access can't be ended, as on NFS. Until it ends by itself, there is no other."""
+    monkeypatch.setattr(location, "_CANCEL_SECONDS", 0.0)
+    answer = threading.Event()
+    task = asyncio.create_task(location.in_thread(answer.wait))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    with pytest.raises(OperationError, match="does not answer: an earlier access to it still waits"):
+        await location.in_thread(len, "abc")
+    answer.set()
+
+    async def works() -> bool:
+        try:
+            return await location.in_thread(len, "abc") == 3
+        except OperationError:
+            return False
+
+    await until(works)

@@ -56,6 +56,9 @@ BEGIN
         VALUES (plant.minute_of(least(from_rows.first, from_packed.first)),
                 plant.minute_of(greatest(from_rows.last, from_packed.last)) + INTERVAL '1 minute', channels, true);
     END IF;
+    UPDATE plant.archived_channel AS a SET n = NULL
+    WHERE a.channel_id = ANY (channels)
+      AND a.day >= ("from" AT TIME ZONE 'UTC')::date AND a.day <= ("to" AT TIME ZONE 'UTC')::date;
     at := clock_timestamp();
     detail := jsonb_build_object('by', session_user, 'samples', from_rows.n + from_packed.n, 'channels', channels,
                                  'from', "from", 'to', "to");

@@ -1,31 +1,42 @@
--- Whether a day between two times is sealed by an installation that archives, and is not in its archive as it is: it is not
--- there by its newest seal, or samples came after some were dropped, or came and were not looked at yet.
-CREATE OR REPLACE FUNCTION plant.lacks_archive(from_time timestamptz, to_time timestamptz) RETURNS boolean
+-- Whether some channels (NULL: any) have samples of an archiving installation in a relation between two times that are not in the
+-- archive, as far as is known without counting them: drop_slice does that. Days that retention had cut before there was an
+-- archive are not waited for.
+CREATE OR REPLACE FUNCTION plant.lacks_archive(relation regclass, column_name name, from_time timestamptz, to_time timestamptz,
+                                               channels int[] DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog
 SET timezone = 'UTC'
 AS $$
+DECLARE
+    midnight timestamptz;
+    present  int[];
 BEGIN
     IF NOT EXISTS (SELECT FROM plant.installation AS i WHERE i.archive_from IS NOT NULL) THEN
         RETURN false;
     END IF;
-    RETURN EXISTS (
-        SELECT
-        FROM plant.installation AS i
-        CROSS JOIN generate_series(date_trunc('day', lacks_archive.from_time), lacks_archive.to_time - INTERVAL '1 microsecond',
-                                   INTERVAL '1 day') AS d (midnight)
-        CROSS JOIN LATERAL (SELECT s.revision FROM plant.day_seal AS s
-                            WHERE s.day = d.midnight::date AND s.chain = i.number
-                            ORDER BY s.revision DESC LIMIT 1) AS s
-        LEFT JOIN plant.archived_day AS a ON a.installation = i.number AND a.day = d.midnight::date AND a.revision = s.revision
-        LEFT JOIN plant.seal_evidence AS v ON v.chain = i.number
-        LEFT JOIN plant.archive_evidence AS e ON e.installation = i.number
-        WHERE d.midnight >= i.archive_from
-          AND (a.day IS NULL OR a.late
-               OR EXISTS (SELECT FROM plant.ingest_batch AS b
-                          -- A batch has the time before its commit, so the sealer looks back a little (partial_digests.py).
-                          WHERE b.written_at >= greatest(a.read_from, least(v.until, e.until)) - INTERVAL '5 minutes'
-                            AND b.kind = 'samples'
-                            AND b.first_time < d.midnight + INTERVAL '1 day' AND b.last_time >= d.midnight)));
+    FOR midnight IN
+        SELECT generate_series(date_trunc('day', from_time), to_time - INTERVAL '1 microsecond', INTERVAL '1 day')
+    LOOP
+        present := plant.channels_between(relation, column_name, midnight, midnight + INTERVAL '1 day');
+        IF EXISTS (
+            SELECT
+            FROM unnest(present) AS p (id)
+            LEFT JOIN plant.channel AS c ON c.id = p.id
+            LEFT JOIN plant.source AS s ON s.id = c.source_id
+            LEFT JOIN plant.installation AS o ON o.id = s.installation_id
+            -- The first one has sealed all as long as it was alone.
+            JOIN plant.installation AS i
+                ON i.number = CASE WHEN EXISTS (SELECT FROM plant.day_seal AS d WHERE d.day = midnight::date AND d.installation = 0)
+                                   THEN 1 ELSE coalesce(o.number, 1) END
+            LEFT JOIN plant.archived_channel AS a ON a.day = midnight::date AND a.channel_id = p.id
+            LEFT JOIN plant.archived_day AS w ON w.day = a.day AND w.installation = a.installation
+            WHERE midnight >= i.archive_from AND (channels IS NULL OR p.id = ANY (channels))
+              AND (a.n IS NULL OR w.revision IS DISTINCT FROM (SELECT max(d.revision) FROM plant.day_seal AS d
+                                                              WHERE d.day = midnight::date AND d.chain = a.installation))
+        ) THEN
+            RETURN true;
+        END IF;
+    END LOOP;
+    RETURN false;
 END
 $$;

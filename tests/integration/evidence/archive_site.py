@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -36,7 +37,7 @@ class Site:
         location = Location.at(str(self.folder))
         claim(location, known=False)
         own = await own_installation(self.plant.owner, self.plant.state)
-        return (await archive_day(self.plant.owner, own, location, day)).manifest
+        return (await archive_day(self.plant.owner, own, location, day, self.plant.state)).manifest
 
     @property
     def opened(self) -> Archive:
@@ -52,6 +53,21 @@ class Site:
         """Everything that is there."""
         paths = [path for path in self.folder.rglob("*") if path.is_file()]
         return {str(path.relative_to(self.folder)): path.read_bytes() for path in paths}
+
+
+@contextmanager
+def tmpfs(folder: Path, mib: int) -> Iterator[None]:
+    """A small disk."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mib}m", "plantlog-test", folder], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def remount(folder: Path, option: str) -> None:
+    """Make it read-only (ro) or writable (rw)."""
+    subprocess.run(["mount", "-o", f"remount,{option}", folder], check=True)
 
 
 @asynccontextmanager

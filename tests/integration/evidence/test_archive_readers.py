@@ -41,7 +41,7 @@ async def expected(site: Site) -> list[tuple[int, int, int, int]]:
 
 async def test_duckdb_reads_what_was_stored(site: Site) -> None:
     stored = await expected(site)
-    [views] = documented("sql duckdb", site)
+    views, named_files = documented("sql duckdb", site)
     queries = [block.text for block in blocks("sql duckdb") if _PLACE not in block.text]
     with duckdb.connect() as connection:
         connection.execute(views)
@@ -49,8 +49,15 @@ async def test_duckdb_reads_what_was_stored(site: Site) -> None:
         assert rows_of(samples) == stored
         named = connection.sql("SELECT name, unit, count(*) FROM samples_named GROUP BY ALL ORDER BY ALL").fetchall()
         assert named == [("other/flow", "bar", 240), ("unit/odd", "bar", 200), ("unit/pressure", "bar", 240)]
+        *_, counted = connection.extract_statements(named_files)
+        for statement in connection.extract_statements(named_files)[:-1]:
+            connection.execute(statement)
+        unnamed = site.file("samples").with_name("00009-00001.parquet")
+        unnamed.touch()
+        assert connection.execute(counted).fetchall() == [(680,)]
         assert connection.sql("SELECT text FROM event").fetchall() == [("valve opened",)]
         assert connection.sql("SELECT reason, to_time - from_time FROM gap").fetchall()[0][0] == "disconnected"
+        unnamed.unlink()
         [minutes] = [connection.sql(query).fetchall() for query in queries]
         first = next(row for row in minutes if row[0] == site.plant.ids["unit/pressure"])
         assert first[1:] == (begin(DAY, 5), 40.0, 40.59, pytest.approx(40.295))

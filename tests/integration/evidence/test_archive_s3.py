@@ -43,18 +43,18 @@ async def test_archive_in_a_bucket(database: Database, tmp_path: Path) -> None:
             location = Location.at(NAME, options)
             own = await own_installation(plant.owner, plant.state)
             claim(location, known=False)
-            await archive_day(plant.owner, own, location, DAY)
+            await archive_day(plant.owner, own, location, DAY, plant.state)
             archive = Archive.open(NAME, s3=options)
             assert archive.verify(DAY) == []
             assert len(archive.samples(["unit/*"], begin(DAY), begin(DAY, 24))) == 120
             assert location.listing("incoming") == []
             await plant.late("unit/pressure", [(9 * HOUR_US, bits(1.0), 0)])
             await plant.seal()
-            assert (await archive_day(plant.owner, own, location, DAY)).manifest.revision == 1
+            assert (await archive_day(plant.owner, own, location, DAY, plant.state)).manifest.revision == 1
             assert len(archive.samples(["unit/*"], begin(DAY), begin(DAY, 24))) == 121
             with pytest.raises(OperationError, match=rf"archive {NAME}: .*access key"):
                 claim(Location.at(NAME, S3Options("other", "secret", options.endpoint, ca_file=options.ca_file)), False)
         with pytest.raises(OperationError, match=rf"archive {NAME}: "):  # the server is away
-            await asyncio.wait_for(archive_day(plant.owner, own, location, DAY), 120)
+            await asyncio.wait_for(archive_day(plant.owner, own, location, DAY, plant.state), 120)
         with running(peer):
             assert archive.verify(DAY) == []

@@ -1,0 +1,356 @@
+"""Samples of a day that come after retention dropped it, and what else may not be dropped."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ops.archive.day import archived_samples
+from ops.archive.location import Location
+from ops.archive.manifest import read_manifest
+from ops.evidence.export import export
+from ops.evidence.reader import begin
+from ops.evidence.report import DayReport
+from ops.evidence.standalone import verify_file
+from ops.evidence.verify import verify
+from tests.database import Database
+from tests.integration.evidence.archive_maintenance import Maintained, maintained_plant
+from tests.integration.evidence.archive_site import remount, tmpfs
+from tests.integration.evidence.plant import DAY, minute
+from tests.sample_tables import HOUR_US, bits
+from tests.waiting import until
+
+_WAITS = "SELECT EXISTS (SELECT FROM pg_locks AS l WHERE NOT l.granted AND l.mode = 'ShareRowExclusiveLock')"
+
+
+@pytest.fixture
+async def plant(database: Database, tmp_path: Path) -> AsyncIterator[Maintained]:
+    async with maintained_plant(database, tmp_path) as made:
+        yield made
+
+
+async def dropped(plant: Maintained) -> dict[Any, Any]:
+    """Archive and drop the first day; its samples."""
+    samples = await plant.stored()
+    assert (await plant.job()).outcome == "ok"
+    assert await plant.drop() == ["chunk"]
+    assert await plant.stored() == {}
+    return samples
+
+
+async def test_late_samples_are_an_amendment_that_is_merged_later(plant: Maintained) -> None:
+    samples = await dropped(plant)
+    before = plant.site.files()
+    [whole] = [name for name in before if name.startswith("samples/") and str(DAY) in name]
+    await plant.late()
+    await plant.late("other/level", minute(0, [3.0] * 5, 7))  # a channel that had none on the day
+    late = await plant.stored()
+    assert len(late) == 6
+    assert DAY.isoformat() not in {one.seal.day for one in await plant.site.plant.seal()}  # left to the job
+    assert await plant.drop() == ["unarchived"]
+    done = await plant.job()
+    assert (done.outcome, done.done.detail) == ("ok", "3 days to 2026-03-11")
+    assert (await plant.archived())[0] == (DAY, 1, 1)
+    assert plant.site.files()[whole] == before[whole]  # it is not written again
+    assert plant.in_archive() == {**samples, **late}
+    assert plant.site.opened.verify(DAY) == []
+    assert await plant.drop() == ["chunk"]
+    assert await plant.stored() == {}
+    await plant.owner.execute("UPDATE plant.archived_day SET archived_at = archived_at - INTERVAL '2 days'")
+    await plant.owner.execute("UPDATE plant.archive_evidence SET until = clock_timestamp()")
+    assert (await plant.job()).outcome == "ok"
+    assert (await plant.archived())[0] == (DAY, 1, 0)
+    assert len(plant.site.opened.manifest(DAY).of("samples")) == 1
+    assert plant.in_archive() == {**samples, **late}
+    assert plant.site.opened.verify(DAY) == []
+    text = await plant.owner.fetch("SELECT detail ->> 'how' FROM plant.event WHERE type = 'archived' ORDER BY time")
+    assert {"written", "amended", "amendments merged"} <= {row[0] for row in text}
+
+
+async def test_amended_seal_covers_what_is_only_in_the_archive(plant: Maintained) -> None:
+    """Although more comes to each hour than it had. A second value of a time is a conflict, and the first one stays."""
+    samples = await dropped(plant)
+    for hour in (5, 6):
+        for name in ("unit/pressure", "other/flow"):
+            await plant.late(name, minute(0, [1.0] * 121, hour))
+    new = {key: value for key, value in (await plant.stored()).items() if key not in samples}
+    assert len(new) == 4
+    for _ in range(2):
+        assert (await plant.job()).outcome == "ok"
+    assert plant.in_archive() == {**samples, **new}
+    assert await plant.owner.fetchval("SELECT count(*) FROM plant.event WHERE type = 'conflict'") == 478
+    assert await plant.drop() == ["chunk"]
+    assert plant.site.opened.verify(DAY) == []
+
+
+async def test_samples_without_evidence_are_never_dropped(plant: Maintained) -> None:
+    """Neither those that came before the day was dropped nor those that came after."""
+    await plant.job()
+    await plant.site.plant.samples("unit/pressure", [(9 * HOUR_US, bits(1.0), 0)])
+    for _ in range(2):
+        assert await plant.drop() == ["unarchived"]
+    assert "1 added" in (await plant.job()).done.detail
+    assert await plant.drop() == ["unarchived"]
+    query = "SELECT plant.delete_samples(ARRAY[$1::int], $2, $3, 'a test')"
+    pressure = plant.site.plant.ids["unit/pressure"]
+    assert await plant.owner.fetchval(query, pressure, begin(DAY, 9), begin(DAY, 10)) == 1
+    assert (await plant.job()).outcome == "ok"
+    await plant.owner.execute("DELETE FROM plant.rollup_dirty")
+    assert await plant.drop() == ["chunk"]
+    await plant.site.plant.samples("unit/odd", [(9 * HOUR_US, bits(1.0), 0)])
+    await plant.late()
+    for _ in range(2):
+        done = await plant.job()
+        assert done.done.detail.endswith("samples of 1 dropped day are not in it: they stay in the database")
+        assert await plant.drop() == ["unarchived"]
+    odd = plant.site.plant.ids["unit/odd"]
+    assert {channel for channel, _ in await plant.stored()} == {odd, pressure}
+
+
+async def test_samples_that_were_replaced_are_archived_again(plant: Maintained) -> None:
+    """At the same number of samples, a deletion and what came after it make another hour."""
+    await plant.job()
+    pressure = plant.site.plant.ids["unit/pressure"]
+    query = "SELECT plant.delete_samples(ARRAY[$1::int], $2, $3, 'a test')"
+    assert await plant.owner.fetchval(query, pressure, begin(DAY, 5), begin(DAY, 6)) == 120
+    await plant.late("unit/pressure", minute(0, [7.0] * 120, 5))
+    await plant.owner.execute("DELETE FROM plant.rollup_dirty")
+    assert await plant.drop() == ["unarchived"]
+    assert (await plant.job()).outcome == "failed"  # not as sealed, yet
+    await plant.site.plant.seal()
+    assert (await plant.job()).outcome == "ok"
+    stored = await plant.stored()
+    assert await plant.drop() == ["chunk"]
+    assert plant.in_archive() == stored
+
+
+@pytest.mark.parametrize("packed", [False, True])
+async def test_classes_are_dropped_one_after_the_other(plant: Maintained, packed: bool) -> None:
+    samples = await plant.stored()
+    if packed:
+        await plant.site.plant.pack()
+    await plant.job()
+    owner = plant.owner
+    await owner.execute("INSERT INTO plant.retention_class (name) VALUES ('short')")
+    await owner.execute("UPDATE plant.channel SET retention = 'short' WHERE name = 'unit/pressure'")
+    assert "rows" in await plant.drop(classes=["short"])
+    assert len(await plant.stored()) == 440
+    await plant.late()
+    await plant.late("other/flow", [(9 * HOUR_US, bits(2.0), 0)])
+    for _ in range(2):
+        assert (await plant.job()).outcome == "ok"
+    every = {**samples, **await plant.stored()}
+    assert (len(every), plant.in_archive()) == (682, every)
+    assert plant.site.opened.verify(DAY) == []
+    while actions := await plant.drop():  # rows of both forms, one after the other
+        assert "unarchived" not in actions
+    assert await plant.stored() == {}
+    assert await owner.fetchval("SELECT count(*) FROM plant.archived_channel WHERE day = $1", DAY) == 0
+
+
+async def test_drop_waits_for_a_writer_that_has_not_committed(plant: Maintained) -> None:
+    await plant.job()
+    other = await asyncpg.connect(plant.site.plant.database.owner_dsn)
+    try:
+        transaction = other.transaction()
+        await transaction.start()
+        await other.execute(
+            "INSERT INTO plant.samples_raw (time, channel_id, value, status) VALUES ($1, $2, 1, 0)",
+            *(begin(DAY, 9), plant.site.plant.ids["unit/pressure"]),
+        )
+        dropping = asyncio.create_task(plant.drop())
+        watch = await asyncpg.connect(plant.site.plant.database.owner_dsn)
+        try:
+            await until(lambda: _waiting_or_done(watch, dropping))
+            await transaction.commit()
+            try:
+                assert await dropping == ["unarchived"]
+            except asyncpg.LockNotAvailableError:  # a slow machine: it waits for two seconds
+                assert await plant.drop() == ["unarchived"]
+        finally:
+            await watch.close()
+    finally:
+        await other.close()
+    assert len(await plant.stored()) == 681
+
+
+async def _waiting_or_done(watch: Any, dropping: asyncio.Task[Any]) -> bool:
+    return dropping.done() or bool(await watch.fetchval(_WAITS))
+
+
+async def test_files_that_no_manifest_names_are_ignored_and_removed(plant: Maintained) -> None:
+    samples = await plant.stored()
+    await plant.job()
+    folder = plant.site.folder
+    [one] = folder.glob(f"samples/*/day={DAY}/*.parquet")
+    left = one.with_name("00002-00001.parquet")
+    left.write_bytes(one.read_bytes()[:100])  # a writer was killed after it had moved this
+    [installation] = [path.name.partition("=")[2] for path in folder.glob("samples/*")]
+    begun = folder / "incoming" / installation / str(DAY) / "begun"
+    begun.parent.mkdir(parents=True)
+    begun.touch()
+    assert plant.in_archive() == samples
+    assert plant.site.opened.verify(DAY) == []
+    await plant.late()
+    await plant.site.plant.seal()
+    assert (await plant.job()).outcome == "ok"
+    assert not left.exists() or left.stat().st_size != 100
+    assert not begun.parent.exists()
+    named = {file.path for file in plant.site.opened.manifest(DAY).files}
+    found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() and str(DAY) in str(path)}
+    assert {path for path in found if not path.startswith("manifests/")} == named
+
+
+async def test_dropped_day_is_verified_and_exported_from_the_files(plant: Maintained, tmp_path: Path) -> None:
+    site, state = plant.site.plant, plant.site.plant.state
+    await dropped(plant)
+    await plant.late()
+    assert (await plant.job()).outcome == "ok"
+    await plant.late("unit/odd", [(9 * HOUR_US, bits(1.0), 0)])  # it is not sealed yet
+    await plant.owner.execute("DELETE FROM plant.event WHERE type = 'text'")  # as retention does
+
+    async def verified(*channels: str) -> DayReport:
+        [report] = await verify(site.database.reader_dsn, state, None, DAY, channels, None, archived_samples(state))
+        return report.days[0]
+
+    report = await verified()
+    assert (report.revision, report.samples, report.problems, report.ok) == (1, 682, [], True)
+    assert [(one.difference.kind, one.explained != "") for one in report.findings] == [("added", True)]
+    assert (await verified("unit/pressure")).samples == 241
+    path = tmp_path / "day.parquet"
+    done = await export(
+        site.database.reader_dsn, state, DAY, path, ["unit/pressure"], False, None, archived_samples(state)
+    )
+    assert ([rows for _, rows in done.files], done.differs) == ([241, 1, 1], 0)
+    assert verify_file(str(path), None).ok
+    [file, *_] = sorted(plant.site.folder.glob(f"samples/*/day={DAY}/00001-*.parquet"))
+    content = file.read_bytes()
+    file.write_bytes(content[:-10])
+    report = await verified()
+    assert not report.ok
+    [problem] = report.problems
+    assert re.search(rf"2026-03-09: archive .*{file.name} has .* bytes, .* by the manifest: restore the file", problem)
+    file.write_bytes(content)
+    table = pq.ParquetFile(file).read()
+    first = table["scaled"].combine_chunks()
+    changed = pa.array([None if n is None else n + 1 for n in first.to_pylist()], first.type)
+    with pq.ParquetWriter(file, table.schema) as writer:
+        writer.write_table(table.set_column(2, "scaled", changed))
+        writer.add_key_value_metadata(pq.read_metadata(io.BytesIO(content)).metadata)
+    [manifest] = plant.site.folder.glob(f"manifests/*/{DAY}.json")
+    text = manifest.read_text()
+    manifest.write_text(text.replace(f'"bytes": {len(content)}', f'"bytes": {file.stat().st_size}'))
+    report = await verified("unit/pressure")
+    assert [one.explained for one in report.findings] == ["", ""]
+    assert [one.difference.kind for one in report.findings] == ["changed", "changed"]
+    plant.site.folder.rename(tmp_path / "unmounted")
+    assert (await verified()).problems == [
+        f"2026-03-09: archive {plant.site.folder}: no such folder; create it, or mount what it is on"
+    ]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
+async def test_full_and_read_only_locations_lose_and_drop_nothing(plant: Maintained) -> None:
+    folder = plant.site.folder
+    with tmpfs(folder, 1):
+        samples = await dropped(plant)
+        (folder / "other").write_bytes(bytes(os.statvfs(folder).f_bavail * os.statvfs(folder).f_frsize))
+        await plant.late()
+        late = await plant.stored()
+        for why in ("No space left on device", "Read-only file system"):
+            done = await plant.job()
+            assert (done.outcome, why in done.done.detail) == ("failed", True), done.done.detail
+            assert await plant.drop() == ["unarchived"]
+            assert plant.in_archive() == samples
+            remount(folder, "ro")
+        assert await plant.stored() == late
+        remount(folder, "rw")
+        (folder / "other").unlink()
+        assert (await plant.job()).outcome == "ok"
+        assert plant.in_archive() == {**samples, **late}
+        assert await plant.drop() == ["chunk"]
+
+
+async def test_readers_find_one_state_of_a_day_or_the_other(plant: Maintained, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between any two accesses to the storage, and if files are removed while they are read."""
+    old = await dropped(plant)
+    archive = plant.site.opened
+    stale = archive.manifest(DAY)
+    await plant.late()
+    new = {**old, **await plant.stored()}
+    seen: list[bool] = []
+
+    def observed(original: Any) -> Any:
+        def access(*arguments: Any) -> Any:
+            found = plant.in_archive()
+            assert found in (old, new)
+            seen.append(found == new)
+            return original(*arguments)
+
+        return access
+
+    for name in ("move", "write", "remove", "clear"):
+        monkeypatch.setattr(Location, name, observed(getattr(Location, name)))
+    assert (await plant.job()).outcome == "ok"
+    monkeypatch.undo()
+    assert set(seen) == {False, True}
+    assert seen == sorted(seen)
+    manifests = iter([stale])
+    monkeypatch.setattr("ops.archive.reader.read_manifest", lambda *of: next(manifests, None) or read_manifest(*of))
+    assert len(archive.samples(["*"], begin(DAY), begin(DAY, 24))) == len(new)
+
+
+async def test_without_archiving_retention_does_what_it_did(plant: Maintained) -> None:
+    """Days that were archived before are dropped, too, with what came since."""
+    await plant.job()
+    await plant.site.plant.samples("unit/odd", [(9 * HOUR_US, bits(1.0), 0)])
+    assert await plant.drop() == ["unarchived"]
+    await plant.owner.execute("UPDATE plant.installation SET archive_from = NULL")
+    assert await plant.drop() == ["chunk"]
+    assert await plant.owner.fetchval("SELECT count(*) FROM plant.archived_channel WHERE day = $1", DAY) == 0
+
+
+async def test_events_are_kept_until_their_day_is_archived(plant: Maintained) -> None:
+    query = (
+        "SELECT s.action FROM plant.retention_units('event') AS u "
+        "CROSS JOIN LATERAL plant.drop_slice('event', u.relation, u.from_time, u.to_time, NULL, 'age', false) AS s "
+        "WHERE u.from_time <= $1 AND u.to_time > $1"
+    )
+    assert await plant.owner.fetchval(query, begin(DAY)) == "unarchived"
+    await plant.job()
+    assert await plant.owner.fetchval(query, begin(DAY)) in ("rows", "chunk")
+    await plant.late()
+    await plant.job()
+    assert plant.site.opened.verify(DAY) == []
+
+
+async def test_archive_of_another_plant_drops_nothing_and_stops_no_other_day(plant: Maintained) -> None:
+    await dropped(plant)
+    [path] = plant.site.folder.glob(f"manifests/*/{DAY}.json")
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps({**manifest, "plant": "south", "installation": "else"}))
+    await plant.late()
+    for name in ("unit/pressure", "other/flow"):
+        await plant.late(name, minute(1, [1.0] * 3, 9))
+    await plant.site.plant.seal()
+    for _ in range(2):
+        done = await plant.job()
+        assert done.outcome == "failed"
+        assert "1 day could not be archived: 2026-03-09: archive " in done.done.detail
+        assert "installation: found else, of plant south; legal: " in done.done.detail
+        assert await plant.drop() == ["unarchived"]
+    assert [revision for _, revision, _ in await plant.archived()] == [0, 1]
+    path.write_text(json.dumps(manifest))
+    assert (await plant.job()).outcome == "ok"
+    assert (await plant.archived())[0] == (DAY, 1, 1)
