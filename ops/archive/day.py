@@ -98,6 +98,9 @@ async def archive_day(
     key = own.number, day
     row = await connection.fetchrow(load("archive")["select_archived_day"], *key)
     started = await connection.fetchval(load("evidence")["select_clock"])
+    current = await in_thread(find_manifest, location, folder)
+    if current is not None:
+        await _require_known(connection, own, location, folder, current)
     if row is None or not row["dropped"]:
         day_samples = DaySamples(connection, day)
         sealed, origin = await _sealed(connection, own, day)
@@ -105,7 +108,6 @@ async def archive_day(
         found = _Stored({number: hours.n for number, hours in sealed.hours().items()})
         await _record(connection, own, location, sealed, manifest, started, found, "written", dropped=False)
         return Archived(manifest, sealed.seals[-1], sum(file.bytes for file in manifest.files))
-    current = await in_thread(find_manifest, location, folder)
     if current is None:
         raise OperationError(
             f"archive {location.name}: {day} is not in it; it was archived in {row['location']}: copy it from there"
@@ -119,14 +121,27 @@ async def archive_day(
     changed = sorted({one.channel_id for one in sealed.rows if one.revision > before.manifest.revision})
     manifest, how = current, "compared"
     if manifest.revision != sealed.seals[-1].revision:
-        amended, how = await writer.amend(changed), "amended"
-        manifest = amended or await writer.write()
+        amended = await writer.amend(changed)
+        manifest, how = (amended, "amended") if amended is not None else (await writer.write(), "written")
     elif len(_amendments(manifest)) and not row["late"]:
         manifest, how = await writer.write(), "amendments merged"
     files = DayFiles(location, folder, manifest)
     found = await _compared(connection, origin.scope, files, frozenset(changed))
     await _record(connection, own, location, sealed, manifest, started, found, how, dropped=True)
     return Archived(manifest, sealed.seals[-1], sum(file.bytes for file in manifest.files))
+
+
+async def _require_known(
+    connection: asyncpg.Connection[Any], own: OwnInstallation, location: Location, folder: DayFolder, manifest: Manifest
+) -> None:
+    """Raise OperationError if a day is archived by a seal that the database does not have: it may have lost samples."""
+    seals = await seals_of_day(connection, own.number, folder.day)
+    if (manifest.revision, manifest.root) not in [(seal.revision, seal.root) for seal in seals]:
+        raise OperationError(
+            f"archive {location.name}: {folder.manifest}: found a day of revision {manifest.revision} by seal "
+            f"{manifest.serial}, which the database does not have: it was restored, or the archive is of another one. "
+            "Restore what is missing, or move the archive away"
+        )
 
 
 def archived_samples(state: State) -> SamplesOf:

@@ -33,7 +33,8 @@ class Archiving:
     """The job, and the days that it could not archive."""
 
     def __init__(self) -> None:
-        self._failed: dict[date, tuple[float, str]] = {}  # day → when it is tried again (monotonic), and why
+        # (day, revision) → when it is tried again (monotonic), and why
+        self._failed: dict[tuple[date, int], tuple[float, str]] = {}
 
     async def work(self, context: JobContext, connection: Connection) -> JobResult | JobSkipped:
         """Archive each day that is not there by its newest seal, oldest first."""
@@ -45,7 +46,7 @@ class Archiving:
         queries = load("archive")
         await connection.execute(queries["mark_late"], own.number)
         due_days = await connection.fetch(queries["select_due_days"], own.number, _MAX_AMENDMENTS, _SETTLED)
-        days = [row["day"] for row in due_days]
+        days = [(row["day"], row["revision"]) for row in due_days]
         now = time.monotonic()
         due = [day for day in days if day not in self._failed or now >= self._failed[day][0]]
         done = samples = size = failures = 0
@@ -61,21 +62,21 @@ class Archiving:
                 done += 1
                 if failures == _FAILURES:
                     break
-        failed = [f"{day}: {self._failed[day][1]}" for day in days if day in self._failed]
+        failed = [f"{day[0]}: {self._failed[day][1]}" for day in days if day in self._failed]
         if failed:
             raise OperationError(f"{count(len(failed), 'day')} could not be archived: {failed[0]}")
         [archived] = await connection.fetch(queries["select_state"], own.number)
         return JobResult(samples, size, _in_words(**archived), more=done < len(due))
 
     async def _archive(
-        self, context: JobContext, own: OwnInstallation, location: Location, day: date
+        self, context: JobContext, own: OwnInstallation, location: Location, day: tuple[date, int]
     ) -> tuple[int, int] | None:
         """Samples and bytes of a day that was archived; None: it can't be."""
         reading = await connect(context.owner_dsn, "plantlog archive")
         if context.server_is_local:
             lower_priority(reading.get_server_pid())
         try:
-            archived = await archive_day(reading, own, location, day, context.state)
+            archived = await archive_day(reading, own, location, day[0], context.state)
         except OperationError as error:
             log.warning("%s", error)
             again = _RETRY_SECONDS if isinstance(error, NotAsSealed) else 0.0

@@ -8,12 +8,12 @@ SELECT count(*) FROM plant.archived_day AS a WHERE a.installation = $1 AND a.loc
 -- Days of installation $1 that batches came for after some samples had been dropped, of what came since the last time. What was
 -- written in the last minutes may not be visible yet: it is looked at again the next time.
 WITH arrivals AS MATERIALIZED (
-    SELECT b.first_time, b.last_time, b.written_at
+    SELECT b.first_time, CASE b.kind WHEN 'gaps' THEN b.written_at ELSE b.last_time END AS last_time, b.written_at
     FROM plant.ingest_batch AS b
     LEFT JOIN plant.source AS s ON s.id = b.source_id
     LEFT JOIN plant.installation AS i ON i.id = s.installation_id
     WHERE b.written_at >= coalesce((SELECT e.until FROM plant.archive_evidence AS e WHERE e.installation = $1::int), '-infinity')
-      AND b.kind = 'samples' AND coalesce(i.number, 1) IN ($1, CASE $1 WHEN 1 THEN i.number END)
+      AND coalesce(i.number, 1) IN ($1, CASE $1 WHEN 1 THEN i.number END)
       AND b.first_time < (SELECT (max(a.day) + 1)::timestamp AT TIME ZONE 'UTC' FROM plant.archived_day AS a
                           WHERE a.installation = $1 AND a.dropped_at IS NOT NULL)
 ),
@@ -31,7 +31,7 @@ WHERE a.installation = $1 AND NOT a.late
 -- name: select_due_days
 -- Days of installation $1 that are not in the archive as they are, oldest first: not by their newest seal, or late samples came,
 -- or what is stored is to be compared again; or whose amendments are to be merged: $2 are too many, and any after $3.
-SELECT s.day
+SELECT s.day, max(s.revision) AS revision
 FROM plant.day_seal AS s
 JOIN plant.installation AS i ON i.number = s.chain AND s.day::timestamp AT TIME ZONE 'UTC' >= i.archive_from
 LEFT JOIN plant.archived_day AS a ON a.installation = s.chain AND a.day = s.day

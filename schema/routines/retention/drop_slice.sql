@@ -88,9 +88,10 @@ BEGIN
     ELSIF what = 'event' AND EXISTS (
             SELECT
             FROM plant.day_seal AS d
-            JOIN plant.installation AS i ON i.number = d.chain AND i.archive_from <= d.day::timestamp AT TIME ZONE 'UTC'
+            JOIN plant.installation AS i
+                ON i.number = greatest(d.installation, 1) AND i.archive_from <= d.day::timestamp AT TIME ZONE 'UTC'
             WHERE d.day >= from_time::date AND d.day < to_time
-              AND NOT EXISTS (SELECT FROM plant.archived_day AS a WHERE a.day = d.day AND a.installation = d.chain)) THEN
+              AND NOT EXISTS (SELECT FROM plant.archived_day AS a WHERE a.day = d.day AND a.installation = i.number)) THEN
         action := 'unarchived';
     ELSIF plant.awaits_rollups(what, from_time, to_time) THEN
         action := 'dirty';

@@ -335,6 +335,35 @@ async def test_events_are_kept_until_their_day_is_archived(plant: Maintained) ->
     assert plant.site.opened.verify(DAY) == []
 
 
+async def test_late_gap_and_event_amend_a_dropped_day(plant: Maintained) -> None:
+    await dropped(plant)
+    site = plant.site.plant
+    await plant.owner.execute(
+        "INSERT INTO plant.gap (source_id, from_time, to_time, reason) VALUES ($1, $2, $3, 'disconnected')",
+        *(site.source, begin(DAY, 11), begin(DAY, 12)),
+    )
+    await site.batch("gaps", 1, begin(DAY, 11), begin(DAY, 12))
+    await site.event(begin(DAY, 13), "text", "late")
+    await site.batch("events", 1, begin(DAY, 13), begin(DAY, 13))
+    assert (await plant.job()).outcome == "ok"
+    manifest = plant.site.opened.manifest(DAY)
+    assert (manifest.revision, *(manifest.of(table)[0].rows for table in ("events", "gaps"))) == (1, 2, 2)
+    assert plant.site.opened.verify(DAY) == []
+
+
+async def test_day_of_a_seal_that_the_database_lost_is_not_replaced(plant: Maintained) -> None:
+    await plant.job()
+    [path] = plant.site.folder.glob(f"manifests/*/{DAY}.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "root": "00" * 32}))
+    before = plant.site.files()
+    await plant.late()
+    await plant.site.plant.seal()
+    done = await plant.job()
+    assert "found a day of revision 0 by seal 1, which the database does not have" in done.done.detail
+    assert await plant.drop() == ["unarchived"]
+    assert before.items() <= plant.site.files().items()
+
+
 async def test_archive_of_another_plant_drops_nothing_and_stops_no_other_day(plant: Maintained) -> None:
     await dropped(plant)
     [path] = plant.site.folder.glob(f"manifests/*/{DAY}.json")
