@@ -21,6 +21,18 @@ from tests.sample_tables import HOUR_US, Sample, bits
 
 _NAMES = ("unit/pressure", "other/flow", "unit/odd", "other/new")
 _STEPS = 24
+_INSERT = """
+INSERT INTO plant.samples_raw (time, channel_id, value, status) VALUES ($2, $1, 2, 0) ON CONFLICT DO NOTHING
+"""
+_BATCH = """
+INSERT INTO plant.ingest_batch (source_id, sequence, kind, rows, first_time, last_time, received_at)
+VALUES ($1, $2, 'samples', 1, $3, $3, clock_timestamp())
+"""
+_DROP = """
+SELECT s.action FROM plant.retention_units('raw') AS u
+CROSS JOIN LATERAL plant.drop_slice('raw', u.relation, u.from_time, u.to_time, NULL, 'age', false) AS s
+WHERE u.from_time = $1
+"""
 
 
 @pytest.fixture
@@ -150,20 +162,6 @@ def _moment(sample: Sample) -> datetime:
     return begin(DAY) + timedelta(microseconds=sample[0])
 
 
-_INSERT = """
-INSERT INTO plant.samples_raw (time, channel_id, value, status) VALUES ($2, $1, 2, 0) ON CONFLICT DO NOTHING
-"""
-_BATCH = """
-INSERT INTO plant.ingest_batch (source_id, sequence, kind, rows, first_time, last_time, received_at)
-VALUES ($1, $2, 'samples', 1, $3, $3, clock_timestamp())
-"""
-_DROP = """
-SELECT s.action FROM plant.retention_units('raw') AS u
-CROSS JOIN LATERAL plant.drop_slice('raw', u.relation, u.from_time, u.to_time, NULL, 'age', false) AS s
-WHERE u.from_time = $1
-"""
-
-
 @pytest.mark.parametrize("seed", range(6))
 async def test_no_order_loses_a_sample(plant: Maintained, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     await plant.owner.execute("INSERT INTO plant.retention_class (name) VALUES ('short')")
@@ -172,3 +170,6 @@ async def test_no_order_loses_a_sample(plant: Maintained, seed: int, monkeypatch
     world.expected = await plant.stored()
     for _ in range(_STEPS):
         await world.step()
+    await world.archive()
+    if DAY in plant.site.opened.days():
+        assert plant.site.opened.verify(DAY) == [], world.done
