@@ -10,8 +10,8 @@ import asyncio
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,6 +27,7 @@ _CHUNK = 8 * 1024**2  # bytes
 _CONNECT_SECONDS = 10.0
 _REQUEST_SECONDS = 60.0
 _CANCEL_SECONDS = 10.0
+_PROBES = 4  # of whether the storage answers, in the time that it may take
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +161,16 @@ class Location:
             info = self._files.get_file_info(path)
         return info.size if info.type == pafs.FileType.File else None
 
-    def listing(self, path: str = "", recursive: bool = True) -> list[str]:
+    def entries(self) -> list[str]:
+        """Names of the files and folders at the root, in order."""
+        with self.failures():
+            selector = pafs.FileSelector("", allow_not_found=True)
+            return sorted(one.base_name for one in self._files.get_file_info(selector))
+
+    def listing(self, path: str) -> list[str]:
         """Paths of the files below a folder, in order; none where there is no such folder."""
         with self.failures(path):
-            selector = pafs.FileSelector(path, allow_not_found=True, recursive=recursive)
+            selector = pafs.FileSelector(path, allow_not_found=True, recursive=True)
             return sorted(one.path for one in self._files.get_file_info(selector) if one.type == pafs.FileType.File)
 
     def remove(self, path: str) -> None:
@@ -214,11 +221,59 @@ async def in_thread(work: Callable[..., _Returned], *arguments: Any) -> _Returne
         return await asyncio.shield(done)
     except asyncio.CancelledError:
         await asyncio.wait([done], timeout=_CANCEL_SECONDS)
-        if done.done():
-            done.exception()  # it is known that it may have failed
-        else:
+        if not done.done():
             _waiting.add(thread)
+        done.add_done_callback(asyncio.Future.exception)  # it is known that it may fail
         raise
+
+
+@asynccontextmanager
+async def in_threads(manager: AbstractContextManager[_Returned]) -> AsyncIterator[_Returned]:
+    """A context manager whose begin and end may wait for the storage."""
+    entered = await in_thread(manager.__enter__)
+    try:
+        yield entered
+    except asyncio.CancelledError as error:
+        await tidy(manager.__exit__, type(error), error, error.__traceback__)
+        raise
+    except BaseException as error:
+        await in_thread(manager.__exit__, type(error), error, error.__traceback__)
+        raise
+    await in_thread(manager.__exit__, None, None, None)
+
+
+async def tidy(work: Callable[..., object], *arguments: Any) -> None:
+    """Clean up; what fails is left to the next run. A task that is cancelled waits for ten seconds at most, twice."""
+    task = asyncio.current_task()
+    seconds = _CANCEL_SECONDS if task is not None and task.cancelling() else None
+    with suppress(OperationError, TimeoutError):
+        await asyncio.wait_for(in_thread(work, *arguments), seconds)
+
+
+@asynccontextmanager
+async def answering(location: Location, path: str, seconds: float) -> AsyncIterator[None]:
+    """End the block with an OperationError if no file can be written at ``path`` for so long. NFS may never answer."""
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            probing = asyncio.ensure_future(_probe(location, path, seconds, limit))
+            try:
+                yield
+            finally:
+                probing.cancel()
+                await asyncio.wait([probing])
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise OperationError(f"archive {location.name} does not answer for {seconds:g} s") from error
+
+
+async def _probe(location: Location, path: str, seconds: float, limit: asyncio.Timeout) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        with suppress(OperationError):  # that is an answer
+            await in_thread(location.write, path, b"")
+        limit.reschedule(loop.time() + seconds)
+        await asyncio.sleep(seconds / _PROBES)
 
 
 def _reason(error: BaseException) -> str:

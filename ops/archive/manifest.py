@@ -20,6 +20,8 @@ FORMAT = 1
 MARKER = "plantlog-archive.json"
 MANIFESTS = "manifests"
 INCOMING = "incoming"  # files of days that are being written
+_MAY_BE_THERE = (f"{MARKER}.partial", "lost+found")  # of a writer that was killed, and of an empty disk
+PROBE = f"{INCOMING}/answers"  # is written to see whether the storage answers
 METADATA = b"plantlog.archive"  # key of the file's identity in the metadata of a Parquet file
 
 Table = Literal["samples", "channels", "events", "gaps", "seal"]
@@ -71,6 +73,11 @@ class Manifest:
             return manifest
         except (ValueError, KeyError, TypeError) as error:
             raise OperationError(f"{place} is not a manifest: {type(error).__name__}: {error}") from error
+
+    @property
+    def bytes(self) -> int:
+        """Of all files."""
+        return sum(file.bytes for file in self.files)
 
     def of(self, table: Table) -> list[ArchivedFile]:
         """The files of a table."""
@@ -181,6 +188,6 @@ def claim(location: Location, known: bool) -> None:
         raise OperationError(
             f"archive {location.name}: {MARKER} is missing, although days were archived: is it mounted?"
         )
-    if found := location.listing():
+    if found := [name for name in location.entries() if name not in _MAY_BE_THERE]:
         raise OperationError(f"archive {location.name} contains {found[0]}, and is no archive: choose an empty folder")
     location.write(MARKER, (json.dumps({"format": FORMAT}) + "\n").encode())

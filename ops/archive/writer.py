@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ingest.errors import NotAsSealed, OperationError
+from ingest.errors import NotAsSealed
 from ops.archive.archived_samples import added
 from ops.archive.channel_table import Place, channel_table, plant_unit, write_channels
 from ops.archive.day_files import ROWS, DayFiles
-from ops.archive.location import Location, in_thread
+from ops.archive.location import Location, in_thread, in_threads, tidy
 from ops.archive.manifest import FORMAT, ArchivedFile, DayFolder, Manifest, Table, find_manifest, sweep
 from ops.archive.sample_file import SampleWriter
 from ops.archive.verify import problems_of
@@ -118,8 +118,7 @@ class DayWriter:
                 )
             await in_thread(self._publish, files.manifest)
         finally:
-            with suppress(OperationError):
-                await in_thread(sweep, location, folder)
+            await tidy(sweep, location, folder)
         return files.manifest
 
     async def _write_samples(self) -> None:
@@ -130,13 +129,12 @@ class DayWriter:
         names = {number: name for number, (name, _) in self._sealed.names().items()}
         for number, channels in enumerate(files_of(counts, names), 1):
             path = self._folder.file("samples", self._generation, number)
-            with self._sample_file(path) as file:
+            async with in_threads(self._sample_file(path)) as file:
                 rows = 0
                 async for series in self._samples.stream(channels):
                     first, last = await in_thread(file.write, series)
                     rows += len(series.time)
                     self._places[series.channel_id] = Place(len(series.time), path, first, last)
-                await in_thread(file.close)
             self._written.append(("samples", path, rows))
 
     async def _write_amendment(self, found: Sequence[Series]) -> None:
@@ -147,28 +145,30 @@ class DayWriter:
         if not found:
             return
         path = self._folder.file("samples", self._generation)
-        with self._sample_file(path) as file:
+        async with in_threads(self._sample_file(path)) as file:
             for series in sorted(found, key=lambda one: one.channel_id):
                 await in_thread(file.write, series)
                 place = self._places.get(series.channel_id, Place(0))
                 self._places[series.channel_id] = replace(place, samples=place.samples + len(series.time))
-            await in_thread(file.close)
         self._written.append(("samples", path, sum(len(series.time) for series in found)))
         self._amendment = path
 
     @contextmanager
     def _sample_file(self, path: str) -> Iterator[SampleWriter]:
-        with ExitStack() as stack:
-            sink = stack.enter_context(self._location.created(f"{self._folder.incoming}/{path}"))
+        with self._location.created(f"{self._folder.incoming}/{path}") as sink:
             file = SampleWriter(sink, self._folder.identity("samples"))
-            stack.callback(file.abandon)
-            yield file
+            try:
+                yield file
+                file.close()
+            except BaseException:
+                file.abandon()
+                raise
 
     async def _rows(self) -> None:
         """Files of events and gaps. As long as the seal is the same, they are what they were."""
         before, scope = self._before, self._origin.scope
         same = before is not None and before.manifest.revision == self._sealed.seals[-1].revision
-        with self._row_file("events", ROWS["events"]) as add:
+        async with in_threads(self._row_file("events", ROWS["events"])) as add:
             waiting: list[tuple[Any, ...]] = []
             if before is not None and same:
                 waiting = await in_thread(before.rows, "events")
@@ -176,14 +176,14 @@ class DayWriter:
                 async for values in self._samples.event_rows(scope):
                     waiting.append(values)
                     if len(waiting) == _EVENT_ROWS:
-                        add(waiting)
+                        await in_thread(add, waiting)
                         waiting = []
-            add(waiting)
-        with self._row_file("gaps", ROWS["gaps"]) as add:
+            await in_thread(add, waiting)
+        async with in_threads(self._row_file("gaps", ROWS["gaps"])) as add:
             gaps = await gap_rows(self._samples.connection, self._sealed.day, scope)
             if before is not None and gaps_digest(gaps) != self._sealed.parts[-1].gaps:
                 gaps = await in_thread(before.rows, "gaps")  # what became of gaps after the day was sealed is no news
-            add(gaps)
+            await in_thread(add, gaps)
 
     @contextmanager
     def _row_file(self, table: Table, schema: Any) -> Iterator[Callable[[Sequence[tuple[Any, ...]]], None]]:
@@ -195,11 +195,14 @@ class DayWriter:
             file.write(found)
             rows += len(found)
 
-        with self._location.created(f"{self._folder.incoming}/{path}") as sink, ExitStack() as stack:
+        with self._location.created(f"{self._folder.incoming}/{path}") as sink:
             file = parquet.RowFile(sink, schema)
-            stack.callback(file.abandon)
-            yield add
-            file.close(self._folder.identity(table))
+            try:
+                yield add
+                file.close(self._folder.identity(table))
+            except BaseException:
+                file.abandon()
+                raise
         self._written.append((table, path, rows))
 
     def _channels_and_seal(self) -> None:

@@ -12,8 +12,8 @@ from ingest.config.snapshot import in_force
 from ingest.errors import NotAsSealed, OperationError
 from ingest.scheduling import lower_priority
 from ops.archive.day import OwnInstallation, archive_day, location_of, own_installation
-from ops.archive.location import Location, in_thread
-from ops.archive.manifest import begun, claim, sweep
+from ops.archive.location import Location, answering, in_thread
+from ops.archive.manifest import PROBE, begun, claim, sweep
 from ops.evidence.reader import connect
 from ops.formatting import count
 from ops.maintenance.run import Connection, JobContext, JobResult, JobSkipped
@@ -52,16 +52,17 @@ class Archiving:
         done = samples = size = failures = 0
         if due:
             location = await _opened(connection, own, options)
-            for day in due:
-                if time.monotonic() - now >= _SECONDS:
-                    break
-                added = await self._archive(context, own, location, day)
-                failures = failures + 1 if added is None else 0
-                if added is not None:
-                    samples, size = samples + added[0], size + added[1]
-                done += 1
-                if failures == _FAILURES:
-                    break
+            async with answering(location, PROBE, _ANSWER_SECONDS):
+                for day in due:
+                    if time.monotonic() - now >= _SECONDS:
+                        break
+                    added = await self._archive(context, own, location, day)
+                    failures = failures + 1 if added is None else 0
+                    if added is not None:
+                        samples, size = samples + added[0], size + added[1]
+                    done += 1
+                    if failures == _FAILURES:
+                        break
         failed = [f"{day[0]}: {self._failed[day][1]}" for day in days if day in self._failed]
         if failed:
             raise OperationError(f"{count(len(failed), 'day')} could not be archived: {failed[0]}")

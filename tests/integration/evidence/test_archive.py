@@ -235,6 +235,7 @@ async def test_only_an_empty_or_known_location_is_written_to(site: Site, tmp_pat
     with pytest.raises(OperationError, match="contains photo, and is no archive: choose an empty folder"):
         await site.archive()
     (site.folder / "photo").unlink()
+    (site.folder / "lost+found").mkdir()  # of a disk
     await site.archive()
     claim(Location.at(str(site.folder)), known=True)
     with pytest.raises(OperationError, match=r"2026-03-11 of installation .* is not in it"):
