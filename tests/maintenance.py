@@ -32,7 +32,11 @@ FROM generate_series(0, 1439) AS m, unnest($2::int[]) AS c
 """
 _SEALS = """
 DROP TABLE IF EXISTS plant.day_seal CASCADE;
-CREATE TABLE plant.day_seal (day date, installation int, PRIMARY KEY (day, installation));
+CREATE TABLE plant.day_seal (
+    day date, installation int, revision int DEFAULT 0,
+    chain int GENERATED ALWAYS AS (greatest(installation, 1)) STORED,
+    PRIMARY KEY (day, installation)
+);
 GRANT SELECT ON plant.day_seal TO plant_maintenance;
 """
 _INSTALLATION = """

@@ -20,6 +20,7 @@ from ops.archive.day_files import DayFiles, among
 from ops.archive.day_files import part as part_of
 from ops.archive.location import Location, S3Options, in_thread
 from ops.archive.manifest import DayFolder, Manifest, find_manifest, read_manifest
+from ops.archive.verify import problems_of
 from ops.archive.writer import DayWriter, Origin
 from ops.evidence.day_samples import DaySamples, SamplesOf
 from ops.evidence.keys import stored_keys
@@ -27,20 +28,10 @@ from ops.evidence.reader import Series
 from ops.evidence.scope import Scope, load_scope
 from ops.evidence.seal import amend_archived_day
 from ops.evidence.seal_store import SealedDay, sealed_day, seals_of_day
-from ops.evidence.standalone import Seal
 from ops.paths import State
 from schema.queries import load
 
 _CHANNELS = 64  # of which a day is in memory
-
-
-@dataclass(frozen=True, slots=True)
-class Archived:
-    """A day that was archived."""
-
-    manifest: Manifest
-    seal: Seal
-    bytes: int  # of all files
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +79,7 @@ def location_of(options: ArchiveOptions) -> Location:
 
 async def archive_day(
     connection: asyncpg.Connection[Any], own: OwnInstallation, location: Location, day: date, state: State
-) -> Archived:
+) -> Manifest:
     """Bring the archive of a day up to date, and put on record what of the day may be dropped. Raises OperationError.
 
     As long as nothing was dropped, the day is written from the database. After that, late samples are sealed together
@@ -101,15 +92,20 @@ async def archive_day(
     current = await in_thread(find_manifest, location, folder)
     if current is not None:
         await _require_known(connection, own, location, folder, current)
+    if row is not None and row["location"] != location.name:
+        copied = await _copied(location, folder, current, row)
+        if copied is not None:
+            await connection.execute(load("archive")["update_location"], day, own.number, location.name)
+            return copied
     if row is None or not row["dropped"]:
         day_samples = DaySamples(connection, day)
         sealed, origin = await _sealed(connection, own, day)
         manifest = await DayWriter(location, folder, sealed, origin, day_samples).write()
         found = _Stored({number: hours.n for number, hours in sealed.hours().items()})
         await _record(connection, own, location, sealed, manifest, started, found, "written", dropped=False)
-        return Archived(manifest, sealed.seals[-1], sum(file.bytes for file in manifest.files))
-    if current is None:
-        raise OperationError(
+        return manifest
+    if current is None or row["location"] != location.name:
+        raise NotAsSealed(
             f"archive {location.name}: {day} is not in it; it was archived in {row['location']}: copy it from there"
         )
     before = DayFiles(location, folder, current)
@@ -128,7 +124,17 @@ async def archive_day(
     files = DayFiles(location, folder, manifest)
     found = await _compared(connection, origin.scope, files, frozenset(changed))
     await _record(connection, own, location, sealed, manifest, started, found, how, dropped=True)
-    return Archived(manifest, sealed.seals[-1], sum(file.bytes for file in manifest.files))
+    return manifest
+
+
+async def _copied(
+    location: Location, folder: DayFolder, current: Manifest | None, row: asyncpg.Record
+) -> Manifest | None:
+    """A day that was archived elsewhere and is here as it was there; None: it is not."""
+    if current is None or (current.revision, current.root) != (row["revision"], row["root"].hex()):
+        return None
+    problems = await in_thread(problems_of, DayFiles(location, folder, current), None)
+    return None if problems else current
 
 
 async def _require_known(
@@ -153,9 +159,7 @@ def archived_samples(state: State) -> SamplesOf:
             return DaySamples(connection, day)
         current = in_force(state.root, ())
         options = ArchiveOptions() if current is None else current.plant.archive
-        if options.location is None or row["installation"] != installation_of(state.root):
-            options = ArchiveOptions(location=row["location"])
-        location = await in_thread(location_of, options)
+        location = await in_thread(location_of, options.model_copy(update={"location": row["location"]}))
         folder = DayFolder(row["installation"], day)
         manifest = await in_thread(read_manifest, location, folder)
         return await ArchivedSamples.of(connection, day, DayFiles(location, folder, manifest), chain)
@@ -249,10 +253,10 @@ async def _record(
         row = await connection.fetchrow(queries["select_archived_day"], own.number, sealed.day)
         if (row is not None and row["dropped"]) != dropped:
             raise OperationError(f"{sealed.day}: retention dropped samples meanwhile; the next run goes on")
-        seal, size = sealed.seals[-1], sum(file.bytes for file in manifest.files)
+        seal = sealed.seals[-1]
         await connection.execute(
             queries["upsert_archived_day"],
-            *(*key, seal.revision, bytes.fromhex(seal.root), location.name, manifest.samples, size),
+            *(*key, seal.revision, bytes.fromhex(seal.root), location.name, manifest.samples, manifest.bytes),
             len(_amendments(manifest)),
         )
         if not dropped:

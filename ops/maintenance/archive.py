@@ -86,7 +86,7 @@ class Archiving:
         finally:
             reading.terminate()
         self._failed.pop(day, None)
-        return archived.manifest.samples, archived.bytes
+        return archived.samples, archived.bytes
 
 
 async def _opened(connection: Connection, own: OwnInstallation, options: ArchiveOptions) -> Location:

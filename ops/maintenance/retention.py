@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -63,18 +63,33 @@ async def plan(connection: Connection, aged_until: datetime | None = None) -> Pl
     aged = [_slice(row, "age") for row in due]
     whole_chunks = [slice_ for slice_ in aged if slice_.action == "chunk"]
     size, budget = parts.bytes, parts.disk_budget
-    choice = BudgetChoice()
+    choice, chosen = BudgetChoice(), list[Slice]()
     if budget is not None and size > budget:
         to_drop = {(slice_.relation, slice_.from_time) for slice_ in whole_chunks}
         rows = await connection.fetch(queries["select_closed_units"])
         units = [StorageUnit(**row) for row in rows if (row["relation"], row["from_time"]) not in to_drop]
-        choice = choose(size - sum(slice_.bytes for slice_ in whole_chunks), budget, units)
-    chosen = [await _slice_of(connection, unit) for unit in choice.units]
+        choice, chosen = await _choose(connection, size - sum(slice_.bytes for slice_ in whole_chunks), budget, units)
     # What the budget takes whole needs no look at its classes' ages.
-    taken_whole = {(slice_.relation, slice_.from_time) for slice_ in chosen if slice_ is not None}
+    taken_whole = {(slice_.relation, slice_.from_time) for slice_ in chosen}
     by_age = [slice_ for slice_ in aged if (slice_.relation, slice_.from_time) not in taken_whole]
-    slices = (*by_age, *(slice_ for slice_ in chosen if slice_ is not None))
-    return Plan(slices, size, budget, choice.lacking, parts.closed_until)
+    return Plan((*by_age, *chosen), size, budget, choice.lacking, parts.closed_until)
+
+
+async def _choose(
+    connection: Connection, size: int, budget: int, units: Sequence[StorageUnit]
+) -> tuple[BudgetChoice, list[Slice]]:
+    """What the budget takes, as it would go. Only units that it would take are looked at: that costs up to a second."""
+    seen: dict[StorageUnit, Slice | None] = {}  # None: it is empty
+    while True:
+        choice = choose(size, budget, units)
+        for unit in choice.units:
+            if unit not in seen:
+                seen[unit] = await _slice_of(connection, unit)
+        found = {unit: seen[unit] for unit in choice.units}
+        kept = {unit for unit, slice_ in found.items() if slice_ is not None and slice_.action == "unarchived"}
+        if not kept:
+            return choice, [slice_ for slice_ in found.values() if slice_ is not None]
+        units = [replace(unit, free=unit.free and unit not in kept) for unit in units]
 
 
 async def _slice_of(connection: Connection, unit: StorageUnit) -> Slice | None:

@@ -130,7 +130,7 @@ async def claim(
         await connection.execute(queries["take_over"], other.id, own, plant.name)
         await connection.execute(queries["insert_takeover_event"], taken_over)
     await connection.execute(
-        queries["upsert_installation"], own, plant.name, plant.sealing.enabled, plant.archive.location is not None
+        queries["upsert_installation"], own, plant.name, plant.sealing.enabled, plant.archive.location
     )
     await connection.execute(queries["adopt"], own)
     return own, taken_over

@@ -30,23 +30,28 @@ WHERE a.installation = $1 AND NOT a.late
 
 -- name: select_due_days
 -- Days of installation $1 that are not in the archive as they are, oldest first: not by their newest seal, or late samples came,
--- or what is stored is to be compared again; or whose amendments are to be merged: $2 are too many, and any after $3.
+-- or what is stored is to be compared again; or whose amendments are to be merged: $2 are too many, and any after $3. Last
+-- those that are in another archive and nowhere else: somebody has to copy them.
 SELECT s.day, max(s.revision) AS revision
 FROM plant.day_seal AS s
 JOIN plant.installation AS i ON i.number = s.chain AND s.day::timestamp AT TIME ZONE 'UTC' >= i.archive_from
 LEFT JOIN plant.archived_day AS a ON a.installation = s.chain AND a.day = s.day
 WHERE s.chain = $1::int
-GROUP BY s.day, a.day, a.installation
-HAVING max(s.revision) IS DISTINCT FROM a.revision OR a.late OR a.amendments >= $2::int
+GROUP BY s.day, a.day, a.installation, i.archive_location
+HAVING max(s.revision) IS DISTINCT FROM a.revision OR a.late OR a.amendments >= $2::int OR a.location <> i.archive_location
     OR (a.amendments > 0 AND a.archived_at < clock_timestamp() - $3::interval)
     OR EXISTS (SELECT FROM plant.archived_channel AS c WHERE c.day = s.day AND c.installation = $1 AND c.n IS NULL)
-ORDER BY s.day;
+ORDER BY coalesce(a.dropped_at IS NOT NULL AND a.location <> i.archive_location, false), s.day;
 
 -- name: select_archived_day
-SELECT a.dropped_at IS NOT NULL AS dropped, a.late, a.location, i.id AS installation
+SELECT a.dropped_at IS NOT NULL AS dropped, a.late, a.location, a.revision, a.root, i.id AS installation
 FROM plant.archived_day AS a
 JOIN plant.installation AS i ON i.number = a.installation
 WHERE a.installation = $1 AND a.day = $2;
+
+-- name: update_location
+-- Day $1 of installation $2 is in location $3 now.
+UPDATE plant.archived_day AS a SET location = $3 WHERE a.day = $1 AND a.installation = $2;
 
 -- name: select_whether_dropped
 -- Whether samples of day $1 are only in an archive.

@@ -54,18 +54,26 @@ WITH runs AS (
 UPDATE plant.installation AS i SET id = $2, plant = $3, registered_at = clock_timestamp() WHERE i.id = $1;
 
 -- name: upsert_installation
--- $1 id, $2 name of the plant, $3 whether it seals, $4 whether it archives. Retention classes of the first installation have
--- plain names.
-INSERT INTO plant.installation AS i (id, plant, class_prefix, number, sealing, archive_from)
+-- $1 id, $2 name of the plant, $3 whether it seals, $4 where it archives (NULL: nowhere). Retention classes of the first
+-- installation have plain names. It archives from the day on after the last one that retention has cut without an archive.
+INSERT INTO plant.installation AS i (id, plant, class_prefix, number, sealing, archive_from, archive_location)
 VALUES ($1::uuid, $2,
         CASE WHEN EXISTS (SELECT FROM plant.installation) THEN left($1::uuid::text, 8) || ':' ELSE '' END,
         (SELECT coalesce(max(o.number), 0) + 1 FROM plant.installation AS o), $3,
-        CASE WHEN $4::boolean
-             THEN coalesce((SELECT max(d.until) FROM plant.dropped AS d WHERE d.what = 'raw'), '-infinity') END)
+        CASE WHEN $4::text IS NOT NULL THEN
+            coalesce((SELECT (max(s.day) + 1)::timestamp AT TIME ZONE 'UTC'
+                      FROM plant.installation AS o
+                      JOIN plant.day_seal AS s ON s.chain = o.number
+                      LEFT JOIN plant.archived_day AS a ON a.installation = s.chain AND a.day = s.day
+                      WHERE o.id = $1 AND a.revision IS DISTINCT FROM s.revision
+                        AND NOT EXISTS (SELECT FROM plant.day_seal AS n
+                                        WHERE n.chain = s.chain AND n.day = s.day AND n.revision > s.revision)
+                        AND s.day::timestamp AT TIME ZONE 'UTC' < (SELECT max(d.until) FROM plant.dropped AS d WHERE d.what = 'raw')),
+                     '-infinity') END, $4)
 ON CONFLICT (id) DO UPDATE
-SET plant = excluded.plant, sealing = excluded.sealing,
-    archive_from = CASE WHEN $4 THEN coalesce(i.archive_from, excluded.archive_from) END
-WHERE (i.plant, i.sealing, i.archive_from IS NOT NULL) <> (excluded.plant, excluded.sealing, $4);
+SET plant = excluded.plant, sealing = excluded.sealing, archive_location = excluded.archive_location,
+    archive_from = CASE WHEN $4 IS NOT NULL THEN coalesce(i.archive_from, excluded.archive_from) END
+WHERE (i.plant, i.sealing) <> (excluded.plant, excluded.sealing) OR i.archive_location IS DISTINCT FROM $4;
 
 -- name: select_sealing
 SELECT i.sealing FROM plant.installation AS i WHERE i.id = $1;

@@ -82,9 +82,9 @@ FROM plant.retention_due() AS d
 CROSS JOIN LATERAL plant.drop_slice(d.what, d.relation, d.from_time, d.to_time, d.classes, 'age', true) AS s;
 
 -- name: select_closed_units
--- Closed units of raw data, oldest first, and whether they may be dropped.
+-- Closed units of raw data, oldest first, and whether they may be dropped, as far as is known without a look at them.
 SELECT u.relation::text AS relation, u.from_time, u.to_time, u.bytes,
-       NOT plant.lacks_seal(u.from_time, u.to_time) AND NOT plant.lacks_archive(u.relation, u.column_name, u.from_time, u.to_time)
+       NOT plant.lacks_seal(u.from_time, u.to_time) AND NOT plant.awaits_archive(u.from_time, u.to_time)
            AND NOT plant.awaits_rollups('raw', u.from_time, u.to_time) AS free
 FROM plant.retention_units('raw') AS u
 WHERE u.to_time <= plant.closed_until();

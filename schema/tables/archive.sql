@@ -36,6 +36,7 @@ CREATE TABLE plant.archived_channel (
 COMMENT ON TABLE plant.archived_channel IS 'Channels of archived days that have samples in the database.';
 COMMENT ON COLUMN plant.archived_channel.n IS 'Samples of each of the 24 hours that are in the database and in the archive: if there are others, none is dropped. NULL: to be compared again.';
 COMMENT ON COLUMN plant.archived_channel.whole IS 'Whether the database has all samples of the channel; else some are only in the archive.';
+CREATE INDEX archived_channel_unknown ON plant.archived_channel (day, installation) WHERE n IS NULL;
 GRANT ALL ON plant.archived_channel TO plant_owner;
 
 -- Batches written before this were checked for samples of days that samples had been dropped of.

@@ -85,13 +85,7 @@ BEGIN
         action := 'unsealed';
     ELSIF what = 'raw' AND plant.lacks_archive(relation, unit.column_name, from_time, to_time, going) THEN
         action := 'unarchived';
-    ELSIF what = 'event' AND EXISTS (
-            SELECT
-            FROM plant.day_seal AS d
-            JOIN plant.installation AS i
-                ON i.number = greatest(d.installation, 1) AND i.archive_from <= d.day::timestamp AT TIME ZONE 'UTC'
-            WHERE d.day >= from_time::date AND d.day < to_time
-              AND NOT EXISTS (SELECT FROM plant.archived_day AS a WHERE a.day = d.day AND a.installation = i.number)) THEN
+    ELSIF what = 'event' AND plant.awaits_archive(from_time, to_time) THEN
         action := 'unarchived';
     ELSIF plant.awaits_rollups(what, from_time, to_time) THEN
         action := 'dirty';

@@ -36,6 +36,7 @@ SELECT s.channel_id, (extract(epoch FROM s.time) * 1000000)::int8 AS time, s.val
 FROM plant.samples AS s
 WHERE s.time >= $1 AND s.time < $2
 """
+_ARCHIVING = "UPDATE plant.installation SET archive_from = '-infinity', archive_location = $1"
 Key = tuple[int, int]  # channel, time (µs)
 
 
@@ -48,9 +49,9 @@ class Maintained:
         state = site.plant.state
         self._context = JobContext(maintenance_dsn, site.plant.database.owner_dsn, state)
 
-    async def job(self) -> JobRun:
+    async def job(self, name: str = "archive") -> JobRun:
         """Run the job once, as a new process does."""
-        return await run(next(job for job in jobs() if job.name == "archive"), self._context)
+        return await run(next(job for job in jobs() if job.name == name), self._context)
 
     async def archived(self) -> list[tuple[Any, ...]]:
         """Day, revision and number of amendments of the days with samples."""
@@ -95,6 +96,6 @@ async def maintained_plant(database: Database, folder: Path) -> AsyncIterator[Ma
         (folder / "plant.toml").write_text(_PLANT.format(location=site.folder))
         (folder / "tags.csv").write_text("name,address\na/level,holding:0\n")
         activate(site.plant.state.root, folder / "plant.toml")
-        await site.plant.owner.execute("UPDATE plant.installation SET archive_from = '-infinity'")
+        await site.plant.owner.execute(_ARCHIVING, str(site.folder))
         await site.plant.owner.execute("DELETE FROM plant.rollup_dirty")
         yield Maintained(site, database.maintenance_dsn)

@@ -37,7 +37,7 @@ class Site:
         location = Location.at(str(self.folder))
         claim(location, known=False)
         own = await own_installation(self.plant.owner, self.plant.state)
-        return (await archive_day(self.plant.owner, own, location, day, self.plant.state)).manifest
+        return await archive_day(self.plant.owner, own, location, day, self.plant.state)
 
     @property
     def opened(self) -> Archive:

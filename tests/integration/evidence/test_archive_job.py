@@ -107,8 +107,8 @@ async def test_days_that_retention_cut_before_are_left_out(plant: Maintained) ->
         "INSERT INTO plant.dropped (what, retention, until) VALUES ('raw', 'default', $1)", begin(DAY, 24)
     )
     own = installation_of(plant.site.plant.state.root)
-    await plant.owner.execute(load("installation")["upsert_installation"], own, "north", True, False)
-    await plant.owner.execute(load("installation")["upsert_installation"], own, "north", True, True)
+    await plant.owner.execute(load("installation")["upsert_installation"], own, "north", True, None)
+    await plant.owner.execute(load("installation")["upsert_installation"], own, "north", True, str(plant.site.folder))
     await plant.job()
     assert [day for day, _, _ in await plant.archived()] == [_NEXT]
     assert await plant.drop() == ["chunk"]  # they are not waited for

@@ -50,7 +50,7 @@ async def test_archive_in_a_bucket(database: Database, tmp_path: Path) -> None:
             assert location.listing("incoming") == []
             await plant.late("unit/pressure", [(9 * HOUR_US, bits(1.0), 0)])
             await plant.seal()
-            assert (await archive_day(plant.owner, own, location, DAY, plant.state)).manifest.revision == 1
+            assert (await archive_day(plant.owner, own, location, DAY, plant.state)).revision == 1
             assert len(archive.samples(["unit/*"], begin(DAY), begin(DAY, 24))) == 121
             with pytest.raises(OperationError, match=rf"archive {NAME}: .*access key"):
                 claim(Location.at(NAME, S3Options("other", "secret", options.endpoint, ca_file=options.ca_file)), False)
