@@ -26,7 +26,6 @@ DECLARE
     others  text := '';
     total   bigint;
     kept    bigint := 0;
-    unknown int[];
 BEGIN
     IF NOT dry_run THEN
         -- Excludes packing, which would move rows to the other form meanwhile. Readers and writers do not wait for this lock.
@@ -90,39 +89,11 @@ BEGIN
     ELSIF plant.awaits_rollups(what, from_time, to_time) THEN
         action := 'dirty';
     ELSIF NOT dry_run THEN
-        IF what = 'raw' AND EXISTS (SELECT FROM plant.archived_channel AS a
-                                    WHERE a.day >= from_time::date AND a.day < to_time AND a.channel_id = ANY (going)) THEN
-            -- Nothing comes to the chunk any more. Of each hour, what is stored is what is in the archive.
-            IF unit.chunk IS NOT NULL THEN
-                EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', unit.chunk);
-            END IF;
-            SELECT array_agg(DISTINCT a.channel_id) INTO unknown
-            FROM plant.archived_channel AS a
-            JOIN plant.installation AS i
-                ON i.number = a.installation AND i.archive_from <= a.day::timestamp AT TIME ZONE 'UTC'
-            LEFT JOIN plant.stored_hours(going, from_time, to_time) AS h ON h.day = a.day AND h.channel_id = a.channel_id
-            WHERE a.day >= from_time::date AND a.day < to_time AND a.channel_id = ANY (going) AND a.n IS DISTINCT FROM h.n;
-            IF unknown IS NOT NULL THEN
-                UPDATE plant.archived_channel AS a SET n = NULL
-                WHERE a.day >= from_time::date AND a.day < to_time AND a.channel_id = ANY (unknown);
-                action := 'unarchived';
-                RETURN NEXT;
-                RETURN;
-            END IF;
-            UPDATE plant.archived_day AS a SET dropped_at = clock_timestamp()
-            WHERE a.dropped_at IS NULL
-              AND EXISTS (SELECT FROM plant.archived_channel AS g
-                          WHERE g.day = a.day AND g.installation = a.installation AND g.day >= from_time::date AND g.day < to_time
-                            AND g.channel_id = ANY (going));
-            -- What stays is in the other form.
-            UPDATE plant.archived_channel AS a
-            SET whole = false, n = (SELECT array_agg(p.n - p.gone ORDER BY p.hour)
-                                    FROM unnest(a.n, h.n) WITH ORDINALITY AS p (n, gone, hour))
-            FROM plant.stored_hours(going, from_time, to_time, relation) AS h
-            WHERE h.day = a.day AND h.channel_id = a.channel_id;
-            DELETE FROM plant.archived_channel AS a
-            WHERE a.day >= from_time::date AND a.day < to_time AND a.channel_id = ANY (going)
-              AND coalesce(0 >= ALL (a.n), true);
+        IF what = 'raw' AND NOT plant.release_archived(relation, unit.chunk, going, from_time, to_time,
+                                                          action = 'chunk') THEN
+            action := 'unarchived';
+            RETURN NEXT;
+            RETURN;
         END IF;
         IF action = 'chunk' THEN
             PERFORM public.drop_chunks(relation, older_than => unit.to_time, newer_than => unit.from_time);

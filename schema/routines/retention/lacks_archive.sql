@@ -1,5 +1,5 @@
 -- Whether some channels (NULL: any) have samples of an archiving installation in a relation between two times that are not in its
--- archive, as far as is known without counting them: drop_slice does that. Days that retention had cut before there was an
+-- archive, as far as is known without counting them: release_archived does that. Days that retention had cut before there was an
 -- archive are not waited for.
 CREATE OR REPLACE FUNCTION plant.lacks_archive(relation regclass, column_name name, from_time timestamptz, to_time timestamptz,
                                                channels int[] DEFAULT NULL) RETURNS boolean

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import os
@@ -11,7 +10,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -29,9 +27,6 @@ from tests.integration.evidence.archive_maintenance import Maintained, maintaine
 from tests.integration.evidence.archive_site import remount, tmpfs
 from tests.integration.evidence.plant import DAY, minute
 from tests.sample_tables import HOUR_US, bits
-from tests.waiting import until
-
-_WAITS = "SELECT EXISTS (SELECT FROM pg_locks AS l WHERE NOT l.granted AND l.mode = 'ShareRowExclusiveLock')"
 
 
 @pytest.fixture
@@ -94,30 +89,6 @@ async def test_amended_seal_covers_what_is_only_in_the_archive(plant: Maintained
     assert plant.site.opened.verify(DAY) == []
 
 
-async def test_samples_without_evidence_are_never_dropped(plant: Maintained) -> None:
-    """Neither those that came before the day was dropped nor those that came after."""
-    await plant.job()
-    await plant.site.plant.samples("unit/pressure", [(9 * HOUR_US, bits(1.0), 0)])
-    for _ in range(2):
-        assert await plant.drop() == ["unarchived"]
-    assert "1 added" in (await plant.job()).done.detail
-    assert await plant.drop() == ["unarchived"]
-    query = "SELECT plant.delete_samples(ARRAY[$1::int], $2, $3, 'a test')"
-    pressure = plant.site.plant.ids["unit/pressure"]
-    assert await plant.owner.fetchval(query, pressure, begin(DAY, 9), begin(DAY, 10)) == 1
-    assert (await plant.job()).outcome == "ok"
-    await plant.owner.execute("DELETE FROM plant.rollup_dirty")
-    assert await plant.drop() == ["chunk"]
-    await plant.site.plant.samples("unit/odd", [(9 * HOUR_US, bits(1.0), 0)])
-    await plant.late()
-    for _ in range(2):
-        done = await plant.job()
-        assert done.done.detail.endswith("samples of 1 dropped day are not in it: they stay in the database")
-        assert await plant.drop() == ["unarchived"]
-    odd = plant.site.plant.ids["unit/odd"]
-    assert {channel for channel, _ in await plant.stored()} == {odd, pressure}
-
-
 async def test_samples_that_were_replaced_are_archived_again(plant: Maintained) -> None:
     """At the same number of samples, a deletion and what came after it make another hour."""
     await plant.job()
@@ -133,60 +104,6 @@ async def test_samples_that_were_replaced_are_archived_again(plant: Maintained) 
     stored = await plant.stored()
     assert await plant.drop() == ["chunk"]
     assert plant.in_archive() == stored
-
-
-@pytest.mark.parametrize("packed", [False, True])
-async def test_classes_are_dropped_one_after_the_other(plant: Maintained, packed: bool) -> None:
-    samples = await plant.stored()
-    if packed:
-        await plant.site.plant.pack()
-    await plant.job()
-    owner = plant.owner
-    await owner.execute("INSERT INTO plant.retention_class (name) VALUES ('short')")
-    await owner.execute("UPDATE plant.channel SET retention = 'short' WHERE name = 'unit/pressure'")
-    assert "rows" in await plant.drop(classes=["short"])
-    assert len(await plant.stored()) == 440
-    await plant.late()
-    await plant.late("other/flow", [(9 * HOUR_US, bits(2.0), 0)])
-    for _ in range(2):
-        assert (await plant.job()).outcome == "ok"
-    every = {**samples, **await plant.stored()}
-    assert (len(every), plant.in_archive()) == (682, every)
-    assert plant.site.opened.verify(DAY) == []
-    while actions := await plant.drop():  # rows of both forms, one after the other
-        assert "unarchived" not in actions
-    assert await plant.stored() == {}
-    assert await owner.fetchval("SELECT count(*) FROM plant.archived_channel WHERE day = $1", DAY) == 0
-
-
-async def test_drop_waits_for_a_writer_that_has_not_committed(plant: Maintained) -> None:
-    await plant.job()
-    other = await asyncpg.connect(plant.site.plant.database.owner_dsn)
-    try:
-        transaction = other.transaction()
-        await transaction.start()
-        await other.execute(
-            "INSERT INTO plant.samples_raw (time, channel_id, value, status) VALUES ($1, $2, 1, 0)",
-            *(begin(DAY, 9), plant.site.plant.ids["unit/pressure"]),
-        )
-        dropping = asyncio.create_task(plant.drop())
-        watch = await asyncpg.connect(plant.site.plant.database.owner_dsn)
-        try:
-            await until(lambda: _waiting_or_done(watch, dropping))
-            await transaction.commit()
-            try:
-                assert await dropping == ["unarchived"]
-            except asyncpg.LockNotAvailableError:  # a slow machine: it waits for two seconds
-                assert await plant.drop() == ["unarchived"]
-        finally:
-            await watch.close()
-    finally:
-        await other.close()
-    assert len(await plant.stored()) == 681
-
-
-async def _waiting_or_done(watch: Any, dropping: asyncio.Task[Any]) -> bool:
-    return dropping.done() or bool(await watch.fetchval(_WAITS))
 
 
 async def test_files_that_no_manifest_names_are_ignored_and_removed(plant: Maintained) -> None:
@@ -309,30 +226,6 @@ async def test_readers_find_one_state_of_a_day_or_the_other(plant: Maintained, m
     manifests = iter([stale])
     monkeypatch.setattr("ops.archive.reader.read_manifest", lambda *of: next(manifests, None) or read_manifest(*of))
     assert len(archive.samples(["*"], begin(DAY), begin(DAY, 24))) == len(new)
-
-
-async def test_without_archiving_retention_does_what_it_did(plant: Maintained) -> None:
-    """Days that were archived before are dropped, too, with what came since."""
-    await plant.job()
-    await plant.site.plant.samples("unit/odd", [(9 * HOUR_US, bits(1.0), 0)])
-    assert await plant.drop() == ["unarchived"]
-    await plant.owner.execute("UPDATE plant.installation SET archive_from = NULL")
-    assert await plant.drop() == ["chunk"]
-    assert await plant.owner.fetchval("SELECT count(*) FROM plant.archived_channel WHERE day = $1", DAY) == 0
-
-
-async def test_events_are_kept_until_their_day_is_archived(plant: Maintained) -> None:
-    query = (
-        "SELECT s.action FROM plant.retention_units('event') AS u "
-        "CROSS JOIN LATERAL plant.drop_slice('event', u.relation, u.from_time, u.to_time, NULL, 'age', false) AS s "
-        "WHERE u.from_time <= $1 AND u.to_time > $1"
-    )
-    assert await plant.owner.fetchval(query, begin(DAY)) == "unarchived"
-    await plant.job()
-    assert await plant.owner.fetchval(query, begin(DAY)) in ("rows", "chunk")
-    await plant.late()
-    await plant.job()
-    assert plant.site.opened.verify(DAY) == []
 
 
 async def test_late_gap_and_event_amend_a_dropped_day(plant: Maintained) -> None:
