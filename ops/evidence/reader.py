@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import asyncpg
@@ -16,11 +18,11 @@ from numpy.typing import NDArray
 from ingest import database
 from ingest.batch import Int64s, UInt32s
 from ingest.timestamps import POSTGRES_EPOCH_US, microseconds
+from ops.evidence.packed_hour import Columns, elements, samples_of
 from ops.evidence.scope import Scope
 from ops.evidence.standalone import EVENT_WIDTHS, GAP_WIDTHS, ChannelLabel, HourDigests, row_bytes, tagged_hash
 from schema.queries import load
 
-_HEAD = 20  # bytes before an array's elements: dimensions, flags, type, length, lower bound
 _HOUR_US = 3_600_000_000
 _CURSOR_ROWS = 5000
 _STREAMED = 1_000_000  # samples in memory, unless a single channel has more
@@ -84,7 +86,9 @@ async def read(
 ) -> list[Series]:
     """Samples with since <= time < until, by ascending channel; channels without any are left out."""
     rows = await connection.fetch(load("evidence")["select_samples"], list(channels), since, until)
-    return [_series(row) for row in rows]
+    bounds = microseconds(since), microseconds(until)
+    found = (_series(number, list(of), bounds) for number, of in groupby(rows, itemgetter("channel_id")))
+    return [series for series in found if len(series.time)]
 
 
 async def stream(
@@ -100,19 +104,20 @@ async def stream(
             yield series
 
 
-def _series(row: asyncpg.Record) -> Series:
-    time_us = _elements(row["time"], ">i8").astype(np.int64) + POSTGRES_EPOCH_US
-    value = _elements(row["value"], ">u8").astype(np.uint64)
-    status = _elements(row["status"], ">u4").astype(np.uint32)
+def _series(channel_id: int, rows: Sequence[asyncpg.Record], bounds: tuple[int, int]) -> Series:
+    """The samples of one channel that ``select_samples`` returned. Of two with one time, the packed one was first."""
+    parts = [samples_of(row) if row["times"] is None else _rows(row) for row in rows]
+    time_us, value, status = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     if not bool(np.all(time_us[1:] > time_us[:-1])):  # late rows stand behind
-        order = np.argsort(time_us, kind="stable")
+        _, order = np.unique(time_us, return_index=True)
         time_us, value, status = time_us[order], value[order], status[order]
-    return Series(row["channel_id"], time_us, value, status)
+    first, last = np.searchsorted(time_us, bounds).tolist()
+    return Series(channel_id, time_us[first:last], value[first:last], status[first:last])
 
 
-def _elements(sent: bytes, kind: str) -> NDArray[Any]:
-    """The elements of a one-dimensional array without NULLs, as PostgreSQL's array_send writes it."""
-    return np.frombuffer(sent, np.dtype([("length", ">i4"), ("element", kind)]), offset=_HEAD)["element"]
+def _rows(row: asyncpg.Record) -> Columns:
+    time_us = elements(row["times"], ">i8").astype(np.int64) + POSTGRES_EPOCH_US
+    return time_us, elements(row["values"], ">u8").astype(np.uint64), elements(row["statuses"], ">u4").astype(np.uint32)
 
 
 async def channels_of(connection: asyncpg.Connection[Any], day: date, scope: Scope) -> list[int]:

@@ -13,9 +13,21 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ingest.writer.copy_stream import HEADER, TRAILER
+from ops.evidence.reader import read
 from ops.history_import.packed_hour import COLUMNS as PACKED_COLUMNS
 from ops.history_import.packed_hour import copy_row, pack
-from tests.sample_tables import DAY_US, HOUR_US, Sample, bits, compress, copy, samples_between, samples_in_view
+from tests.sample_tables import (
+    DAY,
+    DAY_US,
+    HOUR_US,
+    NEXT_DAY,
+    Sample,
+    bits,
+    compress,
+    copy,
+    samples_between,
+    samples_in_view,
+)
 
 _channels = itertools.count(1)
 _SETTINGS = settings(
@@ -106,6 +118,12 @@ async def _raw(owner: asyncpg.Connection[Any], channel: int) -> int:
     return int(await owner.fetchval("SELECT count(*) FROM plant.samples_raw WHERE channel_id = $1", channel))
 
 
+async def _as_evidence(owner: asyncpg.Connection[Any], channel: int) -> list[Sample]:
+    """What seals, exports and the archive read."""
+    [one] = await read(owner, [channel], DAY, NEXT_DAY)
+    return list(zip((one.time - DAY_US).tolist(), one.value.tolist(), one.status.tolist(), strict=True))
+
+
 @_SETTINGS
 @given(hour=_hour())
 @example(hour=[(0, 0, 0), (253, 0, 0)])  # 0.000253 * 1e6 > 253
@@ -116,6 +134,7 @@ async def test_packed_hour_round_trips_to_the_bit(owner: asyncpg.Connection[Any]
     assert await _raw(owner, channel) == 0
     assert await samples_in_view(owner, channel) == hour
     assert await samples_between(owner, channel, 0, HOUR_US) == hour
+    assert await _as_evidence(owner, channel) == hour
     first, last = hour[len(hour) // 3][0], hour[-1][0]
     assert await samples_between(owner, channel, first, last) == [s for s in hour if first <= s[0] < last]
 
@@ -184,6 +203,7 @@ async def test_late_replayed_and_differing_samples(
         await copy(owner, channel, [(hour[i][0], *other.get(i, hour[i][1:])) for i in sorted(late)])
     assert await samples_in_view(owner, channel) == hour
     assert await samples_between(owner, channel, 0, HOUR_US) == hour
+    assert await _as_evidence(owner, channel) == hour
     for _ in range(2):
         await compress(owner)
         assert await _raw(owner, channel) == 0
