@@ -9,25 +9,25 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
-from datetime import date, datetime, timedelta
-from hashlib import sha256
+from dataclasses import dataclass
+from datetime import date, datetime
 from typing import Any
 
 import asyncpg
 
 from ingest.errors import DatabaseError
-from ingest.timestamps import microseconds, utc
+from ingest.timestamps import utc
 from ops.evidence import partial_digests
 from ops.evidence.day_samples import DaySamples
 from ops.evidence.keys import Signer, signer
-from ops.evidence.partial_digests import MARGIN, ByHour
-from ops.evidence.reader import begin, connect, event_rows, events_of, gap_rows, gaps_digest, has_data
+from ops.evidence.partial_digests import MARGIN
+from ops.evidence.reader import connect, has_data
 from ops.evidence.scope import Scope, load_scope, own_number
 from ops.evidence.seal_store import ChainHead, SealedDay, sealed_day, seals
-from ops.evidence.standalone import ChannelDigests, HourDigests, Revision, Seal, names_of, root_of, tagged_hash
+from ops.evidence.seal_writer import SealResult, write_seal
+from ops.evidence.standalone import Seal, root_of
 from ops.formatting import change, count
 from ops.paths import State
 from schema.queries import load
@@ -36,18 +36,8 @@ log = logging.getLogger(__name__)
 
 _SAMPLES_IN_SNAPSHOT = 2_000_000  # samples that are read again while the seal is written
 _MAX_ROUNDS = 10  # of reading again before that, where more than those came
-_NONE = HourDigests((0,) * 24, ())
 
 ProgressCallback = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class SealResult:
-    """A seal that was made, and how."""
-
-    seal: Seal
-    seconds: float
-    differs: str
 
 
 async def seal_closed(
@@ -224,141 +214,13 @@ class _Sealing:
                     self.progress(f"{day}: {number:,} channel-hours are unexplained: see `plantlog verify {day}`")
                 if sum(one.now for one in explained) <= _SAMPLES_IN_SNAPSHOT or attempt == _MAX_ROUNDS:
                     await partial_digests.reread_hours(samples, scope.chain, explained)
-                    done = await self._write(day, scope, sealed, started, since)
+                    done = await write_seal(self.connection, self.key, day, scope, sealed, started, since)
                     break
             await partial_digests.reread_hours(samples, scope.chain, explained)
             reread |= {(one.channel_id, one.hour) for one in explained}
         if done is not None:
             ChainHead(done.seal.serial, done.seal.hash()).save(self.state)
         return done
-
-    async def _write(
-        self, day: date, scope: Scope, sealed: SealedDay | None, started: datetime, since: datetime
-    ) -> SealResult | None:
-        """The seal itself, in the snapshot that the caller has."""
-        queries = load("evidence")
-        before = sealed.hours() if sealed else {}
-        rows, differing = [], []
-        revision = len(sealed.seals) if sealed else 0
-        text = await self.connection.fetchval(queries["build_document"], begin(day), begin(day, 24), scope.number)
-        names = names_of(text)
-        for number, read in (await partial_digests.digests_so_far(self.connection, day, scope)).items():
-            before_hours = before[number].by_hour() if number in before else {}
-            hours = HourDigests.of({hour: found for hour, found in {**before_hours, **read}.items() if found[0]})
-            if hours != before.get(number, _NONE):
-                rows.append(
-                    ChannelDigests(number, revision, hours, hours.digest("channel", number) if any(hours.n) else b"")
-                )
-                differing += (
-                    _changed_hours(number, names.get(number, ("", ""))[0], before_hours, hours.by_hour())
-                    if sealed
-                    else []
-                )
-        parts, gaps, others = await self._parts(day, scope, sealed, text, since)
-        if sealed and not rows and not others:
-            await self.connection.execute(queries["delete_progress"], scope.chain, day)
-            return None
-        differs = json.dumps({"channels": differing, **others}) if sealed else ""
-        all_rows = [*(sealed.rows if sealed else ()), *rows]
-        samples = sum(sum(h.n) for h in {**before, **{r.channel_id: r.hours for r in rows if r.hours}}.values())
-        newest = {row.channel_id: row for row in all_rows}
-        last = next(iter(await seals(self.connection, scope.chain, 1)), None)
-        sealed_at = await self._clock()
-        seal = Seal(
-            last.serial + 1 if last else 1,
-            day.isoformat(),
-            revision,
-            "amended" if sealed else "first",
-            "",
-            last.hash() if last else "0" * 64,
-            microseconds(started),
-            microseconds(sealed_at),
-            samples,
-            sum(1 for row in newest.values() if row.digest),
-            sum(parts.events.n),
-            gaps,
-            sha256(differs.encode()).hexdigest(),
-            self.key.fingerprint,
-            installation=scope.number,
-        )
-        seal = replace(seal, root=root_of(seal, parts, all_rows).hex())
-        seal = replace(seal, signature=self.key.sign(seal.statement()))
-        await self.connection.execute(queries["insert_document"], parts.document, text)
-        await self._insert(seal, day, parts, differs)
-        records = [
-            (day, scope.number, revision, r.channel_id, list(r.hours.n), b"".join(r.hours.digests))
-            for r in rows
-            if r.hours
-        ]
-        columns = ("day", "installation", "revision", "channel_id", "n", "digests")
-        await self.connection.copy_records_to_table(
-            "seal_digest", schema_name="plant", records=records, columns=columns
-        )
-        await self.connection.execute(queries["delete_progress"], scope.chain, day)
-        return SealResult(seal, (sealed_at - started) / timedelta(seconds=1), differs)
-
-    async def _parts(
-        self, day: date, scope: Scope, sealed: SealedDay | None, text: str, since: datetime
-    ) -> tuple[Revision, int, dict[str, Any]]:
-        """What besides the channels is sealed, the number of gaps, and what differs from the revision before."""
-        events = await events_of(event_rows(self.connection, day, scope), day)
-        gaps = await gap_rows(self.connection, day, scope)
-        digest, n_gaps, differs = gaps_digest(gaps), len(gaps), dict[str, Any]()
-        if sealed:
-            last, before_hours = sealed.parts[-1], sealed.parts[-1].events.by_hour()
-            # Events are only ever added, and what is known of gaps comes in batches: else it is a difference, no news.
-            explained = {
-                h: found for h, found in events.by_hour().items() if found[0] > before_hours.get(h, (0, b""))[0]
-            }
-            events = HourDigests.of({**before_hours, **explained})
-            if explained:
-                differs["events"] = [
-                    {"hour": h, "before": before_hours.get(h, (0, b""))[0], "after": explained[h][0]}
-                    for h in sorted(explained)
-                ]
-            arrivals = await self.connection.fetch(
-                load("evidence")["select_arrivals"], since - MARGIN, begin(day), begin(day, 24)
-            )
-            if digest != last.gaps and any(
-                row["kind"] == "gaps" and scope.covers(row["source_id"]) for row in arrivals
-            ):
-                differs["gaps"] = {"before": sealed.seals[-1].gaps, "after": n_gaps}
-            else:
-                digest, n_gaps = last.gaps, sealed.seals[-1].gaps
-        return Revision(tagged_hash("document", text.encode()), events, digest), n_gaps, differs
-
-    async def _insert(self, seal: Seal, day: date, parts: Revision, differs: str) -> None:
-        await self.connection.execute(
-            load("evidence")["insert_seal"],
-            *(seal.serial, day, seal.revision, seal.kind, bytes.fromhex(seal.root), bytes.fromhex(seal.previous)),
-            *(
-                utc(seal.read_from),
-                utc(seal.sealed_at),
-                seal.samples,
-                seal.channels,
-                seal.events,
-                seal.gaps,
-            ),
-            *(parts.document, list(parts.events.n), b"".join(parts.events.digests), parts.gaps, differs),
-            *(bytes.fromhex(seal.key), bytes.fromhex(seal.signature), seal.installation),
-        )
-
-
-def _changed_hours(
-    number: int, name: str, before_hours: ByHour, now: Mapping[int, tuple[int, bytes]]
-) -> list[dict[str, Any]]:
-    """The hours of a channel that an amended seal has otherwise."""
-    hours = (h for h in range(24) if before_hours.get(h) != now.get(h))
-    return [
-        {
-            "id": number,
-            "name": name,
-            "hour": h,
-            "before": before_hours.get(h, (0, b""))[0],
-            "after": now.get(h, (0, b""))[0],
-        }
-        for h in hours
-    ]
 
 
 def summary(differs: str) -> str:

@@ -12,7 +12,8 @@ import asyncpg
 from ops.evidence.keys import load_signer
 from ops.evidence.reader import begin
 from ops.evidence.report import Report
-from ops.evidence.seal import SealResult, seal_days
+from ops.evidence.seal import seal_days
+from ops.evidence.seal_writer import SealResult
 from ops.evidence.verify import verify
 from ops.paths import State
 from ops.registration.installation import installation_id
