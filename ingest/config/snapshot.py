@@ -68,7 +68,8 @@ class Snapshot(BaseModel):
 
     def named_files(self) -> Iterator[Path]:
         """Secret and certificate files that options name."""
-        return named_files(*self.plant.sources, self.plant.viewer, self.plant.tls, self.plant.backup, self.plant.notify)
+        plant = self.plant
+        return named_files(*plant.sources, plant.viewer, plant.tls, plant.backup, plant.archive, plant.notify)
 
 
 def save(

@@ -28,6 +28,7 @@ _VARIABLES = (
     ("PLANTLOG_PLANT", "./ops/example", "Folder of the configuration and the tag lists."),
     ("PLANTLOG_CONFIG", "containers.toml", "Configuration file in that folder."),
     ("PLANTLOG_BACKUP", "", "Folder for [backup], mounted at /mnt/backup; it must belong to PLANTLOG_UID."),
+    ("PLANTLOG_ARCHIVE", "", "Folder for [archive], mounted at /mnt/archive; it must belong to PLANTLOG_UID."),
     ("PLANTLOG_BIND", "127.0.0.1", "Address on which ports are published. With 0.0.0.0, use a firewall."),
     ("PLANTLOG_PUSH_PORT", "8186", "Port of the push endpoint."),
     ("PLANTLOG_VIEWER_PORT", "9110", "Port of the viewer. `plantlog user add` makes its users."),

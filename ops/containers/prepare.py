@@ -22,7 +22,7 @@ from ops.formatting import count
 from ops.paths import State
 from ops.postgres import verified
 from ops.postgres.bootstrap import wait_until_ready
-from ops.postgres.mounted import REPOSITORY, existing, is_mounted
+from ops.postgres.mounted import ARCHIVE, REPOSITORY, existing, is_mounted
 from ops.registration.redefined_tags import TagDecisions
 from ops.registration.register import register
 from ops.registration.revisions import Files
@@ -42,7 +42,8 @@ def prepare(config: Path, console: Console, take_over: str | None, decisions: Ta
                 f"{config}: [collectors] processes is {plant.collectors.processes}: containers start one collector "
                 "per protocol; legal: 1 (or use `plantlog up`)"
             )
-        _check_repository(config, plant.backup.repository)
+        _check_mounted(config, "[backup] repository", plant.backup.repository, REPOSITORY, "PLANTLOG_BACKUP")
+        _check_mounted(config, "[archive] location", plant.archive.location, ARCHIVE, "PLANTLOG_ARCHIVE")
         if not is_loopback(plant.database.host):
             raise OperationError(f"{config}: [database] is not supported in containers; legal: no table [database]")
         if plant.redundancy.member is not None:
@@ -73,17 +74,16 @@ def prepare(config: Path, console: Console, take_over: str | None, decisions: Ta
             cluster.configure()
 
 
-def _check_repository(config: Path, repository: str | None) -> None:
+def _check_mounted(config: Path, option: str, place: str | None, mounted: Path, variable: str) -> None:
     """Raises OperationError where it is a folder of the container only."""
-    if repository is None or not repository.startswith("/"):
+    if place is None or not place.startswith("/"):
         return
-    if Path(repository) != REPOSITORY:
+    if Path(place) != mounted:
         raise OperationError(
-            f"{config}: [backup] repository is {repository!r}; legal in containers: '{REPOSITORY}', where the folder "
-            "that .env names as PLANTLOG_BACKUP is mounted, or a server"
+            f"{config}: {option} is {place!r}; legal in containers: '{mounted}', where the folder that .env names as "
+            f"{variable} is mounted, or a server"
         )
-    if not REPOSITORY.is_dir():
+    if not mounted.is_dir():
         raise OperationError(
-            f"{config}: [backup] repository is '{REPOSITORY}', and nothing is mounted there: set PLANTLOG_BACKUP in "
-            ".env to the folder for the backups"
+            f"{config}: {option} is '{mounted}', and nothing is mounted there: set {variable} in .env to the folder"
         )

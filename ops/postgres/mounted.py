@@ -15,6 +15,7 @@ from ops.postgres.cluster import OWNER, Cluster
 
 _DATA = "PLANTLOG_DATABASE"  # the data directory; the folder above it is the volume
 REPOSITORY = Path("/mnt/backup")  # where PLANTLOG_BACKUP is mounted
+ARCHIVE = Path("/mnt/archive")  # where PLANTLOG_ARCHIVE is mounted
 _CA = (Path("/run/secrets/tls_ca"), Path("/run/secrets/tls_ca_key"))  # that `init` made
 _PEM = Path("/var/lib/postgresql/tls/server.pem")  # in a volume that the server's container has, too
 _PORT = 5432

@@ -103,7 +103,7 @@ class Service:
     def _paths(self) -> Iterator[Path]:
         """What it reads and writes, where it really lies."""
         plant = self.plant
-        named = named_files(*plant.sources, plant.viewer, plant.backup, plant.notify)
+        named = named_files(*plant.sources, plant.viewer, plant.backup, plant.archive, plant.notify)
         paths = (CHECKOUT, CHECKOUT / ".venv", Path(sys.executable), self.state, self.config, *named)
         for path in (*paths, *(path for _, path in self._writable())):
             yield path
@@ -115,9 +115,9 @@ class Service:
         yield "-", (CHECKOUT / ".venv").resolve()  # the launcher installs what a new version needs
         if self.rootfs:
             yield "-", Path(self.rootfs)
-        repository = self.plant.backup.repository
-        if repository is not None and not urlsplit(repository).scheme:
-            yield "-", Path(repository)
+        for place in (self.plant.backup.repository, self.plant.archive.location):
+            if place is not None and not urlsplit(place).scheme:
+                yield "-", Path(place)
 
     def _serial_devices(self) -> Iterator[Path]:
         for source in self.plant.modbus_sources():

@@ -83,7 +83,8 @@ def test_every_compose_variable_has_the_same_default_and_a_comment(tmp_path: Pat
         asked.setdefault(name, set()).add(default)
     assert all(len(defaults) == 1 for defaults in asked.values())
     own = {"PLANTLOG_SECRETS", "PLANTLOG_UID", "PLANTLOG_GID"}  # are this machine's
-    assert (variables.pop("PLANTLOG_BACKUP"), asked["PLANTLOG_BACKUP"]) == ("", {"/dev/null"})  # no folder
+    for name in ("PLANTLOG_BACKUP", "PLANTLOG_ARCHIVE"):
+        assert (variables.pop(name), asked[name]) == ("", {"/dev/null"})  # no folder
     for name, value in variables.items():
         if name not in own | {"COMPOSE_PROFILES"}:
             assert asked[name] == {value}, name

@@ -172,6 +172,28 @@ def test_containers_have_one_collector_per_protocol(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize(
+    ("location", "refusal"),
+    [
+        ("/srv/archive", r"is '/srv/archive'; legal in containers: '/mnt/archive', where .* or a server"),
+        (
+            "/mnt/archive",
+            r"is '/mnt/archive', and nothing is mounted there: set PLANTLOG_ARCHIVE in .env to the folder",
+        ),
+    ],
+)
+def test_containers_archive_to_what_is_mounted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, location: str, refusal: str
+) -> None:
+    monkeypatch.setenv("PLANTLOG_STATE", str(tmp_path / "state"))
+    shutil.copytree(Path(__file__).parent / "golden" / "config" / "minimal", tmp_path / "plant")
+    file = tmp_path / "plant" / "plant.toml"
+    with file.open("a") as config:
+        config.write(f"\n[archive]\nlocation = '{location}'\n")
+    with pytest.raises(OperationError, match=rf"plant.toml: \[archive\] location {refusal}"):
+        prepare(file, Console(), None, TagDecisions())
+
+
+@pytest.mark.parametrize(
     ("repository", "refusal"),
     [
         ("/srv/backup", r"is '/srv/backup'; legal in containers: '/mnt/backup', where .* or a server"),

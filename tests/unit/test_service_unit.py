@@ -42,6 +42,8 @@ tags = "tags.csv"
 [backup]
 repository = "/mnt/backup of the mill"
 passphrase_file = "/etc/plantlog/passphrase"
+[archive]
+location = "/mnt/archive"
 """
 
 
