@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ingest.timestamps import microseconds
 from ops.archive.day import archived_samples
 from ops.archive.location import Location
 from ops.archive.manifest import read_manifest
@@ -22,6 +23,7 @@ from ops.evidence.reader import begin
 from ops.evidence.report import DayReport
 from ops.evidence.standalone import verify_file
 from ops.evidence.verify import verify
+from tests.command import plantlog
 from tests.database import Database
 from tests.integration.evidence.archive_maintenance import Maintained, maintained_plant
 from tests.integration.evidence.archive_site import remount, tmpfs
@@ -276,3 +278,26 @@ async def test_archive_of_another_plant_drops_nothing_and_stops_no_other_day(pla
     path.write_text(json.dumps(manifest))
     assert (await plant.job()).outcome == "ok"
     assert (await plant.archived())[0] == (DAY, 1, 1)
+
+
+async def test_imported_samples_of_an_archived_day_are_archived(plant: Maintained, tmp_path: Path) -> None:
+    """Of a day that was dropped, none are imported."""
+    samples = await plant.stored()
+    await plant.job()
+    file = tmp_path / "history.csv"
+    rows = ("05:00:00Z,40.0", "05:00:01Z,7", "09:00:00Z,1.5")  # known, different, new
+    lines = [f"unit/pressure,{DAY}T{row},Good" for row in rows]
+    file.write_text("\n".join(["Tag,Timestamp,Value,Quality", *lines, ""]))
+    done = await plantlog(plant.site.plant.state.root, "import", file, "--yes")
+    assert done.code == 0, done.err
+    every = {**samples, (plant.site.plant.ids["unit/pressure"], microseconds(begin(DAY, 9))): (bits(1.5), 0)}
+    await plant.owner.execute("DELETE FROM plant.rollup_dirty")
+    assert await plant.drop() == ["unarchived"]
+    await plant.site.plant.seal()
+    assert (await plant.job()).outcome == "ok"
+    assert plant.in_archive() == every
+    assert plant.site.opened.verify(DAY) == []
+    assert await plant.drop() == ["chunk"]
+    done = await plantlog(plant.site.plant.state.root, "import", file, "--yes")
+    assert (done.code, "legal: times from 2026-03-10T00:00:00+00:00 on" in done.err) == (1, True)
+    assert plant.in_archive() == every
