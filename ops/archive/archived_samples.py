@@ -25,13 +25,10 @@ class ArchivedSamples(DaySamples):
 
     by_hour = False
 
-    def __init__(
-        self, connection: asyncpg.Connection[Any], day: date, files: DayFiles, installation: int, whole: frozenset[int]
-    ) -> None:
+    def __init__(self, connection: asyncpg.Connection[Any], day: date, files: DayFiles, whole: frozenset[int]) -> None:
         """``whole``: channels that the database has all samples of. What the archive has of them may be out of date."""
         super().__init__(connection, day)
         self.files = files
-        self._installation = installation
         self.whole = whole
         self._archived: frozenset[int] | None = None
 
@@ -40,11 +37,11 @@ class ArchivedSamples(DaySamples):
         cls, connection: asyncpg.Connection[Any], day: date, files: DayFiles, installation: int
     ) -> ArchivedSamples:
         """As the database says what it has."""
-        return cls(connection, day, files, installation, await _whole(connection, day, installation))
+        return cls(connection, day, files, await _whole(connection, day, installation))
 
-    async def complete(self) -> bool:
+    async def complete(self, chain: int) -> bool:
         """Whether nothing was dropped since."""
-        return self.whole == await _whole(self.connection, self.day, self._installation)
+        return self.whole == await _whole(self.connection, self.day, chain)
 
     async def archived(self) -> frozenset[int]:
         """Channels with samples in the archive."""

@@ -198,7 +198,7 @@ async def _compared(
 ) -> _Stored:
     """Compare what is stored with what is archived. Channels of which that is known are left out, unless changed."""
     queries, day = load("archive"), files.folder.day
-    stored, archived = DaySamples(connection, day), ArchivedSamples(connection, day, files, 0, frozenset())
+    stored, archived = DaySamples(connection, day), ArchivedSamples(connection, day, files, frozenset())
     known = {row["channel_id"] for row in await connection.fetch(queries["select_known_channels"], day)}
     unknown = {row["channel_id"] for row in await connection.fetch(queries["select_unknown_channels"], day)}
     wanted = [number for number in await stored.channels(scope) if number not in known or number in changed]
@@ -258,6 +258,7 @@ async def _record(
             queries["upsert_archived_day"],
             *(*key, seal.revision, bytes.fromhex(seal.root), location.name, manifest.samples, manifest.bytes),
             len(_amendments(manifest)),
+            started,
         )
         if not dropped:
             await connection.execute(queries["delete_archived_channels"], sealed.day, None, own.number)

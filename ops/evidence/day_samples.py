@@ -26,9 +26,9 @@ class DaySamples:
         self.connection = connection
         self.day = day
 
-    async def complete(self) -> bool:
-        """Whether the database has all samples, in the caller's snapshot: retention may have dropped archived ones."""
-        return not await self.connection.fetchval(load("archive")["select_whether_dropped"], self.day)
+    async def complete(self, chain: int) -> bool:
+        """Whether the database has all samples of an installation, in the caller's snapshot: if none were dropped."""
+        return not await self.connection.fetchval(load("archive")["select_whether_dropped"], self.day, chain)
 
     async def channels(self, scope: Scope) -> list[int]:
         """Ids of the channels with samples, ascending."""

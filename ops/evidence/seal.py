@@ -202,7 +202,7 @@ class _Sealing:
         reread: set[tuple[int, int]] = set()
         for attempt in range(_MAX_ROUNDS + 1):
             async with self.connection.transaction(isolation="repeatable_read"):
-                if not await samples.complete():
+                if not await samples.complete(scope.chain):
                     return None  # retention dropped some meanwhile
                 known = {number: hours.by_hour() for number, hours in sealed.hours().items()} if sealed else {}
                 for number, hours in (await partial_digests.digests_so_far(self.connection, day, scope)).items():

@@ -20,6 +20,7 @@ CREATE TABLE plant.archived_day (
 );
 COMMENT ON TABLE plant.archived_day IS 'Days that are in the archive. The files were compared with the seal before the day was added.';
 COMMENT ON COLUMN plant.archived_day.revision IS 'Revision of the seal that the files were compared with; root: its root hash.';
+COMMENT ON COLUMN plant.archived_day.archived_at IS 'When it began to be read. What came later may not be in the archive.';
 COMMENT ON COLUMN plant.archived_day.bytes IS 'Size of all files.';
 COMMENT ON COLUMN plant.archived_day.amendments IS 'Number of files with samples that came after others of the day were dropped.';
 COMMENT ON COLUMN plant.archived_day.dropped_at IS 'When retention first dropped samples of the day.';

@@ -54,8 +54,8 @@ WHERE a.installation = $1 AND a.day = $2;
 UPDATE plant.archived_day AS a SET location = $3 WHERE a.day = $1 AND a.installation = $2;
 
 -- name: select_whether_dropped
--- Whether samples of day $1 are only in an archive.
-SELECT EXISTS (SELECT FROM plant.archived_day AS a WHERE a.day = $1 AND a.dropped_at IS NOT NULL);
+-- Whether samples of day $1 are only in the archive of installation $2.
+SELECT EXISTS (SELECT FROM plant.archived_day AS a WHERE a.day = $1 AND a.installation = $2 AND a.dropped_at IS NOT NULL);
 
 -- name: select_whole_channels
 -- Channels of day $1 that the database has all samples of although others of the day were dropped, by installation $2.
@@ -83,9 +83,9 @@ WHERE a.installation = $1;
 SELECT pg_advisory_xact_lock(7361023400153) FROM (SELECT set_config('lock_timeout', '30s', true) OFFSET 0) AS s;
 
 -- name: upsert_archived_day
--- Day $1 of installation $2 is archived: $3 revision, $4 root, $5 location, $6 samples, $7 bytes, $8 amendments.
-INSERT INTO plant.archived_day AS a (day, installation, revision, root, location, samples, bytes, amendments)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+-- Day $1 of installation $2 is archived: $3 revision, $4 root, $5 location, $6 samples, $7 bytes, $8 amendments, as read after $9.
+INSERT INTO plant.archived_day AS a (day, installation, revision, root, location, samples, bytes, amendments, archived_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 ON CONFLICT (installation, day) DO UPDATE
 SET revision = excluded.revision, root = excluded.root, archived_at = excluded.archived_at, location = excluded.location,
     samples = excluded.samples, bytes = excluded.bytes, amendments = excluded.amendments;
@@ -140,7 +140,7 @@ WHERE a.day = $1 AND a.installation = $3 AND ($2::int[] IS NULL OR a.channel_id 
 -- name: insert_archived_event
 -- The event of day $1 of installation $2, and how it was done: $3.
 INSERT INTO plant.event (time, id, type, text, detail)
-SELECT a.archived_at, hashtextextended(concat_ws(' ', a.archived_at::text, d.detail::text), 29) & 9223372036854775807, 'archived',
+SELECT clock_timestamp(), hashtextextended(concat_ws(' ', a.archived_at::text, d.detail::text), 29) & 9223372036854775807, 'archived',
        format('%s, revision %s: %s samples in %s bytes', a.day, a.revision, a.samples, a.bytes), d.detail
 FROM plant.archived_day AS a
 CROSS JOIN LATERAL (SELECT jsonb_build_object('day', a.day, 'installation', a.installation, 'revision', a.revision,

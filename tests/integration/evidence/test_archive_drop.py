@@ -14,7 +14,7 @@ import pytest
 from ops.evidence.reader import begin
 from tests.database import Database, connected
 from tests.integration.evidence.archive_maintenance import Maintained, maintained_plant
-from tests.integration.evidence.plant import DAY
+from tests.integration.evidence.plant import DAY, SealedPlant, minute
 from tests.maintenance import set_setting
 from tests.sample_tables import HOUR_US, bits
 from tests.waiting import until
@@ -27,6 +27,10 @@ SELECT EXISTS (SELECT FROM pg_locks AS l WHERE NOT l.granted AND l.relation = 'p
 _CHUNK = "SELECT c.chunk::text FROM plant.chunks_of('plant.samples_raw') AS c WHERE c.from_time = $1"
 _RELEASE = """
 SELECT plant.release_archived('plant.samples_raw', $1::text::regclass, $2, $3::timestamptz, $3 + INTERVAL '1 day', true)
+"""
+_DROPPED = """
+INSERT INTO plant.archived_day (day, installation, revision, root, location, samples, bytes, dropped_at)
+VALUES ($1, 1, 0, '', '', 0, 0, clock_timestamp())
 """
 _LATE = "INSERT INTO plant.samples_raw (time, channel_id, value, status) VALUES ($1, $2, 1, 0)"
 
@@ -169,3 +173,14 @@ async def test_disk_budget_passes_over_a_day_that_is_not_archived(plant: Maintai
     done = await plant.job("retain")
     assert (done.outcome, done.done.detail) == ("ok", "1 dropped")
     assert [len(await plant.stored(day)) for day in (DAY, _NEXT)] == [681, 0]
+
+
+async def test_another_installation_still_amends_a_day_that_one_has_dropped(plant: Maintained, tmp_path: Path) -> None:
+    fourth = DAY + timedelta(days=3)
+    async with SealedPlant(plant.site.plant.database, tmp_path / "south", "south") as south:
+        await south.late("south/level", minute(3, [1.0]))
+        await south.seal(begin(fourth, 24))
+        await plant.owner.execute(_DROPPED, fourth)
+        await south.late("south/level", minute(3, [2.0], 7))
+        amended = await south.seal(begin(fourth, 24))
+    assert [(one.seal.day, one.seal.revision, one.seal.samples) for one in amended] == [(f"{fourth}", 1, 2)]

@@ -6,7 +6,8 @@ import io
 import json
 import os
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ import pytest
 from ingest.timestamps import microseconds
 from ops.archive.day import archived_samples
 from ops.archive.location import Location
-from ops.archive.manifest import read_manifest
+from ops.archive.manifest import Manifest, read_manifest
+from ops.archive.writer import DayWriter
 from ops.evidence.export import export
 from ops.evidence.reader import begin
 from ops.evidence.report import DayReport
@@ -301,3 +303,21 @@ async def test_imported_samples_of_an_archived_day_are_archived(plant: Maintaine
     done = await plantlog(plant.site.plant.state.root, "import", file, "--yes")
     assert (done.code, "legal: times from 2026-03-10T00:00:00+00:00 on" in done.err) == (1, True)
     assert plant.in_archive() == every
+
+
+async def test_what_comes_while_a_day_is_written_is_looked_at_again(
+    plant: Maintained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long that takes: the day counts as archived from before its samples were read."""
+    await dropped(plant)
+    await plant.late()
+    original, read_at = DayWriter.amend, list[datetime]()
+
+    async def amend(writer: DayWriter, changed: Sequence[int]) -> Manifest | None:
+        read_at.append(await plant.owner.fetchval("SELECT clock_timestamp()"))
+        return await original(writer, changed)
+
+    monkeypatch.setattr(DayWriter, "amend", amend)
+    assert (await plant.job()).outcome == "ok"
+    archived_at = await plant.owner.fetchval("SELECT archived_at FROM plant.archived_day WHERE day = $1", DAY)
+    assert archived_at < read_at[0]
