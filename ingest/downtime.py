@@ -2,7 +2,8 @@
 
 A collector that polls stores the time of its last durable poll together with it. At its start, the interval from there
 to the first sample is a gap, because plantlog was stopped or killed. Of OPC UA it is known from the subscriptions how
-far they were read, so only the note of a stop is used. A gateway pushes until it has an answer: nothing is missing.
+far they were read, except for the last notification, so the note has the time of the last sample. A gateway pushes
+until it has an answer: nothing is missing.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import json
 import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from operator import itemgetter
 from typing import TypeAlias
 
 import numpy as np
@@ -151,7 +152,7 @@ class Backfill:
             "source %s: read %d values of %d channels from history; the history of %d channels is incomplete",
             self._status.name, count, len(wanted), len(unknown),
         )  # fmt: skip
-        for hole in holes:
+        for hole in sorted(holes, key=itemgetter(0), reverse=True):  # a gap that began where one ended would prolong it
             await self._record_outcome(hole, [int(self._tags.ids[i]) for i in wanted], unknown)
 
     async def _nodes(self, client: Client, wanted: Iterable[int]) -> dict[int, ua.NodeId]:

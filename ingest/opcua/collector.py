@@ -77,7 +77,7 @@ class Collector:
         self._gaps = Gaps(status, spool)
         self._downtime = Downtime(status.source_id, spool)
         self._versions = ChannelVersions(source.name, status.source_id, spool)
-        self._receiver = Receiver(self._tags, status, spool, self._gaps, self._versions)
+        self._receiver = Receiver(self._tags, status, spool, self._gaps, self._versions, self._downtime)
         self._events = ServerEvents(self._tags, status, spool, self._receiver)
         self.conditions = self._events.conditions
         self._backfill = Backfill(self._tags, status, spool, backfill, self._gaps, self._versions)
@@ -134,7 +134,7 @@ class Collector:
                 self._reason = _reason(lost)
                 reason = f"{address}: {self._reason}" if self._servers.are_redundant else self._reason
                 nobody_listens = nobody_listens and connection_refused(lost)
-                await self._gaps.open(self._complete_to(), "disconnected", reason)
+                await self._gaps.open(self._published_to(), "disconnected", reason)
                 await self._set_state("disconnected", reason)
             if self._servers.is_round_over:
                 await asyncio.sleep(backoff.wait(monotonic(), nobody_listens))
@@ -167,13 +167,13 @@ class Collector:
     async def _open_downtime_gap(self) -> None:
         """If a process ran before, open a gap since its end, until the server proves that nothing is missing."""
         if self._subscriptions.state.subscriptions:
-            await self._gaps.open(self._complete_to(), self._downtime.shutdown())
+            await self._gaps.open(self._published_to(), self._downtime.shutdown())
         await self._downtime.begin()
 
-    def _complete_to(self) -> int:
-        """Time (µs) up to which everything published by the server is on disk."""
-        known = [s.sampled_to for s in self._subscriptions]
-        return min((k for k in known if k > 0), default=self._since)
+    def _published_to(self) -> int:
+        """Time (µs) of the last publication that is on disk: no sample is later."""
+        known = [self._receiver.published_to(s) for s in self._subscriptions if not s.event_items]
+        return max(self._receiver.newest, *known) if any(known) else self._since
 
     async def _session(self, client: Client, address: str) -> None:
         """Transfer or create subscriptions, then publish, until an error ends it."""
@@ -276,12 +276,26 @@ class Collector:
         for subscription in lost:
             if subscription.event_items:
                 await self._events.record_lost(subscription.sampled_to)
+        of_channels = [s for s in lost if not s.event_items]
         if self._subscriptions.saved_ids:  # others continue, so the gap of the whole source is retracted
-            for subscription in lost:
-                start = subscription.sampled_to
-                await self._gaps.open(start, "subscription_lost", "", list(subscription.items))
+            for subscription in of_channels:
+                channels, since = sorted(subscription.items), self._receiver.published_to(subscription)
+                await self._gaps.open(since, "subscription_lost", "", channels)
+                await self._record_unsent(subscription.sampled_to, since, "subscription_lost", channels)
+        elif of_channels:
+            since, reason = self._gaps.open_since() or self._published_to(), self._gaps.reason() or "subscription_lost"
+            await self._record_unsent(min(s.sampled_to for s in of_channels), since, reason, None)
         await self._gaps.flush_or_raise()
         await self._subscriptions.note()
+
+    async def _record_unsent(self, start: int, end: int, reason: str, channels: list[int] | None) -> None:
+        """Record that samples from before the last publication (``end``) may not have been in it.
+
+        A gap of its own: in that time there are samples, and the last of them must not hold through the outage.
+        """
+        if start < end:
+            await self._gaps.record(start, end, reason, "sampled before the outage, and perhaps not sent", channels)
+            await self._backfill.request(start, end, reason, channels)
 
     async def _close_outage(self, server_now: int) -> None:
         """All subscriptions exist: end the gaps, durably, before the new subscriptions are saved."""
@@ -297,7 +311,7 @@ class Collector:
             holes.setdefault(self._gaps.open_since(channel) or now, []).append(channel)
         for start, channels in holes.items():
             await self._gaps.close(now, channels)
-            await self._backfill.request(start, now, "subscription_lost", channels)
+            await self._backfill.request(start, now, "subscription_lost", sorted(channels))
 
     async def _retract_outage(self, publisher: Publisher) -> None:
         """All transferred subscriptions publish again: retract the gap of the whole source."""
@@ -313,13 +327,12 @@ class Collector:
         if subscription.event_items:
             await self._events.record_unavailable(subscription, detail)
             return
-        start = subscription.sampled_to
         self._receiver.count_missed()
-        channels = list(subscription.items)
         only = sum(not s.event_items for s in self._subscriptions) == 1
-        now = self._receiver.end_of_gap(0)
-        await self._gaps.record(start, now, "not_available", detail, None if only else channels)
-        await self._backfill.request(start, now, "not_available", None if only else channels)
+        channels = None if only else list(subscription.items)
+        for start, end in self._receiver.holes(subscription, self._receiver.end_of_gap(0)):
+            await self._gaps.record(start, end, "not_available", detail, channels)
+            await self._backfill.request(start, end, "not_available", channels)
 
     async def _record_refused(self) -> None:
         """Show and record rejected tags; set the state to connected."""

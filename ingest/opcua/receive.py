@@ -13,6 +13,7 @@ import numpy as np
 from ingest import metrics
 from ingest.appender import Appender, Notes, until_durable
 from ingest.batch import Batch, Event, EventBatch, Float64s, Int64s, SampleBatch, UInt32s
+from ingest.downtime import Downtime
 from ingest.errors import DecodeError
 from ingest.gaps import Gaps
 from ingest.opcua.data_change import data_change
@@ -38,7 +39,13 @@ class Receiver:
     """Receives the notifications of one source."""
 
     def __init__(
-        self, tags: Tags, status: SourceStatus, spool: Appender, gaps: Gaps, versions: ChannelVersions
+        self,
+        tags: Tags,
+        status: SourceStatus,
+        spool: Appender,
+        gaps: Gaps,
+        versions: ChannelVersions,
+        downtime: Downtime,
     ) -> None:
         self._status = status
         self._spool = spool
@@ -50,6 +57,9 @@ class Receiver:
         self._unreadable = Unreadable(tags, status, gaps)
         self.session_forms = PLAIN  # how this session's server sends values
         self._skew = ClockSkew(tags.source.skew_limit)
+        self._downtime = downtime
+        before = downtime.interruption()
+        self.newest = 0 if before is None else before[0]  # µs, last sample on disk, except of clocks that are ahead
         self._marker_events: dict[
             int, asyncio.Event
         ] = {}  # subscription → set once everything queued before its marker came
@@ -92,6 +102,20 @@ class Receiver:
         now = now_us()
         oldest, newest = self._spool.limits.bounds(now)
         return time if oldest <= time <= newest else now
+
+    def published_to(self, subscription: Subscription) -> int:
+        """The time (µs) of the last publication of a subscription, or of its last sample if that is later."""
+        last = max(map(self._tracking.last, subscription.items), default=0)
+        return max(subscription.tracker.complete_to, min(last, self.newest))
+
+    def holes(self, subscription: Subscription, end: int) -> list[tuple[int, int]]:
+        """(from, to) µs, of what is missing up to ``end`` if a publication is: since the last one, and before.
+
+        What was sampled before a publication may be in the next one. That is a gap of its own, because in that time
+        there are samples, and the last of them must not hold until ``end``.
+        """
+        since = self.published_to(subscription)
+        return [(since, max(since, end)), (subscription.sampled_to, since)]
 
     async def start_versions(self, versions: Mapping[int, int], *, another_node: bool) -> None:
         """From now on channels have these versions. Returns once that is on disk.
@@ -150,7 +174,8 @@ class Receiver:
             batches = await self._batches(
                 change, arrival, notification.publish_time, more, subscription, in_order and place == 1, stored
             )
-            appends += [self.append(batch, notes) for batch in batches]
+            for batch in batches:
+                appends.append(self.append(batch, {**notes, **self._reached(batch, notification.publish_time)}))
         await asyncio.gather(*appends)
         if not appends:
             await self._spool.note(notes)
@@ -163,6 +188,13 @@ class Receiver:
         if subscription.id in self._marker_came and not notification.more:
             self._marker_came.remove(subscription.id)
             self._marker_events.pop(subscription.id, asyncio.Event()).set()
+
+    def _reached(self, batch: Batch, publish_time: int) -> Notes:
+        """The note of the last sample: the next process can't know it from the subscriptions."""
+        if not isinstance(batch, SampleBatch):
+            return {}
+        self.newest = min(max(self.newest, int(batch.time.max())), self.end_of_gap(publish_time))
+        return self._downtime.notes(self.newest)
 
     async def check(self, late: float = 0.0) -> None:
         """Periodic check for stale channels and clock differences.
@@ -201,10 +233,9 @@ class Receiver:
         metrics.decode_errors.labels(source=self._status.name).inc()
         log.warning("source %s: notification %d: %s", self._status.name, notification.sequence, error)
         self.count_missed()
-        start = subscription.sampled_to
         channels = list(subscription.items)
-        end = self.end_of_gap(notification.publish_time)
-        await self._gaps.record(start, end, "undecodable", str(error), channels)
+        for start, end in self.holes(subscription, self.end_of_gap(notification.publish_time)):
+            await self._gaps.record(start, end, "undecodable", str(error), channels)
 
     async def _batches(
         self,

@@ -33,6 +33,7 @@ from asyncua.ua.ua_binary import struct_from_binary, struct_to_binary
 
 from ingest.batch import EventBatch, GapBatch, SampleBatch
 from ingest.config.sources import OpcuaSource, OpcuaTag
+from ingest.downtime import Downtime
 from ingest.errors import DecodeError
 from ingest.gaps import Gaps
 from ingest.opcua.data_change import data_change
@@ -319,7 +320,12 @@ async def _received(body: bytes) -> None:
     status = SourceStatus(1, "s", "opcua", "opc.tcp://h:4840", _TAGS)
     spool = MemoryAppender()
     receiver = Receiver(
-        _OURS, status, spool, Gaps(status, spool), ChannelVersions(status.name, status.source_id, spool)
+        _OURS,
+        status,
+        spool,
+        Gaps(status, spool),
+        ChannelVersions(status.name, status.source_id, spool),
+        Downtime(status.source_id, spool),
     )
     items = {channel: Item(i, f"ns=2;s=t{i}", (0.5, 10, True, 0.0), 10) for i, channel in enumerate(_IDS.tolist())}
     # As if others before it were on their way: texts that repeat the one before are stored, too.

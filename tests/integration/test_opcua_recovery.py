@@ -14,6 +14,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from asyncua.common.utils import ServiceError
 from asyncua.server.subscription_service import SubscriptionService
 
 from ingest.appender import Notes
+from ingest.batch import GapBatch, SampleBatch
 from ingest.config.sources import OpcuaTag
 from ingest.opcua.tracking import ClockSkew
 from ingest.opcua.trust import trust
@@ -84,6 +86,22 @@ def values(*kept: MemoryAppender) -> list[float]:
 def lasting(kept: MemoryAppender) -> list[str]:
     """Reasons of gaps in which something is missing."""
     return [gap.reason for gap in kept.gaps() if gap.to_time is None or gap.to_time > gap.from_time]
+
+
+def of_outage(kept: MemoryAppender, reason: str) -> tuple[int, int, int]:
+    """Since when (µs) samples may be missing, the time of the last publication, and the end of the outage.
+
+    These are two gaps. Before the end, no sample from after the publication came.
+    """
+    gaps = [g for g in kept.gaps() if g.reason == reason and g.channel_ids is None and g.to_time != g.from_time]
+    before, gap = sorted(gaps, key=attrgetter("from_time"))
+    assert before.to_time == gap.from_time
+    assert gap.to_time is not None
+    recorded = [k for k, b in enumerate(kept.batches) if isinstance(b, GapBatch)]
+    ended = next(k for k in recorded if gap.to_time in [g.to_time for g in kept.batches[k].gaps])  # type: ignore[union-attr]
+    came = [b.time.max() for b in kept.batches[:ended] if isinstance(b, SampleBatch)]
+    assert max(came, default=0) <= gap.from_time, "the last value would hold"
+    return before.from_time, gap.from_time, gap.to_time
 
 
 async def more(kept: MemoryAppender) -> None:
@@ -154,6 +172,22 @@ async def test_killed_collector_continues_its_subscription(tmp_path: Path) -> No
             await spools[-1].until(lambda: values(*spools) == server.written and not lasting(spools[-1]))
         assert [reason for k in spools for reason in lasting(k)] == []
         assert [[g.reason for g in k.gaps()] for k in spools] == [[], *([["killed"]] * 4)]
+
+
+async def test_no_sample_is_later_than_the_begin_of_the_gap_of_a_killed_collector(tmp_path: Path) -> None:
+    """The note of a subscription does not say when the last notification was published that is stored with it."""
+    async with serving(tmp_path, history=0) as server:
+        async with collecting(server.address, OURS, tmp_path / "pki", **OPTIONS) as (kept, status):
+            await until(lambda: status.state == "connected")
+            await server.write(20)
+            await kept.until(lambda: values(kept) == server.written)
+            second = MemoryAppender(deepcopy(kept.notes))
+            newest = max(time for time, *_ in kept.samples(0))
+        await server.server.forget()
+        async with collecting(server.address, OURS, tmp_path / "pki", kept=second, **OPTIONS) as (_, status):
+            await until(lambda: status.state == "connected" and status.open_gaps == 0)
+        begin, published, _ = of_outage(second, "killed")
+        assert begin <= newest <= published
 
 
 async def test_stopped_collector_hands_its_subscription_to_the_next(tmp_path: Path) -> None:
@@ -232,8 +266,10 @@ async def test_unavailable_message_is_a_gap(tmp_path: Path) -> None:
         lost = set(server.written) - set(values(kept))
         assert lost
         await kept.until(lambda: any(g.backfilled for g in kept.gaps()))
-        (gap,) = [g for g in kept.gaps() if g.reason == "not_available"]
-        assert gap.from_time <= start < (gap.to_time or 0)
+        gaps = [g for g in kept.gaps() if g.reason == "not_available"]
+        assert min(g.from_time for g in gaps) <= start < max(g.to_time or 0 for g in gaps)
+        newest_before = max(time for time, value, _ in kept.samples(0) if value < min(lost))
+        assert [g for g in gaps if newest_before <= g.from_time <= start], "the last value does not hold"
         assert set(values(backfill_spool)) >= lost, "from the history"
         assert values(kept, backfill_spool) == server.written
 
@@ -255,7 +291,8 @@ async def test_lost_subscription_is_backfilled_from_history(tmp_path: Path) -> N
         await server.write(20)
         await kept.until(lambda: server.written[-1] in values(kept))
         assert len(values(kept)) < 1000, "or nothing was lost"
-        await kept.until(lambda: [g.backfilled for g in kept.gaps()] == [True])
+        await kept.until(lambda: [g.backfilled for g in kept.gaps()] == [True, True])
+        of_outage(kept, "disconnected")
         assert values(kept, backfill_spool) == server.written, "read in several parts"
         assert "RUNNING" in [e.text for e in backfill_spool.events("text")]
         assert "backfill:1" not in kept.notes
@@ -281,10 +318,11 @@ async def test_values_unsent_at_a_server_crash_stay_a_gap(tmp_path: Path) -> Non
         await until(lambda: status.state == "connected")
         await kept.until(lambda: any(g.backfilled for g in kept.gaps()))
         assert values(kept, backfill_spool) == server.written
-        remains = {g.channel_ids: g for g in kept.gaps() if g.detail == "not in the history"}
-        assert sum(len(channels or ()) for channels in remains) == len(OURS)
-        for gap in remains.values():
-            assert gap.to_time == microseconds(began)
+        remains = [g for g in kept.gaps() if g.detail == "not in the history"]
+        (before,) = [g for g in remains if g.channel_ids is None]
+        assert sum(len(g.channel_ids or ()) for g in remains) == len(OURS)
+        for gap in remains:
+            assert gap is before or (gap.from_time, gap.to_time) == (before.to_time, microseconds(began))
             assert not gap.backfilled
 
 
@@ -308,8 +346,7 @@ async def test_server_without_history_backfills_nothing(tmp_path: Path) -> None:
         await kept.until(lambda: "backfill:1" in kept.notes)
         await kept.until(lambda: "backfill:1" not in kept.notes)
         assert not [gap for gap in kept.gaps() if gap.backfilled]
-        (gap,) = [gap for gap in kept.gaps() if gap.channel_ids is None]
-        assert gap.to_time is not None
+        of_outage(kept, "disconnected")
 
 
 async def test_time_beyond_the_history_stays_a_gap(tmp_path: Path) -> None:
@@ -329,10 +366,11 @@ async def test_time_beyond_the_history_stays_a_gap(tmp_path: Path) -> None:
         await kept.until(lambda: any(g.backfilled for g in kept.gaps()))
         assert len(values(backfill_spool)) >= 1990
         remains = [g for g in kept.gaps() if g.channel_ids is not None and 0 in g.channel_ids]
-        assert len(remains) == 1
-        assert not remains[0].backfilled
+        before, gap = sorted(remains, key=attrgetter("from_time"))
+        assert not before.backfilled
+        assert not gap.backfilled
         oldest = min(time for time, _, _ in backfill_spool.samples(0))
-        assert remains[0].to_time == oldest
+        assert (before.to_time, gap.to_time) == (gap.from_time, oldest)
 
 
 async def test_half_created_subscriptions_hide_no_gap(tmp_path: Path) -> None:
@@ -373,9 +411,7 @@ async def test_half_created_subscriptions_hide_no_gap(tmp_path: Path) -> None:
         await server.write(5)
         await kept.until(lambda: server.written[-1] in values(kept))
         assert set(lost[:-1]).isdisjoint(values(kept)), "or there was no loss"
-        (gap,) = [g for g in kept.gaps() if g.reason == "disconnected" and g.to_time != g.from_time and g.to_time]
-        assert gap.from_time <= lost_from
-        assert gap.channel_ids is None
+        assert of_outage(kept, "disconnected")[0] <= lost_from
         assert len(subscriptions.subscriptions) == 1
 
 
@@ -574,15 +610,16 @@ async def test_gap_has_the_clock_of_its_samples(tmp_path: Path, ahead: int) -> N
             await server.kill()
             await until(lambda: status.state == "disconnected")
             await server.start()
-            [gap] = await until(lambda: status.open_gaps == 0 and [g for g in kept.gaps() if g.to_time])
-            await kept.until(lambda: max(time for time, *_ in kept.samples(0)) > gap.to_time)
+            await until(lambda: status.open_gaps == 0 and [g for g in kept.gaps() if g.to_time])
+            begin, _, end = of_outage(kept, "disconnected")
+            await kept.until(lambda: max(time for time, *_ in kept.samples(0)) > end)
             times = {time for time, *_ in kept.samples(0)}
     finally:
         await server.kill()
     published = {time for name, time in server.published() if name == tags[0].name}
     missing = {time for time in published - times if min(times) < time < max(times)}
-    assert {time for time in missing if not gap.from_time <= time <= gap.to_time} == set()
-    assert [time for time in times if time <= gap.from_time]
+    assert {time for time in missing if not begin <= time <= end} == set()
+    assert [time for time in times if time <= begin]
 
 
 @pytest.mark.slow
