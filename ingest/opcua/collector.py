@@ -191,7 +191,7 @@ class Collector:
         await self._record_refused()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(publisher.run())
-            tasks.create_task(self._retract_outage(publisher))
+            tasks.create_task(self._retract_outage(client, publisher))
             tasks.create_task(self._retry_refused(client))
             tasks.create_task(self._follow(client))
             tasks.create_task(self._subscriptions.state.structures.follow(client, self._source.time_out))
@@ -313,8 +313,10 @@ class Collector:
             await self._gaps.close(now, channels)
             await self._backfill.request(start, now, "subscription_lost", sorted(channels))
 
-    async def _retract_outage(self, publisher: Publisher) -> None:
-        """All transferred subscriptions publish again: retract the gap of the whole source."""
+    async def _retract_outage(self, client: Client, publisher: Publisher) -> None:
+        """Once all transferred subscriptions publish again: retract the gap of the whole source."""
+        if silent := await self._subscriptions.silent(client, self._source, publisher.all_publishing):
+            publisher.give_up(silent, "does not publish after its transfer")
         await publisher.all_publishing.wait()
         await self._gaps.retract()
 

@@ -25,6 +25,7 @@ from ingest.timestamps import now_us
 log = logging.getLogger(__name__)
 
 MARKER_HANDLE = FIRST_STRUCTURE - 1  # client handle of the marker item; no channel has it
+PROBE_HANDLE = FIRST_STRUCTURE - 2  # the same, of the item that shows whether a subscription publishes
 
 _Request: TypeAlias = tuple[list[int], int | None, Any]  # channels, their shared handle if any, and the request
 
@@ -209,8 +210,10 @@ async def modify(client: Client, tags: Tags, state: SubscriptionState, of: Mappi
                 subscription.items[channel] = replace(item, parameters=new, queue_size=revised)
 
 
-async def create_marker(client: Client, source: OpcuaSource, subscription: Subscription) -> int | None:
-    """Create an item with client handle :data:`MARKER_HANDLE`; its first value follows all values queued by others.
+async def create_marker(
+    client: Client, source: OpcuaSource, subscription: Subscription, handle: int = MARKER_HANDLE
+) -> int | None:
+    """Create an item with a client handle that no channel has; its first value follows all values queued by others.
 
     Returns its id; None if the server rejects it.
     """
@@ -222,7 +225,7 @@ async def create_marker(client: Client, source: OpcuaSource, subscription: Subsc
         ua.MonitoredItemCreateRequest(
             ItemToMonitor=node,
             MonitoringMode=ua.MonitoringMode.Reporting,
-            RequestedParameters=_monitoring(MARKER_HANDLE, (subscription.interval, 1, True, 0.0)),
+            RequestedParameters=_monitoring(handle, (subscription.interval, 1, True, 0.0)),
         )
     ]
     answer = await call(client, request, ua.CreateMonitoredItemsResponse, source.time_out)

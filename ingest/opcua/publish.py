@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from typing import NoReturn
 
 from asyncua import Client, ua
 
@@ -99,11 +100,17 @@ class Publisher:
             for subscription in self._subscriptions.values():
                 heard = self._last_heard.setdefault(subscription.id, now)
                 if now - heard > 1.5 * subscription.keep_alive + self._source.time_out:
-                    # Transferred but silent: some servers continue publishing to the old session. Create all of these
-                    # again at once, because each additional session would transfer the live ones.
-                    for other in self._subscriptions.values():
-                        other.changing |= not other.has_published
-                    raise SourceError(f"no keep-alive from subscription {subscription.id} for {now - heard:.0f} s")
+                    self.give_up([subscription], f"sent no keep-alive for {now - heard:.0f} s")
+
+    def give_up(self, silent: Sequence[Subscription], why: str) -> NoReturn:
+        """End the session. Raises SourceError.
+
+        All transferred subscriptions that have not published are created again in the next one: each additional session
+        would transfer the live ones.
+        """
+        for subscription in self._subscriptions.values():
+            subscription.changing |= not subscription.has_published
+        raise SourceError(f"subscription {', '.join(str(s.id) for s in silent)} {why}")
 
     async def _work(self) -> None:
         while True:

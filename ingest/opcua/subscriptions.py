@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
-from asyncua import Client
+from asyncua import Client, ua
 
 from ingest.appender import Appender
 from ingest.config.sources import OpcuaSource
@@ -16,12 +16,13 @@ from ingest.opcua import checkpoint
 from ingest.opcua.decoded import Forms
 from ingest.opcua.difference import Difference, difference
 from ingest.opcua.index_range import sends_whole_arrays
-from ingest.opcua.items import create, create_marker, delete_items, modify, remove
+from ingest.opcua.items import PROBE_HANDLE, create, create_marker, delete_items, modify, remove
 from ingest.opcua.namespaces import Namespaces, read_namespaces
 from ingest.opcua.receive import Receiver
 from ingest.opcua.subscription_state import Subscription
 from ingest.opcua.tags import Tags
 from ingest.opcua.transfer import delete
+from ingest.timeouts import within
 
 
 class Subscriptions:
@@ -151,6 +152,31 @@ class Subscriptions:
                 continue
             await marker_event.wait()
             await delete_items(client, tags.source, self.state, number, [item])
+
+    async def silent(self, client: Client, source: OpcuaSource, all_publishing: asyncio.Event) -> list[Subscription]:
+        """The transferred subscriptions that do not publish in this session, because the server continues to publish to
+        the one before. ``all_publishing`` is set when there are none.
+
+        A quiet subscription publishes nothing before its keep-alive is due. So those that are silent get an item more,
+        whose first value the next publication has.
+        """
+        interval = max((s.interval for s in self), default=0.0)
+        with suppress(TimeoutError):
+            await within(2 * interval, all_publishing.wait())
+        probes: dict[int, int] = {}
+        for subscription in [s for s in self if not s.has_published]:
+            with suppress(ua.UaStatusCodeError):
+                item = await create_marker(client, source, subscription, PROBE_HANDLE)
+                probes |= {} if item is None else {subscription.id: item}
+        if not probes:
+            return []
+        with suppress(TimeoutError):
+            await within(interval + source.time_out, all_publishing.wait())
+        silent = [s for s in self if s.id in probes and not s.has_published]
+        for number in probes.keys() - {s.id for s in silent}:
+            with suppress(ua.UaStatusCodeError):
+                await delete_items(client, source, self.state, number, [probes[number]])
+        return silent
 
     async def _delete_idle(self, client: Client, tags: Tags) -> None:
         """Delete subscriptions without items, except one: its keep-alives show that the session is alive."""

@@ -208,17 +208,19 @@ async def test_stopped_collector_hands_its_subscription_to_the_next(tmp_path: Pa
 async def test_dead_transferred_subscriptions_are_recreated(
     subscriptions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As asyncua's own server does it: it says Good, and publishes to the session before. What that costs is a gap."""
+    """As asyncua's own server does it: it says Good, and publishes to the session before. What that costs is a gap, but
+    not one that lasts until a keep-alive is missed."""
+    options = {**OPTIONS, "keep_alive": 600.0, "lifetime": 3600.0}
     tags = OURS if subscriptions == 1 else [OURS[0], replace(OURS[1], interval=0.5), OURS[2]]
     stock = SubscriptionService.transfer_subscriptions
     monkeypatch.setattr("simulator.subscriptions.Subscriptions.transfer_subscriptions", stock)
     async with serving(tmp_path) as server:
         first = MemoryAppender()
-        async with collecting(server.address, tags, tmp_path / "pki", kept=first, **OPTIONS) as (_, status):
+        async with collecting(server.address, tags, tmp_path / "pki", kept=first, **options) as (_, status):
             await until(lambda: status.state == "connected")
             await server.write(10)
         second = MemoryAppender(first.notes)
-        async with collecting(server.address, tags, tmp_path / "pki", kept=second, **OPTIONS) as (_, status):
+        async with collecting(server.address, tags, tmp_path / "pki", kept=second, **options) as (_, status):
             await until(lambda: status.state == "connected")
             assert status.open_gaps == 1, "nothing has come yet"
             await server.write(10)
@@ -229,6 +231,28 @@ async def test_dead_transferred_subscriptions_are_recreated(
             await second.until(lambda: server.written[-1] in values(second))
         assert set(server.written) - set(lost) <= set(values(second))
         assert set(lasting(second)) == {"stopped"}
+
+
+async def test_quiet_transferred_subscription_is_not_lost(tmp_path: Path) -> None:
+    """It publishes nothing of its own until its keep-alive is due, in ten minutes."""
+    options = {**OPTIONS, "keep_alive": 600.0, "lifetime": 3600.0}
+    async with serving(tmp_path) as server:
+        first = MemoryAppender()
+        async with collecting(server.address, OURS, tmp_path / "pki", kept=first, **options) as (_, status):
+            await until(lambda: status.state == "connected")
+            await server.write(10)
+            await first.until(lambda: values(first) == server.written)
+        second = MemoryAppender(first.notes)
+        async with collecting(server.address, OURS, tmp_path / "pki", kept=second, **options) as (_, status):
+            await until(lambda: status.state == "connected" and status.open_gaps == 0)
+            (subscription,) = server.server._subscriptions.subscriptions.values()
+            await until(lambda: len(subscription.monitored_item_srv._monitored_items) == len(OURS))
+            await server.write(10)
+            await second.until(lambda: values(first, second) == server.written)
+        assert (status.reconnects, lasting(second)) == (0, [])
+        assert {channel for b in second.batches if isinstance(b, SampleBatch) for channel in b.channel_id.tolist()} == {
+            0
+        }
 
 
 async def test_missing_message_is_republished(tmp_path: Path) -> None:
