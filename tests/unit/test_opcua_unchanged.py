@@ -1,0 +1,81 @@
+"""A value that has not changed since before a gap is stated again at its end, and nothing else is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.opcua.unchanged import Unchanged
+
+SINCE, UNTIL = 100, 200
+
+
+def messages(unchanged: Unchanged, *several: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
+    """(place, time) of samples, by message: what is stated again, with the time for which it is."""
+    stated: list[tuple[int, int, int]] = []
+    for message in several:
+        place = np.array([place for place, _ in message], np.uint32)
+        time = np.array([time for _, time in message], np.int64)
+        found = unchanged.find(place, time)
+        stated += zip(found.place.tolist(), time[found.at].tolist(), found.time.tolist(), strict=True)
+        unchanged.stored(place, time, found)
+    return stated
+
+
+def after_gap() -> Unchanged:
+    unchanged = Unchanged(3)
+    unchanged.expect(np.array([0, 1], np.intp), SINCE, UNTIL)
+    return unchanged
+
+
+@pytest.mark.parametrize(
+    ("several", "stated"),
+    [
+        ([[(0, 50)]], [(0, 50, 200)]),
+        ([[(0, 50), (1, 100)]], [(0, 50, 200), (1, 100, 200)]),
+        ([[(0, 50)], [(1, 60)]], [(0, 50, 200), (1, 60, 200)]),
+        ([[(0, 101)]], []),  # it holds since then
+        ([[(0, 101)], [(0, 50)]], []),
+        ([[(0, 201)], [(0, 50)]], []),  # sampled after the gap
+        ([[(2, 50)]], []),  # there was no gap
+        ([[(0, 50)], [(0, 50)]], [(0, 50, 200)]),  # sent again
+        ([[(0, 50)], [(0, 201)], [(0, 50)]], [(0, 50, 200)]),
+        ([[(0, 50), (0, 150)]], []),
+        ([[(0, 50), (0, 201)]], [(0, 50, 200)]),
+        ([[(0, 50)], [(0, 150)], [(0, 160)], [(0, 300)]], [(0, 50, 200), (0, 150, 201), (0, 160, 202)]),
+        ([[(0, 50)], [(0, 200)], [(0, 201)]], [(0, 50, 200), (0, 200, 201), (0, 201, 202)]),
+    ],
+)
+def test_what_is_stated_again(several: list[list[tuple[int, int]]], stated: list[tuple[int, int, int]]) -> None:
+    assert messages(after_gap(), *several) == stated
+
+
+def test_a_message_that_is_not_stored_is_stated_when_it_comes_again() -> None:
+    unchanged = after_gap()
+    place, time = np.array([0], np.uint32), np.array([50], np.int64)
+    assert len(unchanged.find(place, time).at) == 1
+    assert messages(unchanged, [(0, 50)]) == [(0, 50, 200)]
+
+
+def test_other_tags_keep_what_is_expected() -> None:
+    fresh = Unchanged(2)
+    fresh.keep(np.array([1]), after_gap(), [0])
+    assert messages(fresh, [(0, 50), (1, 50)]) == [(1, 50, 200)]
+
+
+@given(st.lists(st.lists(st.integers(1, 300), min_size=1, max_size=3), min_size=1, max_size=6))
+def test_the_last_value_in_order_of_time_is_the_current_one(several: list[list[int]]) -> None:
+    """Whatever the delays: times ascend, as those of a node do."""
+    times = iter(sorted({time for message in several for time in message}))
+    ascending = [[time for time, _ in zip(times, message, strict=False)] for message in several]
+    ascending = [message for message in ascending if message]
+    unchanged = after_gap()
+    table: dict[int, int] = {}  # time → of which value
+    for message in ascending:
+        stated = messages(unchanged, [(0, time) for time in message])
+        table |= {time: time for time in message} | {at: of for _, of, at in stated}
+        known = [at for at in table if at > SINCE]
+        assert not known or table[max(known)] == message[-1]
+        assert message[-1] > SINCE or known, "its value is known"
