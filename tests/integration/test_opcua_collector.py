@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ async def collecting(
     pki: Path,
     kept: MemoryAppender | None = None,
     backfill_spool: MemoryAppender | None = None,
+    stands_by: Callable[[], bool] = lambda: False,
     **options: Any,
 ) -> AsyncIterator[tuple[MemoryAppender, SourceStatus]]:
     fast = {"publishing_interval": 0.1, "time_out": 5.0, "backoff_min": 0.05, "backoff_max": 0.5, "keep_alive": 1.0}
@@ -41,7 +42,7 @@ async def collecting(
     kept = MemoryAppender() if kept is None else kept
     backfill_spool = MemoryAppender() if backfill_spool is None else backfill_spool
     ids = {t.name: i for i, t in enumerate(tags)}
-    async with running(Collector(source, ids, status, kept, pki, backfill_spool).run()):
+    async with running(Collector(source, ids, status, kept, pki, backfill_spool, stands_by=stands_by).run()):
         yield kept, status
 
 

@@ -19,7 +19,7 @@ from ingest.writer.writer import Writer
 from simulator.relay import Relay
 from tests.database import Database, add_channels, add_sources
 from tests.integration.test_opcua_collector import collecting
-from tests.integration.test_opcua_recovery import OPTIONS, OURS, Server, more, serving
+from tests.integration.test_opcua_recovery import OPTIONS, OURS, Server, more, serving, values
 from tests.memory_appender import MemoryAppender
 from tests.peers import free_port, opcua_tags, peer
 from tests.spooling import drained, spooled
@@ -126,6 +126,25 @@ async def test_no_value_is_known_during_an_outage(
     assert await owner.fetchval(
         "SELECT time FROM plant.value_before(1, $1)", timestamp(end + 1_000_000)
     ) == timestamp(end)  # fmt: skip
+
+
+async def test_only_the_writing_member_of_a_pair_states_values_again(tmp_path: Path) -> None:
+    """The other one would ask for the lease, because what it states is not in the database."""
+    pki, tags = tmp_path / "pki", OURS[:2]
+    async with (
+        serving(tmp_path, history=0) as server,
+        collecting(server.address, tags, pki, **OPTIONS) as (writing, _),
+        collecting(server.address, tags, pki, stands_by=lambda: True, **OPTIONS) as (standing_by, _),
+    ):
+        members = writing, standing_by
+        await until(lambda: all(kept.samples(0) and kept.samples(1) for kept in members))
+        await server.server.refuse(True)
+        await server.server.forget()
+        await server.write(1)
+        await until(lambda: all(values(kept) == server.written for kept in members))
+        await writing.until(lambda: len({time for time, *_ in writing.samples(1)}) == 2)
+    assert max(gap.to_time or 0 for gap in writing.gaps()) in [time for time, *_ in writing.samples(1)]
+    assert len({time for time, *_ in standing_by.samples(1)}) == 1
 
 
 @pytest.mark.slow
