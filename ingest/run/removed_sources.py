@@ -51,12 +51,14 @@ async def _close(status: SourceStatus, spool: Appender) -> None:
 
 
 def _read_to(source_id: int, spool: Appender, downtime: Downtime) -> int | None:
-    """How far the source was read (µs); None: not at all, or it pushes."""
+    """How far the source was read (µs), which is not before its last sample; None: not at all, or it pushes."""
+    interruption = downtime.interruption()
+    noted = [] if interruption is None else [interruption[0]]
     if f"opcua:{source_id}" in spool.notes:
         # Imports asyncua: 0.3 s and 30 MB that no other kind needs.
         from ingest.opcua import checkpoint  # noqa: PLC0415
 
         subscriptions = checkpoint.decode(source_id, (), spool.notes)[0].subscriptions.values()
-        return min((s.sampled_to for s in subscriptions if s.sampled_to > 0), default=None)
-    interruption = downtime.interruption()
-    return None if interruption is None else interruption[0]
+        published = [s.tracker.complete_to for s in subscriptions if s.tracker.complete_to > 0]
+        noted += [min(published)] if published else []
+    return max(noted, default=None)
