@@ -56,8 +56,9 @@ class Unchanged:
         last: dict[int, int] = {}  # place → the last value from before the end of the gap
         for k in np.flatnonzero(time < self._until[place]).tolist():
             last[int(place[k])] = k
+        taken = set(place[time == self._until[place]].tolist())  # by a sample of that time
         # A value that changed within the gap holds since then.
-        again = [k for i, k in last.items() if (time[k] > self._since[i]) == self._stated[i]]
+        again = [k for i, k in last.items() if i not in taken and (time[k] > self._since[i]) == self._stated[i]]
         if not again:
             return _NONE
         at = np.array(again, np.intp)
