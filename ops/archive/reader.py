@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime
 from typing import Any
 from uuid import UUID
 
@@ -17,9 +17,10 @@ from ingest.timestamps import microseconds
 from ops.archive.day_files import DayFiles, part
 from ops.archive.location import Location, S3Options
 from ops.archive.manifest import MANIFESTS, DayFolder, Manifest, read_manifest
+from ops.archive.meanings import TEXT, Meanings
 from ops.archive.sample_file import TIME
 from ops.archive.verify import problems_of
-from ops.evidence.reader import Series
+from ops.evidence.reader import Series, begin
 
 SAMPLES = pa.schema(
     [
@@ -27,6 +28,8 @@ SAMPLES = pa.schema(
         pa.field("time", TIME, nullable=False),
         pa.field("value", pa.float64(), nullable=False),
         pa.field("status", pa.uint32(), nullable=False),
+        pa.field("name", TEXT),
+        pa.field("unit", TEXT),
     ]
 )
 
@@ -57,6 +60,10 @@ class Archive:
         names = [path.rpartition("/")[2].removesuffix(".json") for path in paths if path.endswith(".json")]
         return sorted(date.fromisoformat(name) for name in names)
 
+    def days_between(self, since: datetime, until: datetime) -> list[date]:
+        """Those with samples of an interval, if they have any."""
+        return [day for day in self.days() if begin(day) < until and begin(day, 24) > since]
+
     def manifest(self, day: date) -> Manifest:
         """What is archived of a day. Raises OperationError."""
         return read_manifest(self.location, DayFolder(self.installation, day))
@@ -72,34 +79,29 @@ class Archive:
     def samples(self, channels: Iterable[int | str], since: datetime, until: datetime) -> Any:
         """An Arrow table of the samples with since <= time < until, sorted by day, channel and time.
 
+        ``name`` and ``unit`` are those that the channel had at the time.
         ``channels``: ids, or names as of each day, in which ``*`` stands for any text. Raises OperationError if a file
         is missing, damaged, or another one; a day that is not archived has no samples.
         """
         wanted = list(channels)
-        found = [
-            _batch(_between(series, microseconds(since), microseconds(until)))
-            for day in self.days()
-            if _midnight(day) < until and _midnight(day) + timedelta(days=1) > since
-            for series in self._day(day, wanted)
-        ]
-        return pa.Table.from_batches(found, SAMPLES)
+        bounds = microseconds(since), microseconds(until)
+        found = [one for day in self.days_between(since, until) for one in self._day(day, wanted, bounds)]
+        return pa.Table.from_batches(found, SAMPLES).unify_dictionaries()
 
-    def _day(self, day: date, wanted: Sequence[int | str]) -> list[Series]:
-        """The samples of a day. If the day is replaced while it is read, the new files are read instead."""
+    def _day(self, day: date, wanted: Sequence[int | str], bounds: tuple[int, int]) -> list[Any]:
+        """Batches of the samples of a day. If the day is replaced while it is read, the new files are read instead."""
         while True:
             files = self._files(day)
             try:
-                return list(files.series(_chosen(files.channels(), wanted)))
+                channels = files.channels()
+                meanings = Meanings.of_day(channels)
+                return [_batch(_between(one, *bounds), meanings) for one in files.series(_chosen(channels, wanted))]
             except OperationError:
                 if self.manifest(day) == files.manifest:
                     raise
 
     def _files(self, day: date) -> DayFiles:
         return DayFiles(self.location, DayFolder(self.installation, day), self.manifest(day))
-
-
-def _midnight(day: date) -> datetime:
-    return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
 def _chosen(table: Any, wanted: Sequence[int | str]) -> set[int]:
@@ -115,14 +117,16 @@ def _between(series: Series, since: int, until: int) -> Series:
     return part(series, slice(first, last))
 
 
-def _batch(series: Series) -> Any:
+def _batch(series: Series, meanings: Meanings) -> Any:
     n = len(series.time)
+    channel = np.full(n, series.channel_id, np.int32)
     return pa.RecordBatch.from_arrays(
         [
-            pa.array(np.full(n, series.channel_id, np.int32)),
+            pa.array(channel),
             pa.array(series.time, pa.int64()).cast(TIME),
             pa.Array.from_buffers(pa.float64(), n, [None, pa.py_buffer(np.ascontiguousarray(series.value))]),
             pa.array(series.status, pa.uint32()),
+            *meanings.columns(channel, series.time).values(),
         ],
         schema=SAMPLES,
     )

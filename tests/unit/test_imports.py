@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 IMPORT = re.compile(r"^ *(?:from ([\w.]+) import (?:\(([^)]*)\)|([^(#\n]+))|import ([\w.]+))", re.MULTILINE)
-PACKAGES = ("dashboards", "ingest", "ops", "schema", "simulator")
+PACKAGES = ("dashboards", "ingest", "ops", "plantlog_archive", "schema", "simulator")
 
 
 def imported(path: Path) -> set[str]:

@@ -65,8 +65,10 @@ async def test_duckdb_reads_what_was_stored(site: Site) -> None:
 
 async def test_polars_reads_what_was_stored(site: Site) -> None:
     stored = await expected(site)
-    [script] = documented("python", site)
+    own, script = documented("python", site)
     names: dict[str, Any] = {}
     exec(script, names)
     samples: pl.DataFrame = names["samples"].collect()
     assert rows_of(samples.to_arrow()) == stored
+    exec(own, names)
+    assert (names["table"].num_rows, names["frame"].height) == (120, 240)

@@ -1,0 +1,113 @@
+"""``import plantlog_archive``: what a notebook gets of an archive, and what it is told if the archive is damaged."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import plantlog_archive
+from ops.paths import CHECKOUT
+from tests.integration.evidence.archive_site import Site
+from tests.integration.evidence.plant import DAY
+
+NEXT = DAY + timedelta(days=1)
+
+
+@pytest.fixture
+async def archive(site: Site) -> str:
+    """Two days."""
+    await site.archive()
+    await site.archive(NEXT)
+    return str(site.folder)
+
+
+def only(folder: str, pattern: str) -> Path:
+    [path] = Path(folder).glob(pattern)
+    return path
+
+
+def raised(*arguments: Any, **options: Any) -> str:
+    with pytest.raises(plantlog_archive.ArchiveError) as error:
+        plantlog_archive.samples(*arguments, **options)
+    return str(error.value)
+
+
+def test_samples_are_chosen_by_channel_and_time(archive: str) -> None:
+    assert plantlog_archive.samples(archive).num_rows == 1160
+    table = plantlog_archive.samples(archive, ["unit/p*"], start=f"{DAY}T05:00:01Z", end=f"{DAY}T05:00:03", verify=True)
+    assert [one["value"] for one in table.to_pylist()] == [40.01, 40.02]
+    assert [one["time"].second for one in table.to_pylist()] == [1, 2]
+    assert {(one["name"], one["unit"], one["status"]) for one in table.to_pylist()} == {("unit/pressure", "bar", 0)}
+    [number] = {one["channel_id"] for one in table.to_pylist()}
+    assert plantlog_archive.samples(archive, [number], end=f"{DAY}T05:01").num_rows == 60
+    assert plantlog_archive.samples(archive, ["none"]).num_rows == 0
+
+
+def test_polars_frame_has_the_same(archive: str) -> None:
+    frame = plantlog_archive.polars(archive, ["other/flow"], start=str(DAY), end=f"{DAY}T06")
+    assert frame.height == 120
+    assert (
+        frame["value"].to_list()
+        == plantlog_archive.samples(archive, ["other/flow"], end=f"{DAY}T06")["value"].to_pylist()
+    )
+    assert frame.select(pl.col("name").cast(pl.String).unique()).to_series().to_list() == ["other/flow"]
+
+
+def test_polars_is_not_needed() -> None:
+    code = "import sys; sys.modules['polars'] = None; import plantlog_archive"
+    subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, check=True)
+
+
+def test_truncated_file_is_an_error(archive: str) -> None:
+    path = only(archive, f"samples/*/day={DAY}/*")
+    content = path.read_bytes()
+    path.write_bytes(content[:-1])
+    assert f"{path.name} has {len(content) - 1:,} bytes, {len(content):,} by the manifest" in raised(archive)
+    assert plantlog_archive.samples(archive, start=str(NEXT)).num_rows == 480, "other days are as they were"
+
+
+def test_swapped_file_is_an_error(archive: str) -> None:
+    first, second = (only(archive, f"channels/*/day={day}/*") for day in (DAY, NEXT))
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    manifest = only(archive, f"manifests/*/{DAY}.json")
+    data = json.loads(manifest.read_text())
+    for file in data["files"]:
+        if file["table"] == "channels":
+            file["bytes"] = len(second.read_bytes())
+    manifest.write_text(json.dumps(data))
+    assert f"{first.name} is another file: found" in raised(archive)
+    first.write_bytes(content)
+
+
+def test_file_with_other_bytes_is_found_by_the_seal(archive: str) -> None:
+    path = only(archive, f"samples/*/day={DAY}/*")
+    content = path.read_bytes()
+    path.write_bytes(content[:50] + bytes([content[50] ^ 1]) + content[51:])
+    assert f"{DAY} is not as sealed: {path.relative_to(archive)} is not the file of the manifest" in raised(
+        archive, verify=True
+    )
+
+
+def test_manifest_of_another_plant_is_an_error(archive: str) -> None:
+    path = only(archive, f"manifests/*/{DAY}.json")
+    data = {**json.loads(path.read_text()), "installation": "00000000-0000-0000-0000-000000000000", "plant": "south"}
+    path.write_text(json.dumps(data))
+    assert "installation: found 00000000-0000-0000-0000-000000000000, of plant south; legal: " in raised(archive)
+    path.write_text("{")
+    assert f"{path.name} is not a manifest" in raised(archive)
+
+
+def test_wrong_arguments_are_errors(archive: str, tmp_path: Path) -> None:
+    assert "start: found 'noon'; legal: a time such as" in raised(archive, start="noon")
+    assert "installation: found 'x'; legal: an id" in raised(archive, installation="x")
+    assert "no such folder" in raised(str(tmp_path / "none"))
+    (tmp_path / "empty").mkdir()
+    assert "a location with archived days" in raised(str(tmp_path / "empty"))
