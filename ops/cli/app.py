@@ -279,12 +279,13 @@ def _add_subcommands() -> None:
     from ops.cli.service import app as service
     from ops.cli.spool import app as spool
     from ops.cli.spool import replay
+    from ops.cli.sql import sql
     from ops.cli.tag_import import import_tags
     from ops.cli.token import app as token
     from ops.cli.user import app as user
 
     app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(ask)
-    for command in (check, discover, rename, seal, verify, export, retention, replay, restore, chaos):
+    for command in (check, discover, rename, seal, verify, export, retention, replay, restore, sql, chaos):
         app.command()(command)
     app.command("import")(import_history)
     app.command("import-tags")(import_tags)

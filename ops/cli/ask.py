@@ -64,4 +64,4 @@ def ask(
     elif as_csv:
         forensics.write_csv(answer)
     else:
-        forensics.show(question, answer, limit, Console())
+        forensics.show(answer, limit, Console(), question.summary_columns)

@@ -29,7 +29,7 @@ _NOBODY = None  # run by no person: by systemd, the maintenance or containers; o
 # Command, also with an option that is given alone → the roles that may run it. What only looks is not recorded.
 COMMANDS: Mapping[str, frozenset[Role] | None] = {
     **dict.fromkeys(("service run", "prepare", "backup rehearse", "init", "test"), _NOBODY),
-    **dict.fromkeys(("status", "logs", "psql", "ask", "check", "retention", "targets", "alarms"), _ALL),
+    **dict.fromkeys(("status", "logs", "psql", "sql", "ask", "check", "retention", "targets", "alarms"), _ALL),
     **dict.fromkeys(("backup list", "certificate show", "certificate list", "database status"), _ALL),
     **dict.fromkeys(("certificate server", "config log", "token list"), _ALL),
     **dict.fromkeys(("maintenance", "spool show", "spool quarantine", "user list", "seal --public-key"), _ALL),

@@ -95,13 +95,21 @@ async def stream(
     connection: asyncpg.Connection[Any], channels: Sequence[int], since: datetime, until: datetime
 ) -> AsyncIterator[Series]:
     """The same in the order of ``channels``, some of them at a time."""
+    async for found in portions(connection, channels, since, until):
+        for series in found:
+            yield series
+
+
+async def portions(
+    connection: asyncpg.Connection[Any], channels: Sequence[int], since: datetime, until: datetime
+) -> AsyncIterator[list[Series]]:
+    """The same, as lists of what is read at a time."""
     size, done = 1, 0
     while part := channels[done : done + size]:
         found = await read(connection, part, since, until)
         done += len(part)
         size = max(1, min(2 * size, size * _STREAMED // max(1, sum(len(series.time) for series in found))))
-        for series in found:
-            yield series
+        yield found
 
 
 def _series(channel_id: int, rows: Sequence[asyncpg.Record], bounds: tuple[int, int]) -> Series:

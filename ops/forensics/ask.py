@@ -8,9 +8,10 @@ import json
 import math
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import asyncpg
@@ -46,7 +47,7 @@ class TimeRange:
         if self.at is not None:
             if self.since is not None or self.until is not None:
                 raise OperationError("--at cannot be combined with --from and --to")
-            center, half = parse_time("--at", self.at, now), _parse_duration("--around", self.around)
+            center, half = parse_time("--at", self.at, now), parse_duration("--around", self.around)
             return center - half, center + half
         if self.since is None:
             raise OperationError("a time range is required: --from TIME [--to TIME], or --at TIME [--around 5m]")
@@ -61,7 +62,7 @@ class Answer:
     """Rows of one question, in its order."""
 
     columns: tuple[str, ...]
-    rows: list[tuple[Any, ...]] = field(default_factory=list)
+    rows: Iterable[tuple[Any, ...]]
 
 
 def find_question(name: str) -> Question:
@@ -176,32 +177,31 @@ def describe(question: Question) -> str:
     return "\n".join([*lines, option_names])
 
 
-def show(question: Question, answer: Answer, limit: int, console: Console) -> None:
+def show(answer: Answer, limit: int, console: Console, first: Sequence[str] = ()) -> None:
     """Print a table of the first ``limit`` rows (0: of all). Of a question with many columns one row has all of them,
-    below each other, and several rows have those shown first."""
-    if not answer.rows:
+    below each other, and several rows have those that are shown ``first``."""
+    rows = list(answer.rows)
+    if not rows:
         console.print("no rows")
         return
     console = wide(console)
-    if len(answer.rows) == 1 and len(answer.columns) > len(question.summary_columns or answer.columns):
+    if len(rows) == 1 and len(answer.columns) > len(first or answer.columns):
         item = Table(box=None, show_header=False, pad_edge=False)
-        for name, value in zip(answer.columns, answer.rows[0], strict=True):
+        for name, value in zip(answer.columns, rows[0], strict=True):
             item.add_row(name.replace("_", " "), escape(_format_value(value)))
         console.print(item)
         return
     table = Table(header_style="bold")
-    column_indexes = [
-        i for i, name in enumerate(answer.columns) if name in (question.summary_columns or answer.columns)
-    ]
+    column_indexes = [i for i, name in enumerate(answer.columns) if name in (first or answer.columns)]
     for i in column_indexes:
-        number = all(isinstance(row[i], int | float) for row in answer.rows)
+        number = all(isinstance(row[i], int | float) for row in rows)
         # a space, so that a long name can be broken
         table.add_column(answer.columns[i].replace("_", " "), justify="right" if number else "left", overflow="fold")
-    for row in answer.rows[: limit or None]:
+    for row in rows[: limit or None]:
         table.add_row(*(escape(_format_value(row[i])) for i in column_indexes))
     console.print(table)
-    if table.row_count < len(answer.rows):
-        console.print(f"{len(answer.rows) - table.row_count:,} more rows (--limit 0 prints all)", style="dim")
+    if table.row_count < len(rows):
+        console.print(f"{len(rows) - table.row_count:,} more rows (--limit 0 prints all)", style="dim")
     if len(column_indexes) < len(answer.columns):
         others = len(answer.columns) - len(column_indexes)
         console.print(f"{others} more columns with --csv or --json, or for a single channel", style="dim")
@@ -217,7 +217,7 @@ def write_csv(answer: Answer) -> None:
 def write_json(answer: Answer) -> None:
     """Print a list of objects, one a row; times in ISO 8601, intervals in seconds."""
     rows = [{name: _json_value(value) for name, value in zip(answer.columns, row, strict=True)} for row in answer.rows]
-    sys.stdout.write(json.dumps(rows, indent=2, ensure_ascii=False) + "\n")
+    sys.stdout.write(json.dumps(rows, indent=2, ensure_ascii=False, default=_json_text) + "\n")
 
 
 def parse_time(option: str, text: str, now: datetime) -> datetime:
@@ -230,14 +230,15 @@ def parse_time(option: str, text: str, now: datetime) -> datetime:
     except ValueError:
         pass
     try:
-        return now - _parse_duration(option, text)
+        return now - parse_duration(option, text)
     except OperationError:
         raise OperationError(
             f"{option}: found {text!r}; legal: a time such as 2026-03-09T10:00:00Z, now, or an age such as 10m"
         ) from None
 
 
-def _parse_duration(option: str, text: str) -> timedelta:
+def parse_duration(option: str, text: str) -> timedelta:
+    """The duration that ``text`` means as the value of ``option``. Raises OperationError."""
     try:
         return timedelta(seconds=TypeAdapter(Duration).validate_python(text))
     except ValidationError:
@@ -260,11 +261,20 @@ def _format_value(value: object) -> str:
 
 def _json_value(value: object) -> object:
     match value:
-        case datetime():
+        case date():
             return value.isoformat()
         case timedelta():
             return value.total_seconds()
         case float() if not math.isfinite(value):
             return None
+        case list() | tuple():
+            return [_json_value(one) for one in value]
+        case dict():
+            return {str(name): _json_value(one) for name, one in value.items()}
         case _:
             return value
+
+
+def _json_text(value: object) -> object:
+    """What JSON has no type for."""
+    return float(value) if isinstance(value, Decimal) else str(value)

@@ -15,7 +15,7 @@ from ops.paths import CHECKOUT
     [
         (
             "from ops.cli import app; app._add_subcommands()",
-            {"asyncpg", "asyncua", "cryptography", "numpy", "pydantic"},
+            {"asyncpg", "asyncua", "cryptography", "duckdb", "numpy", "pyarrow", "pydantic"},
         ),
         ("import ops.appliance.status, ops.appliance.status_table", {"aiohttp", "asyncua", "cryptography", "numpy"}),
         ("import ops.appliance.apply", {"aiohttp", "asyncua", "cryptography", "numpy"}),

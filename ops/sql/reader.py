@@ -1,0 +1,83 @@
+"""A session of the database's reader for DuckDB's threads, which know nothing of asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import asyncpg
+
+from ingest.database import FAILURES
+from ops.evidence.reader import connect
+
+Result = TypeVar("Result")
+_APPLICATION = "plantlog sql"
+_END_SECONDS = 5.0
+
+
+class Reader:
+    """One connection, whose statements run one at a time, whichever threads ask for them."""
+
+    def __init__(self, dsn: str) -> None:
+        """Raises what :func:`ingest.database.connect` raises."""
+        self._dsn = dsn
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="plantlog sql", daemon=True)
+        self._thread.start()
+        self._turn = asyncio.Lock()
+        self._running: set[Future[Any]] = set()
+        try:
+            self.connection: asyncpg.Connection[Any] = self._wait(connect(dsn, _APPLICATION))
+        except BaseException:
+            self._end()
+            raise
+
+    def run(self, work: Callable[[asyncpg.Connection[Any]], Awaitable[Result]]) -> Result:
+        """What ``work`` returns, which uses the connection."""
+
+        async def alone() -> Result:
+            async with self._turn:
+                if self.connection.is_closed():  # the server was restarted, or ended a session that was idle
+                    self.connection = await connect(self._dsn, _APPLICATION)
+                return await work(self.connection)
+
+        return self._wait(alone())
+
+    def each(self, items: AsyncIterator[Result]) -> Iterator[Result]:
+        """The items of an iterator that uses the connection between them only."""
+        while (item := self.run(lambda _: anext(items, None))) is not None:
+            yield item
+
+    def fetch(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+        """The rows of a statement."""
+        return self.run(lambda connection: connection.fetch(statement, *arguments))
+
+    def cancel(self) -> None:
+        """End what runs; who waits for it gets a CancelledError."""
+        for one in tuple(self._running):
+            one.cancel()
+
+    def close(self) -> None:
+        """Close the connection and end the thread."""
+        self.cancel()
+        with suppress(*FAILURES, TimeoutError):
+            self._wait(self.connection.close(timeout=_END_SECONDS))
+        self._end()
+
+    def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
+        running = asyncio.run_coroutine_threadsafe(work, self._loop)
+        self._running.add(running)
+        try:
+            return running.result()
+        finally:
+            self._running.discard(running)
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_END_SECONDS)
+        if not self._thread.is_alive():
+            self._loop.close()

@@ -1,0 +1,181 @@
+"""The samples of archive and database together, each once, as DuckDB reads them.
+
+Those of a channel and day come from the archive if all that is stored of them is there, by the rule by which retention
+may drop them; from the database if the day is not archived; else from both, as ``plantlog verify`` reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+import asyncpg
+import numpy as np
+import pyarrow as pa
+
+from ingest.config.model import ArchiveOptions
+from ingest.config.snapshot import in_force
+from ingest.errors import OperationError
+from ops.archive.archived_samples import ArchivedSamples
+from ops.archive.channel_table import Place
+from ops.archive.day import location_of
+from ops.archive.day_files import DayFiles
+from ops.archive.location import Location
+from ops.archive.manifest import DayFolder, read_manifest
+from ops.archive.meanings import TEXT, Meanings
+from ops.archive.sample_file import SAMPLES as FILE_COLUMNS
+from ops.archive.sample_file import TIME
+from ops.evidence.reader import Series, portions
+from ops.paths import State
+from ops.sql.reader import Reader
+from ops.sql.scan import Hours, Scan
+from schema.queries import load
+
+SAMPLES = pa.schema(
+    [
+        *(one.with_type(pa.int32()) if one.name == "status" else one for one in FILE_COLUMNS),
+        pa.field("name", TEXT),
+        pa.field("unit", TEXT),
+    ]
+)
+_TABLES = ("samples_raw", "samples_packed")
+_CHANNELS = 64  # of which a day is in memory where two places are compared
+_ROWS = 131_072  # of a batch
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """Where the samples of an archived day are read, by channel."""
+
+    archived: list[int]  # in the archive
+    merged: list[int]  # in the database, or in both
+    places: dict[int, Place]
+    samples: ArchivedSamples
+
+
+class Samples:
+    """Reads them."""
+
+    def __init__(self, reader: Reader, state: State) -> None:
+        self._reader = reader
+        self._state = state
+        self._locations: dict[str, Location] = {}
+
+    def read(self, scan: Scan) -> Iterator[Any]:
+        """Batches with the columns of a scan. Raises OperationError."""
+        needs_names = scan.mentions("name", "unit")
+        rows = self._reader.fetch(load("sql")["select_meanings"]) if needs_names else []
+        meanings = Meanings([tuple(row) for row in rows])
+        days = [row["day"] for row in self._reader.fetch(load("sql")["select_days"], _TABLES)]
+        for hours in scan.hours(days, "time"):
+            yield from self._day(scan, meanings, hours)
+
+    def _day(self, scan: Scan, meanings: Meanings, hours: Hours) -> Iterator[Any]:
+        archived = self._archived(hours.day)
+        rows = self._reader.fetch(load("evidence")["select_channels"], *hours.bounds)
+        stored = set(scan.channels((row["channel_id"] for row in rows), meanings.of))
+        live = set(stored)
+        for row in archived:
+            parts = self._parts(scan, meanings, hours.day, row, stored)
+            live -= {*parts.archived, *parts.merged}
+            for batch in _from_archive(parts, scan):
+                yield _finished(batch, scan, meanings)
+            for first in range(0, len(parts.merged), _CHANNELS):
+                for one in self._merged(parts, parts.merged[first : first + _CHANNELS], hours):
+                    yield _finished(_batch(one), scan, meanings)
+        for found in self._reader.each(portions(self._reader.connection, sorted(live), *hours.bounds)):
+            for one in found:
+                yield _finished(_batch(one), scan, meanings)
+        if _dropped(archived) != _dropped(self._archived(hours.day)):
+            raise OperationError(f"samples of {hours.day} were dropped while they were read: run the query again")
+
+    def _merged(self, parts: _Parts, channels: Sequence[int], hours: Hours) -> list[Series]:
+        return self._reader.run(lambda _: parts.samples.read(channels, hours.hours))
+
+    def _archived(self, day: date) -> list[asyncpg.Record]:
+        return self._reader.fetch(load("sql")["select_archived"], day)
+
+    def _parts(self, scan: Scan, meanings: Meanings, day: date, row: asyncpg.Record, stored: set[int]) -> _Parts:
+        files, whole = self.files(row, day), frozenset(row["whole"])
+        places = files.places()
+        own = scan.channels({*places, *whole}, meanings.of)
+        found = self._reader.fetch(load("sql")["select_in_archive"], day, row["number"], own) if stored else []
+        same = {one["channel_id"] for one in found}
+        merged = {number for number in own if number not in same and (number in whole or number in stored)}
+        archived = [number for number in own if number in places and number not in merged]
+        samples = ArchivedSamples(self._reader.connection, day, files, whole)
+        return _Parts(archived, sorted(merged), places, samples)
+
+    def files(self, row: asyncpg.Record, day: date) -> DayFiles:
+        """The files of an archived day. Raises OperationError if they are not those that the database knows of."""
+        folder, location = DayFolder(row["installation"], day), self._location(row["location"])
+        manifest = read_manifest(location, folder)
+        if manifest.revision < row["revision"] or (
+            manifest.revision == row["revision"] and manifest.root != row["root"]
+        ):
+            raise OperationError(
+                f"archive {location.name}: {folder.manifest}: found revision {manifest.revision} with root "
+                f"{manifest.root}; the day was archived as revision {row['revision']} with root {row['root']}: restore "
+                "the archive"
+            )
+        return DayFiles(location, folder, manifest)
+
+    def _location(self, name: str) -> Location:
+        """Where days were archived. Keys of S3 are those that the configuration names."""
+        if name not in self._locations:
+            current = in_force(self._state.root, ())
+            options = ArchiveOptions() if current is None else current.plant.archive
+            self._locations[name] = location_of(options.model_copy(update={"location": name}))
+        return self._locations[name]
+
+
+def _from_archive(parts: _Parts, scan: Scan) -> Iterator[Any]:
+    """The day of the channels that are read in the archive only. Row groups of others are not read."""
+    wanted, files = np.array(parts.archived, np.int32), parts.samples.files
+    whole = len(wanted) == len(parts.places)
+    columns = [name for name in FILE_COLUMNS.names if name in scan.schema.names or name in ("channel_id", "time")]
+    for file in files.manifest.of("samples"):
+        here = [parts.places[number] for number in parts.archived if parts.places[number].file == file.path]
+        groups = {group for one in here for group in range(one.first_group, one.last_group + 1)}
+        if not groups and not (file.amendment and parts.archived):
+            continue
+        with files.opened(file) as parquet:
+            for batch in parquet.iter_batches(_ROWS, None if file.amendment else sorted(groups), columns):
+                if not whole:
+                    batch = batch.filter(pa.array(np.isin(batch.column("channel_id").to_numpy(), wanted)))  # noqa: PLW2901
+                yield batch
+
+
+def _batch(series: Series) -> Any:
+    """Samples as the files of an archive have those without a divisor."""
+    n = len(series.time)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(np.full(n, series.channel_id, np.int32)),
+            pa.array(series.time, pa.int64()).cast(TIME),
+            pa.nulls(n, pa.int64()),
+            pa.array(np.ones(n)),
+            pa.array(np.zeros(n, np.bool_)),
+            pa.Array.from_buffers(pa.float64(), n, [None, pa.py_buffer(np.ascontiguousarray(series.value))]),
+            pa.array(series.status, pa.uint32()),
+        ],
+        schema=FILE_COLUMNS,
+    )
+
+
+def _finished(batch: Any, scan: Scan, meanings: Meanings) -> Any:
+    """The columns of a scan."""
+    columns = {name: batch.column(name) for name in batch.schema.names}
+    if "status" in columns:
+        columns["status"] = columns["status"].view(pa.int32())
+    if scan.mentions("name", "unit"):
+        time = columns["time"].cast(pa.int64()).to_numpy()
+        columns.update(meanings.columns(columns["channel_id"].to_numpy(), time))
+    return pa.RecordBatch.from_arrays([columns[name] for name in scan.schema.names], schema=scan.schema)
+
+
+def _dropped(rows: Sequence[asyncpg.Record]) -> dict[int, list[int]]:
+    """What retention has dropped of a day: for each installation, the channels that the database still has all of."""
+    return {row["number"]: row["whole"] for row in rows if row["dropped"]}

@@ -1,0 +1,139 @@
+"""A table as DuckDB reads it: with the conditions of the query, so that only what may meet them is read.
+
+DuckDB hands the comparisons of a query with constants to the tables that it reads, as an expression of pyarrow. pyarrow
+says which of many partitions cannot meet it: here hours, and channels. The others are read, and the expression is
+applied to each row of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from functools import reduce
+from operator import and_
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.fs as pafs
+
+from ingest.timestamps import microseconds
+from ops.archive.sample_file import TIME
+from ops.evidence.reader import begin
+
+_DESCRIBED = ("name", "unit")  # columns that are known by the channel, but for changes of its meaning
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """Hours of a day, from the first to the last that is needed."""
+
+    day: date
+    hours: range
+
+    @property
+    def bounds(self) -> tuple[Any, Any]:
+        """Where they begin, and where they end."""
+        return begin(self.day, self.hours.start), begin(self.day, self.hours.stop)
+
+
+@dataclass(slots=True)
+class Scan:
+    """What a query needs of a table."""
+
+    schema: Any  # the columns that it reads, or has conditions on
+    condition: Any  # an expression of pyarrow; None: there is none
+    _known: dict[Any, bool] = field(default_factory=dict)  # whether a partition can meet it
+
+    def mentions(self, *names: str) -> bool:
+        """Whether columns are needed."""
+        return any(name in self.schema.names for name in names)
+
+    def hours(self, days: Iterable[date], column: str) -> Iterator[Hours]:
+        """Those whose rows can meet the condition by the time in a column."""
+        for day in self._possible([(day, _between(column, day, range(24))) for day in days], column):
+            every_hour = [(hour, _between(column, day, range(hour, hour + 1))) for hour in range(24)]
+            if hours := self._possible(every_hour, column):
+                yield Hours(day, range(hours[0], hours[-1] + 1))
+
+    def channels(self, ids: Iterable[int], described: Callable[[int], Sequence[Mapping[str, Any]]]) -> list[int]:
+        """Those channels whose rows can meet the condition, ascending.
+
+        ``described``: for each meaning that a channel had, the values that other columns have in its rows.
+        """
+        wanted, columns = sorted(set(ids)), ("channel_id", *_DESCRIBED)
+        if not _named(self.condition, *columns):
+            return wanted
+        new = [number for number in wanted if number not in self._known]
+        parts = [
+            (number, reduce(and_, [_is(name, row[name]) for name in columns if name in self.schema.names]))
+            for number in new
+            for row in ({"channel_id": number, **meaning} for meaning in described(number))
+        ]
+        possible = set(self._possible(parts, *columns))
+        self._known.update({number: number in possible for number in new})
+        return [number for number in wanted if self._known[number]]
+
+    def _possible(self, parts: Sequence[tuple[Any, Any]], *columns: str) -> list[Any]:
+        """The keys of those partitions that can meet the condition, in their order."""
+        if not parts or not _named(self.condition, *columns):
+            return [key for key, _ in parts]
+        # No file of these names is ever opened.
+        partitions = ds.FileSystemDataset.from_paths(
+            [str(place) for place in range(len(parts))],
+            schema=pa.schema([(one.name, getattr(one.type, "value_type", one.type)) for one in self.schema]),
+            format=ds.ParquetFileFormat(),
+            filesystem=pafs.LocalFileSystem(),
+            partitions=[expression for _, expression in parts],
+        )
+        found = sorted(int(fragment.path) for fragment in partitions.get_fragments(self.condition))
+        return [parts[place][0] for place in found]
+
+
+class ScannedTable(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
+    """A table that DuckDB reads through :meth:`scanner`."""
+
+    def __init__(self, schema: Any, read: Callable[[Scan], Iterator[Any]], failures: list[BaseException]) -> None:
+        """``read``: yields record batches with the columns of a scan. What it raises is added to ``failures``."""
+        self._schema = schema
+        self._read = read
+        self._failures = failures
+
+    @property
+    def schema(self) -> Any:
+        """All columns."""
+        return self._schema
+
+    def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> Any:  # noqa: A002
+        """What DuckDB calls for each use of the table in a query."""
+        names = list(self._schema.names if columns is None else columns)
+        needed = [one for one in self._schema if one.name in names or _named(filter, one.name)]
+        scan = Scan(pa.schema(needed or [self._schema.field(0)]), filter)
+        return ds.Scanner.from_batches(self._batches(scan), schema=scan.schema, columns=names, filter=filter)
+
+    def _batches(self, scan: Scan) -> Iterator[Any]:
+        try:
+            yield from self._read(scan)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            self._failures.append(error)  # DuckDB passes on no more than a text
+            raise
+
+
+def _named(condition: Any, *names: str) -> bool:
+    """Whether a condition has one of these columns, or a text that looks like it."""
+    return condition is not None and any(re.search(rf"\b{name}\b", str(condition)) for name in names)
+
+
+def _between(column: str, day: date, hours: range) -> Any:
+    first, last = (
+        pa.scalar(microseconds(begin(day, hour)), pa.int64()).cast(TIME) for hour in (hours.start, hours.stop)
+    )
+    return (ds.field(column) >= first) & (ds.field(column) < last)
+
+
+def _is(column: str, value: Any) -> Any:
+    return ds.field(column).is_null() if value is None else ds.field(column) == value

@@ -1,0 +1,130 @@
+"""A session of DuckDB over archive and database, as the reader and within limits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import duckdb
+
+from ingest.database import FAILURES, database_errors
+from ingest.errors import DatabaseError, OperationError, PlantlogError
+from ops.paths import State
+from ops.sql.reader import Reader
+from ops.sql.samples import Samples
+from ops.sql.tables import tables
+from schema.queries import load
+
+_NARROW = "narrow the query by time and channel_id or name, compared with constants, or use samples_1m or samples_1h"
+_FETCHED = 10_000  # rows
+_END_SECONDS = 5.0
+_TEMPORARY = "8GiB"  # of files beside the memory
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a query may take of the machine."""
+
+    memory: str  # such as 2GiB
+    threads: int
+    seconds: float
+
+
+class Session:
+    """Queries, one at a time."""
+
+    def __init__(self, connection: Any, reader: Reader, failures: list[BaseException], limits: Limits) -> None:
+        self._connection = connection
+        self._reader = reader
+        self._failures = failures
+        self._limits = limits
+        self._ends_at = 0.0
+
+    @contextmanager
+    def rows(self, query: str) -> Iterator[tuple[tuple[str, ...], Iterator[tuple[Any, ...]]]]:
+        """Columns and rows of a query; of several, the last. Raises OperationError or DatabaseError."""
+        self._failures.clear()
+        self._ends_at = time.monotonic() + self._limits.seconds
+        try:
+            cursor = self._work(self._connection.execute, query)
+            yield tuple(one[0] for one in cursor.description or ()), self._fetched(cursor)
+        except duckdb.Error as error:
+            raise self._problem(error) from error
+
+    def _fetched(self, cursor: Any) -> Iterator[tuple[Any, ...]]:
+        while rows := self._work(cursor.fetchmany, _FETCHED):
+            yield from rows
+
+    def _work(self, call: Callable[..., Any], argument: Any) -> Any:
+        """What a call returns, which another thread makes: this one notices Ctrl-C, and that time is up."""
+        done: Future[Any] = Future()
+
+        def work() -> None:
+            try:
+                done.set_result(call(argument))
+            except BaseException as error:
+                done.set_exception(error)
+
+        threading.Thread(target=work, name="plantlog sql query", daemon=True).start()
+        try:
+            finished, _ = wait([done], max(0.0, self._ends_at - time.monotonic()))
+        except KeyboardInterrupt:
+            self._end(done)
+            raise
+        if not finished:
+            self._end(done)
+            seconds = f"{self._limits.seconds:g} s"
+            raise OperationError(f"the query took longer than {seconds}: {_NARROW}, or raise --timeout")
+        return done.result()
+
+    def _end(self, done: Future[Any]) -> None:
+        self._connection.interrupt()
+        self._reader.cancel()
+        wait([done], _END_SECONDS)
+
+    def _problem(self, error: Any) -> PlantlogError:
+        for one in self._failures:
+            if isinstance(one, PlantlogError):
+                return one
+            if isinstance(one, FAILURES):
+                return DatabaseError(f"the database does not respond: {one}")
+        if isinstance(error, duckdb.OutOfMemoryException):
+            memory = self._limits.memory
+            return OperationError(f"the query needs more than {memory} of memory: {_NARROW}, or raise --memory")
+        return OperationError(str(error))
+
+
+@contextmanager
+def opened(state: State, limits: Limits) -> Iterator[Session]:
+    """Raises OperationError for limits that are none, DatabaseError where the database can't be reached."""
+    failures: list[BaseException] = []
+    queries = load("duckdb")
+    with ExitStack() as stack:
+        with database_errors():
+            reader = Reader(state.dsn("reader"))
+            stack.callback(reader.close)
+            found = tables(reader, Samples(reader, state), failures)
+        folder = stack.enter_context(TemporaryDirectory(prefix="plantlog-sql-"))
+        try:
+            connection = duckdb.connect(
+                config={
+                    "memory_limit": limits.memory,
+                    "threads": limits.threads,
+                    "temp_directory": folder,
+                    "max_temp_directory_size": _TEMPORARY,
+                }
+            )
+        except duckdb.Error as error:
+            raise OperationError(f"--memory, --threads: {error}") from error
+        stack.enter_context(connection)
+        for name, table in found.items():
+            connection.register(name, table)
+        for section in ("settings", "views", "lock"):
+            connection.execute(queries[section])
+        yield Session(connection, reader, failures, limits)

@@ -1,0 +1,108 @@
+"""The tables that DuckDB reads: samples and events of archive and database together, and what only the database has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import date
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from ingest.timestamps import microseconds
+from ops.archive.sample_file import TIME
+from ops.evidence.parquet import EVENTS
+from ops.evidence.reader import begin
+from ops.sql.reader import Reader
+from ops.sql.samples import SAMPLES, Samples
+from ops.sql.scan import Scan, ScannedTable
+from schema.queries import load
+
+Read: TypeAlias = Callable[[Scan], Iterator[Any]]
+_ROWS = 50_000  # of rollups, in memory as Python's objects
+_TYPES: Mapping[str, Any] = {
+    "bool": pa.bool_(),
+    "int4": pa.int32(),
+    "int8": pa.int64(),
+    "float8": pa.float64(),
+    "text": pa.string(),
+    "timestamptz": TIME,
+}
+_WHOLE = ("gap", "channel", "source")  # read at once
+_ROLLUPS = {  # view → section, its tables, and rows of an hour
+    "samples_1m": ("select_minutes", ("rollup_1m", "rollup_1m_packed"), 60),
+    "samples_1h": ("select_hours", ("rollup_1h",), 1),
+}
+
+
+def tables(reader: Reader, samples: Samples, failures: list[BaseException]) -> dict[str, ScannedTable]:
+    """The tables by name. ``failures``: where errors are put that end a query."""
+    found = _Tables(reader, samples)
+    return {
+        "stored_samples": ScannedTable(SAMPLES, samples.read, failures),
+        "event": ScannedTable(EVENTS, found.events, failures),
+        **{name: ScannedTable(*found.rollups(name), failures) for name in _ROLLUPS},
+        **{name: ScannedTable(*found.whole(name), failures) for name in _WHOLE},
+    }
+
+
+class _Tables:
+    def __init__(self, reader: Reader, samples: Samples) -> None:
+        self._reader = reader
+        self._samples = samples
+        self._queries = load("sql")
+
+    def _columns(self, section: str) -> Any:
+        statement = self._reader.run(lambda connection: connection.prepare(self._queries[section]))
+        return pa.schema([(one.name, _TYPES[one.type.name]) for one in statement.get_attributes()])
+
+    def whole(self, name: str) -> tuple[Any, Read]:
+        """A table that has few rows: its columns, and what reads it."""
+        columns = self._columns(f"select_{name}")
+
+        def read(scan: Scan) -> Iterator[Any]:
+            yield _batch(self._reader.fetch(self._queries[f"select_{name}"]), columns, scan)
+
+        return columns, read
+
+    def rollups(self, name: str) -> tuple[Any, Read]:
+        """Rollups, which are read some channels at a time."""
+        section, stored, per_hour = _ROLLUPS[name]
+        columns = self._columns(section)
+
+        def read(scan: Scan) -> Iterator[Any]:
+            ids = [row["id"] for row in self._reader.fetch(self._queries["select_channel_ids"])]
+            channels = scan.channels(ids, lambda _: [{}])
+            for hours in scan.hours(self._days(stored), "bucket"):
+                size = max(1, _ROWS // (per_hour * len(hours.hours)))
+                for first in range(0, len(channels), size):
+                    some = channels[first : first + size]
+                    yield _batch(self._reader.fetch(self._queries[section], some, *hours.bounds), columns, scan)
+
+        return columns, read
+
+    def events(self, scan: Scan) -> Iterator[Any]:
+        """Reads events by the hour; those that retention dropped are in the archive."""
+        dropped_until = self._reader.run(lambda c: c.fetchval(self._queries["select_events_dropped_until"]))
+        for hours in scan.hours(self._days(("event",)), "time"):
+            first, last = hours.bounds
+            stored = self._reader.fetch(load("evidence")["select_events"], first, last)
+            found = {(row[0], row[1]): row for row in ((microseconds(one[0]), *one[1:]) for one in map(tuple, stored))}
+            if dropped_until is not None and begin(hours.day) < dropped_until:
+                for row in self._archived_events(hours.day):
+                    if microseconds(first) <= row[0] < microseconds(last):
+                        found.setdefault((row[0], row[1]), row)
+            yield _batch([found[key] for key in sorted(found)], EVENTS, scan)
+
+    def _archived_events(self, day: date) -> Iterator[tuple[Any, ...]]:
+        for row in self._reader.fetch(self._queries["select_archived"], day):
+            yield from self._samples.files(row, day).rows("events")
+
+    def _days(self, stored: tuple[str, ...]) -> list[date]:
+        return [row["day"] for row in self._reader.fetch(self._queries["select_days"], stored)]
+
+
+def _batch(rows: Iterable[Iterable[Any]], columns: Any, scan: Scan) -> Any:
+    """Rows with some columns as a batch with those of a scan."""
+    values = list(zip(*rows, strict=True)) or [()] * len(columns)
+    arrays = [pa.array(values[columns.get_field_index(one.name)], one.type) for one in scan.schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=scan.schema)

@@ -1,0 +1,79 @@
+-- What `plantlog sql` reads of the database, as the reader. ops/sql runs these.
+
+-- name: select_days
+-- Days that may have rows in the hypertables $1, or that are archived.
+SELECT (d.time AT TIME ZONE 'UTC')::date AS day
+FROM timescaledb_information.chunks AS k
+CROSS JOIN generate_series(date_trunc('day', k.range_start, 'UTC'), k.range_end - INTERVAL '1 microsecond', INTERVAL '1 day') AS d (time)
+WHERE k.hypertable_schema = 'plant' AND k.hypertable_name = ANY ($1::text[])
+UNION
+SELECT a.day FROM plant.archived_day AS a
+ORDER BY day;
+
+-- name: select_archived
+-- Who archived day $1, and where; of which channels the database has all samples. Changes if samples of the day are dropped.
+SELECT a.installation AS number, i.id AS installation, a.location, a.revision, encode(a.root, 'hex') AS root,
+       a.dropped_at IS NOT NULL AS dropped,
+       ARRAY(SELECT c.channel_id FROM plant.archived_channel AS c
+             WHERE c.day = a.day AND c.installation = a.installation AND c.whole ORDER BY c.channel_id) AS whole
+FROM plant.archived_day AS a
+JOIN plant.installation AS i ON i.number = a.installation
+WHERE a.day = $1
+ORDER BY a.installation;
+
+-- name: select_in_archive
+-- Those of the channels $3 whose stored samples of day $1 are all in the archive of installation $2: by the rule by which
+-- retention may drop them (routines/retention/drop_slice.sql).
+SELECT a.channel_id
+FROM plant.archived_channel AS a
+JOIN plant.stored_hours($3::int[], $1::date::timestamp AT TIME ZONE 'UTC', ($1::date + 1)::timestamp AT TIME ZONE 'UTC') AS h
+    ON h.day = a.day AND h.channel_id = a.channel_id
+WHERE a.day = $1 AND a.installation = $2 AND a.n = h.n;
+
+-- name: select_meanings
+-- What channels meant over time: the µs since 1970 from which on (NULL: from the beginning), name, and unit.
+SELECT v.channel_id, CASE WHEN isfinite(v.valid_from) THEN (extract(epoch FROM v.valid_from) * 1000000)::bigint END AS valid_from,
+       v.name, v.unit
+FROM plant.channel_version AS v
+WHERE v.valid_from IS NOT NULL
+ORDER BY v.channel_id, v.valid_from;
+
+-- name: select_channel_ids
+SELECT c.id FROM plant.channel AS c ORDER BY c.id;
+
+-- name: select_events_dropped_until
+-- Events before this time may be only in an archive; NULL: none was dropped.
+SELECT max(d.until) FROM plant.dropped AS d WHERE d.what = 'event';
+
+-- name: select_minutes
+-- samples_1m of channels $1, $2 <= bucket < $3.
+SELECT r.channel_id, r.bucket, r.n, r.n_good, r.min, r.max, plant.rollup_mean(r.sum, r.n_good, r.min, r.max) AS avg,
+       plant.rollup_mean(r.area, r.known / 1e6::float8, -1e280, 1e280) AS twa, r.known / 1e6::float8 AS seconds,
+       r.first, r.last, r.first_time, r.last_time, r.holds
+FROM plant.minutes_between($1::int[], $2::timestamptz, $3::timestamptz) AS r
+ORDER BY r.channel_id, r.bucket;
+
+-- name: select_hours
+-- samples_1h of the same.
+SELECT r.channel_id, r.bucket, r.n, r.n_good, r.min, r.max, r.avg, r.twa, r.seconds, r.first, r.last, r.first_time, r.last_time,
+       r.holds
+FROM plant.samples_1h AS r
+WHERE r.channel_id = ANY ($1::int[]) AND r.bucket >= $2::timestamptz AND r.bucket < $3::timestamptz
+ORDER BY r.channel_id, r.bucket;
+
+-- name: select_gap
+SELECT g.id, g.source_id, g.channel_id, g.from_time, g.to_time, g.reason, g.backfilled_at, g.detail, g.revision, g.opened_at
+FROM plant.gap AS g
+ORDER BY g.from_time, g.id;
+
+-- name: select_channel
+SELECT c.id, c.name, c.source_id, c.address, c.kind, c.unit, c.range_lo, c.range_hi, c.deadband, c.description,
+       c.attributes::text AS attributes, c.retired_at, c.retention, c.configured_at
+FROM plant.channel AS c
+ORDER BY c.id;
+
+-- name: select_source
+SELECT s.id, s.name, s.kind, s.address, s.state, s.state_since, s.reason, s.attributes::text AS attributes, s.retired_at,
+       s.installation_id::text AS installation_id
+FROM plant.source AS s
+ORDER BY s.id;
