@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -20,12 +21,14 @@ import pytest
 from ingest.errors import OperationError
 from ops.archive.day_files import DayFiles
 from ops.evidence.reader import begin, portions
-from ops.paths import CHECKOUT
+from ops.paths import CHECKOUT, State
 from ops.sql.session import Limits, opened
-from tests import docs
+from tests import docs, repository_servers
+from tests.config_in_force import activate
 from tests.database import Database
 from tests.integration.evidence.archive_maintenance import Key, Maintained, maintained_plant
-from tests.integration.evidence.plant import DAY, minute
+from tests.integration.evidence.plant import DAY, SealedPlant, minute
+from tests.repository_servers import running
 from tests.sample_tables import HOUR_US, bits
 from tests.waiting import until
 
@@ -40,12 +43,12 @@ async def plant(database: Database, tmp_path: Path) -> AsyncIterator[Maintained]
         yield made
 
 
-async def asked(plant: Maintained, *queries: str, limits: Limits = LIMITS) -> Rows:
-    """The rows of the last query."""
+async def asked(plant: Maintained, *queries: str, limits: Limits = LIMITS, state: State | None = None) -> Rows:
+    """The rows of the last query. ``state``: of another installation of the database."""
 
     def work() -> Rows:
         found: Rows = []
-        with opened(plant.site.plant.state, limits) as session:
+        with opened(state or plant.site.plant.state, limits) as session:
             for query in queries:
                 with session.rows(query) as (_, rows):
                     found = list(rows)
@@ -153,6 +156,45 @@ async def test_day_that_is_dropped_while_it_is_read_is_an_error(
     assert "dropped while they were read" in await failure(plant, query)
     monkeypatch.undo()
     assert await asked(plant, query) == [(680,)]
+
+
+async def test_samples_of_another_installation_are_there_too(
+    plant: Maintained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with SealedPlant(plant.site.plant.database, tmp_path / "south", "south") as south:
+        assert (await plant.job()).outcome == "ok"
+        await south.samples("south/level", minute(0, [1.0] * 60))
+        expected = await both_days(plant)
+        read = Opened(monkeypatch)
+        for state in (plant.site.plant.state, south.state):
+            query = f"SELECT count(*), count(DISTINCT (channel_id, time)) FROM samples WHERE time < '{NEXT}'"
+            assert await asked(plant, query, state=state) == [(740, 740)]
+            assert set(read.files) == {str(DAY)}
+            assert read.live == [([south.ids["south/level"]], begin(DAY), begin(DAY, 24))]
+            read.files.clear()
+            read.live.clear()
+        assert await samples(plant) == expected
+
+
+@pytest.mark.skipif(repository_servers.missing() != "", reason=repository_servers.missing())
+async def test_archive_in_a_bucket(plant: Maintained, tmp_path: Path) -> None:
+    expected = await both_days(plant)
+    peer = repository_servers.s3(tmp_path / "server", tmp_path / "files")
+    of = peer.options(Path("/dev/null"))
+    options = {
+        "location": "s3://plantlog/archive",
+        "s3_endpoint": of.s3_endpoint,
+        "key_file": of.key_file,
+        "ca_file": of.ca_file,
+    }
+    lines = "\n".join(f'{name} = "{value}"' for name, value in options.items())
+    (tmp_path / "s3.toml").write_text(re.sub("location = .*", lines, (tmp_path / "plant.toml").read_text()))
+    activate(plant.site.plant.state.root, tmp_path / "s3.toml")
+    await plant.owner.execute("UPDATE plant.installation SET archive_location = $1", options["location"])
+    with running(peer):
+        await archived_and_dropped(plant)
+        assert await samples(plant) == expected
+    assert "archive s3://plantlog/archive: " in await failure(plant, "SELECT count(*) FROM samples")
 
 
 # No more than is asked
@@ -406,7 +448,7 @@ async def test_prompt_goes_on_after_an_error(plant: Maintained) -> None:
 
 
 async def test_interrupt_ends_the_query_and_not_the_prompt(plant: Maintained) -> None:
-    running = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'plant.samples_raw'::regclass"
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'plant.samples_raw'::regclass"
 
     def work(interrupt: threading.Event) -> tuple[int, str]:
         ours, theirs = pty.openpty()
@@ -432,7 +474,7 @@ async def test_interrupt_ends_the_query_and_not_the_prompt(plant: Maintained) ->
         command = asyncio.create_task(asyncio.to_thread(work, interrupt))
 
         async def waits() -> bool:
-            return bool(await plant.owner.fetchval(running))
+            return bool(await plant.owner.fetchval(waiting))
 
         await until(waits)
         interrupt.set()
