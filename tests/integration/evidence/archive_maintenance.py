@@ -13,12 +13,13 @@ import pyarrow as pa
 
 from ops.evidence.reader import begin
 from ops.maintenance.jobs import jobs
-from ops.maintenance.run import JobContext, JobRun, run
+from ops.maintenance.run import RUNS_ELSEWHERE, JobContext, JobRun, run
 from tests.config_in_force import activate
 from tests.database import Database
 from tests.integration.evidence.archive_site import Site, archive_site
 from tests.integration.evidence.plant import DAY
 from tests.sample_tables import HOUR_US, Sample, bits
+from tests.waiting import until
 
 _PLANT = """
 [plant]
@@ -50,8 +51,14 @@ class Maintained:
         self._context = JobContext(maintenance_dsn, site.plant.database.owner_dsn, state)
 
     async def job(self, name: str = "archive") -> JobRun:
-        """Run the job once, as a new process does."""
-        return await run(next(job for job in jobs() if job.name == name), self._context)
+        """Run the job once, as a new process does: the server may not have noticed yet that the last one is gone."""
+
+        async def ran() -> JobRun | None:
+            done = await run(next(job for job in jobs() if job.name == name), self._context)
+            return None if done.done.detail == RUNS_ELSEWHERE else done
+
+        found: JobRun = await until(ran)
+        return found
 
     async def archived(self) -> list[tuple[Any, ...]]:
         """Day, revision and number of amendments of the days with samples."""
