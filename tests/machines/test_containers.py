@@ -236,10 +236,11 @@ async def test_every_maintenance_job_runs_without_failure(stack: Stack) -> None:
             "SELECT started_at, job, outcome, detail FROM plant.job_run WHERE outcome IS NOT NULL"
         )
         assert [tuple(row) for row in found if row["outcome"] == "failed" and row["started_at"] > since] == []
-        lacking = set(names) - {row["job"] for row in found if row["outcome"] == "ok"}
+        # There is no archive.
+        lacking = set(names) - {"archive"} - {row["job"] for row in found if row["outcome"] == "ok"}
         if lacking:
             stack.compose(*PLANTLOG, "maintenance", "run", *sorted(lacking))
-        return not lacking
+        return not lacking and any(row["job"] == "archive" and row["outcome"] == "skipped" for row in found)
 
     await until(ran, 600, 1.0)
     day = datetime.fromtimestamp(two_days_ago / SECOND, UTC).date()
