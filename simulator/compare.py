@@ -12,7 +12,7 @@ Values that a channel published before its first stored sample are ignored: nobo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -30,8 +30,6 @@ _STOPPED_US = 120_000_000  # additional time if the collector was suspended
 _EXAMPLES = 10  # per kind of difference
 _OVERFLOW = 0x0480
 _NEVER = 2**62
-_REPEATED_WITHIN = 10  # samples
-_REPEATED_US = 1000  # a delayed change is stated a microsecond after the end of a gap, and so on
 _BAD = np.uint32(0x8000_0000)  # set in every Bad status: the value is meaningless
 # A row of PostgreSQL's binary COPY of query ``samples``: number of columns, then length and content of each.
 _COPIED = np.dtype(
@@ -161,7 +159,6 @@ async def compare(
         texts = await connection.fetch(queries["select_texts"], from_us, to_us, source)
         first_texts = {row["name"]: row["us"] for row in await connection.fetch(queries["select_first_texts"])}
         gap_rows = await connection.fetch(queries["select_gaps"], recorded.names)
-        end_rows = await connection.fetch(queries["select_gap_ends"], recorded.names)
     finally:
         await connection.close()
     index = {name: i for i, name in enumerate(recorded.names)}
@@ -178,8 +175,6 @@ async def compare(
         for name, rows in recorded.rows.items()
     }
     of = {name: stored[via[stored["tag"]] == name] for name in VIAS}
-    ends = {index[row["name"]]: np.sort(row["ends"]) for row in end_rows}
-    of["opcua"] = _without_repeated(recorded.rows["opcua"], of["opcua"], ends)
     gaps = Gaps((index[g["name"]], g["from_us"], g["to_us"] or _NEVER) for g in gap_rows)
     stored_texts: list[Text] = [(r["name"], r["us"], r["text"], r["status"] & 0xFFFFFFFF) for r in texts]
     if source is not None or names is not None:
@@ -221,25 +216,6 @@ def _rows(copied: bytearray, channels: NDArray[np.int64], tags: NDArray[np.int32
     rows["at"] = rows["time"]
     rows["status"] = source["status"].astype(np.int32).view(np.uint32)
     return rows
-
-
-def _without_repeated(truth: NDArray[Any], stored: NDArray[Any], ends: Mapping[int, NDArray[np.int64]]) -> NDArray[Any]:
-    """``stored`` without what says at the end of a gap that a value is still the same.
-
-    It was not published then. Its value and status are those of one of the samples before it.
-    """
-    known, keys = _keys(truth, stored)
-    order = np.argsort(keys, kind="stable")
-    stored, extra = stored[order], ~np.isin(keys[order], known)
-    repeated = np.zeros(len(stored), bool)
-    for k in np.flatnonzero(extra).tolist():
-        tag, time = int(stored["tag"][k]), stored["time"][k]
-        of_tag = ends.get(tag, np.empty(0, np.int64))
-        at = int(np.searchsorted(of_tag, time, "right")) - 1
-        before = slice(max(0, k - _REPEATED_WITHIN), k)
-        same = (stored["tag"][before] == tag) & ~extra[before] & ~_differs(stored[before], stored[k : k + 1])
-        repeated[k] = at >= 0 and time - of_tag[at] < _REPEATED_US and bool(same.any())
-    return stored[~repeated]
 
 
 def _by_time(truth: NDArray[Any], stored: NDArray[Any], names: list[str], gaps: Gaps) -> Comparison:

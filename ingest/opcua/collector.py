@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from time import monotonic
 
@@ -68,7 +68,6 @@ class Collector:
         pki: Path,
         backfill: Appender,
         versions: Mapping[int, int] = NO_VERSIONS,
-        stands_by: Callable[[], bool] = lambda: False,
     ) -> None:
         self._source = source
         self._tags = Tags(source, channel_ids, versions)
@@ -78,7 +77,7 @@ class Collector:
         self._gaps = Gaps(status, spool)
         self._downtime = Downtime(status.source_id, spool)
         self._versions = ChannelVersions(source.name, status.source_id, spool)
-        self._receiver = Receiver(self._tags, status, spool, self._gaps, self._versions, self._downtime, stands_by)
+        self._receiver = Receiver(self._tags, status, spool, self._gaps, self._versions, self._downtime)
         self._events = ServerEvents(self._tags, status, spool, self._receiver)
         self.conditions = self._events.conditions
         self._backfill = Backfill(self._tags, status, spool, backfill, self._gaps, self._versions)
@@ -306,7 +305,6 @@ class Collector:
             await self._gaps.close(now)
             if since is not None:
                 await self._backfill.request(since, now, reason, None)
-                self._receiver.expect_unchanged(since, now, [c for s in self._subscriptions for c in s.items])
             return
         holes: dict[int, list[int]] = {}
         for channel in self._gaps.channels_open_for("subscription_lost"):
@@ -314,7 +312,6 @@ class Collector:
         for start, channels in holes.items():
             await self._gaps.close(now, channels)
             await self._backfill.request(start, now, "subscription_lost", sorted(channels))
-            self._receiver.expect_unchanged(start, now, channels)
 
     async def _retract_outage(self, client: Client, publisher: Publisher) -> None:
         """Once all transferred subscriptions publish again: retract the gap of the whole source."""
@@ -335,9 +332,7 @@ class Collector:
         self._receiver.count_missed()
         only = sum(not s.event_items for s in self._subscriptions) == 1
         channels = None if only else list(subscription.items)
-        holes = self._receiver.holes(subscription, self._receiver.end_of_gap(0))
-        self._receiver.expect_unchanged(*holes[0], subscription.items)  # if the server offers ResendData
-        for start, end in holes:
+        for start, end in self._receiver.holes(subscription, self._receiver.end_of_gap(0)):
             await self._gaps.record(start, end, "not_available", detail, channels)
             await self._backfill.request(start, end, "not_available", channels)
 
@@ -383,9 +378,6 @@ class Collector:
                 backoff.reset()
             async with self._subscriptions.lock:
                 if again := sorted(channel for channel in before if self._tags.place(channel) is not None):
-                    now = self._receiver.end_of_gap(0)
-                    for channel in again:
-                        self._receiver.expect_unchanged(self._gaps.open_since(channel) or now, now, [channel])
                     await self._subscriptions.create(client, self._tags, again)
                     await self._subscriptions.complete()
             if self._subscriptions.state.refused != before:

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -33,8 +32,6 @@ from ingest.versions import ChannelVersions
 
 log = logging.getLogger(__name__)
 
-Columns: TypeAlias = tuple[UInt32s, Int64s, Float64s, UInt32s]  # places, times (µs), values, status codes
-
 _MOVE_REASON = "stopped"  # reason of a gap between the items of two nodes
 
 
@@ -49,9 +46,7 @@ class Receiver:
         gaps: Gaps,
         versions: ChannelVersions,
         downtime: Downtime,
-        stands_by: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._stands_by = stands_by
         self._status = status
         self._spool = spool
         self._gaps = gaps
@@ -64,7 +59,7 @@ class Receiver:
         self._skew = ClockSkew(tags.source.skew_limit)
         self._downtime = downtime
         before = downtime.interruption()
-        self.newest = 0 if before is None else before[0]  # µs, after the last sample on disk; not of clocks ahead
+        self.newest = 0 if before is None else before[0]  # µs, last sample on disk, except of clocks that are ahead
         self._marker_events: dict[
             int, asyncio.Event
         ] = {}  # subscription → set once everything queued before its marker came
@@ -121,17 +116,6 @@ class Receiver:
         """
         since = self.published_to(subscription)
         return [(since, max(since, end)), (subscription.sampled_to, since)]
-
-    def expect_unchanged(self, since: int, until: int, channels: Iterable[int]) -> None:
-        """After a gap (µs), the server sends the current values of these channels.
-
-        Only the member of a pair that writes states values again: the other one's statements have other times.
-        """
-        if self._stands_by():
-            return
-        tags = self._tracking.tags
-        places = np.array(tags.places(channels), np.intp)
-        self._tracking.unchanged.expect(places[~tags.is_text[places]], since, until)
 
     async def start_versions(self, versions: Mapping[int, int], *, another_node: bool) -> None:
         """From now on channels have these versions. Returns once that is on disk.
@@ -209,8 +193,7 @@ class Receiver:
         """The note of the last sample: the next process can't know it from the subscriptions."""
         if not isinstance(batch, SampleBatch):
             return {}
-        # Not the time itself: with a sample at the end of a gap, the next gap would continue that one.
-        self.newest = min(max(self.newest, int(batch.time.max()) + 1), self.end_of_gap(publish_time))
+        self.newest = min(max(self.newest, int(batch.time.max())), self.end_of_gap(publish_time))
         return self._downtime.notes(self.newest)
 
     async def check(self, late: float = 0.0) -> None:
@@ -284,16 +267,11 @@ class Receiver:
         with_texts = _with_texts(place, time, status, change.texts, len(tags))
         events = await self._unreadable.check(tags, change, place, time, status, tracking.time, arrival)
         await self._inspect(tracking, Message(*with_texts, arrival, more), subscription, publish_time)
-        again = tracking.unchanged.find(place, time)
-        stored.append(partial(tracking.unchanged.stored, place, time, again))
-        stated = place[again.at], again.time, value[again.at], status[again.at]
         keep, conflicts = tracking.repeated.filter(place, time, value, status, arrival)
         if keep is not None:
             place, time, value, status = place[keep], time[keep], value[keep], status[keep]
             events += conflicts
         stored.append(partial(tracking.repeated.stored, place, time, value, status))
-        if len(again.at):
-            place, time, value, status = _merged((place, time, value, status), stated)
         samples, bad_texts = self._split_texts(tags, place, time, value, status, arrival)
         if texts or bad_texts:
             changed = self._texts.changed([*texts, *bad_texts], in_order)
@@ -368,18 +346,11 @@ class Receiver:
         return SampleBatch(self._status.source_id, arrival, tags.ids[handle], time, value, status), events
 
 
-def _columns(change: DataChange) -> Columns:
+def _columns(change: DataChange) -> tuple[UInt32s, Int64s, Float64s, UInt32s]:
     """Indices, times, values and status codes of everything but texts."""
     if not change.handle:
         return np.empty(0, np.uint32), np.empty(0, np.int64), np.empty(0, np.float64), np.empty(0, np.uint32)
     return tuple(np.concatenate(c) for c in (change.handle, change.time, change.value, change.status))  # type: ignore[return-value]
-
-
-def _merged(some: Columns, others: Columns) -> Columns:
-    """Both in order of time."""
-    order = np.argsort(np.concatenate((some[1], others[1])), kind="stable")
-    merged: Any = (np.concatenate(both)[order] for both in zip(some, others, strict=True))  # type: ignore[arg-type]
-    return tuple(merged)
 
 
 def _with_texts(

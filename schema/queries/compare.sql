@@ -37,18 +37,6 @@ JOIN plant.channel AS c ON c.id = e.channel_id
 WHERE e.type = 'text'
 GROUP BY c.name;
 
--- name: select_gap_ends
--- When the gaps of each channel, or of a member of a redundant pair, ended: also those that were backfilled.
-SELECT c.name, array_agg(DISTINCT (extract(epoch FROM g.to_time) * 1000000)::int8) AS ends
-FROM (
-    SELECT g.source_id, g.channel_id, g.to_time FROM plant.gap AS g
-    UNION ALL
-    SELECT g.source_id, g.channel_id, g.to_time FROM plant.member_gap AS g
-) AS g
-JOIN plant.channel AS c ON c.source_id = g.source_id AND (g.channel_id IS NULL OR g.channel_id = c.id)
-WHERE g.to_time IS NOT NULL AND c.name = ANY ($1::text[])
-GROUP BY c.name;
-
 -- name: select_gaps
 -- Gaps of each channel, including those of its source; a backfilled gap no longer counts.
 SELECT c.name,
