@@ -40,7 +40,7 @@ from tests.waiting import until
 
 CHANNELS = 50
 _INSTALLATION = UUID(int=7)
-TAKE_OVER = 20.0  # s; 7 on a machine that does nothing else: the lease of tests is longer, see pair_member.py
+TAKE_OVER = 10.0  # s; 3 on a machine that does nothing else
 
 
 @pytest.fixture
