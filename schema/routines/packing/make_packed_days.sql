@@ -20,9 +20,7 @@ BEGIN
         IF known THEN
             days := days || day;
         ELSE
-            INSERT INTO plant.samples_packed (hour, start, step, base, divisor, channel_id, n, unit, status, single)
-            VALUES (day, day, 1, 0, 1, 0, 1, 1, 0, false); -- creates the chunk
-            DELETE FROM plant.samples_packed AS p WHERE p.channel_id = 0 AND p.hour = day;
+            PERFORM plant.make_chunk('plant.samples_packed', day);
             made := made || day;
         END IF;
     END LOOP;
