@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 import pyarrow.csv
 from numpy.typing import NDArray
 
-from ingest.batch import Float64s, Int32s, Int64s, UInt32s
+from ingest.batch import Float64s, Int32s, Int64s
 from ops.history_import.bad_input import BadField
 from ops.history_import.csv_layout import CsvLayout
 from ops.history_import.fields import parse_statuses
-from ops.history_import.portion import Portion
+from ops.history_import.portion import Portion, WideColumn, wide_portion
 
 
 def usual_portion(
@@ -40,7 +40,7 @@ def usual_portion(
             return None
         number = np.arange(before + 1, before + len(time) + 1)
         if layout.channel_at is None:
-            return _wide_samples(columns, wide, time, number, bytes_read)
+            return wide_portion(_cells(columns, wide), time, number, bytes_read)
         coded = columns[layout.channel_at].dictionary_encode()
         places = np.array([ids[name] for name in coded.dictionary.to_pylist()], np.int32)
         status = np.zeros(len(time), np.uint32)
@@ -86,14 +86,12 @@ def _numbers(column: Any) -> Float64s:
     return numbers
 
 
-def _wide_samples(columns: Any, wide: Mapping[int, int], time: Int64s, number: Int64s, bytes_read: int) -> Portion:
-    which, channel, value = [], [], []
-    for place, of_name in wide.items():
+def _cells(columns: Any, wide: Mapping[int, int]) -> list[WideColumn]:
+    """The cells of a wide file; empty ones are no samples. Raises ArrowInvalid or BadField."""
+    found = []
+    for place, channel in wide.items():
         column = columns[place]
-        full = np.flatnonzero(pc.binary_length(column).to_numpy())  # an empty cell is no sample
-        which.append(full)
-        channel.append(np.full(len(full), of_name, np.int32))
-        value.append(_numbers(column if len(full) == len(column) else column.take(pa.array(full))))
-    place_of = np.concatenate(which)
-    status: UInt32s = np.zeros(len(place_of), np.uint32)
-    return Portion(np.concatenate(channel), time[place_of], np.concatenate(value), status, number[place_of], bytes_read)
+        full = np.flatnonzero(pc.binary_length(column).to_numpy())
+        values = _numbers(column if len(full) == len(column) else column.take(pa.array(full)))
+        found.append(WideColumn(channel, full, values, np.zeros(len(full), np.uint32)))
+    return found

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ingest.batch import Float64s, Int32s, Int64s, UInt32s
 from ops.history_import.bad_input import BadField, bad_input
@@ -18,7 +17,7 @@ from ops.history_import.csv_block import usual_portion
 from ops.history_import.csv_layout import CsvLayout, undecodable
 from ops.history_import.fields import BAD, channel_name, parse_statuses, parse_values
 from ops.history_import.line_order import LineOrder
-from ops.history_import.portion import Portion
+from ops.history_import.portion import Portion, WideColumn, wide_portion
 
 _CHARACTERS = 4_000_000  # read at a time
 _NO_END = "a line end: the file ends in the middle of a line. If it is whole, add a line end"
@@ -80,8 +79,7 @@ class CsvFile:
             time = self._ordered(channel, time, later, numbers)
             return Portion(channel, time, value, status, numbers, bytes_read)
         time = self._ordered(np.zeros(len(time), np.int32), time, later, numbers)
-        which, channel, value, status = self._columns(columns, numbers)
-        return Portion(channel, time[which], value, status, numbers[which], bytes_read)
+        return wide_portion(self._columns(columns, numbers), time, numbers, bytes_read)
 
     def _ordered(self, channel: Int32s, time: Int64s, later: Int64s, numbers: Int64s) -> Int64s:
         """The times, with those that occur twice by the order of lines if it has to tell."""
@@ -158,11 +156,9 @@ class CsvFile:
         except BadField as bad:
             self._fail(bad, numbers[bad.place], place)
 
-    def _columns(
-        self, columns: Sequence[Sequence[str]], numbers: Int64s
-    ) -> tuple[NDArray[np.intp], Int32s, Float64s, UInt32s]:
-        """The lines, channels, values and statuses of a wide file's cells; empty ones are no samples."""
-        which, channel, value, status = [], [], [], []
+    def _columns(self, columns: Sequence[Sequence[str]], numbers: Int64s) -> list[WideColumn]:
+        """The cells of a wide file; empty ones are no samples."""
+        found = []
         for place, number in self._wide.items():
             texts = columns[place]
             full = np.arange(len(texts))
@@ -173,11 +169,8 @@ class CsvFile:
                 values, statuses = parse_values(texts, self._layout.decimal)
             except BadField as bad:
                 self._fail(bad, numbers[full[bad.place]], place)
-            value.append(values)
-            status.append(statuses)
-            which.append(full)
-            channel.append(np.full(len(full), number, np.int32))
-        return np.concatenate(which), np.concatenate(channel), np.concatenate(value), np.concatenate(status)
+            found.append(WideColumn(number, full, values, statuses))
+        return found
 
     def _fail(self, bad: BadField, line: int, place: int) -> NoReturn:
         raise bad_input(self.file, int(line), self._layout.header[place], bad.found, bad.legal) from None

@@ -75,17 +75,31 @@ class CsvLayout:
             ("text", f"{self.encoding}, {separators}"),
             ("time", f"column {self.header[self.time_at]!r}: {self.times.describe()}"),
         ]
-        if self.channel_at is not None:
-            found += [("channel", f"column {self.header[self.channel_at]!r}")]
-            found += [("value", f"column {self.header[self.value_at]!r}")]
-        if self.status_at is not None:
-            codes = {"opcua": "OPC UA StatusCode", "opcda": "quality of OPC DA"}[self.codes]
-            found.append(("status", f"column {self.header[self.status_at]!r}: words, or {codes}"))
         used = {self.time_at, self.channel_at, self.status_at, *self.wide}
         used |= {self.value_at} if self.channel_at is not None else set()
-        if ignored := [name for place, name in enumerate(self.header) if place not in used]:
-            found.append(("ignored", ", ".join(map(repr, ignored))))
-        return found
+        ignored = [name for place, name in enumerate(self.header) if place not in used]
+        roles = (self.channel_at, self.value_at, self.status_at)
+        return found + describe_columns(self.header, *roles, self.codes, ignored)
+
+
+def describe_columns(
+    header: Sequence[str],
+    channel_at: int | None,
+    value_at: int,
+    status_at: int | None,
+    codes: StatusCodes,
+    ignored: Sequence[str],
+) -> list[tuple[str, str]]:
+    """The columns beside that of times, for people."""
+    found: list[tuple[str, str]] = []
+    if channel_at is not None:
+        found += [("channel", f"column {header[channel_at]!r}"), ("value", f"column {header[value_at]!r}")]
+    if status_at is not None:
+        written = {"opcua": "OPC UA StatusCode", "opcda": "quality of OPC DA"}[codes]
+        found.append(("status", f"column {header[status_at]!r}: words, or {written}"))
+    if ignored:
+        found.append(("ignored", ", ".join(map(repr, ignored))))
+    return found
 
 
 def find_layout(file: Path, options: Options) -> CsvLayout:

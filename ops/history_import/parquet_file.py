@@ -11,16 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from ingest.batch import Float64s, Int32s, Int64s, UInt32s
 from ingest.errors import OperationError
 from ops.evidence.standalone import METADATA
 from ops.history_import.bad_input import BadField, bad_input
-from ops.history_import.csv_layout import Options, Role, column_roles, wide_channels
+from ops.history_import.csv_layout import Options, Role, column_roles, describe_columns, wide_channels
 from ops.history_import.fields import BAD, channel_name, detect_codes, parse_statuses, parse_values
 from ops.history_import.line_order import LineOrder
-from ops.history_import.portion import Portion
+from ops.history_import.portion import Portion, WideColumn, wide_portion
 from ops.history_import.times import TimeFormat, detect
 
 _CELLS = 500_000  # read at a time
@@ -85,15 +84,9 @@ class ParquetFile:
         stamp = "in UTC" if zone is None else f"in the time zone {zone.key}"
         written = stamp if self._is_timestamp else self._times.describe()
         found = [("form", f"Parquet, {form}"), ("time", f"column {self._header[self._time_at]!r}: {written}")]
-        if self._channel_at is not None:
-            found += [("channel", f"column {self._header[self._channel_at]!r}")]
-            found += [("value", f"column {self._header[self._value_at]!r}")]
-        if self._status_at is not None:
-            codes = {"opcua": "OPC UA StatusCode", "opcda": "quality of OPC DA"}[self._codes]
-            found.append(("status", f"column {self._header[self._status_at]!r}: words, or {codes}"))
-        if ignored := [name for name in self._header if name not in self._used]:
-            found.append(("ignored", ", ".join(map(repr, ignored))))
-        return found
+        roles = (self._channel_at, self._value_at, self._status_at)
+        ignored = [name for name in self._header if name not in self._used]
+        return found + describe_columns(self._header, *roles, self._codes, ignored)
 
     def portions(self) -> Iterator[Portion]:
         """All samples, from the first row on. Raises OperationError."""
@@ -115,8 +108,7 @@ class ParquetFile:
             time, later = self._time(columns[time_at])
         if channel_at is None:
             time = self._ordered(np.zeros(len(time), np.int32), time, later, numbers)
-            which, channel, value, status = self._columns(columns, numbers)
-            return Portion(channel, time[which], value, status, numbers[which], bytes_read)
+            return wide_portion(self._columns(columns, numbers), time, numbers, bytes_read)
         with self._field(numbers, channel_at):
             channel = self._channels(columns[channel_at])
         time = self._ordered(channel, time, later, numbers)
@@ -207,19 +199,16 @@ class ParquetFile:
             raise BadField(place, str(numbers[place]), "a finite number")
         return numbers, np.zeros(len(numbers), np.uint32)
 
-    def _columns(self, columns: dict[int, Any], numbers: Int64s) -> tuple[NDArray[np.intp], Int32s, Float64s, UInt32s]:
-        """The rows, channels, values and statuses of a wide file's cells; null is no sample."""
-        which, channel, value, status = [], [], [], []
+    def _columns(self, columns: dict[int, Any], numbers: Int64s) -> list[WideColumn]:
+        """The cells of a wide file; null is no sample."""
+        found = []
         for place, number in self._wide.items():
             column = columns[place]
             full = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
             with self._field(numbers[full], place):
                 values, statuses = self._values(column.drop_null(), np.zeros(len(full), np.uint32))
-            value.append(values)
-            status.append(statuses)
-            which.append(full)
-            channel.append(np.full(len(full), number, np.int32))
-        return np.concatenate(which), np.concatenate(channel), np.concatenate(value), np.concatenate(status)
+            found.append(WideColumn(number, full, values, statuses))
+        return found
 
     @contextmanager
     def _field(self, numbers: Int64s, place: int) -> Iterator[None]:

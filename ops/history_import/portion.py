@@ -45,6 +45,25 @@ def joined(portions: Sequence[Portion]) -> Portion:
     )
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class WideColumn:
+    """The cells of a wide file's column that have a sample, as columns of equal length n."""
+
+    channel: int  # place in the reader's ``names``
+    which: NDArray[np.intp]  # (n,) rows
+    value: Float64s  # (n,)
+    status: UInt32s  # (n,)
+
+
+def wide_portion(columns: Sequence[WideColumn], time: Int64s, line: Int64s, bytes_read: int) -> Portion:
+    """The samples of rows with these times and lines."""
+    which = np.concatenate([one.which for one in columns])
+    channel = np.repeat([one.channel for one in columns], [len(one.which) for one in columns]).astype(np.int32)
+    value = np.concatenate([one.value for one in columns])
+    status = np.concatenate([one.status for one in columns])
+    return Portion(channel, time[which], value, status, line[which], bytes_read)
+
+
 class Reader(Protocol):
     """Reads a file of one form."""
 
