@@ -15,9 +15,11 @@ import asyncpg
 import numpy as np
 import pyarrow as pa
 
+from ingest.batch import Int32s
 from ingest.config.model import ArchiveOptions
 from ingest.config.snapshot import in_force
 from ingest.errors import OperationError
+from ingest.timestamps import microseconds
 from ops.archive.archived_samples import ArchivedSamples
 from ops.archive.channel_table import Place
 from ops.archive.day import location_of
@@ -25,8 +27,7 @@ from ops.archive.day_files import DayFiles
 from ops.archive.location import Location
 from ops.archive.manifest import DayFolder, read_manifest
 from ops.archive.meanings import TEXT, Meanings
-from ops.archive.sample_file import SAMPLES as FILE_COLUMNS
-from ops.archive.sample_file import TIME
+from ops.archive.sample_file import TIME, value_bits
 from ops.evidence.reader import Series, portions
 from ops.paths import State
 from ops.sql.reader import Reader
@@ -35,12 +36,16 @@ from schema.queries import load
 
 SAMPLES = pa.schema(
     [
-        *(one.with_type(pa.int32()) if one.name == "status" else one for one in FILE_COLUMNS),
+        pa.field("channel_id", pa.int32(), nullable=False),
+        pa.field("time", TIME, nullable=False),
+        pa.field("value", pa.float64(), nullable=False),
+        pa.field("status", pa.int32(), nullable=False),
         pa.field("name", TEXT),
         pa.field("unit", TEXT),
     ]
 )
 _TABLES = ("samples_raw", "samples_packed")
+_IN_FILES = {"value": ("scaled", "divisor", "single", "unscaled"), "status": ("status",)}  # docs/archive.md
 _CHANNELS = 64  # of which a day is in memory where two places are compared
 _ROWS = 131_072  # of a batch
 
@@ -80,14 +85,14 @@ class Samples:
         for row in archived:
             parts = self._parts(scan, meanings, hours.day, row, stored)
             live -= {*parts.archived, *parts.merged}
-            for batch in _from_archive(parts, scan):
-                yield _finished(batch, scan, meanings)
+            for columns in _from_archive(parts, scan, hours):
+                yield _finished(columns, scan, meanings)
             for first in range(0, len(parts.merged), _CHANNELS):
                 for one in self._merged(parts, parts.merged[first : first + _CHANNELS], hours):
-                    yield _finished(_batch(one), scan, meanings)
+                    yield _finished(_stored(one), scan, meanings)
         for found in self._reader.each(portions(self._reader.connection, sorted(live), *hours.bounds)):
             for one in found:
-                yield _finished(_batch(one), scan, meanings)
+                yield _finished(_stored(one), scan, meanings)
         if _dropped(archived) != _dropped(self._archived(hours.day)):
             raise OperationError(f"samples of {hours.day} were dropped while they were read: run the query again")
 
@@ -131,45 +136,65 @@ class Samples:
         return self._locations[name]
 
 
-def _from_archive(parts: _Parts, scan: Scan) -> Iterator[Any]:
-    """The day of the channels that are read in the archive only. Row groups of others are not read."""
+def _from_archive(parts: _Parts, scan: Scan, hours: Hours) -> Iterator[Any]:
+    """The samples of channels that are read in the archive only. Row groups of others are not read."""
     wanted, files = np.array(parts.archived, np.int32), parts.samples.files
-    whole = len(wanted) == len(parts.places)
-    columns = [name for name in FILE_COLUMNS.names if name in scan.schema.names or name in ("channel_id", "time")]
+    only = None if len(wanted) == len(parts.places) else wanted
+    groups: dict[str | None, set[int]] = {}
+    for place in (parts.places[number] for number in parts.archived):
+        groups.setdefault(place.file, set()).update(range(place.first_group, place.last_group + 1))
+    columns = ["channel_id", "time", *(one for name in _IN_FILES if scan.mentions(name) for one in _IN_FILES[name])]
     for file in files.manifest.of("samples"):
-        here = [parts.places[number] for number in parts.archived if parts.places[number].file == file.path]
-        groups = {group for one in here for group in range(one.first_group, one.last_group + 1)}
-        if not groups and not (file.amendment and parts.archived):
+        here = None if file.amendment else sorted(groups.get(file.path, ()))
+        if here == [] or not parts.archived:
             continue
         with files.opened(file) as parquet:
-            for batch in parquet.iter_batches(_ROWS, None if file.amendment else sorted(groups), columns):
-                if not whole:
-                    batch = batch.filter(pa.array(np.isin(batch.column("channel_id").to_numpy(), wanted)))  # noqa: PLW2901
-                yield batch
+            for batch in parquet.iter_batches(_ROWS, here, columns):
+                chosen = _chosen(batch, only, hours)
+                if chosen is not None:
+                    yield _samples(chosen)
 
 
-def _batch(series: Series) -> Any:
-    """Samples as the files of an archive have those without a divisor."""
-    n = len(series.time)
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array(np.full(n, series.channel_id, np.int32)),
-            pa.array(series.time, pa.int64()).cast(TIME),
-            pa.nulls(n, pa.int64()),
-            pa.array(np.ones(n)),
-            pa.array(np.zeros(n, np.bool_)),
-            pa.Array.from_buffers(pa.float64(), n, [None, pa.py_buffer(np.ascontiguousarray(series.value))]),
-            pa.array(series.status, pa.uint32()),
-        ],
-        schema=FILE_COLUMNS,
-    )
+def _chosen(batch: Any, channels: Int32s | None, hours: Hours) -> Any:
+    """The rows of these channels (None: of all) within these hours; None: there are none."""
+    channel, time = (batch.column(name).to_numpy(zero_copy_only=False) for name in ("channel_id", "time"))
+    first, last = (np.datetime64(microseconds(bound), "us") for bound in hours.bounds)
+    if channel[0] == channel[-1] and (channels is None or channel[0] in channels):  # sorted by time
+        begin, end = np.searchsorted(time, [first, last]).tolist()
+        return batch.slice(begin, end - begin) if begin < end else None
+    inside = (time >= first) & (time < last)
+    if channels is not None:
+        inside &= np.isin(channel, channels)
+    return batch.filter(pa.array(inside)) if inside.any() else None
 
 
-def _finished(batch: Any, scan: Scan, meanings: Meanings) -> Any:
+def _samples(batch: Any) -> dict[str, Any]:
+    """Rows of a file as samples: with the value that they stand for."""
+    columns = {name: batch.column(name) for name in ("channel_id", "time")}
+    if "scaled" in batch.schema.names:
+        columns["value"] = _doubles(value_bits(batch))
+    if "status" in batch.schema.names:
+        columns["status"] = batch.column("status").view(pa.int32())
+    return columns
+
+
+def _stored(series: Series) -> dict[str, Any]:
+    """The same of samples in memory."""
+    return {
+        "channel_id": pa.array(np.full(len(series.time), series.channel_id, np.int32)),
+        "time": pa.array(series.time, pa.int64()).cast(TIME),
+        "value": _doubles(series.value),
+        "status": pa.array(series.status, pa.uint32()).view(pa.int32()),
+    }
+
+
+def _doubles(bits: Any) -> Any:
+    """Not by way of Python or a cast: a NaN keeps its payload."""
+    return pa.Array.from_buffers(pa.float64(), len(bits), [None, pa.py_buffer(np.ascontiguousarray(bits))])
+
+
+def _finished(columns: dict[str, Any], scan: Scan, meanings: Meanings) -> Any:
     """The columns of a scan."""
-    columns = {name: batch.column(name) for name in batch.schema.names}
-    if "status" in columns:
-        columns["status"] = columns["status"].view(pa.int32())
     if scan.mentions("name", "unit"):
         time = columns["time"].cast(pa.int64()).to_numpy()
         columns.update(meanings.columns(columns["channel_id"].to_numpy(), time))

@@ -10,24 +10,19 @@ SET autoload_known_extensions = false;
 SET enable_external_access = false;
 
 -- name: views
--- The value is equal to the bit to what was stored (docs/archive.md).
 CREATE VIEW samples AS
-SELECT
-    s.time, s.channel_id,
-    coalesce(s.unscaled, CASE WHEN s.single THEN CAST(CAST(s.scaled / s.divisor AS REAL) AS DOUBLE)
-                              ELSE s.scaled / s.divisor END) AS value,
-    s.status
-FROM stored_samples AS s;
+SELECT s.time, s.channel_id, s.value, s.status FROM stored_samples AS s;
+
+-- The start of the minute, hour or day (UTC). date_trunc looks at the time zone, which takes ten times as long.
+CREATE MACRO minute_of(time) AS make_timestamptz(epoch_us(time) // 60000000 * 60000000);
+CREATE MACRO hour_of(time) AS make_timestamptz(epoch_us(time) // 3600000000 * 3600000000);
+CREATE MACRO day_of(time) AS make_timestamptz(epoch_us(time) // 86400000000 * 86400000000);
 
 CREATE MACRO quality(status) AS CASE (status >> 30) & 3 WHEN 0 THEN 'good' WHEN 1 THEN 'uncertain' ELSE 'bad' END;
 CREATE MACRO status_hex(status) AS '0x' || upper(lpad(to_hex(status & 4294967295), 8, '0'));
 
 CREATE VIEW samples_named AS
-SELECT
-    s.time, s.name,
-    coalesce(s.unscaled, CASE WHEN s.single THEN CAST(CAST(s.scaled / s.divisor AS REAL) AS DOUBLE)
-                              ELSE s.scaled / s.divisor END) AS value,
-    s.unit, quality(s.status) AS quality, s.status, s.channel_id
+SELECT s.time, s.name, s.value, s.unit, quality(s.status) AS quality, s.status, s.channel_id
 FROM stored_samples AS s
 WHERE s.name IS NOT NULL;
 
