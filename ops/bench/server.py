@@ -24,7 +24,8 @@ def private(folder: Path, options: Sequence[str] = ()) -> Iterator[BenchDatabase
         os.environ["PLANTLOG_ROOTFS"] = str(binaries.root)
     with Server(folder / "server", options) as server:
         ingest = server.role("ingest")
-        asyncio.run(bootstrap(server.owner_dsn, {"ingest": urlsplit(ingest).password or ""}))
+        passwords = {role: urlsplit(server.role(role)).password or "" for role in ("ingest", "reader")}
+        asyncio.run(bootstrap(server.owner_dsn, passwords))
         parts = urlsplit(server.owner_dsn)
         environment = {
             **os.environ,

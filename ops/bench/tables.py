@@ -177,3 +177,26 @@ def flooded(cases: list[Any]) -> Table:
     for case in pushed:
         table.add_row(case.name, *(f"{case.gateway.get(head, 0) / case.seconds:,.0f}" for head in heads))
     return table
+
+
+def archived(cells: list[Any]) -> Table:
+    """CPU and bytes per sample."""
+    table = Table(title="a day in the archive")
+    for column in ("series", "samples", "CPU µs/sample to archive it", "B/sample", "B/sample packed in the database"):
+        table.add_column(column, justify="right")
+    for cell in cells:
+        figures = (f"{cell.archive_cpu_us:.2f}", f"{cell.archive_bytes:.2f}", f"{cell.packed_bytes:.2f}")
+        table.add_row(cell.series, f"{cell.samples:,}", *figures)
+    return table
+
+
+def archive_queries(cells: list[Any]) -> Table:
+    """Seconds, and CPU per sample that is read."""
+    table = Table(title="queries of a day: database, then archive")
+    for column in ("query", "samples", "s", "CPU ns/sample", "s", "CPU ns/sample", "ratio of CPU"):
+        table.add_column(column, justify="right")
+    for cell in cells:
+        database = (f"{cell.database_seconds:.2f}", f"{cell.database_cpu_ns:.0f}")
+        archive = (f"{cell.archive_seconds:.2f}", f"{cell.archive_cpu_ns:.0f}")
+        table.add_row(cell.query, f"{cell.samples:,}", *database, *archive, f"{cell.ratio:.1f}")
+    return table

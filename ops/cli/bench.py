@@ -96,6 +96,27 @@ def storage(
 
 
 @app.command()
+def archive(
+    channels: Annotated[int, typer.Option(min=1, help="Channels, each at 1 Hz for two days.")] = 200,
+    as_json: _Json = False,
+    file: _File = None,
+) -> None:
+    """Measure CPU and bytes per sample of the archive, and queries of a day there and in the database."""
+    from ops.bench import server, tables
+    from ops.bench.archive import measure
+    from ops.paths import State
+
+    with tempfile.TemporaryDirectory(prefix="plantlog-bench-", dir="/var/tmp") as name:
+        folder = Path(name)
+        (folder / "archive").mkdir()
+        with server.private(folder) as database:
+            state = State(folder / "server")
+            figures = run(measure(database.owner_dsn, state, folder / "archive", channels, _print_progress))
+    shown = [tables.archived(figures.series), tables.archive_queries(figures.queries)]
+    _output({"channels": channels, **asdict(figures)}, shown, as_json, file)
+
+
+@app.command()
 def query(
     channels: Annotated[int, typer.Option(min=1, help="Channels of the history, each at 1 Hz.")] = 10,
     days: Annotated[int, typer.Option(min=1, help="Length of the history in days.")] = 40,

@@ -176,3 +176,52 @@ SELECT pg_catalog.pg_stat_force_next_flush();
 
 -- name: select_wal
 SELECT w.wal_bytes::float8 AS bytes, w.wal_fpi::float8 AS full_pages FROM pg_catalog.pg_stat_wal AS w;
+
+-- name: insert_installation
+-- The installation $1, which seals and archives, and has the benchmark's source.
+WITH installation AS (
+    INSERT INTO plant.installation (id, plant, class_prefix, number, sealing, archive_from)
+    VALUES ($1, 'bench', '', 1, true, '-infinity')
+    RETURNING id
+)
+UPDATE plant.source AS s SET installation_id = i.id FROM installation AS i WHERE s.name = 'bench';
+
+-- name: select_packed_bytes
+-- Bytes of the packed hours of day $1, with indexes and TOAST.
+SELECT s.bytes FROM plant.storage() AS s WHERE s.relation = 'samples_packed' AND s.day = $1::timestamptz;
+
+-- name: drop_samples
+-- As retention does: the samples from $1 to before $2.
+SELECT s.action
+FROM plant.retention_units('raw') AS u
+CROSS JOIN LATERAL plant.drop_slice('raw', u.relation, u.from_time, u.to_time, NULL, 'age', false) AS s
+WHERE u.from_time >= $1::timestamptz AND u.to_time <= $2::timestamptz;
+
+-- name: query_minutes
+-- For PostgreSQL with plant in the search path, and for DuckDB, as the two behind it. Few rows, which contain all columns.
+SELECT count(*) AS minutes, sum(m.low) AS low, sum(m.high) AS high, sum(m.mean) AS mean
+FROM (
+    SELECT s.channel_id, minute_of(s.time) AS minute, min(s.value) AS low, max(s.value) AS high, avg(s.value) AS mean
+    FROM samples AS s
+    WHERE s.time >= TIMESTAMPTZ '{first}' AND s.time < TIMESTAMPTZ '{last}' AND s.status >= 0 AND {condition}
+    GROUP BY s.channel_id, minute_of(s.time)
+) AS m;
+
+-- name: query_deviations
+SELECT count(*) AS channels, sum(d.mean) AS mean, sum(d.deviation) AS deviation
+FROM (
+    SELECT s.channel_id, avg(s.value) AS mean, stddev_pop(s.value) AS deviation
+    FROM samples AS s
+    WHERE s.time >= TIMESTAMPTZ '{first}' AND s.time < TIMESTAMPTZ '{last}' AND s.status >= 0 AND {condition}
+    GROUP BY s.channel_id
+) AS d;
+
+-- name: query_runs
+-- How often values change.
+SELECT count(*) AS changes
+FROM (
+    SELECT s.value, lag(s.value) OVER (PARTITION BY s.channel_id ORDER BY s.time) AS old
+    FROM samples AS s
+    WHERE s.time >= TIMESTAMPTZ '{first}' AND s.time < TIMESTAMPTZ '{last}' AND {condition}
+) AS r
+WHERE r.value IS DISTINCT FROM r.old;

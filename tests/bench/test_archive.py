@@ -1,0 +1,30 @@
+"""The archive benchmark: both places give the same answers, and the archive takes no more bytes than documented."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ops.bench.archive import QUERIES, SERIES, measure
+from ops.paths import State
+from tests.database import Database
+
+_MOST = {"transmitter": 0.6, "noisy": 6.8}  # bytes a sample
+
+
+async def test_archive_benchmark_asks_every_query_of_both(database: Database, tmp_path: Path) -> None:
+    state, archive, lines = State(tmp_path / "state"), tmp_path / "archive", list[str]()
+    (state.root / "secrets").mkdir(parents=True)
+    archive.mkdir()
+    for role in ("owner", "reader"):
+        state.dsn_file(role).write_text(getattr(database, f"{role}_dsn"))
+    figures = await measure(database.owner_dsn, state, archive, 3, lines.append)
+    assert [(one.series, one.samples) for one in figures.series] == [(series, 3 * 86_400) for series in SERIES]
+    assert {one.series: one.archive_bytes for one in figures.series if one.archive_bytes > _MOST[one.series]} == {}
+    assert [one.query for one in figures.queries] == list(QUERIES)
+    assert {one.query: one.samples for one in figures.queries} == {
+        **dict.fromkeys(QUERIES, 3 * 86_400),
+        "hour_by_minute": 3 * 3600,
+        "one_by_minute": 86_400,
+    }
+    assert all(one.database_cpu_ns > 0 and one.archive_cpu_ns > 0 for one in figures.queries)
+    assert len(lines) == 2 * len(SERIES) + 1 + len(QUERIES)
