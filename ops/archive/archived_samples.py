@@ -46,7 +46,7 @@ class ArchivedSamples(DaySamples):
     async def archived(self) -> frozenset[int]:
         """Channels with samples in the archive."""
         if self._archived is None:
-            self._archived = frozenset(await in_thread(self.files.places))
+            self._archived = frozenset(await in_thread(self.files.channel_ids))
         return self._archived
 
     async def channels(self, scope: Scope) -> list[int]:

@@ -35,6 +35,7 @@ CHANNELS = pa.schema(
         pa.field("last_group", pa.int32()),
     ]
 )
+PLACE = ("channel_id", "samples", "file", "first_group", "last_group")
 _MEANING = 12  # columns up to ``attributes``: what the sealed document says
 
 
@@ -105,8 +106,7 @@ def same_meaning(table: Any, document: str, folder: DayFolder) -> bool:
 
 def places_of(table: Any) -> dict[int, Place | None]:
     """Channel id → where its samples are; None: it has none."""
-    columns = ("channel_id", "samples", "file", "first_group", "last_group")
-    rows: Iterable[tuple[Any, ...]] = zip(*(table.column(name).to_pylist() for name in columns), strict=True)
+    rows: Iterable[tuple[Any, ...]] = zip(*(table.column(name).to_pylist() for name in PLACE), strict=True)
     return {number: Place(n, file, first or 0, last or 0) if n else None for number, n, file, first, last in rows}
 
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ingest.errors import OperationError
-from ops.archive.channel_table import Place, places_of
+from ops.archive.channel_table import PLACE, Place, places_of
 from ops.archive.location import Location
-from ops.archive.manifest import METADATA, ArchivedFile, DayFolder, Manifest
+from ops.archive.manifest import METADATA, ArchivedFile, DayFolder, Manifest, footer_crc32
 from ops.archive.sample_file import value_bits
 from ops.evidence import parquet as rows_in
 from ops.evidence.reader import Series
@@ -47,26 +47,39 @@ class DayFiles:
             found = "is missing" if size is None else f"has {size:,} bytes"
             raise OperationError(f"{place} {found}, {file.bytes:,} by the manifest: restore the file")
         try:
-            with self.location.opened(path) as source, pq.ParquetFile(source, page_checksum_verification=True) as one:
+            with ExitStack() as stack:
+                source = stack.enter_context(self.location.opened(path))
+                one = stack.enter_context(pq.ParquetFile(source, page_checksum_verification=True))
                 expected = self.folder.identity(file.table)[METADATA]
                 found_identity = (one.metadata.metadata or {}).get(METADATA, b"nothing")
                 if found_identity != expected:
                     raise OperationError(
                         f"{place} is another file: found {found_identity.decode()}; legal: {expected.decode()}"
                     )
+                if file.footer_crc32 not in (None, footer_crc32(source)):
+                    raise OperationError(f"{place} is damaged: its footer is not as written: restore the file")
                 yield one
         except (pa.ArrowException, OSError) as error:
             raise OperationError(f"{place} is damaged: {' '.join(str(error).split())}: restore the file") from error
 
-    def channels(self) -> Any:
-        """The table of channels (docs/archive.md)."""
+    def channels(self, columns: Sequence[str] | None = None) -> Any:
+        """The table of channels (docs/archive.md), or some of its columns."""
         [file] = self.manifest.of("channels")
         with self.opened(file) as parquet:
-            return parquet.read()
+            return parquet.read(columns)
 
-    def places(self) -> dict[int, Place]:
-        """Channel id → where its samples are, of those that have some."""
-        return {number: place for number, place in places_of(self.channels()).items() if place is not None}
+    def channel_ids(self) -> list[int]:
+        """Those that have samples; one that was renamed on the day occurs twice."""
+        table = self.channels(("channel_id", "samples"))
+        ids: list[int] = table["channel_id"].to_numpy()[table["samples"].to_numpy() > 0].tolist()
+        return ids
+
+    def places(self, wanted: Collection[int] | None = None) -> dict[int, Place]:
+        """Channel id → where its samples are, of those that have some. ``wanted``: of others not."""
+        table = self.channels(PLACE)
+        if wanted is not None:
+            table = table.filter(pa.array(np.isin(table["channel_id"].to_numpy(), list(wanted))))
+        return {number: place for number, place in places_of(table).items() if place is not None}
 
     def rows(self, table: Literal["events", "gaps"]) -> list[tuple[Any, ...]]:
         """Events or gaps, as the specification's fields."""
@@ -76,7 +89,7 @@ class DayFiles:
 
     def series(self, wanted: Collection[int] | None = None) -> Iterator[Series]:
         """The samples of channels (None: of all), in the order of the files."""
-        places = {number: one for number, one in self.places().items() if wanted is None or number in wanted}
+        places = self.places(wanted)
         with ExitStack() as stack:
             added = [_Added(stack.enter_context(self.opened(f))) for f in self.manifest.of("samples") if f.amendment]
             yielded: set[int] = set()

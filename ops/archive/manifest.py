@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import zlib
 from dataclasses import asdict, dataclass, fields
 from datetime import date
 from typing import Any, Literal, get_args
@@ -22,6 +23,7 @@ MANIFESTS = "manifests"
 INCOMING = "incoming"  # files of days that are being written
 _MAY_BE_THERE = (f"{MARKER}.partial", "lost+found")  # of a writer that was killed, and of an empty disk
 PROBE = f"{INCOMING}/answers"  # is written to see whether the storage answers
+_TAIL = 8  # bytes at the end of a Parquet file: the footer's length, and PAR1
 METADATA = b"plantlog.archive"  # key of the file's identity in the metadata of a Parquet file
 
 Table = Literal["samples", "channels", "events", "gaps", "seal"]
@@ -37,6 +39,7 @@ class ArchivedFile:
     bytes: int
     sha256: str
     amendment: bool = False  # samples that came after others of the day were archived
+    footer_crc32: int | None = None  # of a Parquet file: pages have checksums, but its footer has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,14 @@ class DayFolder:
         """What the metadata of a file says it is."""
         said = {"format": FORMAT, "installation": str(self.installation), "day": str(self.day), "table": table}
         return {METADATA: json.dumps(said).encode()}
+
+
+def footer_crc32(source: Any) -> int:
+    """Of a Parquet file: the checksum of what is behind its pages. ``source``: a file object of pyarrow."""
+    size = source.size()
+    length = int.from_bytes(source.read_at(min(size, _TAIL), max(0, size - _TAIL))[:4], "little")
+    footer = min(size, length + _TAIL)
+    return zlib.crc32(source.read_at(footer, size - footer))
 
 
 def find_manifest(location: Location, folder: DayFolder) -> Manifest | None:

@@ -18,7 +18,7 @@ from ops.archive.archived_samples import added
 from ops.archive.channel_table import Place, channel_table, plant_unit, write_channels
 from ops.archive.day_files import ROWS, DayFiles
 from ops.archive.location import Location, in_thread, in_threads, tidy
-from ops.archive.manifest import FORMAT, ArchivedFile, DayFolder, Manifest, Table, find_manifest, sweep
+from ops.archive.manifest import FORMAT, ArchivedFile, DayFolder, Manifest, Table, find_manifest, footer_crc32, sweep
 from ops.archive.sample_file import SampleWriter
 from ops.archive.verify import problems_of
 from ops.evidence import parquet
@@ -224,8 +224,12 @@ class DayWriter:
         """What was written, as it is in the storage, and what was taken over."""
         files = list(self._files)
         for table, path, rows in self._written:
-            facts = self._location.facts(f"{self._folder.incoming}/{path}")
-            files.append(ArchivedFile(path, table, rows, facts.bytes, facts.sha256, path == self._amendment))
+            place, crc32 = f"{self._folder.incoming}/{path}", None
+            facts = self._location.facts(place)
+            if table != "seal":
+                with self._location.opened(place) as source:
+                    crc32 = footer_crc32(source)
+            files.append(ArchivedFile(path, table, rows, facts.bytes, facts.sha256, path == self._amendment, crc32))
         seal, origin = self._sealed.seals[-1], self._origin
         manifest = Manifest(
             format=FORMAT,

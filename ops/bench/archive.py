@@ -1,7 +1,6 @@
 """An archived day beside the same day in the database, in one run: CPU of archiving, bytes, and queries in SQL.
 
-The queries are the same text in both dialects: PostgreSQL is asked while the samples are in the database, DuckDB
-(``plantlog sql``) after retention has dropped them.
+PostgreSQL is asked while the samples are in the database, DuckDB (``plantlog sql``) after retention has dropped them.
 """
 
 from __future__ import annotations
@@ -141,14 +140,22 @@ async def _fill(connection: asyncpg.Connection[Any], series: str, day: datetime,
             await copy_packed(days, connection, columns)
 
 
-def query(name: str, ids: Sequence[int]) -> tuple[str, int]:
-    """A query in both dialects, and the number of samples that it reads."""
+_DATABASE_ALL = "samples_between('{first}', '{last}')"
+_DATABASE_SOME = "samples_between(ARRAY[{ids}], '{first}', '{last}')"
+_ARCHIVE_ALL = "(FROM samples WHERE time >= TIMESTAMPTZ '{first}' AND time < TIMESTAMPTZ '{last}')"
+_ARCHIVE_SOME = f"(FROM {_ARCHIVE_ALL} WHERE channel_id IN ({{ids}}))"
+
+
+def query(name: str, ids: Sequence[int], *, archive: bool) -> tuple[str, int]:
+    """A query in one of the dialects, and the number of samples that it reads."""
     wanted = {"one_by_minute": ids[:1], "unit_by_minute": ids[:_CHANNELS]}.get(name, ids)
     length = timedelta(hours=1) if name == "hour_by_minute" else _DAY
     text = load("bench")[{"all_by_channel": "query_deviations", "runs": "query_runs"}.get(name, "query_minutes")]
-    condition = "true" if wanted is ids else f"channel_id IN ({', '.join(map(str, wanted))})"
-    found = text.format(first=_START.isoformat(), last=(_START + length).isoformat(), condition=condition)
-    return found, len(wanted) * int(length.total_seconds())
+    forms = (_ARCHIVE_ALL, _ARCHIVE_SOME) if archive else (_DATABASE_ALL, _DATABASE_SOME)
+    samples = forms[wanted is not ids].format(
+        first=_START.isoformat(), last=(_START + length).isoformat(), ids=", ".join(map(str, wanted))
+    )
+    return text.format(samples=samples), len(wanted) * int(length.total_seconds())
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +167,7 @@ class _Answer:
 
 
 async def _ask_database(connection: asyncpg.Connection[Any], name: str, ids: Sequence[int]) -> _Answer:
-    text, _ = query(name, ids)
+    text, _ = query(name, ids, archive=False)
     started = time.perf_counter()
     with _cpu(connection) as used:
         [row] = await connection.fetch(text)
@@ -174,7 +181,7 @@ def _ask_archive(
     found = []
     with opened(state, Limits("4GiB", 2, _SECONDS)) as session:
         for one in asked:
-            text, samples = query(one.name, ids)
+            text, samples = query(one.name, ids, archive=True)
             started, cpu = time.perf_counter(), time.process_time()
             with session.rows(text) as (_, rows):
                 [row] = rows

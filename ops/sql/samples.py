@@ -6,30 +6,32 @@ may drop them; from the database if the day is not archived; else from both, as 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from typing import Any
 
 import asyncpg
 import numpy as np
 import pyarrow as pa
 
-from ingest.batch import Int32s
 from ingest.config.model import ArchiveOptions
 from ingest.config.snapshot import in_force
 from ingest.errors import OperationError
 from ingest.timestamps import microseconds
+from ops.archive import row_group
 from ops.archive.archived_samples import ArchivedSamples
 from ops.archive.channel_table import Place
 from ops.archive.day import location_of
 from ops.archive.day_files import DayFiles
 from ops.archive.location import Location
-from ops.archive.manifest import DayFolder, read_manifest
+from ops.archive.manifest import ArchivedFile, DayFolder, read_manifest
 from ops.archive.meanings import TEXT, Meanings
-from ops.archive.sample_file import TIME, value_bits
+from ops.archive.sample_file import TIME
 from ops.evidence.reader import Series, portions
 from ops.paths import State
+from ops.sql.ahead import ahead
 from ops.sql.reader import Reader
 from ops.sql.scan import Hours, Scan
 from schema.queries import load
@@ -45,8 +47,9 @@ SAMPLES = pa.schema(
     ]
 )
 _TABLES = ("samples_raw", "samples_packed")
-_IN_FILES = {"value": ("scaled", "divisor", "single", "unscaled"), "status": ("status",)}  # docs/archive.md
 _CHANNELS = 64  # of which a day is in memory where two places are compared
+_GROUPS = 8  # row groups that a thread reads at a time
+_THREADS = 2  # that read an archive
 _ROWS = 131_072  # of a batch
 
 
@@ -54,9 +57,8 @@ _ROWS = 131_072  # of a batch
 class _Parts:
     """Where the samples of an archived day are read, by channel."""
 
-    archived: list[int]  # in the archive
+    archived: dict[int, Place]  # in the archive
     merged: list[int]  # in the database, or in both
-    places: dict[int, Place]
     samples: ArchivedSamples
 
 
@@ -104,14 +106,14 @@ class Samples:
 
     def _parts(self, scan: Scan, meanings: Meanings, day: date, row: asyncpg.Record, stored: set[int]) -> _Parts:
         files, whole = self.files(row, day), frozenset(row["whole"])
-        places = files.places()
-        own = scan.channels({*places, *whole}, meanings.of)
+        there = set(files.channel_ids())
+        own = scan.channels(there | whole, meanings.of)
         found = self._reader.fetch(load("sql")["select_in_archive"], day, row["number"], own) if stored else []
         same = {one["channel_id"] for one in found}
         merged = {number for number in own if number not in same and (number in whole or number in stored)}
-        archived = [number for number in own if number in places and number not in merged]
+        archived = files.places(there.intersection(own) - merged)
         samples = ArchivedSamples(self._reader.connection, day, files, whole)
-        return _Parts(archived, sorted(merged), places, samples)
+        return _Parts(archived, sorted(merged), samples)
 
     def files(self, row: asyncpg.Record, day: date) -> DayFiles:
         """The files of an archived day. Raises OperationError if they are not those that the database knows of."""
@@ -136,56 +138,60 @@ class Samples:
         return self._locations[name]
 
 
-def _from_archive(parts: _Parts, scan: Scan, hours: Hours) -> Iterator[Any]:
+def _from_archive(parts: _Parts, scan: Scan, hours: Hours) -> Iterator[dict[str, Any]]:
     """The samples of channels that are read in the archive only. Row groups of others are not read."""
-    wanted, files = np.array(parts.archived, np.int32), parts.samples.files
-    only = None if len(wanted) == len(parts.places) else wanted
+    files = parts.samples.files
     groups: dict[str | None, set[int]] = {}
-    for place in (parts.places[number] for number in parts.archived):
+    for place in parts.archived.values():
         groups.setdefault(place.file, set()).update(range(place.first_group, place.last_group + 1))
-    columns = ["channel_id", "time", *(one for name in _IN_FILES if scan.mentions(name) for one in _IN_FILES[name])]
-    for file in files.manifest.of("samples"):
-        here = None if file.amendment else sorted(groups.get(file.path, ()))
-        if here == [] or not parts.archived:
-            continue
+    names = [name for name in ("value", "status") if scan.mentions(name)]
+    bounds = microseconds(hours.bounds[0]), microseconds(hours.bounds[1])
+
+    def read(file: ArchivedFile, some: Sequence[int] | None) -> list[dict[str, Any]]:
+        found = []
         with files.opened(file) as parquet:
-            for batch in parquet.iter_batches(_ROWS, here, columns):
-                chosen = _chosen(batch, only, hours)
-                if chosen is not None:
-                    yield _samples(chosen)
+            for group in range(parquet.num_row_groups) if some is None else some:
+                one = row_group.read(parquet, group, names, bounds, checked=file.footer_crc32 is not None)
+                found.append(_only(parts.archived, one))
+        if sum(len(one["time"]) for one in found) > _ROWS:
+            return found
+        return [{name: np.concatenate([one[name] for one in found]) for name in found[0]}] if found else []
+
+    tasks = []
+    for file in files.manifest.of("samples"):
+        here = sorted(groups.get(file.path, ()))
+        tasks += [partial(read, file, here[first : first + _GROUPS]) for first in range(0, len(here), _GROUPS)]
+        tasks += [partial(read, file, None)] if file.amendment and parts.archived else []
+    for found in ahead(tasks, _THREADS):
+        for one in found:
+            for begin in range(0, len(one["time"]), _ROWS):
+                yield _columns({name: column[begin : begin + _ROWS] for name, column in one.items()})
 
 
-def _chosen(batch: Any, channels: Int32s | None, hours: Hours) -> Any:
-    """The rows of these channels (None: of all) within these hours; None: there are none."""
-    channel, time = (batch.column(name).to_numpy(zero_copy_only=False) for name in ("channel_id", "time"))
-    first, last = (np.datetime64(microseconds(bound), "us") for bound in hours.bounds)
-    if channel[0] == channel[-1] and (channels is None or channel[0] in channels):  # sorted by time
-        begin, end = np.searchsorted(time, [first, last]).tolist()
-        return batch.slice(begin, end - begin) if begin < end else None
-    inside = (time >= first) & (time < last)
-    if channels is not None:
-        inside &= np.isin(channel, channels)
-    return batch.filter(pa.array(inside)) if inside.any() else None
+def _only(channels: Collection[int], found: dict[str, Any]) -> dict[str, Any]:
+    """The samples of some channels; sorted by channel."""
+    channel = found["channel_id"]
+    if not len(channel) or (channel[0] == channel[-1] and int(channel[0]) in channels):
+        return found
+    inside = np.isin(channel, list(channels))
+    return {name: column[inside] for name, column in found.items()}
 
 
-def _samples(batch: Any) -> dict[str, Any]:
-    """Rows of a file as samples: with the value that they stand for."""
-    columns = {name: batch.column(name) for name in ("channel_id", "time")}
-    if "scaled" in batch.schema.names:
-        columns["value"] = _doubles(value_bits(batch))
-    if "status" in batch.schema.names:
-        columns["status"] = batch.column("status").view(pa.int32())
+def _columns(found: dict[str, Any]) -> dict[str, Any]:
+    """Arrays as columns of samples."""
+    columns = {"channel_id": pa.array(found["channel_id"]), "time": pa.array(found["time"]).view(TIME)}
+    if "value" in found:
+        columns["value"] = _doubles(found["value"])
+    if "status" in found:
+        columns["status"] = pa.array(found["status"].view(np.int32))
     return columns
 
 
 def _stored(series: Series) -> dict[str, Any]:
-    """The same of samples in memory."""
-    return {
-        "channel_id": pa.array(np.full(len(series.time), series.channel_id, np.int32)),
-        "time": pa.array(series.time, pa.int64()).cast(TIME),
-        "value": _doubles(series.value),
-        "status": pa.array(series.status, pa.uint32()).view(pa.int32()),
-    }
+    """Samples of one channel as columns."""
+    channel = np.full(len(series.time), series.channel_id, np.int32)
+    status = series.status.astype(np.uint32)
+    return _columns({"channel_id": channel, "time": series.time, "value": series.value, "status": status})
 
 
 def _doubles(bits: Any) -> Any:
@@ -196,7 +202,7 @@ def _doubles(bits: Any) -> Any:
 def _finished(columns: dict[str, Any], scan: Scan, meanings: Meanings) -> Any:
     """The columns of a scan."""
     if scan.mentions("name", "unit"):
-        time = columns["time"].cast(pa.int64()).to_numpy()
+        time = columns["time"].view(pa.int64()).to_numpy()
         columns.update(meanings.columns(columns["channel_id"].to_numpy(), time))
     return pa.RecordBatch.from_arrays([columns[name] for name in scan.schema.names], schema=scan.schema)
 

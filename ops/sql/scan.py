@@ -23,6 +23,7 @@ from ingest.timestamps import microseconds
 from ops.archive.sample_file import TIME
 from ops.evidence.reader import begin
 
+_TOGETHER = 64  # channels that are ruled out at once, if they can be
 _DESCRIBED = ("name", "unit")  # columns that are known by the channel, but for changes of its meaning
 
 
@@ -67,13 +68,14 @@ class Scan:
         if not _named(self.condition, *columns):
             return wanted
         new = [number for number in wanted if number not in self._known]
-        parts = [
-            (number, reduce(and_, [_is(name, row[name]) for name in columns if name in self.schema.names]))
-            for number in new
-            for row in ({"channel_id": number, **meaning} for meaning in described(number))
-        ]
-        possible = set(self._possible(parts, *columns))
-        self._known.update({number: number in possible for number in new})
+        names = [name for name in columns if name in self.schema.names]
+        for first in range(0, len(new), _TOGETHER):
+            some = {number: described(number) for number in new[first : first + _TOGETHER]}
+            self._known.update(dict.fromkeys(some, False))
+            if self._possible(_bounds(some, names), *columns):
+                rows = [{"channel_id": number, **meaning} for number, meanings in some.items() for meaning in meanings]
+                parts = [(row["channel_id"], reduce(and_, [_is(name, row[name]) for name in names])) for row in rows]
+                self._known.update(dict.fromkeys(self._possible(parts, *columns), True))
         return [number for number in wanted if self._known[number]]
 
     def _possible(self, parts: Sequence[tuple[Any, Any]], *columns: str) -> list[Any]:
@@ -121,6 +123,23 @@ class ScannedTable(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         except BaseException as error:
             self._failures.append(error)  # DuckDB passes on no more than a text
             raise
+
+
+def _bounds(some: Mapping[int, Sequence[Mapping[str, Any]]], names: Sequence[str]) -> list[tuple[None, Any]]:
+    """What holds for all rows of some channels: bounds of their columns, apart for rows with texts and without."""
+    texts = [name for name in names if name in _DESCRIBED]
+    rows: dict[bool, list[Mapping[str, Any]]] = {}
+    for number, meanings in some.items():
+        for meaning in meanings:
+            rows.setdefault(any(meaning[name] is None for name in texts), []).append({"channel_id": number, **meaning})
+    found = []
+    for without, alike in rows.items():
+        known = [ds.field(name).is_null() for name in texts if without]
+        for name in (name for name in names if not without or name not in texts):
+            known.append(ds.field(name) >= min(row[name] for row in alike))
+            known.append(ds.field(name) <= max(row[name] for row in alike))
+        found.append((None, reduce(and_, known)))
+    return found
 
 
 def _named(condition: Any, *names: str) -> bool:

@@ -198,12 +198,13 @@ CROSS JOIN LATERAL plant.drop_slice('raw', u.relation, u.from_time, u.to_time, N
 WHERE u.from_time >= $1::timestamptz AND u.to_time <= $2::timestamptz;
 
 -- name: query_minutes
--- For PostgreSQL with plant in the search path, and for DuckDB, as the two behind it. Few rows, which contain all columns.
+-- For PostgreSQL with plant in the search path and for DuckDB, as the two behind it; {samples}: what each reads a time range by.
+-- One row, for which all columns are computed.
 SELECT count(*) AS minutes, sum(m.low) AS low, sum(m.high) AS high, sum(m.mean) AS mean
 FROM (
     SELECT s.channel_id, minute_of(s.time) AS minute, min(s.value) AS low, max(s.value) AS high, avg(s.value) AS mean
-    FROM samples AS s
-    WHERE s.time >= TIMESTAMPTZ '{first}' AND s.time < TIMESTAMPTZ '{last}' AND s.status >= 0 AND {condition}
+    FROM {samples} AS s
+    WHERE s.status >= 0
     GROUP BY s.channel_id, minute_of(s.time)
 ) AS m;
 
@@ -211,8 +212,8 @@ FROM (
 SELECT count(*) AS channels, sum(d.mean) AS mean, sum(d.deviation) AS deviation
 FROM (
     SELECT s.channel_id, avg(s.value) AS mean, stddev_pop(s.value) AS deviation
-    FROM samples AS s
-    WHERE s.time >= TIMESTAMPTZ '{first}' AND s.time < TIMESTAMPTZ '{last}' AND s.status >= 0 AND {condition}
+    FROM {samples} AS s
+    WHERE s.status >= 0
     GROUP BY s.channel_id
 ) AS d;
 
@@ -221,7 +222,6 @@ FROM (
 SELECT count(*) AS changes
 FROM (
     SELECT s.value, lag(s.value) OVER (PARTITION BY s.channel_id ORDER BY s.time) AS old
-    FROM samples AS s
-    WHERE s.time >= TIMESTAMPTZ '{first}' AND s.time < TIMESTAMPTZ '{last}' AND {condition}
+    FROM {samples} AS s
 ) AS r
 WHERE r.value IS DISTINCT FROM r.old;

@@ -17,7 +17,7 @@ import pytest
 from ingest.errors import OperationError
 from ingest.timestamps import microseconds
 from ops.archive.location import Location
-from ops.archive.manifest import claim
+from ops.archive.manifest import claim, footer_crc32
 from ops.archive.reader import Archive
 from ops.evidence.keys import load_signer
 from ops.evidence.reader import begin
@@ -67,13 +67,26 @@ async def test_one_channel_is_read_without_the_others(site: Site) -> None:
     [file] = [site.folder / one.path for one in manifest.of("samples")]
     column = pq.read_metadata(file).row_group(1).column(2)
     content = bytearray(file.read_bytes())
-    content[column.data_page_offset + column.total_compressed_size // 2] ^= 1
+    content[column.data_page_offset + column.total_compressed_size - 3] ^= 1  # behind the page's header
     file.write_bytes(content)
     since, until = begin(DAY, 48), begin(DAY, 72)
     assert len(site.opened.samples(["unit/a"], since, until)) == 40_000
     assert len(site.opened.samples(["unit/a"], since + timedelta(seconds=10), since + timedelta(minutes=1))) == 50
     with pytest.raises(OperationError, match=r"samples/.*00001.parquet is damaged: .*(checksum|crc)"):
         site.opened.samples(["unit/*"], since, until)
+
+
+async def test_a_damaged_footer_is_noticed(site: Site) -> None:
+    """It says where samples are, and of columns with one value what that is; Parquet has no checksum of it."""
+    await site.archive()
+    file = site.file("samples")
+    content = bytearray(file.read_bytes())
+    statistics = content.rindex(bits(100.0).to_bytes(8, "little"))  # of a divisor
+    content[statistics] ^= 1
+    file.write_bytes(content)
+    assert pq.read_metadata(file).num_rows > 0
+    with pytest.raises(OperationError, match=r"samples/.*parquet is damaged: its footer"):
+        site.opened.samples(["*"], begin(DAY), begin(DAY, 24))
 
 
 async def test_channels_are_described_as_of_the_day(site: Site) -> None:
@@ -203,9 +216,9 @@ async def test_rewritten_files_with_a_new_manifest_do_not_match_the_seal(site: S
             writer.write_table(changed)
             writer.add_key_value_metadata(metadata)
         facts = Location.at(str(site.folder)).facts(str(path.relative_to(site.folder)))
-        of = [
-            {**f, "bytes": facts.bytes, "sha256": facts.sha256} if f["table"] == table else f for f in manifest["files"]
-        ]
+        with pa.OSFile(str(path)) as source:
+            new = {"bytes": facts.bytes, "sha256": facts.sha256, "footer_crc32": footer_crc32(source)}
+        of = [{**f, **new} if f["table"] == table else f for f in manifest["files"]]
         manifest_path.write_text(json.dumps({**manifest, "files": of}))
         try:
             return site.opened.verify(DAY)

@@ -1,0 +1,26 @@
+"""Work that is done ahead by other threads."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+
+def ahead(tasks: Iterable[Callable[[], Result]], threads: int) -> Iterator[Result]:
+    """What the tasks return, in their order; as many as there are threads run, and no more results wait."""
+    pool = ThreadPoolExecutor(threads)
+    started: deque[Future[Result]] = deque()
+    waiting = iter(tasks)
+    try:
+        while True:
+            started.extend(pool.submit(task) for task in islice(waiting, threads - len(started)))
+            if not started:
+                return
+            yield started.popleft().result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,76 @@
+"""What is read of a row group is what all its columns say, whatever its statistics leave out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ops.archive import row_group
+from ops.archive.day_files import part, split
+from ops.archive.sample_file import SampleWriter
+from ops.evidence.reader import Series
+
+NAN, OTHER_NAN, MINUS_ZERO = 0x7FF8000000000000, 0x7FF8000000000ABC, 0x8000000000000000
+
+
+def bits(value: float) -> int:
+    return int(np.float64(value).view(np.uint64))
+
+
+_VALUES = st.one_of(
+    st.lists(st.sampled_from([NAN, OTHER_NAN, MINUS_ZERO, 0, bits(1.5), bits(float("inf"))]), min_size=1, max_size=6),
+    st.lists(st.integers(-300, 300).map(lambda n: bits(n / 100)), min_size=1, max_size=40),
+    st.lists(st.integers(-30, 30).map(lambda n: bits(float(np.float32(n / 10)))), min_size=20, max_size=40),
+    st.integers(1, 40).map(lambda n: [bits(12.5)] * n),
+    st.lists(st.floats(width=64).map(bits), min_size=1, max_size=40),
+)
+_CHANNEL = st.tuples(_VALUES, st.lists(st.sampled_from([0, 0, 0x80050000, 0x40000000]), min_size=1, max_size=2))
+
+
+def parquet_of(channels: list[tuple[list[int], list[int]]]) -> pq.ParquetFile:
+    sink = pa.BufferOutputStream()
+    writer = SampleWriter(sink, {})
+    for number, (values, statuses) in enumerate(channels, 1):
+        n = len(values)
+        status = np.resize(np.array(statuses, np.uint32), n)
+        writer.write(Series(number, np.arange(n, dtype=np.int64) * 1_000_000, np.array(values, np.uint64), status))
+    writer.close()
+    return pq.ParquetFile(pa.BufferReader(sink.getvalue()))
+
+
+@given(st.lists(_CHANNEL, min_size=1, max_size=3), st.integers(-1, 41), st.integers(-1, 41), st.booleans())
+def test_a_group_is_read_as_all_its_columns_say(
+    channels: list[tuple[list[int], list[int]]], first: int, last: int, checked: bool
+) -> None:
+    parquet = parquet_of(channels)
+    bounds = first * 1_000_000, max(first, last) * 1_000_000
+    found = row_group.read(parquet, 0, ("value", "status"), bounds, checked=checked)
+    expected = [part(one, (one.time >= bounds[0]) & (one.time < bounds[1])) for one in split(parquet.read_row_group(0))]
+    assert found["channel_id"].tolist() == [one.channel_id for one in expected for _ in one.time]
+    for name in ("time", "value", "status"):
+        assert np.array_equal(found[name], np.concatenate([getattr(one, name) for one in expected])), name
+
+
+@pytest.mark.parametrize(
+    ("values", "columns"),
+    [
+        ([bits(1.25), bits(2.5)], ["time", "scaled"]),
+        ([bits(1.25)] * 2, ["time"]),
+        ([NAN, OTHER_NAN], ["time", "unscaled"]),
+    ],
+)
+def test_only_what_differs_is_read(values: list[int], columns: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    parquet = parquet_of([(values, [0])])
+    read, asked = parquet.read_row_group, list[list[str]]()
+
+    def observed(group: int, names: list[str], **options: bool) -> pa.Table:
+        asked.append(names)
+        return read(group, names, **options)
+
+    monkeypatch.setattr(parquet, "read_row_group", observed)
+    assert row_group.read(parquet, 0, ("value", "status"), (0, 9_000_000), checked=True)["value"].tolist() == values
+    assert asked == [columns]
