@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ingest.timestamps import microseconds
 from ops.archive.sample_file import SAMPLES
 from ops.archive.scaling import Bits, unscale
 
@@ -23,13 +24,16 @@ _NO_CONSTANTS = ("time", "unscaled")  # statistics leave out NaN, and call -0.0 
 
 def read(
     parquet: Any, group: int, wanted: Collection[str], bounds: tuple[int, int], *, checked: bool
-) -> dict[str, NDArray[Any]]:
+) -> dict[str, NDArray[Any]] | None:
     """``channel_id`` (int32), ``time`` (int64, µs); if wanted, ``value`` (uint64, its bits) and ``status`` (uint32).
 
     Shape (n,) each: the rows with times within the bounds (µs; the second one is excluded), sorted by channel and time.
+    None: the statistics say that there are none.
     ``parquet``: an open ParquetFile; ``checked``: its footer is as it was written, so that statistics can be relied on.
     """
     facts = parquet.metadata.row_group(group)
+    if checked and _is_outside(facts.column(SAMPLES.get_field_index("time")).statistics, bounds):
+        return None
     names = ["channel_id", "time", *(_VALUE if "value" in wanted else ()), *(["status"] if "status" in wanted else [])]
     known: dict[str, Any] = {}  # column → its only value; None: all are null
     for name in names:
@@ -47,8 +51,8 @@ def read(
         first, last = np.searchsorted(_times(table), bounds).tolist()
         table = table.slice(first, last - first)
     else:
-        times = _times(table)
-        table = table.filter(pa.array((times >= bounds[0]) & (times < bounds[1])))
+        time = _times(table)
+        table = table.filter(pa.array((time >= bounds[0]) & (time < bounds[1])))
     columns = _Columns({name: _array(table.column(name)) for name in table.schema.names}, known, table.num_rows)
     found = {"channel_id": columns.elements("channel_id", np.int32), "time": columns.elements("time", np.int64)}
     if "value" in wanted:
@@ -90,6 +94,12 @@ def _times(table: Any) -> NDArray[np.int64]:
 
 def _array(column: Any) -> Any:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _is_outside(times: Any, bounds: tuple[int, int]) -> bool:
+    if times is None or not times.has_min_max:
+        return False
+    return microseconds(times.max) < bounds[0] or microseconds(times.min) >= bounds[1]
 
 
 def _is_constant(statistics: Any) -> bool:

@@ -6,6 +6,8 @@ may drop them; from the database if the day is not archived; else from both, as 
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -48,7 +50,7 @@ SAMPLES = pa.schema(
 )
 _TABLES = ("samples_raw", "samples_packed")
 _CHANNELS = 64  # of which a day is in memory where two places are compared
-_GROUPS = 8  # row groups that a thread reads at a time
+_PORTION = 1_000_000  # samples that a thread reads at a time, about
 _THREADS = 2  # that read an archive
 _ROWS = 131_072  # of a batch
 
@@ -142,8 +144,10 @@ def _from_archive(parts: _Parts, scan: Scan, hours: Hours) -> Iterator[dict[str,
     """The samples of channels that are read in the archive only. Row groups of others are not read."""
     files = parts.samples.files
     groups: dict[str | None, set[int]] = {}
+    samples: Counter[str | None] = Counter()
     for place in parts.archived.values():
         groups.setdefault(place.file, set()).update(range(place.first_group, place.last_group + 1))
+        samples[place.file] += place.samples
     names = [name for name in ("value", "status") if scan.mentions(name)]
     bounds = microseconds(hours.bounds[0]), microseconds(hours.bounds[1])
 
@@ -152,7 +156,7 @@ def _from_archive(parts: _Parts, scan: Scan, hours: Hours) -> Iterator[dict[str,
         with files.opened(file) as parquet:
             for group in range(parquet.num_row_groups) if some is None else some:
                 one = row_group.read(parquet, group, names, bounds, checked=file.footer_crc32 is not None)
-                found.append(_only(parts.archived, one))
+                found += [] if one is None else [_only(parts.archived, one)]
         if sum(len(one["time"]) for one in found) > _ROWS:
             return found
         return [{name: np.concatenate([one[name] for one in found]) for name in found[0]}] if found else []
@@ -160,7 +164,8 @@ def _from_archive(parts: _Parts, scan: Scan, hours: Hours) -> Iterator[dict[str,
     tasks = []
     for file in files.manifest.of("samples"):
         here = sorted(groups.get(file.path, ()))
-        tasks += [partial(read, file, here[first : first + _GROUPS]) for first in range(0, len(here), _GROUPS)]
+        portions = math.ceil(samples[file.path] * len(hours.hours) / 24 / _PORTION)
+        tasks += [partial(read, file, some.tolist()) for some in np.array_split(here, portions)] if here else []
         tasks += [partial(read, file, None)] if file.amendment and parts.archived else []
     for found in ahead(tasks, _THREADS):
         for one in found:

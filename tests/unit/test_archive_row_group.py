@@ -50,6 +50,10 @@ def test_a_group_is_read_as_all_its_columns_say(
     bounds = first * 1_000_000, max(first, last) * 1_000_000
     found = row_group.read(parquet, 0, ("value", "status"), bounds, checked=checked)
     expected = [part(one, (one.time >= bounds[0]) & (one.time < bounds[1])) for one in split(parquet.read_row_group(0))]
+    if found is None:
+        assert checked
+        assert not any(len(one.time) for one in expected)
+        return
     assert found["channel_id"].tolist() == [one.channel_id for one in expected for _ in one.time]
     for name in ("time", "value", "status"):
         assert np.array_equal(found[name], np.concatenate([getattr(one, name) for one in expected])), name
@@ -72,5 +76,8 @@ def test_only_what_differs_is_read(values: list[int], columns: list[str], monkey
         return read(group, names, **options)
 
     monkeypatch.setattr(parquet, "read_row_group", observed)
-    assert row_group.read(parquet, 0, ("value", "status"), (0, 9_000_000), checked=True)["value"].tolist() == values
+    found = row_group.read(parquet, 0, ("value", "status"), (0, 9_000_000), checked=True)
+    assert found is not None
+    assert found["value"].tolist() == values
+    assert row_group.read(parquet, 0, ("value", "status"), (9_000_000, 99_000_000), checked=True) is None
     assert asked == [columns]
