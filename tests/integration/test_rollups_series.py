@@ -13,24 +13,37 @@ import pytest
 
 from ingest.timestamps import EPOCH, POSTGRES_EPOCH_US, microseconds, timestamp
 from tests.integration.test_rollups import SECOND, WrittenSamples, owner, random_samples, refresh
-from tests.sample_tables import DAY, DAY_US, HOUR_US
+from tests.sample_tables import DAY, DAY_US, HOUR_US, NEXT_DAY
 
 __all__ = ["owner"]  # a fixture
 _QUERY = "SELECT * FROM plant.series($1, $2, $3, $4)"
 
 
 async def compare(
-    connection: asyncpg.Connection[Any], plant: WrittenSamples, channel: int, begin: int, end: int, points: int
+    connection: asyncpg.Connection[Any],
+    plant: WrittenSamples,
+    channel: int,
+    begin: int,
+    end: int,
+    points: int,
+    whole: int = 0,
 ) -> str:
-    """Compare one chart with its samples; returns what it was read from."""
+    """Compare one chart with its samples; returns what it was read from.
+
+    ``whole``: of the first day, only buckets of this width are stored, so the bounds are whole ones.
+    """
     rows = await connection.fetch(_QUERY, channel, timestamp(begin), timestamp(end), points)
     width = microseconds(
         EPOCH
         + await connection.fetchval("SELECT plant.series_width($1, $2)", timedelta(microseconds=end - begin), points)
     )
+    sources = {row["source"] for row in rows}
+    if whole and sources != {"raw"}:
+        first_day_ends = microseconds(NEXT_DAY)
+        begin -= begin % whole if begin < first_day_ends else 0
+        end += -end % whole if end < first_day_ends else 0
     samples = {at: sample for at, sample in plant.samples.get(channel, {}).items() if begin <= at < end}
-    if width < 60 * SECOND and any(row["source"] != "raw" for row in rows):
-        width = 60 * SECOND
+    width = max(width, HOUR_US if "1h" in sources else 60 * SECOND if "1m" in sources else 0)
     buckets: dict[int, list[tuple[int, float, int]]] = defaultdict(list)
     for at in sorted(samples):
         buckets[at - (at - POSTGRES_EPOCH_US) % width].append((at, *samples[at]))
@@ -84,6 +97,80 @@ async def test_a_spike_is_never_lost(owner: asyncpg.Connection[Any]) -> None:
         assert max(row["max"] for row in await owner.fetch(_QUERY, *all_days)) == 99.0
         await compare(owner, plant, 1, DAY_US, DAY_US + 10 * 24 * HOUR_US, 10)
         await refresh(owner)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+async def test_charts_of_dropped_samples_come_from_minutes_or_hours(
+    owner: asyncpg.Connection[Any], packed: bool
+) -> None:
+    """Of which channels retention dropped them is seen by what is there, whatever their class is by now."""
+    some = random.Random(101)
+    plant = WrittenSamples()
+    await plant.write(owner, random_samples(some, (1, 2), 26, 600))
+    await refresh(owner)
+    if packed:
+        await owner.execute("CALL plant.pack_before($1)", NEXT_DAY)
+    spans = (1, SECOND, 333_333, 600 * SECOND, HOUR_US, 5 * HOUR_US + 1, 26 * HOUR_US)
+    begins = [DAY_US + some.randrange(24 * HOUR_US) for _ in range(12)]
+    charts = [(begin, begin + some.choice(spans), some.choice((1, 7, 300, 5000))) for begin in begins]
+    whole_day = (DAY_US, DAY_US + 24 * HOUR_US, 1440)
+    charts.append(whole_day)
+    await owner.execute("INSERT INTO plant.retention_class (name) VALUES ('fast')")
+    await owner.execute("UPDATE plant.channel SET retention = 'fast' WHERE id = 1")
+
+    await drop(owner, "raw")
+    await owner.execute("UPDATE plant.channel SET retention = 'default' WHERE id = 1")
+    for dirty in (False, True):
+        if dirty:  # because samples came late: nobody can compute these minutes any more
+            await owner.execute("INSERT INTO plant.rollup_dirty (from_time, to_time) VALUES ($1, $2)", DAY, NEXT_DAY)
+        for begin, end, points in charts:
+            found = await compare(owner, plant, 1, begin, end, points, 60 * SECOND)
+            assert "raw" not in found or end > microseconds(NEXT_DAY)
+            await compare(owner, plant, 2, begin, end, points)
+    assert await compare(owner, plant, 1, *whole_day, 60 * SECOND) == "1m"
+    await owner.execute("DELETE FROM plant.rollup_dirty")
+
+    await owner.execute("UPDATE plant.channel SET retention = 'fast' WHERE id = 1")
+    await drop(owner, "1m")
+    for begin, end, points in charts:
+        found = await compare(owner, plant, 1, begin, end, points, HOUR_US)
+        assert "1m" not in found or end > microseconds(NEXT_DAY)
+        await compare(owner, plant, 2, begin, end, points)
+    assert await compare(owner, plant, 1, *whole_day, HOUR_US) == "1h"
+
+
+async def test_chart_steps_hold_values_that_were_dropped(owner: asyncpg.Connection[Any]) -> None:
+    """A value holds in the steps after it, and what is Bad ends it, as if the samples were there."""
+    plant = WrittenSamples()
+    at = DAY_US + 4 * HOUR_US
+    rows = [(-3 * 3600, 7.0, 0), (600, 8.0, 0), (900, 9.0, 0x80000000)]
+    await plant.write(owner, [(1, at + second * SECOND, value, status) for second, value, status in rows])
+    await refresh(owner)
+
+    async def chart(first: int, last: int, points: int) -> list[tuple[float | None, int]]:
+        query = "SELECT low, mean, high, n FROM plant.chart_steps(1, $1, $2, $3)"
+        rows = await owner.fetch(query, timestamp(at + first * SECOND), timestamp(at + last * SECOND), points)
+        assert all(row["low"] == row["mean"] == row["high"] for row in rows)
+        return [(row["low"], row["n"]) for row in rows]
+
+    minutes = [*[(7.0, 0)] * 10, (8.0, 1), *[(8.0, 0)] * 4, (None, 1), *[(None, 0)] * 4]
+    assert await chart(0, 1200, 20) == minutes
+    await owner.execute("INSERT INTO plant.retention_class (name) VALUES ('fast')")
+    await owner.execute("UPDATE plant.channel SET retention = 'fast' WHERE id = 1")
+    await drop(owner, "raw")
+    for points in (20, 1200):  # no steps of a second, most of which would show nothing
+        assert await chart(0, 1200, points) == minutes
+    for first, value in ((0, 7.0), (660, 8.0), (1200, None)):
+        assert set(await chart(first, first + 60, 20)) == {(value, 0)}
+    await drop(owner, "1m")
+    assert await chart(0, 1200, 20) == [(8.0, 2)]
+    assert set(await chart(-3600, 0, 20)) == {(7.0, 0)}
+
+
+async def drop(owner: asyncpg.Connection[Any], what: str) -> None:
+    """The first day of the class fast, as retention does it."""
+    dropped = await owner.fetch("SELECT * FROM plant.drop_before($1, $2, 'fast', false)", NEXT_DAY, what)
+    assert dropped and {row["action"] for row in dropped} <= {"chunk", "rows"}
 
 
 async def test_fast_channels_are_not_read_sample_by_sample(owner: asyncpg.Connection[Any]) -> None:

@@ -17,7 +17,7 @@ LANGUAGE sql STABLE
 AS $$
 WITH
 width AS (
-    SELECT greatest(plant.series_width(until - since, greatest(points, 1)), INTERVAL '1 s') AS step
+    SELECT greatest(plant.series_width(channel, since, until, greatest(points, 1)), INTERVAL '1 s') AS step
 ),
 -- Steps start where the buckets of plant.series do.
 bounds AS MATERIALIZED (
@@ -27,15 +27,9 @@ bounds AS MATERIALIZED (
     JOIN plant.source AS s ON s.id = c.source_id
 ),
 got AS (
-    SELECT date_bin(b.step, s.time, '2000-01-01 00:00:00+00') AS bucket, min(s.min) AS low, max(s.max) AS high,
-           -- a mean of means, each with its weight
-           sum(s.avg * s.n_good) / nullif(sum(s.n_good) FILTER (WHERE s.avg IS NOT NULL), 0) AS mean,
-           public.last(s.last, s.time) AS last, sum(s.n) AS n, sum(s.n_good) AS n_good
+    SELECT s.time AS bucket, s.min AS low, s.max AS high, s.avg AS mean, s.last, s.n, s.n_good
     FROM bounds AS b
-    CROSS JOIN LATERAL plant.series(channel, b.first, b.last, greatest(1, ceil(
-        extract(epoch FROM b.last - b.first) / extract(epoch FROM b.step)))::int) AS s
-    WHERE b.first < b.last AND s.n > 0
-    GROUP BY 1
+    CROSS JOIN LATERAL plant._series(channel, b.first, b.last, b.step) AS s
 ),
 missing AS MATERIALIZED (
     SELECT coalesce(range_agg(tstzrange(g.from_time, g.to_time)), '{}') AS ranges
@@ -47,7 +41,7 @@ missing AS MATERIALIZED (
 before AS (
     SELECT b.first - b.step AS bucket, CASE WHEN l.status >= 0 AND l.value <> 'NaN' THEN l.value END AS last
     FROM bounds AS b
-    CROSS JOIN LATERAL plant.last_before(channel, b.first - INTERVAL '24 hours', b.first) AS l
+    CROSS JOIN LATERAL plant.held_before(channel, b.first - INTERVAL '24 hours', b.first) AS l
     CROSS JOIN missing AS m
     WHERE NOT m.ranges && tstzrange(l.time, b.first, '()')
 ),
