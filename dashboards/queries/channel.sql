@@ -34,7 +34,7 @@ SELECT CASE WHEN c.kind = 'text' THEN t.text
             ELSE round((100 * (s.value - c.range_lo) / (c.range_hi - c.range_lo))::numeric) || ' % of ' || c.range_lo || ' to '
                  || c.range_hi END AS "% of range"
 FROM plant.channel AS c
-LEFT JOIN LATERAL plant.last_before(c.id, least(now(), $__timeTo()::timestamptz) - INTERVAL '24 hours',
+LEFT JOIN LATERAL plant.held_before(c.id, least(now(), $__timeTo()::timestamptz) - INTERVAL '24 hours',
                                     least(now(), $__timeTo()::timestamptz)) AS s ON c.kind <> 'text'
 LEFT JOIN LATERAL (SELECT plant.unit_at(c.id, s.time) AS unit) AS u ON true
 LEFT JOIN LATERAL (

@@ -18,6 +18,27 @@ WHERE NOT EXISTS (
 )
 ORDER BY 1;
 
+-- name: stored
+-- Whether samples of the time that the questions read were dropped, by the classes of the selected channels.
+WITH
+chosen AS (
+    SELECT array_agg(c.channel_id) AS ids,
+           greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour') AS since
+    FROM plant.channels_like(ARRAY[${channels:sqlstring}]::text[]) AS c
+    WHERE c.kind <> 'text'
+)
+SELECT CASE WHEN k.dropped = 0 THEN 'in the database'
+            ELSE CASE WHEN EXISTS (SELECT FROM plant.archived_day AS a
+                                   WHERE a.day = (h.since AT TIME ZONE 'UTC')::date AND a.dropped_at IS NOT NULL)
+                      THEN 'archived' ELSE 'dropped' END
+                 || CASE WHEN k.dropped < cardinality(h.ids) THEN format(' (%s of %s channels)', k.dropped, cardinality(h.ids))
+                         ELSE '' END || ': not analysed' END AS "Samples"
+FROM chosen AS h
+CROSS JOIN LATERAL (
+    SELECT cardinality(h.ids) - cardinality(plant.retained_channels(h.ids, 'raw', h.since)) AS dropped
+) AS k
+WHERE h.ids IS NOT NULL;
+
 -- name: timeline
 SELECT t.time AS "Time", t.what AS "Type", c.name AS "Channel", regexp_replace(c.name, '/[^/]*$', '') AS path,
        CASE WHEN c.name IS NULL THEN t.channel END AS "Source", t.detail AS "Detail"

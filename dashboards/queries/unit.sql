@@ -112,7 +112,7 @@ FROM (
       AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
     ORDER BY c.id LIMIT 200
 ) AS c
-LEFT JOIN LATERAL plant.last_before(c.id, least(now(), $__timeTo()::timestamptz) - INTERVAL '24 hours',
+LEFT JOIN LATERAL plant.held_before(c.id, least(now(), $__timeTo()::timestamptz) - INTERVAL '24 hours',
                                     least(now(), $__timeTo()::timestamptz)) AS s ON c.kind <> 'text'
 LEFT JOIN LATERAL (
     SELECT e.time, e.text

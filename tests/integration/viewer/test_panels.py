@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import pytest
@@ -21,6 +22,7 @@ from ops.maintenance.disk_budget import duration
 from tests.database import Database, add_channels, add_sources
 from tests.integration.viewer.sample_plant import CHANNEL, NOW, SINCE, UNIT
 from tests.integration.viewer.serving import reading
+from tests.maintenance import add_installation
 
 _OVER = TimeRange(SINCE, NOW, 5000)
 _VALUES = {
@@ -123,6 +125,24 @@ async def test_nothing_is_missing_before_a_channel_was_configured(owner: asyncpg
     assert {row["value"] for row in rows} == {-1, 1}, "missing, and then there"
     await owner.execute("UPDATE plant.channel SET configured_at = NULL")
     assert min(row["time"] for row in await owner.fetch(sql, *parameters)) < configured
+
+
+async def test_panel_says_that_samples_were_dropped(owner: asyncpg.Connection) -> None:
+    await add_sources(owner, "plc")
+    await add_channels(owner, [1, 2], "mill/pump{}")
+    await owner.execute("UPDATE plant.channel SET retention = 'fast' WHERE id = 1")
+    sql, parameters = expand(queries("forensics")["stored"], {"channels": ["mill/*"]}, _OVER)
+    assert await owner.fetchval(sql, *parameters) == "in the database"
+    await owner.execute("INSERT INTO plant.dropped (what, retention, until) VALUES ('raw', 'fast', $1)", NOW)
+    assert await owner.fetchval(sql, *parameters) == "dropped (1 of 2 channels): not analysed"
+    await owner.execute("INSERT INTO plant.dropped (what, retention, until) VALUES ('raw', 'default', $1)", NOW)
+    await add_installation(owner, UUID(int=1))
+    await owner.execute(
+        "INSERT INTO plant.archived_day (day, installation, revision, root, location, samples, bytes, dropped_at)"
+        " VALUES ($1, 1, 0, '', '', 0, 0, now())",
+        _OVER.since.date(),
+    )
+    assert await owner.fetchval(sql, *parameters) == "archived: not analysed"
 
 
 async def test_gap_is_a_break_in_the_line(reader: Reader) -> None:
