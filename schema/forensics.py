@@ -1,6 +1,21 @@
 """The questions of ``routines/forensics/*.sql``: what their headers say.
 
 Some of the files are no questions, but what the others and the dashboards are built of: their headers say so.
+
+``duckdb/NAME.sql`` has the same question for days that are archived, as two macros. ``NAME_of``, with values of the
+question's types, makes the rows of some channels; NAME, with its defaults, is those of all of them in the question's
+order::
+
+    -- Portions: unit
+    CREATE MACRO NAME_of(since, until, channels, …) AS TABLE …;
+    CREATE MACRO NAME(since, until, channels := NULL, …) AS TABLE
+    WITH found AS (
+        FROM NAME_of(since::TIMESTAMPTZ, until::TIMESTAMPTZ, channels::TEXT[], …)
+    )
+    SELECT … FROM found ORDER BY …;
+
+``Portions`` says which channels have to be together, so that the rows of several portions are those of all: those of a
+channel (each alone), of a unit (of the plant), of a namesake (units whose last parts are the same), or all.
 """
 
 from __future__ import annotations
@@ -13,6 +28,12 @@ from pathlib import Path
 FOLDER = Path(__file__).parent / "routines" / "forensics"
 _NO_QUESTION = "-- Not a question"
 _SUMMARY_HEADER = "-- Shown first:"
+_PORTIONS = re.compile(r"^-- Portions: (channel|unit|namesake|all)$", re.MULTILINE)
+_FINISH = re.compile(
+    r"^CREATE MACRO (\w+)\([^;]*?\) AS TABLE\nWITH found AS \(\n    FROM \1_of\([^;]*?\)\n\)\n([^;]*);\s*\Z",
+    re.MULTILINE,
+)
+_READS = re.compile(r"^-- Reads from: (\w+)(?: - (\w+))?$", re.MULTILINE)
 _PARAMETER = re.compile(r"--   (\w+)\s+(\w+(?:\[\])?)\s+(.+)")
 
 
@@ -39,6 +60,7 @@ class Question:
     parameters: tuple[Parameter, ...]
     sql: str
     summary_columns: tuple[str, ...]  # the columns of a table for people; empty: all
+    reads_from: tuple[str, str | None]  # from when on it reads samples: a parameter, and an interval before that
 
 
 def read(path: Path) -> Question:
@@ -58,7 +80,35 @@ def read(path: Path) -> Question:
     summary_columns = next((line for line in lines if line.startswith(_SUMMARY_HEADER)), _SUMMARY_HEADER).removeprefix(
         _SUMMARY_HEADER
     )
-    return Question(name, title[1], tuple(parameters), sql, tuple(summary_columns.replace(",", " ").split()))
+    reads = _READS.search(sql)
+    reads_from = ("since", None) if reads is None else (reads[1], reads[2])
+    return Question(
+        name, title[1], tuple(parameters), sql, tuple(summary_columns.replace(",", " ").split()), reads_from
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DuckdbForm:
+    """A question as DuckDB has it."""
+
+    sql: str
+    portions: str
+    finish: str  # SQL that makes the answer of a table ``found``, which has the rows of all portions
+
+
+def read_duckdb(path: Path) -> DuckdbForm:
+    """The form of a file. Raises ValueError where it is not like those of the others."""
+    sql = path.read_text(encoding="utf-8")
+    name, portions, finish = path.stem, _PORTIONS.search(sql), _FINISH.search(sql)
+    if portions is None or finish is None or finish[1] != name:
+        raise ValueError(f"duckdb/{path.name} must contain '-- Portions: ' and end with a macro {name} over {name}_of")
+    return DuckdbForm(sql, portions[1], finish[2])
+
+
+@cache
+def duckdb_forms() -> dict[str, DuckdbForm]:
+    """Those questions that can be asked over archived days, by name."""
+    return {path.stem: read_duckdb(path) for path in sorted(FOLDER.glob("duckdb/*.sql"))}
 
 
 @cache

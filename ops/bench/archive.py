@@ -31,7 +31,8 @@ from ops.evidence.seal import seal_days
 from ops.history_import.packed_copy import copy_packed, packed_days
 from ops.paths import State
 from ops.registration.installation import installation_id
-from ops.sql.session import Limits, opened
+from ops.sql.limits import Limits
+from ops.sql.session import opened
 from schema.queries import load
 
 SERIES = ("transmitter", "noisy")

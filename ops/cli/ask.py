@@ -39,9 +39,16 @@ def ask(
     limit: Annotated[int, typer.Option(min=0, help="Maximum number of rows. 0: all.")] = 40,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    memory: Annotated[
+        str, typer.Option(metavar="SIZE", help="Memory that a question over archived days may use.")
+    ] = "2GiB",
+    threads: Annotated[int, typer.Option(min=1, help="CPU cores that it may use.")] = 2,
+    timeout: Annotated[str, typer.Option(metavar="DURATION", help="Time that it may take.")] = "10m",
 ) -> None:
     """Ask what happened: stuck sensors, replayed signals, first movers. Without NAME, lists the questions."""
+    from ops import answers
     from ops.forensics import ask as forensics
+    from ops.sql.limits import Limits
 
     if name is None:
         forensics.list_questions(Console())
@@ -51,6 +58,7 @@ def ask(
         typer.echo(forensics.describe(question))
         return
     time_range = forensics.TimeRange(since, until, at, around)
+    limits = Limits(memory, threads, forensics.parse_duration("--timeout", timeout).total_seconds())
     answer = forensics.ask(
         State.current(),
         question,
@@ -58,10 +66,11 @@ def ask(
         channel or [],
         forensics.options(question, context.args),
         installation,
+        limits,
     )
     if as_json:
-        forensics.write_json(answer)
+        answers.write_json(answer)
     elif as_csv:
-        forensics.write_csv(answer)
+        answers.write_csv(answer)
     else:
-        forensics.show(answer, limit, Console(), question.summary_columns)
+        answers.show(answer, limit, Console(), question.summary_columns)

@@ -29,7 +29,8 @@ def sql(
     """Query samples, events and gaps of database and archive together, by DuckDB."""
     from ops.forensics.ask import parse_duration
     from ops.sql import output
-    from ops.sql.session import Limits, opened
+    from ops.sql.limits import Limits
+    from ops.sql.session import opened
 
     form = output.Form(limit, as_csv, as_json, Console())
     limits = Limits(memory, threads, parse_duration("--timeout", timeout).total_seconds())

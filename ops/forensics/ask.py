@@ -1,18 +1,15 @@
-"""``plantlog ask``: the questions of ``schema/routines/forensics``, put to the database as the reader."""
+"""``plantlog ask``: the questions of ``schema/routines/forensics``, put to the database as the reader, or to database
+and archive together if samples that they read are archived.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import csv
 import json
-import math
 import re
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
-from typing import Any
+from datetime import UTC, datetime, timedelta
 
 import asyncpg
 from pydantic import TypeAdapter, ValidationError
@@ -23,13 +20,17 @@ from rich.table import Table
 from ingest.config.quantities import DURATION_LEGAL, Duration
 from ingest.database import connect, database_errors
 from ingest.errors import OperationError
+from ops.answers import Answer
+from ops.forensics import archived
 from ops.formatting import wide
 from ops.paths import State
 from ops.registration.installation import ALL, chosen
+from ops.sql.limits import Limits
 from schema.forensics import Question, questions
 from schema.queries import load
 
 _ZERO_DURATION = re.compile(r"0+(\.0+)?\s*(us|ms|s|m|h|d)")
+_LIMITS = Limits("2GiB", 2, 600)
 _COMMON_PARAMETERS = ("since", "until", "channels")  # parameters with an option of their own
 
 
@@ -55,14 +56,6 @@ class TimeRange:
         if since >= until:
             raise OperationError(f"--from {since.isoformat()} is not before --to {until.isoformat()}")
         return since, until
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Rows of one question, in its order."""
-
-    columns: tuple[str, ...]
-    rows: Iterable[tuple[Any, ...]]
 
 
 def find_question(name: str) -> Question:
@@ -105,32 +98,40 @@ def ask(
     channels: Sequence[str],
     extra_options: Mapping[str, str],
     installation: str = ALL,
+    limits: Limits = _LIMITS,
 ) -> Answer:
     """Run a question. Raises OperationError for invalid parameters, DatabaseError where the database fails.
 
-    ``installation``: its id, the beginning of it, or its plant; or ``all``.
+    ``installation``: its id, the beginning of it, or its plant; or ``all``. ``limits``: for archived days.
     """
     since, until = time_range.interval(datetime.now(UTC))
     arguments = {"since": since.isoformat(), "until": until.isoformat(), **extra_options}
     with database_errors():
         try:
-            answer = _answer(state.dsn("reader"), question.name, arguments, list(channels), installation)
-            return asyncio.run(answer)
+            found = asyncio.run(_answer(state.dsn("reader"), question, arguments, list(channels), installation))
         except asyncpg.DataError as error:
             raise OperationError(f"{question.name}: {error}") from error
         except asyncpg.QueryCanceledError as error:
             raise OperationError(f"{error}: narrow the query with --from, --to or --channel") from error
         except asyncpg.UndefinedFunctionError as error:
             raise OperationError(f"{error}: the schema may be outdated; run `plantlog up`") from error
+    if isinstance(found, Answer):
+        return found
+    from ops.forensics import portions  # noqa: PLC0415 (DuckDB, which other questions don't need)
+
+    return Answer(*portions.answer(state, found, limits))
 
 
-async def _answer(dsn: str, name: str, arguments: dict[str, str], channels: list[str], installation: str) -> Answer:
+async def _answer(
+    dsn: str, question: Question, arguments: dict[str, str], channels: list[str], installation: str
+) -> Answer | archived.Asked:
     queries = load("ask")
     # Compiling such long statements takes longer than it saves.
     settings = {"jit": "off", "timezone": "UTC"}
     connection = await connect(dsn, "plantlog ask", settings)
     try:
-        await connection.execute(queries["set_installation"], await chosen(connection, installation))
+        own = await chosen(connection, installation)
+        await connection.execute(queries["set_installation"], own)
         if channels:
             unmatched = [
                 row["pattern"] for row in await connection.fetch(queries["select_unmatched_patterns"], channels)
@@ -143,8 +144,10 @@ async def _answer(dsn: str, name: str, arguments: dict[str, str], channels: list
         ):
             raise OperationError(f"no channel matches {arguments['target']}")
         statement = await connection.prepare(
-            await connection.fetchval(queries["format_call"], name, json.dumps(arguments))
+            await connection.fetchval(queries["format_call"], question.name, json.dumps(arguments))
         )
+        if asked := await archived.over_archive(connection, question, json.dumps(arguments), own):
+            return asked
         rows = await statement.fetch()
         return Answer(tuple(a.name for a in statement.get_attributes()), [tuple(row) for row in rows])
     finally:
@@ -177,49 +180,6 @@ def describe(question: Question) -> str:
     return "\n".join([*lines, option_names])
 
 
-def show(answer: Answer, limit: int, console: Console, first: Sequence[str] = ()) -> None:
-    """Print a table of the first ``limit`` rows (0: of all). Of a question with many columns one row has all of them,
-    below each other, and several rows have those that are shown ``first``."""
-    rows = list(answer.rows)
-    if not rows:
-        console.print("no rows")
-        return
-    console = wide(console)
-    if len(rows) == 1 and len(answer.columns) > len(first or answer.columns):
-        item = Table(box=None, show_header=False, pad_edge=False)
-        for name, value in zip(answer.columns, rows[0], strict=True):
-            item.add_row(name.replace("_", " "), escape(_format_value(value)))
-        console.print(item)
-        return
-    table = Table(header_style="bold")
-    column_indexes = [i for i, name in enumerate(answer.columns) if name in (first or answer.columns)]
-    for i in column_indexes:
-        number = all(isinstance(row[i], int | float) for row in rows)
-        # a space, so that a long name can be broken
-        table.add_column(answer.columns[i].replace("_", " "), justify="right" if number else "left", overflow="fold")
-    for row in rows[: limit or None]:
-        table.add_row(*(escape(_format_value(row[i])) for i in column_indexes))
-    console.print(table)
-    if table.row_count < len(rows):
-        console.print(f"{len(rows) - table.row_count:,} more rows (--limit 0 prints all)", style="dim")
-    if len(column_indexes) < len(answer.columns):
-        others = len(answer.columns) - len(column_indexes)
-        console.print(f"{others} more columns with --csv or --json, or for a single channel", style="dim")
-
-
-def write_csv(answer: Answer) -> None:
-    """Print CSV: times in ISO 8601, intervals in seconds."""
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(answer.columns)
-    writer.writerows([_json_value(value) for value in row] for row in answer.rows)
-
-
-def write_json(answer: Answer) -> None:
-    """Print a list of objects, one a row; times in ISO 8601, intervals in seconds."""
-    rows = [{name: _json_value(value) for name, value in zip(answer.columns, row, strict=True)} for row in answer.rows]
-    sys.stdout.write(json.dumps(rows, indent=2, ensure_ascii=False, default=_json_text) + "\n")
-
-
 def parse_time(option: str, text: str, now: datetime) -> datetime:
     """The time that ``text`` means as the value of ``option``: ISO 8601, an age, or now. Raises OperationError."""
     if text == "now" or _ZERO_DURATION.fullmatch(text):
@@ -243,38 +203,3 @@ def parse_duration(option: str, text: str) -> timedelta:
         return timedelta(seconds=TypeAdapter(Duration).validate_python(text))
     except ValidationError:
         raise OperationError(f"{option}: found {text!r}; legal: {DURATION_LEGAL}") from None
-
-
-def _format_value(value: object) -> str:
-    match value:
-        case None:
-            return ""
-        case datetime():
-            return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f").rstrip("0").rstrip(".") + "Z"
-        case bool():
-            return "yes" if value else "no"
-        case float():
-            return f"{value:.6g}"
-        case _:
-            return str(value)
-
-
-def _json_value(value: object) -> object:
-    match value:
-        case date():
-            return value.isoformat()
-        case timedelta():
-            return value.total_seconds()
-        case float() if not math.isfinite(value):
-            return None
-        case list() | tuple():
-            return [_json_value(one) for one in value]
-        case dict():
-            return {str(name): _json_value(one) for name, one in value.items()}
-        case _:
-            return value
-
-
-def _json_text(value: object) -> object:
-    """What JSON has no type for."""
-    return float(value) if isinstance(value, Decimal) else str(value)

@@ -8,7 +8,7 @@ from itertools import islice
 from rich.console import Console
 
 from ingest.errors import PlantlogError
-from ops.forensics.ask import Answer, show, write_csv, write_json
+from ops.answers import Answer, show, write_csv, write_json
 from ops.sql.session import Session
 
 _FIRST, _NEXT = "plantlog> ", "      ... "

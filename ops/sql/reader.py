@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeVar
+from uuid import UUID
 
 import asyncpg
 
 from ingest.database import FAILURES
 from ops.evidence.reader import connect
+from schema.queries import load
 
 Result = TypeVar("Result")
 _APPLICATION = "plantlog sql"
@@ -22,16 +24,20 @@ _END_SECONDS = 5.0
 class Reader:
     """One connection, whose statements run one at a time, whichever threads ask for them."""
 
-    def __init__(self, dsn: str) -> None:
-        """Raises what :func:`ingest.database.connect` raises."""
+    def __init__(self, dsn: str, installation: UUID | None = None) -> None:
+        """``installation``: the one whose channels ``plant.channels_like`` returns (None: all).
+
+        Raises what :func:`ingest.database.connect` raises.
+        """
         self._dsn = dsn
+        self._installation = installation
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="plantlog sql", daemon=True)
         self._thread.start()
         self._turn = asyncio.Lock()
         self._running: set[Future[Any]] = set()
         try:
-            self.connection: asyncpg.Connection[Any] = self._wait(connect(dsn, _APPLICATION))
+            self.connection: asyncpg.Connection[Any] = self._wait(self._connected())
         except BaseException:
             self._end()
             raise
@@ -42,7 +48,7 @@ class Reader:
         async def alone() -> Result:
             async with self._turn:
                 if self.connection.is_closed():  # the server was restarted, or ended a session that was idle
-                    self.connection = await connect(self._dsn, _APPLICATION)
+                    self.connection = await self._connected()
                 return await work(self.connection)
 
         return self._wait(alone())
@@ -67,6 +73,11 @@ class Reader:
         with suppress(*FAILURES, TimeoutError):
             self._wait(self.connection.close(timeout=_END_SECONDS))
         self._end()
+
+    async def _connected(self) -> asyncpg.Connection[Any]:
+        connection = await connect(self._dsn, _APPLICATION)
+        await connection.execute(load("ask")["set_installation"], self._installation)
+        return connection
 
     def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
         running = asyncio.run_coroutine_threadsafe(work, self._loop)

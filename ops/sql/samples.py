@@ -10,18 +10,20 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from functools import partial
 from typing import Any
 
 import asyncpg
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
 from ingest.config.model import ArchiveOptions
 from ingest.config.snapshot import in_force
 from ingest.errors import OperationError
-from ingest.timestamps import microseconds
+from ingest.timestamps import microseconds, utc
 from ops.archive import row_group
 from ops.archive.archived_samples import ArchivedSamples
 from ops.archive.channel_table import Place
@@ -31,7 +33,7 @@ from ops.archive.location import Location
 from ops.archive.manifest import ArchivedFile, DayFolder, read_manifest
 from ops.archive.meanings import TEXT, Meanings
 from ops.archive.sample_file import TIME
-from ops.evidence.reader import Series, portions
+from ops.evidence.reader import Series, begin, portions
 from ops.paths import State
 from ops.sql.ahead import ahead
 from ops.sql.reader import Reader
@@ -80,6 +82,31 @@ class Samples:
         days = [row["day"] for row in self._reader.fetch(load("sql")["select_days"], _TABLES)]
         for hours in scan.hours(days, "time"):
             yield from self._day(scan, meanings, hours)
+
+    def first(self, channel: int, since: datetime, until: datetime) -> datetime | None:
+        """The time of a channel's first sample with since <= time < until."""
+        bounds = [pa.scalar(microseconds(one), pa.int64()).cast(TIME) for one in (since, until)]
+        own, time = ds.field("channel_id") == channel, ds.field("time")
+        columns = pa.schema([SAMPLES.field(name) for name in ("channel_id", "time")])
+        found = None
+        for batch in self.read(Scan(columns, own & (time >= bounds[0]) & (time < bounds[1]))):
+            times = batch.filter(own & (time >= bounds[0]) & (time < bounds[1])).column("time")
+            if len(times):
+                one = utc(pc.min(times.cast(pa.int64())).as_py())
+                if found is not None and one.date() > found.date():
+                    break
+                found = one if found is None else min(found, one)
+        return found
+
+    def dropped_before(self, channel: int, before: datetime) -> bool:
+        """Whether an archived day of which samples were dropped has one of a channel before a time."""
+        for one in self._reader.fetch(load("sql")["select_dropped_days"], before):
+            for row in self._archived(one["day"]):
+                if channel in self.files(row, one["day"]).channel_ids() and (
+                    begin(one["day"], 24) <= before or self.first(channel, begin(one["day"]), before) is not None
+                ):
+                    return True
+        return False
 
     def _day(self, scan: Scan, meanings: Meanings, hours: Hours) -> Iterator[Any]:
         archived = self._archived(hours.day)
@@ -169,8 +196,8 @@ def _from_archive(parts: _Parts, scan: Scan, hours: Hours) -> Iterator[dict[str,
         tasks += [partial(read, file, None)] if file.amendment and parts.archived else []
     for found in ahead(tasks, _THREADS):
         for one in found:
-            for begin in range(0, len(one["time"]), _ROWS):
-                yield _columns({name: column[begin : begin + _ROWS] for name, column in one.items()})
+            for start in range(0, len(one["time"]), _ROWS):
+                yield _columns({name: column[start : start + _ROWS] for name, column in one.items()})
 
 
 def _only(channels: Collection[int], found: dict[str, Any]) -> dict[str, Any]:

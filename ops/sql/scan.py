@@ -78,6 +78,10 @@ class Scan:
                 self._known.update(dict.fromkeys(self._possible(parts, *columns), True))
         return [number for number in wanted if self._known[number]]
 
+    def types(self, known: Iterable[str]) -> list[str]:
+        """Those of the types of events whose rows can meet the condition."""
+        return self._possible([(one, ds.field("type") == one) for one in known], "type")
+
     def _possible(self, parts: Sequence[tuple[Any, Any]], *columns: str) -> list[Any]:
         """The keys of those partitions that can meet the condition, in their order."""
         if not parts or not _named(self.condition, *columns):

@@ -4,36 +4,33 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from typing import Any
+from uuid import UUID
 
 import duckdb
 
 from ingest.database import FAILURES, database_errors
 from ingest.errors import DatabaseError, OperationError, PlantlogError
 from ops.paths import State
+from ops.sql.functions import Functions
+from ops.sql.limits import Limits
 from ops.sql.reader import Reader
 from ops.sql.samples import Samples
 from ops.sql.tables import tables
+from schema.forensics import duckdb_forms
 from schema.queries import load
 
-_NARROW = "narrow the query by time and channel_id or name, compared with constants, or use samples_1m or samples_1h"
 _FETCHED = 10_000  # rows
 _END_SECONDS = 5.0
 _TEMPORARY = "8GiB"  # of files beside the memory
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a query may take of the machine."""
-
-    memory: str  # such as 2GiB
-    threads: int
-    seconds: float
+class OutOfMemoryError(OperationError):
+    """A query needs more than it may take."""
 
 
 class Session:
@@ -47,12 +44,17 @@ class Session:
         self._ends_at = 0.0
 
     @contextmanager
-    def rows(self, query: str) -> Iterator[tuple[tuple[str, ...], Iterator[tuple[Any, ...]]]]:
-        """Columns and rows of a query; of several, the last. Raises OperationError or DatabaseError."""
+    def rows(
+        self, query: str, parameters: Sequence[Any] = (), ends_at: float | None = None
+    ) -> Iterator[tuple[tuple[str, ...], Iterator[tuple[Any, ...]]]]:
+        """Columns and rows of a query; of several, the last. Raises OperationError or DatabaseError.
+
+        ``ends_at``: when time is up, by time.monotonic, for one of several queries that share it.
+        """
         self._failures.clear()
-        self._ends_at = time.monotonic() + self._limits.seconds
+        self._ends_at = time.monotonic() + self._limits.seconds if ends_at is None else ends_at
         try:
-            cursor = self._work(self._connection.execute, query)
+            cursor = self._work(self._connection.execute, query, parameters)
             yield tuple(one[0] for one in cursor.description or ()), self._fetched(cursor)
         except duckdb.Error as error:
             raise self._problem(error) from error
@@ -61,13 +63,13 @@ class Session:
         while rows := self._work(cursor.fetchmany, _FETCHED):
             yield from rows
 
-    def _work(self, call: Callable[..., Any], argument: Any) -> Any:
+    def _work(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """What a call returns, which another thread makes: this one notices Ctrl-C, and that time is up."""
         done: Future[Any] = Future()
 
         def work() -> None:
             try:
-                done.set_result(call(argument))
+                done.set_result(call(*arguments))
             except BaseException as error:
                 done.set_exception(error)
 
@@ -80,7 +82,7 @@ class Session:
         if not finished:
             self._end(done)
             seconds = f"{self._limits.seconds:g} s"
-            raise OperationError(f"the query took longer than {seconds}: {_NARROW}, or raise --timeout")
+            raise OperationError(f"the query took longer than {seconds}: {self._limits.narrow}, or raise --timeout")
         return done.result()
 
     def _end(self, done: Future[Any]) -> None:
@@ -96,20 +98,27 @@ class Session:
                 return DatabaseError(f"the database does not respond: {one}")
         if isinstance(error, duckdb.OutOfMemoryException):
             memory = self._limits.memory
-            return OperationError(f"the query needs more than {memory} of memory: {_NARROW}, or raise --memory")
+            return OutOfMemoryError(
+                f"the query needs more than {memory} of memory: {self._limits.narrow}, or raise --memory"
+            )
         return OperationError(str(error))
 
 
 @contextmanager
-def opened(state: State, limits: Limits) -> Iterator[Session]:
-    """Raises OperationError for limits that are none, DatabaseError where the database can't be reached."""
+def opened(state: State, limits: Limits, installation: UUID | None = None, once: bool = False) -> Iterator[Session]:
+    """``installation``: the one whose channels questions are about (None: all); ``once``: whether all queries belong
+    together, so that what is not samples is read once.
+
+    Raises OperationError for limits that are none, DatabaseError where the database can't be reached.
+    """
     failures: list[BaseException] = []
     queries = load("duckdb")
     with ExitStack() as stack:
         with database_errors():
-            reader = Reader(state.dsn("reader"))
+            reader = Reader(state.dsn("reader"), installation)
             stack.callback(reader.close)
-            found = tables(reader, Samples(reader, state), failures)
+            samples = Samples(reader, state)
+            found = tables(reader, samples, failures, once)
         folder = stack.enter_context(TemporaryDirectory(prefix="plantlog-sql-"))
         try:
             connection = duckdb.connect(
@@ -125,6 +134,10 @@ def opened(state: State, limits: Limits) -> Iterator[Session]:
         stack.enter_context(connection)
         for name, table in found.items():
             connection.register(name, table)
-        for section in ("settings", "views", "lock"):
+        Functions(reader, samples, failures).register(connection)
+        for section in ("settings", "views", "texts", "macros"):
             connection.execute(queries[section])
+        for form in duckdb_forms().values():
+            connection.execute(form.sql)
+        connection.execute(queries["lock"])
         yield Session(connection, reader, failures, limits)

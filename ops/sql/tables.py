@@ -27,22 +27,50 @@ _TYPES: Mapping[str, Any] = {
     "text": pa.string(),
     "timestamptz": TIME,
 }
-_WHOLE = ("gap", "channel", "source")  # read at once
+_WHOLE = (
+    "gap",
+    "channel",
+    "source",
+    "channel_version",
+    "described_channel",
+    "retirement",
+    "quarantine",
+)  # read at once
 _ROLLUPS = {  # view → section, its tables, and rows of an hour
     "samples_1m": ("select_minutes", ("rollup_1m", "rollup_1m_packed"), 60),
     "samples_1h": ("select_hours", ("rollup_1h",), 1),
 }
 
 
-def tables(reader: Reader, samples: Samples, failures: list[BaseException]) -> dict[str, ScannedTable]:
-    """The tables by name. ``failures``: where errors are put that end a query."""
+def tables(reader: Reader, samples: Samples, failures: list[BaseException], once: bool) -> dict[str, ScannedTable]:
+    """The tables by name. ``failures``: where errors are put that end a query; ``once``: whether what is not samples is
+    read once only, for several queries that belong together."""
     found = _Tables(reader, samples)
+    others = {
+        "event": (EVENTS, found.events),
+        **{name: found.rollups(name) for name in _ROLLUPS},
+        **{name: found.whole(name) for name in _WHOLE},
+    }
     return {
         "stored_samples": ScannedTable(SAMPLES, samples.read, failures),
-        "event": ScannedTable(EVENTS, found.events, failures),
-        **{name: ScannedTable(*found.rollups(name), failures) for name in _ROLLUPS},
-        **{name: ScannedTable(*found.whole(name), failures) for name in _WHOLE},
+        **{name: ScannedTable(of, _once(read) if once else read, failures) for name, (of, read) in others.items()},
     }
+
+
+def _once(read: Read) -> Read:
+    """Reads the same rows for the same conditions."""
+    known: dict[Any, list[Any]] = {}
+
+    def reads(scan: Scan) -> Iterator[Any]:
+        key = (tuple(scan.schema.names), str(scan.condition))
+        if "..." in key[1]:  # not the whole condition
+            yield from read(scan)
+            return
+        if key not in known:
+            known[key] = list(read(scan))
+        yield from known[key]
+
+    return reads
 
 
 class _Tables:
@@ -83,9 +111,15 @@ class _Tables:
     def events(self, scan: Scan) -> Iterator[Any]:
         """Reads events by the hour; those that retention dropped are in the archive."""
         dropped_until = self._reader.run(lambda c: c.fetchval(self._queries["select_events_dropped_until"]))
+        types = None
+        if scan.mentions("type"):
+            types = scan.types(row["type"] for row in self._reader.fetch(self._queries["select_event_types"]))
         for hours in scan.hours(self._days(("event",)), "time"):
             first, last = hours.bounds
-            stored = self._reader.fetch(load("evidence")["select_events"], first, last)
+            if types is None:
+                stored = self._reader.fetch(load("evidence")["select_events"], first, last)
+            else:
+                stored = self._reader.fetch(self._queries["select_events_of"], first, last, types)
             found = {(row[0], row[1]): row for row in ((microseconds(one[0]), *one[1:]) for one in map(tuple, stored))}
             if dropped_until is not None and begin(hours.day) < dropped_until:
                 for row in self._archived_events(hours.day):

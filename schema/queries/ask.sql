@@ -18,3 +18,47 @@ WHERE NOT EXISTS (SELECT FROM plant.channels_like(ARRAY[p.pattern]));
 -- name: format_array
 -- The patterns $1 as an array literal.
 SELECT ($1::text[])::text;
+
+-- name: format_values
+-- A statement that returns all parameters of function $1 with their types: those in the JSON object $2, and defaults.
+SELECT 'SELECT ' || string_agg(
+    format('CAST(%s AS %s) AS %I',
+           coalesce(quote_literal(j.value), pg_get_function_arg_default(p.oid, a.place::int), 'NULL'),
+           format_type(a.type, NULL), a.name),
+    ', ' ORDER BY a.place)
+FROM pg_proc AS p
+CROSS JOIN ROWS FROM (unnest(p.proargnames[:p.pronargs]), unnest(p.proargtypes::oid[])) WITH ORDINALITY AS a (name, type, place)
+LEFT JOIN json_each_text($2) AS j ON j.key = a.name
+WHERE p.pronamespace = 'plant'::regnamespace AND p.proname = $1;
+
+-- name: select_lost_days
+-- Days between $1 and $2 of which retention dropped samples of the channels $3 (patterns; NULL: all) that are not archived.
+SELECT DISTINCT d.day
+FROM plant.event AS e
+CROSS JOIN LATERAL (
+    SELECT (e.detail ->> 'from')::timestamptz AS from_time, (e.detail ->> 'to')::timestamptz AS to_time,
+           ((e.detail ->> 'from')::timestamptz AT TIME ZONE 'UTC')::date AS day
+) AS d
+WHERE e.type = 'retention' AND e.detail ->> 'what' = 'raw' AND e.detail ->> 'action' IN ('chunk', 'rows')
+  AND d.from_time < $2::timestamptz AND d.to_time > $1::timestamptz
+  AND coalesce((e.detail ->> 'channel_ids')::int4multirange
+               && (SELECT range_agg(int4range(c.channel_id, c.channel_id, '[]')) FROM plant.channels_like($3::text[]) AS c), true)
+  AND NOT EXISTS (SELECT FROM plant.archived_day AS a WHERE a.day = d.day AND a.dropped_at IS NOT NULL)
+ORDER BY d.day;
+
+-- name: select_archived_days
+-- Archived days with samples between $1 and $2, how many, and whether some of them are no longer in the database.
+SELECT a.day, sum(a.samples)::bigint AS samples, bool_or(a.dropped_at IS NOT NULL) AS dropped
+FROM plant.archived_day AS a
+JOIN plant.installation AS i ON i.number = a.installation
+WHERE a.day >= ($1::timestamptz AT TIME ZONE 'UTC')::date AND a.day < $2::timestamptz AT TIME ZONE 'UTC' AND a.samples > 0
+  AND coalesce(i.id = (SELECT nullif(current_setting('plant.installation', true), '')::uuid), true)
+GROUP BY a.day
+ORDER BY a.day;
+
+-- name: select_portions
+-- Name and unit of the plant of the channels $1 (patterns; NULL: all).
+SELECT c.name, c.unit_path FROM plant.channels_like($1::text[]) AS c ORDER BY c.name;
+
+-- name: count_channels
+SELECT count(*) FROM plant.channels_like(NULL);

@@ -1,5 +1,6 @@
--- What `plantlog sql` makes in DuckDB: settings and views. The tables stored_samples, event, samples_1m, samples_1h, gap, channel
--- and source are those of ops/sql/tables.py.
+-- What `plantlog sql` makes in DuckDB: settings, views and macros. The tables stored_samples, event, samples_1m, samples_1h, gap,
+-- channel, source, channel_version, described_channel, retirement and quarantine are those of ops/sql/tables.py; the functions channel_ids,
+-- namesakes, first_sample and has_sample_before those of ops/sql/functions.py.
 
 -- name: settings
 -- Nothing is read but these tables, and nothing is written but temporary files.
@@ -8,6 +9,8 @@ SET python_enable_replacements = false;
 SET autoinstall_known_extensions = false;
 SET autoload_known_extensions = false;
 SET enable_external_access = false;
+-- As PostgreSQL orders them: NULL is above all values.
+SET default_null_order = 'postgres';
 
 -- name: views
 CREATE VIEW samples AS
@@ -25,6 +28,126 @@ CREATE VIEW samples_named AS
 SELECT s.time, s.name, s.value, s.unit, quality(s.status) AS quality, s.status, s.channel_id
 FROM stored_samples AS s
 WHERE s.name IS NOT NULL;
+
+-- name: texts
+-- As PostgreSQL writes a float8: 40, 46.5, 1e+15.
+CREATE MACRO number_text(number) AS
+CASE WHEN abs(number) >= 1e15 AND abs(number) < 1e16
+     THEN regexp_replace(rtrim(replace(number::VARCHAR, '.', ''), '0'), '^(-?\d)(\d*)$', '\1.\2e+15').replace('.e', 'e')
+     ELSE regexp_replace(number::VARCHAR, '\.0$', '') END;
+
+-- name: macros
+-- What the questions (schema/routines/forensics/duckdb) are made of, under the names that functions and views have in PostgreSQL.
+CREATE VIEW gap_channel AS
+SELECT g.id AS gap_id, c.id AS channel_id, g.source_id, g.from_time, g.to_time, g.reason, g.detail, g.backfilled_at
+FROM gap AS g
+JOIN channel AS c ON c.source_id = g.source_id AND (g.channel_id IS NULL OR g.channel_id = c.id)
+WHERE g.to_time IS DISTINCT FROM g.from_time;
+
+-- time_bucket would take ten times as long.
+CREATE MACRO date_bin(step, time, origin) AS make_timestamptz(
+    floor((epoch_us(time) - epoch_us(origin)) / epoch_us(step)::DOUBLE)::BIGINT * epoch_us(step) + epoch_us(origin)
+);
+
+CREATE MACRO unit_at(channel, "at") AS (
+    SELECT arg_max(v.unit, v.valid_from) FROM channel_version AS v WHERE v.channel_id = channel AND v.valid_from <= "at"
+);
+
+-- patterns: a list; NULL: every channel.
+CREATE MACRO channels_like(patterns) AS TABLE
+SELECT c.channel_id, c.name, c.kind, c.unit, c.low, c.high, c.span, c.unit_path, c.quantity, c.ends
+FROM described_channel AS c
+WHERE patterns IS NULL OR c.channel_id IN channel_ids(patterns);
+
+-- channel_ids is computed before the query runs: only the samples of these channels are read.
+CREATE MACRO samples_of(patterns, since, until) AS TABLE
+SELECT s.channel_id, s.time, s.value, s.status
+FROM samples AS s
+WHERE s.time >= since AND s.time < until AND (patterns IS NULL OR s.channel_id IN channel_ids(patterns));
+
+CREATE MACRO good_samples(patterns, since, until) AS TABLE
+SELECT s.channel_id, s.time, CASE WHEN abs(s.value) < 1e-50 THEN 0 ELSE s.value END AS value
+FROM samples_of(patterns, since, until) AS s
+WHERE s.status >= 0        -- Bad is negative
+  AND abs(s.value) < 1e50; -- NaN is above infinity here, too
+
+CREATE MACRO frozen_timestamps(since, until) AS TABLE
+WITH
+conflicts AS (
+    SELECT e.channel_id, (e.detail ->> 'at')::TIMESTAMPTZ AS at, min(e.time) AS from_time,
+           max((e.detail ->> 'refused')::BIGINT) AS refused, min(e.detail ->> 'kept_value')::DOUBLE AS value
+    FROM event AS e
+    WHERE e.type = 'conflict' AND e.text = 'time stands still' AND e.time >= since - INTERVAL '7 days' AND e.time < until
+    GROUP BY ALL
+),
+ended AS (
+    SELECT s.*, coalesce(first_sample(s.channel_id, s.at + INTERVAL '1 microsecond', until), 'infinity'::TIMESTAMPTZ) AS to_time
+    FROM conflicts AS s
+)
+SELECT n.channel_id, n.at, n.value, n.from_time, n.to_time, n.refused
+FROM ended AS n
+WHERE n.to_time > since AND n.to_time > n.from_time;
+
+CREATE MACRO quarantined_intervals(patterns, since, until) AS TABLE
+WITH
+-- A sample quarantined in the hour before may still leave the value unknown.
+quarantined AS (
+    SELECT q.channel_id, q.received_at
+    FROM quarantine AS q
+    WHERE q.received_at >= since - INTERVAL '1 hour' AND q.received_at < until
+),
+readings AS (
+    SELECT c.channel_id, c.received_at AS time, false AS stored FROM quarantined AS c
+    UNION ALL
+    SELECT s.channel_id, s.time, true
+    FROM samples_of(patterns, since - INTERVAL '1 hour', until) AS s
+    WHERE s.channel_id IN (SELECT c.channel_id FROM quarantined AS c)
+),
+ahead AS (
+    SELECT r.channel_id, r.time, r.stored,
+           min(r.time) FILTER (WHERE r.stored) OVER (PARTITION BY r.channel_id ORDER BY r.time DESC, r.stored) AS next
+    FROM readings AS r
+)
+SELECT a.channel_id, max(greatest(since, a.first)) AS from_time, max(coalesce(a.next, least(until, now()))) AS to_time,
+       sum(a.n)::BIGINT AS n
+FROM (SELECT a.channel_id, a.next, min(a.time) AS first, sum((a.time >= since)::INT) AS n
+      FROM ahead AS a
+      WHERE NOT a.stored AND coalesce(a.next, until) > since
+      GROUP BY a.channel_id, a.next) AS a
+GROUP BY a.channel_id, a.next;
+
+CREATE MACRO resampled(patterns, since, until, step, carry) AS TABLE
+WITH
+wanted AS (
+    SELECT c.channel_id, c.ends FROM channels_like(patterns) AS c WHERE c.kind <> 'text'
+),
+got AS (
+    SELECT r.channel_id, r.bucket, avg(r.value) AS mean, arg_max(r.value, r.time) AS last
+    FROM (SELECT s.channel_id, date_bin(step, s.time, since) AS bucket, s.value, s.time
+          FROM good_samples(patterns, since - carry, until) AS s
+          WHERE s.channel_id IN (SELECT w.channel_id FROM wanted AS w)) AS r
+    GROUP BY r.channel_id, r.bucket
+),
+grid AS (
+    SELECT w.channel_id, unnest(generate_series(since, least(until, now(), w.ends) - INTERVAL '1 microsecond', step)) AS bucket
+    FROM wanted AS w
+),
+carried AS (
+    SELECT channel_id, bucket, o.mean, last_value(o.last IGNORE NULLS) OVER (PARTITION BY channel_id ORDER BY bucket) AS held
+    FROM grid AS g
+    FULL JOIN got AS o USING (channel_id, bucket)
+),
+missing AS (
+    SELECT g.channel_id, g.from_time, coalesce(g.to_time, 'infinity'::TIMESTAMPTZ) AS to_time
+    FROM gap_channel AS g
+    WHERE g.from_time < until AND coalesce(g.to_time, 'infinity'::TIMESTAMPTZ) > since AND g.backfilled_at IS NULL
+)
+SELECT c.channel_id, c.bucket, coalesce(c.mean, c.held) AS value
+FROM carried AS c
+WHERE c.bucket >= since AND c.held IS NOT NULL
+  AND (c.mean IS NOT NULL
+       OR NOT EXISTS (FROM missing AS m
+                      WHERE m.channel_id = c.channel_id AND m.from_time <= c.bucket AND m.to_time >= c.bucket + step));
 
 -- name: lock
 SET lock_configuration = true;

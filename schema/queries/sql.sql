@@ -77,3 +77,63 @@ SELECT s.id, s.name, s.kind, s.address, s.state, s.state_since, s.reason, s.attr
        s.installation_id::text AS installation_id
 FROM plant.source AS s
 ORDER BY s.id;
+
+-- name: select_channel_version
+-- What channels meant over time.
+SELECT v.channel_id, v.valid_from, v.valid_to, v.name, v.unit
+FROM plant.channel_version AS v
+WHERE v.valid_from IS NOT NULL
+ORDER BY v.channel_id, v.valid_from;
+
+-- name: select_described_channel
+-- plant.channels_like, which the setting plant.installation limits, and what else questions ask of a channel.
+SELECT l.channel_id, l.name, l.kind, l.unit, l.low, l.high, l.span, l.unit_path, l.quantity, l.ends, c.source_id,
+       s.kind AS source_kind, i.seconds AS expected, c.configured_at
+FROM plant.channels_like(NULL) AS l
+JOIN plant.channel AS c ON c.id = l.channel_id
+JOIN plant.source AS s ON s.id = c.source_id
+LEFT JOIN plant.channel_interval AS i ON i.channel_id = l.channel_id
+ORDER BY l.channel_id;
+
+-- name: select_channel_names
+SELECT l.channel_id, l.name, l.unit_path FROM plant.channels_like(NULL) AS l;
+
+-- name: select_has_sample_before
+-- Whether the database has a sample of channel $1 before $2.
+SELECT plant.has_sample_before($1::int, $2::timestamptz);
+
+-- name: select_dropped_days
+-- Archived days that begin before $1 and of which samples were dropped, newest first.
+SELECT DISTINCT a.day FROM plant.archived_day AS a
+WHERE a.dropped_at IS NOT NULL AND a.day < $1::timestamptz AT TIME ZONE 'UTC'
+ORDER BY a.day DESC;
+
+-- name: select_event_types
+-- The types of events, by the index: there are few types and many events.
+WITH RECURSIVE types AS (
+    SELECT (SELECT min(e.type) FROM plant.event AS e) AS type
+    UNION ALL
+    SELECT (SELECT min(e.type) FROM plant.event AS e WHERE e.type > t.type) FROM types AS t WHERE t.type IS NOT NULL
+)
+SELECT t.type FROM types AS t WHERE t.type IS NOT NULL;
+
+-- name: select_events_of
+-- Events of the types $3, $1 <= time < $2.
+SELECT e.time, e.id, e.type, e.source_id, e.channel_id, e.status, e.text, e.detail::text AS detail
+FROM plant.event AS e
+WHERE e.time >= $1::timestamptz AND e.time < $2::timestamptz AND e.type = ANY ($3::text[])
+ORDER BY e.time, e.id;
+
+-- name: select_retirement
+-- Past periods in which channels were retired.
+SELECT c.id AS channel_id, coalesce(lower(r.period), '-infinity') AS from_time, coalesce(upper(r.period), 'infinity') AS to_time
+FROM plant.channel AS c
+CROSS JOIN LATERAL unnest(c.retirements) AS r (period)
+ORDER BY c.id, from_time;
+
+-- name: select_quarantine
+-- Samples in quarantine.
+SELECT q.channel_id, q.received_at
+FROM plant.quarantine AS q
+WHERE q.channel_id IS NOT NULL AND NOT q.detail ?| ARRAY['event', 'gap', 'count']
+ORDER BY q.received_at;

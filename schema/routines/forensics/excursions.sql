@@ -13,6 +13,7 @@
 --   short      interval     length of a short mean [10 s]
 --   long       interval     length of a long mean [5 min]
 --   reference  interval     time before since from which the usual band is learned [1 h]
+-- Reads from: since - reference
 -- Cost: one pass over the channels' samples from since - reference to until: 3 s per million samples.
 -- Example: SELECT * FROM plant.excursions('2026-03-09 10:00+00', '2026-03-09 11:00+00', sigmas => 10);
 CREATE OR REPLACE FUNCTION plant.excursions(

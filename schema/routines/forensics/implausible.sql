@@ -17,6 +17,7 @@
 --   level     text         last part of the names of tank levels [level]
 --   inlet     text         last part of the names of inlet flows [inlet_flow]
 --   outlet    text         last part of the names of outlet flows [outlet_flow]
+-- Reads from: since - learn
 -- Cost: a pass over the samples of tanks and twins from since - learn to until: 2 s per million samples.
 -- Example: SELECT * FROM plant.implausible('2026-03-09 10:00+00', '2026-03-09 11:00+00');
 CREATE OR REPLACE FUNCTION plant.implausible(

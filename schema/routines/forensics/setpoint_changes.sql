@@ -10,6 +10,7 @@
 --   channels  text[]       names or patterns [all]
 --   hold      interval     minimum average time for which a value is held [1 min]
 --   lookback  interval     how far before since to look for the value before a change [1 h]
+-- Reads from: since - lookback
 -- Cost: one pass over the channels' samples from since - lookback to until, sorted by time: 1.5 s per million samples.
 -- Example: SELECT * FROM plant.setpoint_changes('2026-03-09 10:00+00', '2026-03-09 18:00+00', '{*_sp,*/mode}');
 CREATE OR REPLACE FUNCTION plant.setpoint_changes(

@@ -11,6 +11,7 @@
 --   jump      float8       a jump is at least this many times the 90th percentile of the channel's steps [10]
 --   busy      int          leave out states that change more often than this, including lookback [20]
 --   lookback  interval     time before since from which usual steps are learned [15 min]
+-- Reads from: since - lookback
 -- Cost: one pass over the channels' samples from since - lookback to until, sorted by time: 3 s per million samples.
 -- Example: SELECT * FROM plant.timeline('2026-03-09 10:00+00', '2026-03-09 10:10+00', '{tankfarm/*}');
 CREATE OR REPLACE FUNCTION plant.timeline(

@@ -100,9 +100,14 @@ class Maintained:
 async def maintained_plant(database: Database, folder: Path) -> AsyncIterator[Maintained]:
     """With two sealed days that are not archived yet."""
     async with archive_site(database, folder) as site:
-        (folder / "plant.toml").write_text(_PLANT.format(location=site.folder))
-        (folder / "tags.csv").write_text("name,address\na/level,holding:0\n")
-        activate(site.plant.state.root, folder / "plant.toml")
-        await site.plant.owner.execute(_ARCHIVING, str(site.folder))
-        await site.plant.owner.execute("DELETE FROM plant.rollup_dirty")
-        yield Maintained(site, database.maintenance_dsn)
+        yield await maintained(site, folder)
+
+
+async def maintained(site: Site, folder: Path) -> Maintained:
+    """A site, with a configuration in ``folder``."""
+    (folder / "plant.toml").write_text(_PLANT.format(location=site.folder))
+    (folder / "tags.csv").write_text("name,address\na/level,holding:0\n")
+    activate(site.plant.state.root, folder / "plant.toml")
+    await site.plant.owner.execute(_ARCHIVING, str(site.folder))
+    await site.plant.owner.execute("DELETE FROM plant.rollup_dirty")
+    return Maintained(site, site.plant.database.maintenance_dsn)

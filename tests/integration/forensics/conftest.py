@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ from tests.integration.forensics.recording import Recording
 
 
 @pytest.fixture
-async def recorded(database: Database) -> AsyncIterator[Recording]:
+async def recorded(database: Database, tmp_path: Path) -> AsyncIterator[Recording]:
     """A migrated database without channels."""
-    async with Recording(database) as plant:
+    async with Recording(database, tmp_path / "recorded") as plant:
         yield plant

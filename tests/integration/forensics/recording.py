@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -14,8 +16,11 @@ from numpy.typing import NDArray
 
 from ingest.timestamps import microseconds
 from ingest.writer.copy_stream import copy_stream
+from ops.paths import State
+from schema.forensics import duckdb_forms
 from simulator.tags import SimTag
 from tests.database import Database
+from tests.integration.forensics.answers import asked, assert_same
 
 T0 = datetime(2026, 3, 9, 10, tzinfo=UTC)
 BAD = 0x80050000
@@ -45,8 +50,12 @@ def at(seconds: float) -> datetime:
 class Recording:
     """One database under test: its owner writes, its reader asks."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, folder: Path) -> None:
+        """``folder``: a state folder; made here."""
         self._database = database
+        self.state = State(folder)
+        folder.joinpath("secrets").mkdir(parents=True)
+        self.state.dsn_file("reader").write_text(database.reader_dsn)
         self.ids: dict[str, int] = {}
         self._events = 0
 
@@ -154,5 +163,8 @@ class Recording:
         await self._owner.execute("ANALYZE plant.samples_raw")
 
     async def ask(self, call: str, *arguments: Any) -> list[asyncpg.Record]:
-        """The rows of a function, called as SQL by the reader: ``first_mover($1, $2)``."""
-        return await self._reader.fetch(f"SELECT * FROM plant.{call}", *arguments)
+        """The rows of a function, called as SQL by the reader: ``first_mover($1, $2)``. DuckDB's are the same."""
+        rows = await self._reader.fetch(f"SELECT * FROM plant.{call}", *arguments)
+        if call.partition("(")[0] in duckdb_forms():
+            assert_same(await asyncio.to_thread(asked, self.state, call, arguments), rows)
+        return rows

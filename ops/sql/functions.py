@@ -1,0 +1,87 @@
+"""Functions that DuckDB calls in the database: they have few arguments in a query, but may read any sample."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import wraps
+from typing import Any
+
+import asyncpg
+import duckdb
+
+from ops.sql.reader import Reader
+from ops.sql.samples import Samples
+from schema.queries import load
+
+
+class Functions:
+    """``channel_ids``, ``namesakes``, ``first_sample`` and ``has_sample_before``."""
+
+    def __init__(self, reader: Reader, samples: Samples, failures: list[BaseException]) -> None:
+        """``failures``: where errors are put that end a query."""
+        self._reader = reader
+        self._samples = samples
+        self._failures = failures
+
+    def register(self, connection: Any) -> None:
+        """Let queries call them. DuckDB computes those of constants before it reads any table."""
+        time, of = "TIMESTAMP WITH TIME ZONE", "INTEGER"
+        for call, arguments, result in (
+            (self.channel_ids, [duckdb.list_type("VARCHAR")], duckdb.list_type(of)),
+            (self.namesakes, [duckdb.list_type("VARCHAR")], duckdb.list_type("VARCHAR")),
+            (self.first_sample, [of, time, time], time),
+            (self.has_sample_before, [of, time], "BOOLEAN"),
+        ):
+            connection.create_function(call.__name__, self._noted(call), arguments, result, null_handling="special")
+
+    def channel_ids(self, patterns: Sequence[str] | None) -> list[int] | None:
+        """The channels that have one of these names, in which ``*`` stands for any text; null: all."""
+        return None if patterns is None else [row["channel_id"] for row in _matching(self._channels(), patterns)]
+
+    def namesakes(self, patterns: Sequence[str] | None) -> list[str] | None:
+        """Names of all channels in plant units whose last part is that of the unit of such a channel."""
+        if patterns is None:
+            return None
+        rows = self._channels()
+        parts = {_last_part(row["unit_path"]) for row in _matching(rows, patterns)}
+        return [row["name"] for row in rows if _last_part(row["unit_path"]) in parts]
+
+    def _channels(self) -> list[asyncpg.Record]:
+        return self._reader.fetch(load("sql")["select_channel_names"])
+
+    def first_sample(self, channel: int | None, since: datetime | None, until: datetime | None) -> datetime | None:
+        """As ``plant.first_sample``: the time of the first one with since <= time < until, if there is one."""
+        if channel is None or since is None or until is None:
+            return None
+        return self._samples.first(channel, since, until)
+
+    def has_sample_before(self, channel: int | None, before: datetime | None) -> bool | None:
+        """As ``plant.has_sample_before``."""
+        if channel is None or before is None:
+            return None
+        [row] = self._reader.fetch(load("sql")["select_has_sample_before"], channel, before)
+        return row[0] or self._samples.dropped_before(channel, before)
+
+    def _noted(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(call)  # DuckDB counts its parameters
+        def noted(*arguments: Any) -> Any:
+            try:
+                return call(*arguments)
+            except BaseException as error:
+                self._failures.append(error)  # DuckDB passes on no more than a text
+                raise
+
+        return noted
+
+
+def _matching(rows: Sequence[asyncpg.Record], patterns: Sequence[str]) -> list[asyncpg.Record]:
+    names = {one for one in patterns if "*" not in one}
+    rest = "|".join(".*".join(map(re.escape, one.split("*"))) for one in patterns if "*" in one)
+    matches = re.compile(rest or r"(?!)", re.DOTALL).fullmatch
+    return [row for row in rows if row["name"] in names or matches(row["name"])]
+
+
+def _last_part(path: str) -> str:
+    return path.rpartition("/")[2]

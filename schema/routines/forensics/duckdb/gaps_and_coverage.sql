@@ -1,0 +1,235 @@
+-- gaps_and_coverage for DuckDB: as ../gaps_and_coverage.sql, which has the parameters
+--
+-- DuckDB has no multiranges. A set of intervals is a table with from_time and to_time; where sets are united or subtracted,
+-- their edges are put in order, and between two edges it is known what applies.
+--
+-- Portions: channel
+CREATE MACRO gaps_and_coverage_of(since, until, channels, complete) AS TABLE
+WITH
+wanted AS (
+    SELECT c.channel_id, c.name, c.expected, c.source_id, c.configured_at, c.source_kind = 'push' AS pushed,
+           least(until, now(), c.ends) AS ends
+    FROM described_channel AS c
+    WHERE c.kind <> 'text' AND (channels IS NULL OR c.channel_id IN channel_ids(channels))
+),
+quarantined AS MATERIALIZED (
+    SELECT * FROM quarantined_intervals(channels, since, until)
+),
+readings AS MATERIALIZED (
+    SELECT s.channel_id, s.time, s.status, lag(s.time, 1, since) OVER (PARTITION BY s.channel_id ORDER BY s.time) AS previous
+    FROM samples_of(channels, since, until) AS s
+    WHERE s.channel_id IN (SELECT w.channel_id FROM wanted AS w)
+),
+counts AS MATERIALIZED (
+    SELECT r.channel_id, count(*) AS samples, count(*) FILTER (WHERE r.status >= 0) AS good,
+           min(r.time) AS first_time, max(r.time) AS last_time
+    FROM readings AS r
+    GROUP BY r.channel_id
+),
+-- Samples are expected from the configuration of a channel, or from its first sample if that is earlier, but not while it
+-- is retired.
+begun AS (
+    SELECT w.*, c.samples, c.good, c.first_time, c.last_time,
+           CASE WHEN w.configured_at IS NULL THEN since
+                ELSE greatest(since, least(w.configured_at, c.first_time)) END AS began
+    FROM wanted AS w
+    LEFT JOIN counts AS c ON c.channel_id = w.channel_id
+),
+retired AS (
+    SELECT r.channel_id, r.from_time, r.to_time
+    FROM retirement AS r
+    JOIN begun AS b ON b.channel_id = r.channel_id AND r.from_time < b.ends AND r.to_time > b.began
+),
+-- Retirements do not overlap: the time before the first one, between two, and after the last one.
+configured AS MATERIALIZED (
+    SELECT f.channel_id, f.time AS from_time, t.time AS to_time
+    FROM (SELECT e.*, row_number() OVER (PARTITION BY e.channel_id ORDER BY e.time) AS place
+          FROM (SELECT b.channel_id, b.began AS time FROM begun AS b
+                UNION ALL SELECT r.channel_id, r.to_time FROM retired AS r) AS e) AS f
+    JOIN (SELECT e.*, row_number() OVER (PARTITION BY e.channel_id ORDER BY e.time) AS place
+          FROM (SELECT b.channel_id, b.ends AS time FROM begun AS b
+                UNION ALL SELECT r.channel_id, r.from_time FROM retired AS r) AS e) AS t
+      ON t.channel_id = f.channel_id AND t.place = f.place
+    WHERE f.time < t.time
+),
+spans AS MATERIALIZED (
+    SELECT b.*, c.seconds
+    FROM begun AS b
+    JOIN (SELECT c.channel_id, sum(epoch_us(c.to_time) - epoch_us(c.from_time)) / 1e6 AS seconds
+          FROM configured AS c
+          GROUP BY c.channel_id) AS c ON c.channel_id = b.channel_id
+),
+pieces AS MATERIALIZED (
+    SELECT g.channel_id, g.reason, g.backfilled_at IS NOT NULL AS backfilled,
+           greatest(g.from_time, since) AS from_time, least(coalesce(g.to_time, now()), until) AS to_time
+    FROM gap_channel AS g
+    WHERE g.from_time < least(until, now()) AND coalesce(g.to_time, now()) > since
+    UNION ALL
+    SELECT k.channel_id, 'quarantined', false, k.from_time, k.to_time
+    FROM quarantined AS k
+    WHERE k.from_time < k.to_time
+    UNION ALL
+    SELECT t.channel_id, 'time_stands_still', false, greatest(t.from_time, since), least(t.to_time, now(), until)
+    FROM frozen_timestamps(since, until) AS t
+    WHERE greatest(t.from_time, since) < least(t.to_time, now(), until)
+),
+heard AS (
+    SELECT w.channel_id, w.expected, w.began, least(w.first_time, min(p.from_time)) AS first_time
+    FROM spans AS w
+    LEFT JOIN pieces AS p ON p.channel_id = w.channel_id AND p.to_time > w.began
+    WHERE w.configured_at IS NOT NULL AND NOT w.pushed
+    GROUP BY w.channel_id, w.expected, w.began, w.first_time
+),
+unread AS (
+    SELECT h.channel_id, 'not_yet_read' AS reason, false AS backfilled, h.began AS from_time, h.first_time AS to_time
+    FROM heard AS h
+    -- A sample from before the configuration has a source timestamp: the channel was read at once.
+    WHERE CASE WHEN h.began < h.first_time
+                    AND (epoch_us(h.first_time) - epoch_us(h.began)) / 1e6 >= coalesce(h.expected, 0)
+               THEN NOT has_sample_before(h.channel_id, h.began) ELSE false END
+),
+-- Actual intervals between polls, by source and configured interval, with begin and end.
+paces AS MATERIALIZED (
+    SELECT e.source_id, e.seconds, e.pace, e.time AS from_time,
+           lead(e.time, 1, 'infinity'::TIMESTAMPTZ) OVER (PARTITION BY e.source_id, e.seconds ORDER BY e.time) AS to_time
+    FROM (
+        SELECT e.source_id, e.time, (e.detail ->> 'interval_seconds')::DOUBLE AS seconds,
+               CASE WHEN e.text = 'stretched' THEN (e.detail ->> 'pace_seconds')::DOUBLE END AS pace
+        FROM event AS e
+        WHERE e.type = 'poll_stretched' AND e.time < until
+    ) AS e
+),
+stretched AS (
+    SELECT DISTINCT w.channel_id
+    FROM wanted AS w
+    JOIN paces AS p ON p.source_id = w.source_id AND p.seconds = w.expected AND p.pace IS NOT NULL AND p.to_time > since
+),
+-- Polled channels: silences of at least three intervals, including those at the bounds.
+silences AS (
+    SELECT r.channel_id, greatest(r.previous, w.began) AS from_time, r.time AS to_time
+    FROM readings AS r
+    JOIN spans AS w ON w.channel_id = r.channel_id
+    WHERE (epoch_us(r.time) - epoch_us(greatest(r.previous, w.began))) / 1e6 >= 3 * w.expected
+      AND NOT EXISTS (FROM paces AS p
+                      WHERE p.source_id = w.source_id AND p.seconds = w.expected
+                        AND p.from_time <= r.time + (r.time - r.previous) AND p.to_time >= r.previous
+                        AND (epoch_us(r.time) - epoch_us(r.previous)) / 1e6 < 3 * p.pace)
+    UNION ALL
+    SELECT w.channel_id, w.last_time, w.ends
+    FROM spans AS w
+    WHERE (epoch_us(w.ends) - epoch_us(w.last_time)) / 1e6
+          >= 3 * greatest(w.expected, (SELECT max(p.pace) FROM paces AS p
+                                       WHERE p.source_id = w.source_id AND p.seconds = w.expected AND p.to_time > w.last_time))
+    UNION ALL
+    SELECT w.channel_id, w.began, w.ends
+    FROM spans AS w
+    WHERE CASE WHEN w.samples IS NOT NULL THEN false
+               WHEN w.expected IS NOT NULL THEN true
+               WHEN w.pushed THEN false
+               -- If a channel reports changes, its last sample holds, if there is one.
+               ELSE NOT has_sample_before(w.channel_id, w.began) END
+),
+-- What of all that is within the time in which the channel was configured. A silence has a number.
+placed AS MATERIALIZED (
+    SELECT p.channel_id, p.reason, p.backfilled, p.silence,
+           greatest(p.from_time, c.from_time) AS from_time, least(p.to_time, c.to_time) AS to_time
+    FROM (SELECT *, NULL AS silence FROM pieces
+          UNION ALL
+          SELECT *, NULL FROM unread
+          UNION ALL
+          SELECT s.channel_id, NULL, NULL, s.from_time, s.to_time, row_number() OVER () FROM silences AS s) AS p
+    JOIN configured AS c ON c.channel_id = p.channel_id AND c.from_time < p.to_time AND c.to_time > p.from_time
+    WHERE greatest(p.from_time, c.from_time) < least(p.to_time, c.to_time)
+),
+reasons AS (
+    SELECT p.channel_id, string_agg(DISTINCT p.reason, ', ' ORDER BY p.reason) AS reasons
+    FROM placed AS p
+    WHERE p.reason IS NOT NULL
+    GROUP BY p.channel_id
+),
+edges AS (
+    SELECT e.channel_id, e.time, sum(e.missing) AS missing, sum(e.backfilled) AS backfilled, sum(e.silent) AS silent,
+           max(e.silence) AS silence
+    FROM (SELECT p.channel_id, p.from_time AS time, (p.backfilled IS false)::INT AS missing,
+                 (p.backfilled IS true)::INT AS backfilled, (p.silence IS NOT NULL)::INT AS silent, p.silence
+          FROM placed AS p
+          UNION ALL
+          SELECT p.channel_id, p.to_time, -(p.backfilled IS false)::INT, -(p.backfilled IS true)::INT,
+                 -(p.silence IS NOT NULL)::INT, NULL
+          FROM placed AS p) AS e
+    GROUP BY e.channel_id, e.time
+),
+-- Overlapping gaps are merged, so that no second counts twice. Missing time takes precedence over backfilled time.
+between_edges AS (
+    SELECT e.channel_id, e.time, (epoch_us(lead(e.time) OVER in_order) - epoch_us(e.time)) / 1e6 AS seconds,
+           sum(e.missing) OVER in_order > 0 AS missing, sum(e.backfilled) OVER in_order > 0 AS backfilled,
+           sum(e.silent) OVER in_order > 0 AS silent, last_value(e.silence IGNORE NULLS) OVER in_order AS silence
+    FROM edges AS e
+    WINDOW in_order AS (PARTITION BY e.channel_id ORDER BY e.time)
+),
+-- Stretches between edges that belong together have the number of others before them in common.
+runs AS (
+    SELECT b.*,
+           count(*) FILTER (WHERE NOT b.missing) OVER (PARTITION BY b.channel_id ORDER BY b.time) AS gap,
+           count(*) FILTER (WHERE b.missing OR b.backfilled OR NOT b.silent)
+               OVER (PARTITION BY b.channel_id, b.silence ORDER BY b.time) AS rest
+    FROM between_edges AS b
+),
+gaps AS (
+    SELECT r.channel_id, count(*) AS gaps, sum(r.seconds) AS missing, max(r.seconds) AS longest
+    FROM (SELECT r.channel_id, sum(r.seconds) AS seconds FROM runs AS r WHERE r.missing GROUP BY r.channel_id, r.gap) AS r
+    GROUP BY r.channel_id
+),
+backfills AS (
+    SELECT r.channel_id, sum(r.seconds) AS backfilled
+    FROM runs AS r
+    WHERE r.backfilled AND NOT r.missing
+    GROUP BY r.channel_id
+),
+refused AS (
+    SELECT k.channel_id, sum(k.n) AS n FROM quarantined AS k GROUP BY k.channel_id HAVING sum(k.n) > 0
+),
+-- The part of a silence outside all gaps, backfilled or not. A remainder of less than three intervals does not count.
+unexplained AS (
+    SELECT u.channel_id, count(*) AS n, sum(u.seconds) AS seconds
+    FROM (SELECT r.channel_id, sum(r.seconds) AS seconds
+          FROM runs AS r
+          WHERE r.silent AND NOT r.missing AND NOT r.backfilled
+          GROUP BY r.channel_id, r.silence, r.rest) AS u
+    JOIN spans AS w ON w.channel_id = u.channel_id
+    WHERE u.seconds >= 3 * coalesce(w.expected, 0)
+    GROUP BY u.channel_id
+),
+missed AS (
+    -- Polls are not exactly equidistant: there may be one more than is due.
+    SELECT w.channel_id,
+           CASE WHEN w.expected IS NULL THEN k.n
+                ELSE greatest(0, round(w.seconds / w.expected) - coalesce(w.samples, 0)) END::BIGINT AS missing
+    FROM spans AS w
+    LEFT JOIN refused AS k ON k.channel_id = w.channel_id
+)
+SELECT w.name AS channel,
+       -- So many digits that only complete coverage is rounded to 100.
+       round(greatest(0, 100 * (1 - (coalesce(g.missing, 0) + coalesce(u.seconds, 0)) / w.seconds)), 9) AS covered_percent,
+       coalesce(w.samples, 0) AS samples, coalesce(w.good, 0) AS good, coalesce(g.gaps, 0) AS gaps,
+       coalesce(g.missing, 0.0) AS missing_seconds, coalesce(g.longest, 0.0) AS longest_seconds,
+       coalesce(b.backfilled, 0.0) AS backfilled_seconds, coalesce(u.n, 0) AS unrecorded,
+       coalesce(u.seconds, 0.0) AS unrecorded_seconds,
+       concat_ws(', ', r.reasons, CASE WHEN p.channel_id IS NOT NULL THEN 'poll_stretched' END) AS reasons,
+       coalesce(w.samples, 0) + m.missing AS expected, m.missing
+FROM spans AS w
+JOIN missed AS m ON m.channel_id = w.channel_id
+LEFT JOIN stretched AS p ON p.channel_id = w.channel_id
+LEFT JOIN reasons AS r ON r.channel_id = w.channel_id
+LEFT JOIN gaps AS g ON g.channel_id = w.channel_id
+LEFT JOIN backfills AS b ON b.channel_id = w.channel_id
+LEFT JOIN unexplained AS u ON u.channel_id = w.channel_id
+WHERE complete OR r.channel_id IS NOT NULL OR u.channel_id IS NOT NULL OR p.channel_id IS NOT NULL
+   OR w.good < w.samples;
+
+CREATE MACRO gaps_and_coverage(since, until, channels := NULL, complete := false) AS TABLE
+WITH found AS (
+    FROM gaps_and_coverage_of(since::TIMESTAMPTZ, until::TIMESTAMPTZ, channels::TEXT[], complete::BOOLEAN)
+)
+SELECT * FROM found
+ORDER BY covered_percent, channel;

@@ -1,0 +1,125 @@
+-- implausible for DuckDB: as ../implausible.sql, which has the parameters
+--
+-- Portions: namesake
+CREATE MACRO implausible_of(since, until, channels, bucket, learn, rise, level, inlet, outlet) AS TABLE
+WITH
+wanted AS (
+    SELECT c.channel_id, c.name, c.unit, c.unit_path, c.quantity, c.span, c.kind FROM channels_like(channels) AS c
+),
+tanks AS (
+    SELECT l.channel_id AS level_id, l.name, l.span, i.channel_id AS inlet_id, o.channel_id AS outlet_id,
+           -- A flow of less than a hundredth of the range means that the valve is closed.
+           i.span * 0.01 AS inlet_shut, o.span * 0.01 AS outlet_shut, i.name AS inlet_name, o.name AS outlet_name
+    FROM wanted AS l
+    JOIN channels_like(NULL) AS i ON i.unit_path = l.unit_path AND i.quantity = inlet
+    JOIN channels_like(NULL) AS o ON o.unit_path = l.unit_path AND o.quantity = outlet
+    WHERE l.quantity = level AND l.kind = 'analog'
+),
+twins AS (
+    SELECT a.channel_id AS one_id, a.name, b.channel_id AS other_id, b.name AS beside, coalesce(a.span, b.span) AS span
+    FROM wanted AS a
+    JOIN channels_like(NULL) AS b
+      ON b.quantity = a.quantity AND b.unit = a.unit AND b.kind = a.kind AND b.name <> a.name
+     AND split_part(b.unit_path, '/', -1) = split_part(a.unit_path, '/', -1)
+    -- Each pair once, even if only one of the two is selected.
+    WHERE a.kind = 'analog' AND (a.name < b.name OR b.channel_id NOT IN (SELECT w.channel_id FROM wanted AS w))
+),
+needed AS (
+    SELECT DISTINCT n.channel_id
+    FROM (SELECT unnest([t.level_id, t.inlet_id, t.outlet_id]) AS channel_id FROM tanks AS t
+          UNION ALL
+          SELECT unnest([t.one_id, t.other_id]) FROM twins AS t) AS n
+),
+means AS MATERIALIZED (
+    SELECT r.channel_id, r.bucket AS time, r.value
+    FROM resampled(namesakes(channels), since - learn, until, bucket, learn) AS r
+    JOIN needed AS n ON n.channel_id = r.channel_id
+),
+-- The change of the level between two means, and the flows of both buckets.
+balances AS (
+    SELECT t.name, t.span, t.inlet_name, t.outlet_name, l.time,
+           l.value - lag(l.value) OVER per_tank AS move,
+           (i.value - o.value + lag(i.value - o.value) OVER per_tank) / 2 AS net,
+           greatest(i.value, lag(i.value) OVER per_tank) < t.inlet_shut AS inlet_shut,
+           greatest(o.value, lag(o.value) OVER per_tank) < t.outlet_shut AS outlet_shut
+    FROM tanks AS t
+    JOIN means AS l ON l.channel_id = t.level_id
+    JOIN means AS i ON i.channel_id = t.inlet_id AND i.time = l.time
+    JOIN means AS o ON o.channel_id = t.outlet_id AND o.time = l.time
+    WINDOW per_tank AS (PARTITION BY t.level_id ORDER BY l.time)
+),
+learned AS (
+    SELECT b.name, regr_slope(b.move, b.net) AS slope, regr_intercept(b.move, b.net) AS drift,
+           sqrt(greatest(0, regr_syy(b.move, b.net) * (1 - regr_r2(b.move, b.net)) / count(*))) AS spread
+    FROM balances AS b
+    WHERE b.time < since AND b.move IS NOT NULL
+    GROUP BY b.name
+    HAVING count(*) >= 20 AND regr_r2(b.move, b.net) > 0.8
+),
+differences AS (
+    SELECT t.name, t.beside, t.span, a.time, a.value, b.value AS other, a.value - b.value AS difference
+    FROM twins AS t
+    JOIN means AS a ON a.channel_id = t.one_id
+    JOIN means AS b ON b.channel_id = t.other_id AND b.time = a.time
+),
+usual AS (
+    SELECT d.name, d.beside, avg(d.difference) AS mean,
+           greatest(stddev_pop(d.difference), coalesce(d.span, 0) * 5e-4) AS spread
+    FROM differences AS d
+    WHERE d.time < since
+    GROUP BY d.name, d.beside, d.span
+    HAVING count(*) >= 20
+),
+-- Each bucket by each rule. Measured and plausible values are sums for changes, means for values.
+judged AS (
+    SELECT b.name, 'fills while its inlet is shut' AS rule, b.inlet_name AS beside, b.time, b.span,
+           coalesce(b.inlet_shut AND b.move > 0, false) AS broken, b.move AS measured, 0::DOUBLE AS plausible
+    FROM balances AS b
+    UNION ALL
+    SELECT b.name, 'falls while its outlet is shut', b.outlet_name, b.time, b.span,
+           coalesce(b.outlet_shut AND b.move < 0, false), b.move, 0
+    FROM balances AS b
+    UNION ALL
+    SELECT b.name, 'does not follow its flows', concat_ws(', ', b.inlet_name, b.outlet_name), b.time, b.span,
+           coalesce(abs(b.move - l.slope * b.net - l.drift) > greatest(6 * l.spread, b.span * 1e-5), false), b.move,
+           l.slope * b.net + l.drift
+    FROM balances AS b
+    JOIN learned AS l ON l.name = b.name
+    UNION ALL
+    SELECT d.name, 'differs from its twin', d.beside, d.time, d.span,
+           abs(d.difference - u.mean) > 6 * u.spread, d.value, d.other + u.mean
+    FROM differences AS d
+    JOIN usual AS u ON u.name = d.name AND u.beside = d.beside
+),
+-- Consecutive buckets that break a rule are one episode; a single bucket in between that keeps it does not end it.
+marked AS (
+    SELECT j.*, j.time - lag(j.time) OVER (PARTITION BY j.name, j.rule, j.beside ORDER BY j.time) > 2 * bucket AS apart
+    FROM judged AS j
+    WHERE j.broken AND j.time >= since
+),
+numbered AS (
+    SELECT m.*, count(*) FILTER (WHERE m.apart) OVER (PARTITION BY m.name, m.rule, m.beside ORDER BY m.time) AS episode
+    FROM marked AS m
+),
+episodes AS (
+    SELECT n.name, n.rule, n.beside, n.span, min(n.time) AS begins, max(n.time + bucket) AS ends,
+           CASE WHEN n.rule LIKE 'differs%' THEN avg(n.measured) ELSE sum(n.measured) END AS measured,
+           CASE WHEN n.rule LIKE 'differs%' THEN avg(n.plausible) ELSE sum(n.plausible) END AS plausible,
+           count(*) AS buckets
+    FROM numbered AS n
+    GROUP BY n.name, n.rule, n.beside, n.span, n.episode
+)
+SELECT e.name AS channel, e.rule, e.begins, e.ends, e.measured, e.plausible, e.beside
+FROM episodes AS e
+WHERE e.buckets >= 3 AND (e.rule LIKE 'differs%' OR abs(e.measured - e.plausible) >= rise * e.span);
+
+CREATE MACRO implausible(
+    since, until, channels := NULL, bucket := '30 s', learn := '1 hour', rise := 0.005, level := 'level',
+    inlet := 'inlet_flow', outlet := 'outlet_flow'
+) AS TABLE
+WITH found AS (
+    FROM implausible_of(since::TIMESTAMPTZ, until::TIMESTAMPTZ, channels::TEXT[], bucket::INTERVAL, learn::INTERVAL,
+                        rise::DOUBLE, level::TEXT, inlet::TEXT, outlet::TEXT)
+)
+SELECT * FROM found
+ORDER BY begins, channel, rule;

@@ -1,0 +1,154 @@
+"""Questions about days that retention dropped: the answers are those from before, or an error."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+
+from ingest.errors import OperationError
+from ops.answers import Answer
+from ops.forensics.ask import TimeRange, ask
+from ops.registration.installation import ALL
+from schema.forensics import duckdb_forms, questions
+from schema.queries import load
+from tests.command import run as plantlog
+from tests.database import Database
+from tests.integration.evidence.archive_maintenance import Maintained, maintained
+from tests.integration.evidence.archive_site import Site
+from tests.integration.evidence.plant import SealedPlant
+from tests.integration.forensics.answers import LIMITS, assert_same
+from tests.integration.forensics.recording import BAD, Recording, at
+
+_RANGE = TimeRange(at(3600).isoformat(), at(4800).isoformat())
+_QUESTIONS: dict[str, dict[str, str]] = {  # with the parameters that each is asked with
+    "excursions": {},
+    "gaps_and_coverage": {},
+    "implausible": {},
+    "setpoint_changes": {},
+    "stuck_sensors": {},
+}
+
+
+@pytest.fixture
+async def plant(database: Database, tmp_path: Path) -> AsyncIterator[tuple[Maintained, Recording]]:
+    """What each question finds something of."""
+    folder = tmp_path / "archive"
+    folder.mkdir()
+    async with (
+        SealedPlant(database, tmp_path / "state", "north") as sealed,
+        Recording(database, tmp_path / "r") as made,
+    ):
+        await record(made)
+        await sealed.seal()
+        yield await maintained(Site(sealed, folder), tmp_path), made
+
+
+async def record(made: Recording) -> None:
+    """An hour and twenty minutes of a plant in which something happens at 4200 s."""
+    seconds = np.arange(0.0, 4800.0)
+    late = seconds >= 4200
+    random = np.random.default_rng(1)
+
+    def noise(middle: float = 50.0) -> np.ndarray:
+        return random.normal(middle, 0.5, len(seconds))
+
+    await made.channel("boiler/stuck", unit="bar", interval=1.0, configured=-100)
+    await made.samples("boiler/stuck", seconds, np.where(late, 51.5, noise()))
+    await made.samples("boiler/silent", seconds[~late], noise()[~late])
+    await made.samples("boiler/moving", seconds, noise())
+    await made.samples("boiler/spiking", seconds, np.where(late & (seconds % 30 == 0), 95.0, noise()))
+    await made.samples("boiler/drifting", seconds, noise() + 0.05 * np.maximum(0, seconds - 4200))
+    await made.samples("boiler/frozen", seconds[~late], noise()[~late])
+    await made.standing("boiler/frozen", 4199, [(4201, 1), (4202, 2), (4204, 4)], kept=51.5)
+    await made.samples("boiler/missing", seconds[~late], noise()[~late])
+    await made.gap("boiler/missing", 4199, None)
+    await made.channel("boiler/sp", unit="°C")
+    await made.samples("boiler/sp", seconds, np.where(late, 46.0, 40.0))
+    await made.new_unit("boiler/sp", "K", 4500)
+    await made.quarantined("boiler/silent", [4300, 4310])
+    for name, offset in (("a/boiler1/oxygen", 2.0), ("b/boiler1/oxygen", 0.0)):
+        await made.samples(name, seconds[::5], (noise() + late * offset)[::5])
+    await made.channel("boiler/mode", kind="text")
+    for second, text in ((3500, "off"), (4200, "on"), (4600, "auto")):
+        await made.event(second, "text", text, "boiler/mode")
+    await made.event(4300, "rounded", "", "boiler/sp")
+    await made.samples("boiler/moving", [4800.0, 4801.0], [1.0, 2.0], BAD)
+
+
+async def answered(plant: tuple[Maintained, Recording], name: str) -> Answer:
+    """An answer of ``plantlog ask``."""
+    state = plant[0].site.plant.state
+    options = _QUESTIONS.get(name, {})
+    return await asyncio.to_thread(ask, state, questions()[name], _RANGE, [], options, ALL, LIMITS)
+
+
+async def rows_of(plant: tuple[Maintained, Recording], name: str) -> list[dict[str, Any]]:
+    answer = await answered(plant, name)
+    return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+
+
+async def test_answers_are_the_same_once_the_day_is_only_in_the_archive(
+    plant: tuple[Maintained, Recording], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ops.forensics.portions._SAMPLES", 1000)  # so that there are several portions
+    maintenance, recorded = plant
+    assert set(_QUESTIONS) == set(duckdb_forms())
+    expected = {name: await rows_of(plant, name) for name in _QUESTIONS}
+    assert all(expected.values())
+    assert (await maintenance.job()).outcome == "ok"
+    assert await maintenance.drop() == ["chunk"]
+    assert await maintenance.stored() == {}
+    for name, rows in expected.items():
+        assert_same(await rows_of(plant, name), rows)
+    command = ("ask", "stuck_sensors")
+    await recorded.samples("boiler/moving", [90000], [1.0])  # of the next day, which is not archived
+    words = ("--from", _RANGE.since, "--to", at(90010).isoformat(), "-c", "boiler/*", "--json")
+    done = await asyncio.to_thread(plantlog, maintenance.site.plant.state.root, *command, *words)
+    assert "boiler/stuck" in [row["channel"] for row in json.loads(done.out)], done.err
+
+
+async def test_question_that_cannot_read_the_archive_says_so(
+    plant: tuple[Maintained, Recording], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ops.forensics.archived.duckdb_forms", dict)
+    maintenance, _ = plant
+    expected = await rows_of(plant, "stuck_sensors")
+    await maintenance.job()
+    assert await rows_of(plant, "stuck_sensors") == expected  # the database has the day as well
+    await maintenance.drop()
+    with pytest.raises(OperationError, match="samples of 2026-03-09 are only in the archive"):
+        await rows_of(plant, "stuck_sensors")
+
+
+async def test_samples_that_are_nowhere_are_an_error(plant: tuple[Maintained, Recording]) -> None:
+    maintenance, recorded = plant
+    await maintenance.owner.execute("UPDATE plant.installation SET archive_from = NULL, archive_location = NULL")
+    await recorded.channel("boiler/new")
+    assert await maintenance.drop() == ["chunk"]
+    for name in questions():
+        if name != "correlation":
+            with pytest.raises(OperationError, match=f"{name}: retention dropped samples of 2026-03-09, which are not"):
+                await rows_of(plant, name)
+    # A channel that had none, and a time of which nothing was dropped.
+    state, question = maintenance.site.plant.state, questions()["stuck_sensors"]
+    later = TimeRange(at(900_000).isoformat(), at(901_000).isoformat())
+    for interval, channels in ((_RANGE, ["boiler/new"]), (later, [])):
+        assert (await asyncio.to_thread(ask, state, question, interval, channels, {}, ALL, LIMITS)).rows == []
+
+
+def test_duckdb_writes_numbers_as_postgresql_does() -> None:
+    numbers = [0.0, 40.0, -12.5, 1e14, 1e15, -1.5e15, 1234567890123456.0, 9999999999999998.0, 1e16, 1e-4, 1e-5, 1.5e300]
+    expected = (
+        "0 40 -12.5 100000000000000 1e+15 -1.5e+15 1.234567890123456e+15 9.999999999999998e+15 1e+16 0.0001 1e-05"
+    )
+    with duckdb.connect() as connection:
+        connection.execute(load("duckdb")["texts"])
+        found = [connection.execute("SELECT number_text(?::DOUBLE)", [one]).fetchone() for one in numbers]
+    assert " ".join(one[0] for one in found if one) == f"{expected} 1.5e+300"
