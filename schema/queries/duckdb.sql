@@ -21,7 +21,8 @@ CREATE MACRO minute_of(time) AS make_timestamptz(epoch_us(time) // 60000000 * 60
 CREATE MACRO hour_of(time) AS make_timestamptz(epoch_us(time) // 3600000000 * 3600000000);
 CREATE MACRO day_of(time) AS make_timestamptz(epoch_us(time) // 86400000000 * 86400000000);
 
-CREATE MACRO quality(status) AS CASE (status >> 30) & 3 WHEN 0 THEN 'good' WHEN 1 THEN 'uncertain' ELSE 'bad' END;
+CREATE MACRO quality(status) AS CASE (status >> 30) & 3 WHEN 0 THEN 'good' WHEN 1 THEN 'uncertain' WHEN 2 THEN 'bad'
+                                                              WHEN 3 THEN 'bad' END;
 CREATE MACRO status_hex(status) AS '0x' || upper(lpad(to_hex(status & 4294967295), 8, '0'));
 
 CREATE VIEW samples_named AS
@@ -35,6 +36,38 @@ CREATE MACRO number_text(number) AS
 CASE WHEN abs(number) >= 1e15 AND abs(number) < 1e16
      THEN regexp_replace(rtrim(replace(number::VARCHAR, '.', ''), '0'), '^(-?\d)(\d*)$', '\1.\2e+15').replace('.e', 'e')
      ELSE regexp_replace(number::VARCHAR, '\.0$', '') END;
+
+-- With three digits after the point. As in PostgreSQL, whose numeric has 15 digits of a float8.
+CREATE MACRO rounded_text(number) AS
+format('{:.15g}', CASE WHEN abs(number) >= 1e15 THEN number
+                       ELSE round(format('{:.15g}', number)::DECIMAL(38, 20), 3)::DOUBLE END);
+
+CREATE MACRO trim_scale(number) AS regexp_replace(number::VARCHAR, '\.?0*$', '');
+
+CREATE MACRO detail_text(detail) AS (
+    SELECT string_agg(replace(w.key, '_', ' ') || ' ' || w.words, ', ' ORDER BY w.place)
+    FROM (
+        SELECT v.key, v.place, nullif(CASE
+            WHEN v.type = 'number' AND regexp_matches(v.key, '(^|_)(since|until|at|from|to|time|us)$')
+                 AND abs(v.text::DOUBLE) >= 1e14
+                THEN strftime(make_timestamp(round(v.text::DOUBLE)::BIGINT), '%Y-%m-%d %H:%M:%S UTC')
+            WHEN v.type = 'number' AND abs(v.text::DOUBLE) >= 0.001
+                THEN coalesce(trim_scale(TRY_CAST(v.text AS DECIMAL(38, 6))), v.text)
+            WHEN v.type = 'number' AND v.text::DOUBLE <> 0 THEN trim_scale(v.text::DECIMAL(38, 37))
+            WHEN v.type = 'string'
+                 AND regexp_full_match(v.text, '\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d(:\d\d)?)')
+                THEN strftime(v.text::TIMESTAMPTZ AT TIME ZONE 'UTC', '%Y-%m-%d %H:%M:%S UTC')
+            WHEN v.type = 'boolean' THEN CASE WHEN v.text::BOOLEAN THEN 'yes' ELSE 'no' END
+            WHEN v.type = 'object' THEN NULL -- differences between old and new: the text of the event has them
+            WHEN v.type = 'array' THEN array_to_string(v.value->>'$[*]', ' ')
+            ELSE v.text END, '') AS words
+        FROM (SELECT d.key, d.id AS place, d.value, d.value->>'$' AS text,
+                     CASE WHEN d.type = 'VARCHAR' THEN 'string' WHEN d.type IN ('UBIGINT', 'BIGINT', 'DOUBLE') THEN 'number'
+                          ELSE lower(d.type) END AS type
+              FROM json_each(detail) AS d) AS v
+    ) AS w
+    WHERE w.words IS NOT NULL AND w.key NOT IN ('state', 'active', 'revision', 'text_escaped')
+);
 
 -- name: macros
 -- What the questions (schema/routines/forensics/duckdb) are made of, under the names that functions and views have in PostgreSQL.
@@ -70,6 +103,30 @@ SELECT s.channel_id, s.time, CASE WHEN abs(s.value) < 1e-50 THEN 0 ELSE s.value 
 FROM samples_of(patterns, since, until) AS s
 WHERE s.status >= 0        -- Bad is negative
   AND abs(s.value) < 1e50; -- NaN is above infinity here, too
+
+-- The gaps of all channels.
+CREATE MACRO chart_gaps(since, until) AS TABLE
+WITH
+gaps AS (
+    SELECT g.channel_id, g.from_time, g.to_time, g.reason, g.detail, g.backfilled_at IS NOT NULL AS backfilled,
+           g.reason = 'poll_missed' AND (g.from_time = lag(g.to_time) OVER by_reason
+                                         OR g.to_time = lead(g.from_time) OVER by_reason) AS in_turn
+    FROM gap_channel AS g
+    WHERE g.from_time < until + INTERVAL '10 min' AND coalesce(g.to_time, 'infinity') > since - INTERVAL '10 min'
+    WINDOW by_reason AS (PARTITION BY g.channel_id, g.reason ORDER BY g.from_time)
+),
+rhythm AS (
+    SELECT g.channel_id, quantile_cont((epoch_us(g.to_time) - epoch_us(g.from_time))::DOUBLE, 0.5) AS length
+    FROM gaps AS g
+    WHERE g.in_turn
+    GROUP BY g.channel_id
+    HAVING count(*) >= 5
+)
+SELECT g.channel_id, g.from_time, g.to_time, g.reason, g.detail, g.backfilled
+FROM gaps AS g
+LEFT JOIN rhythm AS r ON r.channel_id = g.channel_id AND g.in_turn
+WHERE g.from_time < until AND coalesce(g.to_time, 'infinity') > since
+  AND (epoch_us(g.to_time) - epoch_us(g.from_time) <= 3 * r.length) IS NOT TRUE;
 
 CREATE MACRO frozen_timestamps(since, until) AS TABLE
 WITH
@@ -116,6 +173,7 @@ FROM (SELECT a.channel_id, a.next, min(a.time) AS first, sum((a.time >= since)::
       GROUP BY a.channel_id, a.next) AS a
 GROUP BY a.channel_id, a.next;
 
+-- As in PostgreSQL, but carry has no default.
 CREATE MACRO resampled(patterns, since, until, step, carry) AS TABLE
 WITH
 wanted AS (

@@ -117,5 +117,5 @@ SELECT l.time, extract(epoch FROM l.time - coalesce(instant, since + (until - si
        l.detail
 FROM lines AS l
 WHERE l.time >= since
-ORDER BY l.time, l.channel, l.what
+ORDER BY l.time, l.channel, l.what, l.detail
 $$;

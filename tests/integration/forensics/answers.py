@@ -13,7 +13,7 @@ from ops.sql.limits import Limits
 from ops.sql.session import opened
 
 LIMITS = Limits("1GiB", 2, 300)
-_TOLERANCE = 1e-9  # of floats: sums are made in another order
+_TOLERANCE = 1e-9  # of floats, relative and absolute: sums are made in another order, and what is left of 0 is not 0
 Rows = list[dict[str, Any]]
 
 
@@ -33,4 +33,4 @@ def assert_same(found: Rows, expected: Iterable[Any]) -> None:
 
 
 def _near(value: Any) -> Any:
-    return pytest.approx(value, rel=_TOLERANCE, abs=0) if isinstance(value, float) else value
+    return pytest.approx(value, rel=_TOLERANCE, abs=_TOLERANCE) if isinstance(value, float) else value

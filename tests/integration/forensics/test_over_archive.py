@@ -28,11 +28,16 @@ from tests.integration.forensics.recording import BAD, Recording, at
 
 _RANGE = TimeRange(at(3600).isoformat(), at(4800).isoformat())
 _QUESTIONS: dict[str, dict[str, str]] = {  # with the parameters that each is asked with
+    "correlation": {"target": "boiler/sp"},
     "excursions": {},
+    "first_mover": {},
     "gaps_and_coverage": {},
     "implausible": {},
+    "replayed_signals": {},
     "setpoint_changes": {},
     "stuck_sensors": {},
+    "timeline": {},
+    "what_changed": {},
 }
 
 
@@ -65,6 +70,9 @@ async def record(made: Recording) -> None:
     await made.samples("boiler/moving", seconds, noise())
     await made.samples("boiler/spiking", seconds, np.where(late & (seconds % 30 == 0), 95.0, noise()))
     await made.samples("boiler/drifting", seconds, noise() + 0.05 * np.maximum(0, seconds - 4200))
+    recording = noise()
+    recording[4300:4500] = recording[1000:1200]
+    await made.samples("pump/replayed", seconds, recording)
     await made.samples("boiler/frozen", seconds[~late], noise()[~late])
     await made.standing("boiler/frozen", 4199, [(4201, 1), (4202, 2), (4204, 4)], kept=51.5)
     await made.samples("boiler/missing", seconds[~late], noise()[~late])
@@ -79,6 +87,8 @@ async def record(made: Recording) -> None:
     for second, text in ((3500, "off"), (4200, "on"), (4600, "auto")):
         await made.event(second, "text", text, "boiler/mode")
     await made.event(4300, "rounded", "", "boiler/sp")
+    for _ in range(2):
+        await made.event(4250, "source_state", "disconnected", detail='{"reason": "test", "at": 1773050400000000}')
     await made.samples("boiler/moving", [4800.0, 4801.0], [1.0, 2.0], BAD)
 
 
@@ -97,7 +107,8 @@ async def rows_of(plant: tuple[Maintained, Recording], name: str) -> list[dict[s
 async def test_answers_are_the_same_once_the_day_is_only_in_the_archive(
     plant: tuple[Maintained, Recording], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ops.forensics.portions._SAMPLES", 1000)  # so that there are several portions
+    """Several portions of channels are read for each."""
+    monkeypatch.setattr("ops.forensics.portions._SAMPLES", 1000)
     maintenance, recorded = plant
     assert set(_QUESTIONS) == set(duckdb_forms())
     expected = {name: await rows_of(plant, name) for name in _QUESTIONS}

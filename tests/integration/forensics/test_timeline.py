@@ -6,6 +6,11 @@ import numpy as np
 
 from tests.integration.forensics.recording import BAD, Recording, at
 
+_DETAIL = """{"count": 100, "change": -2.50, "tiny": 1e-05, "zero": 0.0, "huge": 1e20, "third": 0.33333333,
+"sure": true, "none": null, "empty": "", "members": {"a": 1}, "list": ["a", null, 1.5], "since": 1773050400500000,
+"state": "no",
+"read_at": "2026-03-09T11:00:00.9+01:00", "time": 5}"""
+
 
 async def test_unusual_events_are_listed_and_usual_ones_are_not(recorded: Recording) -> None:
     seconds = np.arange(0.0, 600.0)
@@ -68,3 +73,16 @@ async def test_many_texts_and_conflicts_of_a_channel_are_one_line(recorded: Reco
         "time stands still: at 2026-03-09 10:05:00 UTC, refused 16, kept value 5.0, kept status 0x00000000, "
         "refused value 21.0, refused status 0x00000000",
     )
+
+
+async def test_details_and_values_are_texts(recorded: Recording) -> None:
+    await recorded.samples("unit/sp", [0, 310, 320, 330], [40.123456789, -0.0004, 1.23456789012345678e17, 0.0015])
+    await recorded.event(340, "restart", "", detail=_DETAIL)
+    rows = await recorded.ask("timeline($1, $2)", at(300), at(360))
+    assert [row["detail"].rstrip() for row in rows] == [
+        "40.123 → 0",
+        "0 → 1.23456789012346e+17",
+        "1.23456789012346e+17 → 0.002",
+        "huge 100000000000000000000, list a 1.5, sure yes, time 5, tiny 0.00001, zero 0.0, count 100, "
+        "since 2026-03-09 10:00:00 UTC, third 0.333333, change -2.5, read at 2026-03-09 10:00:00 UTC",
+    ]
