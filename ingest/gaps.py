@@ -102,6 +102,13 @@ class Gaps:
         gap = self._gap(channel)
         return "" if gap is None else gap.reason
 
+    def ended(self, at: int, channels: Channels = None) -> Iterator[tuple[int, Int32s]]:
+        """Begins (µs) of the last gaps of channels, or of the source, if they ended at this time (µs)."""
+        ids = _ids(channels)
+        for closed, places in self._closed.by_value(ids):
+            if closed is not None and closed.end == at:
+                yield closed.gap.from_time, ids[places]
+
     def ends_with(self, time: int) -> bool:
         """Whether a sample of ``time`` (µs) ends a gap: not if it is dated so far ahead that it is quarantined."""
         return time <= self._spool.limits.bounds(now_us())[1]

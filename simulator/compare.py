@@ -7,6 +7,8 @@ OPC UA and push are compared by (channel, source timestamp). Modbus has no sourc
 last answer that was sent before it arrived, and each answer to one sample (by two clocks, an arrival may come a little
 before the sending); a stored text belongs to the last text that was sent before it arrived.
 
+A value of OPC UA that has not changed in a recorded gap may be stored once more, just after it.
+
 Values that a channel published before its first stored sample are ignored: nobody was listening.
 """
 
@@ -159,6 +161,7 @@ async def compare(
         texts = await connection.fetch(queries["select_texts"], from_us, to_us, source)
         first_texts = {row["name"]: row["us"] for row in await connection.fetch(queries["select_first_texts"])}
         gap_rows = await connection.fetch(queries["select_gaps"], recorded.names)
+        unchanged_rows = await connection.fetch(queries["select_unchanged"], recorded.names, from_us, to_us)
     finally:
         await connection.close()
     index = {name: i for i, name in enumerate(recorded.names)}
@@ -175,6 +178,10 @@ async def compare(
         for name, rows in recorded.rows.items()
     }
     of = {name: stored[via[stored["tag"]] == name] for name in VIAS}
+    unchanged = np.zeros(len(unchanged_rows), ROW)
+    unchanged["tag"] = [index[row["name"]] for row in unchanged_rows]
+    unchanged["time"] = [row["us"] for row in unchanged_rows]
+    of["opcua"] = _without_unchanged(recorded.rows["opcua"], of["opcua"], unchanged)
     gaps = Gaps((index[g["name"]], g["from_us"], g["to_us"] or _NEVER) for g in gap_rows)
     stored_texts: list[Text] = [(r["name"], r["us"], r["text"], r["status"] & 0xFFFFFFFF) for r in texts]
     if source is not None or names is not None:
@@ -216,6 +223,12 @@ def _rows(copied: bytearray, channels: NDArray[np.int64], tags: NDArray[np.int32
     rows["at"] = rows["time"]
     rows["status"] = source["status"].astype(np.int32).view(np.uint32)
     return rows
+
+
+def _without_unchanged(truth: NDArray[Any], stored: NDArray[Any], unchanged: NDArray[Any]) -> NDArray[Any]:
+    """``stored`` without what says, just after a gap, that a value has not changed: it was not published then."""
+    known, keys, excused = _keys(truth, stored, unchanged)
+    return stored[np.isin(keys, known) | ~np.isin(keys, excused)]
 
 
 def _by_time(truth: NDArray[Any], stored: NDArray[Any], names: list[str], gaps: Gaps) -> Comparison:

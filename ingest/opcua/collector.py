@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from time import monotonic
 
@@ -68,6 +68,7 @@ class Collector:
         pki: Path,
         backfill: Appender,
         versions: Mapping[int, int] = NO_VERSIONS,
+        stands_by: Callable[[], bool] = lambda: False,
     ) -> None:
         self._source = source
         self._tags = Tags(source, channel_ids, versions)
@@ -77,7 +78,7 @@ class Collector:
         self._gaps = Gaps(status, spool)
         self._downtime = Downtime(status.source_id, spool)
         self._versions = ChannelVersions(source.name, status.source_id, spool)
-        self._receiver = Receiver(self._tags, status, spool, self._gaps, self._versions, self._downtime)
+        self._receiver = Receiver(self._tags, status, spool, self._gaps, self._versions, self._downtime, stands_by)
         self._events = ServerEvents(self._tags, status, spool, self._receiver)
         self.conditions = self._events.conditions
         self._backfill = Backfill(self._tags, status, spool, backfill, self._gaps, self._versions)
@@ -89,6 +90,7 @@ class Collector:
         self._was_connected = False  # there was a connection before
         self._refused: set[int] = set()  # channels recorded and shown as rejected
         self._tags_changed = asyncio.Event()  # the tags differ from the subscribed ones
+        self._missing: dict[int, tuple[int, int]] = {}  # by subscription: the last gap (µs) of a lost notification
 
     def configure(
         self, source: OpcuaSource, channel_ids: Mapping[str, int], versions: Mapping[int, int] = NO_VERSIONS
@@ -184,6 +186,7 @@ class Collector:
             self._spool,
             self._store,
             self._record_missing,
+            self._expect_resent,
             self._receiver.begin_of_gap,
             self._subscriptions.note_name,
         )
@@ -305,6 +308,8 @@ class Collector:
             await self._gaps.close(now)
             if since is not None:
                 await self._backfill.request(since, now, reason, None)
+                for begin, _ in self._gaps.ended(now):
+                    self._receiver.expect_unchanged(begin, now, [c for s in self._subscriptions for c in s.items])
             return
         holes: dict[int, list[int]] = {}
         for channel in self._gaps.channels_open_for("subscription_lost"):
@@ -312,6 +317,8 @@ class Collector:
         for start, channels in holes.items():
             await self._gaps.close(now, channels)
             await self._backfill.request(start, now, "subscription_lost", sorted(channels))
+            for begin, some in self._gaps.ended(now, channels):
+                self._receiver.expect_unchanged(begin, now, some.tolist())
 
     async def _retract_outage(self, client: Client, publisher: Publisher) -> None:
         """Once all transferred subscriptions publish again: retract the gap of the whole source."""
@@ -332,9 +339,16 @@ class Collector:
         self._receiver.count_missed()
         only = sum(not s.event_items for s in self._subscriptions) == 1
         channels = None if only else list(subscription.items)
-        for start, end in self._receiver.holes(subscription, self._receiver.end_of_gap(0)):
+        holes = self._receiver.holes(subscription, self._receiver.end_of_gap(0))
+        self._missing[subscription.id] = holes[0]
+        for start, end in holes:
             await self._gaps.record(start, end, "not_available", detail, channels)
             await self._backfill.request(start, end, "not_available", channels)
+
+    def _expect_resent(self, subscription: Subscription) -> None:
+        """After a lost notification, the server sends the current values of this subscription."""
+        if gap := self._missing.pop(subscription.id, None):
+            self._receiver.expect_unchanged(*gap, subscription.items)
 
     async def _record_refused(self) -> None:
         """Show and record rejected tags; set the state to connected."""

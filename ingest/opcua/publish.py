@@ -43,6 +43,7 @@ class Publisher:
         spool: Appender,
         store: StoreNotification,
         record_missing: RecordMissing,
+        resent: Callable[[Subscription], None],
         sample_time: Callable[[int], int],
         note: Callable[[Subscription], str],
     ) -> None:
@@ -52,6 +53,7 @@ class Publisher:
         self._spool = spool
         self._store_notification = store  # returns once the samples of a notification and the notes are on disk
         self._record_missing = record_missing  # returns once a lost notification is recorded
+        self._resent = resent  # the server is going to send the current values after a lost notification
         self._sample_time = sample_time  # of a time of the server's clock (µs)
         self._note = note  # note name of a subscription
         self._unacknowledged: list[tuple[Subscription, int]] = []  # on disk, to be acknowledged
@@ -84,8 +86,7 @@ class Publisher:
         self._unacknowledged += [(subscription, s) for steps, s in ahead if steps >= 2**31]  # on disk already
         if held:
             missing = tracker.arrived(following(held[-1]), keep_alive=True)
-            for sequence in held if missing is None else missing:
-                await self._republish(subscription, sequence)
+            await self._request(subscription, held if missing is None else missing)
 
     def _check_all_publishing(self) -> None:
         if all(s.has_published for s in self._subscriptions.values()):
@@ -160,8 +161,7 @@ class Publisher:
         missing = subscription.tracker.arrived(notification.sequence, notification.keep_alive)
         if missing is None:
             await self._record_missing(subscription, f"the server skipped to sequence number {notification.sequence}")
-        for sequence in missing or ():
-            await self._republish(subscription, sequence)
+        await self._request(subscription, missing or ())
         if notification.keep_alive:
             await self._handle_keep_alive(subscription, notification)
             return
@@ -192,8 +192,13 @@ class Publisher:
             await self._spool.note({self._note(subscription): tracker.note()})
             tracker.saved_first = first
 
-    async def _republish(self, subscription: Subscription, sequence: int) -> None:
-        """Republish missing messages; continue if one is gone."""
+    async def _request(self, subscription: Subscription, missing: Iterable[int]) -> None:
+        """Request missing messages; if some are gone, at least the current values."""
+        if [sequence for sequence in missing if not await self._republish(subscription, sequence)]:
+            await self._resend_data(subscription)
+
+    async def _republish(self, subscription: Subscription, sequence: int) -> bool:
+        """Request one missing message. False: it is gone, which is on record."""
         request = ua.RepublishRequest()
         request.Parameters.SubscriptionId = subscription.id
         request.Parameters.RetransmitSequenceNumber = sequence
@@ -205,13 +210,13 @@ class Publisher:
         except (ua.uaerrors.BadMessageNotAvailable, DecodeError) as error:
             if self._was_transferred_status(subscription, sequence, error):
                 subscription.tracker.done(sequence, 0)
-                return
+                return True
             log.warning("source %s: notification %d is lost: %s", self._source.name, sequence, error)
             await self._record_missing(subscription, f"notification {sequence}: {type(error).__name__}")
             subscription.tracker.done(sequence, 0)
-            await self._resend_data(subscription)
-        else:
-            await self._store(body, notification, subscription, offered=True)
+            return False
+        await self._store(body, notification, subscription, offered=True)
+        return True
 
     def _was_transferred_status(self, subscription: Subscription, sequence: int, error: Exception) -> bool:
         """Whether an unavailable message contained no data: a server that lists messages would have listed it."""
@@ -220,7 +225,7 @@ class Publisher:
         return gone and lists_available and sequence == subscription.transferred_status
 
     async def _resend_data(self, subscription: Subscription) -> None:
-        """Call ResendData (OPC 10000-5, 9.2) if available, to get at least the current values."""
+        """Call ResendData (OPC 10000-5, 9.2) if available."""
         if not self._can_resend:
             return
         request = ua.CallRequest()
@@ -236,3 +241,5 @@ class Publisher:
             self._can_resend = answer.Results[0].StatusCode.is_good()
         except ua.UaStatusCodeError:
             self._can_resend = False
+        if self._can_resend:
+            self._resent(subscription)

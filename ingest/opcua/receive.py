@@ -46,7 +46,9 @@ class Receiver:
         gaps: Gaps,
         versions: ChannelVersions,
         downtime: Downtime,
+        stands_by: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._stands_by = stands_by
         self._status = status
         self._spool = spool
         self._gaps = gaps
@@ -116,6 +118,17 @@ class Receiver:
         """
         since = self.published_to(subscription)
         return [(since, max(since, end)), (subscription.sampled_to, since)]
+
+    def expect_unchanged(self, since: int, until: int, channels: Iterable[int]) -> None:
+        """The next values of these channels are the current ones, after a gap (µs).
+
+        Only the member of a pair that writes states values again: the other one's gaps have other times.
+        """
+        if until <= since or self._stands_by():
+            return
+        tags = self._tracking.tags
+        places = np.array(tags.places(channels), np.intp)
+        self._tracking.unchanged.expect(places[~tags.is_text[places]], since, until)
 
     async def start_versions(self, versions: Mapping[int, int], *, another_node: bool) -> None:
         """From now on channels have these versions. Returns once that is on disk.
@@ -267,11 +280,18 @@ class Receiver:
         with_texts = _with_texts(place, time, status, change.texts, len(tags))
         events = await self._unreadable.check(tags, change, place, time, status, tracking.time, arrival)
         await self._inspect(tracking, Message(*with_texts, arrival, more), subscription, publish_time)
+        again, at = tracking.unchanged.find(place, time)
+        stated = place[again], at, value[again], status[again]
         keep, conflicts = tracking.repeated.filter(place, time, value, status, arrival)
         if keep is not None:
             place, time, value, status = place[keep], time[keep], value[keep], status[keep]
             events += conflicts
         stored.append(partial(tracking.repeated.stored, place, time, value, status))
+        if len(again):
+            tracking.record_samples(*stated[:2])
+            stored.append(partial(tracking.unchanged.stored, stated[0]))
+            place, time = np.append(place, stated[0]), np.append(time, stated[1])
+            value, status = np.append(value, stated[2]), np.append(status, stated[3])
         samples, bad_texts = self._split_texts(tags, place, time, value, status, arrival)
         if texts or bad_texts:
             changed = self._texts.changed([*texts, *bad_texts], in_order)

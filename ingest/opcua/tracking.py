@@ -11,6 +11,7 @@ from ingest.batch import ROUNDED_DETAIL, Event, Int64s, UInt32s
 from ingest.opcua.decoded import DataChange
 from ingest.opcua.repeated_timestamps import RepeatedTimestamps
 from ingest.opcua.tags import Tags
+from ingest.opcua.unchanged import Unchanged
 from ingest.timestamps import now_us
 
 _MIN_INTERVALS = 3  # consecutive intervals with samples in which a channel's clock must be off
@@ -33,6 +34,7 @@ class ChannelTracking:
         self._seen = np.full(n, monotonic())  # s, monotonic
         self._stale = np.zeros(n, bool)
         self.repeated = RepeatedTimestamps(tags)  # reset with each configuration: only an optimisation
+        self.unchanged = Unchanged(n)
         self._rounded = np.zeros(n, bool)  # rounding was recorded
         self.floor: Int64s = np.zeros(
             n + 1, np.int64
@@ -45,6 +47,7 @@ class ChannelTracking:
             self._clamped = before._clamped
             stay = np.flatnonzero(np.isin(tags.ids, before._ids))
             old = before.tags.places(tags.ids[stay].tolist())
+            self.unchanged.keep(stay, before.unchanged, old)
             for mine, theirs in (
                 (self.time, before.time),
                 (self._origin, before._origin),

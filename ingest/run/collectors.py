@@ -320,7 +320,14 @@ class _RunningSource:
                 from ingest.opcua.collector import Collector as OpcuaCollector  # noqa: PLC0415
 
                 pki = self._state / "pki"
-                self._opcua = OpcuaCollector(self.source, *common, pki, self._backfill_spool, self._versions)
+                self._opcua = OpcuaCollector(
+                    self.source,
+                    *common,
+                    pki,
+                    self._backfill_spool,
+                    self._versions,
+                    partial(stands_by, self._state / "spool"),
+                )
                 await self._opcua.run()
             case ModbusSource():
                 self._modbus = ModbusCollector(

@@ -191,3 +191,35 @@ def test_without_ground_truth_there_is_nothing_to_compare(
     compared = subprocess.run([sys.executable, *command], cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert (compared.returncode, compared.stdout) == (1, "")
     assert f"nothing to compare: by {tmp_path}, the simulator published nothing from 20" in compared.stderr
+
+
+@pytest.mark.parametrize(
+    ("rows", "invented"),
+    [
+        ([(A, 7.500001, 6.0, 0)], 0),
+        ([(A, 7.500001, 3.0, 0)], 0),  # the clock was ahead until then
+        ([(A, 7.500001, 6.0, 0), (A, 7.500002, 7.0, 0)], 0),  # a delayed change
+        ([(A, 7.500001, 7.0, 0)], 1),
+        ([(A, 7.500001, 6.5, 0)], 1),
+        ([(A, 7.500001, 6.0, 0x40000000)], 1),
+        ([(A, 7.500002, 8.0, 0)], 1),
+        ([(A, 7.5, 6.0, 0)], 1),
+        ([(A, 7.500003, 6.0, 0)], 1),
+        ([(A, 7.6, 6.0, 0)], 1),
+        ([(B, 7.500001, 16.0, 0)], 1),
+    ],
+)
+@pytest.mark.parametrize("table", ["gap", "member_gap"])
+async def test_value_that_is_stated_again_after_a_gap_is_not_invented(
+    table: str, rows: Rows, invented: int, database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    write_truth(tmp_path)
+    await fill(database, STORED + rows, TEXTS)
+    member = ("", "") if table == "gap" else (", member", ", 1")
+    await owner.execute(
+        f"INSERT INTO plant.{table} (source_id, channel_id, from_time, to_time, reason{member[0]})"
+        f" VALUES (1, $1, $2, $3, 'disconnected'{member[1]})",
+        100 - A, timestamp(T0 + 6 * SECOND), timestamp(T0 + 7_500_000),
+    )  # fmt: skip
+    result = await compare(tmp_path, database.reader_dsn, T0, T0 + 20 * SECOND)
+    assert counts(result["opcua"]) == (invented, 0, 0)
