@@ -346,7 +346,7 @@ class Collector:
             await self._backfill.request(start, end, "not_available", channels)
 
     def _expect_resent(self, subscription: Subscription) -> None:
-        """After a lost notification, the server sends the current values of this subscription."""
+        """After a lost notification, the server is asked for the current values of this subscription."""
         if gap := self._missing.pop(subscription.id, None):
             self._receiver.expect_unchanged(*gap, subscription.items)
 

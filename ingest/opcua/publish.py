@@ -53,7 +53,7 @@ class Publisher:
         self._spool = spool
         self._store_notification = store  # returns once the samples of a notification and the notes are on disk
         self._record_missing = record_missing  # returns once a lost notification is recorded
-        self._resent = resent  # the server is going to send the current values after a lost notification
+        self._resent = resent  # the server is asked for the current values after a lost notification
         self._sample_time = sample_time  # of a time of the server's clock (µs)
         self._note = note  # note name of a subscription
         self._unacknowledged: list[tuple[Subscription, int]] = []  # on disk, to be acknowledged
@@ -228,6 +228,7 @@ class Publisher:
         """Call ResendData (OPC 10000-5, 9.2) if available."""
         if not self._can_resend:
             return
+        self._resent(subscription)  # before the call: another task may handle the values before its response
         request = ua.CallRequest()
         request.Parameters.MethodsToCall = [
             ua.CallMethodRequest(
@@ -241,5 +242,3 @@ class Publisher:
             self._can_resend = answer.Results[0].StatusCode.is_good()
         except ua.UaStatusCodeError:
             self._can_resend = False
-        if self._can_resend:
-            self._resent(subscription)
