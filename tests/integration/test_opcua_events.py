@@ -33,6 +33,10 @@ from tests.waiting import running, until
 _NOT_RECORDED = {"ns=0;i=2787", "ns=0;i=2788", "ns=0;i=8944"}
 _COUNT = 15  # channels: Double0 to Double2
 _SERVERS = pytest.mark.parametrize("name", ["conditions", "milo", "open62541-conditions"])
+_SERVERS_KILLED = pytest.mark.parametrize(  # killed: our process, instead of the connection
+    ("name", "killed"),
+    [("conditions", True), ("milo", False), ("open62541-conditions", False), ("open62541-conditions", True)],
+)
 _OPTIONS = {"publishing_interval": 0.1, "time_out": 30.0, "backoff_min": 0.05, "backoff_max": 0.5, "keep_alive": 1.0}
 
 
@@ -199,8 +203,7 @@ async def test_acknowledged_on_the_server_by_another_client(name: str, tmp_path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("killed", [False, True])
-@_SERVERS
+@_SERVERS_KILLED
 async def test_refresh_finds_what_changed_without_the_subscription(name: str, killed: bool, tmp_path: Path) -> None:
     """Only open62541 transfers subscriptions of unsecured channels: with others, what is missing is on record."""
     relay, port = Relay(), free_port()
@@ -240,8 +243,7 @@ async def test_refresh_finds_what_changed_without_the_subscription(name: str, ki
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("killed", [False, True])
-@_SERVERS
+@_SERVERS_KILLED
 async def test_transferred_subscription_loses_no_event(name: str, killed: bool, tmp_path: Path) -> None:
     relay, port = Relay(), free_port()
     address = f"opc.tcp://127.0.0.1:{port}"

@@ -17,7 +17,7 @@ from tests.waiting import until
 
 _JOB = "tests.integration.evidence.killed_job"
 _CHECKOUT = Path(__file__).parents[3]
-_EVERY = 3  # steps: with 1, the test takes four minutes
+_EVERY = 5  # steps: with 1, the test takes four minutes
 
 
 @pytest.fixture
