@@ -67,13 +67,17 @@ stuck AS (
     SELECT t.channel_id, t.value, t.from_time, t.to_time, NULL, t.note FROM frozen AS t
 ),
 -- Other sensors in the same unit of the plant that continued to change: the unit as a whole was not at rest.
-beside AS (
-    SELECT s.channel_id, s.from_time, count(DISTINCT h.channel_id) AS moving
+others AS MATERIALIZED ( -- few; otherwise all samples may be joined with all other sensors of their unit first
+    SELECT s.channel_id, s.from_time, s.to_time, o.channel_id AS other
     FROM stuck AS s
     JOIN wanted AS w ON w.channel_id = s.channel_id
     JOIN wanted AS o ON o.unit_path = w.unit_path AND o.channel_id <> w.channel_id
-    JOIN held AS h ON h.channel_id = o.channel_id AND h.from_time > s.from_time AND h.from_time < s.to_time
-    GROUP BY s.channel_id, s.from_time
+),
+beside AS (
+    SELECT o.channel_id, o.from_time, count(DISTINCT h.channel_id) AS moving
+    FROM others AS o
+    JOIN held AS h ON h.channel_id = o.other AND h.from_time > o.from_time AND h.from_time < o.to_time
+    GROUP BY o.channel_id, o.from_time
 )
 SELECT w.name AS channel, s.from_time AS stuck_from, s.to_time AS stuck_to, s.value, unit_at(s.channel_id, s.from_time) AS unit,
        s.times AS times_usual, coalesce(s.value <= w.low OR s.value >= w.high, false) AS at_range_limit,
