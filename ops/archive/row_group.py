@@ -15,8 +15,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ingest.timestamps import microseconds
-from ops.archive.sample_file import SAMPLES
-from ops.archive.scaling import Bits, unscale
+from ops.archive.sample_file import SAMPLES, as_array, bits_of, filled
+from ops.archive.scaling import Bits
 
 _VALUE = ("scaled", "divisor", "single", "unscaled")
 _NO_CONSTANTS = ("time", "unscaled")  # statistics leave out NaN, and call -0.0 and 0.0 equal
@@ -53,7 +53,7 @@ def read(
     else:
         time = _times(table)
         table = table.filter(pa.array((time >= bounds[0]) & (time < bounds[1])))
-    columns = _Columns({name: _array(table.column(name)) for name in table.schema.names}, known, table.num_rows)
+    columns = _Columns({name: as_array(table.column(name)) for name in table.schema.names}, known, table.num_rows)
     found = {"channel_id": columns.elements("channel_id", np.int32), "time": columns.elements("time", np.int64)}
     if "value" in wanted:
         found["value"] = columns.values()
@@ -72,8 +72,7 @@ class _Columns:
         """The elements, or the only value; where one is null, anything."""
         if name not in self.read:
             return np.full(self.n, self.known[name], kind)
-        column = self.read[name]
-        return np.frombuffer(column.buffers()[1], kind, self.n + column.offset)[column.offset :]
+        return filled(self.read[name], kind)
 
     def values(self) -> Bits:
         if self.known.get("scaled", 0) is None:
@@ -81,19 +80,11 @@ class _Columns:
         read, known = self.read, self.known
         divisor = read["divisor"].to_numpy() if "divisor" in read else known["divisor"]
         single = read["single"].to_numpy(zero_copy_only=False) if "single" in read else known["single"]
-        bits = unscale(self.elements("scaled", np.int64), divisor, single).view(np.uint64)
-        if "unscaled" not in read:
-            return bits
-        valid = read["unscaled"].is_valid().to_numpy(zero_copy_only=False)
-        return np.where(valid, self.elements("unscaled", np.uint64), bits)
+        return bits_of(self.elements("scaled", np.int64), divisor, single, read.get("unscaled"))
 
 
 def _times(table: Any) -> NDArray[np.int64]:
-    return _array(table.column("time")).view(pa.int64()).to_numpy()  # type: ignore[no-any-return]
-
-
-def _array(column: Any) -> Any:
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return as_array(table.column("time")).view(pa.int64()).to_numpy()  # type: ignore[no-any-return]
 
 
 def _is_outside(times: Any, bounds: tuple[int, int]) -> bool:

@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
-from ops.archive.scaling import scale, unscale
+from ingest.batch import Float64s, Int64s
+from ops.archive.scaling import Bits, Flags, scale, unscale
 from ops.evidence.reader import Series
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -111,25 +113,33 @@ def record_batch(series: Series) -> Any:
     )
 
 
-def value_bits(table: Any) -> Any:
+def value_bits(table: Any) -> Bits:
     """The bits of the values of a table or batch with the columns ``scaled``, ``divisor``, ``single``, ``unscaled``.
 
     Returns (n,) uint64.
     """
-    unscaled = _array(table, "unscaled")
-    divisor, single = _array(table, "divisor").to_numpy(), _array(table, "single").to_numpy(zero_copy_only=False)
-    bits = unscale(_filled(_array(table, "scaled"), np.int64), divisor, single).view(np.uint64)
-    if unscaled.null_count == len(unscaled):
+    scaled, divisor, single, unscaled = (
+        as_array(table.column(name)) for name in ("scaled", "divisor", "single", "unscaled")
+    )
+    return bits_of(filled(scaled, np.int64), divisor.to_numpy(), single.to_numpy(zero_copy_only=False), unscaled)
+
+
+def bits_of(scaled: Int64s, divisor: Float64s | float, single: Flags | bool, unscaled: Any) -> Bits:
+    """The same of the columns. ``unscaled``: an array of Arrow; None: all are null."""
+    bits: Bits = unscale(scaled, divisor, single).view(np.uint64)
+    if unscaled is None or unscaled.null_count == len(unscaled):
         return bits
-    return np.where(unscaled.is_valid().to_numpy(zero_copy_only=False), _filled(unscaled, np.uint64), bits)
+    return np.where(unscaled.is_valid().to_numpy(zero_copy_only=False), filled(unscaled, np.uint64), bits)
 
 
-def _array(table: Any, name: str) -> Any:
-    column = table.column(name)
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+def as_array(column: Any) -> Any:
+    """A column of a table or batch as one array."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _filled(array: Any, kind: Any) -> Any:
+def filled(array: Any, kind: Any) -> NDArray[Any]:
     """The elements' bits, whatever stands where one is null."""
     data = array.buffers()[1]
     return np.frombuffer(data, kind, len(array) + array.offset)[array.offset :] if len(array) else np.empty(0, kind)
