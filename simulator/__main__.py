@@ -24,6 +24,7 @@ from simulator.load import LoadPlant
 from simulator.replay import ReplayPlant
 from simulator.scenarios import SCENARIOS, ScenarioPlant, parse
 from simulator.tags import Plant
+from simulator.truth import MAX_BYTES
 
 # Servers and the database's client are imported where they are used: the other commands answer at once.
 # ruff: noqa: PLC0415
@@ -105,6 +106,12 @@ def _arguments() -> argparse.ArgumentParser:
     run.add_argument(
         "--history", type=int, help="history length per OPC UA node, in values; default: 2000, for load tests 0"
     )
+    run.add_argument(
+        "--truth-bytes",
+        type=int,
+        default=MAX_BYTES,
+        help="maximum size of a file of the ground truth, of which two are kept; default: %(default)s",
+    )
     run.add_argument("--no-truth", action="store_true", help="do not record the ground truth")
     run.set_defaults(run=lambda arguments: asyncio.run(_run(arguments)))
     export_parser = commands.add_parser(
@@ -175,13 +182,12 @@ async def _run(arguments: argparse.Namespace) -> None:
 
     gc.freeze()  # what is imported stays
     gc.set_threshold(50_000, 20, 20)  # else it takes a third of the time in which asyncua makes nodes
-    truth = not arguments.no_truth
     simulator = Simulator(
         _plant(arguments),
         arguments.state,
         _secure(arguments),
         arguments.speed,
-        truth,
+        0 if arguments.no_truth else arguments.truth_bytes,
         arguments.jitter,
         arguments.history,
     )

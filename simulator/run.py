@@ -18,7 +18,7 @@ from simulator.opcua_server import OpcuaServer
 from simulator.publish import Publisher
 from simulator.registers import Registers
 from simulator.tags import Plant
-from simulator.truth import TruthWriter
+from simulator.truth import MAX_BYTES, TruthWriter
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,11 @@ _GARBAGE_SECONDS = 1.0
 
 
 class Simulator:
-    """Runs a plant until stopped. ``jitter`` (s): maximum age of a source time relative to its cycle."""
+    """Runs a plant until stopped.
+
+    ``truth_bytes``: maximum size of a file of the ground truth; 0: none is recorded. ``jitter`` (s): maximum age of a
+    source time relative to its cycle.
+    """
 
     def __init__(
         self,
@@ -35,7 +39,7 @@ class Simulator:
         state: Path,
         secure: bool,
         speed: float,
-        keep_truth: bool,
+        truth_bytes: int = MAX_BYTES,
         jitter: float = 0.0,
         history: int | None = None,
     ) -> None:
@@ -44,7 +48,9 @@ class Simulator:
         self.faults = Faults(tags)
         self.published = 0
         self._speed = speed
-        self._truth = TruthWriter(state / "truth", [tag.name for tag in tags], now_us()) if keep_truth else None
+        self._truth = None
+        if truth_bytes:
+            self._truth = TruthWriter(state / "truth", [tag.name for tag in tags], now_us(), truth_bytes)
         self._server = self._publisher = None
         if any(tag.opcua is not None for tag in tags):
             self._server = OpcuaServer(tags, state / "pki", secure, self._set_point_written, history)

@@ -9,6 +9,7 @@ measured by a gateway, which repeats it until it is accepted.
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from ingest.timestamps import now_us
 
 ROW = np.dtype([("tag", "<i4"), ("status", "<u4"), ("time", "<i8"), ("value", "<f8"), ("at", "<i8")])
+_BLOCK_ROWS = 1_000_000  # read at once
 MAX_BYTES = 1024**3  # half an hour of 20,000 values/s, or weeks of the demo plant
 Via: TypeAlias = Literal["opcua", "modbus", "push"]
 VIAS: tuple[Via, ...] = get_args(Via)
@@ -88,30 +90,55 @@ class Truth:
     texts: list[PublishedText]
 
 
-def read_truth(folder: Path, since: int = 0) -> Truth:
+def truth_names(folder: Path) -> list[str]:
+    """The channels of all starts."""
+    return list(dict.fromkeys(name for _, names in _starts(folder) for name in names))
+
+
+def truth_rows(folder: Path) -> int:
+    """How many numbers all starts have."""
+    return sum(len(_mapped(path)) for started, _ in _starts(folder) for via in VIAS for path in _files(started, via))
+
+
+def read_truth(folder: Path, since: int = 0, names: Collection[str] | None = None) -> Truth:
     """Read the files of all starts; a truncated last block is ignored.
 
-    ``since``: µs; skip numbers whose source time and time of publishing are before.
+    ``since``: µs; skip numbers whose source time and time of publishing are before. ``names``: only these channels.
     """
-    names: dict[str, int] = {}
+    index = {name: i for i, name in enumerate(truth_names(folder) if names is None else names)}
     rows: dict[Via, list[NDArray[Any]]] = {via: [] for via in VIAS}
     texts: list[PublishedText] = []
-    for file in sorted(folder.glob("*.names.json")):
-        own = json.loads(file.read_text())
-        index = np.array([names.setdefault(name, len(names)) for name in own], np.int32)
-        started = file.name.split(".", maxsplit=1)[0]
+    for started, own in _starts(folder):
+        tags = np.array([index.get(name, -1) for name in own], np.int32)
         for via, blocks in rows.items():
-            for path in (folder / f"{started}.{via}.old", folder / f"{started}.{via}.truth"):
-                count = path.stat().st_size // ROW.itemsize if path.exists() else 0
-                if not count:
-                    continue
-                whole = np.memmap(path, ROW, "r", shape=(count,))
-                block = np.array(whole[(whole["time"] >= since) | (whole["at"] >= since)])
-                block["tag"] = index[block["tag"]]
-                blocks.append(block)
-        for line in (folder / f"{started}.texts.jsonl").read_text().splitlines():
+            for path in _files(started, via):
+                for first in range(0, len(whole := _mapped(path)), _BLOCK_ROWS):
+                    block = np.array(whole[first : first + _BLOCK_ROWS])
+                    block["tag"] = tags[block["tag"]]
+                    late = (block["time"] >= since) | (block["at"] >= since)
+                    blocks.append(block[late & (block["tag"] >= 0)])
+        for line in started.with_suffix(".texts.jsonl").read_text().splitlines():
             if not line.endswith("]"):
                 continue
             via, tag, time, text, status, at = json.loads(line)
-            texts.append(PublishedText(via, own[tag], time, text, status, at))
-    return Truth(list(names), {via: np.concatenate([*r, np.empty(0, ROW)]) for via, r in rows.items()}, texts)
+            if own[tag] in index:
+                texts.append(PublishedText(via, own[tag], time, text, status, at))
+    return Truth(list(index), {via: np.concatenate([*r, np.empty(0, ROW)]) for via, r in rows.items()}, texts)
+
+
+def _starts(folder: Path) -> Iterator[tuple[Path, list[str]]]:
+    """Of each start the path of its files without their suffixes, and its channels."""
+    for file in sorted(folder.glob("*.names.json")):
+        yield folder / file.name.split(".", maxsplit=1)[0], json.loads(file.read_text())
+
+
+def _files(started: Path, via: Via) -> Iterator[Path]:
+    """The files of numbers that exist, in their order."""
+    paths = (started.with_suffix(f".{via}.old"), started.with_suffix(f".{via}.truth"))
+    return (path for path in paths if path.exists())
+
+
+def _mapped(path: Path) -> NDArray[Any]:
+    """The whole rows of a file, not yet read."""
+    count = path.stat().st_size // ROW.itemsize
+    return np.memmap(path, ROW, "r", shape=(count,)) if count else np.empty(0, ROW)

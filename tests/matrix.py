@@ -27,7 +27,8 @@ from ops.chaos.await_idle import await_idle
 from ops.chaos.relays import running_relays
 from ops.paths import State
 from ops.ports import free_ports
-from simulator.compare import Comparison, compare
+from simulator.compare import compare
+from simulator.comparison import Comparison
 from simulator.relay import Relay
 from tests.e2e.appliance import Appliance, running
 from tests.peers import FIRST_REGISTER, KINDS, Peer, free_port, opcua_tags

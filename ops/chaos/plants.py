@@ -23,6 +23,7 @@ from simulator.load import LoadPlant, opcua_channels
 
 _HOST = "127.0.0.1"
 _START_SECONDS = 120.0
+_TRUTH_BYTES = 2**40  # everything is compared in the end
 _HISTORY = 300  # values of a node that the simulator remembers
 # Found out soon, tried again soon: a fault of seconds is to be over seconds later.
 OPCUA = 'time_out = "2s"\nbackoff_max = "2s"\nkeep_alive = "2s"'
@@ -110,10 +111,11 @@ class Simulated(PlantProcess):
         """Returns when its control answers and its server listens."""
         log = self.folder.parent / "simulator.log"
         load = ("--channels", str(self._channels), "--hz", f"{self._hz:g}", "--history", str(_HISTORY))
+        truth = ("--truth-bytes", str(_TRUTH_BYTES))
         ports = {"control": self._ports.control, "opcua": self._ports.opcua, "modbus": self._ports.modbus}
         with log.open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", "simulator", "run", "--state", str(self.folder), *load),
+                *(sys.executable, "-P", "-m", "simulator", "run", "--state", str(self.folder), *load, *truth),
                 *(part for name, port in ports.items() for part in (f"--{name}-port", str(port))),
                 cwd=CHECKOUT,
                 env={"PYTHONPATH": str(CHECKOUT)},

@@ -12,7 +12,7 @@ from rich.table import Table
 from ops.chaos.rollups import RollupResult
 from ops.chaos.schedule import Step
 from ops.chaos.soak import SoakResult
-from simulator.compare import Comparison
+from simulator.comparison import Comparison
 
 _COUNTS = ("published", "stored", "duplicated", "invented", "altered", "missing_recorded", "missing_silent")
 _ERRORS_SHOWN = 20

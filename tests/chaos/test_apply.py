@@ -32,7 +32,8 @@ from ops.appliance.up import UpOptions
 from ops.paths import CHECKOUT, State
 from ops.ports import free_ports
 from ops.registration.redefined_tags import TagDecisions
-from simulator.compare import Comparison, compare
+from simulator.compare import compare
+from simulator.comparison import Comparison
 from tests.e2e.appliance import Appliance, running
 from tests.waiting import until_sync
 

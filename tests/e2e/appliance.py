@@ -18,7 +18,8 @@ import asyncpg
 from ops.appliance.status import StatusMonitor
 from ops.appliance.supervisor import Supervisor
 from ops.paths import CHECKOUT, State
-from simulator.compare import Comparison, compare
+from simulator.compare import compare
+from simulator.comparison import Comparison
 from tests.waiting import until
 
 NEWEST = """

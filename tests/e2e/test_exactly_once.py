@@ -12,7 +12,7 @@ import pytest
 
 from ingest.timestamps import now_us
 from ops.ports import free_ports
-from simulator.compare import Comparison
+from simulator.comparison import Comparison
 from tests.e2e.appliance import Appliance, running
 from tests.waiting import until_sync
 

@@ -23,7 +23,7 @@ _BAD = 0x80320000
 
 @asynccontextmanager
 async def running(folder: Path) -> AsyncIterator[Running]:
-    simulator = Simulator(LoadPlant(_CHANNELS * 11 // 10, 20.0), folder, False, 1.0, keep_truth=True, history=0)
+    simulator = Simulator(LoadPlant(_CHANNELS * 11 // 10, 20.0), folder, False, 1.0, history=0)
     port, stop = row_of_ports(2), asyncio.Event()
     task = asyncio.create_task(simulator.run("127.0.0.1", port, port + 1, stop))
     try:

@@ -14,7 +14,8 @@ import pytest
 
 from ingest.timestamps import timestamp
 from ops.paths import CHECKOUT
-from simulator.compare import Comparison, compare
+from simulator.compare import compare
+from simulator.comparison import Comparison
 from simulator.truth import TruthWriter
 from tests.database import Database
 from tests.samples import T0
@@ -127,12 +128,13 @@ CASES: dict[str, tuple[Callable[[Rows], Rows], str, tuple[int, int, int]]] = {
 }
 
 
+@pytest.mark.parametrize("portion_rows", [60, 1])  # all channels at once, each channel by itself
 @pytest.mark.parametrize("case", CASES)
-async def test_comparison_finds_wrong_samples(case: str, database: Database, tmp_path: Path) -> None:
+async def test_comparison_finds_wrong_samples(case: str, portion_rows: int, database: Database, tmp_path: Path) -> None:
     change, kind, expected = CASES[case]
     write_truth(tmp_path)
     await fill(database, change(STORED), TEXTS)
-    result = await compare(tmp_path, database.reader_dsn, T0, T0 + 20 * SECOND)
+    result = await compare(tmp_path, database.reader_dsn, T0, T0 + 20 * SECOND, portion_rows=portion_rows)
     assert counts(result[kind]) == expected
     assert counts(result["all"]) == expected, "and nothing else"
     assert len(result["all"].examples) == min(10, sum(expected))

@@ -67,7 +67,7 @@ class Running:
 
 @asynccontextmanager
 async def running(folder: Path, secure: bool = False, jitter: float = 0.0) -> AsyncIterator[Running]:
-    simulator = Simulator(ScenarioPlant(1, []), folder, secure, speed=1.0, keep_truth=True, jitter=jitter)
+    simulator = Simulator(ScenarioPlant(1, []), folder, secure, speed=1.0, jitter=jitter)
     port, stop = row_of_ports(4), asyncio.Event()
     task = asyncio.create_task(simulator.run("127.0.0.1", port, port + 1, stop))
     try:

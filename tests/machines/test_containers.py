@@ -21,7 +21,8 @@ from ops.containers.init import init
 from ops.maintenance.jobs import jobs
 from ops.paths import CHECKOUT, EXAMPLE
 from ops.ports import free_ports
-from simulator.compare import Comparison, compare
+from simulator.compare import compare
+from simulator.comparison import Comparison
 from tests.docker import FILES, Docker, engine
 from tests.waiting import until, until_sync
 

@@ -16,7 +16,8 @@ from ingest.timestamps import now_us
 from ops.ports import free_ports
 from ops.postgres.bootstrap import create_database
 from ops.postgres.server import Server
-from simulator.compare import Comparison, compare
+from simulator.compare import compare
+from simulator.comparison import Comparison
 from tests.e2e.appliance import Appliance, running
 from tests.waiting import PATIENCE, until
 

@@ -25,7 +25,7 @@ from ops.chaos.soak import Soak, SoakResult
 from ops.chaos.usage import Usage, trends
 from ops.paths import State
 from ops.rollups.verify import Difference
-from simulator.compare import Comparison
+from simulator.comparison import Comparison
 
 
 def report(gaps: list[dict[str, Any]] | None = None, quarantined: int = 0, **counts: int) -> Report:

@@ -14,7 +14,8 @@ from ops.chaos.await_idle import not_stored, waiting
 from ops.chaos.gateway import Gateway
 from ops.chaos.machines.faults import Machines
 from schema.queries import load
-from simulator.compare import Comparison, compare
+from simulator.compare import compare
+from simulator.comparison import Comparison
 
 # Each member asks for the lease a minute after the other one has taken it, if it has something that the database lacks.
 _TIMEOUT = 300.0

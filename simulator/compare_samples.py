@@ -1,0 +1,136 @@
+"""Compares the stored numbers of channels with what was published, both arrays of :data:`simulator.truth.ROW`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.comparison import NEVER, Comparison, Gaps
+
+ANSWER_US = 5_000_000  # maximum time of an answer of Modbus in transit
+_CLOCKS_US = 10_000  # the collector's arrival times and the truth's wall clock differ by less
+_STOPPED_US = 120_000_000  # additional time if the collector was suspended
+OVERFLOW = 0x0480
+BAD = np.uint32(0x8000_0000)  # set in every Bad status: the value is meaningless
+
+
+def unpublished(truth: NDArray[Any], stored: NDArray[Any]) -> NDArray[np.intp]:
+    """Indices into ``stored`` of what is not in the truth: (n,)."""
+    published, keys = _keys(truth, stored)
+    return np.flatnonzero(~np.isin(keys, published))
+
+
+def by_time(truth: NDArray[Any], stored: NDArray[Any], names: list[str], gaps: Gaps) -> Comparison:
+    """OPC UA and push: the same channel and source timestamp."""
+    a, b = _keys(truth, stored)
+    b, once = np.unique(b, return_index=True)
+    result = Comparison(len(truth), len(stored), duplicated=len(stored) - len(once))
+    stored = stored[once]
+    _, in_truth, in_stored = np.intersect1d(a, b, return_indices=True)
+    result.invented = len(stored) - len(in_stored)
+    altered = _differs(truth[in_truth], stored[in_stored])
+    result.altered = int(altered.sum())
+    result.count_missing(names, np.delete(truth, in_truth), gaps)
+    result.add_examples("invented", names, np.delete(stored, in_stored))
+    result.add_examples("altered", names, stored[in_stored][altered])
+    return result
+
+
+def by_order(
+    truth: NDArray[Any],
+    stored: NDArray[Any],
+    first: NDArray[np.int64],
+    window: tuple[int, int],
+    names: list[str],
+    gaps: Gaps,
+    within_us: int,
+) -> Comparison:
+    """Modbus: a sample belongs to the last answer that was sent before it arrived. ``first``: µs, by tag."""
+    stored = stored[stored["status"] & BAD == 0]
+    # Include answers shortly before the first sample: the one it belongs to is determined below.
+    near = np.maximum(first[truth["tag"]], window[0]) - ANSWER_US
+    truth = truth[(truth["time"] >= near) & (truth["time"] < window[1])]
+    in_truth, in_stored = (np.argsort(keys, kind="stable") for keys in _keys(truth, stored))
+    truth, stored = truth[in_truth], stored[in_stored]
+    result = Comparison(stored=len(stored))
+    tags = np.unique(np.concatenate((truth["tag"], stored["tag"])))
+    truth_at, stored_at = (
+        np.stack((np.searchsorted(rows["tag"], tags), np.searchsorted(rows["tag"], tags, "right")), axis=1)
+        for rows in (truth, stored)
+    )
+    for tag, (t0, t1), (s0, s1) in zip(tags.tolist(), truth_at.tolist(), stored_at.tolist(), strict=True):
+        t, s = truth[t0:t1], stored[s0:s1]
+        answer = np.searchsorted(t["time"], s["time"], "right") - 1
+        again = _again(answer)
+        if again.any():
+            answer += again & _sent_just_after(t["time"], s["time"], answer)
+            again = _again(answer)
+        known = answer >= 0
+        known[known] = s["time"][known] - t["time"][answer[known]] < _STOPPED_US
+        fits = known & ~again
+        altered = _differs(t[answer[fits]], s[fits])
+        answered = np.zeros(len(t), bool)
+        answered[answer[fits]] = True
+        # The channel's first sample, if among these, belongs to the first answer that counts.
+        begun = int(np.searchsorted(t["time"], first[tag], "right")) - 1
+        counts = (t["time"] >= window[0]) & (t["time"] < window[1] - ANSWER_US) & (np.arange(len(t)) >= begun)
+        missing = counts & ~answered
+        if within_us:
+            missing &= _distance(t["time"], s["time"]) > within_us
+        result.invented += int((~known).sum())
+        result.duplicated += int((known & again).sum())
+        result.altered += int(altered.sum())
+        result.published += int((counts | answered).sum())
+        result.count_missing(names, t[missing], gaps)
+        result.add_examples("invented", names, s[~known])
+        result.add_examples("duplicated", names, s[known & again])
+        result.add_examples("altered", names, s[fits][altered])
+    return result
+
+
+def _again(answer: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Which samples belong to the same answer as the one before."""
+    return ~np.append(True, np.diff(answer) > 0)[: len(answer)]
+
+
+def _distance(times: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How far (µs) the nearest of ``others`` is from each time; both are sorted."""
+    padded = np.concatenate(([-NEVER], others, [NEVER]))
+    at = np.searchsorted(others, times)
+    return np.minimum(times - padded[at], padded[at + 1] - times)
+
+
+def _sent_just_after(
+    sent: NDArray[np.int64], arrived: NDArray[np.int64], answer: NDArray[np.intp]
+) -> NDArray[np.bool_]:
+    """Where the next answer was sent so soon after a sample that it may be the sample's, and it is no other's."""
+    following = np.append(sent, NEVER)[answer + 1]
+    free = np.append(answer[1:] > answer[:-1] + 1, True)[: len(answer)]
+    near: NDArray[np.bool_] = free & (following - arrived <= _CLOCKS_US)
+    return near
+
+
+def _keys(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], ...]:
+    """For each array of :data:`ROW`, one integer per row that sorts like (tag, time)."""
+    times = np.concatenate([rows["time"] for rows in columns])
+    start, end = (int(times.min()), int(times.max())) if len(times) else (0, 0)
+    # tags below 100,000, intervals below two years: fits easily into 63 bits
+    return tuple((rows["tag"] + np.int64(1)) * (end - start + 1) + (rows["time"] - start) for rows in columns)
+
+
+def _differs(truth: NDArray[Any], stored: NDArray[Any]) -> NDArray[np.bool_]:
+    """Mask of row pairs that differ in status or in the bits of the value; values of Bad samples are ignored."""
+    values = _bits(truth["value"]) != _bits(stored["value"])
+    bad = truth["status"] & BAD != 0
+    # the Overflow bit is about earlier values, not about this one
+    status = np.where(
+        stored["status"] & OVERFLOW == OVERFLOW, stored["status"] & ~np.uint32(OVERFLOW), stored["status"]
+    )
+    differs: NDArray[np.bool_] = (values & ~bad) | (truth["status"] != status)
+    return differs
+
+
+def _bits(values: NDArray[Any]) -> NDArray[np.uint64]:
+    return np.ascontiguousarray(values).view(np.uint64)
