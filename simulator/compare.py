@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 
 from ingest.database import connect
 from schema.queries import load
-from simulator.compare_samples import ANSWER_US, by_order, by_time, unpublished
+from simulator.compare_samples import ANSWER_US, by_channel, by_order, by_time, published
 from simulator.compare_texts import Text, compare_texts
 from simulator.comparison import NEVER, Comparison, Gaps
 from simulator.truth import ROW, VIAS, read_truth, truth_names, truth_rows
 
-_PORTION_ROWS = 16_000_000  # 2 to 3 GiB of memory
+_PORTION_ROWS = 24_000_000  # some 5 GiB of memory
 # A row of PostgreSQL's binary COPY of query ``samples``: number of columns, then length and content of each.
 _COPIED = np.dtype(
     [
@@ -65,14 +65,14 @@ async def compare(
     last 5 s count only if they are stored, because they may be in transit. Does not wait: call it once the table
     has reached ``to_us``. Raises OSError or asyncpg's errors if files or database cannot be read.
     """
-    published = truth_names(truth)
+    simulated = truth_names(truth)
     result = {part: Comparison() for part in (*VIAS, "text", "all")}
     connection = await connect(dsn, "plantlog simulator")
     try:
         channels = await connection.fetch(load("compare")["select_channels"], source)
         known = {channel["name"]: channel for channel in channels}
-        wanted = [name for name in published if (names is None or name in names) and (source is None or name in known)]
-        others = [] if names is not None else [known[name] for name in known.keys() - set(published)]
+        wanted = [name for name in simulated if (names is None or name in names) and (source is None or name in known)]
+        others = [] if names is not None else [known[name] for name in known.keys() - set(simulated)]
         portions = max(1, -(-truth_rows(truth) // portion_rows))
         for number in range(portions):
             portion = wanted[number::portions]
@@ -110,40 +110,29 @@ async def _compare(
     for tag, channel in zip(tags.tolist(), channels, strict=True):
         if tag >= 0:
             via[tag], first[tag] = channel["kind"], channel["first_us"] or 0
-    number, stored = _rows(copied, np.array(ids, np.int64), tags)
+    id_of = np.zeros(len(index) + 1, np.int32)
+    id_of[tags] = ids
+    truths = {name: by_channel(rows) for name, rows in recorded.rows.items()}
     counted = {
         name: rows[(rows["time"] >= np.maximum(first[rows["tag"]], window[0])) & (rows["time"] < window[1])]
-        for name, rows in recorded.rows.items()
+        for name, rows in truths.items()
     }
-    of = {name: np.flatnonzero(via[stored["tag"]] == name) for name in VIAS}
-    of["opcua"] = await _without_unchanged(connection, recorded.rows["opcua"], stored, number, of["opcua"])
+    samples = by_channel(_rows(copied, np.array(ids, np.int64), tags))
+    stored = {name: samples[via[samples["tag"]] == name] for name in VIAS}
+    others = stored["opcua"][~published(truths["opcua"], stored["opcua"])]
+    unchanged = await connection.fetch(
+        queries["select_unchanged"], id_of[others["tag"]].tolist(), others["time"].tolist()
+    )
+    excused = by_channel(others[[row["number"] - 1 for row in unchanged]])
+    stored["opcua"] = stored["opcua"][~published(excused, stored["opcua"])]
     gaps = Gaps((index[g["name"]], g["from_us"], g["to_us"] or NEVER) for g in gap_rows)
     stored_texts: list[Text] = [(r["name"], r["us"], r["text"], r["status"] & 0xFFFFFFFF) for r in texts]
-    modbus = recorded.rows["modbus"]
     return {
-        "opcua": by_time(counted["opcua"], stored[of["opcua"]], recorded.names, gaps),
-        "modbus": by_order(modbus, stored[of["modbus"]], first, window, recorded.names, gaps, within_us),
-        "push": by_time(counted["push"], stored[of["push"]], recorded.names, gaps),
+        "opcua": by_time(counted["opcua"], stored["opcua"], recorded.names, gaps),
+        "modbus": by_order(truths["modbus"], stored["modbus"], first, window, recorded.names, gaps, within_us),
+        "push": by_time(counted["push"], stored["push"], recorded.names, gaps),
         "text": compare_texts(recorded.texts, stored_texts, first_texts, window, index, gaps),
     }
-
-
-async def _without_unchanged(
-    connection: asyncpg.Connection,
-    truth: NDArray[Any],
-    stored: NDArray[Any],
-    number: NDArray[np.int32],
-    of: NDArray[np.intp],
-) -> NDArray[np.intp]:
-    """``of`` without what says, just after a gap, that a value has not changed: it was not published then.
-
-    ``number``: the channel of each of ``stored``; ``of``: indices into them.
-    """
-    extra = of[unpublished(truth, stored[of])]
-    rows = await connection.fetch(
-        load("compare")["select_unchanged"], number[extra].tolist(), stored["time"][extra].tolist()
-    )
-    return np.setdiff1d(of, extra[[row["number"] - 1 for row in rows]])
 
 
 def _collect_into(copied: bytearray) -> Callable[[bytes], Coroutine[Any, Any, None]]:
@@ -153,10 +142,8 @@ def _collect_into(copied: bytearray) -> Callable[[bytes], Coroutine[Any, Any, No
     return take
 
 
-def _rows(
-    copied: bytearray, channels: NDArray[np.int64], tags: NDArray[np.int32]
-) -> tuple[NDArray[np.int32], NDArray[Any]]:
-    """Channels, and rows of :data:`ROW`, from a binary COPY. ``tags``: of the channels, -1 for unknown ones."""
+def _rows(copied: bytearray, channels: NDArray[np.int64], tags: NDArray[np.int32]) -> NDArray[Any]:
+    """Rows of :data:`ROW`, from a binary COPY. ``tags``: of the channels, -1 for unknown ones."""
     count = max(0, len(copied) - _HEADER - _TRAILER) // _COPIED.itemsize
     source = np.frombuffer(copied, _COPIED, count, _HEADER)
     order = np.argsort(channels)
@@ -165,4 +152,4 @@ def _rows(
     rows["time"], rows["value"] = source["time"], source["value"]
     rows["at"] = rows["time"]
     rows["status"] = source["status"].astype(np.int32).view(np.uint32)
-    return source["channel_id"].astype(np.int32), rows
+    return rows

@@ -1,4 +1,7 @@
-"""Compares the stored numbers of channels with what was published, both arrays of :data:`simulator.truth.ROW`."""
+"""Compares the stored numbers of channels with what was published.
+
+Both are arrays of :data:`simulator.truth.ROW`, sorted by :func:`by_channel`.
+"""
 
 from __future__ import annotations
 
@@ -16,25 +19,33 @@ OVERFLOW = 0x0480
 BAD = np.uint32(0x8000_0000)  # set in every Bad status: the value is meaningless
 
 
-def unpublished(truth: NDArray[Any], stored: NDArray[Any]) -> NDArray[np.intp]:
-    """Indices into ``stored`` of what is not in the truth: (n,)."""
-    published, keys = _keys(truth, stored)
-    return np.flatnonzero(~np.isin(keys, published))
+def by_channel(rows: NDArray[Any]) -> NDArray[Any]:
+    """``rows`` by channel, then by time."""
+    (keys,) = _keys(rows)
+    return rows[np.argsort(keys, kind="stable")]
+
+
+def published(truth: NDArray[Any], stored: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which of ``stored`` have channel and time of something published."""
+    keys, wanted = _keys(truth, stored)
+    return _positions(keys, wanted)[1]
 
 
 def by_time(truth: NDArray[Any], stored: NDArray[Any], names: list[str], gaps: Gaps) -> Comparison:
     """OPC UA and push: the same channel and source timestamp."""
-    a, b = _keys(truth, stored)
-    b, once = np.unique(b, return_index=True)
-    result = Comparison(len(truth), len(stored), duplicated=len(stored) - len(once))
-    stored = stored[once]
-    _, in_truth, in_stored = np.intersect1d(a, b, return_indices=True)
-    result.invented = len(stored) - len(in_stored)
-    altered = _differs(truth[in_truth], stored[in_stored])
+    keys, wanted = _keys(truth, stored)
+    once = np.append(True, np.diff(wanted) > 0)[: len(wanted)]
+    at, known = _positions(keys, wanted)
+    fits = known & once
+    altered = _differs(truth[at[fits]], stored[fits])
+    missing = np.ones(len(truth), bool)
+    missing[at[known]] = False
+    result = Comparison(len(truth), len(stored))
+    result.duplicated, result.invented = int((~once).sum()), int((~known & once).sum())
     result.altered = int(altered.sum())
-    result.count_missing(names, np.delete(truth, in_truth), gaps)
-    result.add_examples("invented", names, np.delete(stored, in_stored))
-    result.add_examples("altered", names, stored[in_stored][altered])
+    result.count_missing(names, truth[missing], gaps)
+    result.add_examples("invented", names, stored[~known & once])
+    result.add_examples("altered", names, stored[fits][altered])
     return result
 
 
@@ -52,8 +63,6 @@ def by_order(
     # Include answers shortly before the first sample: the one it belongs to is determined below.
     near = np.maximum(first[truth["tag"]], window[0]) - ANSWER_US
     truth = truth[(truth["time"] >= near) & (truth["time"] < window[1])]
-    in_truth, in_stored = (np.argsort(keys, kind="stable") for keys in _keys(truth, stored))
-    truth, stored = truth[in_truth], stored[in_stored]
     result = Comparison(stored=len(stored))
     tags = np.unique(np.concatenate((truth["tag"], stored["tag"])))
     truth_at, stored_at = (
@@ -110,6 +119,12 @@ def _sent_just_after(
     free = np.append(answer[1:] > answer[:-1] + 1, True)[: len(answer)]
     near: NDArray[np.bool_] = free & (following - arrived <= _CLOCKS_US)
     return near
+
+
+def _positions(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Where each of ``wanted`` is in the sorted ``keys``, and whether it is there at all."""
+    at = np.minimum(np.searchsorted(keys, wanted), max(0, len(keys) - 1))
+    return at, keys[at] == wanted if len(keys) else np.zeros(len(wanted), bool)
 
 
 def _keys(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], ...]:
