@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,12 @@ import numpy as np
 import pytest
 
 from ingest.errors import OperationError
-from ops.answers import Answer
+from ops.forensics import portions
+from ops.forensics.archived import Asked
 from ops.forensics.ask import TimeRange, ask
 from ops.registration.installation import ALL
+from ops.sql.limits import Limits
+from ops.sql.session import Session
 from schema.forensics import duckdb_forms, questions
 from schema.queries import load
 from tests.command import run as plantlog
@@ -92,15 +97,10 @@ async def record(made: Recording) -> None:
     await made.samples("boiler/moving", [4800.0, 4801.0], [1.0, 2.0], BAD)
 
 
-async def answered(plant: tuple[Maintained, Recording], name: str) -> Answer:
+async def rows_of(plant: tuple[Maintained, Recording], name: str, limits: Limits = LIMITS) -> list[dict[str, Any]]:
     """An answer of ``plantlog ask``."""
-    state = plant[0].site.plant.state
-    options = _QUESTIONS.get(name, {})
-    return await asyncio.to_thread(ask, state, questions()[name], _RANGE, [], options, ALL, LIMITS)
-
-
-async def rows_of(plant: tuple[Maintained, Recording], name: str) -> list[dict[str, Any]]:
-    answer = await answered(plant, name)
+    state, options = plant[0].site.plant.state, _QUESTIONS.get(name, {})
+    answer = await asyncio.to_thread(ask, state, questions()[name], _RANGE, [], options, ALL, limits)
     return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
 
 
@@ -118,11 +118,33 @@ async def test_answers_are_the_same_once_the_day_is_only_in_the_archive(
     assert await maintenance.stored() == {}
     for name, rows in expected.items():
         assert_same(await rows_of(plant, name), rows)
+    assert_same(await divided(plant, monkeypatch), expected["correlation"])
     command = ("ask", "stuck_sensors")
     await recorded.samples("boiler/moving", [90000], [1.0])  # of the next day, which is not archived
     words = ("--from", _RANGE.since, "--to", at(90010).isoformat(), "-c", "boiler/*", "--json")
     done = await asyncio.to_thread(plantlog, maintenance.site.plant.state.root, *command, *words)
     assert "boiler/stuck" in [row["channel"] for row in json.loads(done.out)], done.err
+
+
+async def divided(plant: tuple[Maintained, Recording], monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """An answer for which all channels together need too much memory, but half of them or fewer do not."""
+    sizes: list[int] = []
+
+    def counted(session: Session, asked: Asked, groups: Sequence[Sequence[str]], *rest: Any) -> None:
+        sizes.append(len(groups))
+        add(session, asked, groups, *rest)
+
+    add = portions._add
+    monkeypatch.setattr(portions, "_SAMPLES", 10**9)
+    monkeypatch.setattr(portions, "_add", counted)
+    for megabytes in range(24, 10, -2):  # how much it takes is DuckDB's affair
+        sizes.clear()
+        with suppress(OperationError):
+            rows = await rows_of(plant, "correlation", replace(LIMITS, memory=f"{megabytes}MiB"))
+            if len(sizes) > 1:
+                assert sizes[0] > max(sizes[1:])
+                return rows
+    pytest.fail("no limit divides it")
 
 
 async def test_question_that_cannot_read_the_archive_says_so(
