@@ -30,7 +30,10 @@ from ops.paths import CHECKOUT
 from tests import certificates
 
 PAGES = (CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md")))
-LANGUAGES = {"sh", "sh fails", "sh no_run", "text", "sql", "sql owner", "sql duckdb", "python", "toml", ""}
+LANGUAGES = {
+    *("sh", "sh fails", "sh no_run", "text", "python", "toml", ""),
+    *("sql", "sql owner", "sql duckdb", "sql clickhouse"),
+}
 
 _FENCE = re.compile(r"^( *)```([^\n`]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`([^`\n]+(?:\n[^`\n]+)?)`")

@@ -72,3 +72,13 @@ async def test_polars_reads_what_was_stored(site: Site) -> None:
     assert rows_of(samples.to_arrow()) == stored
     exec(own, names)
     assert (names["table"].num_rows, names["frame"].height) == (120, 240)
+
+
+async def test_clickhouse_reads_what_was_stored(site: Site) -> None:
+    import chdb  # half a gigabyte
+
+    stored = await expected(site)
+    [query] = documented("sql clickhouse", site)
+    samples = chdb.query(query, "ArrowTable")
+    assert rows_of(samples) == stored
+    assert set(samples["day"].to_pylist()) == {DAY}
