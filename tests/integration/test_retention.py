@@ -356,14 +356,19 @@ async def test_late_data_of_dropped_days_leave_rollups_unchanged(
     assert before is not None and tuple(before) == (3 * 4 * SAMPLES, 3 * 4 * SAMPLES)
     await set_retention(owner, "fast", raw=5)
     await retain(maintenance, database, tmp_path)
-    late = "INSERT INTO plant.samples_raw (time, value, channel_id, status) VALUES ($1, 5, 2, 0), ($1, 5, 1, 0)"
-    dirty = "INSERT INTO plant.rollup_dirty (from_time, to_time, channels) VALUES ($1, $2, '{1, 2}')"
+    # Channels 2 and 4 had their data dropped, 1 and 3 did not, whatever class they have now.
+    await owner.execute("UPDATE plant.channel SET retention = 'default' WHERE id = 4")
+    await owner.execute("UPDATE plant.channel SET retention = 'fast' WHERE id = 3")
+    late = (
+        "INSERT INTO plant.samples_raw (time, value, channel_id, status) SELECT $1, 5, c, 0 FROM plant.channel AS p (c)"
+    )
+    dirty = "INSERT INTO plant.rollup_dirty (from_time, to_time, channels) VALUES ($1, $2, '{1, 2, 3, 4}')"
     at = day(9) + 0.25 * DAY
     await owner.execute(late, at + 0.1 * DAY / 1440)
     await owner.execute(dirty, at, at + DAY / 1440)
     await owner.execute("CALL plant.refresh_rollups()")
     after = await owner.fetchrow(rollups)
-    assert after is not None and tuple(after) == (before[0] + 1, before[1] + 1), "of channel 1, which has its raw data"
+    assert after is not None and tuple(after) == (before[0] + 2, before[1] + 2), "of channels 1 and 3"
     # Hours outlive their minutes as minutes outlive samples.
     await set_retention(owner, "fast", minute=6)
     await retain(maintenance, database, tmp_path)

@@ -104,6 +104,13 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from _nodes(part)
 
 
+_DROPPED = """
+WITH class AS (INSERT INTO plant.dropped (what, retention, until) VALUES ('raw', $1, $2))
+SELECT plant.record_retention('a day', jsonb_build_object(
+    'what', 'raw', 'action', 'rows', 'from', $2::timestamptz - INTERVAL '1 day', 'to', $2, 'channel_ids', $3::text))
+"""
+
+
 @pytest.mark.parametrize("dashboard", ["plantlog-health", "plantlog-storage"])
 async def test_disk_space_left_is_what_the_job_says(owner: asyncpg.Connection, dashboard: str) -> None:
     (sql,) = (query.sql for name, query in _ALL if name.startswith(f"{dashboard} ") and "days_left\n" in query.sql)
@@ -133,9 +140,9 @@ async def test_panel_says_that_samples_were_dropped(owner: asyncpg.Connection) -
     await owner.execute("UPDATE plant.channel SET retention = 'fast' WHERE id = 1")
     sql, parameters = expand(queries("forensics")["stored"], {"channels": ["mill/*"]}, _OVER)
     assert await owner.fetchval(sql, *parameters) == "in the database"
-    await owner.execute("INSERT INTO plant.dropped (what, retention, until) VALUES ('raw', 'fast', $1)", NOW)
+    await owner.execute(_DROPPED, "fast", NOW, "{[1,2)}")
     assert await owner.fetchval(sql, *parameters) == "dropped (1 of 2 channels): not analysed"
-    await owner.execute("INSERT INTO plant.dropped (what, retention, until) VALUES ('raw', 'default', $1)", NOW)
+    await owner.execute(_DROPPED, "default", NOW, "{[2,3)}")
     await add_installation(owner, UUID(int=1))
     await owner.execute(
         "INSERT INTO plant.archived_day (day, installation, revision, root, location, samples, bytes, dropped_at)"
