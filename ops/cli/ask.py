@@ -46,6 +46,7 @@ def ask(
     timeout: Annotated[str, typer.Option(metavar="DURATION", help="Time that it may take.")] = "10m",
 ) -> None:
     """Ask what happened: stuck sensors, replayed signals, first movers. Without NAME, lists the questions."""
+    from ingest.scheduling import lower_priority
     from ops import answers
     from ops.forensics import ask as forensics
     from ops.sql.limits import Limits
@@ -57,6 +58,7 @@ def ask(
     if describe:
         typer.echo(forensics.describe(question))
         return
+    lower_priority()  # ingest goes first
     time_range = forensics.TimeRange(since, until, at, around)
     limits = Limits(memory, threads, forensics.parse_duration("--timeout", timeout).total_seconds())
     answer = forensics.ask(

@@ -27,11 +27,13 @@ def sql(
     timeout: Annotated[str, typer.Option(metavar="DURATION", help="Time that a query may take.")] = "5m",
 ) -> None:
     """Query samples, events and gaps of database and archive together, by DuckDB."""
+    from ingest.scheduling import lower_priority
     from ops.forensics.ask import parse_duration
     from ops.sql import output
     from ops.sql.limits import Limits
     from ops.sql.session import opened
 
+    lower_priority()  # ingest goes first
     form = output.Form(limit, as_csv, as_json, Console())
     limits = Limits(memory, threads, parse_duration("--timeout", timeout).total_seconds())
     with opened(State.current(), limits) as session:
