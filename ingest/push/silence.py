@@ -55,6 +55,7 @@ class Silence:
         since = self.gaps.open_since()
         if since is not None and (later := times[times > since]).size:
             await self.gaps.close(int(np.min(later)))
+        self.record_activity()  # a gap that was opened while they waited for the disk is closed: watch for the next
         await self.set_state("degraded" if self._status.bad_channels else "connected")
 
     def _newest_with(self, times: Int64s) -> int:

@@ -27,6 +27,7 @@ from ingest.push.rate_limit import RateLimit
 from ingest.push.silence import Silence
 from ingest.push.template import NoChannelName, Template
 from ingest.status import SourceStatus
+from ingest.timestamps import now_us
 from tests.manual_clock import ManualClock
 from tests.memory_appender import MemoryAppender
 from tests.samples import T0
@@ -323,6 +324,18 @@ async def test_silence_is_a_gap_from_the_last_sample_to_the_next() -> None:
         assert [g.to_time for g in spool.gaps()] == [T0 + 20]
         assert status.state == "connected"
     assert [e.text for e in spool.events("source_state")] == ["connected", "disconnected", "connected"]
+
+
+async def test_silence_after_samples_that_the_disk_was_slow_to_take_is_a_gap() -> None:
+    """A gap was opened while they waited."""
+    spool = MemoryAppender()
+    async with watched(spool, 0.05) as (silence, status):
+        await spool.until(lambda: status.state == "disconnected")
+        last = now_us()
+        await silence.samples_stored(np.array([last], np.int64))
+        assert (status.state, status.open_gaps) == ("connected", 0)
+        await spool.until(lambda: (status.state, status.open_gaps) == ("disconnected", 1))
+    assert [gap.to_time for gap in spool.gaps()] == [None]  # one, goes on: nothing lies between
 
 
 async def test_refused_gateway_is_not_silent() -> None:
