@@ -57,7 +57,8 @@ async def compare(
 
     ``source``: compare only this source; ``names``: only these channels. ``within_us``: both members of a redundant
     pair poll the devices, so that an answer to one of them is not missing if the table has another one of the channel
-    so near. So many channels are compared at once that the truth of them has about ``portion_rows`` numbers.
+    so near, and may be overtaken by an answer to the other one. So many channels are compared at once that the truth
+    of them has about ``portion_rows`` numbers.
 
     ``truth``: the folder DIR/truth written by ``run --state DIR``; ``dsn``: of any user with read access. Keys of the
     result: ``opcua``, ``modbus`` and ``push`` (numbers), ``text`` (of all), ``all`` (the sum). Samples with a Bad

@@ -75,7 +75,9 @@ def by_order(
         again = _again(answer)
         if again.any():
             answer += again & _sent_just_after(t["time"], s["time"], answer)
-            again = _again(answer)
+        if within_us:
+            answer = _overtaken(t, s, answer)
+        again = _again(answer)
         known = answer >= 0
         known[known] = s["time"][known] - t["time"][answer[known]] < _STOPPED_US
         fits = known & ~again
@@ -100,8 +102,28 @@ def by_order(
 
 
 def _again(answer: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """Which samples belong to the same answer as the one before."""
-    return ~np.append(True, np.diff(answer) > 0)[: len(answer)]
+    """Which samples belong to the same answer as an earlier one."""
+    again = np.ones(len(answer), bool)
+    again[np.unique(answer, return_index=True)[1]] = False
+    return again
+
+
+def _overtaken(sent: NDArray[Any], stored: NDArray[Any], answer: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The answers that samples belong to where an answer in transit was overtaken by one to the other member of a pair.
+
+    A sample that is not what the last answer was, or that is a second one of it, belongs to the newest answer before it
+    that has its value and is no other sample's.
+    """
+    wrong = _again(answer) | (answer < 0)
+    wrong[~wrong] = _differs(sent[answer[~wrong]], stored[~wrong])
+    of, taken = answer.copy(), set(answer[~wrong].tolist())
+    for k in np.flatnonzero(wrong):
+        first = int(np.searchsorted(sent["time"], stored["time"][k] - ANSWER_US))
+        same = first + np.flatnonzero(~_differs(sent[first : answer[k] + 1], stored[k]))
+        if free := [one for one in same.tolist() if one not in taken]:
+            of[k] = free[-1]
+            taken.add(free[-1])
+    return of
 
 
 def _distance(times: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:

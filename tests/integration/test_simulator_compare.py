@@ -35,9 +35,9 @@ TEXTS: Texts = [(MODE, 0.0, "AUTO", 0), (MODE, 7.0, "LIMIT", 0), (MODE, 8.0, "",
                 (PRODUCT, 6.5, "P-2", 0)]  # fmt: skip
 
 
-def write_truth(folder: Path) -> None:
+def write_truth(folder: Path, answered: Rows = ANSWERED) -> None:
     writer = TruthWriter(folder, NAMES, 1)
-    for rows, via in ((PUBLISHED, "opcua"), (ANSWERED, "modbus")):
+    for rows, via in ((PUBLISHED, "opcua"), (answered, "modbus")):
         tags, times, values, status = (np.array(column) for column in zip(*rows, strict=True))
         writer.numbers(via, tags, T0 + (times * SECOND).astype(np.int64), values, status.astype(np.uint32))  # type: ignore[arg-type]
     for tag, at, text, code in TEXTS:
@@ -142,6 +142,28 @@ async def test_comparison_finds_wrong_samples(case: str, portion_rows: int, data
         assert (result["opcua"].published, result["opcua"].stored) == (40, 40)
         assert (result["modbus"].published, result["modbus"].stored) == (20, 20)
         assert (result["text"].published, result["text"].stored) == (5, 5)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda rows: rows, (0, 0, 0)),
+        (lambda rows: [(*r[:1], 8.2, *r[2:]) if r[:2] == (X, 7.52) else r for r in rows], (0, 0, 0)),
+        (lambda rows: [(X, 8.2, 7.1, 0) if r[:2] == (X, 7.52) else r for r in rows], (0, 1, 0)),
+        (lambda rows: [*rows, (X, 7.521, 7.0, 0)], (1, 0, 0)),
+        (lambda rows: [(X, 15.2, *r[2:]) if r[:2] == (X, 7.52) else r for r in rows], (0, 1, 0)),
+    ],
+    ids=["all in time", "one late", "one late and another value", "one twice", "one too late"],
+)
+async def test_answer_to_a_member_may_be_overtaken_by_one_to_the_other(
+    change: Callable[[Rows], Rows], expected: tuple[int, int, int], database: Database, tmp_path: Path
+) -> None:
+    """Both poll; the table has what one of them read."""
+    to_the_other = [(X, s + 1.0, s + 0.5, 0) for s in range(20)]
+    write_truth(tmp_path, sorted([*ANSWERED, *to_the_other], key=lambda row: row[1]))
+    await fill(database, change(STORED), TEXTS)
+    result = await compare(tmp_path, database.reader_dsn, T0, T0 + 20 * SECOND, within_us=SECOND)
+    assert counts(result["modbus"]) == expected
 
 
 TEXT_CASES: dict[str, tuple[Callable[[Texts], Texts], tuple[int, int, int]]] = {
