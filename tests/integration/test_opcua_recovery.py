@@ -683,7 +683,7 @@ async def test_foreign_server_transfers_its_subscription(name: str, tmp_path: Pa
             await until(lambda: status.open_gaps == 0)
         await relay.stop()
         truth = server.published()
-    assert [reason for k in spools for reason in lasting(k)] == []
+    assert [reason for k in spools for reason in lasting(k)] == [], [k.gaps() for k in spools]
     for i, tag in enumerate(tags):
         stored = {time: value for k in spools for time, value, _ in k.samples(i)}
         times = sorted(time for channel, time in truth if channel == tag.name)
