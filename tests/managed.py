@@ -84,7 +84,7 @@ class Servers:
 
     async def status(self) -> dict[str, dict[str, Any]]:
         """What the monitor says of ``a`` and ``b``."""
-        result = await command.in_a_process(self.monitor, "database", "status", "--json")
+        result = await command.plantlog(self.monitor, "database", "status", "--json")
         assert result.code == 0, result
         names = {f"{address}:{port}": state.name for state, (address, port) in self._made.items()}
         return {names[row["name"]]: row for row in json.loads(result.out)}
