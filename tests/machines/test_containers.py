@@ -75,9 +75,9 @@ class Stack:
         return here.replace("/run/secrets", str(self.secrets))
 
     def _impatient(self, override: Path) -> Path:
-        """Health is looked at each second: what waits for it need not wait for ten."""
+        """Health is looked at every 3 s: what waits for it need not wait for ten, and each look is a process."""
         services = self.docker.described(*self._options)["services"]
-        health = {name: {"healthcheck": {"interval": "1s"}} for name in services if "healthcheck" in services[name]}
+        health = {name: {"healthcheck": {"interval": "3s"}} for name in services if "healthcheck" in services[name]}
         override.write_text(json.dumps({"services": health}))  # JSON is YAML
         return override
 
@@ -123,7 +123,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 def until_well(stack: Stack) -> None:
-    until_sync(stack.well, 240, 0.5, stack.states)
+    until_sync(stack.well, 240, 1.0, stack.states)
 
 
 async def connected(stack: Stack) -> None:
