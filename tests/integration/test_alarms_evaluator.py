@@ -77,6 +77,7 @@ async def test_killed_process_records_each_alarm_once(tmp_path: Path) -> None:
     assert [event_id(1, e) for e in found] == [event_id(1, e) for e in expected], f"seed {seed}"
 
 
+@pytest.mark.slow
 async def test_restart_before_each_batch_gives_the_same_alarms() -> None:
     for seed in range(20):
         undisturbed, restarted = MemoryAppender(), MemoryAppender()

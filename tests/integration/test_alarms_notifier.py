@@ -238,6 +238,7 @@ async def test_alarm_shelved_meanwhile_is_not_sent(
     assert why == "shelved"
 
 
+@pytest.mark.slow
 async def test_notifier_killed_before_recording_sends_again(
     database: Database, ingest: asyncpg.Connection[Any], hook: Hook, tmp_path: Path
 ) -> None:

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ingest.config.model import HealthOptions
 from ingest.errors import OperationError
 from ingest.registry import Registry
@@ -51,6 +53,7 @@ def _metrics(port: int) -> str:
         return str(answer.read().decode())
 
 
+@pytest.mark.slow
 async def test_alarms_of_a_collector(tmp_path: Path) -> None:
     level, port = Level(), free_ports(3)
     state = State(tmp_path)

@@ -94,6 +94,7 @@ async def test_gaps_and_alarms_move_with_their_source(tmp_path: Path) -> None:
             await until(lambda: all(gap.to_time is not None for gap in spooled.gaps(1)))
 
 
+@pytest.mark.slow
 async def test_subscription_moved_to_another_process_loses_nothing(tmp_path: Path) -> None:
     spooled = Spooled(tmp_path / "spool" / "opcua.sqlite")
     async with (

@@ -99,6 +99,7 @@ def states(collectors: Collectors) -> dict[str, str]:
     return {status.name: status.state for status in collectors.statuses()}
 
 
+@pytest.mark.slow
 async def test_a_source_is_edited_added_and_removed_beside_another(tmp_path: Path) -> None:
     async with serving(tmp_path / "server") as server, collecting(tmp_path) as (collectors, spooled):
         one, two = opcua("one", server.address, [A]), opcua("two", server.address, [C])
@@ -196,6 +197,7 @@ async def process(kind: str, state: Path) -> AsyncIterator[asyncio.subprocess.Pr
             running.kill()
 
 
+@pytest.mark.slow
 async def test_sighup_applies_what_is_in_force(tmp_path: Path) -> None:
     port = free_ports(3)
     REGISTRY.save(tmp_path / "registry.json")

@@ -112,6 +112,7 @@ async def own_database(own_server: Server) -> Database:
     return logins_of(own_server.owner_dsn)
 
 
+@pytest.mark.slow
 async def test_restart_and_crash_of_the_server(own_server: Server, own_database: Database, tmp_path: Path) -> None:
     owner = await asyncpg.connect(own_database.owner_dsn)
     await add_plant(owner)
@@ -137,6 +138,7 @@ def _tenth(place: int, i: int) -> Batch:
     return batch([(c, place * 1000 + i, float(i), 0) for c in range(100)])
 
 
+@pytest.mark.slow
 async def test_full_disk_of_the_server(own_server: Server, own_database: Database, tmp_path: Path) -> None:
     """The chunks stand on a file system of 8 MiB, which grows later."""
     owner = await asyncpg.connect(own_database.owner_dsn)

@@ -210,6 +210,7 @@ def contained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[State
             yield state
 
 
+@pytest.mark.slow
 async def test_database_of_containers_has_a_certificate_that_maintenance_renews(
     contained: State, tmp_path: Path
 ) -> None:

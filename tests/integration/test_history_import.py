@@ -310,6 +310,7 @@ async def test_hours_are_stored_as_rows_while_another_session_packs(site: Site) 
     assert await site.stored() == STORED[:2]
 
 
+@pytest.mark.slow
 async def test_killed_import_continues(site: Site) -> None:
     channels, hours = 100, 6  # of which five are stored in the first transaction
     n = channels * hours * 3600

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from ops.paths import CHECKOUT
 from tests.config_in_force import activate
 from tests.integration.test_push import Site, site
@@ -44,6 +46,7 @@ async def push_process(
         await process.wait()
 
 
+@pytest.mark.slow
 async def test_gateway_is_served_despite_half_open_requests(tmp_path: Path) -> None:
     here = site(tmp_path)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

@@ -240,6 +240,7 @@ async def test_the_command(database: Database, owner: asyncpg.Connection, tmp_pa
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
 class TestFullDisk:
+    @pytest.mark.slow
     async def test_the_journal_goes_before_a_batch_is_refused(
         self, disk: Disk, database: Database, owner: asyncpg.Connection
     ) -> None:

@@ -103,6 +103,7 @@ def lies_between_samples(gap: Gap, kept: MemoryAppender, channel: int) -> bool:
     return gap.to_time is not None and gap.to_time == had[had.index(gap.from_time) + 1]
 
 
+@pytest.mark.slow
 async def test_every_type_and_word_order_of_a_foreign_server(tmp_path: Path) -> None:
     tags = [
         tag(f"{kind}/{order}", f"{table}:{8 * (4 * k + o)}", kind, word_order=order)

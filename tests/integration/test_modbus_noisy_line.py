@@ -281,6 +281,7 @@ async def _ask(asked: Sequence[tuple[float, int, int, int, float | None]], line:
             line.carry(frame(unit, own.answer(frame(unit, request))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("units", [(1,), UNITS, (1, 1, 2)])
 @settings(max_examples=150)
 @given(

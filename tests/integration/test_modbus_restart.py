@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from ingest.batch import Event, EventBatch, Gap, GapBatch, SampleBatch
 from ingest.registry import Registry
 from ingest.spool.reader import SpoolReader
@@ -73,6 +75,7 @@ async def collector(folder: Path, end: signal.Signals) -> AsyncIterator[asyncio.
     assert code == (0 if end == signal.SIGTERM else -signal.SIGKILL)
 
 
+@pytest.mark.slow
 async def test_a_kill_and_a_stop_are_gaps_from_the_last_sample_to_the_first(tmp_path: Path) -> None:
     async with misbehaving_device(lambda frame, number: [(0, good_response(frame, number))]) as port:
         (tmp_path / "plant.toml").write_text(

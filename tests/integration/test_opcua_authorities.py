@@ -101,6 +101,7 @@ async def test_asyncua(sent: tuple[Authority, ...], tmp_path: Path) -> None:
         await becomes_trusted(port, tmp_path / "pki", content, bool(sent))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["open62541", "milo"])
 async def test_foreign_servers(name: str, tmp_path: Path) -> None:
     certificate, _ = certificates.make(tmp_path / "peer" / "pki", by=ISSUING)

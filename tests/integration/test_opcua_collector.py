@@ -94,6 +94,7 @@ async def test_everything_a_foreign_server_publishes_is_stored(name: str, tmp_pa
         assert status.missed == status.decode_errors == 0
 
 
+@pytest.mark.slow
 async def test_bad_node_affects_only_itself(tmp_path: Path) -> None:
     tags = [
         OpcuaTag(name="good", address="ns=1;s=Double0"),

@@ -321,6 +321,7 @@ async def test_flood_of_events_is_recorded_once_in_small_messages(name: str, tmp
         assert largest <= 100
 
 
+@pytest.mark.slow
 async def test_notifier_that_the_server_rejects_is_shown(tmp_path: Path) -> None:
     async with plant("conditions", tmp_path, notifiers=["ns=1;s=Area", "ns=1;s=Nothing"]) as (server, watch):
         await until(lambda: watch.status.remarks.get("notifiers") == "the server sends no events of ns=1;s=Nothing")
@@ -350,6 +351,7 @@ async def test_overflow_of_a_foreign_servers_event_queue(tmp_path: Path, monkeyp
     assert severities == [*range(41, 51), 1, 2, 3], "the newest ten, and what came later"
 
 
+@pytest.mark.slow
 async def test_overflow_of_milos_event_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_items, "QUEUE_SIZE", 10)
     async with plant("milo", tmp_path) as (server, watch):
@@ -362,6 +364,7 @@ async def test_overflow_of_milos_event_queue(tmp_path: Path, monkeypatch: pytest
         assert missing == {"the server's event queue was full"}
 
 
+@pytest.mark.slow
 async def test_transfer_of_a_subscription_that_has_sent_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,7 @@ def items(server: Server) -> list[list[int]]:
     return sorted(sorted(i.client_handle for i in s.monitored_item_srv._monitored_items.values()) for s in found)
 
 
+@pytest.mark.slow
 async def test_tags_are_added_and_removed_while_others_publish(tmp_path: Path) -> None:
     kept = MemoryAppender()
     async with serving(tmp_path) as server:

@@ -51,6 +51,7 @@ def values(kept: MemoryAppender, channel: int) -> list[float]:
     return [value for _, value, _ in kept.samples(channel)]
 
 
+@pytest.mark.slow
 async def test_index_that_shifts_while_the_collector_is_down_reads_no_other_variable(tmp_path: Path) -> None:
     port, tags, pki = free_port(), [BY_URI, BY_INDEX], tmp_path / "pki"
     async with (

@@ -157,6 +157,7 @@ async def test_certificate_of_an_earlier_version_is_kept(tmp_path: Path) -> None
     assert (tmp_path / "pki" / "own.der").read_bytes() == own[0].read_bytes()
 
 
+@pytest.mark.slow
 async def test_untrusting_server_is_reported(tmp_path: Path) -> None:
     async with peer("node-opcua", tmp_path / "peer", 1, "200", "strict") as server:
         strict = source(f"opc.tcp://127.0.0.1:{server.port}", accept=["wrong-host"])
@@ -226,6 +227,7 @@ async def test_user_certificate_on_a_foreign_server(tmp_path: Path) -> None:
         assert "the server rejects the user certificate" in await told(others, tmp_path / "pki")
 
 
+@pytest.mark.slow
 async def test_server_without_user_certificates_is_reported(tmp_path: Path) -> None:
     user = certificates.make(tmp_path / "user", uri="urn:a:person")
     async with peer("milo", tmp_path / "peer", 1, "200") as server:

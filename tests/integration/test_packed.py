@@ -175,6 +175,7 @@ async def test_locked_chunk_is_left_for_later(database: Database, owner: asyncpg
     assert await owner.fetchval("SELECT count(*) FROM public.show_chunks('plant.samples_raw')") == 0
 
 
+@pytest.mark.slow
 async def test_writing_continues_during_repeated_packing(database: Database, owner: asyncpg.Connection[Any]) -> None:
     whole = await filled(owner)
     sent = [(i * 3 * SECOND, bits(i / 10), 0) for i in range(1200)]
@@ -267,6 +268,7 @@ async def test_the_writer_replays_into_a_packed_day(
     ]
 
 
+@pytest.mark.slow
 async def test_hour_with_many_samples_is_packed(owner: asyncpg.Connection[Any]) -> None:
     """100 samples a second with breaks, values over the whole range of their whole numbers."""
     samples = [

@@ -124,6 +124,7 @@ async def _as_evidence(owner: asyncpg.Connection[Any], channel: int) -> list[Sam
     return list(zip((one.time - DAY_US).tolist(), one.value.tolist(), one.status.tolist(), strict=True))
 
 
+@pytest.mark.slow
 @_SETTINGS
 @given(hour=_hour())
 @example(hour=[(0, 0, 0), (253, 0, 0)])  # 0.000253 * 1e6 > 253
@@ -148,6 +149,7 @@ FROM plant.samples_packed AS p WHERE p.channel_id = $1
 """
 
 
+@pytest.mark.slow
 @_SETTINGS
 @given(hour=_hour())
 @example(hour=[(i * 253, bits(1.5), 0) for i in range(4000)])

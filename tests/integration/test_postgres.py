@@ -55,6 +55,7 @@ def test_database_leaves_the_port_of_another_process(server: str, tmp_path: Path
     assert lines[1].startswith(f"port {moved} is in use by python")
 
 
+@pytest.mark.slow
 def test_private_server_is_inaccessible_and_survives_a_kill(server: str, tmp_path: Path) -> None:
     assert server
 

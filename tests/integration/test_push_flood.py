@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from ingest.batch import SampleBatch
 from ingest.config import token_file
@@ -42,6 +43,7 @@ async def flooded(folder: Path, database: Database) -> Site:
     return Site(folder, plant, state, database.ingest_dsn)
 
 
+@pytest.mark.slow
 async def test_flood_does_not_reduce_accepted_throughput(database: Database, tmp_path: Path) -> None:
     here = await flooded(tmp_path, database)
     flood = Flood(here.url, [f"token-of-{name}" for name in map(source, range(_GATEWAYS))])

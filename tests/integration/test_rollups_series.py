@@ -85,6 +85,7 @@ async def test_charts_equal_the_samples(owner: asyncpg.Connection[Any]) -> None:
     assert {"raw", "1m", "1h"} <= {one for several in sources for one in several.split("+")}
 
 
+@pytest.mark.slow
 async def test_a_spike_is_never_lost(owner: asyncpg.Connection[Any]) -> None:
     """One sample among ten days of them, seen in a chart of ten points, before and after it is rolled up."""
     plant = WrittenSamples()

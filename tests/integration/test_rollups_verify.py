@@ -32,6 +32,7 @@ async def filled(connection: asyncpg.Connection[Any]) -> WrittenSamples:
     return plant
 
 
+@pytest.mark.slow
 async def test_verify_names_each_difference(owner: asyncpg.Connection[Any]) -> None:
     await filled(owner)
     assert (await verify(owner)).differences == []
@@ -65,6 +66,7 @@ async def test_verify_names_each_difference(owner: asyncpg.Connection[Any]) -> N
     }
 
 
+@pytest.mark.slow
 async def test_dirty_or_expired_rollups_are_no_difference(owner: asyncpg.Connection[Any]) -> None:
     plant = await filled(owner)
     await plant.write(owner, [(1, DAY_US + HOUR_US + 1, 4.0, 0)])
@@ -76,6 +78,7 @@ async def test_dirty_or_expired_rollups_are_no_difference(owner: asyncpg.Connect
     assert found == []
 
 
+@pytest.mark.slow
 async def test_rollup_verify_command(
     database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -376,6 +376,7 @@ async def test_unreadable_dead_letter_batch_is_kept(site: Site) -> None:
     assert "cannot read" in await site.run("export", folder / "opcua-1.json", code=1)
 
 
+@pytest.mark.slow
 async def test_concurrent_retries_write_each_row_once(site: Site, owner: asyncpg.Connection) -> None:
     await owner.execute("ALTER TABLE plant.samples_raw ADD CONSTRAINT beast CHECK (value <> 666)")
     await site.spool("opcua", batch([(c, t, 666.0, 0) for c in range(3) for t in range(100)]))

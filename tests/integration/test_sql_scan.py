@@ -103,6 +103,7 @@ _CONDITIONS = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(_CONDITIONS)
 def test_no_row_is_lost_whatever_the_condition(condition: str) -> None:

@@ -148,6 +148,7 @@ async def test_telegraf_machine_metrics_are_stored(tmp_path: Path, database: Dat
     assert "E! [outputs" not in telegraf.output()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 async def test_mqtt_through_telegraf_survives_kills_of_either_side(tmp_path: Path, database: Database) -> None:
     site = await registered(tmp_path, database, _CREATE + '"{tag.area}/{tag.equipment}/{field}"', tags="")

@@ -8,6 +8,7 @@ from typing import Any
 
 import asyncpg
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -155,6 +156,7 @@ async def _store(owner: asyncpg.Connection[Any], plant: Recorded) -> list[int]:
     return channels
 
 
+@pytest.mark.slow
 @_SETTINGS
 @given(_plants())
 async def test_minutes_equal_those_of_the_database(owner: asyncpg.Connection[Any], plant: Recorded) -> None:

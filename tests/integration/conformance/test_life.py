@@ -149,6 +149,7 @@ async def _at_work(plant: ConformancePlant, pid: int) -> None:
     await until(partial(plant.owner.fetchval, locks, pid), every=0)
 
 
+@pytest.mark.slow
 async def test_concurrent_compression_does_no_harm(plant: ConformancePlant) -> None:
     await plant.fill()
     await plant.fill(NEXT_DAY)

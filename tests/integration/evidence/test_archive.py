@@ -255,6 +255,7 @@ async def test_only_an_empty_or_known_location_is_written_to(site: Site, tmp_pat
         site.opened.manifest(DAY + timedelta(days=2))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
 async def test_full_location_keeps_what_it_has(site: Site) -> None:
     with tmpfs(site.folder, 1) as _:

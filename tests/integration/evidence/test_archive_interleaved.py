@@ -162,6 +162,7 @@ def _moment(sample: Sample) -> datetime:
     return begin(DAY) + timedelta(microseconds=sample[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 async def test_no_order_loses_a_sample(plant: Maintained, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     await plant.owner.execute("INSERT INTO plant.retention_class (name) VALUES ('short')")

@@ -129,6 +129,7 @@ def with_value(table: pa.Table, row: int, value: float) -> pa.Table:
     return table.set_column(4, table.schema.field("value"), pa.array(values))
 
 
+@pytest.mark.slow
 async def test_tampered_export_rows_are_detected(plant: SealedPlant, tmp_path: Path) -> None:
     await plant.seal()
     path, _ = await exported(plant, tmp_path)
@@ -212,6 +213,7 @@ async def test_foreign_parquet_files_are_refused(plant: SealedPlant, tmp_path: P
     assert "is not a complete Parquet file" in missing.stderr
 
 
+@pytest.mark.slow
 async def test_export_with_many_row_groups(plant: SealedPlant, tmp_path: Path) -> None:
     """More than one, with channels cut by their bounds."""
     for i in range(6):

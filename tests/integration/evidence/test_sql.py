@@ -406,6 +406,7 @@ def run(plant: Maintained, *arguments: str, typed: str | None = None) -> subproc
     )
 
 
+@pytest.mark.slow
 async def test_command_prints_tables_csv_and_json(plant: Maintained) -> None:
     def work() -> None:
         where = f"name = 'unit/pressure' AND time < '{DAY} 05:00:03Z'"

@@ -115,6 +115,7 @@ async def test_drilling_down_keeps_the_time(browser: Browser, page: str) -> None
     assert look.wrong == []
 
 
+@pytest.mark.slow
 async def test_dragging_zooms_the_time_range(browser: Browser, page: str) -> None:
     look = await open_page(browser, page)
     await look.open("plantlog-channel", **_SHOWN["plantlog-channel"])
@@ -151,6 +152,7 @@ async def test_selecting_another_channel_queries_it(browser: Browser, page: str)
     assert look.wrong == []
 
 
+@pytest.mark.slow
 async def test_another_unit_is_shown_with_all_its_charts(browser: Browser, page: str) -> None:
     look = await open_page(browser, page)
     await look.open("plantlog-unit", unit="meters/boiler1")
@@ -174,6 +176,7 @@ async def test_relative_time_can_be_chosen(browser: Browser, page: str) -> None:
     assert look.wrong == []
 
 
+@pytest.mark.slow
 async def test_gap_tooltip_shows_the_reason(browser: Browser, page: str) -> None:
     look = await open_page(browser, page)
     await look.open("plantlog-channel", **_SHOWN["plantlog-channel"])

@@ -37,6 +37,7 @@ _CASES: dict[str, tuple[list[float], list[float | None], list[tuple[int, int]]]]
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stepped", [False, True], ids=["straight", "stepped"])
 async def test_ink_is_where_values_are(stepped: bool) -> None:
     async with running_browser() as browser:
