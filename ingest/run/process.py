@@ -9,14 +9,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ingest import health, metrics
 from ingest.alarms import command_socket
 from ingest.alarms.conditions import Conditions
 from ingest.alarms.evaluator import AlarmEvaluator
 from ingest.alarms.limits import PRIORITIES
-from ingest.alarms.notifier import process as notifier
 from ingest.alarms.operator_api import OperatorApi
 from ingest.config import https, snapshot
 from ingest.config.model import Plant
@@ -25,19 +24,20 @@ from ingest.config.snapshot import Snapshot
 from ingest.config.sources import ModbusSource, OpcuaSource, SourceKind
 from ingest.errors import OperationError, PlantlogError
 from ingest.installation import installation_of
-from ingest.push.channels import Channels
-from ingest.push.endpoint import Endpoint, serve
-from ingest.push.gateways import Gateways
 from ingest.registry import Registry
 from ingest.run import capacity
-from ingest.run.collectors import Collectors
 from ingest.source_states import UP
 from ingest.spool.append import Spool
 from ingest.status import SourceStatus
 from ingest.time_limits import TimeLimits
 from ingest.timestamps import now_us
-from ingest.writer.pair import PairWriter
-from ingest.writer.writer import Writer
+
+if TYPE_CHECKING:
+    from ingest.writer.pair import PairWriter
+    from ingest.writer.writer import Writer
+
+# A process imports what it needs when it runs, so that it starts soon.
+# ruff: noqa: PLC0415
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +96,8 @@ async def run_collectors(
     kind: Literal["opcua", "modbus"], number: int, plant: Plant, state: Path, stop: asyncio.Event
 ) -> None:
     """Read the sources of one kind that are assigned to process ``number``, until ``stop``."""
+    from ingest.run.collectors import Collectors
+
     since, process = now_us(), collector(kind, number)
     limits = TimeLimits(plant.writer.future_limit, plant.writer.oldest)
     spool = Spool(state / "spool" / f"{kind}.sqlite", plant.spool.max_bytes, limits)
@@ -199,6 +201,10 @@ def _alarms(alarms: Iterable[AlarmEvaluator | Conditions]) -> dict[str, int]:
 
 async def run_push(plant: Plant, state: Path, stop: asyncio.Event) -> None:
     """Accept data from gateways until ``stop``. Ready: they can push; whether they do is each source's state."""
+    from ingest.push.channels import Channels
+    from ingest.push.endpoint import Endpoint, serve
+    from ingest.push.gateways import Gateways
+
     since = now_us()
     limits = TimeLimits(plant.writer.future_limit, plant.writer.oldest)
     spool = Spool(state / "spool" / "push.sqlite", plant.spool.max_bytes, limits)
@@ -246,6 +252,8 @@ async def run_push(plant: Plant, state: Path, stop: asyncio.Event) -> None:
 
 async def run_writer(plant: Plant, state: Path, stop: asyncio.Event) -> None:
     """Write until ``stop``, then drain the spools for a limited time."""
+    from ingest.writer.pair import PairWriter
+
     dsn = ingest_dsn(state)
     since = now_us()
     writer = _writer(plant, state, dsn)
@@ -284,6 +292,9 @@ async def run_writer(plant: Plant, state: Path, stop: asyncio.Event) -> None:
 
 
 def _writer(plant: Plant, state: Path, dsn: str) -> Writer | PairWriter:
+    from ingest.writer.pair import PairWriter
+    from ingest.writer.writer import Writer
+
     member, installation = plant.redundancy.member, installation_of(state)
     if member is None:
         return Writer(state / "spool", dsn, plant.writer, plant.spool)
@@ -294,6 +305,8 @@ def _writer(plant: Plant, state: Path, dsn: str) -> Writer | PairWriter:
 
 async def run_notifier(plant: Plant, state: Path, stop: asyncio.Event) -> None:
     """Send alarm notifications until ``stop``."""
+    from ingest.alarms.notifier import process as notifier
+
     installation = installation_of(state)
     await notifier.run(plant, state, ingest_dsn(state), port("notifier", plant.health), stop, installation)
 
