@@ -68,12 +68,13 @@ kind = "push"
 token_file = "edge.token"
 unknown = "create"
 """
+# Since a time (µs).
 PUSHED = """
 SELECT concat_ws(' ', count(*), count(DISTINCT r.time), min(r.value), max(r.value))
 FROM plant.samples_raw AS r
 JOIN plant.channel AS c ON c.id = r.channel_id
 JOIN plant.source AS s ON s.id = c.source_id
-WHERE s.name = 'edge'
+WHERE s.name = 'edge' AND r.time >= to_timestamp({} / 1e6)
 """
 NEWEST = """
 SELECT (extract(epoch FROM max(b.last_time)) * 1000000)::int8 FROM plant.ingest_batch AS b WHERE b.kind = 'samples'
