@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from ingest.timestamps import now_us
+from ops.appliance.database import psql_command
+from ops.paths import State
 from tests.booted import Machine, machine
 from tests.e2e.appliance import NEWEST
 from tests.waiting import until_sync
@@ -28,7 +30,9 @@ def until_collecting(booted: Machine) -> None:
     def collects() -> bool:
         if booted.show("ActiveState") != "active":
             return False
-        newest = booted.plantlog("psql", "-At", "-c", NEWEST, code=None).strip()
+        psql, environment = psql_command(State(booted.state))  # `plantlog psql` would start another Python each second
+        password = f"PGPASSWORD={environment['PGPASSWORD']}"
+        newest = booted.run("env", password, *psql, "-At", "-c", NEWEST, code=None).strip()
         return newest.isdigit() and int(newest) > start
 
     until_sync(collects, _LONG, 1.0, booted.journal)
