@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ingest.errors import OperationError
+from ops.archive import row_group
 from ops.archive.channel_table import PLACE, Place, places_of
 from ops.archive.location import Location
 from ops.archive.manifest import METADATA, ArchivedFile, DayFolder, Manifest, footer_crc32
@@ -87,8 +88,17 @@ class DayFiles:
         with self.opened(file) as parquet:
             return list(rows_of(parquet, ROWS[table].names))
 
-    def series(self, wanted: Collection[int] | None = None) -> Iterator[Series]:
-        """The samples of channels (None: of all), in the order of the files."""
+    def between(self, wanted: Collection[int], since: int, until: int) -> Iterator[Series]:
+        """The samples of channels with since <= time < until (µs since 1970). Row groups without any are not read."""
+        for series in self.series(wanted, (since, until)):
+            first, last = np.searchsorted(series.time, (since, until)).tolist()
+            if first < last:
+                yield part(series, slice(first, last))
+
+    def series(self, wanted: Collection[int] | None = None, bounds: tuple[int, int] | None = None) -> Iterator[Series]:
+        """The samples of channels (None: of all), in the order of the files. ``bounds``: row groups without such times
+        need not be read.
+        """
         places = self.places(wanted)
         with ExitStack() as stack:
             added = [_Added(stack.enter_context(self.opened(f))) for f in self.manifest.of("samples") if f.amendment]
@@ -99,6 +109,8 @@ class DayFiles:
                     continue
                 groups = sorted({g for one in here.values() for g in range(one.first_group, one.last_group + 1)})
                 with self.opened(file) as parquet:
+                    if bounds is not None and file.footer_crc32 is not None:
+                        groups = [one for one in groups if not row_group.is_outside(parquet, one, bounds)]
                     for series in series_of(parquet, None if wanted is None else groups):
                         if wanted is None or series.channel_id in here:
                             yielded.add(series.channel_id)

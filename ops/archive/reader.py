@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ingest.errors import OperationError
 from ingest.timestamps import microseconds
-from ops.archive.day_files import DayFiles, part
+from ops.archive.day_files import DayFiles
 from ops.archive.location import Location, S3Options
 from ops.archive.manifest import MANIFESTS, DayFolder, Manifest, read_manifest
 from ops.archive.meanings import TEXT, Meanings
@@ -95,7 +95,7 @@ class Archive:
             try:
                 channels = files.channels()
                 meanings = Meanings.of_day(channels)
-                return [_batch(_between(one, *bounds), meanings) for one in files.series(_chosen(channels, wanted))]
+                return [_batch(one, meanings) for one in files.between(_chosen(channels, wanted), *bounds)]
             except OperationError:
                 if self.manifest(day) == files.manifest:
                     raise
@@ -110,11 +110,6 @@ def _chosen(table: Any, wanted: Sequence[int | str]) -> set[int]:
     patterns = [".*".join(map(re.escape, one.split("*"))) for one in wanted if isinstance(one, str)]
     names = zip(table.column("channel_id").to_pylist(), table.column("name").to_pylist(), strict=True)
     return ids | {number for number, name in names if any(re.fullmatch(pattern, name) for pattern in patterns)}
-
-
-def _between(series: Series, since: int, until: int) -> Series:
-    first, last = np.searchsorted(series.time, (since, until)).tolist()
-    return part(series, slice(first, last))
 
 
 def _batch(series: Series, meanings: Meanings) -> Any:

@@ -32,7 +32,7 @@ def read(
     ``parquet``: an open ParquetFile; ``checked``: its footer is as it was written, so that statistics can be relied on.
     """
     facts = parquet.metadata.row_group(group)
-    if checked and _is_outside(facts.column(SAMPLES.get_field_index("time")).statistics, bounds):
+    if checked and is_outside(parquet, group, bounds):
         return None
     names = ["channel_id", "time", *(_VALUE if "value" in wanted else ()), *(["status"] if "status" in wanted else [])]
     known: dict[str, Any] = {}  # column → its only value; None: all are null
@@ -87,7 +87,9 @@ def _times(table: Any) -> NDArray[np.int64]:
     return as_array(table.column("time")).view(pa.int64()).to_numpy()  # type: ignore[no-any-return]
 
 
-def _is_outside(times: Any, bounds: tuple[int, int]) -> bool:
+def is_outside(parquet: Any, group: int, bounds: tuple[int, int]) -> bool:
+    """Whether the statistics say that all times are outside the bounds."""
+    times = parquet.metadata.row_group(group).column(SAMPLES.get_field_index("time")).statistics
     if times is None or not times.has_min_max:
         return False
     return microseconds(times.max) < bounds[0] or microseconds(times.min) >= bounds[1]

@@ -20,17 +20,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from ingest.config.model import ArchiveOptions
-from ingest.config.snapshot import in_force
 from ingest.errors import OperationError
 from ingest.timestamps import microseconds, utc
 from ops.archive import row_group
+from ops.archive.archived_days import ArchivedDays
 from ops.archive.archived_samples import ArchivedSamples
 from ops.archive.channel_table import Place
-from ops.archive.day import location_of
-from ops.archive.day_files import DayFiles
-from ops.archive.location import Location
-from ops.archive.manifest import ArchivedFile, DayFolder, read_manifest
+from ops.archive.manifest import ArchivedFile
 from ops.archive.meanings import TEXT, Meanings
 from ops.archive.sample_file import TIME
 from ops.evidence.reader import Series, begin, portions
@@ -71,8 +67,7 @@ class Samples:
 
     def __init__(self, reader: Reader, state: State) -> None:
         self._reader = reader
-        self._state = state
-        self._locations: dict[str, Location] = {}
+        self.days = ArchivedDays(state.root)
 
     def read(self, scan: Scan) -> Iterator[Any]:
         """Batches with the columns of a scan. Raises OperationError."""
@@ -102,7 +97,7 @@ class Samples:
         """Whether an archived day of which samples were dropped has one of a channel before a time."""
         for one in self._reader.fetch(load("sql")["select_dropped_days"], before):
             for row in self._archived(one["day"]):
-                if channel in self.files(row, one["day"]).channel_ids() and (
+                if channel in self.days.files(row, one["day"]).channel_ids() and (
                     begin(one["day"], 24) <= before or self.first(channel, begin(one["day"]), before) is not None
                 ):
                     return True
@@ -134,7 +129,7 @@ class Samples:
         return self._reader.fetch(load("sql")["select_archived"], day)
 
     def _parts(self, scan: Scan, meanings: Meanings, day: date, row: asyncpg.Record, stored: set[int]) -> _Parts:
-        files, whole = self.files(row, day), frozenset(row["whole"])
+        files, whole = self.days.files(row, day), frozenset(row["whole"])
         there = set(files.channel_ids())
         own = scan.channels(there | whole, meanings.of)
         found = self._reader.fetch(load("sql")["select_in_archive"], day, row["number"], own) if stored else []
@@ -143,28 +138,6 @@ class Samples:
         archived = files.places(there.intersection(own) - merged)
         samples = ArchivedSamples(self._reader.connection, day, files, whole)
         return _Parts(archived, sorted(merged), samples)
-
-    def files(self, row: asyncpg.Record, day: date) -> DayFiles:
-        """The files of an archived day. Raises OperationError if they are not those that the database knows of."""
-        folder, location = DayFolder(row["installation"], day), self._location(row["location"])
-        manifest = read_manifest(location, folder)
-        if manifest.revision < row["revision"] or (
-            manifest.revision == row["revision"] and manifest.root != row["root"]
-        ):
-            raise OperationError(
-                f"archive {location.name}: {folder.manifest}: found revision {manifest.revision} with root "
-                f"{manifest.root}; the day was archived as revision {row['revision']} with root {row['root']}: restore "
-                "the archive"
-            )
-        return DayFiles(location, folder, manifest)
-
-    def _location(self, name: str) -> Location:
-        """Where days were archived. Keys of S3 are those that the configuration names."""
-        if name not in self._locations:
-            current = in_force(self._state.root, ())
-            options = ArchiveOptions() if current is None else current.plant.archive
-            self._locations[name] = location_of(options.model_copy(update={"location": name}))
-        return self._locations[name]
 
 
 def _from_archive(parts: _Parts, scan: Scan, hours: Hours) -> Iterator[dict[str, Any]]:

@@ -129,7 +129,7 @@ class _Tables:
 
     def _archived_events(self, day: date) -> Iterator[tuple[Any, ...]]:
         for row in self._reader.fetch(self._queries["select_archived"], day):
-            yield from self._samples.files(row, day).rows("events")
+            yield from self._samples.days.files(row, day).rows("events")
 
     def _days(self, stored: tuple[str, ...]) -> list[date]:
         return [row["day"] for row in self._reader.fetch(self._queries["select_days"], stored)]
