@@ -32,11 +32,12 @@ class Frame:
     names: list[str]
     kinds: list[Kind]
     columns: list[list[Any]]
+    notice: str = ""  # what the reader should know of it
 
     def json(self) -> dict[str, Any]:
         """The JSON for the page."""
         fields = [{"name": name, "type": kind} for name, kind in zip(self.names, self.kinds, strict=True)]
-        return {"fields": fields, "columns": self.columns}
+        return {"fields": fields, "columns": self.columns} | ({"notice": self.notice} if self.notice else {})
 
 
 def frame(names: Sequence[str], types: Sequence[str], rows: Sequence[Sequence[Any]]) -> Frame:
@@ -63,7 +64,7 @@ def wide(long: Frame) -> Frame:
             found.setdefault(name, [None] * len(times))[place[time]] = long.columns[i][row]
     kinds: list[Kind] = ["time"]
     kinds += ["number"] * len(found)
-    return Frame([long.names[at], *found], kinds, [times, *found.values()])
+    return Frame([long.names[at], *found], kinds, [times, *found.values()], long.notice)
 
 
 def _plain(value: object) -> object:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
 from dashboards.viewer.frames import Frame, frame
 from ingest.database import connect
-from ingest.errors import DatabaseError, QueryError
+from ingest.errors import DatabaseError, OperationError, QueryError
+
+if TYPE_CHECKING:
+    from dashboards.viewer.archive import Archive
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +26,7 @@ STATEMENT_SECONDS = 15
 MAX_ROWS = 20_000  # per result
 _CONNECT_SECONDS = 5.0
 _WAIT_SECONDS = 20.0  # for a free connection
+_LACKS_SAMPLES = "02000"  # SQLSTATE of the notice of plant.series_width
 
 _SETTINGS = {
     "default_transaction_read_only": "on",
@@ -36,23 +43,34 @@ _SETTINGS = {
 class Reader:
     """Connections to one database, which may be unavailable at any time, even at the start."""
 
-    def __init__(self, dsn_file: Path) -> None:
+    def __init__(self, dsn_file: Path, state: Path | None = None) -> None:
+        """``state``: the state folder, whose configuration names the archive; None: charts are of the database only."""
         self._dsn_file = dsn_file
+        self._state = state
+        self._archive: Archive | None = None
         self._pool: asyncpg.Pool[Any] | None = None
         self._opening = asyncio.Lock()
 
     async def query(self, sql: str, parameters: list[object], max_rows: int = MAX_ROWS) -> Frame:
-        """At most ``max_rows`` rows of one statement. Raises DatabaseError, and QueryError on a timeout."""
+        """At most ``max_rows`` rows of one statement, over archived samples as well if it is of a chart.
+
+        Raises DatabaseError, and QueryError on a timeout.
+        """
         try:
             pool = await self._pool_opened()
             async with (
                 pool.acquire(timeout=_WAIT_SECONDS) as connection,
                 connection.transaction(readonly=True),
             ):
-                statement = await connection.prepare(sql)
-                attributes = statement.get_attributes()
-                cursor = await statement.cursor(*parameters)
-                rows = await cursor.fetch(max_rows)
+                with _lacks_of(connection) as lacks:
+                    answer = await _fetched(connection, sql, parameters, max_rows)
+                if lacks and self._state is not None:
+                    try:
+                        archive = await self._archive_opened(self._state)
+                        if await archive.give(connection, lacks):
+                            answer = await _fetched(connection, sql, parameters, max_rows)
+                    except OperationError as error:
+                        answer.notice = f"Minutes instead of samples: {error}"
         except asyncpg.QueryCanceledError as error:
             raise QueryError(
                 504, f"query cancelled after {STATEMENT_SECONDS} s: choose a shorter time range"
@@ -64,7 +82,13 @@ class Reader:
         except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             log.warning("query failed: %s: %s", type(error).__name__, error)
             raise DatabaseError(f"{type(error).__name__}: {error}") from error
-        return frame([a.name for a in attributes], [a.type.name for a in attributes], [tuple(row) for row in rows])
+        return answer
+
+    async def _archive_opened(self, state: Path) -> Archive:
+        if self._archive is None:  # pyarrow takes its time, and most charts need none
+            module = await asyncio.to_thread(import_module, "dashboards.viewer.archive")
+            self._archive = module.Archive(state)
+        return self._archive
 
     async def _pool_opened(self) -> asyncpg.Pool[Any]:
         async with self._opening:
@@ -80,6 +104,30 @@ class Reader:
         """Close the connections; running statements are cancelled."""
         if self._pool is not None:
             self._pool.terminate()
+
+
+@contextmanager
+def _lacks_of(connection: Any) -> Iterator[list[str]]:
+    """Which samples the charts lack that are computed in the block, as their notices say it."""
+    found: list[str] = []
+
+    def noticed(_: object, message: asyncpg.PostgresLogMessage) -> None:
+        if message.sqlstate == _LACKS_SAMPLES:
+            found.append(message.detail or "")
+
+    connection.add_log_listener(noticed)
+    try:
+        yield found
+    finally:
+        connection.remove_log_listener(noticed)
+
+
+async def _fetched(connection: Any, sql: str, parameters: list[object], max_rows: int) -> Frame:
+    statement = await connection.prepare(sql)
+    cursor = await statement.cursor(*parameters)
+    rows = await cursor.fetch(max_rows)
+    attributes = statement.get_attributes()
+    return frame([a.name for a in attributes], [a.type.name for a in attributes], [tuple(row) for row in rows])
 
 
 async def _connect(*dsn: Any, **_: Any) -> asyncpg.Connection[Any]:

@@ -20,7 +20,7 @@ from ops.containers.init import init
 from ops.paths import CHECKOUT, EXAMPLE
 from ops.postgres.binaries import Binaries
 from ops.postgres.cluster import ROLES
-from ops.postgres.mounted import _PEM, REPOSITORY, MountedCluster
+from ops.postgres.mounted import _PEM, ARCHIVE, REPOSITORY, MountedCluster
 from ops.postgres.verified import unverified_hosts
 from tests.docker import Docker, client
 
@@ -198,6 +198,16 @@ def test_what_backs_up_sees_what_the_database_sees(
     (setting,) = [one for one in database["command"] if one.startswith("-carchive_command=")]
     condition = f"test ! -e {cluster.archiving}"
     assert setting.removeprefix("-carchive_command=") == f"{condition} || {cluster.archive_command} archive-push %p"
+
+
+def test_only_what_archives_may_write_to_the_archive(official: dict[str, Any]) -> None:
+    mounted = {
+        name: volume.get("read_only", False)
+        for name, service in official["services"].items()
+        for volume in service.get("volumes", ())
+        if volume["target"] == str(ARCHIVE)
+    }
+    assert mounted == {"maintenance": False, "migrate": False, "viewer": True}
 
 
 def test_processes_have_the_arguments_that_up_gives_them(official: dict[str, Any], plant: Plant) -> None:

@@ -96,7 +96,9 @@ export class Panel {
       }, asking.signal);
       if (!asking.signal.aborted) this.draw(answers, range);
     } catch (error) {
-      if (!asking.signal.aborted) this.#say(error.message, "failed");
+      if (asking.signal.aborted) return;
+      this.#warn();
+      this.#say(error.message, "failed");
     } finally {
       if (this.asking === asking) this.node.classList.remove("asking");
     }
@@ -109,6 +111,7 @@ export class Panel {
   draw(answers, range) {
     this.answers = answers;
     this.drawnRange = range;
+    this.#warn(Object.values(answers).map(({ notice }) => notice).find(Boolean));
     if (empty(answers)) return this.#say(this.definition.fieldConfig.defaults.noValue, "empty");
     const context = {
       range: { ...range, ...this.context.bounds() },
@@ -133,6 +136,12 @@ export class Panel {
       this.body.scrollTop = scrolled;
       this.node.dataset.state = "shown";
     }
+  }
+
+  // Above what is drawn: it may be coarser than was asked for.
+  #warn(notice) {
+    this.node.querySelector(".notice")?.remove();
+    if (notice) this.body.before(element("p", { class: "notice", title: notice }, notice));
   }
 
   #say(message, state) {

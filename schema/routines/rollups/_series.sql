@@ -1,5 +1,5 @@
 -- The buckets of plant.series, of a width that plant.series_width gives: at least a minute (an hour) if samples (minutes) of the
--- interval are not stored.
+-- interval are not stored. Samples that the session was given (plant.archived_samples) count as stored.
 CREATE OR REPLACE FUNCTION plant._series(channel int, "from" timestamptz, "to" timestamptz, width interval)
 RETURNS TABLE ("time" timestamptz, min float8, avg float8, max float8, n bigint, n_good bigint, first float8, last float8,
                source text)
@@ -15,6 +15,8 @@ DECLARE
     dirty_hours   tstzmultirange;
     hours   tstzmultirange := '{}';
     minutes tstzmultirange := '{}';
+    given CONSTANT tstzmultirange := plant.archived_ranges(channel);
+    rest  tstzmultirange;
     r     tstzrange;
     of_hours   plant.series_part[] := '{}';
     of_minutes plant.series_part[] := '{}';
@@ -59,14 +61,19 @@ BEGIN
             FROM plant.minutes_between(ARRAY[channel], lower(r), upper(r)) AS m
             GROUP BY date_bin(width, m.bucket, epoch));
     END LOOP;
-    FOR r IN SELECT u FROM unnest(tstzmultirange(tstzrange("from", "to")) - hours - minutes) AS u LOOP
+    rest := tstzmultirange(tstzrange("from", "to")) - hours - minutes;
+    FOR r IN SELECT unnest(rest - given) UNION ALL SELECT unnest(rest * given) LOOP
         of_samples := of_samples || ARRAY(
             SELECT ROW(date_bin(width, s.time, epoch), min(s.time), count(*), count(s.good), min(s.good), max(s.good),
                        coalesce(sum(plant.rollup_weight(s.good) ORDER BY s.time), 0),
                        (array_agg(s.good ORDER BY s.time) FILTER (WHERE s.good IS NOT NULL))[1],
                        (array_agg(s.good ORDER BY s.time DESC) FILTER (WHERE s.good IS NOT NULL))[1])::plant.series_part
             FROM (SELECT b.time, CASE WHEN b.status >= 0 AND b.value <> 'NaN' THEN b.value END AS good
-                  FROM plant.samples_between(ARRAY[channel], lower(r), upper(r)) AS b) AS s
+                  FROM (SELECT u.time, u.value, u.status FROM plant.samples_between(ARRAY[channel], lower(r), upper(r)) AS u
+                        WHERE NOT given @> r
+                        UNION ALL
+                        SELECT a.time, a.value, a.status FROM plant.archived_samples(channel, lower(r), upper(r)) AS a
+                        WHERE given @> r) AS b) AS s
             GROUP BY date_bin(width, s.time, epoch));
     END LOOP;
     RETURN QUERY

@@ -1,5 +1,6 @@
 -- Minutes that touch some ranges and of which samples are not stored any more, because retention dropped them: fewer are stored
--- than were counted, or their extremes are not. Nothing is read of times that retention has not reached.
+-- than were counted, or their extremes are not. Nothing is read of times that retention has not reached, or of which the session
+-- was given the samples.
 CREATE OR REPLACE FUNCTION plant.minutes_without_samples(channel int, ranges tstzmultirange) RETURNS tstzmultirange
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog
@@ -16,7 +17,8 @@ BEGIN
         RETURN found;
     END IF;
     FOR r IN
-        SELECT u FROM unnest(plant.widen_ranges(ranges * tstzmultirange(tstzrange(NULL, until)), INTERVAL '1 minute')) AS u
+        SELECT u FROM unnest(plant.widen_ranges(ranges * tstzmultirange(tstzrange(NULL, until)), INTERVAL '1 minute')
+                             - plant.archived_ranges(channel)) AS u
     LOOP
         found := found + (
             SELECT coalesce(range_agg(tstzrange(m.bucket, m.bucket + INTERVAL '1 minute')), '{}')

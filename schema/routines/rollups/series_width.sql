@@ -10,7 +10,8 @@ BEGIN ATOMIC
         86400 * ceil(date_part('epoch', span) / points / 86400));
 END;
 
--- The width of the buckets of plant.series: wider if the interval has too many samples (minutes), or if some are not stored.
+-- The width of the buckets of plant.series: wider if the interval has too many samples (minutes), or if some are not stored. A
+-- notice says which samples it lacks: a session that is given them (plant.archived_samples) gets the finer width.
 CREATE OR REPLACE FUNCTION plant.series_width(channel int, "from" timestamptz, "to" timestamptz, points int) RETURNS interval
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog
@@ -21,6 +22,7 @@ DECLARE
     most_samples CONSTANT int := 150000; -- read per chart at most; the same number of minutes and of hours
     width interval;
     rate  float8; -- samples per second
+    lacks tstzrange;
 BEGIN
     IF points IS NULL OR points < 1 OR "from" IS NULL OR "to" IS NULL OR NOT isfinite("from") OR NOT isfinite("to") THEN
         RAISE EXCEPTION 'series: from % to % in % points', "from", "to", points
@@ -31,9 +33,17 @@ BEGIN
         rate := (SELECT h.n / 3600.0 FROM plant.rollup_1h AS h
                  WHERE h.channel_id = channel AND h.bucket < "to" AND h.bucket > "from" - INTERVAL '1 hour'
                  ORDER BY h.bucket DESC LIMIT 1);
-        IF rate * date_part('epoch', "to" - "from") > most_samples
-           OR plant.minutes_without_samples(channel, tstzmultirange(tstzrange("from", "to"))) <> '{}' THEN
+        IF rate * date_part('epoch', "to" - "from") > most_samples THEN
             width := INTERVAL '1 minute';
+        ELSE
+            lacks := range_merge(plant.minutes_without_samples(channel, tstzmultirange(tstzrange("from", "to"))));
+            IF NOT isempty(lacks) THEN
+                width := INTERVAL '1 minute';
+                RAISE NOTICE 'channel %: samples between % and % are not in the database: buckets are a minute or wider',
+                    channel, lower(lacks), upper(lacks)
+                    USING ERRCODE = '02000', -- no_data
+                          DETAIL = json_build_object('channel', channel, 'from', lower(lacks), 'to', upper(lacks));
+            END IF;
         END IF;
     END IF;
     IF width < INTERVAL '1 hour' AND "from" < "to"

@@ -48,10 +48,10 @@ class BrowserPage:
         if message.type in ("error", "warning"):
             self.wrong.append(message.text)
 
-    async def open(self, uid: str, since: str = "now-45m", **variables: str) -> None:
+    async def open(self, uid: str, since: str = "now-45m", until: str = "now", **variables: str) -> None:
         """Open a dashboard and wait until all its panels have been answered."""
         given = "".join(f"&var-{name}={value}" for name, value in variables.items())
-        await self.page.goto(f"{self.where}/d/{uid}?from={since}&to=now&refresh=off{given}")
+        await self.page.goto(f"{self.where}/d/{uid}?from={since}&to={until}&refresh=off{given}")
         await self.opened(uid)
 
     async def opened(self, uid: str) -> None:

@@ -14,11 +14,14 @@ from ops.ports import free_ports
 
 
 @asynccontextmanager
-async def reading(dsn: str, folder: Path) -> AsyncIterator[Reader]:
-    """The viewer's connections to a database; the file that names it is made in ``folder``."""
+async def reading(dsn: str, folder: Path, state: Path | None = None) -> AsyncIterator[Reader]:
+    """The viewer's connections to a database; the file that names it is made in ``folder``.
+
+    ``state``: the folder with the configuration, which may name an archive.
+    """
     file = folder / "reader.dsn"
     file.write_text(dsn)
-    reader = Reader(file)
+    reader = Reader(file, state)
     try:
         yield reader
     finally:

@@ -1,0 +1,146 @@
+"""Samples that only an archive has: a chart that lacks them is given them, so that it needs not show minutes.
+
+``plant.series_width`` says by a notice which samples it lacks. They are handed to the transaction, where
+``plant.archived_samples`` returns them, and the query is run once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import asyncpg
+import numpy as np
+
+from ingest.errors import OperationError
+from ingest.timestamps import microseconds
+from ops.archive.archived_days import ArchivedDays
+from ops.archive.archived_samples import added
+from ops.archive.day_files import joined
+from ops.archive.location import in_thread
+from ops.evidence.reader import Series, begin, read
+from schema.queries import load
+
+SECONDS = 2.0  # for the archive's storage, a panel
+MAX_SAMPLES = 150_000  # a panel; as many as plant.series_width lets a chart read
+_Returned = TypeVar("_Returned")
+
+
+@dataclass(frozen=True, slots=True)
+class _Lack:
+    """Samples that a chart lacks."""
+
+    channel: int
+    since: datetime
+    until: datetime
+
+    @classmethod
+    def of(cls, detail: str) -> _Lack:
+        """As the detail of the notice says it."""
+        said = json.loads(detail)
+        return cls(said["channel"], datetime.fromisoformat(said["from"]), datetime.fromisoformat(said["to"]))
+
+
+class Archive:
+    """Reads them, and never waits long for the storage."""
+
+    def __init__(self, state: Path) -> None:
+        self._days = ArchivedDays(state)
+        self._reading: dict[asyncio.Future[Any], float] = {}  # → when it should have ended
+
+    async def give(self, connection: Any, details: Collection[str]) -> bool:
+        """Hand samples to the transaction, if the archive has any of them.
+
+        ``connection``: also one of a pool; ``details``: of the notices, at least one. Raises OperationError if the
+        archive cannot be read, or not in time.
+        """
+        lacks = [_Lack.of(one) for one in details]
+        since, until = min(one.since for one in lacks), max(one.until for one in lacks)
+        ends_at = asyncio.get_running_loop().time() + SECONDS
+        found: dict[int, list[tuple[datetime, datetime, Series]]] = {}
+        left = MAX_SAMPLES
+        for day in _days(since, until):
+            bounds = max(since, begin(day)), min(until, begin(day, 24))
+            for one in await self._day(connection, day, {one.channel for one in lacks}, bounds, left, ends_at):
+                found.setdefault(one.channel_id, []).append((*bounds, one))
+                left -= len(one.time)
+        for channel, parts in found.items():
+            await connection.execute(load("viewer")["give_samples"], channel, await asyncio.to_thread(_setting, parts))
+        return bool(found)
+
+    async def _day(
+        self,
+        connection: asyncpg.Connection[Any],
+        day: date,
+        channels: set[int],
+        bounds: tuple[datetime, datetime],
+        most: int,
+        ends_at: float,
+    ) -> list[Series]:
+        """All samples of a day, of those channels of which the archive has some that the database has not."""
+        rows = await connection.fetch(load("sql")["select_archived"], day)
+        if not any(row["dropped"] for row in rows):
+            return []
+        archived = await self._in_time(ends_at, self._archived, rows, day, channels, bounds, most)
+        stored = {one.channel_id: one for one in await read(connection, sorted(archived), *bounds)}
+        if rows != await connection.fetch(load("sql")["select_archived"], day):
+            raise OperationError(f"samples of {day} were dropped while they were read: refresh the page")
+        return [joined(one, added(one, stored.get(channel))) for channel, one in archived.items()]
+
+    def _archived(
+        self,
+        rows: Sequence[asyncpg.Record],
+        day: date,
+        channels: set[int],
+        bounds: tuple[datetime, datetime],
+        most: int,
+    ) -> dict[int, Series]:
+        found: dict[int, Series] = {}
+        for row in (row for row in rows if row["dropped"]):
+            wanted = channels.difference(row["whole"])
+            for one in self._days.files(row, day).between(wanted, *map(microseconds, bounds)):
+                found[one.channel_id] = one
+                most -= len(one.time)
+                if most < 0:
+                    raise OperationError(f"there are more than {MAX_SAMPLES:,} samples: choose a shorter time range")
+        return found
+
+    async def _in_time(self, ends_at: float, work: Callable[..., _Returned], *arguments: Any) -> _Returned:
+        """What ``work`` returns. It is left alone if it takes too long: storage may not answer at all (NFS)."""
+        now = asyncio.get_running_loop().time()
+        if any(ended < now for ended in self._reading.values()):
+            raise OperationError("the archive does not answer: an earlier access still waits")
+        task = asyncio.ensure_future(in_thread(work, *arguments))
+        self._reading[task] = ends_at
+        task.add_done_callback(self._ended)
+        await asyncio.wait([task], timeout=max(0.0, ends_at - now))
+        if not task.done():
+            raise OperationError(f"the archive takes longer than {SECONDS:g} s: choose a shorter time range")
+        return task.result()
+
+    def _ended(self, task: asyncio.Future[Any]) -> None:
+        del self._reading[task]
+        if not task.cancelled():
+            task.exception()  # it is known that it may fail
+
+
+def _days(since: datetime, until: datetime) -> list[date]:
+    first, last = since.date(), (until - timedelta(microseconds=1)).date()
+    return [first + timedelta(days=i) for i in range((last - first).days + 1)]
+
+
+def _setting(parts: Sequence[tuple[datetime, datetime, Series]]) -> str:
+    """Samples of a channel as the text that ``plant.archived_samples`` reads."""
+    ranges = ",".join(f"[{since.isoformat()},{until.isoformat()})" for since, until, _ in parts)
+    series = [one for _, _, one in parts]
+    columns: list[list[Any]] = [
+        np.concatenate([one.time for one in series]).tolist(),
+        np.concatenate([one.value for one in series]).view(np.float64).tolist(),
+        np.concatenate([one.status for one in series]).astype(np.uint32).view(np.int32).tolist(),
+    ]
+    return ";".join([f"{{{ranges}}}", *("{" + ",".join(map(repr, column)) + "}" for column in columns)])
