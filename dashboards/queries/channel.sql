@@ -17,6 +17,13 @@ FROM (
 ) AS u
 ORDER BY u.id;
 
+-- name: viewer
+-- Where Grafana finds plantlog's viewer.
+SELECT s.value AS __text, s.value AS __value FROM plant.setting AS s WHERE s.key = 'viewer_url'
+UNION ALL
+SELECT 'http://127.0.0.1:9110', 'http://127.0.0.1:9110'
+WHERE NOT EXISTS (SELECT FROM plant.setting AS s WHERE s.key = 'viewer_url');
+
 -- name: unit
 -- The unit of measure as a suffix: otherwise Grafana reads m, h, d and s as units of time. It is the unit at the end of
 -- the time range; annotations mark changes.

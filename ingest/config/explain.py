@@ -50,6 +50,7 @@ _PATTERNS = {
     "opc.tcp": "an address as in opc.tcp://host:4840",
     "modbus": modbus_address.LEGAL,
     "webhook": "an address as in https://host/path",
+    "url": "an address as in https://host:9110",
     "smtp": "a mail server's HOST:PORT, as in mail.example.org:587",
     "index": "the indexes of an element from 0, one for each dimension, as in 3 or 1,2",
     "member": (
@@ -195,8 +196,14 @@ def field_legal(name: str, field: FieldInfo) -> str:
     return kind + _limits(metadata)
 
 
+_OWN_PATTERNS = (
+    *("host", "index", "location", "member", "repository", "s3_endpoint", "s3_region"),
+    *("smtp", "url", "webhook"),
+)
+
+
 def _pattern(name: str, pattern: str) -> str:
-    if name in ("host", "index", "location", "member", "repository", "s3_endpoint", "s3_region", "smtp", "webhook"):
+    if name in _OWN_PATTERNS:
         return _PATTERNS[name]
     if "measurement" in pattern:
         return _PATTERNS["template"]

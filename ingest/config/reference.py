@@ -91,6 +91,7 @@ EXAMPLES: Mapping[str, Any] = {
     "smtp_password_file": "secrets/smtp_password",
     "smtp_username": "plantlog",
     "stale_after": "10m",
+    "url": "https://plantlog.example.org:9110",
     "user_certificate_file": "pki/user.der",
     "user_key_file": "secrets/user_key.pem",
     "username": "plantlog",

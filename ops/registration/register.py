@@ -248,6 +248,7 @@ def _settings(plant: Plant) -> list[tuple[str, str | None]]:
         ("compression", storage.compression),
         ("lateness", f"{storage.lateness:g}"),  # s
         ("disk_budget", None if storage.disk_budget is None else str(storage.disk_budget)),  # bytes
+        ("viewer_url", plant.viewer.url),
     ]
 
 

@@ -14,7 +14,6 @@ from dashboards.viewer import archive
 from dashboards.viewer.library import Library
 from dashboards.viewer.macros import TimeRange, expand
 from dashboards.viewer.reader import Reader
-from ingest.timestamps import microseconds
 from ops.archive.location import Location
 from ops.evidence.reader import begin
 from tests.database import Database
@@ -177,14 +176,17 @@ async def test_minutes_and_the_reason_are_shown_where_the_archive_cannot_be_read
 
 async def test_page_says_why_it_shows_minutes(plant: Maintained, reader: Reader, tmp_path: Path) -> None:
     await plant.drop()
-    since, until = (str(microseconds(begin(DAY, 5) + timedelta(seconds=at)) // 1000) for at in (-10, 130))
+    since, until = ((begin(DAY, 5) + timedelta(seconds=at)).strftime("%FT%T.000Z") for at in (-10, 130))
+    # As the link in Grafana has it.
+    chosen = {"installation": "$__all", "unit": "unit", "channel": _CHANNEL, "compare": "3600", "viewer": "http://x"}
     async with served(reader) as address, running_browser() as browser:
         look = await open_page(browser, address)
         trend = look.page.locator(".panel", has=look.page.get_by_role("heading", name="Trend"))
-        await look.open("plantlog-channel", since, until, unit="unit", channel=_CHANNEL, compare="3600")
+        await look.open("plantlog-channel", since, until, **chosen)
         await look.screenshot("archived-samples", tmp_path)
         assert await look.page.locator(".notice").count() == 0
         assert (await look.states())["Trend"] == "shown"
+        assert "2026-03-09" in await look.page.locator("#time").inner_text()
         for file in plant.site.folder.glob(f"samples/*/day={DAY}/*.parquet"):
             file.unlink()
         await look.page.reload()
