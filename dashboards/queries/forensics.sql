@@ -1,5 +1,5 @@
 -- 4 Forensics: the questions of schema/routines/forensics for one unit. They read samples, so they are limited to the last
--- hour of the time range and to the selected channels.
+-- hour of the time range and to the selected channels. The viewer answers them over archived days, too.
 
 -- name: patterns
 SELECT u.unit AS __text, u.unit || '/*' AS __value
@@ -28,15 +28,20 @@ chosen AS (
     WHERE c.kind <> 'text'
 )
 SELECT CASE WHEN k.dropped = 0 THEN 'in the database'
-            ELSE CASE WHEN EXISTS (SELECT FROM plant.archived_day AS a
-                                   WHERE a.day = (h.since AT TIME ZONE 'UTC')::date AND a.dropped_at IS NOT NULL)
-                      THEN 'archived' ELSE 'dropped' END
+            ELSE w.where_they_are
                  || CASE WHEN k.dropped < cardinality(h.ids) THEN format(' (%s of %s channels)', k.dropped, cardinality(h.ids))
-                         ELSE '' END || ': not analysed' END AS "Samples"
+                         ELSE '' END
+                 || CASE WHEN w.where_they_are = 'archived' AND current_setting('plant.reads_archive', true) = 'on' THEN ''
+                         ELSE ': not analysed' END END AS "Samples"
 FROM chosen AS h
 CROSS JOIN LATERAL (
     SELECT cardinality(h.ids) - cardinality(plant.retained_channels(h.ids, 'raw', h.since)) AS dropped
 ) AS k
+CROSS JOIN LATERAL (
+    SELECT CASE WHEN EXISTS (SELECT FROM plant.archived_day AS a
+                             WHERE a.day = (h.since AT TIME ZONE 'UTC')::date AND a.dropped_at IS NOT NULL)
+                THEN 'archived' ELSE 'dropped' END AS where_they_are
+) AS w
 WHERE h.ids IS NOT NULL;
 
 -- name: timeline
@@ -45,7 +50,7 @@ SELECT t.time AS "Time", t.what AS "Type", c.name AS "Channel", regexp_replace(c
 FROM plant.timeline(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
                     $__timeTo()::timestamptz, ARRAY[${channels:sqlstring}]::text[]) AS t
 LEFT JOIN plant.channel AS c ON c.name = t.channel
-ORDER BY t.time DESC
+ORDER BY t.time DESC, t.what, t.channel, t.detail
 LIMIT 500;
 
 -- name: changes_in_time

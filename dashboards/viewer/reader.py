@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +15,12 @@ import asyncpg
 from dashboards.viewer.frames import Frame, frame
 from ingest.database import connect
 from ingest.errors import DatabaseError, OperationError, QueryError
+from schema.queries import load
 
 if TYPE_CHECKING:
     from dashboards.viewer.archive import Archive
+    from dashboards.viewer.archived_questions import ArchivedQuestions
+    from dashboards.viewer.questions import Rows
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +38,7 @@ _SETTINGS = {
     "lock_timeout": "5s",
     "search_path": "plant, public",
     "timezone": "UTC",
+    "plant.reads_archive": "on",  # dashboard 4 says so
     "jit": "off",  # compiling takes longer than it saves here
     "plan_cache_mode": "force_custom_plan",  # chunk exclusion needs the actual times
 }
@@ -48,6 +52,7 @@ class Reader:
         self._dsn_file = dsn_file
         self._state = state
         self._archive: Archive | None = None
+        self._questions: ArchivedQuestions | None = None
         self._pool: asyncpg.Pool[Any] | None = None
         self._opening = asyncio.Lock()
 
@@ -56,21 +61,42 @@ class Reader:
 
         Raises DatabaseError, and QueryError on a timeout.
         """
+        async with self._transaction() as connection:
+            with _lacks_of(connection) as lacks:
+                answer = await _fetched(connection, sql, parameters, max_rows)
+            if lacks and self._state is not None:
+                try:
+                    archive = await self._archive_opened(self._state)
+                    if await archive.give(connection, lacks):
+                        answer = await _fetched(connection, sql, parameters, max_rows)
+                except OperationError as error:
+                    answer.notice = f"Minutes instead of samples: {error}"
+        return answer
+
+    async def ask(self, question: str, arguments: str, parameters: list[object]) -> Rows | None:
+        """The rows of a question that reads days which only the archive has; None: ask the database.
+
+        ``arguments``: as SQL. Raises DatabaseError, and QueryError if it can't be answered.
+        """
+        if self._state is None:
+            return None
+        async with self._transaction() as connection:
+            if not await connection.fetchval(load("viewer")["select_whether_dropped"]):
+                return None
+            values = await connection.fetchrow(f"SELECT {arguments}", *parameters)
+            if self._questions is None:
+                module = await asyncio.to_thread(import_module, "dashboards.viewer.archived_questions")
+                self._questions = module.ArchivedQuestions(self._state)
+            asked = await self._questions.asked(connection, question, list(values))
+        return None if asked is None else await self._questions.answer(*asked)
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[Any]:
+        """A connection in a transaction that reads. Raises DatabaseError and QueryError for what fails in the block."""
         try:
             pool = await self._pool_opened()
-            async with (
-                pool.acquire(timeout=_WAIT_SECONDS) as connection,
-                connection.transaction(readonly=True),
-            ):
-                with _lacks_of(connection) as lacks:
-                    answer = await _fetched(connection, sql, parameters, max_rows)
-                if lacks and self._state is not None:
-                    try:
-                        archive = await self._archive_opened(self._state)
-                        if await archive.give(connection, lacks):
-                            answer = await _fetched(connection, sql, parameters, max_rows)
-                    except OperationError as error:
-                        answer.notice = f"Minutes instead of samples: {error}"
+            async with pool.acquire(timeout=_WAIT_SECONDS) as connection, connection.transaction(readonly=True):
+                yield connection
         except asyncpg.QueryCanceledError as error:
             raise QueryError(
                 504, f"query cancelled after {STATEMENT_SECONDS} s: choose a shorter time range"
@@ -82,7 +108,6 @@ class Reader:
         except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             log.warning("query failed: %s: %s", type(error).__name__, error)
             raise DatabaseError(f"{type(error).__name__}: {error}") from error
-        return answer
 
     async def _archive_opened(self, state: Path) -> Archive:
         if self._archive is None:  # pyarrow takes its time, and most charts need none

@@ -16,6 +16,7 @@ from dashboards.viewer.frames import wide
 from dashboards.viewer.library import Library, Query
 from dashboards.viewer.macros import expand
 from dashboards.viewer.panel_query import PanelQuery, parse_query
+from dashboards.viewer.questions import find_call
 from dashboards.viewer.reader import Reader
 from dashboards.viewer.variable_values import search_values
 from ingest import http, metrics
@@ -100,7 +101,16 @@ class Viewer:
 
     async def _rows(self, query: Query, panel_query: PanelQuery) -> dict[str, object]:
         all_values = self._library.dashboard(panel_query.dashboard).all_values_sql()
-        sql, parameters = expand(query.sql, panel_query.variables, panel_query.time_range, all_values)
+
+        def expanded(text: str) -> tuple[str, list[object]]:
+            return expand(text, panel_query.variables, panel_query.time_range, all_values)
+
+        call = find_call(query.sql)
+        rows = await self._reader.ask(call.question, *expanded(call.arguments)) if call is not None else None
+        if call is not None and rows is not None:
+            sql, parameters = rows.put_into(*expanded(call.taken_out(query.sql)))
+        else:
+            sql, parameters = expanded(query.sql)
         if panel_query.variable is not None:
             sql, parameters = search_values(
                 sql, parameters, panel_query.search, panel_query.variables.get(panel_query.variable, ())

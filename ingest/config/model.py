@@ -108,8 +108,7 @@ class ViewerOptions(ServerOptions):
     port: Annotated[int, Field(ge=1, le=65_535)] = 9110
     """The port to listen on."""
     url: Annotated[str, Field(pattern=r"^https?://[^/\s?#]+$")] | None = None
-    """What browsers call the viewer by. Grafana's dashboard 3 links to it. Not set: the link is
-    `http://127.0.0.1:9110`."""
+    """What browsers call the viewer by. Grafana's dashboards 3 and 4 link to it. Not set: `http://127.0.0.1:9110`."""
 
 
 class TlsOptions(Frozen):

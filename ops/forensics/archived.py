@@ -25,6 +25,7 @@ class Asked:
     channels: Sequence[tuple[str, str]]  # name, unit of the plant
     rate: float  # samples a second of one channel
     installation: UUID | None
+    dropped: bool  # whether samples of that time are in the archive only
 
 
 async def over_archive(
@@ -59,7 +60,8 @@ async def over_archive(
     rows = await connection.fetch(queries["select_portions"], channels)
     of_all = await connection.fetchval(queries["count_channels"])
     rate = max(row["samples"] for row in archived) / 86400 / max(1, of_all)
-    return Asked(question, values, first, [(row["name"], row["unit_path"]) for row in rows], rate, installation)
+    names = [(row["name"], row["unit_path"]) for row in rows]
+    return Asked(question, values, first, names, rate, installation, bool(dropped))
 
 
 def _first(question: Question, values: dict[str, Any]) -> datetime:

@@ -8,7 +8,7 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import asyncpg
@@ -31,6 +31,7 @@ from schema.queries import load
 
 _ZERO_DURATION = re.compile(r"0+(\.0+)?\s*(us|ms|s|m|h|d)")
 _LIMITS = Limits("2GiB", 2, 600)
+_NARROW = "narrow the question by --from, --to or --channel"
 _COMMON_PARAMETERS = ("since", "until", "channels")  # parameters with an option of their own
 
 
@@ -119,7 +120,7 @@ def ask(
         return found
     from ops.forensics import portions  # noqa: PLC0415 (DuckDB, which other questions don't need)
 
-    return Answer(*portions.answer(state, found, limits))
+    return Answer(*portions.answer(state, found, replace(limits, narrow=_NARROW)))
 
 
 async def _answer(

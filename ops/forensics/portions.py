@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -19,7 +18,6 @@ from ops.sql.session import OutOfMemoryError, Session, opened
 from schema.forensics import duckdb_forms
 
 _SAMPLES = 20_000_000  # of a portion: 1.5 GiB where they are sorted
-_NARROW = "narrow the question by --from, --to or --channel"
 _TOGETHER: Mapping[str, Callable[[tuple[str, str]], str]] = {  # by name and unit of the plant
     "channel": lambda one: one[0],
     "unit": lambda one: one[1],
@@ -32,7 +30,7 @@ def answer(state: State, asked: Asked, limits: Limits) -> tuple[tuple[str, ...],
     """Columns and rows. Raises OperationError or DatabaseError."""
     form = duckdb_forms()[asked.question.name]
     ends = time.monotonic() + limits.seconds
-    with opened(state, replace(limits, narrow=_NARROW), asked.installation, once=True) as session:
+    with opened(state, limits, asked.installation, once=True) as session:
         first = True
         for portion in portions(asked, form.portions):
             _add(session, asked, portion, first, ends)

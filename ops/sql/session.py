@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import ExitStack, contextmanager
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -75,14 +75,14 @@ class Session:
 
         threading.Thread(target=work, name="plantlog sql query", daemon=True).start()
         try:
-            finished, _ = wait([done], max(0.0, self._ends_at - time.monotonic()))
+            wait([done, self._limits.stop], max(0.0, self._ends_at - time.monotonic()), FIRST_COMPLETED)
         except KeyboardInterrupt:
             self._end(done)
             raise
-        if not finished:
+        if not done.done():
             self._end(done)
             seconds = f"{self._limits.seconds:g} s"
-            raise OperationError(f"the query took longer than {seconds}: {self._limits.narrow}, or raise --timeout")
+            raise OperationError(f"the query took longer than {seconds}: {self._limits.advice('--timeout')}")
         return done.result()
 
     def _end(self, done: Future[Any]) -> None:
@@ -98,9 +98,7 @@ class Session:
                 return DatabaseError(f"the database does not respond: {one}")
         if isinstance(error, duckdb.OutOfMemoryException):
             memory = self._limits.memory
-            return OutOfMemoryError(
-                f"the query needs more than {memory} of memory: {self._limits.narrow}, or raise --memory"
-            )
+            return OutOfMemoryError(f"the query needs more than {memory} of memory: {self._limits.advice('--memory')}")
         return OperationError(str(error))
 
 
