@@ -103,9 +103,9 @@ class Session:
 
 
 @contextmanager
-def opened(state: State, limits: Limits, installation: UUID | None = None, once: bool = False) -> Iterator[Session]:
-    """``installation``: the one whose channels questions are about (None: all); ``once``: whether all queries belong
-    together, so that what is not samples is read once.
+def opened(state: State, limits: Limits, installation: UUID | None = None, asked: bool = False) -> Iterator[Session]:
+    """``installation``: the one whose channels questions are about (None: all); ``asked``: whether all queries are
+    parts of a question, so that what is not samples is read once, and joins stay as they are written.
 
     Raises OperationError for limits that are none, DatabaseError where the database can't be reached.
     """
@@ -116,7 +116,7 @@ def opened(state: State, limits: Limits, installation: UUID | None = None, once:
             reader = Reader(state.dsn("reader"), installation)
             stack.callback(reader.close)
             samples = Samples(reader, state)
-            found = tables(reader, samples, failures, once)
+            found = tables(reader, samples, failures, once=asked)
         folder = stack.enter_context(TemporaryDirectory(prefix="plantlog-sql-"))
         try:
             connection = duckdb.connect(
@@ -133,7 +133,7 @@ def opened(state: State, limits: Limits, installation: UUID | None = None, once:
         for name, table in found.items():
             connection.register(name, table)
         Functions(reader, samples, failures).register(connection)
-        for section in ("settings", "views", "texts", "macros"):
+        for section in ("settings", "views", "texts", "macros", *(["ask"] if asked else [])):
             connection.execute(queries[section])
         for form in duckdb_forms().values():
             connection.execute(form.sql)

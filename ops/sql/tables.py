@@ -13,7 +13,7 @@ from ops.archive.sample_file import TIME
 from ops.evidence.parquet import EVENTS
 from ops.evidence.reader import begin
 from ops.sql.reader import Reader
-from ops.sql.samples import SAMPLES, Samples
+from ops.sql.samples import IN_ORDER, SAMPLES, Samples
 from ops.sql.scan import Scan, ScannedTable
 from schema.queries import load
 
@@ -53,6 +53,7 @@ def tables(reader: Reader, samples: Samples, failures: list[BaseException], once
     }
     return {
         "stored_samples": ScannedTable(SAMPLES, samples.read, failures),
+        "samples_in_order": ScannedTable(IN_ORDER, samples.read_in_order, failures),
         **{name: ScannedTable(of, _once(read) if once else read, failures) for name, (of, read) in others.items()},
     }
 

@@ -1,4 +1,4 @@
--- What `plantlog sql` makes in DuckDB: settings, views and macros. The tables stored_samples, event, samples_1m, samples_1h, gap,
+-- What `plantlog sql` makes in DuckDB: settings, views and macros. The tables stored_samples, samples_in_order, event, samples_1m, samples_1h, gap,
 -- channel, source, channel_version, described_channel, retirement and quarantine are those of ops/sql/tables.py; the functions channel_ids,
 -- namesakes, first_sample and has_sample_before those of ops/sql/functions.py.
 
@@ -92,10 +92,12 @@ SELECT c.channel_id, c.name, c.kind, c.unit, c.low, c.high, c.span, c.unit_path,
 FROM described_channel AS c
 WHERE patterns IS NULL OR c.channel_id IN channel_ids(patterns);
 
--- channel_ids is computed before the query runs: only the samples of these channels are read.
+-- channel_ids is computed before the query runs: only the samples of these channels are read. Those of a channel come together
+-- and by time, so that windows over rows as they come, OVER (), need no sort. What joins them, or takes rows of a table, may put
+-- them in another order: such windows have to be computed before.
 CREATE MACRO samples_of(patterns, since, until) AS TABLE
 SELECT s.channel_id, s.time, s.value, s.status
-FROM samples AS s
+FROM samples_in_order AS s
 WHERE s.time >= since AND s.time < until AND (patterns IS NULL OR s.channel_id IN channel_ids(patterns));
 
 CREATE MACRO good_samples(patterns, since, until) AS TABLE
@@ -103,6 +105,10 @@ SELECT s.channel_id, s.time, CASE WHEN abs(s.value) < 1e-50 THEN 0 ELSE s.value 
 FROM samples_of(patterns, since, until) AS s
 WHERE s.status >= 0        -- Bad is negative
   AND abs(s.value) < 1e50; -- NaN is above infinity here, too
+
+-- A column in the row before or after, if that is of the same channel; rows as samples_of has them, or some of those.
+CREATE MACRO previous(column_, channel) AS CASE WHEN lag(channel) OVER () = channel THEN lag(column_) OVER () END;
+CREATE MACRO following(column_, channel) AS CASE WHEN lead(channel) OVER () = channel THEN lead(column_) OVER () END;
 
 -- The gaps of all channels.
 CREATE MACRO chart_gaps(since, until) AS TABLE
@@ -206,6 +212,11 @@ WHERE c.bucket >= since AND c.held IS NOT NULL
   AND (c.mean IS NOT NULL
        OR NOT EXISTS (FROM missing AS m
                       WHERE m.channel_id = c.channel_id AND m.from_time <= c.bucket AND m.to_time >= c.bucket + step));
+
+-- name: ask
+-- DuckDB takes each of these tables for one row, and may keep the samples in memory to join a few rows with them. The joins of the
+-- questions stay as they are written: what is on the right is kept in memory.
+SET disabled_optimizers = 'join_order,build_side_probe_side';
 
 -- name: lock
 SET lock_configuration = true;

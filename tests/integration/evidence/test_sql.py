@@ -67,6 +67,11 @@ async def samples(plant: Maintained, condition: str = "true") -> dict[Key, tuple
     return found
 
 
+async def in_order(plant: Maintained, condition: str = "true") -> list[Key]:
+    """Channel and time of what forensic questions read, as it comes."""
+    return await asked(plant, f"SELECT channel_id, epoch_us(time) FROM samples_in_order WHERE {condition}")
+
+
 async def both_days(plant: Maintained) -> dict[Key, tuple[int, int]]:
     """What the database has."""
     return {**await plant.stored(DAY), **await plant.stored(NEXT)}
@@ -113,6 +118,9 @@ async def test_late_samples_count_at_once_and_as_an_amendment(plant: Maintained)
     assert await samples(plant) == expected
     assert await plant.drop() == ["chunk"]
     assert await samples(plant) == expected
+    assert await in_order(plant) == sorted(expected)
+    for condition in (f"time < '{NEXT}'", "value > 0"):
+        assert await in_order(plant, condition) == sorted(await samples(plant, condition))
     level = plant.site.plant.ids["other/level"]
     assert await samples(plant, f"channel_id = {level}") == {k: v for k, v in expected.items() if k[0] == level}
 

@@ -9,29 +9,33 @@ wanted AS (
     WHERE c.kind = 'analog'
 ),
 readings AS (
-    SELECT s.channel_id, s.time, s.value, lag(s.value) OVER (PARTITION BY s.channel_id ORDER BY s.time) AS old
+    SELECT s.channel_id, s.time, s.value, previous(s.value, s.channel_id) AS old
     FROM good_samples(channels, since - lookback, until) AS s
-    WHERE s.channel_id IN (SELECT w.channel_id FROM wanted AS w)
 ),
 -- One row for each value, from its first sample to the first one of the next value.
 held AS MATERIALIZED (
-    SELECT r.channel_id, r.value, r.time AS from_time,
-           lead(r.time) OVER (PARTITION BY r.channel_id ORDER BY r.time) AS next_time
+    SELECT r.channel_id, r.value, r.time AS from_time, following(r.time, r.channel_id) AS next_time
     FROM readings AS r
     WHERE r.value IS DISTINCT FROM r.old
+),
+-- Few are held for long. Only of their channels it matters what is usual.
+long_held AS MATERIALIZED (
+    SELECT h.channel_id, h.value, h.from_time, h.next_time
+    FROM held AS h
+    WHERE epoch_us(coalesce(h.next_time, until)) - epoch_us(h.from_time) >= epoch_us(hold) AND coalesce(h.next_time, until) > since
 ),
 habits AS (
     SELECT h.channel_id, count(*) AS changes,
            quantile_cont((epoch_us(h.next_time) - epoch_us(h.from_time)) / 1e6, 0.95) AS usual,
            to_microseconds(max(epoch_us(h.next_time) - epoch_us(h.from_time)) FILTER (WHERE h.next_time < since)) AS longest_before
     FROM held AS h
-    WHERE h.next_time IS NOT NULL
+    WHERE h.next_time IS NOT NULL AND h.channel_id IN (SELECT l.channel_id FROM long_held AS l)
     GROUP BY h.channel_id
     HAVING count(*) >= 20
 ),
 lasting AS (
     SELECT h.channel_id, h.value, h.from_time, coalesce(h.next_time, w.ends) AS to_time, b.usual, b.longest_before
-    FROM held AS h
+    FROM long_held AS h
     JOIN habits AS b ON b.channel_id = h.channel_id
     JOIN wanted AS w ON w.channel_id = h.channel_id
     WHERE coalesce(h.next_time, w.ends) > since
@@ -73,10 +77,15 @@ others AS MATERIALIZED ( -- few; otherwise all samples may be joined with all ot
     JOIN wanted AS w ON w.channel_id = s.channel_id
     JOIN wanted AS o ON o.unit_path = w.unit_path AND o.channel_id <> w.channel_id
 ),
+meanwhile AS ( -- most often there are no others: no value is then looked up
+    SELECT h.channel_id, h.from_time
+    FROM held AS h
+    WHERE h.from_time > (SELECT min(o.from_time) FROM others AS o) AND h.from_time < (SELECT max(o.to_time) FROM others AS o)
+),
 beside AS (
     SELECT o.channel_id, o.from_time, count(DISTINCT h.channel_id) AS moving
     FROM others AS o
-    JOIN held AS h ON h.channel_id = o.other AND h.from_time > o.from_time AND h.from_time < o.to_time
+    JOIN meanwhile AS h ON h.channel_id = o.other AND h.from_time > o.from_time AND h.from_time < o.to_time
     GROUP BY o.channel_id, o.from_time
 )
 SELECT w.name AS channel, s.from_time AS stuck_from, s.to_time AS stuck_to, s.value, unit_at(s.channel_id, s.from_time) AS unit,
