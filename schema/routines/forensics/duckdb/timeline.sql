@@ -45,25 +45,26 @@ gaps AS (
       AND (c.channel_id IS NOT NULL
            OR (g.channel_id IS NULL AND g.source_id IN (SELECT o.source_id FROM sources AS o)))
 ),
-readings AS (
-    SELECT s.channel_id, s.time, s.value, s.status,
-           lag(s.value) OVER per_channel AS old_value, lag(s.status) OVER per_channel AS old_status
-    FROM samples_of(channels, since - lookback, until) AS s
-    WHERE s.channel_id IN (SELECT w.channel_id FROM wanted AS w)
-    WINDOW per_channel AS (PARTITION BY s.channel_id ORDER BY s.time)
-),
 qualities AS (
     SELECT r.channel_id, r.time, 'quality' AS what,
            quality(r.old_status) || ' → ' || quality(r.status) || ' ' || status_hex(r.status) AS detail
-    FROM readings AS r
-    WHERE quality(r.status) <> quality(r.old_status)
+    FROM (SELECT s.channel_id, s.time, s.status, previous(s.status, s.channel_id) AS old_status
+          FROM samples_of(channels, since - lookback, until) AS s) AS r
+    WHERE r.status <> r.old_status AND quality(r.status) <> quality(r.old_status)
 ),
-steps AS (
-    SELECT r.channel_id, r.time, r.old_value, r.value, abs(r.value - r.old_value) AS size,
-           abs(lag(r.value - r.old_value) OVER (PARTITION BY r.channel_id ORDER BY r.time)) AS size_before
+readings AS (
+    SELECT s.channel_id, s.time, s.value, s.status, previous(s.value, s.channel_id) AS old_value,
+           previous(s.status, s.channel_id) AS old_status
+    FROM samples_of(channels, since - lookback, until) AS s
+),
+changes AS (
+    SELECT r.channel_id, r.time, r.old_value, r.value, abs(r.value - r.old_value) AS size
     FROM readings AS r
     WHERE r.status >= 0 AND r.old_status >= 0 AND r.value <> r.old_value
       AND abs(r.value) < 1e50 AND abs(r.old_value) < 1e50 -- else the difference may overflow
+),
+steps AS MATERIALIZED (
+    SELECT c.*, previous(c.size, c.channel_id) AS size_before FROM changes AS c
 ),
 habits AS (
     SELECT s.channel_id, count(*) AS changes, quantile_cont(s.size, 0.9) AS usual
