@@ -9,39 +9,50 @@ wanted AS (
     WHERE c.kind <> 'text'
 ),
 breaks AS MATERIALIZED (
-    SELECT 'before' AS which, w.channel_id, w.kind, coalesce(before_since, since - (until - since)) AS begins,
-           least(coalesce(before_until, since), w.ends) AS ends, b.from_time, b.to_time
+    SELECT false AS later, w.channel_id, coalesce(before_since, since - (until - since)) AS begins, b.from_time, b.to_time
     FROM chart_gaps(coalesce(before_since, since - (until - since)) - carry, coalesce(before_until, since)) AS b
     JOIN wanted AS w ON w.channel_id = b.channel_id
     WHERE NOT b.backfilled
     UNION ALL
-    SELECT 'after', w.channel_id, w.kind, since, least(until, w.ends), b.from_time, b.to_time
+    SELECT true, w.channel_id, since, b.from_time, b.to_time
     FROM chart_gaps(since - carry, until) AS b
     JOIN wanted AS w ON w.channel_id = b.channel_id
     WHERE NOT b.backfilled
 ),
--- Both with constant bounds, so that no other hours are read.
+-- Both intervals with constant bounds, so that no other hours are read.
 samples AS (
-    SELECT 'before' AS which, coalesce(before_since, since - (until - since)) AS begins,
-           least(coalesce(before_until, since), w.ends) AS ends, w.channel_id, w.kind, s.time, s.value
-    FROM wanted AS w
-    JOIN good_samples(channels, coalesce(before_since, since - (until - since)) - carry, coalesce(before_until, since)) AS s
-      ON s.channel_id = w.channel_id
+    SELECT false AS later, s.channel_id, s.time, s.value, following(s.time, s.channel_id) AS next_time,
+           following(s.value, s.channel_id) AS next_value
+    FROM good_samples(channels, coalesce(before_since, since - (until - since)) - carry, coalesce(before_until, since)) AS s
     UNION ALL
-    SELECT 'after', since, least(until, w.ends), w.channel_id, w.kind, s.time, s.value
-    FROM wanted AS w
-    JOIN good_samples(channels, since - carry, until) AS s ON s.channel_id = w.channel_id
-    UNION ALL
-    SELECT b.which, b.begins, b.ends, b.channel_id, b.kind, b.from_time, NULL FROM breaks AS b
+    SELECT true, s.channel_id, s.time, s.value, following(s.time, s.channel_id), following(s.value, s.channel_id)
+    FROM good_samples(channels, since - carry, until) AS s
+),
+-- In channels with gaps, a value may end before the next one. Only if there are any, samples are read once more.
+broken AS (
+    SELECT r.later, r.channel_id, r.time, r.value, lead(r.time) OVER in_order AS next_time, lead(r.value) OVER in_order AS next_value
+    FROM (SELECT false AS later, s.channel_id, s.time, s.value
+          FROM good_samples(channels, coalesce(before_since, since - (until - since)) - carry, coalesce(before_until, since)) AS s
+          JOIN (SELECT DISTINCT b.channel_id FROM breaks AS b) AS b ON b.channel_id = s.channel_id
+          UNION ALL
+          SELECT true, s.channel_id, s.time, s.value
+          FROM good_samples(channels, since - carry, until) AS s
+          JOIN (SELECT DISTINCT b.channel_id FROM breaks AS b) AS b ON b.channel_id = s.channel_id
+          UNION ALL
+          SELECT b.later, b.channel_id, b.from_time, NULL FROM breaks AS b) AS r
+    WINDOW in_order AS (PARTITION BY r.later, r.channel_id ORDER BY r.time, r.value IS NULL)
 ),
 readings AS (
-    SELECT s.*, lead(s.time) OVER following AS next_time, lead(s.value) OVER following AS next_value
-    FROM samples AS s
-    WINDOW following AS (PARTITION BY s.which, s.channel_id ORDER BY s.time, s.value IS NULL)
+    SELECT r.*, w.kind, CASE WHEN r.later THEN since ELSE coalesce(before_since, since - (until - since)) END AS begins,
+           least(CASE WHEN r.later THEN until ELSE coalesce(before_until, since) END, w.ends) AS ends
+    FROM (SELECT * FROM samples AS s WHERE NOT EXISTS (FROM breaks AS b WHERE b.channel_id = s.channel_id)
+          UNION ALL
+          SELECT * FROM broken) AS r
+    JOIN wanted AS w ON w.channel_id = r.channel_id
 ),
 -- A value holds until the next one; a counter's rate is that between two of its readings.
-stretches AS (
-    SELECT r.which, r.channel_id,
+stretches AS MATERIALIZED (
+    SELECT r.later, r.channel_id,
            CASE WHEN r.kind = 'counter' THEN (r.next_value - r.value) / ((epoch_us(r.next_time) - epoch_us(r.time)) / 1e6)
                 ELSE r.value END AS level,
            (epoch_us(least(coalesce(r.next_time, r.ends), r.ends)) - epoch_us(greatest(r.time, r.begins))) / 1e6 AS seconds
@@ -50,16 +61,22 @@ stretches AS (
       AND (r.kind <> 'counter' OR r.next_value IS NOT NULL)
 ),
 means AS (
-    SELECT t.which, t.channel_id, sum(t.level * t.seconds) / sum(t.seconds) AS mean, sum(t.seconds) AS seconds
+    SELECT t.later, t.channel_id, sum(t.level * t.seconds) / sum(t.seconds) AS mean, sum(t.seconds) AS seconds
     FROM stretches AS t
-    GROUP BY t.which, t.channel_id
+    GROUP BY t.later, t.channel_id
     HAVING sum(t.seconds) > 0
 ),
+deviations AS (
+    SELECT t.later, t.channel_id, t.level - m.mean AS off, t.seconds
+    FROM stretches AS t
+    JOIN means AS m ON m.later = t.later AND m.channel_id = t.channel_id
+),
 spreads AS (
-    SELECT m.which, m.channel_id, m.mean, sqrt(sum((t.level - m.mean) ^ 2 * t.seconds) / m.seconds) AS spread
+    SELECT m.later, m.channel_id, m.mean, sqrt(d.squares / m.seconds) AS spread
     FROM means AS m
-    JOIN stretches AS t ON t.which = m.which AND t.channel_id = m.channel_id
-    GROUP BY m.which, m.channel_id, m.mean, m.seconds
+    JOIN (SELECT d.later, d.channel_id, sum(d.off * d.off * d.seconds) AS squares
+          FROM deviations AS d
+          GROUP BY d.later, d.channel_id) AS d ON d.later = m.later AND d.channel_id = m.channel_id
 ),
 compared AS (
     SELECT w.channel_id, w.name, w.ends, u.unit, b.mean AS mean_b, a.mean AS mean_a, b.spread AS spread_b, a.spread AS spread_a,
@@ -72,8 +89,8 @@ compared AS (
         FROM (SELECT unit_at(w.channel_id, coalesce(before_since, since - (until - since))) AS before,
                      unit_at(w.channel_id, until) AS after) AS s
     ) AS u
-    LEFT JOIN spreads AS b ON b.channel_id = w.channel_id AND b.which = 'before'
-    LEFT JOIN spreads AS a ON a.channel_id = w.channel_id AND a.which = 'after'
+    LEFT JOIN spreads AS b ON b.channel_id = w.channel_id AND NOT b.later
+    LEFT JOIN spreads AS a ON a.channel_id = w.channel_id AND a.later
     WHERE b.mean IS NOT NULL OR a.mean IS NOT NULL
 ),
 measured AS (
@@ -92,9 +109,9 @@ judged AS (
                      ELSE 'calmer' END AS change,
            CASE WHEN m.shift IS NOT NULL THEN greatest(m.shift, abs(m.widening)) END AS score
     FROM measured AS m
-    LEFT JOIN (SELECT DISTINCT b.channel_id, b.which FROM breaks AS b WHERE b.to_time IS NULL OR b.to_time > b.begins) AS g
+    LEFT JOIN (SELECT DISTINCT b.channel_id, b.later FROM breaks AS b WHERE b.to_time IS NULL OR b.to_time > b.begins) AS g
       ON g.channel_id = m.channel_id
-     AND g.which = CASE WHEN m.mean_b IS NULL THEN 'before' WHEN m.mean_a IS NULL THEN 'after' END
+     AND g.later = CASE WHEN m.mean_b IS NULL THEN false WHEN m.mean_a IS NULL THEN true END
 )
 SELECT j.name AS channel, j.unit, j.change, j.score, j.mean_b AS mean_before, j.mean_a AS mean_after,
        j.spread_b AS spread_before, j.spread_a AS spread_after
