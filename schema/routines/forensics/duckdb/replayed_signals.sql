@@ -6,44 +6,53 @@ WITH
 wanted AS (
     SELECT c.channel_id, c.name FROM channels_like(channels) AS c WHERE c.kind = 'analog'
 ),
-readings AS MATERIALIZED (
-    SELECT s.channel_id, s.time, s.value, (row_number() OVER per_channel)::INT AS position,
-           lag(s.value) OVER per_channel AS value_before, lag(s.value, 2) OVER per_channel AS value_2_before
+steps AS (
+    SELECT s.channel_id, s.time, s.value, s.value - previous(s.value, s.channel_id) AS step
     FROM good_samples(channels, since - lookback, until) AS s
-    WHERE s.channel_id IN (SELECT w.channel_id FROM wanted AS w)
-    WINDOW per_channel AS (PARTITION BY s.channel_id ORDER BY s.time)
 ),
 ratios AS (
-    SELECT r.channel_id, r.position, r.time >= since AS recent, r.value - r.value_before AS step,
-           (r.value - r.value_before) / nullif(r.value_before - r.value_2_before, 0) AS ratio
-    FROM readings AS r
+    SELECT r.*, r.step / nullif(previous(r.step, r.channel_id), 0) AS ratio FROM steps AS r
 ),
--- The logarithm is rounded coarsely, so that the last bits of a scaled copy don't matter.
+-- The logarithm is rounded coarsely, so that the last bits of a scaled copy don't matter. 32 times the hash, and whether the
+-- value changed: two sums as one.
 hashes AS (
-    SELECT r.channel_id, r.position, r.recent, (r.step <> 0)::int AS changed,
-           CASE WHEN r.ratio IS NULL OR r.ratio = 0 THEN coalesce(sign(r.step) ^ 2, 0)::bigint
-                ELSE (hash(round(8 * ln(abs(r.ratio)))::bigint, r.ratio > 0) % 1000000007)::bigint -- so that sums stay small
-           END AS hash
+    SELECT r.channel_id, r.time, r.value, r.step, (row_number() OVER ())::INT AS position,
+           lag(r.channel_id, 15) OVER () = r.channel_id AS whole, (r.step <> 0)::BIGINT
+           + 32 * CASE WHEN r.ratio IS NULL OR r.ratio = 0 THEN coalesce(sign(r.step) ^ 2, 0)::BIGINT
+                       ELSE (hash(round(8 * ln(abs(r.ratio)))::BIGINT, r.ratio > 0) % 1000000007)::BIGINT -- so that sums stay small
+                  END AS hash
     FROM ratios AS r
 ),
--- Two sums as one, which takes half the time: 32 times that of the hashes, and that of the changes.
+-- The sum of the last 16 is that of 8 and the 8 before, and so on.
+last_2 AS (
+    SELECT h.* EXCLUDE (hash), coalesce(h.hash, 0) + coalesce(lag(h.hash) OVER (), 0) AS sums FROM hashes AS h
+),
+last_4 AS (
+    SELECT h.* EXCLUDE (sums), h.sums + lag(h.sums, 2, 0) OVER () AS sums FROM last_2 AS h
+),
+last_8 AS (
+    SELECT h.* EXCLUDE (sums), h.sums + lag(h.sums, 4, 0) OVER () AS sums FROM last_4 AS h
+),
+readings AS MATERIALIZED (
+    SELECT h.* EXCLUDE (sums), h.sums + lag(h.sums, 8, 0) OVER () AS sums FROM last_8 AS h
+),
 windows AS (
-    SELECT h.channel_id, h.position, h.recent, sum((h.hash * 32 + h.changed)::DOUBLE) OVER last_16::BIGINT AS sums
-    FROM hashes AS h
-    WINDOW last_16 AS (PARTITION BY h.channel_id ORDER BY h.position ROWS BETWEEN 15 PRECEDING AND CURRENT ROW)
+    SELECT r.channel_id, r.position, r.time >= since AS recent, r.sums, hash(r.channel_id, r.sums) AS key
+    FROM readings AS r
+    WHERE r.whole AND r.sums % 32 >= 12
 ),
 -- Those of which there are several: so few that the rest is cheap.
 several AS (
     SELECT w.channel_id, w.position, w.recent, w.sums
     FROM windows AS w
-    WHERE w.position >= 16 AND w.sums % 32 >= 12
-    QUALIFY count(*) OVER (PARTITION BY w.channel_id, w.sums) > 1
+    WINDOW by_key AS (ORDER BY w.key)
+    QUALIFY w.key = lag(w.key) OVER by_key OR w.key = lead(w.key) OVER by_key
 ),
 -- The latest earlier window of the same hash that does not overlap.
 repeated AS (
     SELECT s.channel_id, s.position, s.recent,
-           s.position - max(s.position) OVER (PARTITION BY s.channel_id, s.sums ORDER BY s.position
-                                              RANGE BETWEEN UNBOUNDED PRECEDING AND 16 PRECEDING) AS distance
+           s.position - last_value(s.position) OVER (PARTITION BY s.channel_id, s.sums ORDER BY s.position
+                                                     RANGE BETWEEN UNBOUNDED PRECEDING AND 16 PRECEDING) AS distance
     FROM several AS s
 ),
 breaks AS (
@@ -67,15 +76,15 @@ stretches AS (
 ),
 copies AS MATERIALIZED (
     SELECT t.channel_id, t.distance, t.stretch, r.position, r.position - t.distance AS old_position, r.time, r.value,
-           r.value - r.value_before AS step
-    FROM stretches AS t
-    JOIN readings AS r ON r.channel_id = t.channel_id AND r.position BETWEEN t.first AND t.last
+           r.step
+    FROM readings AS r
+    JOIN stretches AS t ON t.channel_id = r.channel_id AND r.position BETWEEN t.first AND t.last
 ),
 pairs AS MATERIALIZED (
     SELECT c.channel_id, c.distance, c.stretch, c.time, c.value, c.step, o.time AS old_time, o.value AS old_value,
            sign(c.step) * sign(lag(c.step) OVER stretch) < 0 AS turns
-    FROM copies AS c
-    JOIN readings AS o ON o.channel_id = c.channel_id AND o.position = c.old_position
+    FROM readings AS o
+    JOIN copies AS c ON c.channel_id = o.channel_id AND c.old_position = o.position
     WINDOW stretch AS (PARTITION BY c.channel_id, c.distance, c.stretch ORDER BY c.position)
 ),
 fits AS (
