@@ -8,13 +8,16 @@ SET search_path = pg_catalog
 AS $$
 DECLARE
     given CONSTANT text[] := string_to_array(current_setting('plant.archived_' || channel, true), ';');
+    first int8;
+    last  int8;
 BEGIN
     IF given <> '{}' THEN
+        first := extract(epoch FROM "from") * 1000000;
+        last := extract(epoch FROM "to") * 1000000;
         RETURN QUERY
-        SELECT t.time, s.value, s.status
+        SELECT plant.add_interval('epoch', s.us * INTERVAL '1 microsecond'), s.value, s.status
         FROM unnest(given[2]::int8[], given[3]::float8[], given[4]::int[]) AS s (us, value, status)
-        CROSS JOIN LATERAL (SELECT plant.add_interval('epoch', s.us * INTERVAL '1 microsecond') AS time) AS t
-        WHERE t.time >= "from" AND t.time < "to";
+        WHERE s.us >= first AND s.us < last;
     END IF;
 END
 $$;
