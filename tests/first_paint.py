@@ -80,8 +80,9 @@ async def measure(database: Database, folder: Path, times: int, say: Callable[[s
     say(f"making {CHANNELS:,} channels with {MINUTES} minutes at 1 Hz")
     await bootstrap(database.owner_dsn, PASSWORDS)
     await _fill(database)
-    (folder / "reader.dsn").write_text(database.reader_dsn)
-    reader, library = Reader(folder / "reader.dsn"), Library()
+    (folder / "secrets").mkdir()
+    (folder / "secrets" / "reader.dsn").write_text(database.reader_dsn)
+    reader, library = Reader(folder), Library()
     found = []
     async with serve(ViewerOptions(port=free_ports(1)), folder, reader, library) as port, running_browser() as browser:
         for dashboard in library:

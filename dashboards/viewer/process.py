@@ -21,7 +21,7 @@ HEALTH_PORT = 5  # offset to [health].port
 async def run_viewer(plant: Plant, state: Path, stop: asyncio.Event) -> None:
     """Serve until ``stop``. Runs without the database, too: then the page shows that it is unavailable."""
     since = now_us()
-    reader = Reader(state / "secrets" / "reader.dsn", state)
+    reader = Reader(state)
 
     async def report() -> dict[str, Any]:
         try:

@@ -47,10 +47,10 @@ _SETTINGS = {
 class Reader:
     """Connections to one database, which may be unavailable at any time, even at the start."""
 
-    def __init__(self, dsn_file: Path, state: Path | None = None) -> None:
-        """``state``: the state folder, whose configuration names the archive; None: charts are of the database only."""
-        self._dsn_file = dsn_file
+    def __init__(self, state: Path) -> None:
+        """``state``: the state folder."""
         self._state = state
+        self._dsn_file = state / "secrets" / "reader.dsn"
         self._archive: Archive | None = None
         self._questions: ArchivedQuestions | None = None
         self._pool: asyncpg.Pool[Any] | None = None
@@ -64,9 +64,9 @@ class Reader:
         async with self._transaction() as connection:
             with _lacks_of(connection) as lacks:
                 answer = await _fetched(connection, sql, parameters, max_rows)
-            if lacks and self._state is not None:
+            if lacks:
                 try:
-                    archive = await self._archive_opened(self._state)
+                    archive = await self._archive_opened()
                     if await archive.give(connection, lacks):
                         answer = await _fetched(connection, sql, parameters, max_rows)
                 except OperationError as error:
@@ -78,17 +78,13 @@ class Reader:
 
         ``arguments``: as SQL. Raises DatabaseError, and QueryError if it can't be answered.
         """
-        if self._state is None:
-            return None
         async with self._transaction() as connection:
             if not await connection.fetchval(load("viewer")["select_whether_dropped"]):
                 return None
             values = await connection.fetchrow(f"SELECT {arguments}", *parameters)
-            if self._questions is None:
-                module = await asyncio.to_thread(import_module, "dashboards.viewer.archived_questions")
-                self._questions = module.ArchivedQuestions(self._state)
-            asked = await self._questions.asked(connection, question, list(values))
-        return None if asked is None else await self._questions.answer(*asked)
+            questions = await self._questions_opened()
+            asked = await questions.asked(connection, question, list(values))
+        return None if asked is None else await questions.answer(*asked)
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[Any]:
@@ -109,11 +105,16 @@ class Reader:
             log.warning("query failed: %s: %s", type(error).__name__, error)
             raise DatabaseError(f"{type(error).__name__}: {error}") from error
 
-    async def _archive_opened(self, state: Path) -> Archive:
-        if self._archive is None:  # pyarrow takes its time, and most charts need none
-            module = await asyncio.to_thread(import_module, "dashboards.viewer.archive")
-            self._archive = module.Archive(state)
+    # What both import takes its time, and most charts and questions need neither.
+    async def _archive_opened(self) -> Archive:
+        module = await asyncio.to_thread(import_module, "dashboards.viewer.archive")
+        self._archive = self._archive or module.Archive(self._state)
         return self._archive
+
+    async def _questions_opened(self) -> ArchivedQuestions:
+        module = await asyncio.to_thread(import_module, "dashboards.viewer.archived_questions")
+        self._questions = self._questions or module.ArchivedQuestions(self._state)
+        return self._questions
 
     async def _pool_opened(self) -> asyncpg.Pool[Any]:
         async with self._opening:

@@ -361,7 +361,7 @@ async def test_viewer_requires_https_of_browsers_with_a_certificate_of_yours(min
     here = plant(certificate_file=files[0], key_file=files[1]) if mine else plant()
     add_users(tmp_path, anna="engineer")
     options = ViewerOptions(host="0.0.0.0", port=free_ports(1))
-    reader = Reader(tmp_path / "reader.dsn")
+    reader = Reader(tmp_path)
     async with serve(options, tmp_path, reader, Library(), https.of(here, here.viewer, tmp_path)) as port:
         status, output = await command("curl", "-sSkI", "-X", "GET", f"https://127.0.0.1:{port}/login")
         assert status == 0

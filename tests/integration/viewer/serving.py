@@ -14,14 +14,12 @@ from ops.ports import free_ports
 
 
 @asynccontextmanager
-async def reading(dsn: str, folder: Path, state: Path | None = None) -> AsyncIterator[Reader]:
-    """The viewer's connections to a database; the file that names it is made in ``folder``.
-
-    ``state``: the folder with the configuration, which may name an archive.
-    """
-    file = folder / "reader.dsn"
+async def reading(dsn: str, state: Path) -> AsyncIterator[Reader]:
+    """The viewer's connections to a database; the file that names it is made in the state folder."""
+    file = state / "secrets" / "reader.dsn"
+    file.parent.mkdir(exist_ok=True)
     file.write_text(dsn)
-    reader = Reader(file, state)
+    reader = Reader(state)
     try:
         yield reader
     finally:

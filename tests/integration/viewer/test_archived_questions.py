@@ -7,7 +7,6 @@ import math
 import threading
 from collections.abc import AsyncIterator
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -33,9 +32,8 @@ _QUESTIONS = ("Timeline", "Changed behaviour", "Stuck sensors", "Replayed signal
 
 
 @pytest.fixture
-async def page(plant: tuple[Maintained, Recording], database: Database, tmp_path: Path) -> AsyncIterator[str]:
-    state = plant[0].site.plant.state.root
-    async with reading(database.reader_dsn, tmp_path, state) as reader, served(reader) as address:
+async def page(plant: tuple[Maintained, Recording], database: Database) -> AsyncIterator[str]:
+    async with reading(database.reader_dsn, plant[0].site.plant.state.root) as reader, served(reader) as address:
         yield address
 
 

@@ -60,10 +60,9 @@ async def plant(database: Database, tmp_path: Path) -> AsyncIterator[Maintained]
 
 
 @pytest.fixture
-async def reader(plant: Maintained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Reader]:
+async def reader(plant: Maintained, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Reader]:
     monkeypatch.setattr(archive, "SECONDS", PATIENCE)
-    state = plant.site.plant.state.root
-    async with reading(plant.site.plant.database.reader_dsn, tmp_path, state) as connections:
+    async with reading(plant.site.plant.database.reader_dsn, plant.site.plant.state.root) as connections:
         yield connections
 
 
