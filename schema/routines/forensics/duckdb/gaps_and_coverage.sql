@@ -15,16 +15,23 @@ wanted AS (
 quarantined AS MATERIALIZED (
     SELECT * FROM quarantined_intervals(channels, since, until)
 ),
-readings AS MATERIALIZED (
-    SELECT s.channel_id, s.time, s.status, lag(s.time, 1, since) OVER (PARTITION BY s.channel_id ORDER BY s.time) AS previous
+readings AS (
+    SELECT s.channel_id, s.time, s.status, coalesce(previous(s.time, s.channel_id), since) AS previous
     FROM samples_of(channels, since, until) AS s
-    WHERE s.channel_id IN (SELECT w.channel_id FROM wanted AS w)
 ),
+-- With what may be a silence, so that all samples are looked at once.
 counts AS MATERIALIZED (
     SELECT r.channel_id, count(*) AS samples, count(*) FILTER (WHERE r.status >= 0) AS good,
-           min(r.time) AS first_time, max(r.time) AS last_time
+           min(r.time) AS first_time, max(r.time) AS last_time,
+           list({'previous': r.previous, 'time': r.time})
+               FILTER (WHERE (epoch_us(r.time) - epoch_us(r.previous)) / 1e6 >= 3 * w.expected) AS pauses
     FROM readings AS r
+    JOIN wanted AS w ON w.channel_id = r.channel_id
     GROUP BY r.channel_id
+),
+pauses AS (
+    SELECT p.channel_id, p.pause.previous AS previous, p.pause.time AS time
+    FROM (SELECT c.channel_id, unnest(c.pauses) AS pause FROM counts AS c) AS p
 ),
 -- Samples are expected from the configuration of a channel, or from its first sample if that is earlier, but not while it
 -- is retired.
@@ -107,7 +114,7 @@ stretched AS (
 -- Polled channels: silences of at least three intervals, including those at the bounds.
 silences AS (
     SELECT r.channel_id, greatest(r.previous, w.began) AS from_time, r.time AS to_time
-    FROM readings AS r
+    FROM pauses AS r
     JOIN spans AS w ON w.channel_id = r.channel_id
     WHERE (epoch_us(r.time) - epoch_us(greatest(r.previous, w.began))) / 1e6 >= 3 * w.expected
       AND NOT EXISTS (FROM paces AS p
