@@ -7,9 +7,8 @@ wanted AS (
     SELECT c.channel_id, c.name, c.kind, c.unit FROM channels_like(channels) AS c WHERE c.kind <> 'counter'
 ),
 numbers AS (
-    SELECT s.channel_id, s.time, s.value, lag(s.value) OVER (PARTITION BY s.channel_id ORDER BY s.time) AS old
+    SELECT s.channel_id, s.time, s.value, previous(s.value, s.channel_id) AS old
     FROM good_samples(channels, since - lookback, until) AS s
-    WHERE s.channel_id IN (SELECT w.channel_id FROM wanted AS w)
 ),
 texts AS (
     SELECT e.channel_id, e.time, e.text AS value,
