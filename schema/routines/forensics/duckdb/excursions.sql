@@ -6,54 +6,68 @@ WITH
 wanted AS (
     SELECT c.channel_id, c.name, c.span FROM channels_like(channels) AS c WHERE c.kind = 'analog'
 ),
-readings AS MATERIALIZED (
+readings AS (
     SELECT s.channel_id, s.time, s.value, date_bin(short, s.time, since) AS short_bin,
            date_bin(long, s.time, since) AS long_bin
     FROM good_samples(channels, since - reference, until) AS s
-    WHERE s.channel_id IN (SELECT w.channel_id FROM wanted AS w)
 ),
-short_means AS MATERIALIZED (
-    SELECT r.channel_id, r.long_bin, r.short_bin, avg(r.value) AS mean,
-           -- A spike must not hide itself by pulling its own mean.
-           quantile_cont(r.value, 0.5) AS middle
-    FROM readings AS r
-    GROUP BY r.channel_id, r.long_bin, r.short_bin
+-- All that is asked of single samples, but where there is an excursion.
+bins AS MATERIALIZED (
+    SELECT b.*, greatest(b.high - b.middle, b.middle - b.low) AS farthest,
+           CASE WHEN b.low < b.high THEN b.variance + (b.mean - b.middle) * (b.mean - b.middle) ELSE 0 END AS square
+    FROM (SELECT r.channel_id, r.long_bin, r.short_bin, count(*) AS n, avg(r.value) AS mean, var_pop(r.value) AS variance,
+                 min(r.value) AS low, max(r.value) AS high,
+                 -- A spike must not hide itself by pulling its own mean.
+                 quantile_cont(r.value, 0.5) AS middle
+          FROM readings AS r
+          GROUP BY r.channel_id, r.long_bin, r.short_bin) AS b
 ),
 long_means AS MATERIALIZED (
-    SELECT m.channel_id, m.long_bin, avg(m.mean) AS mean FROM short_means AS m GROUP BY m.channel_id, m.long_bin
+    SELECT b.channel_id, b.long_bin, avg(b.mean) AS mean FROM bins AS b GROUP BY b.channel_id, b.long_bin
 ),
 bases AS (
     SELECT l.channel_id, avg(l.mean) AS mean FROM long_means AS l WHERE l.long_bin < since GROUP BY l.channel_id
 ),
-parts AS (
-    SELECT r.channel_id, 'fast' AS class, r.time, r.value - m.middle AS value, short AS apart
-    FROM readings AS r
-    JOIN short_means AS m ON m.channel_id = r.channel_id AND m.short_bin = r.short_bin AND m.long_bin = r.long_bin
-    UNION ALL
-    SELECT m.channel_id, 'medium', m.short_bin, m.mean - l.mean, to_microseconds(epoch_us(long) // 4)
-    FROM short_means AS m
-    JOIN long_means AS l ON l.channel_id = m.channel_id AND l.long_bin = m.long_bin
+parts AS MATERIALIZED (
+    SELECT b.channel_id, 'medium' AS class, b.short_bin AS time, b.mean - l.mean AS value, to_microseconds(epoch_us(long) // 4) AS apart
+    FROM bins AS b
+    JOIN long_means AS l ON l.channel_id = b.channel_id AND l.long_bin = b.long_bin
     UNION ALL
     SELECT l.channel_id, 'slow', l.long_bin, l.mean - b.mean, 2 * long
     FROM long_means AS l
     JOIN bases AS b ON b.channel_id = l.channel_id
 ),
 usual AS (
-    SELECT p.channel_id, p.class, sqrt(avg(p.value * p.value)) AS spread, max(abs(p.value)) AS largest
+    SELECT b.channel_id, 'fast' AS class, sqrt(sum(b.n * b.square) / sum(b.n)) AS spread, max(b.farthest) AS largest
+    FROM bins AS b
+    WHERE b.short_bin < since
+    GROUP BY b.channel_id
+    HAVING sum(b.n) >= 6
+    UNION ALL
+    SELECT p.channel_id, p.class, sqrt(avg(p.value * p.value)), max(abs(p.value))
     FROM parts AS p
     WHERE p.time < since
     GROUP BY p.channel_id, p.class
     HAVING count(*) >= 6
 ),
+reference_means AS (
+    SELECT b.channel_id, sum(b.n * b.mean) / sum(b.n) AS mean, min(b.low) = max(b.high) AS constant
+    FROM bins AS b
+    WHERE b.short_bin < since
+    GROUP BY b.channel_id
+),
 whole AS (
-    SELECT r.channel_id, stddev_pop(CASE WHEN r.time < since THEN r.value END) AS spread,
-           max(abs(r.value)) * pow(2, -52) AS rounding
-    FROM readings AS r
-    GROUP BY r.channel_id
+    SELECT b.channel_id, max(greatest(abs(b.low), abs(b.high))) * pow(2, -52) AS rounding,
+           CASE WHEN any_value(m.constant) THEN 0
+                ELSE sqrt(sum(b.n * (b.variance + (b.mean - m.mean) * (b.mean - m.mean))) FILTER (WHERE b.short_bin < since)
+                          / sum(b.n) FILTER (WHERE b.short_bin < since)) END AS spread
+    FROM bins AS b
+    JOIN reference_means AS m ON m.channel_id = b.channel_id
+    GROUP BY b.channel_id
 ),
 -- A ten-thousandth of the range is no excursion, however quiet the channel was before; nor are rounding errors of float8.
 -- The spread of a few slow means is uncertain: at least half of the whole spread is used.
-limits AS (
+spreads AS (
     SELECT u.channel_id, u.class, u.largest,
            greatest(u.spread, CASE u.class WHEN 'fast' THEN 0 WHEN 'medium' THEN h.spread / 4 ELSE h.spread / 2 END,
                     coalesce(w.span, 0) * 1e-4, h.rounding, 1e-12) AS spread
@@ -61,13 +75,34 @@ limits AS (
     JOIN whole AS h ON h.channel_id = u.channel_id
     JOIN wanted AS w ON w.channel_id = u.channel_id
 ),
-outside AS (
-    SELECT p.channel_id, p.class, p.time, p.value, p.apart, abs(p.value) / l.spread AS far,
-           p.time - lag(p.time) OVER (PARTITION BY p.channel_id, p.class ORDER BY p.time) > p.apart AS begins
+limits AS MATERIALIZED (
+    SELECT s.channel_id, s.class, s.spread,
+           greatest(sigmas * CASE s.class WHEN 'slow' THEN 0.5 ELSE 1 END * s.spread, 1.5 * s.largest) AS far
+    FROM spreads AS s
+),
+-- Only if there are some, samples are read once more.
+spiking AS MATERIALIZED (
+    SELECT b.channel_id, b.short_bin, b.long_bin, b.middle, l.spread, l.far
+    FROM bins AS b
+    JOIN limits AS l ON l.channel_id = b.channel_id AND l.class = 'fast'
+    WHERE b.short_bin >= since AND b.farthest > l.far
+),
+far_off AS (
+    SELECT s.channel_id, 'fast' AS class, s.time, s.value - b.middle AS value, short AS apart, b.spread
+    FROM good_samples(channels, since, until) AS s
+    JOIN spiking AS b ON b.channel_id = s.channel_id AND b.short_bin = date_bin(short, s.time, since)
+                     AND b.long_bin = date_bin(long, s.time, since)
+    WHERE abs(s.value - b.middle) > b.far
+    UNION ALL
+    SELECT p.channel_id, p.class, p.time, p.value, p.apart, l.spread
     FROM parts AS p
     JOIN limits AS l ON l.channel_id = p.channel_id AND l.class = p.class
-    WHERE p.time >= since
-      AND abs(p.value) > greatest(sigmas * CASE p.class WHEN 'slow' THEN 0.5 ELSE 1 END * l.spread, 1.5 * l.largest)
+    WHERE p.time >= since AND abs(p.value) > l.far
+),
+outside AS (
+    SELECT f.channel_id, f.class, f.time, f.value, abs(f.value) / f.spread AS far,
+           f.time - lag(f.time) OVER (PARTITION BY f.channel_id, f.class ORDER BY f.time) > f.apart AS begins
+    FROM far_off AS f
 ),
 numbered AS (
     SELECT o.*, count(*) FILTER (WHERE o.begins) OVER (PARTITION BY o.channel_id, o.class ORDER BY o.time) AS episode
