@@ -17,15 +17,15 @@ ratios AS (
 -- value changed: two sums as one.
 hashes AS (
     SELECT r.channel_id, r.time, r.value, r.step, (row_number() OVER ())::INT AS position,
-           lag(r.channel_id, 15) OVER () = r.channel_id AS whole, (r.step <> 0)::BIGINT
-           + 32 * CASE WHEN r.ratio IS NULL OR r.ratio = 0 THEN coalesce(sign(r.step) ^ 2, 0)::BIGINT
-                       ELSE (hash(round(8 * ln(abs(r.ratio)))::BIGINT, r.ratio > 0) % 1000000007)::BIGINT -- so that sums stay small
-                  END AS hash
+           lag(r.channel_id, 15) OVER () = r.channel_id AS whole,
+           coalesce(r.step <> 0, false)::BIGINT
+           + 32 * CASE WHEN r.ratio <> 0 THEN (hash(2 * round(8 * ln(abs(r.ratio))) + (r.ratio > 0)::INT) % 1073741824)::BIGINT
+                       ELSE coalesce(r.step <> 0, false)::BIGINT END AS hash
     FROM ratios AS r
 ),
 -- The sum of the last 16 is that of 8 and the 8 before, and so on.
 last_2 AS (
-    SELECT h.* EXCLUDE (hash), coalesce(h.hash, 0) + coalesce(lag(h.hash) OVER (), 0) AS sums FROM hashes AS h
+    SELECT h.* EXCLUDE (hash), h.hash + lag(h.hash, 1, 0) OVER () AS sums FROM hashes AS h
 ),
 last_4 AS (
     SELECT h.* EXCLUDE (sums), h.sums + lag(h.sums, 2, 0) OVER () AS sums FROM last_2 AS h
@@ -37,23 +37,28 @@ readings AS MATERIALIZED (
     SELECT h.* EXCLUDE (sums), h.sums + lag(h.sums, 8, 0) OVER () AS sums FROM last_8 AS h
 ),
 windows AS (
-    SELECT r.channel_id, r.position, r.time >= since AS recent, r.sums, hash(r.channel_id, r.sums) AS key
+    SELECT r.channel_id, r.position, r.time >= since AS recent, hash(r.channel_id, r.sums) AS key
     FROM readings AS r
     WHERE r.whole AND r.sums % 32 >= 12
 ),
--- Those of which there are several: so few that the rest is cheap.
+-- Those of which there are several, and not only where one sample moved in that is like the one that moved out: so few that the
+-- rest is cheap.
 several AS (
-    SELECT w.channel_id, w.position, w.recent, w.sums
+    SELECT w.channel_id, w.position, w.recent, w.key
     FROM windows AS w
     WINDOW by_key AS (ORDER BY w.key)
     QUALIFY w.key = lag(w.key) OVER by_key OR w.key = lead(w.key) OVER by_key
 ),
+apart AS (
+    SELECT s.key FROM several AS s GROUP BY s.key HAVING max(s.position) - min(s.position) >= 16
+),
 -- The latest earlier window of the same hash that does not overlap.
 repeated AS (
     SELECT s.channel_id, s.position, s.recent,
-           s.position - last_value(s.position) OVER (PARTITION BY s.channel_id, s.sums ORDER BY s.position
+           s.position - last_value(s.position) OVER (PARTITION BY s.key ORDER BY s.position
                                                      RANGE BETWEEN UNBOUNDED PRECEDING AND 16 PRECEDING) AS distance
     FROM several AS s
+    WHERE s.key IN (SELECT a.key FROM apart AS a)
 ),
 breaks AS (
     SELECT r.channel_id, r.distance, r.position,
