@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from asyncua import Server, ua
 from asyncua.common.structures104 import make_structure, new_struct, new_struct_field
 from asyncua.ua.ua_binary import struct_to_binary
@@ -24,7 +25,7 @@ from tests.integration.test_opcua_collector import SERVERS, collecting
 from tests.integration.test_opcua_discover import discovered
 from tests.memory_appender import MemoryAppender
 from tests.opcua_history import backfilled
-from tests.peers import KINDS, free_port, peer
+from tests.peers import KINDS, Peer, free_port, peer
 from tests.waiting import until
 
 V = ua.VariantType
@@ -437,28 +438,33 @@ def rounds(kept: Sequence[MemoryAppender], tags: Sequence[OpcuaTag]) -> dict[int
     return {time: [of[time] for of in found] for time in sorted(found[0])}
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=SERVERS)
+async def foreign(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Peer]:
+    """A server that tests only read."""
+    async with peer(request.param, tmp_path_factory.mktemp("peer"), 0, "200") as server:
+        yield server
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SERVERS)
-async def test_members_of_foreign_servers(name: str, tmp_path: Path) -> None:
+async def test_members_of_foreign_servers(foreign: Peer, tmp_path: Path) -> None:
     """Each round is complete, also across a restart in which a member is removed and another one is added."""
-    node = f"{KINDS[name].node}Drive"
+    node = f"{KINDS[foreign.name].node}Drive"
     tags = [OpcuaTag(name=f"t{i}", address=node, member=m, kind=k, index=x) for i, (m, k, x) in enumerate(FOREIGN)]
     options: dict[str, Any] = {"accept": ["wrong-host"], "time_out": 30.0, "backfill": False}
-    async with peer(name, tmp_path / "peer", 0, "200") as server:
-        address = f"opc.tcp://127.0.0.1:{server.port}"
-        async with collecting(address, tags, tmp_path / "pki", **options) as (_, status):
-            await until(lambda: "is not trusted" in status.reason)
-        trust(tmp_path / "pki", "ua")
-        async with collecting(address, tags, tmp_path / "pki", **options) as (first, status):
-            await first.until(lambda: len(first.samples(0)) > 5)
-            assert status.bad_channels.keys() == {"t6"}, "an optional member may be absent"
-        second = MemoryAppender(first.notes)
-        async with collecting(address, tags[:-1], tmp_path / "pki", second, **options) as (_, status):
-            await second.until(lambda: len(second.samples(0)) > 5)
-        third = MemoryAppender(second.notes)
-        async with collecting(address, tags, tmp_path / "pki", third, **options) as (_, status):
-            await third.until(lambda: len([e for e in third.events("text") if e.channel_id == len(tags) - 1]) > 5)
-            assert status.bad_channels.keys() == {"t6"}
+    address = f"opc.tcp://127.0.0.1:{foreign.port}"
+    async with collecting(address, tags, tmp_path / "pki", **options) as (_, status):
+        await until(lambda: "is not trusted" in status.reason)
+    trust(tmp_path / "pki", "ua")
+    async with collecting(address, tags, tmp_path / "pki", **options) as (first, status):
+        await first.until(lambda: len(first.samples(0)) > 5)
+        assert status.bad_channels.keys() == {"t6"}, "an optional member may be absent"
+    second = MemoryAppender(first.notes)
+    async with collecting(address, tags[:-1], tmp_path / "pki", second, **options) as (_, status):
+        await second.until(lambda: len(second.samples(0)) > 5)
+    third = MemoryAppender(second.notes)
+    async with collecting(address, tags, tmp_path / "pki", third, **options) as (_, status):
+        await third.until(lambda: len([e for e in third.events("text") if e.channel_id == len(tags) - 1]) > 5)
+        assert status.bad_channels.keys() == {"t6"}
     complete = rounds([first, second, third], tags[:-1])
     numbers = [int(values[0]) for values in complete.values()]
     assert numbers == list(range(numbers[0], numbers[-1] + 1)), "no round is missing"
@@ -474,10 +480,8 @@ async def test_members_of_foreign_servers(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SERVERS)
-async def test_discover_lists_members_of_foreign_servers(name: str, tmp_path: Path) -> None:
-    async with peer(name, tmp_path / "peer", 0, "0") as server:
-        found = await discovered(f"opc.tcp://127.0.0.1:{server.port}", tmp_path)
+async def test_discover_lists_members_of_foreign_servers(foreign: Peer, tmp_path: Path) -> None:
+    found = await discovered(f"opc.tcp://127.0.0.1:{foreign.port}", tmp_path)
     kinds = {tag.member: tag.kind for tag in found.tags if tag.address.endswith(";s=Drive")}
     assert kinds == {member: kind for member, kind, index in FOREIGN if index is None}
     assert "Drive.Temperatures" in {one.name for one in found.skipped}
@@ -496,10 +500,9 @@ MATRIX = ("0,0", "0,2", "1,0", "1,2", "2,0", "1,3", "1")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SERVERS)
-async def test_elements_of_foreign_servers(name: str, tmp_path: Path) -> None:
+async def test_elements_of_foreign_servers(foreign: Peer, tmp_path: Path) -> None:
     """Of an array of structures and of a matrix, each round complete; what is not there is Bad and named."""
-    begin = KINDS[name].node
+    begin = KINDS[foreign.name].node
     tags = [
         OpcuaTag(name=f"t{i}", address=f"{begin}Drives", member=m, kind=k, index=x)
         for i, (m, k, x) in enumerate(ELEMENTS)
@@ -507,10 +510,8 @@ async def test_elements_of_foreign_servers(name: str, tmp_path: Path) -> None:
     tags += [OpcuaTag(name=f"m{i.replace(',', '.')}", address=f"{begin}Matrix", index=i) for i in MATRIX]
     first = len(ELEMENTS)
     options: dict[str, Any] = {"insecure": True, "time_out": 30.0, "backfill": False}
-    async with (
-        peer(name, tmp_path / "peer", 0, "200") as server,
-        collecting(f"opc.tcp://127.0.0.1:{server.port}", tags, tmp_path / "pki", **options) as (kept, status),
-    ):
+    address = f"opc.tcp://127.0.0.1:{foreign.port}"
+    async with collecting(address, tags, tmp_path / "pki", **options) as (kept, status):
         await kept.until(lambda: min(len(values(kept, k)) for k in (0, *range(first, first + 4))) > 5)
         await until(lambda: status.bad_channels.keys() == {"t6", "m2.0", "m1.3", "m1"})
     assert status.bad_channels == {
