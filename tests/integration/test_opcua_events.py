@@ -152,7 +152,8 @@ async def test_conditions_of_a_server_are_in_the_alarm_list(name: str, tmp_path:
 
 @pytest.mark.slow
 @_SERVERS
-async def test_acknowledged_by_plantlog_on_the_server(name: str, tmp_path: Path) -> None:
+async def test_acknowledged_on_the_server(name: str, tmp_path: Path) -> None:
+    """By plantlog, and by another client."""
     async with plant(name, tmp_path) as (server, watch):
         with pytest.raises(OperationError, match="unknown limit 'Limit0'"):
             await watch.do("ack", "tank/level", "Limit0")
@@ -177,29 +178,22 @@ async def test_acknowledged_by_plantlog_on_the_server(name: str, tmp_path: Path)
             ("acknowledged", "acknowledged_active"),
             ("returned", "normal"),
         ]
-        await all_recorded(server, watch.kept)
         await server.tell("high 1")
         await watch.shows(Limit1="unacknowledged_active")
+        [alarm] = watch.collector.conditions.listed()
+        async with Client(f"opc.tcp://127.0.0.1:{server.port}") as client:
+            arguments = ua.Variant(bytes.fromhex(alarm.event_id)), ua.Variant(ua.LocalizedText("by the panel", "en"))
+            await client.get_node(f"{KINDS[name].node}Limit1").call_method(ua.NodeId(9111), *arguments)
+        await watch.shows(Limit1="acknowledged_active")
+        [listed] = watch.operator.alarms()
+        assert "by the panel" in listed["acknowledged_by"]
+        await all_recorded(server, watch.kept)
+        await server.tell("high 2")
+        await watch.shows(Limit1="acknowledged_active", Limit2="unacknowledged_active")
         await server.kill()
         await until(lambda: watch.status.state == "disconnected")
         with pytest.raises(OperationError, match="source ua is not connected"):
             await watch.do("ack", "ua/*")
-
-
-@pytest.mark.slow
-@_SERVERS
-async def test_acknowledged_on_the_server_by_another_client(name: str, tmp_path: Path) -> None:
-    async with plant(name, tmp_path) as (server, watch):
-        await server.tell("high 0")
-        await watch.shows(Limit0="unacknowledged_active")
-        [alarm] = watch.collector.conditions.listed()
-        async with Client(f"opc.tcp://127.0.0.1:{server.port}") as client:
-            arguments = ua.Variant(bytes.fromhex(alarm.event_id)), ua.Variant(ua.LocalizedText("by the panel", "en"))
-            await client.get_node(f"{KINDS[name].node}Limit0").call_method(ua.NodeId(9111), *arguments)
-        await watch.shows(Limit0="acknowledged_active")
-        [listed] = watch.operator.alarms()
-        assert "by the panel" in listed["acknowledged_by"]
-        await all_recorded(server, watch.kept)
 
 
 @pytest.mark.slow
@@ -290,7 +284,7 @@ async def test_transferred_subscription_loses_no_event(name: str, killed: bool, 
 
 
 @pytest.mark.slow
-@_SERVERS
+@pytest.mark.parametrize("name", ["milo", "open62541-conditions"])
 async def test_server_that_restarts_has_no_alarms(name: str, tmp_path: Path) -> None:
     async with plant(name, tmp_path) as (server, watch):
         await server.tell("high 0")
