@@ -653,7 +653,8 @@ async def test_foreign_server_transfers_its_subscription(name: str, tmp_path: Pa
 
     They hand anonymous users' subscriptions over on a secured channel only (OPC 10000-4, 5.14.7.1).
     """
-    options = {**OPTIONS, "insecure": False, "accept": ["wrong-host"]}  # node-opcua names the machine, not 127.0.0.1
+    # node-opcua names the machine, not 127.0.0.1. A busy machine may be silent for longer than the short time-out.
+    options = {**OPTIONS, "insecure": False, "accept": ["wrong-host"], "time_out": 30.0}
     tags = [tag for tag in opcua_tags(name, 100) if tag.kind != "text"]
     port = free_port()
     relay = Relay()
