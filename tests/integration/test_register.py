@@ -47,10 +47,11 @@ _CHANNELS = (
 )
 
 
-async def test_storage_options_are_in_the_tables(database: Database, tmp_path: Path) -> None:
+async def test_options_that_the_database_needs_are_in_its_tables(database: Database, tmp_path: Path) -> None:
     state = state_in(tmp_path)
     settings = (
-        "SELECT s.key, s.value FROM plant.setting AS s WHERE s.key IN ('compression', 'lateness', 'disk_budget')"
+        "SELECT s.key, s.value FROM plant.setting AS s"
+        " WHERE s.key IN ('compression', 'lateness', 'disk_budget', 'viewer_url')"
         " UNION ALL SELECT 'sealing', i.sealing::text FROM plant.installation AS i"
     )
     classes = (
@@ -65,6 +66,7 @@ async def test_storage_options_are_in_the_tables(database: Database, tmp_path: P
     (folder / "plant.toml").write_text(
         toml
         + '[storage]\ncompression = "packed"\nlateness = "90m"\ndisk_budget = "2 GiB"\n[sealing]\nenabled = false\n'
+        '[viewer]\nurl = "https://plant.example:9110"\n'
         '[retention.fast]\nraw = "7d"\nminute = "30d"\n'
     )
     await register(load(folder / "plant.toml"), database.owner_dsn, state)
@@ -72,6 +74,7 @@ async def test_storage_options_are_in_the_tables(database: Database, tmp_path: P
         "compression": "packed",
         "lateness": "5400",
         "disk_budget": str(2 * 1024**3),
+        "viewer_url": "https://plant.example:9110",
         "sealing": "false",
     }
     assert await rows(database, classes) == [
