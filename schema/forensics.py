@@ -16,6 +16,8 @@ order::
 
 ``Portions`` says which channels have to be together, so that the rows of several portions are those of all: those of a
 channel (each alone), of a unit (of the plant), of a namesake (units whose last parts are the same), or all.
+
+``ask`` joins tables as they are written: the samples come first, and what is few on the right.
 """
 
 from __future__ import annotations
