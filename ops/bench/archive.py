@@ -1,4 +1,4 @@
-"""An archived day beside the same day in the database, in one run: CPU of archiving, bytes, and queries in SQL.
+"""An archived day beside the same day in the database, in one run: CPU of archiving, bytes, queries and questions.
 
 PostgreSQL is asked while the samples are in the database, DuckDB (``plantlog sql``) after retention has dropped them.
 """
@@ -26,8 +26,10 @@ from ingest.writer.group import Columns
 from ops.archive.day import archive_day, own_installation
 from ops.archive.location import Location
 from ops.archive.manifest import Manifest, claim
+from ops.bench import archive_questions
 from ops.bench.storage import times, values
 from ops.evidence.seal import seal_days
+from ops.forensics.archived import Asked
 from ops.history_import.packed_copy import copy_packed, packed_days
 from ops.paths import State
 from ops.registration.installation import installation_id
@@ -39,7 +41,8 @@ SERIES = ("transmitter", "noisy")
 _START = datetime(2026, 9, 22, tzinfo=UTC)
 _DAY = timedelta(days=1)
 _DAY_SECONDS = 86_400
-_SECONDS = 3600.0  # for one query
+_LIMITS = Limits("4GiB", 2, 3600.0)  # for one query
+_TARGET = "bench/c000001"
 _CHANNELS = 50  # of a unit of the plant; as many are filled at a time
 QUERIES = ("all_by_minute", "all_by_channel", "hour_by_minute", "unit_by_minute", "one_by_minute", "runs")
 _SETTINGS = {"jit": "off", "timezone": "UTC", "search_path": "plant, public", "max_parallel_workers_per_gather": "0"}
@@ -106,8 +109,12 @@ async def measure(dsn: str, state: State, folder: Path, channels: int, progress:
             archived.append(_series(series, manifest, seconds[0], packed))
             progress(f"{series} is archived")
         asked = [await _ask_database(connection, name, ids) for name in QUERIES]
+        answers = [await _question(connection, name) for name in archive_questions.NAMES]
         await connection.execute(load("bench")["drop_samples"], _START, closed)
-        return ArchiveFigures(archived, await asyncio.to_thread(_ask_archive, state, ids, asked, progress))
+        questions = await archive_questions.prepared(connection, _START, _TARGET)
+        costs = await asyncio.to_thread(_ask_archive, state, ids, asked, progress)
+        costs += await asyncio.to_thread(_questions_of_archive, state, len(ids), answers, questions, progress)
+        return ArchiveFigures(archived, costs)
     finally:
         await connection.close()
 
@@ -180,7 +187,7 @@ def _ask_archive(
 ) -> list[QueryCost]:
     """The same of the archive. Raises OperationError for another answer."""
     found = []
-    with opened(state, Limits("4GiB", 2, _SECONDS)) as session:
+    with opened(state, _LIMITS) as session:
         for one in asked:
             text, samples = query(one.name, ids, archive=True)
             started, cpu = time.perf_counter(), time.process_time()
@@ -192,6 +199,31 @@ def _ask_archive(
             figures = partial(QueryCost, one.name, samples, one.seconds, one.cpu_seconds / samples * 1e9)
             found.append(figures(seconds, cpu / samples * 1e9))
             progress(f"{one.name} was asked of both")
+    return found
+
+
+async def _question(connection: asyncpg.Connection[Any], name: str) -> _Answer:
+    started = time.perf_counter()
+    with _cpu(connection) as used:
+        rows = await archive_questions.of_database(connection, name, _START, _TARGET)
+    return _Answer(name, (rows,), time.perf_counter() - started, used[0])
+
+
+def _questions_of_archive(
+    state: State, channels: int, answers: Sequence[_Answer], asked: Sequence[Asked], progress: ProgressCallback
+) -> list[QueryCost]:
+    """The same questions of the archive. Raises OperationError for another number of rows."""
+    found = []
+    samples = archive_questions.samples(channels)
+    for one, question in zip(answers, asked, strict=True):
+        started, cpu = time.perf_counter(), time.process_time()
+        rows = archive_questions.of_archive(state, question, _LIMITS)
+        seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
+        if (rows,) != one.rows:
+            raise OperationError(f"{one.name}: {rows} rows of the archive, {one.rows[0]:.0f} of the database")
+        figures = (one.seconds, one.cpu_seconds / samples * 1e9, seconds, cpu / samples * 1e9)
+        found.append(QueryCost(one.name, samples, *figures))
+        progress(f"{one.name} was asked of both")
     return found
 
 
