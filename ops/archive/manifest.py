@@ -144,6 +144,7 @@ def read_manifest(location: Location, folder: DayFolder) -> Manifest:
     """The manifest of a day. Raises OperationError if it is not archived, or that of another day or installation."""
     place = f"archive {location.name}: {folder.manifest}"
     if location.size(folder.manifest) is None:
+        _require_marker(location)
         raise OperationError(
             f"archive {location.name}: {folder.day} of installation {folder.installation} is not in it"
         )
@@ -180,6 +181,13 @@ def begun(location: Location, installation: UUID) -> list[DayFolder]:
     return [DayFolder(installation, date.fromisoformat(day)) for day in sorted(found)]
 
 
+def _require_marker(location: Location) -> None:
+    if location.size(MARKER) is None:
+        raise OperationError(
+            f"archive {location.name}: {MARKER} is missing, although days were archived: is it mounted?"
+        )
+
+
 def claim(location: Location, known: bool) -> None:
     """Make sure that a location is an archive; an empty one becomes one.
 
@@ -196,9 +204,7 @@ def claim(location: Location, known: bool) -> None:
             raise OperationError(f"archive {location.name}: {MARKER}: format: found {said!r}; legal: {FORMAT}")
         return
     if known:
-        raise OperationError(
-            f"archive {location.name}: {MARKER} is missing, although days were archived: is it mounted?"
-        )
+        _require_marker(location)
     if found := [name for name in location.entries() if name not in _MAY_BE_THERE]:
         raise OperationError(f"archive {location.name} contains {found[0]}, and is no archive: choose an empty folder")
     location.write(MARKER, (json.dumps({"format": FORMAT}) + "\n").encode())

@@ -50,8 +50,9 @@ class Archiving:
         now = time.monotonic()
         due = [day for day in days if day not in self._failed or now >= self._failed[day][0]]
         done = samples = size = failures = 0
-        if due:
-            location = await _opened(connection, own, options)
+        known = await connection.fetchval(queries["count_archived"], own.number, options.location) > 0
+        if due or known:  # what is archived is looked for each time: its disk may not be mounted
+            location = await _opened(own, options, known)
             async with answering(location, PROBE, _ANSWER_SECONDS):
                 for day in due:
                     if time.monotonic() - now >= _SECONDS:
@@ -89,19 +90,21 @@ class Archiving:
         return archived.samples, archived.bytes
 
 
-async def _opened(connection: Connection, own: OwnInstallation, options: ArchiveOptions) -> Location:
-    """The location, swept of what a writer that was killed left. Raises OperationError, also if it does not answer."""
+async def _opened(own: OwnInstallation, options: ArchiveOptions, known: bool) -> Location:
+    """The location, swept of what a writer that was killed left. Raises OperationError, also if it does not answer.
 
-    def swept(known: bool) -> Location:
+    ``known``: whether days were archived there.
+    """
+
+    def swept() -> Location:
         location = location_of(options)
         claim(location, known)
         for folder in begun(location, own.id):
             sweep(location, folder)
         return location
 
-    known = await connection.fetchval(load("archive")["count_archived"], own.number, options.location)
     try:
-        return await asyncio.wait_for(in_thread(swept, known > 0), _ANSWER_SECONDS)
+        return await asyncio.wait_for(in_thread(swept), _ANSWER_SECONDS)
     except TimeoutError as error:
         raise OperationError(f"archive {options.location} does not answer for {_ANSWER_SECONDS:.0f} s") from error
 

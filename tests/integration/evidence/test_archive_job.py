@@ -91,6 +91,9 @@ async def test_missing_location_fails_and_drops_nothing(plant: Maintained) -> No
     folder.with_name("unmounted").rename(folder)
     await plant.job()
     days = await plant.archived()
+    folder.rename(folder.with_name("unmounted"))
+    assert (await plant.job()).outcome == "failed", "although there is nothing to archive"
+    folder.with_name("unmounted").rename(folder)
     await plant.late()
     await plant.site.plant.seal()
     folder.rename(folder.with_name("unmounted"))
