@@ -120,7 +120,9 @@ class Archive:
         task.add_done_callback(self._ended)
         await asyncio.wait([task], timeout=max(0.0, ends_at - now))
         if not task.done():
-            raise OperationError(f"the archive takes longer than {SECONDS:g} s: choose a shorter time range")
+            raise OperationError(
+                f"it took longer than {SECONDS:g} s to read the archive: refresh, or choose a shorter time range"
+            )
         return task.result()
 
     def _ended(self, task: asyncio.Future[Any]) -> None:

@@ -169,7 +169,9 @@ async def test_minutes_and_the_reason_are_shown_where_the_archive_cannot_be_read
     with monkeypatch.context() as slow:
         slow.setattr(archive, "SECONDS", 0.2)
         slow.setattr(Location, "read", read_late)
-        assert await reason() == "the archive takes longer than 0.2 s: choose a shorter time range"
+        assert (
+            await reason() == "it took longer than 0.2 s to read the archive: refresh, or choose a shorter time range"
+        )
     assert await reason() == "the archive does not answer: an earlier access still waits"
     answers.set()
     assert await until(lambda: _answered(hour)) == (240, "")
