@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from ingest.database import FAILURES
@@ -37,7 +38,7 @@ def list_jobs(state: State, as_json: bool) -> None:
     for column in ("job", "interval", "description", "last run (UTC)", "outcome", "duration", "rows", "detail"):
         table.add_column(column, no_wrap=column != "detail")
     for job, row in zip(jobs(), rows, strict=True):
-        table.add_row(job.name, _format_duration(job.every), job.about, *_last_run(row))
+        table.add_row(job.name, _format_duration(job.every), escape(job.about), *map(escape, _last_run(row)))
     wide(Console(), _WIDE).print(table)
 
 
