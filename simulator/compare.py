@@ -68,7 +68,7 @@ async def compare(
     """
     simulated = truth_names(truth)
     result = {part: Comparison() for part in (*VIAS, "text", "all")}
-    connection = await connect(dsn, "plantlog simulator")
+    connection = await connect(dsn, "plantlog simulator", {"statement_timeout": "0"})  # hours of samples take a while
     try:
         channels = await connection.fetch(load("compare")["select_channels"], source)
         known = {channel["name"]: channel for channel in channels}
