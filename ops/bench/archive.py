@@ -109,11 +109,11 @@ async def measure(dsn: str, state: State, folder: Path, channels: int, progress:
             archived.append(_series(series, manifest, seconds[0], packed))
             progress(f"{series} is archived")
         asked = [await _ask_database(connection, name, ids) for name in QUERIES]
-        answers = [await _question(connection, name) for name in archive_questions.NAMES]
+        answers = [await _question(connection, name, ids) for name in archive_questions.NAMES]
         await connection.execute(load("bench")["drop_samples"], _START, closed)
         questions = await archive_questions.prepared(connection, _START, _TARGET)
         costs = await asyncio.to_thread(_ask_archive, state, ids, asked, progress)
-        costs += await asyncio.to_thread(_questions_of_archive, state, len(ids), answers, questions, progress)
+        costs += await asyncio.to_thread(_questions_of_archive, state, answers, questions, progress)
         return ArchiveFigures(archived, costs)
     finally:
         await connection.close()
@@ -168,63 +168,66 @@ def query(name: str, ids: Sequence[int], *, archive: bool) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
+    """The database's answer to a query, or how many rows it has of a question."""
+
     name: str
-    rows: tuple[float, ...]
+    samples: int  # that are read
+    row: tuple[float, ...]
     seconds: float
     cpu_seconds: float
 
 
 async def _ask_database(connection: asyncpg.Connection[Any], name: str, ids: Sequence[int]) -> _Answer:
-    text, _ = query(name, ids, archive=False)
+    text, samples = query(name, ids, archive=False)
     started = time.perf_counter()
     with _cpu(connection) as used:
         [row] = await connection.fetch(text)
-    return _Answer(name, tuple(map(float, row)), time.perf_counter() - started, used[0])
+    return _Answer(name, samples, tuple(map(float, row)), time.perf_counter() - started, used[0])
+
+
+async def _question(connection: asyncpg.Connection[Any], name: str, ids: Sequence[int]) -> _Answer:
+    started = time.perf_counter()
+    with _cpu(connection) as used:
+        rows = await archive_questions.of_database(connection, name, _START, _TARGET)
+    return _Answer(name, archive_questions.samples(len(ids)), (rows,), time.perf_counter() - started, used[0])
 
 
 def _ask_archive(
     state: State, ids: Sequence[int], asked: Sequence[_Answer], progress: ProgressCallback
 ) -> list[QueryCost]:
-    """The same of the archive. Raises OperationError for another answer."""
-    found = []
+    """The same queries of the archive. Raises OperationError for another answer."""
     with opened(state, _LIMITS) as session:
-        for one in asked:
-            text, samples = query(one.name, ids, archive=True)
-            started, cpu = time.perf_counter(), time.process_time()
+
+        def row_of(text: str) -> tuple[Any, ...]:
             with session.rows(text) as (_, rows):
                 [row] = rows
-            seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
-            if not np.allclose(np.array(row, float), one.rows, rtol=1e-9, atol=0):
-                raise OperationError(f"{one.name}: found {row} in the archive, {one.rows} in the database")
-            figures = partial(QueryCost, one.name, samples, one.seconds, one.cpu_seconds / samples * 1e9)
-            found.append(figures(seconds, cpu / samples * 1e9))
-            progress(f"{one.name} was asked of both")
-    return found
+            return row
 
-
-async def _question(connection: asyncpg.Connection[Any], name: str) -> _Answer:
-    started = time.perf_counter()
-    with _cpu(connection) as used:
-        rows = await archive_questions.of_database(connection, name, _START, _TARGET)
-    return _Answer(name, (rows,), time.perf_counter() - started, used[0])
+        texts = [query(one.name, ids, archive=True)[0] for one in asked]
+        return [_cost(one, partial(row_of, text), progress) for one, text in zip(asked, texts, strict=True)]
 
 
 def _questions_of_archive(
-    state: State, channels: int, answers: Sequence[_Answer], asked: Sequence[Asked], progress: ProgressCallback
+    state: State, answers: Sequence[_Answer], asked: Sequence[Asked], progress: ProgressCallback
 ) -> list[QueryCost]:
     """The same questions of the archive. Raises OperationError for another number of rows."""
-    found = []
-    samples = archive_questions.samples(channels)
-    for one, question in zip(answers, asked, strict=True):
-        started, cpu = time.perf_counter(), time.process_time()
-        rows = archive_questions.of_archive(state, question, _LIMITS)
-        seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
-        if (rows,) != one.rows:
-            raise OperationError(f"{one.name}: {rows} rows of the archive, {one.rows[0]:.0f} of the database")
-        figures = (one.seconds, one.cpu_seconds / samples * 1e9, seconds, cpu / samples * 1e9)
-        found.append(QueryCost(one.name, samples, *figures))
-        progress(f"{one.name} was asked of both")
-    return found
+
+    def row_of(question: Asked) -> tuple[int]:
+        return (archive_questions.of_archive(state, question, _LIMITS),)
+
+    return [_cost(one, partial(row_of, question), progress) for one, question in zip(answers, asked, strict=True)]
+
+
+def _cost(one: _Answer, ask: Callable[[], tuple[Any, ...]], progress: ProgressCallback) -> QueryCost:
+    """What the archive's answer costs, which has to be the database's."""
+    started, cpu = time.perf_counter(), time.process_time()
+    row = ask()
+    seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
+    if not np.allclose(np.array(row, float), one.row, rtol=1e-9, atol=0):
+        raise OperationError(f"{one.name}: found {row} in the archive, {one.row} in the database")
+    progress(f"{one.name} was asked of both")
+    per_sample = 1e9 / one.samples  # ns a second
+    return QueryCost(one.name, one.samples, one.seconds, one.cpu_seconds * per_sample, seconds, cpu * per_sample)
 
 
 @contextmanager
