@@ -72,24 +72,28 @@ class Samples:
 
     def read(self, scan: Scan) -> Iterator[Any]:
         """Batches with the columns of a scan. Raises OperationError."""
+        yield from self._read(scan, self._hours(scan))
+
+    def _read(self, scan: Scan, hours: Sequence[Hours]) -> Iterator[Any]:
+        """``hours``: in which the scan's samples are."""
         needs_names = scan.mentions("name", "unit")
         rows = self._reader.fetch(load("sql")["select_meanings"]) if needs_names else []
         meanings = Meanings([tuple(row) for row in rows])
-        for hours in self._hours(scan):
-            yield from self._day(scan, meanings, hours)
+        for of_day in hours:
+            yield from self._day(scan, meanings, of_day)
 
     def read_in_order(self, scan: Scan) -> Iterator[Any]:
         """The same without names; the samples of a channel are together, and by time. Raises OperationError."""
         hours = self._hours(scan)
         if len(hours) < 2 and not any(self._is_amended(one.day) for one in hours):  # a day is stored so
-            yield from self.read(scan)
+            yield from self._read(scan, hours)
             return
         ids = [row["id"] for row in self._reader.fetch(load("sql")["select_channel_ids"])]
         columns = pa.schema([one for one in IN_ORDER if scan.mentions(one.name) or one.name in ("channel_id", "time")])
         for some in slices(scan.channels(ids, lambda _: [{}]), max(1, _CHANNELS // len(hours))):
             own = ds.field("channel_id").isin(some)
             part = Scan(columns, own if scan.condition is None else own & scan.condition)
-            table = pa.Table.from_batches(self.read(part), columns)
+            table = pa.Table.from_batches(self._read(part, hours), columns)
             order = np.lexsort([table[name].cast(pa.int64()).to_numpy() for name in ("time", "channel_id")])
             yield from table.take(order).select(scan.schema.names).to_batches(_ROWS)
 
