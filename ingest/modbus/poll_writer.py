@@ -31,6 +31,7 @@ from ingest.versions import NO_VERSIONS, ChannelVersions
 
 _MAX_POLLS = 16  # that wait for the disk, at most
 _MAX_EVENTS = 1000  # kept in memory after disk errors, at most
+_OUTAGES = ("disconnected", "stopped", "killed")  # not STANDBY: the other member reads
 _NONE = np.empty(0, np.int32)
 
 
@@ -160,6 +161,7 @@ class PollWriter:
         if poll.lost is not None:
             await self._lose(poll.at, poll.lost_reason, poll.lost)
         for failure in poll.failures:
+            await self._end_outage(failure.tags)
             await self._open_gaps(failure.tags, failure.reason, failure.detail)
         rounds = [each.columns() for each in poll.rounds]
         max_silence = self._max_silence.copy()
@@ -180,7 +182,9 @@ class PollWriter:
             ]
         self._covered_to = coverage.to
         if rounds:
-            await self._close_source_gap(max(int(at.max()) for _, at in rounds))
+            ended = max(int(at.max()) for _, at in rounds)
+            await self._continue_outage(np.concatenate([tags for tags, _ in rounds]), ended)
+            await self._close_source_gap(ended)
         for tags, at in rounds:
             await self._close_gaps(tags, at)
         if not len(refused):
@@ -220,6 +224,27 @@ class PollWriter:
         if self._gaps.open_since() is not None:
             await self._gaps.close(at)
             np.maximum(self._covered_to, at, out=self._covered_to)
+
+    async def _continue_outage(self, read: Int32s, at: int) -> None:
+        """The source's gap ends with ``read``. For tags that were due in it, it lasts until they are read.
+
+        A device that comes back answers block by block.
+        """
+        if (reason := self._gaps.reason()) in _OUTAGES:
+            due = at - self._covered_to > self._max_silence / GAP_PERIODS
+            due[read] = False
+            self._covered_to[due] = at
+            await self._open_gaps(np.flatnonzero(due), reason, self._gaps.detail())
+
+    async def _end_outage(self, tags: Sequence[int]) -> None:
+        """The device is back, and ``tags`` can't be read for a reason of their own from its last answer on."""
+        which = np.asarray(tags, np.intp)
+        unread = [channel for reason in _OUTAGES for channel in self._gaps.channels_open_for(reason)]
+        which = which[np.isin(self._ids[which], unread)]
+        if len(which):
+            self._covered_to[which] = self._covered_to.max()
+            self._open[which] = False
+            await self._gaps.close(int(self._covered_to.max()), self._ids[which])
 
     async def _close_gaps(self, tags: Int32s, at: Int64s) -> None:
         """Samples of ``tags`` are durable: close their gaps."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ingest.batch import STANDBY, Gap, GapBatch
-from ingest.modbus.poll import Poll
+from ingest.modbus.poll import Failure, Poll
 from ingest.modbus.poll_writer import PollWriter
 from ingest.status import SourceStatus
 from tests.memory_appender import MemoryAppender
@@ -158,6 +158,37 @@ async def test_source_is_absent_until_the_first_poll_of_a_batch() -> None:
     assert [(gap.reason, gap.from_time, gap.to_time) for gap in kept.gaps()] == [
         ("disconnected", 2 * SECOND + 39_000, 10 * SECOND + 39_000)
     ]
+
+
+async def test_an_outage_lasts_until_each_channel_that_was_due_is_read() -> None:
+    """The device answers one block, and the rest in the next poll; every second half is read once a minute."""
+    first, rest = range(1), range(1, N // BLOCK)
+    _, recorded = await told(
+        *at_rest(5), Poll(6 * SECOND, lost="cut"), poll(10 * SECOND, first), poll(11 * SECOND, rest)
+    )
+    assert [(gap.channel_ids, gap.from_time, gap.to_time) for gap in recorded if gap.to_time is not None] == [
+        (None, 5 * SECOND + 39_000, 10 * SECOND),
+        *((tuple(range(k * BLOCK + 1, (k + 1) * BLOCK + 1)), 10 * SECOND, 11 * SECOND + k * 1000) for k in rest),
+    ]
+    assert {gap.reason for gap in recorded} == {"disconnected"}
+
+    failed, silent = (
+        Poll(11 * SECOND, failures=[Failure(range(BLOCK, N), "poll_failed", "time-out")]),
+        poll(10 * SECOND, first),
+    )
+    _, recorded = await told(*at_rest(5), Poll(6 * SECOND, lost="cut"), silent, failed, failed)
+    of_rest = [(gap.reason, gap.from_time, gap.to_time) for gap in recorded if gap.channel_ids is not None]
+    assert of_rest == [
+        ("disconnected", 10 * SECOND, None),
+        ("disconnected", 10 * SECOND, 10 * SECOND),
+        ("poll_failed", 10 * SECOND, None),
+    ]
+
+    intervals = [1.0] * (N // 2) + [60.0] * (N // 2)
+    fast, slow = range(N // BLOCK // 2), range(N // BLOCK // 2, N // BLOCK)
+    back, minute = poll(10 * SECOND, fast), poll(61 * SECOND, slow)
+    _, recorded = await told(*at_rest(5), Poll(6 * SECOND, lost="cut"), back, minute, intervals=intervals)
+    assert [gap.channel_ids for gap in recorded] == [None, None], "no poll of the slow ones was due"
 
 
 async def test_time_in_which_the_other_member_polls_is_a_gap_of_its_own() -> None:
