@@ -29,7 +29,7 @@ from simulator.compare_texts import Text, compare_texts
 from simulator.comparison import NEVER, Comparison, Gaps
 from simulator.truth import ROW, VIAS, read_truth, truth_names, truth_rows
 
-_PORTION_ROWS = 24_000_000  # some 5 GiB of memory
+_PORTION_ROWS = 40_000_000  # some 8 GiB of memory; each portion reads the whole table
 # A row of PostgreSQL's binary COPY of query ``samples``: number of columns, then length and content of each.
 _COPIED = np.dtype(
     [

@@ -114,12 +114,16 @@ async def run(options: ChaosOptions, progress: Callable[[str], None]) -> Report:
         during = await closed(reader)  # the database answers
         period = 1 / options.hz if isinstance(plant, Simulated) else None
         after = await wait_for_recovery(lambda: observe(state), time.monotonic(), period, _CALM_SECONDS)
-        recovered = time.time()  # what is logged later is about the comparison
-        # In a thread with a loop of its own: this one runs the relays.
-        compared = await asyncio.to_thread(asyncio.run, compare(plant.truth, reader, start, end))
+        measured = None if soak is None else soak.result(until=time.time())  # what is logged later is about no fault
+        for line in () if measured is None else measured.lines():
+            progress(line)
         gaps, quarantined = await gaps_and_quarantine(reader)
         progress("waiting for the rollups")
         rollup_result = await rollups(reader, during, end, due=options.seconds >= LONG_SECONDS)
+        await plant.kill()  # what was published by ``end`` is stored: the comparison has the machine for itself
+        progress("comparing the table with the ground truth")
+        # In a thread with a loop of its own: this one runs the relays.
+        compared = await asyncio.to_thread(asyncio.run, compare(plant.truth, reader, start, end))
         return Report(
             options.seed,
             options.seconds,
@@ -134,7 +138,7 @@ async def run(options: ChaosOptions, progress: Callable[[str], None]) -> Report:
             after.seconds,
             after.remaining,
             rollup_result,
-            soak=None if soak is None else soak.result(recovered),
+            soak=measured,
         )
 
 

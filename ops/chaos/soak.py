@@ -20,6 +20,12 @@ class SoakResult:
     trends: Mapping[str, Mapping[str, Trend]]
     errors: Sequence[str]
 
+    def lines(self) -> Iterator[str]:
+        """For a log: the comparison that follows takes a while, and may fail."""
+        for name, of_process in self.trends.items():
+            yield f"{name}: memory {of_process['memory']} MiB, descriptors {of_process['descriptors']}"
+        yield f"{len(self.errors):,} errors in the logs that are about no fault"
+
 
 class Soak:
     """A soak that runs."""
