@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -68,6 +68,7 @@ class StatusMonitor:
         sources = [source for report in collectors for source in report["sources"]]
         rates = self._rates({source["name"]: source["samples"] for source in sources})
         writer = reports.get("writer")
+        jobs = (reports.get("maintenance") or {}).get("jobs", [])
         configuration = self._drift.check()
         processes = self._processes(reports, configuration["number"])
         stopped = self._stopped(running, processes)
@@ -77,6 +78,12 @@ class StatusMonitor:
             for source, channels, process in self._drift.sources
             if source.name not in reported
         ]
+        database: dict[str, Any] = (
+            {"reachable": False, "reason": _STOPPED}
+            if stopped and not self._state.has_external_database
+            else asyncio.run(_database(self._state, self._installation, jobs))
+        )
+        runs: dict[str, dict[str, Any]] = database.pop("runs", {})
         return {
             "plant": running.plant if running else None,
             "state": str(self._state.root),
@@ -92,13 +99,9 @@ class StatusMonitor:
             "redundancy": (writer or {}).get("redundancy"),
             # Those that end soon
             "certificates": [one for report in reports.values() if report for one in report.get("certificates", [])],
-            "jobs": (reports.get("maintenance") or {}).get("jobs", []),
+            "jobs": [job | runs.get(job["name"], {}) for job in jobs],
             "overload": (reports.get("maintenance") or {}).get("overload"),  # None: nobody says
-            "database": (
-                {"reachable": False, "reason": _STOPPED}
-                if stopped and not self._state.has_external_database
-                else asyncio.run(_database(self._state, self._installation))
-            ),
+            "database": database,
         }
 
     def _stopped(self, last: Running | None, processes: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -226,7 +229,8 @@ def _source(source: dict[str, Any], rate: float | None) -> dict[str, Any]:
     }
 
 
-async def _database(state: State, installation: str | None) -> dict[str, Any]:
+async def _database(state: State, installation: str | None, jobs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """``jobs``: as maintenance reports them; ``runs`` are newer ones, by job, as of `plantlog maintenance run`."""
     if not state.dsn_file("reader").exists():
         return {"reachable": False, "reason": "not created yet"}
     database = Database(state, None)
@@ -239,6 +243,8 @@ async def _database(state: State, installation: str | None) -> dict[str, Any]:
                 row = await connection.fetchrow(load("status")["select_database"], recorded_by)
                 others = [str(other) for other in await installations(connection) if other.id != own]
                 members = [dict(row) for row in await connection.fetch(load("pair")["select_status"], own)]
+                last = [job["name"] for job in jobs], [job["started_at"] for job in jobs]
+                runs = [dict(row) for row in await connection.fetch(load("status")["select_newer_runs"], own, *last)]
                 missing = [row["problem"] for row in await connection.fetch(load("status")["select_problems"])]
             finally:
                 connection.terminate()
@@ -252,4 +258,5 @@ async def _database(state: State, installation: str | None) -> dict[str, Any]:
         "others": others,
         "installation": installation,
         "members": members,
+        "runs": {run.pop("job"): run for run in runs},
     } | dict(row or {})

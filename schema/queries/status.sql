@@ -51,3 +51,15 @@ SELECT (SELECT s.value FROM plant.setting AS s WHERE s.key = 'edition')         
        (SELECT e.time::text || ': ' || e.text FROM plant.event AS e
         WHERE e.type = 'database_restored' AND e.time > now() - INTERVAL '1 day'
         ORDER BY e.time DESC LIMIT 1)                                                       AS restored;
+
+-- name: select_newer_runs
+-- Of jobs $2 text[] the newest run of installation $1 that has ended and began after $3 float8[] (NULL: any); s since 1970.
+SELECT j.name AS job, r.outcome, extract(epoch FROM r.started_at)::float8 AS started_at,
+       extract(epoch FROM r.ended_at - r.started_at)::float8 AS seconds, r.rows, r.bytes, r.detail
+FROM unnest($2::text[], $3::float8[]) AS j (name, after)
+CROSS JOIN LATERAL (
+    SELECT n.* FROM plant.job_run AS n
+    WHERE n.job = j.name AND n.installation_id = $1 AND n.started_at > to_timestamp(coalesce(j.after, 0))
+      AND n.ended_at IS NOT NULL
+    ORDER BY n.started_at DESC, n.id DESC LIMIT 1
+) AS r;

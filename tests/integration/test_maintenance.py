@@ -19,11 +19,15 @@ import psutil
 import pytest
 
 from ingest import metrics
+from ingest.config.model import HealthOptions
 from ingest.errors import OperationError
 from ingest.scheduling import NICE
+from ops.appliance.status import StatusMonitor
+from ops.deployment import Running
 from ops.maintenance.jobs import jobs
 from ops.maintenance.process import Maintenance
 from ops.maintenance.run import Connection, Job, JobContext, JobResult, JobSkipped, Session, run
+from ops.paths import State
 from ops.ports import free_ports
 from tests.config_in_force import activate
 from tests.database import Database, connected
@@ -312,6 +316,30 @@ async def test_killed_maintenance_continues(owner: Connection, database: Databas
         assert await second.wait() == 0
     assert await sample_counts(owner) == whole
     assert await owner.fetchval("SELECT count(*) FROM plant.job_run AS r WHERE r.outcome IS NULL") == 0
+
+
+async def test_status_shows_a_run_that_was_made_by_hand(owner: Connection, database: Database, tmp_path: Path) -> None:
+    port = free_ports(5)
+    state = State(tmp_path / "state")
+    state.claim()
+    told(state.root, database, port)
+    state.dsn_file("reader").write_text(database.reader_dsn)
+    Running("demo", HealthOptions(port=port), ("maintenance",)).save(state)
+    monitor = StatusMonitor(state)
+
+    async def outcome() -> Any:
+        status = await asyncio.to_thread(monitor.snapshot)
+        return next((job["outcome"] for job in status["jobs"] if job["name"] == "trim"), None)
+
+    async def failed() -> bool:
+        return bool(await outcome() == "failed")
+
+    await owner.execute("ALTER TABLE plant.ingest_batch RENAME TO away")
+    async with process(state.root):
+        await until(failed)
+        await owner.execute("ALTER TABLE plant.away RENAME TO ingest_batch")
+        await run_ok(JOBS["trim"], job_context(database, state.root))
+        assert await outcome() == "ok"
 
 
 @pytest.mark.slow
