@@ -5,13 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from ingest.config.base import fields_of
+from ingest.config.explain import field_legal
 from ingest.config.live import reconnects
-from ingest.config.model import Plant
+from ingest.config.model import Plant, PlantOptions
+from ingest.config.quantities import RETENTION_LEGAL
+from ingest.config.reference import value_text
 from ingest.config.snapshot import latest_number, plant_in_force
 from ingest.database import database_errors
 from ingest.errors import OperationError
@@ -30,6 +35,14 @@ _URL_SECRETS = re.compile(r"(?<=://)[^/?#\s]+(?=@)|(?<=\?)\S+")  # user and pass
 
 
 @dataclass(frozen=True, slots=True)
+class OptionChange:
+    """Old and new value of an option, as programs read it (None: none) and as it is written in the file."""
+
+    values: tuple[Any, Any]
+    texts: tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The difference between the configuration files and what runs."""
 
@@ -37,7 +50,7 @@ class Plan:
     plant: Plant  # what the files say
     digests: Mapping[str, str]  # of the files, by path
     difference: Difference
-    options: Mapping[str, tuple[Any, Any]]  # option → old and new value
+    options: Mapping[str, OptionChange]
     restarted: Sequence[str]  # processes
     stopped: Sequence[str]
     started: Sequence[str]
@@ -86,7 +99,7 @@ class Plan:
             for channel, change in source.changed.items():
                 yield f"~ {channel}: {change.describe()}{_decision(channel, redefined.undecided, redefined.continued)}"
         yield from (f"~ {channel}: the old channel is retired as {channel}.until-…" for channel in redefined.replaced)
-        yield from (f"{name}: {_value(old)} → {_value(new)}" for name, (old, new) in self.options.items())
+        yield from (f"{name}: {' → '.join(change.texts)}" for name, change in self.options.items())
 
     def effects(self) -> Iterator[str]:
         """What is interrupted, and hints."""
@@ -125,7 +138,7 @@ class Plan:
             "undecided": list(redefined.undecided),
             "same_quantity": list(redefined.continued),
             "new_channel": list(redefined.replaced),
-            "options": {name: list(values) for name, values in self.options.items()},
+            "options": {name: list(change.values) for name, change in self.options.items()},
             "restarts": list(self.restarted),
             "stops": list(self.stopped),
             "starts": list(self.started),
@@ -150,12 +163,14 @@ async def make_plan(
     return Plan(number, plant, digests, difference, options, restarted, stopped, started, reconnected, closed)
 
 
-def option_changes(before: Plant, now: Plant) -> dict[str, tuple[Any, Any]]:
-    """Option → old and new value, of tables, and of sources that both have; what may be secret in URLs is masked."""
+def option_changes(before: Plant, now: Plant) -> dict[str, OptionChange]:
+    """By option, of tables, and of sources that both have; what may be secret in URLs is masked."""
     old, new = dict(_options(before)), dict(_options(now))
     sources = {s.name for s in before.sources} ^ {s.name for s in now.sources}
     return {
-        str(name): (_masked(old.get(name)), _masked(new.get(name)))
+        str(name): OptionChange(
+            (_masked(old.get(name)), _masked(new.get(name))), (_written(name, old), _written(name, new))
+        )
         for name in sorted(old.keys() | new.keys())
         if old.get(name) != new.get(name) and not (name.table == "source" and name.key in sources)
     }
@@ -166,13 +181,14 @@ class _Option:
     table: str
     key: str  # of a source or a retention class
     option: str
+    field: FieldInfo = dataclass_field(compare=False)
 
     def __str__(self) -> str:
         return f"[{self.table}] {f'{self.key} ' if self.key else ''}{self.option}"
 
 
 def _options(plant: Plant) -> Iterator[tuple[_Option, Any]]:
-    yield _Option("plant", "", "name"), plant.name
+    yield _Option("plant", "", "name", fields_of(PlantOptions)["name"]), plant.name
     for table in fields_of(Plant).keys() - {"name", "sources"}:
         value = getattr(plant, table)
         for key, options in value.items() if isinstance(value, Mapping) else (("", value),):
@@ -184,7 +200,8 @@ def _options(plant: Plant) -> Iterator[tuple[_Option, Any]]:
 def _table(table: str, key: str, options: BaseModel | None, exclude: set[str]) -> Iterator[tuple[_Option, Any]]:
     if options is not None:
         values = options.model_dump(mode="json", exclude=exclude)
-        yield from ((_Option(table, key, option), value) for option, value in values.items())
+        fields = fields_of(type(options))
+        yield from ((_Option(table, key, option, fields[option]), value) for option, value in values.items())
 
 
 def _masked(value: Any) -> Any:
@@ -202,5 +219,8 @@ def _change(change: Change) -> dict[str, list[Any]]:
     return {name: [change.old.get(name), change.new.get(name)] for name in names}
 
 
-def _value(value: Any) -> str:
-    return "none" if value is None else f"{value}"
+def _written(name: _Option, options: Mapping[_Option, Any]) -> str:
+    value = options.get(name)
+    if value is None and (name not in options or field_legal(name.option, name.field) != RETENTION_LEGAL):
+        return "none"
+    return value_text(name.option, name.field, _masked(value))

@@ -104,11 +104,25 @@ async def test_unchanged_files_have_an_empty_plan(here: Plant) -> None:
 async def test_plan_masks_secrets_in_urls(here: Plant) -> None:
     here.write(_CONFIGURATION + '[notify]\nwebhook = "https://u:geheim@h:8/a?key=SECRET1"\n', _PLC)
     plan = await here.plan()
-    assert "[notify] webhook: none → https://***@h:8/a?***" in plan.lines()
+    assert '[notify] webhook: none → "https://***@h:8/a?***"' in plan.lines()
     assert plan.to_json()["options"]["[notify] webhook"] == [None, "https://***@h:8/a?***"]
     await here.up(plan)
     here.write(_CONFIGURATION + '[notify]\nwebhook = "https://h/a?key=SECRET2"\n', _PLC)
-    assert list((await here.plan()).lines()) == ["[notify] webhook: https://***@h:8/a?*** → https://h/a?***"]
+    assert list((await here.plan()).lines()) == ['[notify] webhook: "https://***@h:8/a?***" → "https://h/a?***"']
+
+
+async def test_plan_prints_options_as_they_are_written(here: Plant) -> None:
+    default, fast = '[retention.default]\nraw = "90d"\n', '[retention.fast]\nraw = "7d"\nminute = "forever"\n'
+    budget = '[storage]\ndisk_budget = "200 GiB"\n'
+    here.write(f'{_CONFIGURATION}poll_interval = "500ms"\n{budget}{default}{fast}', _PLC)
+    plan = await here.plan()
+    assert [line for line in plan.lines() if line.startswith("[")] == [
+        '[retention] default raw: "forever" → "90d"',
+        '[retention] fast raw: none → "7d"',
+        '[source] other poll_interval: "1s" → "500ms"',
+        '[storage] disk_budget: none → "200 GiB"',
+    ]
+    assert plan.to_json()["options"]["[retention] default raw"] == [None, 7776000.0]
 
 
 async def test_plan_names_every_change_and_changes_nothing(here: Plant) -> None:
