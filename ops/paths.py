@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,15 @@ _OWN_FILES = frozenset(
 def state_folder() -> Path:
     """``PLANTLOG_STATE``, or ``.state`` in the checkout."""
     return Path(os.environ.get("PLANTLOG_STATE") or CHECKOUT / ".state").absolute()
+
+
+def temporary_folder(name: str) -> Path:
+    """This user's folder of that name among the temporary files. Raises OperationError if another user has it."""
+    folder = Path(tempfile.gettempdir()) / f"{name}-{os.geteuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.geteuid():
+        raise OperationError(f"{folder} belongs to another user: remove it, or set TMPDIR to a folder of your own")
+    return folder
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
 import socket
-import tempfile
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import combinations
@@ -16,6 +14,7 @@ import psutil
 from ingest.addresses import WILDCARDS
 from ingest.errors import OperationError
 from ingest.folder_lock import folder_lock
+from ops.paths import temporary_folder
 
 _LOWEST = 10_000
 _FIRST_EPHEMERAL = 32_768  # Linux' ip_local_port_range begins here
@@ -112,11 +111,7 @@ def _is_reserved(reservation: Path, port: int) -> bool:
 
 def _reservations() -> Path:
     """The folder of this user's reservations, one file a port."""
-    folder = Path(tempfile.gettempdir()) / f"plantlog-ports-{os.geteuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.geteuid():
-        raise OperationError(f"{folder} belongs to another user: remove it, or set TMPDIR to a folder of your own")
-    return folder
+    return temporary_folder("plantlog-ports")
 
 
 def holder(port: int, ours: Collection[int] = ()) -> str:

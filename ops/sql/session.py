@@ -6,7 +6,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID
@@ -15,7 +17,8 @@ import duckdb
 
 from ingest.database import FAILURES, database_errors
 from ingest.errors import DatabaseError, OperationError, PlantlogError
-from ops.paths import State
+from ingest.folder_lock import folder_lock
+from ops.paths import State, temporary_folder
 from ops.sql.functions import Functions
 from ops.sql.limits import Limits
 from ops.sql.reader import Reader
@@ -117,13 +120,13 @@ def opened(state: State, limits: Limits, installation: UUID | None = None, asked
             stack.callback(reader.close)
             samples = Samples(reader, state)
             found = tables(reader, samples, failures, once=asked)
-        folder = stack.enter_context(TemporaryDirectory(prefix="plantlog-sql-"))
+        folder = stack.enter_context(_temporary_files())
         try:
             connection = duckdb.connect(
                 config={
                     "memory_limit": limits.memory,
                     "threads": limits.threads,
-                    "temp_directory": folder,
+                    "temp_directory": str(folder),
                     "max_temp_directory_size": _TEMPORARY,
                 }
             )
@@ -139,3 +142,21 @@ def opened(state: State, limits: Limits, installation: UUID | None = None, asked
             connection.execute(form.sql)
         connection.execute(queries["lock"])
         yield Session(connection, reader, failures, limits)
+
+
+@contextmanager
+def _temporary_files() -> Iterator[Path]:
+    """A folder for what does not fit into memory. Those of sessions that were killed are removed."""
+    folders = temporary_folder("plantlog-sql")
+    with ExitStack() as stack:
+        with folder_lock(folders):  # no other session removes this one's folder before it is locked
+            for left in folders.iterdir():
+                with suppress(OSError), folder_lock(left, _leave):
+                    rmtree(left, ignore_errors=True)
+            folder = Path(stack.enter_context(TemporaryDirectory(dir=folders, ignore_cleanup_errors=True)))
+            stack.enter_context(folder_lock(folder))
+        yield folder
+
+
+def _leave() -> None:
+    raise BlockingIOError

@@ -31,7 +31,7 @@ from tests.integration.evidence.archive_maintenance import Key, Maintained, main
 from tests.integration.evidence.plant import DAY, SealedPlant, minute
 from tests.repository_servers import running
 from tests.sample_tables import HOUR_US, bits
-from tests.waiting import until
+from tests.waiting import until, until_sync
 
 LIMITS = Limits("1GiB", 2, 120)
 NEXT = DAY + timedelta(days=1)
@@ -521,3 +521,36 @@ async def test_error_of_approximate_distinct_counts(plant: Maintained) -> None:
     said = re.search(r"standard\s+error of (\d+) %", (CHECKOUT / "docs" / "sql.md").read_text())
     assert said
     assert error < int(said[1]) / 100 < 2 * error
+
+
+@pytest.mark.slow
+async def test_temporary_files_of_a_killed_session_are_removed(
+    plant: Maintained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+
+    def folders() -> set[Path]:
+        return set(tmp_path.glob("plantlog-sql-*/*"))
+
+    def begun() -> tuple[subprocess.Popen[str], Path]:
+        """A session that waits for its query, and its folder."""
+        before = folders()
+        command = [sys.executable, "-m", "ops", "sql"]
+        session = subprocess.Popen(command, cwd=CHECKOUT, env=environment(plant), stdin=subprocess.PIPE, text=True)
+        (folder,) = until_sync(lambda: folders() - before)
+        (folder / "spilled").write_text("samples")
+        return session, folder
+
+    def work() -> None:
+        killed, left = begun()
+        with killed:
+            killed.kill()
+        assert left in folders()
+        living, kept = begun()
+        with living:
+            assert folders() == {kept}
+            living.communicate("SELECT 1")
+        assert not folders()
+
+    await asyncio.to_thread(work)
