@@ -7,6 +7,7 @@ manifest names is of a writer that was killed, and is removed later.
 from __future__ import annotations
 
 import json
+import os
 import re
 import zlib
 from dataclasses import asdict, dataclass, fields
@@ -188,6 +189,24 @@ def _require_marker(location: Location) -> None:
         )
 
 
+def _require_empty(location: Location) -> None:
+    if found := [name for name in location.entries() if name not in _MAY_BE_THERE]:
+        raise OperationError(f"archive {location.name} contains {found[0]}, and is no archive: choose an empty folder")
+
+
+def folder_problem(name: str) -> str | None:
+    """Why a location can't be an archive, as far as a look at its folder tells. S3 is not asked."""
+    if name.startswith("s3://"):
+        return None
+    try:
+        location = Location.at(name)
+        if location.size(MARKER) is None:
+            _require_empty(location)
+    except OperationError as error:
+        return str(error)
+    return None if os.access(name, os.W_OK | os.X_OK) else f"archive {name} can't be written to by this user"
+
+
 def claim(location: Location, known: bool) -> None:
     """Make sure that a location is an archive; an empty one becomes one.
 
@@ -205,6 +224,5 @@ def claim(location: Location, known: bool) -> None:
         return
     if known:
         _require_marker(location)
-    if found := [name for name in location.entries() if name not in _MAY_BE_THERE]:
-        raise OperationError(f"archive {location.name} contains {found[0]}, and is no archive: choose an empty folder")
+    _require_empty(location)
     location.write(MARKER, (json.dumps({"format": FORMAT}) + "\n").encode())

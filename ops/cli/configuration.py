@@ -46,6 +46,11 @@ def check(
             typer.echo(f"{config}: warning: source {source.name} reads nothing: its tag list has no rows")
         elif source.tags:
             typer.echo(f"{config}: source {source.name}: {count(len(source.tags), 'channel')}")
+    if plant.archive.location is not None:
+        from ops.archive.manifest import folder_problem
+
+        if (problem := folder_problem(plant.archive.location)) is not None:
+            typer.echo(f"{config}: warning: {problem}")
     if (closed := closed_viewer(plant.viewer.host, UserDirectory(State.current().root).users())) is not None:
         typer.echo(f"{config}: warning: {closed}")
     typer.echo(f"{config}: valid; plant {plant.name}, {count(len(plant.sources), 'source')}, {count(tags, 'channel')}")

@@ -95,6 +95,28 @@ def test_check_warns_of_a_source_that_reads_nothing(tmp_path: Path) -> None:
     assert "warning" not in CliRunner().invoke(command_line.app, ("check", str(file))).output
 
 
+def test_check_warns_of_a_folder_that_cannot_be_an_archive(tmp_path: Path) -> None:
+    folder, file = tmp_path / "archive", tmp_path / "plant.toml"
+    file.write_text(
+        f'[plant]\nname = "p"\n[archive]\nlocation = "{folder}"\n[[source]]\nname = "s"\nkind = "modbus"\n'
+        'address = "tcp://h:1"\ntags = "t.csv"\n'
+    )
+    (tmp_path / "t.csv").write_text("name,address\na,holding:1\n")
+    command_line._add_subcommands()  # what main() does
+
+    def warned() -> list[str]:
+        lines = CliRunner().invoke(command_line.app, ("check", str(file))).output.splitlines()
+        return [line.partition("warning: ")[2] for line in lines if "warning" in line]
+
+    assert warned() == [f"archive {folder}: no such folder; create it, or mount what it is on"]
+    folder.mkdir()
+    assert warned() == []
+    (folder / "photos").mkdir()
+    assert warned() == [f"archive {folder} contains photos, and is no archive: choose an empty folder"]
+    (folder / "plantlog-archive.json").touch()
+    assert warned() == []
+
+
 def test_missing_configuration_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"plant\.toml: file: found no such file"):
         load(tmp_path / "plant.toml")
