@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import shutil
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date
 from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 
 from ingest.config.model import Plant
@@ -29,6 +31,7 @@ from schema.queries import load
 
 _ROLES = ("ingest", "reader", "maintenance")
 _ANSWER_SECONDS = 60.0
+_HINT_SECONDS = 3.0  # for what a command only hints at
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,3 +217,20 @@ def psql_command(state: State) -> tuple[list[str], dict[str, str]]:
     address = parts._replace(netloc=f"{parts.username}@{parts.netloc.rpartition('@')[2]}")
     environment = {**os.environ, "PGPASSWORD": parts.password or "", "PGAPPNAME": "plantlog psql"}
     return [*program, "--dbname", urlunsplit(address)], environment
+
+
+def archived_until(state: State) -> date | None:
+    """The newest day of which samples are only in the archive; None: there is none, or the database does not say."""
+
+    async def asked() -> date | None:
+        connection = await connect(state.dsn("reader"), "plantlog psql", seconds=_HINT_SECONDS)
+        try:
+            day: date | None = await connection.fetchval(load("sql")["select_archived_until"])
+            return day
+        finally:
+            connection.terminate()
+
+    try:
+        return asyncio.run(asked())
+    except FAILURES:
+        return None

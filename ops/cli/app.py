@@ -196,9 +196,12 @@ def logs(
 @app.command(context_settings=_PASS_THROUGH)
 def psql(context: typer.Context) -> None:
     """Run psql with the read-only login. Arguments are passed on to psql."""
-    from ops.appliance.database import psql_command
+    from ops.appliance.database import archived_until, psql_command
 
     command, environment = psql_command(State.current())
+    if (day := archived_until(State.current())) is not None:
+        hint = f"samples of some days up to {day} are only in the archive: `plantlog sql` reads both"
+        typer.echo(hint, err=True)
     os.execvpe(command[0], [*command, *context.args], environment)
 
 

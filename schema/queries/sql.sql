@@ -21,6 +21,10 @@ JOIN plant.installation AS i ON i.number = a.installation
 WHERE a.day = $1
 ORDER BY a.installation;
 
+-- name: select_archived_until
+-- The newest day of which samples are only in the archive.
+SELECT max(a.day) FROM plant.archived_day AS a WHERE a.dropped_at IS NOT NULL AND a.samples > 0;
+
 -- name: select_in_archive
 -- Those of the channels $3 whose stored samples of day $1 are all in the archive of installation $2: by the rule by which
 -- retention may drop them (routines/retention/drop_slice.sql).

@@ -554,3 +554,17 @@ async def test_temporary_files_of_a_killed_session_are_removed(
         assert not folders()
 
     await asyncio.to_thread(work)
+
+
+@pytest.mark.slow
+async def test_psql_says_what_is_only_in_the_archive(plant: Maintained) -> None:
+    def work() -> tuple[str, str]:
+        command = [sys.executable, "-P", "-m", "ops", "psql", "-Atc", "SELECT count(*) FROM samples"]
+        done = subprocess.run(command, env=environment(plant), capture_output=True, text=True, check=True)
+        return done.stdout, done.stderr
+
+    assert await asyncio.to_thread(work) == ("1160\n", "")
+    await archived_and_dropped(plant)
+    hint = f"samples of some days up to {DAY} are only in the archive: `plantlog sql` reads both\n"
+    left = f"{len(await plant.stored(NEXT))}\n"
+    assert await asyncio.to_thread(work) == (left, hint)
