@@ -1,30 +1,13 @@
 -- 4 Forensics: the questions of schema/routines/forensics for one unit. They read samples, so they are limited to the last
 -- hour of the time range and to the selected channels. The viewer answers them over archived days, too.
 
--- name: patterns
-SELECT u.unit AS __text, u.unit || '/*' AS __value
-FROM (
-    SELECT DISTINCT regexp_replace(c.name, '/[^/]*$', '') AS unit
-    FROM plant.channel AS c
-    WHERE c.retired_at IS NULL
-      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
-) AS u
-UNION ALL
-SELECT 'no channels yet', 'no channels yet'
-WHERE NOT EXISTS (
-    SELECT FROM plant.channel AS c
-    WHERE c.retired_at IS NULL
-      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
-)
-ORDER BY 1;
-
 -- name: stored
 -- Whether samples of the time that the questions read were dropped, by the classes of the selected channels.
 WITH
 chosen AS (
     SELECT array_agg(c.channel_id) AS ids,
            greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour') AS since
-    FROM plant.channels_like(ARRAY[${channels:sqlstring}]::text[]) AS c
+    FROM plant.channels_like(ARRAY[${unit:sqlstring} || '/*']::text[]) AS c
     WHERE c.kind <> 'text'
 )
 SELECT CASE WHEN k.dropped = 0 THEN 'in the database'
@@ -48,7 +31,7 @@ WHERE h.ids IS NOT NULL;
 SELECT t.time AS "Time", t.what AS "Type", c.name AS "Channel", regexp_replace(c.name, '/[^/]*$', '') AS path,
        CASE WHEN c.name IS NULL THEN t.channel END AS "Source", t.detail AS "Detail"
 FROM plant.timeline(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
-                    $__timeTo()::timestamptz, ARRAY[${channels:sqlstring}]::text[]) AS t
+                    $__timeTo()::timestamptz, ARRAY[${unit:sqlstring} || '/*']::text[]) AS t
 LEFT JOIN plant.channel AS c ON c.name = t.channel
 ORDER BY t.time DESC, t.what, t.channel, t.detail
 LIMIT 500;
@@ -65,7 +48,7 @@ lines AS (
            CASE WHEN t.what LIKE 'gap %' THEN count(DISTINCT c.source_id) ELSE count(*) END AS n
     FROM bounds AS x
     CROSS JOIN plant.timeline(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
-                              $__timeTo()::timestamptz, ARRAY[${channels:sqlstring}]::text[]) AS t
+                              $__timeTo()::timestamptz, ARRAY[${unit:sqlstring} || '/*']::text[]) AS t
     LEFT JOIN (
         SELECT c.name, c.source_id FROM plant.channel AS c
         UNION ALL
@@ -86,7 +69,7 @@ SELECT s.time AS "Time", s.channel AS "Channel", regexp_replace(s.channel, '/[^/
        s.what AS "Type", s.old AS "From", s.new AS "To", s.unit AS "Unit of measure",
        extract(epoch FROM s.held_before) AS "Held before"
 FROM plant.setpoint_changes(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
-                            $__timeTo()::timestamptz, ARRAY[${channels:sqlstring}]::text[]) AS s
+                            $__timeTo()::timestamptz, ARRAY[${unit:sqlstring} || '/*']::text[]) AS s
 ORDER BY s.time DESC
 LIMIT 200;
 
@@ -96,7 +79,7 @@ SELECT s.channel AS "Channel", regexp_replace(s.channel, '/[^/]*$', '') AS path,
        s.times_usual AS "× usual", s.at_range_limit AS "At range limit", s.moving_beside AS "Related signals moving",
        s.note AS "Note"
 FROM plant.stuck_sensors(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
-                         $__timeTo()::timestamptz, ARRAY[${channels:sqlstring}]::text[]) AS s
+                         $__timeTo()::timestamptz, ARRAY[${unit:sqlstring} || '/*']::text[]) AS s
 ORDER BY s.times_usual DESC NULLS LAST
 LIMIT 100;
 
@@ -105,7 +88,7 @@ SELECT r.channel AS "Channel", regexp_replace(r.channel, '/[^/]*$', '') AS path,
        r.copy_from AS "Copy from", r.copy_to AS "Copy to", r.original_from AS "Original from",
        r.original_to AS "Original to", r.copied AS "Samples", r.what AS "Type", r.scale AS "Scale", r."offset" AS "Offset"
 FROM plant.replayed_signals(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
-                            $__timeTo()::timestamptz, ARRAY[${channels:sqlstring}]::text[]) AS r
+                            $__timeTo()::timestamptz, ARRAY[${unit:sqlstring} || '/*']::text[]) AS r
 ORDER BY r.copy_from DESC
 LIMIT 100;
 
@@ -115,7 +98,7 @@ SELECT g.channel AS "Channel", regexp_replace(g.channel, '/[^/]*$', '') AS path,
        g.missing_seconds AS "Missing", g.longest_seconds AS "Longest", g.backfilled_seconds AS "Backfilled",
        g.unrecorded AS "Unrecorded silence", g.reasons AS "Reasons"
 FROM plant.gaps_and_coverage(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
-                             $__timeTo()::timestamptz, ARRAY[${channels:sqlstring}]::text[], true) AS g
+                             $__timeTo()::timestamptz, ARRAY[${unit:sqlstring} || '/*']::text[], true) AS g
 ORDER BY g.covered_percent, g.channel
 LIMIT 200;
 
@@ -123,7 +106,7 @@ LIMIT 200;
 -- Gaps by channel: the number is the reason, 0 means no gap. Of overlapping gaps, the one with the highest number is shown.
 WITH
 wanted AS (
-    SELECT c.channel_id, c.quantity FROM plant.channels_like(ARRAY[${channels:sqlstring}]::text[]) AS c
+    SELECT c.channel_id, c.quantity FROM plant.channels_like(ARRAY[${unit:sqlstring} || '/*']::text[]) AS c
 ),
 missing AS (
     SELECT k.quantity, k.why, lower(r.range) AS since, coalesce(upper(r.range), 'infinity') AS until
@@ -161,6 +144,6 @@ SELECT w.channel AS "Channel", regexp_replace(w.channel, '/[^/]*$', '') AS path,
        w.change AS "Change", w.score AS "Score", w.mean_before AS "Mean before",
        w.mean_after AS "Mean now", w.spread_before AS "Spread before", w.spread_after AS "Spread now", w.unit AS "Unit of measure"
 FROM plant.what_changed(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
-                        $__timeTo()::timestamptz, ARRAY[${channels:sqlstring}]::text[]) AS w
+                        $__timeTo()::timestamptz, ARRAY[${unit:sqlstring} || '/*']::text[]) AS w
 ORDER BY w.score DESC
 LIMIT 60;

@@ -46,7 +46,7 @@ async def panels(page: str, *titles: str) -> dict[str, Any]:
             if not panel.get("targets") or (titles and panel["title"] not in titles):
                 continue
             asked = {"dashboard": "plantlog-forensics", "panel": panel["id"], "since": since, "until": until}
-            variables = {"installation": [""], "channels": ["boiler/*", "pump/*"]}
+            variables = {"installation": [""], "unit": ["*"]}
             async with session.post(f"{page}/api/query", json={**asked, "variables": variables}) as response:
                 found[panel["title"]] = (await response.json())["error" if response.status != 200 else "A"]
     return found

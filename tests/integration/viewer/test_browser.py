@@ -27,7 +27,7 @@ _SHOWN = {
     "plantlog-plant": {},
     "plantlog-unit": {"unit": UNIT},
     "plantlog-channel": {"unit": UNIT, "channel": CHANNEL, "compare": "600"},
-    "plantlog-forensics": {"channels": f"{UNIT}/*"},
+    "plantlog-forensics": {"unit": UNIT},
     "plantlog-storage": {},
 }
 # Of each canvas: how many of its pixels are not those of its most frequent colour.
@@ -112,6 +112,17 @@ async def test_drilling_down_keeps_the_time(browser: Browser, page: str) -> None
     assert (await look.states())["Trend"] == "shown"
     await look.page.go_back()
     await look.opened("plantlog-unit")
+    assert look.wrong == []
+
+
+@pytest.mark.slow
+async def test_menu_keeps_the_unit(browser: Browser, page: str) -> None:
+    look = await open_page(browser, page)
+    await look.open("plantlog-channel", unit="meters/boiler1")
+    for name, uid in (("Forensics", "plantlog-forensics"), ("Unit", "plantlog-unit"), ("Channel", "plantlog-channel")):
+        await look.page.locator("#levels").get_by_role("link", name=name, exact=True).click()
+        await look.opened(uid)
+        assert await look.page.get_by_role("button", name="meters/boiler1").is_visible()
     assert look.wrong == []
 
 

@@ -27,7 +27,6 @@ _VALUES = _ALL_INSTALLATIONS | {
     "measure": ["bar"],
     "channel": [_CHANNEL],
     "compare": ["600"],
-    "channels": [f"{_UNIT}/*"],
 }
 _GAPS = """
 INSERT INTO plant.gap (source_id, channel_id, from_time, to_time, reason)

@@ -24,7 +24,6 @@ _VALUES = {
     "unit": ["pump/house"],
     "measure": ["m"],
     "compare": ["600"],
-    "channels": ["pump/house/*"],
 }
 
 _PLANT = """
