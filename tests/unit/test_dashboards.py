@@ -53,6 +53,13 @@ def test_every_panel_has_a_description(one: Dashboard) -> None:
         assert panel["type"] in ("row", "text") or (panel["description"] and panel["targets"])
 
 
+def test_empty_panel_says_how_much_was_analysed() -> None:
+    panels = [one for one in _BY_UID["plantlog-forensics"].panels() if "last hour" in one.get("description", "")]
+    assert panels
+    for panel in panels:
+        assert "in the last hour of this time range" in panel["fieldConfig"]["defaults"]["noValue"], panel["title"]
+
+
 @pytest.mark.parametrize("one", _DASHBOARDS, ids=_ids)
 def test_panels_do_not_overlap(one: Dashboard) -> None:
     places = [panel["gridPos"] for panel in one.panels()]
