@@ -153,11 +153,15 @@ class _Import:
                 raise bad_input(checked.file, line, "channel", name, "channels with numbers: this one has texts")
             since = kept.get(default if row is None else row["class"])
             if since is not None and checked.counts[place] and int(checked.first[place]) < microseconds(since):
-                legal = (
-                    f"times from {since.isoformat()} on: [retention] drops older samples of {name}. Keep them longer, "
-                    "or leave them out"
+                at = iso(int(checked.first[place]))
+                archived = await connection.fetchval(queries["is_archived"], at, installation)
+                why = (
+                    "that day was archived and dropped, and nothing is imported into an archived day; `plantlog sql` "
+                    "shows what it has. Leave older samples out of the file"
+                    if archived
+                    else f"[retention] drops older samples of {name}. Keep them longer, or leave them out"
                 )
-                raise bad_input(checked.file, line, "time", iso(int(checked.first[place])), legal)
+                raise bad_input(checked.file, line, "time", at, f"times from {since.isoformat()} on: {why}")
         return _Target([known.get(name) for name in reader.names])
 
     def _show(self, reader: Reader, checked: Checked, target: _Target) -> None:

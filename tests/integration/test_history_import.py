@@ -231,6 +231,18 @@ async def test_samples_that_retention_would_drop_are_refused(site: Site) -> None
     assert await site.stored() == []
 
 
+async def test_samples_of_a_day_that_was_archived_and_dropped_are_refused(site: Site) -> None:
+    await register(load(site.folder / "plant.toml"), site.state.dsn("owner"), site.state)
+    await site.load(site.file(LONG), "--yes")
+    await site.owner.execute("UPDATE plant.retention_class SET raw = '1 day' WHERE name LIKE '%default'")
+    await site.owner.execute(
+        "INSERT INTO plant.archived_day (day, installation, revision, root, location, samples, bytes, dropped_at)"
+        " SELECT '2026-03-10', i.number, 0, '', '', 0, 0, now() FROM plant.installation AS i"
+    )
+    said = await site.load(site.file(LONG), "--yes", code=1)
+    assert "that day was archived and dropped, and nothing is imported into an archived day" in said
+
+
 async def test_up_keeps_imported_channels(site: Site) -> None:
     """As history of the configuration's own installation; a tag of that name has to be the same quantity."""
     config, dsn = site.folder / "plant.toml", site.state.dsn("owner")
