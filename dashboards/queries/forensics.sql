@@ -10,7 +10,7 @@ chosen AS (
     FROM plant.channels_like(ARRAY[${unit:sqlstring} || '/*']::text[]) AS c
     WHERE c.kind <> 'text'
 )
-SELECT CASE WHEN k.dropped = 0 THEN 'in the database'
+SELECT CASE WHEN k.dropped = 0 THEN 'none dropped'
             ELSE w.where_they_are
                  || CASE WHEN k.dropped < cardinality(h.ids) THEN format(' (%s of %s channels)', k.dropped, cardinality(h.ids))
                          ELSE '' END

@@ -63,7 +63,7 @@ async def test_answers_are_the_same_once_the_day_is_only_in_the_archive(
     assert await maintenance.drop() == ["chunk"]
     after = await panels(page)
     assert [before.pop("Samples of this time")["columns"], after.pop("Samples of this time")["columns"]] == [
-        [["in the database"]],
+        [["none dropped"]],
         [["archived"]],
     ]
     for title, expected in before.items():

@@ -138,7 +138,7 @@ async def test_panel_says_that_samples_were_dropped(owner: asyncpg.Connection) -
     await add_channels(owner, [1, 2], "mill/pump{}")
     await owner.execute("UPDATE plant.channel SET retention = 'fast' WHERE id = 1")
     sql, parameters = expand(queries("forensics")["stored"], {"unit": ["mill"]}, _OVER)
-    assert await owner.fetchval(sql, *parameters) == "in the database"
+    assert await owner.fetchval(sql, *parameters) == "none dropped"
     await owner.execute(_DROPPED, "fast", NOW, "{[1,2)}")
     assert await owner.fetchval(sql, *parameters) == "dropped (1 of 2 channels): not analysed"
     await owner.execute(_DROPPED, "default", NOW, "{[2,3)}")
