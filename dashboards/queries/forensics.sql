@@ -67,7 +67,7 @@ ORDER BY t.bin, w.what;
 -- name: setpoints
 SELECT s.time AS "Time", s.channel AS "Channel", regexp_replace(s.channel, '/[^/]*$', '') AS path,
        s.what AS "Type", s.old AS "From", s.new AS "To", s.unit AS "Unit of measure",
-       extract(epoch FROM s.held_before) AS "Held before"
+       extract(epoch FROM s.held_before) AS "Held at least"
 FROM plant.setpoint_changes(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
                             $__timeTo()::timestamptz, ARRAY[${unit:sqlstring} || '/*']::text[]) AS s
 ORDER BY s.time DESC

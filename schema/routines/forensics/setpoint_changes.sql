@@ -2,7 +2,8 @@
 --
 -- A set point is recognised by its behaviour, not by its name: it holds a value and changes occasionally. Sensors and
 -- fast states (such as a photo eye) change all the time and are left out. "rounded" marks channels whose integers
--- exceed the precision of float8: the change is certain, its size is not.
+-- exceed the precision of float8: the change is certain, its size is not. held_before is how long the old value was there
+-- at least: it counts from the start of lookback if the value was set before that.
 --
 -- Parameters
 --   since     timestamptz  from this moment on

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import numpy as np
 
+from schema.forensics import FOLDER, read
 from tests.integration.forensics.recording import BAD, Recording, at
 
 
@@ -35,6 +36,13 @@ async def test_changes_of_held_values_are_reported(recorded: Recording) -> None:
         (at(3000), "polled_sp", "set point", "4", "4.5"),
     ]
     assert (rows[0]["unit"], rows[0]["held_before"]) == ("bar", timedelta(seconds=2400))
+
+
+async def test_time_that_a_value_was_held_is_known_from_the_lookback_on(recorded: Recording) -> None:
+    await recorded.samples("sp", np.arange(0.0, 3600.0), np.where(np.arange(3600) < 3000, 4.0, 4.5))
+    [row] = await recorded.ask("setpoint_changes($1, $2, lookback => '10 min')", at(1800), at(3600))
+    assert row["held_before"] == timedelta(seconds=3000 - 1200)
+    assert "at least" in read(FOLDER / "setpoint_changes.sql").sql.partition("-- Parameters")[0]
 
 
 async def test_rounded_values_and_texts_are_not_reported_as_set_points(recorded: Recording) -> None:
