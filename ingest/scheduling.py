@@ -25,9 +25,9 @@ def start_own_session() -> None:
 
 
 def lower_priority(pid: int = 0) -> None:
-    """Lower the CPU priority of the process ``pid`` (0: this one), if permitted."""
+    """Lower the CPU priority of the process ``pid`` (0: this one), if permitted. One that is lower stays as it is."""
     with suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, pid, NICE)
+        os.setpriority(os.PRIO_PROCESS, pid, max(NICE, os.getpriority(os.PRIO_PROCESS, pid)))
     with suppress(OSError):
         if pid and os.getsid(pid) == pid:
             Path(f"/proc/{pid}/autogroup").write_text(str(NICE))
