@@ -141,6 +141,7 @@ GAP_REASONS = (
     STANDBY,  # the other member of a redundant pair polls
     "away",  # neither member of a redundant pair ran
     "stale",  # no value of the channel for longer than configured
+    "removed",  # the channel was removed from the configuration: its last value ends
 )
 
 

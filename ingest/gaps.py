@@ -191,6 +191,18 @@ class Gaps:
             self._queue(replace(gap, detail=detail), gap.certain_to or gap.from_time, some)
         await self.flush()
 
+    async def remove(self, at: int, channels: Iterable[int]) -> None:
+        """Channels are not read from ``at`` (µs) on: their gaps end, and the last value of the others holds no longer.
+
+        What follows, until a channel is configured again, is in its ``retirements``.
+        """
+        ids = _ids(channels)
+        if not len(ids):
+            return
+        missing = self._open.has(ids)
+        await self.close(at, ids[missing])
+        await self.record(at, at + 1, "removed", "removed from the configuration", ids[~missing])
+
     def _with_last_closed(
         self, spans: Sequence[tuple[Channels, tuple[int, ...]]]
     ) -> Iterator[tuple[tuple[int, ...], _ClosedGap | None, Int32s]]:

@@ -142,12 +142,11 @@ class PollWriter:
         covered_to[after] = np.where(begins, tags.at, self._covered_to[before])
         open_ = np.zeros(len(tags.ids), np.bool_)
         open_[after] = self._open[before]
-        self._open[before] = False
-        gone = self._ids[self._open]
+        gone = np.setdiff1d(self._ids, tags.ids)
         self._texts = {moved[i]: text for i, text in self._texts.items() if i in moved}
         self._ids, self._open, self._covered_to, self._max_silence = tags.ids, open_, covered_to, max_silence
         self._start_versions(tags.versions, tags.at)
-        await self._gaps.close(tags.at, gone)
+        await self._gaps.remove(tags.at, gone)
 
     def _start_versions(self, versions: Mapping[int, int], since: int) -> None:
         """Record the versions of channels that apply from ``since`` (µs) on."""

@@ -252,7 +252,7 @@ class Collector:
         self._status.address = address
 
     async def _follow(self, client: Client) -> None:
-        """Apply each change of the tags to the current session. Gaps of removed tags end."""
+        """Apply each change of the tags to the current session. Gaps of tags that were never read end."""
         while True:
             await self._tags_changed.wait()
             async with self._subscriptions.lock:

@@ -152,6 +152,11 @@ class Receiver:
         await self._gaps.open_each(begins, _MOVE_REASON, "read from another node")
         await self._gaps.flush_or_raise()
 
+    async def record_removed(self, channels: Iterable[int]) -> None:
+        """The items of these channels are deleted, because they have no tags any more."""
+        await self._gaps.remove(self.end_of_gap(0), channels)
+        await self._gaps.flush_or_raise()
+
     def expect_first(self, channels: Iterable[int]) -> None:
         """Data of these channels is from the new nodes from now on, and closes the gaps."""
         self._first_awaited.update(channels)

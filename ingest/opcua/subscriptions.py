@@ -110,6 +110,7 @@ class Subscriptions:
         async with self._changing():
             await self._create_items(client, tags, changes.create)
             await modify(client, tags, self.state, changes.modify)
+            await self._receiver.record_removed([channel for some in changes.retired.values() for channel in some])
             await remove(client, tags.source, self.state, changes.retired)
         await self.complete()
         await self._wait_until_published(client, tags, changes.obsolete)

@@ -78,6 +78,7 @@ class Gateway:
         self._former: deque[tuple[int, _Definition]] = deque(maxlen=_MAX_FORMER)  # until when (µs), oldest first
         self._type_mismatches = TypeMismatches(status, self.silence.gaps, self._name_of)
         self._rounded: set[int] = set()  # channels whose rounding was recorded
+        self._removed: set[int] = set()  # channels without a tag, of which this is not on record
         self._status = status
         self._spool = spool
         self._begin(versions, self.arrivals.now())
@@ -91,6 +92,7 @@ class Gateway:
         self.arrivals.configure(source.skew_limit)
         since = self.arrivals.now()
         self._former.append((since, self._definition))
+        self._removed |= set(self._definition.names.values()) - set(channel_ids.values())
         self._definition = _Definition(source, channel_ids)
         self._begin(versions, since)
 
@@ -111,6 +113,8 @@ class Gateway:
         definition, created = self._definition, self._channels.ids_of(self.name)
         numbers = {*definition.configured.values(), *created.values()} - definition.text_channels - self._channels.texts
         await self._type_mismatches.set_number_channels(numbers)
+        removed, self._removed = self._removed - {*definition.names.values()}, set()
+        await self.silence.gaps.remove(self.arrivals.now(), removed)
         with suppress(SpoolError):
             await self._versions.flush()
 

@@ -18,8 +18,8 @@ WHERE has_database_privilege('plant_reader', current_database(), 'TEMPORARY');
 
 -- name: select_database
 -- Edition, versions, size, chunks of samples, and outages: spans in which a source, or some of its channels, has gaps.
--- Gaps that turned out to be empty do not count. restored: the loss that the writer noticed in the last day. Outages and
--- quarantine are those of installation $1 (NULL: all).
+-- Gaps that turned out to be empty, and removed channels, do not count. restored: the loss that the writer noticed in the
+-- last day. Outages and quarantine are those of installation $1 (NULL: all).
 WITH
 own AS (
     SELECT s.id FROM plant.source AS s WHERE coalesce(s.installation_id = $1::uuid, true)
@@ -32,6 +32,7 @@ outages AS (
     FROM plant.gap AS g
     CROSS JOIN day AS d
     WHERE g.source_id IN (SELECT o.id FROM own AS o)
+      AND g.reason <> 'removed'
       AND (g.to_time IS NULL OR (g.to_time > g.from_time AND g.to_time >= d.began))
     GROUP BY g.source_id
 )

@@ -63,7 +63,15 @@ async def test_random_edits_do_not_affect_other_tags() -> None:
             await more(kept, 100)
             late = {int(c) for batch in kept.batches[left + 1 :] for c in getattr(batch, "channel_id", ())}
             assert late <= {IDS[tag.name] for tag in some}, "what is gone is no longer read"
-        assert (status.reconnects, missing(kept)) == (0, [])
+        removed = missing(kept)
+        assert status.reconnects == 0
+        assert {gap.reason for gap in removed} == {"removed"}
+        for channel in {c for gap in removed for c in gap.channel_ids or ()}:
+            (first, *_) = [gap.from_time for gap in removed if channel in (gap.channel_ids or ())]
+            assert kept.samples(channel)[0][0] < first, "it was read before"
+        last = {c for gap in removed for c in gap.channel_ids or () if c not in {IDS[tag.name] for tag in some}}
+        for channel in last:
+            assert kept.samples(channel)[-1][0] <= max(g.from_time for g in removed if channel in (g.channel_ids or ()))
 
 
 async def test_a_tag_is_read_as_it_is_configured_now() -> None:

@@ -73,7 +73,8 @@ async def test_tags_are_added_and_removed_while_others_publish(tmp_path: Path) -
                 await writing
             await kept.until(lambda: values(kept) == server.written)
             await until(lambda: status.state == "connected" and status.channels == 1)
-        assert (status.reconnects, lasting(kept)) == (0, [])
+        assert (status.reconnects, lasting(kept)) == (0, ["removed", "removed"])
+        assert {channel for gap in kept.gaps() for channel in gap.channel_ids or ()} == {1, 2}
         assert len(kept.samples(0)) == len(set(kept.samples(0)))
         assert kept.samples(1), "the second tag was read while it was there"
         assert [e.text for e in kept.events("text")] == [""]
@@ -204,8 +205,9 @@ async def test_a_process_that_starts_with_another_tag_list_goes_on_with_the_rest
             await until(lambda: status.state == "connected")
             await until(lambda: items(server) == [[0, 2]])
             await server.write(10)
-            await second.until(lambda: values(first, second) == server.written and not lasting(second))
-        assert lasting(second) == []
+            await second.until(lambda: values(first, second) == server.written)
+            await until(lambda: lasting(second) == ["removed"])
+        assert [gap.channel_ids for gap in second.gaps() if gap.reason == "removed"] == [(1,)]
 
 
 async def test_a_kill_while_items_are_made_is_on_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,7 +272,8 @@ async def test_a_foreign_server_and_random_edits(tmp_path: Path) -> None:
             got = {t: value for t, value, _ in kept.samples(ids[tag.name]) if start < t < end}
             assert got == due
             assert due
-        assert (status.reconnects, lasting(kept)) == (0, [])
+        assert (status.reconnects, set(lasting(kept))) == (0, {"removed"})
+        assert not {c for gap in kept.gaps() for c in gap.channel_ids or ()} & {ids[tag.name] for tag in stay}
 
 
 def test_tag_list_difference() -> None:

@@ -62,6 +62,20 @@ async def test_channels_of_one_cause_share_a_gap() -> None:
     assert shown.open_gaps == 1 and gaps.open_since(1) is None
 
 
+async def test_channels_that_are_removed_are_missing_from_then_on() -> None:
+    """Their open gaps end then. An empty gap would mean that nothing was missing."""
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    await gaps.remove(5, [])
+    await gaps.open(10, "poll_failed", "", [1])
+    await gaps.remove(20, [1, 2, 3])
+    assert disk.recorded()[1:] == [
+        Gap(10, 20, "poll_failed", (1,), ""),
+        Gap(20, 21, "removed", (2, 3), "removed from the configuration"),
+    ]
+    assert gaps.channels() == []
+
+
 async def test_sample_from_the_future_ends_no_gap() -> None:
     disk = Disk()
     gaps = Gaps(status(), disk)
