@@ -24,7 +24,7 @@ from ingest.downtime import Downtime
 from ingest.errors import SpoolError
 from ingest.gaps import Gaps
 from ingest.modbus.late_polls import GAP_PERIODS, Coverage, LateGap
-from ingest.modbus.poll import Poll
+from ingest.modbus.poll import Failure, Poll
 from ingest.status import SourceStatus
 from ingest.timestamps import now_us
 from ingest.versions import NO_VERSIONS, ChannelVersions
@@ -159,9 +159,8 @@ class PollWriter:
             await self._record_clock_step(poll.step)
         if poll.lost is not None:
             await self._lose(poll.at, poll.lost_reason, poll.lost)
-        for failure in poll.failures:
-            await self._end_outage(failure.tags)
-            await self._open_gaps(failure.tags, failure.reason, failure.detail)
+        if self._gaps.open_since() is None:
+            await self._fail(poll.failures)
         rounds = [each.columns() for each in poll.rounds]
         max_silence = self._max_silence.copy()
         for paced, seconds in poll.paces:
@@ -182,7 +181,8 @@ class PollWriter:
         self._covered_to = coverage.to
         if rounds:
             ended = max(int(at.max()) for _, at in rounds)
-            await self._continue_outage(np.concatenate([tags for tags, _ in rounds]), ended)
+            if self._gaps.open_since() is not None:
+                await self._continue_outage(poll.failures, np.concatenate([tags for tags, _ in rounds]), ended)
             await self._close_source_gap(ended)
         for tags, at in rounds:
             await self._close_gaps(tags, at)
@@ -224,26 +224,29 @@ class PollWriter:
             await self._gaps.close(at)
             np.maximum(self._covered_to, at, out=self._covered_to)
 
-    async def _continue_outage(self, read: Int32s, at: int) -> None:
+    async def _continue_outage(self, failures: Sequence[Failure], read: Int32s, at: int) -> None:
         """The source's gap ends with ``read``. For tags that were due in it, it lasts until they are read.
 
-        A device that comes back answers block by block.
+        A device that comes back answers block by block. What it refuses, or does not answer, has a reason of its own.
         """
+        due = at - self._covered_to > self._max_silence / GAP_PERIODS
+        due[read] = False
+        due[[tag for failure in failures for tag in failure.tags]] = True
+        self._covered_to[due] = at
+        await self._fail(failures)
         if (reason := self._gaps.reason()) in _OUTAGES:
-            due = at - self._covered_to > self._max_silence / GAP_PERIODS
-            due[read] = False
-            self._covered_to[due] = at
             await self._open_gaps(np.flatnonzero(due), reason, self._gaps.detail())
 
-    async def _end_outage(self, tags: Sequence[int]) -> None:
-        """The device is back, and ``tags`` can't be read for a reason of their own from its last answer on."""
-        which = np.asarray(tags, np.intp)
-        unread = [channel for reason in _OUTAGES for channel in self._gaps.channels_open_for(reason)]
-        which = which[np.isin(self._ids[which], unread)]
-        if len(which):
-            self._covered_to[which] = self._covered_to.max()
-            self._open[which] = False
-            await self._gaps.close(int(self._covered_to.max()), self._ids[which])
+    async def _fail(self, failures: Sequence[Failure]) -> None:
+        """Tags can't be read for a reason of their own, also if their gap began with an outage of the source."""
+        for failure in failures:
+            tags = np.asarray(failure.tags, np.intp)
+            channels = [channel for reason in _OUTAGES for channel in self._gaps.channels_open_for(reason)]
+            if len(unread := tags[np.isin(self._ids[tags], channels)]):
+                self._covered_to[unread] = self._covered_to.max()
+                self._open[unread] = False
+                await self._gaps.close(int(self._covered_to.max()), self._ids[unread])
+            await self._open_gaps(tags, failure.reason, failure.detail)
 
     async def _close_gaps(self, tags: Int32s, at: Int64s) -> None:
         """Samples of ``tags`` are durable: close their gaps."""

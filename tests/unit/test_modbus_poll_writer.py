@@ -184,6 +184,15 @@ async def test_an_outage_lasts_until_each_channel_that_was_due_is_read() -> None
         ("poll_failed", 10 * SECOND, None),
     ]
 
+    back = poll(12 * SECOND, first)
+    back.failures += failed.failures
+    _, recorded = await told(*at_rest(5), Poll(6 * SECOND, lost="cut"), failed, back)
+    assert [(gap.channel_ids is None, gap.reason, gap.from_time, gap.to_time) for gap in recorded] == [
+        (True, "disconnected", 5 * SECOND + 39_000, None),
+        (False, "poll_failed", 12 * SECOND, None),
+        (True, "disconnected", 5 * SECOND + 39_000, 12 * SECOND),
+    ]
+
     intervals = [1.0] * (N // 2) + [60.0] * (N // 2)
     fast, slow = range(N // BLOCK // 2), range(N // BLOCK // 2, N // BLOCK)
     back, minute = poll(10 * SECOND, fast), poll(61 * SECOND, slow)
