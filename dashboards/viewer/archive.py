@@ -22,7 +22,7 @@ from ingest.timestamps import microseconds
 from ops.archive.archived_days import ArchivedDays
 from ops.archive.archived_samples import added
 from ops.archive.day_files import joined
-from ops.archive.location import in_thread
+from ops.archive.location import left_alone
 from ops.evidence.reader import Series, begin, read
 from schema.queries import load
 
@@ -115,20 +115,15 @@ class Archive:
         now = asyncio.get_running_loop().time()
         if any(ended < now for ended in self._reading.values()):
             raise OperationError("the archive does not answer: an earlier access still waits")
-        task = asyncio.ensure_future(in_thread(work, *arguments))
+        task = left_alone(work, *arguments)
         self._reading[task] = ends_at
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._reading.pop)
         await asyncio.wait([task], timeout=max(0.0, ends_at - now))
         if not task.done():
             raise OperationError(
                 f"it took longer than {SECONDS:g} s to read the archive: refresh, or choose a shorter time range"
             )
         return task.result()
-
-    def _ended(self, task: asyncio.Future[Any]) -> None:
-        del self._reading[task]
-        if not task.cancelled():
-            task.exception()  # it is known that it may fail
 
 
 def _days(since: datetime, until: datetime) -> list[date]:

@@ -15,7 +15,7 @@ import asyncpg
 
 from dashboards.viewer.questions import Rows
 from ingest.errors import OperationError, QueryError
-from ops.archive.location import in_thread
+from ops.archive.location import left_alone
 from ops.forensics import portions
 from ops.forensics.archived import Asked, over_archive
 from ops.paths import State
@@ -66,9 +66,9 @@ class ArchivedQuestions:
         async with self._turn:
             if self._running and (await asyncio.wait(self._running, timeout=_GRACE_SECONDS))[1]:
                 raise QueryError(503, "the archive does not answer: an earlier question still waits for it")
-            task = asyncio.ensure_future(in_thread(portions.answer, self._state, asked, limits))
-            task.add_done_callback(self._ended)
+            task = left_alone(portions.answer, self._state, asked, limits)
             self._running.add(task)
+            task.add_done_callback(self._running.discard)
             try:
                 await asyncio.wait([task], timeout=limits.seconds + _GRACE_SECONDS)
             except asyncio.CancelledError:  # the browser went on
@@ -84,8 +84,3 @@ class ArchivedQuestions:
             raise QueryError(504, f"the answer has more than {MAX_ROWS:,} rows: {NARROW}")
         assert columns == tuple(one.name for one in attributes)
         return Rows(columns, [one.type.name for one in attributes], rows)
-
-    def _ended(self, task: asyncio.Future[Any]) -> None:
-        self._running.discard(task)
-        if not task.cancelled():
-            task.exception()  # it is known that it may fail

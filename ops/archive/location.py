@@ -227,6 +227,13 @@ async def in_thread(work: Callable[..., _Returned], *arguments: Any) -> _Returne
         raise
 
 
+def left_alone(work: Callable[..., _Returned], *arguments: Any) -> asyncio.Task[_Returned]:
+    """:func:`in_thread` as a task that nobody need wait for: it is known that it may fail."""
+    task = asyncio.ensure_future(in_thread(work, *arguments))
+    task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+    return task
+
+
 @asynccontextmanager
 async def in_threads(manager: AbstractContextManager[_Returned]) -> AsyncIterator[_Returned]:
     """A context manager whose begin and end may wait for the storage."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -189,3 +191,13 @@ async def test_storage_that_does_not_answer_is_left_alone(monkeypatch: pytest.Mo
             return False
 
     await until(works)
+
+
+async def test_access_that_nobody_waits_for_may_fail() -> None:
+    said: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: said.append(context))
+    task = location.left_alone(Location.at, "/no/such/folder")
+    await until(task.done)
+    del task
+    gc.collect()
+    assert said == []
