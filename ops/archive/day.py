@@ -22,7 +22,7 @@ from ops.archive.location import Location, S3Options, in_thread
 from ops.archive.manifest import DayFolder, Manifest, find_manifest, read_manifest
 from ops.archive.verify import problems_of
 from ops.archive.writer import DayWriter, Origin
-from ops.evidence.day_samples import DaySamples, SamplesOf
+from ops.evidence.day_samples import DaySamples, SamplesOf, in_database
 from ops.evidence.keys import stored_keys
 from ops.evidence.reader import Series
 from ops.evidence.scope import Scope, load_scope
@@ -78,12 +78,17 @@ def location_of(options: ArchiveOptions) -> Location:
 
 
 async def archive_day(
-    connection: asyncpg.Connection[Any], own: OwnInstallation, location: Location, day: date, state: State
+    connection: asyncpg.Connection[Any],
+    own: OwnInstallation,
+    location: Location,
+    day: date,
+    state: State,
+    samples_of: SamplesOf = in_database,
 ) -> Manifest:
     """Bring the archive of a day up to date, and put on record what of the day may be dropped. Raises OperationError.
 
     As long as nothing was dropped, the day is written from the database. After that, late samples are sealed together
-    with those in the archive, and added to it.
+    with those in the archive, and added to it. ``samples_of``: where those are that are not archived yet.
     """
     folder = DayFolder(own.id, day)
     key = own.number, day
@@ -98,7 +103,7 @@ async def archive_day(
             await connection.execute(load("archive")["update_location"], day, own.number, location.name)
             return copied
     if row is None or not row["dropped"]:
-        day_samples = DaySamples(connection, day)
+        day_samples = await samples_of(connection, day, own.number)
         sealed, origin = await _sealed(connection, own, day)
         manifest = await DayWriter(location, folder, sealed, origin, day_samples).write()
         found = _Stored({number: hours.n for number, hours in sealed.hours().items()})

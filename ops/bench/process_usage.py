@@ -33,3 +33,12 @@ def memory_mib(processes: list[psutil.Process]) -> float:
         with suppress(psutil.NoSuchProcess):
             total += process.memory_full_info().pss / _MIB
     return total
+
+
+def peak_mib(pid: int) -> float:
+    """The most memory that a process had so far; 0 where it is gone. (What ``wait4`` says is its parent's, if that is
+    more.)"""
+    with suppress(OSError, IndexError, StopIteration):
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) / 1024
+    return 0.0

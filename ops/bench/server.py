@@ -18,7 +18,10 @@ from ops.postgres.server import Server
 
 @contextmanager
 def private(folder: Path, options: Sequence[str] = ()) -> Iterator[BenchDatabase]:
-    """A migrated, empty database on a server that exists inside the block; ``options`` of postgres' command line."""
+    """A migrated database on a server that runs inside the block: empty, or as an earlier one left it in ``folder``.
+
+    ``options``: of postgres' command line.
+    """
     binaries = provide(state_folder(), lambda line: None)
     if binaries.private:
         os.environ["PLANTLOG_ROOTFS"] = str(binaries.root)
@@ -36,5 +39,5 @@ def private(folder: Path, options: Sequence[str] = ()) -> Iterator[BenchDatabase
             "PGDATABASE": parts.path.removeprefix("/"),
         }
         spool = folder / "spool"
-        spool.mkdir()
+        spool.mkdir(exist_ok=True)
         yield BenchDatabase(server.owner_dsn, ingest, binaries.psql(), environment, spool)

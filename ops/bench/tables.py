@@ -200,3 +200,14 @@ def archive_queries(cells: list[Any]) -> Table:
         archive = (f"{cell.archive_seconds:.2f}", f"{cell.archive_cpu_ns:.0f}")
         table.add_row(cell.query, f"{cell.samples:,}", *database, *archive, f"{cell.ratio:.1f}")
     return table
+
+
+def questions(costs: list[Any]) -> Table:
+    """Time, CPU and memory of each question."""
+    table = Table(title="questions over archived days, each by a process of its own")
+    for column in ("over the", "question", "s", "CPU s", "CPU ns/sample", "peak MiB", "rows"):
+        table.add_column(column, justify="left" if column in ("over the", "question") else "right")
+    for cost in costs:
+        figures = (f"{cost.seconds:.1f}", f"{cost.cpu_seconds:.1f}", f"{cost.cpu_ns:.0f}", f"{cost.peak_mib:,.0f}")
+        table.add_row(cost.span, cost.question, *figures, "failed" if cost.rows is None else f"{cost.rows:,}")
+    return table

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from ingest.errors import OperationError
 from ops.bench.termination import run
 from ops.formatting import wide
 
@@ -114,6 +115,39 @@ def archive(
             figures = run(measure(database.owner_dsn, state, folder / "archive", channels, _print_progress))
     shown = [tables.archived(figures.series), tables.archive_queries(figures.queries)]
     _output({"channels": channels, **asdict(figures)}, shown, as_json, file)
+
+
+@app.command()
+def questions(
+    channels: Annotated[int, typer.Option(min=20, help="Channels of the day, each at 1 Hz.")] = 20_000,
+    few: Annotated[int, typer.Option(min=20, help="Channels of the days before.")] = 50,
+    days: Annotated[int, typer.Option(min=1, help="Days, with the one of all channels.")] = 30,
+    over: Annotated[
+        str, typer.Option(help="What is asked about: the day, an hour of it, all days of some channels. '' for none.")
+    ] = "day,hour,month",
+    only: Annotated[str, typer.Option(help="Questions, comma separated. Default: all.")] = "",
+    folder: Annotated[
+        Path | None, typer.Option(help="Keep database and archive in this folder, or ask those that it has.")
+    ] = None,
+    as_json: _Json = False,
+    file: _File = None,
+) -> None:
+    """Measure time, CPU and memory of the questions of `ask` over generated archived days of a large plant."""
+    from ops.bench import question_costs, tables
+    from ops.bench.generated_archive import Plan
+
+    spans = _chosen("--over", over, question_costs.SPANS)
+    names = _chosen("--only", only, question_costs.NAMES) or list(question_costs.NAMES)
+    asked = Plan(channels, min(few, channels), days)
+    with _kept_or_temporary(folder) as place:
+        plan, costs = question_costs.measure(place, asked, spans, names, _print_progress)
+    figures = {"plan": asdict(plan), "questions": [{**asdict(cost), "cpu_ns": cost.cpu_ns} for cost in costs]}
+    _output(figures, [tables.questions(costs)] if costs else [], as_json, file)
+    for cost in costs:
+        if cost.rows is None:
+            _print_progress(f"{cost.question} over the {cost.span} failed: {cost.error}")
+    if any(cost.rows is None for cost in costs):
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -343,8 +377,26 @@ def journal(
     _output({"journal": [asdict(cost) for cost in costs]}, [tables.journal(costs)], as_json, file)
 
 
+def _chosen(option: str, text: str, legal: Sequence[str]) -> list[str]:
+    """The names in a text, separated by commas. Raises OperationError."""
+    names = [name for name in text.split(",") if name]
+    if unknown := [name for name in names if name not in legal]:
+        raise OperationError(f"{option}: found {', '.join(unknown)}; legal: {', '.join(legal)}")
+    return names
+
+
 def _print_progress(line: str) -> None:
     _console.print(f"  {line}", highlight=False)
+
+
+@contextmanager
+def _kept_or_temporary(folder: Path | None) -> Iterator[Path]:
+    """A folder that stays, or if none is named, one that does not."""
+    if folder is not None:
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="plantlog-bench-", dir="/var/tmp") as name:
+        yield Path(name)
 
 
 @contextmanager

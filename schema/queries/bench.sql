@@ -178,13 +178,13 @@ SELECT pg_catalog.pg_stat_force_next_flush();
 SELECT w.wal_bytes::float8 AS bytes, w.wal_fpi::float8 AS full_pages FROM pg_catalog.pg_stat_wal AS w;
 
 -- name: insert_installation
--- The installation $1, which seals and archives, and has the benchmark's source.
+-- The installation $1, which seals and archives, and has all sources.
 WITH installation AS (
     INSERT INTO plant.installation (id, plant, class_prefix, number, sealing, archive_from)
     VALUES ($1, 'bench', '', 1, true, '-infinity')
     RETURNING id
 )
-UPDATE plant.source AS s SET installation_id = i.id FROM installation AS i WHERE s.name = 'bench';
+UPDATE plant.source AS s SET installation_id = i.id FROM installation AS i;
 
 -- name: select_packed_bytes
 -- Bytes of the packed hours of day $1, with indexes and TOAST.
@@ -225,3 +225,42 @@ FROM (
     FROM {samples} AS s
 ) AS r
 WHERE r.value IS DISTINCT FROM r.old;
+
+-- name: insert_generated_channels
+-- Channels that are polled each second since long before: names $1, sources $2, kinds $3 and units $4 (text[]). Returns ids and
+-- names.
+WITH
+channel AS (
+    SELECT u.* FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) WITH ORDINALITY AS u (name, source, kind, unit, place)
+),
+source AS (
+    INSERT INTO plant.source (name, kind, address)
+    SELECT DISTINCT c.source, 'modbus', c.source FROM channel AS c
+    RETURNING id, name
+)
+INSERT INTO plant.channel (name, source_id, address, kind, unit, range_lo, range_hi, attributes, configured_at)
+SELECT c.name, s.id, c.place::text, c.kind, c.unit, 0, 100, '{"expected_interval": 1}', '2026-01-01T00:00Z'
+FROM channel AS c
+JOIN source AS s ON s.name = c.source
+ORDER BY c.place
+RETURNING id, name;
+
+-- name: insert_generated_gaps
+-- A gap of each of the sources $1 (text[]) from $2 to $3.
+INSERT INTO plant.gap (source_id, from_time, to_time, reason)
+SELECT s.id, $2, $3, 'disconnected' FROM plant.source AS s WHERE s.name = ANY ($1::text[]);
+
+-- name: insert_generated_events
+-- An event of each of the sources $1 (text[]) at each hour from $2 to before $3.
+INSERT INTO plant.event (time, id, type, source_id, text)
+SELECT h.time, s.id, 'text', s.id, 'batch finished'
+FROM plant.source AS s
+CROSS JOIN generate_series($2::timestamptz, $3::timestamptz - INTERVAL '1 hour', INTERVAL '1 hour') AS h (time)
+WHERE s.name = ANY ($1::text[]);
+
+-- name: release_days
+-- As if retention had dropped from the database what is archived, where it never was.
+WITH released AS (
+    UPDATE plant.archived_day AS a SET dropped_at = clock_timestamp() WHERE a.dropped_at IS NULL
+)
+DELETE FROM plant.archived_channel;

@@ -1,0 +1,78 @@
+"""The benchmark of questions over generated days: each one finds something, and a kept archive is asked again."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ingest.errors import OperationError
+from ops.archive.location import Location
+from ops.archive.manifest import DayFolder, read_manifest
+from ops.bench import generated_plant
+from ops.bench.generated_archive import Plan, place_of, state_of
+from ops.bench.question_costs import NAMES, measure, spans
+from ops.registration.installation import installation_id
+from schema.forensics import questions
+
+_PLAN = Plan(channels=20, few=12, days=2, first_hour=14, until_hour=16)
+_SECONDS = 2 * 3600
+
+
+@pytest.mark.timeout(900)
+def test_every_question_finds_something_in_generated_days_that_are_kept(tmp_path: Path) -> None:
+    lines: list[str] = []
+    plan, costs = measure(tmp_path, _PLAN, ["hour"], NAMES, lines.append)
+    assert plan == _PLAN
+    assert [(one.span, one.question, one.error) for one in costs] == [("hour", name, "") for name in NAMES]
+    assert [one.question for one in costs if not one.rows] == []
+    assert all(one.samples == 20 * 3600 and one.cpu_seconds > 0 and one.peak_mib > 50 for one in costs)
+    assert len([line for line in lines if "sealed" in line]) == 2
+    folder = DayFolder(installation_id(state_of(tmp_path)), _PLAN.last)
+    manifest = read_manifest(Location.at(str(place_of(tmp_path))), folder)
+    assert manifest.samples == sum(len(generated_plant.series(n, _PLAN.last, _PLAN.hours).time) for n in range(1, 21))
+    assert manifest.samples == 20 * (_SECONDS - 60) - 60
+
+    found, again = measure(tmp_path, Plan(1000, 20, 1), ["day", "month"], ["setpoint_changes"], lines.append)
+    assert found == _PLAN
+    assert [(one.span, one.samples, one.error) for one in again] == [
+        ("day", 20 * _SECONDS, ""),
+        ("month", 12 * (86_400 + _SECONDS), ""),
+    ]
+    assert len([line for line in lines if "sealed" in line]) == 2
+
+
+def test_folder_that_is_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes").touch()
+    with pytest.raises(OperationError, match="neither empty nor a finished archive"):
+        measure(tmp_path, _PLAN, [], [], lambda line: None)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes"]
+
+
+def test_generated_days_are_the_same_each_time_and_differ_from_each_other() -> None:
+    def values(number: int, day: int) -> bytes:
+        return generated_plant.series(number, date(2026, 9, day), range(24)).value.tobytes()
+
+    assert values(120, 1) == values(120, 1)
+    assert len({values(120, 1), values(120, 2), values(121, 1)}) == 3
+
+
+def test_transmitters_have_two_decimals_and_twins_stay_together() -> None:
+    day, hours = date(2026, 9, 1), range(24)
+    twin, transmitter = (generated_plant.series(100 + n, day, hours).value.view(np.float64) for n in (8, 11))
+    assert np.array_equal(np.rint(transmitter * 100) / 100, transmitter)
+    assert np.abs(twin - transmitter).max() < 0.1
+    assert generated_plant.channel(108).name.split("/")[1:] == generated_plant.channel(111).name.split("/")[1:]
+
+
+def test_spans_leave_the_hour_before_to_questions_that_learn_from_it() -> None:
+    day, hour = (spans(Plan(20, 20, 30))[name] for name in ("day", "hour"))
+    asked = {name: (day.since(questions()[name]).hour, hour.since(questions()[name]).hour) for name in NAMES}
+    assert asked == {
+        **dict.fromkeys(NAMES, (1, 15)),
+        "correlation": (0, 15),
+        "gaps_and_coverage": (0, 15),
+        "what_changed": (12, 15),
+    }
