@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import asyncpg
@@ -62,6 +63,35 @@ class _Parts:
     merged: list[int]  # in the database, or in both
     samples: ArchivedSamples
 
+    def of(self, channels: Collection[int]) -> _Parts:
+        """The same of some channels."""
+        archived = {number: self.archived[number] for number in channels if number in self.archived}
+        return replace(self, archived=archived, merged=[number for number in self.merged if number in channels])
+
+
+@dataclass(frozen=True, slots=True)
+class _Day:
+    """Where the samples of a day's hours are read."""
+
+    hours: Hours
+    parts: list[_Parts]  # one for each installation that archived it
+    live: list[int]  # channels that are only in the database
+    dropped: dict[int, list[int]]  # what retention has dropped
+
+    def of(self, channels: Collection[int]) -> _Day:
+        """The same of some channels."""
+        live = [number for number in self.live if number in channels]
+        return replace(self, parts=[one.of(channels) for one in self.parts], live=live)
+
+    def channels(self) -> set[int]:
+        """All of them."""
+        return {*self.live, *(number for one in self.parts for number in (*one.archived, *one.merged))}
+
+    @property
+    def is_amended(self) -> bool:
+        """Whether samples of a channel may be in two files."""
+        return any(file.amendment for one in self.parts for file in one.samples.files.manifest.of("samples"))
+
 
 class Samples:
     """Reads them."""
@@ -72,30 +102,30 @@ class Samples:
 
     def read(self, scan: Scan) -> Iterator[Any]:
         """Batches with the columns of a scan. Raises OperationError."""
-        yield from self._read(scan, self._hours(scan))
-
-    def _read(self, scan: Scan, hours: Sequence[Hours]) -> Iterator[Any]:
-        """``hours``: in which the scan's samples are."""
         needs_names = scan.mentions("name", "unit")
         rows = self._reader.fetch(load("sql")["select_meanings"]) if needs_names else []
         meanings = Meanings([tuple(row) for row in rows])
-        for of_day in hours:
-            yield from self._day(scan, meanings, of_day)
+        for hours in self._hours(scan):
+            day = self._day(scan, meanings, hours)
+            for columns in self._columns(scan, day):
+                yield _finished(columns, scan, meanings)
+            self._require_kept(day)
 
     def read_in_order(self, scan: Scan) -> Iterator[Any]:
         """The same without names; the samples of a channel are together, and by time. Raises OperationError."""
-        hours = self._hours(scan)
-        if len(hours) < 2 and not any(self._is_amended(one.day) for one in hours):  # a day is stored so
-            yield from self._read(scan, hours)
-            return
-        ids = [row["id"] for row in self._reader.fetch(load("sql")["select_channel_ids"])]
+        meanings = Meanings([])
+        days = [self._day(scan, meanings, hours) for hours in self._hours(scan)]
         columns = pa.schema([one for one in IN_ORDER if scan.mentions(one.name) or one.name in ("channel_id", "time")])
-        for some in slices(scan.channels(ids, lambda _: [{}]), max(1, _CHANNELS // len(hours))):
-            own = ds.field("channel_id").isin(some)
-            part = Scan(columns, own if scan.condition is None else own & scan.condition)
-            table = pa.Table.from_batches(self._read(part, hours), columns)
-            order = np.lexsort([table[name].cast(pa.int64()).to_numpy() for name in ("time", "channel_id")])
-            yield from table.take(order).select(scan.schema.names).to_batches(_ROWS)
+        part = Scan(columns, None)
+        as_stored = len(days) < 2 and not any(day.is_amended for day in days)
+        channels = sorted({number for day in days for number in day.channels()})
+        for some in slices(channels, max(1, len(channels) if as_stored else _CHANNELS // len(days))):
+            own = [day.of(frozenset(some)) for day in days]
+            found = (_finished(one, part, meanings) for day in own for one in self._columns(part, day))
+            for batch in found if as_stored else _in_order(found):
+                yield batch.select(scan.schema.names)
+        for day in days:
+            self._require_kept(day)
 
     def first(self, channel: int, since: datetime, until: datetime) -> datetime | None:
         """The time of a channel's first sample with since <= time < until."""
@@ -126,28 +156,26 @@ class Samples:
         days = [row["day"] for row in self._reader.fetch(load("sql")["select_days"], _TABLES)]
         return list(scan.hours(days, "time"))
 
-    def _is_amended(self, day: date) -> bool:
-        files = [file for row in self._archived(day) for file in self.days.files(row, day).manifest.of("samples")]
-        return any(file.amendment for file in files)
-
-    def _day(self, scan: Scan, meanings: Meanings, hours: Hours) -> Iterator[Any]:
+    def _day(self, scan: Scan, meanings: Meanings, hours: Hours) -> _Day:
         archived = self._archived(hours.day)
         rows = self._reader.fetch(load("evidence")["select_channels"], *hours.bounds)
         stored = set(scan.channels((row["channel_id"] for row in rows), meanings.of))
-        live = set(stored)
-        for row in archived:
-            parts = self._parts(scan, meanings, hours.day, row, stored)
-            live -= {*parts.archived, *parts.merged}
-            for columns in _from_archive(parts, scan, hours):
-                yield _finished(columns, scan, meanings)
-            for first in range(0, len(parts.merged), _CHANNELS):
-                for one in self._merged(parts, parts.merged[first : first + _CHANNELS], hours):
-                    yield _finished(_stored(one), scan, meanings)
-        for found in self._reader.each(portions(self._reader.connection, sorted(live), *hours.bounds)):
-            for one in found:
-                yield _finished(_stored(one), scan, meanings)
-        if _dropped(archived) != _dropped(self._archived(hours.day)):
-            raise OperationError(f"samples of {hours.day} were dropped while they were read: run the query again")
+        parts = [self._parts(scan, meanings, hours.day, row, stored) for row in archived]
+        there = {number for one in parts for number in (*one.archived, *one.merged)}
+        return _Day(hours, parts, sorted(stored - there), _dropped(archived))
+
+    def _columns(self, scan: Scan, day: _Day) -> Iterator[dict[str, Any]]:
+        """The samples of a day, some at a time."""
+        for parts in day.parts:
+            yield from _from_archive(parts, scan, day.hours)
+            for some in slices(parts.merged, _CHANNELS):
+                yield from map(_stored, self._merged(parts, some, day.hours))
+        for found in self._reader.each(portions(self._reader.connection, day.live, *day.hours.bounds)):
+            yield from map(_stored, found)
+
+    def _require_kept(self, day: _Day) -> None:
+        if day.dropped != _dropped(self._archived(day.hours.day)):
+            raise OperationError(f"samples of {day.hours.day} were dropped while they were read: run the query again")
 
     def _merged(self, parts: _Parts, channels: Sequence[int], hours: Hours) -> list[Series]:
         return self._reader.run(lambda _: parts.samples.read(channels, hours.hours))
@@ -198,6 +226,22 @@ def _from_archive(parts: _Parts, scan: Scan, hours: Hours) -> Iterator[dict[str,
         for one in found:
             for start in range(0, len(one["time"]), _ROWS):
                 yield _columns({name: column[start : start + _ROWS] for name, column in one.items()})
+
+
+def _in_order(batches: Iterable[Any]) -> Iterator[Any]:
+    """The samples of each channel together and by time. Those of a channel in a batch are so already."""
+    found: dict[int, list[Any]] = {}
+    for batch in batches:
+        channel = batch.column("channel_id").to_numpy()
+        edges = [0, *(np.flatnonzero(np.diff(channel)) + 1).tolist(), len(channel)]
+        for first, last in pairwise(edges):
+            found.setdefault(int(channel[first]), []).append(batch.slice(first, last - first))
+    for number in sorted(found):
+        times = [one.column("time").cast(pa.int64()) for one in found[number]]
+        if all(one[-1].as_py() < other[0].as_py() for one, other in pairwise(times)):
+            yield from found.pop(number)
+        else:  # an amendment
+            yield from pa.Table.from_batches(found.pop(number)).sort_by("time").to_batches(_ROWS)
 
 
 def _only(channels: Collection[int], found: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ import pytest
 
 from ingest.errors import OperationError
 from ops.archive.day_files import DayFiles
+from ops.archive.location import Location
+from ops.archive.manifest import DayFolder, Manifest, read_manifest
 from ops.evidence.reader import begin, portions
 from ops.paths import CHECKOUT, State
 from ops.sql.limits import Limits
@@ -123,6 +125,21 @@ async def test_late_samples_count_at_once_and_as_an_amendment(plant: Maintained)
         assert await in_order(plant, condition) == sorted(await samples(plant, condition))
     level = plant.site.plant.ids["other/level"]
     assert await samples(plant, f"channel_id = {level}") == {k: v for k, v in expected.items() if k[0] == level}
+
+
+async def test_days_are_looked_up_once_for_all_channels(plant: Maintained, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = sorted(await both_days(plant))
+    await plant.job()
+    read = list[date]()
+
+    def observed(location: Location, folder: DayFolder) -> Manifest:
+        read.append(folder.day)
+        return read_manifest(location, folder)
+
+    monkeypatch.setattr("ops.archive.archived_days.read_manifest", observed)
+    monkeypatch.setattr("ops.sql.samples._CHANNELS", 1)
+    assert await in_order(plant) == expected
+    assert read == [DAY, NEXT]
 
 
 async def test_late_samples_of_a_day_that_is_archived_and_not_dropped(plant: Maintained) -> None:
