@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import partial
@@ -207,11 +207,10 @@ def _from_archive(parts: _Parts, scan: Scan, hours: Hours) -> Iterator[dict[str,
     bounds = microseconds(hours.bounds[0]), microseconds(hours.bounds[1])
 
     def read(file: ArchivedFile, some: Sequence[int] | None) -> list[dict[str, Any]]:
-        found = []
         with files.opened(file) as parquet:
-            for group in range(parquet.num_row_groups) if some is None else some:
-                one = row_group.read(parquet, group, names, bounds, checked=file.footer_crc32 is not None)
-                found += [] if one is None else [_only(parts.archived, one)]
+            groups = range(parquet.num_row_groups) if some is None else some
+            columns = row_group.read(parquet, groups, names, bounds, checked=file.footer_crc32 is not None)
+            found = [_only(parts.archived, one) for one in columns]
         if sum(len(one["time"]) for one in found) > _ROWS:
             return found
         return [{name: np.concatenate([one[name] for one in found]) for name in found[0]}] if found else []
@@ -244,10 +243,10 @@ def _in_order(batches: Iterable[Any]) -> Iterator[Any]:
             yield from pa.Table.from_batches(found.pop(number)).sort_by("time").to_batches(_ROWS)
 
 
-def _only(channels: Collection[int], found: dict[str, Any]) -> dict[str, Any]:
+def _only(channels: Mapping[int, Place], found: dict[str, Any]) -> dict[str, Any]:
     """The samples of some channels; sorted by channel."""
     channel = found["channel_id"]
-    if not len(channel) or (channel[0] == channel[-1] and int(channel[0]) in channels):
+    if channels.keys() >= set(channel[[0, *(np.flatnonzero(np.diff(channel)) + 1)]].tolist()):
         return found
     inside = np.isin(channel, list(channels))
     return {name: column[inside] for name, column in found.items()}

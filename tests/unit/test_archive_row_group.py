@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ops.archive import row_group
 from ops.archive.day_files import part, split
-from ops.archive.sample_file import SampleWriter
+from ops.archive.sample_file import OWN_GROUP, SampleWriter
 from ops.evidence.reader import Series
 
 NAN, OTHER_NAN, MINUS_ZERO = 0x7FF8000000000000, 0x7FF8000000000ABC, 0x8000000000000000
@@ -31,32 +31,47 @@ _VALUES = st.one_of(
 _CHANNEL = st.tuples(_VALUES, st.lists(st.sampled_from([0, 0, 0x80050000, 0x40000000]), min_size=1, max_size=2))
 
 
-def parquet_of(channels: list[tuple[list[int], list[int]]]) -> pq.ParquetFile:
+def parquet_of(channels: list[tuple[list[int], list[int]]], own: int = OWN_GROUP) -> pq.ParquetFile:
+    """``own``: samples of a channel that has row groups of its own."""
     sink = pa.BufferOutputStream()
-    writer = SampleWriter(sink, {})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ops.archive.sample_file.OWN_GROUP", own)
+        _write(SampleWriter(sink, {}), channels)
+    return pq.ParquetFile(pa.BufferReader(sink.getvalue()))
+
+
+def _write(writer: SampleWriter, channels: list[tuple[list[int], list[int]]]) -> None:
     for number, (values, statuses) in enumerate(channels, 1):
         n = len(values)
         status = np.resize(np.array(statuses, np.uint32), n)
         writer.write(Series(number, np.arange(n, dtype=np.int64) * 1_000_000, np.array(values, np.uint64), status))
     writer.close()
-    return pq.ParquetFile(pa.BufferReader(sink.getvalue()))
 
 
-@given(st.lists(_CHANNEL, min_size=1, max_size=3), st.integers(-1, 41), st.integers(-1, 41), st.booleans())
-def test_a_group_is_read_as_all_its_columns_say(
-    channels: list[tuple[list[int], list[int]]], first: int, last: int, checked: bool
+@given(
+    st.lists(_CHANNEL, min_size=1, max_size=3),
+    st.integers(-1, 41),
+    st.integers(-1, 41),
+    st.booleans(),
+    st.sampled_from([1, OWN_GROUP]),
+)
+def test_groups_are_read_as_all_their_columns_say(
+    channels: list[tuple[list[int], list[int]]], first: int, last: int, checked: bool, own: int
 ) -> None:
-    parquet = parquet_of(channels)
+    parquet = parquet_of(channels, own)
     bounds = first * 1_000_000, max(first, last) * 1_000_000
-    found = row_group.read(parquet, 0, ("value", "status"), bounds, checked=checked)
-    expected = [part(one, (one.time >= bounds[0]) & (one.time < bounds[1])) for one in split(parquet.read_row_group(0))]
-    if found is None:
-        assert checked
-        assert not any(len(one.time) for one in expected)
+    groups = range(parquet.num_row_groups)
+    found = list(row_group.read(parquet, groups, ("value", "status"), bounds, checked=checked))
+    series = [one for group in groups for one in split(parquet.read_row_group(group))]
+    expected = [part(one, (one.time >= bounds[0]) & (one.time < bounds[1])) for one in series]
+    if not any(len(one.time) for one in expected):
+        assert found == []
         return
-    assert found["channel_id"].tolist() == [one.channel_id for one in expected for _ in one.time]
+    ids = np.concatenate([one["channel_id"] for one in found]).tolist()
+    assert ids == [one.channel_id for one in expected for _ in one.time]
     for name in ("time", "value", "status"):
-        assert np.array_equal(found[name], np.concatenate([getattr(one, name) for one in expected])), name
+        read = np.concatenate([one[name] for one in found])
+        assert np.array_equal(read, np.concatenate([getattr(one, name) for one in expected])), name
 
 
 @pytest.mark.parametrize(
@@ -76,8 +91,7 @@ def test_only_what_differs_is_read(values: list[int], columns: list[str], monkey
         return read(group, names, **options)
 
     monkeypatch.setattr(parquet, "read_row_group", observed)
-    found = row_group.read(parquet, 0, ("value", "status"), (0, 9_000_000), checked=True)
-    assert found is not None
+    [found] = row_group.read(parquet, [0], ("value", "status"), (0, 9_000_000), checked=True)
     assert found["value"].tolist() == values
-    assert row_group.read(parquet, 0, ("value", "status"), (9_000_000, 99_000_000), checked=True) is None
+    assert list(row_group.read(parquet, [0], ("value", "status"), (9_000_000, 99_000_000), checked=True)) == []
     assert asked == [columns]
