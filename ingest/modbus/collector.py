@@ -86,6 +86,7 @@ class Collector:
         connection, clock = connections.get(source.address, tls_options(source)), self._clock
         self._device = Device(connection, source.time_out, clock.now, self._late_answers.inc, self._reconnected)
         self._bad: dict[int, str] = {}  # tag index → why it can't be read
+        self._holds = np.ones(len(self._ids), np.bool_)  # tags with no Bad sample since they were read
         self._rounded: set[int] = set()  # channel ids whose rounding was recorded
         self._recorded_state: SourceState = "starting"  # the last state that became an event
         self._backoff = Backoff(source.backoff_min, source.backoff_max)
@@ -110,8 +111,9 @@ class Collector:
         if self._new_configuration is None:
             return
         (source, channel_ids, versions), self._new_configuration = self._new_configuration, None
-        bad = {int(self._ids[i]): why for i, why in self._bad.items()}
+        bad, ended = {int(self._ids[i]): why for i, why in self._bad.items()}, self._ids[~self._holds]
         self._source, self._tags, self._ids = source, source.tags, _ids(source, channel_ids)
+        self._holds = ~np.isin(self._ids, ended)
         self._groups = _groups(source, self._groups)
         self._poll_writer.configure(self._ids, _intervals(source), self._clock.now(), versions)
         paces: list[tuple[Sequence[int], float]] = [(g.indices, g.pace.seconds) for g in self._groups]
@@ -306,6 +308,7 @@ class Collector:
         decoder = run.group.decoder(blocks)
         raw = np.concatenate([answer.registers for _, answer in run.answers])
         at = np.array([answer.at for _, answer in run.answers], np.int64)
+        self._holds[decoder.covered] = True
         poll.read(decoder.covered, at[decoder.covered_by])
         poll.add(decoder.tags, at[decoder.read], decoder.numbers(raw), 0)
         poll.texts += [(i, int(at[read]), text) for i, read, text in decoder.texts(raw)]
@@ -367,10 +370,12 @@ class Collector:
             self._status.bad_channels[self._tags[i].name] = detail
         for i in fresh:
             poll.events.append(Event("channel_state", at, int(self._ids[i]), status, "bad", {"reason": detail}))
-        self._bad_samples(poll, fresh, at, status)
+        self._end_values(poll, fresh, at, status)
 
-    def _bad_samples(self, poll: Poll, tags: Sequence[int], at: int, status: int) -> None:
-        numbers = np.array([i for i in tags if self._tags[i].kind != "text"], np.int32)
+    def _end_values(self, poll: Poll, tags: Sequence[int], at: int, status: int) -> None:
+        """One Bad sample for each of the tags that was read since it had one."""
+        numbers = np.array([i for i in tags if self._holds[i] and self._tags[i].kind != "text"], np.int32)
+        self._holds[numbers] = False
         poll.add(numbers, at, np.full(len(numbers), np.nan), status)
 
     def _record_rounded(self, poll: Poll, channels: Sequence[tuple[int, int]]) -> None:
@@ -387,10 +392,9 @@ class Collector:
                 poll.events.append(Event("channel_state", at, int(self._ids[i]), 0, "good"))
 
     def _record_outage(self, lost: ConnectionLost) -> None:
-        """Record an outage once: a gap, and one Bad sample for each good channel."""
+        """Record an outage: a gap, and one Bad sample for each channel that was read before it."""
         poll = Poll(self._clock.now(), lost=str(lost))
-        if self._recorded_state != "disconnected":
-            self._bad_samples(poll, [i for i in range(len(self._tags)) if i not in self._bad], poll.at, lost.status)
+        self._end_values(poll, np.flatnonzero(self._holds).tolist(), poll.at, lost.status)
         self._set_state("disconnected", str(lost), poll)
         self._poll_writer.add(poll)
 

@@ -490,6 +490,19 @@ async def test_values_read_before_a_connection_loss_are_kept() -> None:
         assert values(kept, 0)[:2] == [1.0, 3.0] and values(kept, 1)[0] == 2.0
 
 
+async def test_a_channel_has_one_bad_sample_however_often_its_source_is_lost() -> None:
+    """The device answers the first request after each connection, and never the second one."""
+
+    def answer(frame: bytes, number: int) -> list[tuple[float, bytes]]:
+        return [(0, good_response(frame, number) if frame[7] == 4 or number == 2 else CLOSE)]
+
+    tags = [tag("a", "input:0"), tag("b", "holding:0")]
+    async with misbehaving_device(answer) as port, collecting(port, tags) as (kept, status):
+        await kept.until(lambda: len(values(kept, 0)) >= 5 and status.reconnects >= 3)
+    assert [code == 0 for _, _, code in kept.samples(1)] == [True, False]
+    assert sum(code != 0 for _, _, code in kept.samples(0)) >= 3
+
+
 async def test_silent_device_is_disconnected_and_read_again() -> None:
     silent = False
 
