@@ -14,6 +14,7 @@ PlantlogError
 ├── LeaseLost            the other member of a redundant pair writes
 ├── OperationError       a command cannot be carried out; the message says what to do
 │   ├── NotAsSealed      stored data are not what the day's seal says
+│   ├── NotAllDone       some of what a command was to change is as it was
 │   └── NotConfirmed     nobody has confirmed what a command would change
 └── QueryError        the viewer cannot answer a request; the message says why
 """
@@ -99,6 +100,14 @@ class OperationError(PlantlogError):
 
 class NotAsSealed(OperationError):  # noqa: N818  (a finding)
     """Stored data are not what the day's seal says."""
+
+
+class NotAllDone(OperationError):  # noqa: N818  (a finding)
+    """Some of what a command was to change is as it was; ``done`` says what it changed."""
+
+    def __init__(self, done: Sequence[str], message: str) -> None:
+        super().__init__(message)
+        self.done = tuple(done)
 
 
 class NotConfirmed(OperationError):  # noqa: N818  (a decision, not a fault)

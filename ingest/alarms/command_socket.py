@@ -12,6 +12,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ingest.accounts import account_name
 from ingest.alarms.operator_api import AlarmCommand, AlarmRecord, OperatorApi
+from ingest.alarms.outcome import Outcome
 from ingest.errors import OperationError, PlantlogError
 from ingest.event_rows import storable
 
@@ -49,7 +51,7 @@ async def serve(path: Path, operator_api: OperatorApi) -> AsyncIterator[None]:
             content["why"] = storable(str(content.get("why") or ""))[0]
             content["who"] = _operator_name(content.get("who"), content.pop("logged_in", False) is True, request)
             command = _COMMAND.validate_python(content)
-            return web.json_response({"done": await operator_api.execute(command)})
+            return web.json_response(asdict(await operator_api.execute(command)))
         except (ValidationError, ValueError, TypeError, AttributeError) as error:
             return web.json_response({"error": f"invalid command: {error}"}, status=400)
         except PlantlogError as error:
@@ -81,19 +83,21 @@ async def serve(path: Path, operator_api: OperatorApi) -> AsyncIterator[None]:
 
 
 async def send(run: Path, command: Mapping[str, Any]) -> list[str]:
-    """Send a command to the collector of the channel; ``run``: the folder with the sockets. Returns what was done.
+    """Send a command to all collectors; ``run``: the folder with their sockets. Returns what was done.
 
-    Raises OperationError where no collector has the channel, or it refuses the command.
+    Raises NotAllDone where an alarm is not as asked, and OperationError where none matches or the command is refused.
     """
     answers = await request(run, "POST", "/alarms", command)
     if not answers:
         raise no_collector(run)
-    done = [str(line) for status, payload in answers if status == 200 for line in payload["done"]]
-    if not done:
-        errors = [payload["error"] for status, payload in answers if status != 200]
-        # A collector that has the channel says more than one that does not know it.
-        raise OperationError(next((reason for reason in errors if not reason.startswith("no channel")), errors[0]))
-    return done
+    outcome = Outcome()
+    for status, payload in answers:
+        if status == 200:
+            outcome.add(Outcome(**payload))
+    channel = str(command["channel"])
+    if not outcome.matches or set(channel) & set("*?["):  # else one collector has all of the channel's alarms
+        outcome.failed += dict.fromkeys(payload["error"] for status, payload in answers if status != 200)
+    return outcome.lines(str(command["action"]), channel, command.get("limit"))
 
 
 def no_collector(run: Path) -> OperationError:

@@ -11,10 +11,11 @@ from ingest.alarms.channel import AlarmChange, AlarmChannel, LimitMonitor
 from ingest.alarms.conditions import Condition, Conditions
 from ingest.alarms.evaluator import AlarmEvaluator
 from ingest.alarms.limits import LIMITS
-from ingest.alarms.state import UNACKNOWLEDGED, Alarm, Inhibition
+from ingest.alarms.outcome import Outcome
+from ingest.alarms.state import UNACKNOWLEDGED, Alarm, Inhibition, State
 from ingest.config.model import AlarmOptions
 from ingest.config.quantities import span_text
-from ingest.errors import OperationError
+from ingest.errors import OperationError, PlantlogError
 from ingest.timestamps import now_us
 
 CommandAction: TypeAlias = Literal[
@@ -85,17 +86,15 @@ class OperatorApi:
         listed = [known.as_json(one) for known in self._conditions() for one in known.listed()]
         return found + sorted(listed, key=lambda one: (one["channel"], one["limit"]))
 
-    async def execute(self, command: AlarmCommand) -> list[str]:
-        """Execute a command; return ``CHANNEL LIMIT: STATE`` of each alarm changed, once it is on disk.
+    async def execute(self, command: AlarmCommand) -> Outcome:
+        """Execute a command; return ``CHANNEL LIMIT: STATE`` of each alarm changed, once it is on disk, and the others.
 
         A condition of a server is acknowledged there; its state changes when the server says so.
 
-        Raises OperationError if no alarm matches or the command is not allowed, and SpoolError on a disk error.
+        Raises OperationError if the command is not allowed.
         """
         self._check(command)
-        done: list[str] = []
-        inapplicable: list[str] = []
-        known = False
+        outcome = Outcome()
         for evaluator in self._evaluators():
             columns = evaluator.columns
             for channel_id in list(columns.channels()) if columns is not None else ():
@@ -106,27 +105,19 @@ class OperatorApi:
                 for monitor in columns.channel(channel_id).monitors:
                     if command.limit not in (None, monitor.limit.name):
                         continue
-                    known = True
-                    if not _applies_to(command, monitor):
-                        inapplicable.append(f"{name} {monitor.limit.name} is {monitor.alarm.state}")
+                    limit = monitor.limit.name
+                    if not _applies_to(command, monitor.alarm.state):
+                        outcome.inapplicable.append(f"{name} {limit} is {monitor.alarm.state}")
                         continue
-                    for change in await evaluator.apply_command(channel_id, _operation(command, monitor.limit.name)):
-                        done.append(f"{name} {change.limit.name}: {change.after.state}")
+                    try:
+                        changes = await evaluator.apply_command(channel_id, _operation(command, limit))
+                    except PlantlogError as error:
+                        outcome.failed.append(f"{name} {limit}: {error}")
+                    else:
+                        outcome.done += [f"{name} {change.limit.name}: {change.after.state}" for change in changes]
         for of, one in self._matching(command):
-            known = True
-            name = f"{of.name_of(one)} {one.name}"
-            if (reason := await _not_acknowledged(command, of, one)) is None:
-                done.append(f"{name}: acknowledged on the server")
-            else:
-                inapplicable.append(f"{name} {reason}")
-        if not known:
-            limit = f" alarm limit {command.limit}" if command.limit else " alarm limits"
-            raise OperationError(f"no channel matches {command.channel} with{limit}")
-        if not done:
-            raise OperationError(
-                f"nothing to {command.action}: {'; '.join(inapplicable[:5])}{' ...' if len(inapplicable) > 5 else ''}"
-            )
-        return done
+            await _acknowledge(command, of, one, outcome)
+        return outcome
 
     def _matching(self, command: AlarmCommand) -> list[tuple[Conditions, Condition]]:
         return [
@@ -145,10 +136,6 @@ class OperatorApi:
             await evaluator.adopt(by_channel)
 
     def _check(self, command: AlarmCommand) -> None:
-        names = {one.name for of in self._conditions() for one in of.listed()}
-        if command.limit is not None and command.limit not in (*LIMITS, *names):
-            also = ", or the name of a condition" if names else ""
-            raise OperationError(f"unknown limit {command.limit!r}; legal: {', '.join(LIMITS)}{also}")
         if command.action in _BEGINS and not command.why.strip():
             raise OperationError(f"{command.action} requires a reason (--why)")
         if command.action == "shelve":
@@ -158,24 +145,27 @@ class OperatorApi:
                 raise OperationError(f"an alarm can be shelved for at most {limit} (max_shelving in [alarms])")
 
 
-async def _not_acknowledged(command: AlarmCommand, conditions: Conditions, condition: Condition) -> str | None:
-    """Acknowledge a condition on its server. Returns the reason if that was not done."""
-    if command.action != "ack":
-        return "is a condition of the server: here it can only be acknowledged"
-    if condition.state not in UNACKNOWLEDGED:
-        return f"is {condition.state}"
-    try:
-        await conditions.send_acknowledgement(condition, command.comment)
-    except OperationError as error:
-        return f"is not acknowledged: {error}"
-    return None
+async def _acknowledge(command: AlarmCommand, of: Conditions, condition: Condition, outcome: Outcome) -> None:
+    """Acknowledge a condition on its server; add what became of it to ``outcome``."""
+    name = f"{of.name_of(condition)} {condition.name}"
+    if not _applies_to(command, condition.state):
+        outcome.inapplicable.append(f"{name} is {condition.state}")
+    elif command.action != "ack":
+        outcome.failed.append(f"{name} is a condition of the server: here it can only be acknowledged")
+    else:
+        try:
+            await of.send_acknowledgement(condition, command.comment)
+        except OperationError as error:
+            outcome.failed.append(f"{name} is not acknowledged: {error}")
+        else:
+            outcome.done.append(f"{name}: acknowledged on the server")
 
 
-def _applies_to(command: AlarmCommand, monitor: LimitMonitor) -> bool:
+def _applies_to(command: AlarmCommand, state: State) -> bool:
     if command.action == "ack":
-        return monitor.alarm.state in UNACKNOWLEDGED
+        return state in UNACKNOWLEDGED
     if command.action in _ENDS:
-        return monitor.alarm.state == _ENDS[command.action]
+        return state == _ENDS[command.action]
     return True
 
 

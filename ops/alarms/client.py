@@ -43,7 +43,7 @@ def list_alarms(state: State, include_all: bool) -> list[dict[str, Any]]:
 
 
 def execute(state: State, command: Mapping[str, Any]) -> list[str]:
-    """Send a command to the collector of the channel. Raises OperationError where none has it or it is refused."""
+    """Send a command to the collectors; return what was done. Raises as ``command_socket.send``."""
     from ingest.alarms import command_socket  # noqa: PLC0415  (as above)
 
     return asyncio.run(command_socket.send(state.run, command))

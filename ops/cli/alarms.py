@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ingest.errors import OperationError
+from ingest.errors import NotAllDone, OperationError
 from ops.formatting import wide
 from ops.paths import State
 
@@ -128,8 +128,13 @@ def _send(command: str, channel: str, limit: str | None, who: str | None, **opti
     if who not in (None, user) and user is not None:
         raise OperationError(f"--who: found {who!r}; legal: {user}, the user who runs the command, or nothing")
     who = who or account(state)
-    for line in client.execute(state, {"action": command, "channel": channel, "limit": limit, "who": who, **options}):
-        typer.echo(line)
+    asked = {"action": command, "channel": channel, "limit": limit, "who": who, **options}
+    try:
+        typer.echo("\n".join(client.execute(state, asked)))
+    except NotAllDone as error:
+        for line in error.done:
+            typer.echo(line)
+        raise
 
 
 def _table(alarms: list[dict[str, Any]]) -> Table:

@@ -8,13 +8,15 @@ import random
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ingest.alarms import checkpoint, command_socket
+from ingest.alarms.conditions import Condition, Conditions
 from ingest.alarms.evaluator import AlarmEvaluator
 from ingest.alarms.operator_api import AlarmCommand, CommandAction, OperatorApi
 from ingest.batch import Event, SampleBatch
@@ -200,7 +202,8 @@ async def test_removed_limit_ends_its_alarm() -> None:
 
 async def do(evaluator: AlarmEvaluator, action: CommandAction, channel: str, **more: object) -> list[str]:
     command = AlarmCommand(action, channel, "ann", **more)  # type: ignore[arg-type]
-    return await OperatorApi(lambda: [evaluator], AlarmOptions(max_shelving=3600.0)).execute(command)
+    outcome = await OperatorApi(lambda: [evaluator], AlarmOptions(max_shelving=3600.0)).execute(command)
+    return outcome.lines(action, channel, command.limit)
 
 
 async def test_operators_acknowledge_and_shelve() -> None:
@@ -297,6 +300,59 @@ async def test_alarm_command_reaches_the_collector_of_the_channel(spool: Spool, 
     assert not command_socket.socket_path(tmp_path, "modbus").exists()
     acknowledged = json.loads(spool.notes[checkpoint.note_name(IDS["a/level"])])["watches"]["hihi"]["alarm"]
     assert acknowledged["acknowledged_by"].startswith("Ann (")
+
+
+async def test_alarm_command_says_what_it_did_not_do(spool: Spool, tmp_path: Path) -> None:
+    """Of limits and conditions of one channel; a collector without conditions is asked first."""
+    await spool.note({"condition:1:i=1": json.dumps(asdict(_condition(IDS["a/level"])))})
+    conditions = Conditions("plc", 1, spool.notes)  # its server is not connected
+    evaluator = AlarmEvaluator(SOURCE, IDS, 1, spool)
+    conditions.configure(evaluator.names)
+    await evaluator.append(one(8.5, now_us()))
+    refused = "a/level TempHigh is not acknowledged: source plc is not connected: acknowledge it again once it is"
+    api = OperatorApi(lambda: [evaluator], AlarmOptions(), lambda: [conditions])
+    run = partial(command_socket.socket_path, tmp_path)
+    async with (
+        command_socket.serve(run("modbus"), OperatorApi(lambda: [], AlarmOptions())),
+        command_socket.serve(run("opcua"), api),
+    ):
+        ask = partial(_ask, State(tmp_path))
+        assert await ask("a/level", "TempHigh") == (refused, ())
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "ops", "alarms", "ack", "a/level"),
+            env={"PLANTLOG_STATE": str(tmp_path)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        output = await process.communicate()
+        assert output == (b"a/level hi: acknowledged_active\n", f"plantlog: {refused}\n".encode())
+        assert process.returncode == 1
+        assert await ask("a/*", None) == (refused, ())
+        reason, _ = await ask("a/flow", "TempHigh")
+        assert reason.startswith("no channel matches a/flow with alarm limit TempHigh; legal: lolo")
+        assert await ask("a/flow", "hi") == ("nothing to ack: a/flow hi is normal", ())
+
+
+async def _ask(state: State, channel: str, limit: str | None) -> tuple[str, tuple[str, ...]]:
+    """Why a command failed, and what was done."""
+    with pytest.raises(OperationError) as failed:
+        await asyncio.to_thread(
+            client.execute, state, {"action": "ack", "channel": channel, "limit": limit, "who": "Ann"}
+        )
+    return str(failed.value), getattr(failed.value, "done", ())
+
+
+def _condition(channel_id: int) -> Condition:
+    return Condition(
+        key="i=1",
+        condition_id="i=1",
+        name="TempHigh",
+        source_name="Temp",
+        channel_id=channel_id,
+        state="unacknowledged_active",
+        active=True,
+        since=now_us(),
+    )
 
 
 async def _listed(state: Path) -> list[dict[str, object]]:

@@ -66,7 +66,8 @@ class Watch:
         await until(lambda: {name: state for (_, name), state in self.listed().items()} == states, show=self.listed)
 
     async def do(self, action: CommandAction, channel: str, limit: str | None = None, why: str = "") -> list[str]:
-        return await self.operator.execute(AlarmCommand(action, channel, "ann", limit, why, 60.0))
+        outcome = await self.operator.execute(AlarmCommand(action, channel, "ann", limit, why, 60.0))
+        return outcome.lines(action, channel, limit)
 
 
 @asynccontextmanager
@@ -155,7 +156,7 @@ async def test_conditions_of_a_server_are_in_the_alarm_list(name: str, tmp_path:
 async def test_acknowledged_on_the_server(name: str, tmp_path: Path) -> None:
     """By plantlog, and by another client."""
     async with plant(name, tmp_path) as (server, watch):
-        with pytest.raises(OperationError, match="unknown limit 'Limit0'"):
+        with pytest.raises(OperationError, match="no channel matches tank/level with alarm limit Limit0; legal"):
             await watch.do("ack", "tank/level", "Limit0")
         await server.tell("high 0")
         await watch.shows(Limit0="unacknowledged_active")
