@@ -11,8 +11,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from functools import reduce
-from operator import and_
 from typing import Any
 
 import pyarrow as pa
@@ -23,8 +21,8 @@ from ingest.timestamps import microseconds
 from ops.archive.sample_file import TIME
 from ops.evidence.reader import begin
 
-_TOGETHER = 64  # channels that are ruled out at once, if they can be
 _DESCRIBED = ("name", "unit")  # columns that are known by the channel, but for changes of its meaning
+_NULL = re.compile(r"(?<!if_else\()is_(null|valid)\(")  # not that of IN, which is NULL for NULL
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +62,23 @@ class Scan:
 
         ``described``: for each meaning that a channel had, the values that other columns have in its rows.
         """
-        wanted, columns = sorted(set(ids)), ("channel_id", *_DESCRIBED)
-        if not _named(self.condition, *columns):
+        wanted = sorted(set(ids))
+        columns = [name for name in ("channel_id", *_DESCRIBED) if name in self.schema.names]
+        others = [name for name in self.schema.names if name not in columns]
+        # What is unknown is NULL in the rows below, from which whether it is NULL can't be told.
+        null_is_told = _NULL.search(f"{self.condition}") and _named(self.condition, *others)
+        if null_is_told or not _named(self.condition, *columns):
             return wanted
         new = [number for number in wanted if number not in self._known]
-        names = [name for name in columns if name in self.schema.names]
-        for first in range(0, len(new), _TOGETHER):
-            some = {number: described(number) for number in new[first : first + _TOGETHER]}
-            self._known.update(dict.fromkeys(some, False))
-            if self._possible(_bounds(some, names), *columns):
-                rows = [{"channel_id": number, **meaning} for number, meanings in some.items() for meaning in meanings]
-                parts = [(row["channel_id"], reduce(and_, [_is(name, row[name]) for name in names])) for row in rows]
-                self._known.update(dict.fromkeys(self._possible(parts, *columns), True))
+        rows = [{"channel_id": number, **meaning} for number in new for meaning in described(number)]
+        types = {one.name: getattr(one.type, "value_type", one.type) for one in self.schema}
+        table = pa.table(
+            {name: pa.array([row[name] for row in rows], types[name]) for name in columns}
+            | {name: pa.nulls(len(rows), types[name]) for name in others}
+        ).append_column("row", pa.array(range(len(rows))))
+        self._known.update(dict.fromkeys(new, False))
+        unmet = set(table.filter(~self.condition).column("row").to_pylist())  # false, whatever is unknown
+        self._known.update((row["channel_id"], True) for number, row in enumerate(rows) if number not in unmet)
         return [number for number in wanted if self._known[number]]
 
     def types(self, known: Iterable[str]) -> list[str]:
@@ -129,23 +132,6 @@ class ScannedTable(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
             raise
 
 
-def _bounds(some: Mapping[int, Sequence[Mapping[str, Any]]], names: Sequence[str]) -> list[tuple[None, Any]]:
-    """What holds for all rows of some channels: bounds of their columns, apart for rows with texts and without."""
-    texts = [name for name in names if name in _DESCRIBED]
-    rows: dict[bool, list[Mapping[str, Any]]] = {}
-    for number, meanings in some.items():
-        for meaning in meanings:
-            rows.setdefault(any(meaning[name] is None for name in texts), []).append({"channel_id": number, **meaning})
-    found = []
-    for without, alike in rows.items():
-        known = [ds.field(name).is_null() for name in texts if without]
-        for name in (name for name in names if not without or name not in texts):
-            known.append(ds.field(name) >= min(row[name] for row in alike))
-            known.append(ds.field(name) <= max(row[name] for row in alike))
-        found.append((None, reduce(and_, known)))
-    return found
-
-
 def _named(condition: Any, *names: str) -> bool:
     """Whether a condition has one of these columns, or a text that looks like it."""
     return condition is not None and any(re.search(rf"\b{name}\b", str(condition)) for name in names)
@@ -156,7 +142,3 @@ def _between(column: str, day: date, hours: range) -> Any:
         pa.scalar(microseconds(begin(day, hour)), pa.int64()).cast(TIME) for hour in (hours.start, hours.stop)
     )
     return (ds.field(column) >= first) & (ds.field(column) < last)
-
-
-def _is(column: str, value: Any) -> Any:
-    return ds.field(column).is_null() if value is None else ds.field(column) == value

@@ -70,6 +70,8 @@ def asked(query: str) -> tuple[list[tuple[Any, ...]], list[tuple[Hours, list[int
         ("name = 'c'", 72, 2, (0, 24), [2]),
         ("name IN ('a', 'b')", 120, 2, (0, 24), [1, 2]),
         ("name = 'none'", 0, 2, (0, 24), []),
+        ("name = 'c' AND time IN ('2026-03-09 11:00Z', '2026-03-09 12:00Z')", 1, 1, (11, 13), [2]),
+        ("channel_id = 1 AND value IS NOT NULL", 96, 2, (0, 24), [1, 2, 3]),
         ("name LIKE '%long'", 96, 2, (0, 24), [1, 2, 3]),
         ("value > 2.5", 96, 2, (0, 24), [1, 2, 3]),
         ("name = 'a' AND time < '2026-03-09 01:00Z' AND value < 2", 2, 1, (0, 1), [1]),
@@ -91,7 +93,9 @@ _TIMES = st.integers(-2, 98).map(lambda n: f"TIMESTAMPTZ '{(FIRST + timedelta(mi
 _SIMPLE = st.one_of(
     st.tuples(st.sampled_from(["<", "<=", "=", ">", ">=", "<>"]), _TIMES).map(lambda t: f"time {t[0]} {t[1]}"),
     st.tuples(st.sampled_from(["<", "=", ">", "<>"]), st.integers(0, 4)).map(lambda t: f"channel_id {t[0]} {t[1]}"),
+    st.tuples(_TIMES, _TIMES).map(lambda t: f"time IN ({t[0]}, {t[1]})"),
     st.sampled_from(["name = 'a'", "name = 'c'", "name > 'a'", "name IN ('b', 'x')", "name IS NULL", "value < 2"]),
+    st.sampled_from(["value IS NOT NULL", "time IS NULL", "channel_id IN (1, 3)", "channel_id NOT IN (2, 4)"]),
 )
 _CONDITIONS = st.recursive(
     _SIMPLE,
