@@ -79,7 +79,7 @@ class Event:
 
 EVENT_TYPES = (
     "text",  # a value of a text channel
-    "source_state",  # a source connected, disconnected, ...; text: new state, detail.reason: why
+    "source_state",  # a source connected, ...; text: state, detail.reason: why; if only that is new, detail.since (µs)
     "channel_state",  # one channel became unreadable or readable again
     "conflict",  # a second, different value for the same (channel, time) was kept out
     "clock_skew",  # a source's clock and ours differ by more than the limit (text "skewed"), or no longer ("good")

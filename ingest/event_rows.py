@@ -67,7 +67,7 @@ def state_columns(events: Sequence[tuple[int, Event]]) -> tuple[list[int], list[
     return (
         [source_id for source_id, _ in states],
         [event.text or "" for _, event in states],
-        [timestamp(event.time) for _, event in states],
+        [timestamp(event.detail.get("since", event.time)) for _, event in states],  # since: only the reason is new
         [str(event.detail.get("reason", "")) for _, event in states],
     )
 

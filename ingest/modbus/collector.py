@@ -31,6 +31,7 @@ from ingest.modbus.poll import Failure, Poll
 from ingest.modbus.poll_writer import PollWriter
 from ingest.modbus.schedule import Schedule
 from ingest.modbus.transport import Answer, Connections, Device
+from ingest.recorded_state import RecordedState
 from ingest.source_states import SourceState
 from ingest.status import SourceStatus
 from ingest.timestamps import now_us
@@ -88,7 +89,7 @@ class Collector:
         self._bad: dict[int, str] = {}  # tag index → why it can't be read
         self._holds = np.ones(len(self._ids), np.bool_)  # tags with no Bad sample since they were read
         self._rounded: set[int] = set()  # channel ids whose rounding was recorded
-        self._recorded_state: SourceState = "starting"  # the last state that became an event
+        self._recorded_state = RecordedState()
         self._backoff = Backoff(source.backoff_min, source.backoff_max)
         self._answers = 0  # of the device, exceptions counted
         self._time_outs = 0  # time-outs since the last answer
@@ -164,7 +165,7 @@ class Collector:
 
     async def _stand_by(self) -> None:
         """Wait until this member of the pair is to poll."""
-        self._recorded_state = "starting"  # the state that counts is that of the member that polls
+        self._recorded_state.forget()  # the state that counts is that of the member that polls
         self._status.state, self._status.reason = "standby", "the other member polls"
         self._status.due_at = 0
         log.info("source %s: standing by", self._status.name)
@@ -411,13 +412,12 @@ class Collector:
             metrics.missed.labels(source=self._status.name).inc(polls)
 
     def _set_state(self, state: SourceState, reason: str, poll: Poll) -> None:
-        """Set the state; record a change as an event."""
+        """Set the state; record an event if it has changed, or has another reason."""
         self._status.state, self._status.reason = state, reason
-        if state == self._recorded_state:
+        if (event := self._recorded_state.event(state, reason, self._clock.now())) is None:
             return
-        self._recorded_state = state
         log.info("source %s: %s%s", self._status.name, state, f": {reason}" if reason else "")
-        poll.events.append(Event("source_state", self._clock.now(), text=state, detail={"reason": reason}))
+        poll.events.append(event)
 
 
 def _ids(source: ModbusSource, channel_ids: Mapping[str, int]) -> Int32s:

@@ -39,6 +39,7 @@ from ingest.opcua.subscription_state import Subscription
 from ingest.opcua.subscriptions import Subscriptions
 from ingest.opcua.tags import Tags
 from ingest.opcua.transfer import delete, transfer
+from ingest.recorded_state import RecordedState
 from ingest.source_states import SourceState
 from ingest.status import SourceStatus
 from ingest.timeouts import sleep_overrun
@@ -85,7 +86,7 @@ class Collector:
         self._subscriptions = Subscriptions(status.source_id, source.servers, self._receiver, spool)
         self._servers = Servers(source, pki, status, self._subscriptions.server)
         self._reason = ""  # of the last loss of a session
-        self._recorded_state: SourceState = "starting"  # the last state that became an event
+        self._recorded_state = RecordedState()
         self._since = now_us()
         self._was_connected = False  # there was a connection before
         self._refused: set[int] = set()  # channels recorded and shown as rejected
@@ -403,13 +404,11 @@ class Collector:
             await self._receiver.check(await sleep_overrun(_CHECK_SECONDS))
 
     async def _set_state(self, state: SourceState, reason: str) -> None:
-        """Set the state shown; record an event if it has changed."""
+        """Set the state shown; record an event if it has changed, or has another reason."""
         self._status.state, self._status.reason = state, reason
-        if state == self._recorded_state:
+        if (event := self._recorded_state.event(state, reason, now_us())) is None:
             return
-        self._recorded_state = state
         log.info("source %s: %s%s", self._source.name, state, f": {reason}" if reason else "")
-        event = Event("source_state", now_us(), text=state, detail={"reason": reason})
         await self._receiver.append(EventBatch(self._status.source_id, event.time, (event,)))
 
 

@@ -157,12 +157,13 @@ ON CONFLICT (time, id) DO NOTHING
 RETURNING (extract(epoch FROM time) * 1000000)::int8 AS time, type, coalesce(channel_id, 0) AS channel_id;
 
 -- name: update_source_state
--- The newest source_state event of each source wins, in whatever order they arrive.
+-- The newest source_state event of each source wins, in whatever order they arrive; of one state, the last reason.
 -- $1 source_id int[], $2 state text[], $3 since timestamptz[], $4 reason text[]
 WITH newest AS (
     SELECT DISTINCT ON (n.source_id) n.source_id, n.state, n.since, n.reason
-    FROM unnest($1::int[], $2::text[], $3::timestamptz[], $4::text[]) AS n (source_id, state, since, reason)
-    ORDER BY n.source_id, n.since DESC
+    FROM unnest($1::int[], $2::text[], $3::timestamptz[], $4::text[])
+        WITH ORDINALITY AS n (source_id, state, since, reason, number)
+    ORDER BY n.source_id, n.since DESC, n.number DESC
 ),
 -- Lock in one order, so that two connections cannot deadlock.
 locked AS (

@@ -352,6 +352,19 @@ async def test_a_server_of_another_protocol_is_no_device() -> None:
         assert [(g.reason, g.to_time) for g in gaps(kept, None)] == [("disconnected", None)]
 
 
+async def test_another_reason_of_an_outage_is_recorded() -> None:
+    port = free_port()
+    async with collecting(port, [tag("a", "input:0"), tag("b", "holding:0")]) as (kept, _):
+        await kept.until(lambda: bool(kept.events("source_state")))
+        async with misbehaving_device(lambda frame, number: [(0, b"HTTP/1.1 400 Bad Request\r\n\r\n")], port):
+            await kept.until(lambda: len(kept.events("source_state")) > 1)
+        first, other = kept.events("source_state")
+        assert (first.text, other.text) == ("disconnected", "disconnected")
+        assert "invalid Modbus TCP header" in other.detail["reason"]
+        assert other.detail["since"] == first.time
+        assert len(gaps(kept, None)) == 1
+
+
 async def test_unanswered_block_only_delays_the_others() -> None:
     """The device says nothing at all when asked for input registers. Time is shared: it is asked ever less often."""
     inputs = 0

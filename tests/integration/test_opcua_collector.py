@@ -128,7 +128,8 @@ async def test_restarted_server_is_reconnected(tmp_path: Path) -> None:
         values = dict.fromkeys(v for _, v, _ in kept.samples(0) if v)  # the last one may be stated again
         assert [v for v in values if v < 100] == [1, 2, 3, 4]
         assert status.reconnects == 1
-        await until(lambda: [e.text for e in kept.events("source_state")][-1] == "disconnected")
+        await until(lambda: "nothing listens" in kept.events("source_state")[-1].detail["reason"])
+        assert kept.events("source_state")[-1].text == "disconnected"
 
 
 async def test_returning_server_is_found_at_once(tmp_path: Path) -> None:

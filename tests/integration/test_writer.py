@@ -169,6 +169,20 @@ async def test_the_newest_source_state_wins(database: Database, owner: asyncpg.C
     assert tuple(row) == ("disconnected", timestamp(T0 + 2), "refused")
 
 
+async def test_another_reason_is_not_another_state(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    states = [
+        Event("source_state", T0, text="disconnected", detail={"reason": "closed"}),
+        Event("source_state", T0 + 2, text="disconnected", detail={"reason": "not trusted", "since": T0}),
+    ]
+    await spooled(tmp_path, EventBatch(1, T0, states))
+    await drained(Writer(tmp_path, database.ingest_dsn, WriterOptions()))
+    row = await owner.fetchrow("SELECT state, state_since, reason FROM plant.source WHERE id = 1")
+    assert row is not None
+    assert tuple(row) == ("disconnected", timestamp(T0), "not trusted")
+
+
 async def test_many_connections_lose_nothing(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
     writer = Writer(tmp_path, database.ingest_dsn, WriterOptions(connections=4, max_rows=1000))
     running = asyncio.create_task(writer.run())
