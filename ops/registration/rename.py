@@ -44,7 +44,8 @@ def rename(old: str, new: str, console: Console, *, exchange: bool = False) -> N
             highlight=False,
             soft_wrap=True,
         )
-        console.print("Next: exchange both names in the tag list, then run `plantlog up`.", highlight=False)
+        # Those who were sent here by `plantlog apply` have exchanged them in the list already.
+        console.print("Next: run `plantlog up` with a tag list in which each has its new name.", highlight=False)
         return
     console.print(
         f"channel {row['id']} is renamed to {new}. Earlier samples keep the name {old} in samples_named; "
@@ -102,9 +103,10 @@ def _next_steps(state: State, row: asyncpg.Record, old: str, new: str) -> str:
     if row["created"]:
         return f'add a tag with name = "{new}" and address = "{old}" to source {row["source"]}, then '
     deployment = Deployment.load(state)
-    if deployment is not None and row["retired"] and _location(deployment.config, row["source"], new):
-        return ""  # it has the new name
     location = _location(deployment.config, row["source"], old) if deployment is not None else None
+    there = _location(deployment.config, row["source"], new) if deployment is not None else None
+    if there is not None and (row["retired"] or location is None):
+        return f"{there} has the new name already: "
     dsn = f"in {location}" if location else f"in the tag list of source {row['source']}"
     return f"change {old} to {new} {dsn}, then "
 

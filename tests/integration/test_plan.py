@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import socket
 from pathlib import Path
@@ -22,7 +23,7 @@ from ops.deployment import Deployment
 from ops.paths import State
 from ops.registration.redefined_tags import TagDecisions
 from ops.registration.register import Registration, register
-from ops.registration.rename import rename_channel
+from ops.registration.rename import rename, rename_channel
 from tests.certificates import make, pem
 from tests.database import Database, rows
 
@@ -254,6 +255,23 @@ async def test_exchanged_names_are_recognised_and_need_a_decision(here: Plant) -
         " WHERE v.valid_to = 'infinity' AND v.name IN ('b', 'c') ORDER BY v.channel_id",
     )
     assert named == [(ids["b"], "c", "holding:1"), (ids["c"], "b", "holding:2")]
+
+
+async def test_rename_asks_only_for_what_is_to_be_done(here: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLANTLOG_STATE", str(here.state.root))
+    here.deployment.save(here.state)
+    place = here.deployment.config.parent / "plc.csv"
+
+    async def next_step(old: str, new: str, *, exchange: bool = False) -> str:
+        console = Console(file=io.StringIO(), width=1000)
+        await asyncio.to_thread(rename, old, new, console, exchange=exchange)
+        assert isinstance(console.file, io.StringIO)
+        return console.file.getvalue().partition("Next: ")[2]
+
+    assert await next_step("b", "bb") == f"change b to bb in {place}:3, then run `plantlog up`.\n"
+    assert await next_step("bb", "b") == f"{place}:3 has the new name already: run `plantlog up`.\n"
+    told = "run `plantlog up` with a tag list in which each has its new name.\n"
+    assert await next_step("b", "c", exchange=True) == told
 
 
 async def test_names_are_exchanged_only_of_own_channels(here: Plant) -> None:
