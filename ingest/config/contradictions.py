@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from operator import attrgetter
@@ -46,9 +45,6 @@ def in_source(source: Source) -> Iterator[Contradiction]:
     if isinstance(source, PushSource):
         if source.unknown == "reject" and not source.tags and not source.counts:
             yield "unknown", shown(source.unknown), "create, or add tags or counts: otherwise nothing can be pushed"
-        counts = Counter(tag.address for tag in source.tags)
-        for address in sorted(address for address, count in counts.items() if count > 1):
-            yield "tag", shown(address), "each address once"
         return
     if isinstance(source, ModbusSource):
         yield from _in_modbus_source(source)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import SchemaValidator
@@ -51,6 +51,7 @@ from ingest.config.templates import TagPlace
 from ingest.errors import ConfigError, OperationError
 
 T = TypeVar("T")
+_Places: TypeAlias = dict[str, tuple[Path, TagPlace]]  # of names or addresses: file and place
 _KINDS: dict[str, tuple[type[Source], type[OpcuaTag | ModbusTag | PushTag]]] = {
     "modbus": (ModbusSource, ModbusTag),
     "opcua": (OpcuaSource, OpcuaTag),
@@ -265,7 +266,7 @@ class _Loader(Document):
             return []
         sources: list[Source] = []
         names: dict[str, int | None] = {}  # source name → line
-        channels: dict[str, tuple[Path, TagPlace]] = {}  # channel name → file and place
+        channels: _Places = {}
         lines: dict[str, tuple[ModbusSource, int | None]] = {}  # endpoint of Modbus → its first source, and the line
         for index, table in enumerate(tables):
             name = table.get("name")
@@ -298,7 +299,7 @@ class _Loader(Document):
             legal = f"the server_certificate, accept and client_…_file of line {line}, which uses the same connection"
             self.problem(place, f"{shown(source.address)} with other certificates", legal)
 
-    def _source(self, index: int, table: dict[str, Any], channels: dict[str, tuple[Path, TagPlace]]) -> Source | None:
+    def _source(self, index: int, table: dict[str, Any], channels: _Places) -> Source | None:
         place: Place = ("source", index)
         kind = table.get("kind")
         if not isinstance(kind, str) or kind not in _KINDS:
@@ -307,13 +308,14 @@ class _Loader(Document):
             )
             return None
         model, tag_model = _KINDS[kind]
-        tags = self._push_tags(place, table, channels) if kind == "push" else []
+        addresses: _Places = {}
+        tags = self._push_tags(place, table, channels, addresses) if kind == "push" else []
         file = table.get("tags")
         if isinstance(file, str):
             faulty: list[tuple[Tag, TagPlace]] = []
             listed = read_tags(self.path.parent / file, tag_model, self.problems, self.digests, faulty)
             rows = sorted([*listed, *faulty], key=lambda row: row[1])
-            self._check_tags(self.path.parent / file, rows, channels)
+            self._check_tags(self.path.parent / file, rows, channels, addresses)
             tags += listed
         elif file is not None or kind != "push":
             self.problem((*place, "tags"), shown(file) if file is not None else "nothing", "a CSV file's path")
@@ -343,7 +345,7 @@ class _Loader(Document):
         return source
 
     def _push_tags(
-        self, place: Place, table: dict[str, Any], channels: dict[str, tuple[Path, TagPlace]]
+        self, place: Place, table: dict[str, Any], channels: _Places, addresses: _Places
     ) -> list[tuple[Any, TagPlace]]:
         """The tables [[source.tag]], each as a row of a tag list would be, with its line."""
         rows = table.get("tag", [])
@@ -358,23 +360,27 @@ class _Loader(Document):
                 tags.append((tag, TagPlace(self.line(where) or 0)))
                 for name, value, allowed in contradictions.in_tag(tag):
                     self.problem((*where, name), value, allowed)
-        self._check_tags(self.path, tags, channels)
+        self._check_tags(self.path, tags, channels, addresses)
         return tags
 
     def _check_tags(
-        self, file: Path, tags: Sequence[tuple[Tag, TagPlace]], channels: dict[str, tuple[Path, TagPlace]]
+        self, file: Path, tags: Sequence[tuple[Tag, TagPlace]], channels: _Places, addresses: _Places
     ) -> None:
-        """Check that channel names are unique in the plant and retention classes exist."""
+        """Check that channel names are unique in the plant, pushed addresses in the source; that classes exist."""
         for tag, place in tags:
             if tag.retention not in self._classes:
                 allowed = did_you_mean(tag.retention, self._classes)
                 self.problems.append(place.problem(file, "retention", shown(tag.retention), allowed))
-            if tag.name in channels:
-                other, at = channels[tag.name]
-                allowed = f"a unique name; {other}:{at} already uses it"
-                self.problems.append(place.problem(file, "name", shown(tag.name), allowed))
-            else:
-                channels[tag.name] = file, place
+            unique = [("name", tag.name, channels)]
+            if isinstance(tag, PushTag):
+                unique.append(("address", tag.address, addresses))
+            for column, value, used in unique:
+                if value in used:
+                    other, at = used[value]
+                    allowed = f"a unique {column}; {other}:{at} already uses it"
+                    self.problems.append(place.problem(file, column, shown(value), allowed))
+                else:
+                    used[value] = file, place
 
 
 def _tables_with(option: Any) -> str:
