@@ -115,8 +115,9 @@ class Plan:
             yield self.closed
         if self.difference.renamed:
             new, old = next(iter(self.difference.renamed.items()))
-            n = count(len(self.difference.renamed), "added channel")
-            yield f"{n} may be renamed ones: `plantlog rename {old} {new}` before this keeps the history"
+            some = len(self.difference.renamed)
+            may = "may be a renamed one" if some == 1 else "may be renamed ones"
+            yield f"{count(some, 'added channel')} {may}: `plantlog rename {old} {new}` before this keeps the history"
 
     def to_json(self) -> dict[str, Any]:
         """The whole plan."""
