@@ -50,6 +50,10 @@ async def connect(source: OpcuaSource, pki: Path) -> Client:
         raise
     except Exception as error:  # malformed answers can make asyncua raise anything
         await close(client, source.time_out)
+        if source.insecure and _needs_security(error):
+            offered = ", ".join(await _offered_to(source)) or "only secure ones"
+            reason = f"the server has no endpoint without security; it offers {offered}: remove insecure"
+            raise SourceError(reason) from error
         raise SourceError(_describe(error, source, own_identity if client.secured else None)) from error
     except BaseException:
         await close(client, source.time_out)
@@ -130,10 +134,30 @@ def _endpoint(endpoints: list[Any], policy: str, source: OpcuaSource) -> Any:
     for endpoint in endpoints:
         if endpoint.SecurityPolicyUri == policy and endpoint.SecurityMode == ua.MessageSecurityMode.SignAndEncrypt:
             return endpoint
-    offered = sorted({_policy_and_mode(endpoint) for endpoint in endpoints})
-    raise SourceError(
-        f"the server has no endpoint with {source.security} SignAndEncrypt; it offers {', '.join(offered) or 'none'}"
-    )
+    offered = ", ".join(_offered(endpoints)) or "none"
+    raise SourceError(f"the server has no endpoint with {source.security} SignAndEncrypt; it offers {offered}")
+
+
+def _needs_security(error: Exception) -> bool:
+    """Whether the server refuses sessions without security."""
+    if isinstance(error, ua.UaStatusCodeError):
+        return str(ua.StatusCode(error.code).name) == "BadSecurityPolicyRejected"
+    return isinstance(error, ua.UaError) and str(error).startswith("No matching endpoints")  # asyncua's text
+
+
+async def _offered_to(source: OpcuaSource) -> list[str]:
+    """What the server offers. Empty where it does not say so without security."""
+    client = _Client(source)
+    try:
+        return _offered(await within(4 * source.time_out, client.connect_and_get_server_endpoints()))
+    except Exception:  # malformed answers can make asyncua raise anything
+        return []
+    finally:
+        await close(client, source.time_out)
+
+
+def _offered(endpoints: list[Any]) -> list[str]:
+    return sorted({_policy_and_mode(endpoint) for endpoint in endpoints})
 
 
 def _policy_and_mode(endpoint: Any) -> str:

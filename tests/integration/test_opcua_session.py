@@ -44,15 +44,19 @@ class Users:
 
 @asynccontextmanager
 async def serving(
-    certificate: tuple[Path, Path] | None, policy: Any, users: Users | CertificateUserManager | None = None
+    certificate: tuple[Path, Path] | None,
+    policy: Any,
+    users: Users | CertificateUserManager | None = None,
+    *,
+    without: bool = True,
 ) -> AsyncIterator[str]:
-    """asyncua's server with that certificate and key; gives its address."""
+    """asyncua's server with that certificate and key, also ``without`` security; gives its address."""
     server = Server(user_manager=users)
     await server.init()
     await server.set_application_uri(certificates.SERVER_URI)
     address = f"opc.tcp://127.0.0.1:{free_port()}"
     server.set_endpoint(address)
-    server.set_security_policy([ua.SecurityPolicyType.NoSecurity, policy] if certificate else [policy])
+    server.set_security_policy([ua.SecurityPolicyType.NoSecurity, policy] if certificate and without else [policy])
     if certificate is not None:
         await server.load_certificate(str(certificate[0]))
         await server.load_private_key(str(certificate[1]))
@@ -236,6 +240,15 @@ async def test_server_without_user_certificates_is_reported(tmp_path: Path) -> N
         assert "is not trusted" in await told(mine, tmp_path / "pki")
         trust(tmp_path / "pki", "plc")
         assert (await told(mine, tmp_path / "pki")).startswith("the server accepts no user certificates")
+
+
+async def test_server_that_requires_security_says_what_it_offers(tmp_path: Path) -> None:
+    policy = ua.SecurityPolicyType.Basic256Sha256_SignAndEncrypt
+    certificate = certificates.make(tmp_path / "server", uri=certificates.SERVER_URI)
+    async with serving(certificate, policy, without=False) as address:
+        assert await told(source(address, insecure=True), tmp_path / "pki") == (
+            "the server has no endpoint without security; it offers Basic256Sha256 SignAndEncrypt: remove insecure"
+        )
 
 
 async def test_refused_user_is_reported(tmp_path: Path) -> None:
