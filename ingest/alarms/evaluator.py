@@ -141,7 +141,11 @@ class AlarmEvaluator:
             self.columns.clock_moved(step)
             return
         if not 0 <= step <= _STEP_US:
-            log.info("source %s: the clock was set by %+.1f s", self.source, step / 1e6)
+            log.info(
+                "source %s: %.1f s passed by the clock between two checks: it was set, or this process did not run",
+                self.source,
+                step / 1e6,
+            )
             self.columns.clock_moved(step - round(_CHECK_SECONDS * 1e6))
         self._queue(self.columns.check_clock(now))
 

@@ -270,6 +270,13 @@ async def test_shelving_ends_also_while_stopped() -> None:
     assert last.time == shelved.detail["shelved_until"]
 
 
+def test_time_between_checks_has_two_explanations(caplog: pytest.LogCaptureFixture) -> None:
+    evaluator = AlarmEvaluator(SOURCE, IDS, 1, MemoryAppender())
+    with caplog.at_level("INFO"):
+        evaluator.check_clock(now_us() + 15 * SECOND)
+    assert "15.0 s passed by the clock between two checks: it was set, or this process did not run" in caplog.text
+
+
 async def test_alarm_command_reaches_the_collector_of_the_channel(spool: Spool, tmp_path: Path) -> None:
     evaluator = AlarmEvaluator(SOURCE, IDS, 1, spool)
     state = State(tmp_path)
