@@ -173,6 +173,13 @@ def test_every_gap_reason_is_documented() -> None:
     )
 
 
+def test_every_reason_of_gaps_and_coverage_is_documented() -> None:
+    question = (CHECKOUT / "schema" / "routines" / "forensics" / "gaps_and_coverage.sql").read_text()
+    named = set(re.findall(r"(?:SELECT \w+\.channel_id,|THEN) '(\w+)'", question))
+    assert len(named) == 4, "the question is read wrongly"
+    assert [reason for reason in named if f"`{reason}`," not in SQL.read_text()] == []
+
+
 def test_every_event_type_is_documented() -> None:
     named = set(docs.names(SQL, "Events"))
     schema = "".join(file.read_text() for file in (CHECKOUT / "schema").rglob("*.sql"))
