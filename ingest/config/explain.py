@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import codecs
+import csv
 import difflib
 import hashlib
+import io
 import types
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -87,6 +90,19 @@ _KINDS = {
     Path: "a file's path in quotes",
     tuple: "a list of strings in quotes",
 }
+
+
+def csv_fault(text: str, error: csv.Error) -> tuple[int, str, str, str]:
+    """Line, column, found and legal of the first row that is not CSV. A quote that is not closed takes up the rest."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    began = 1
+    with suppress(csv.Error):
+        for _ in reader:
+            began = reader.line_num + 1
+    if str(error) == "unexpected end of data":
+        return began, "row", "a quote that is not closed", "a CSV row, whose quotes are closed"
+    where = f", in the row that begins in line {began}" if began < reader.line_num else ""
+    return reader.line_num, "row", f"{error}{where}", "a CSV row"
 
 
 def read_text(

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from ingest.config import contradictions
 from ingest.config.base import fields_of
 from ingest.config.contradictions import width
-from ingest.config.explain import did_you_mean, found, legal_values, read_text, shown
+from ingest.config.explain import csv_fault, did_you_mean, found, legal_values, read_text, shown
 from ingest.config.sources import Tag
 from ingest.config.templates import COLUMN, TagPlace, Templates
 from ingest.errors import Problem
@@ -92,7 +92,7 @@ def _rows(
                 legal = f"{len(header)} cells, as in the header"
                 problems.append(Problem(str(path), reader.line_num, "row", f"{len(cells)} cells", legal))
     except csv.Error as error:
-        problems.append(Problem(str(path), reader.line_num, "row", str(error), "a CSV row"))
+        problems.append(Problem(str(path), *csv_fault(text, error)))
     else:
         templates.finish()
 

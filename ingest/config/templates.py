@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from ingest.config.explain import did_you_mean, read_text, shortened, shown
+from ingest.config.explain import csv_fault, did_you_mean, read_text, shortened, shown
 from ingest.errors import Problem
 
 COLUMN = "instances"
@@ -136,7 +136,7 @@ class Templates:
                     found = shown(",".join(cells))
                     wrong.append((reader.line_num, "row", found, f"each instance once; line {first} has the same"))
         except csv.Error as error:
-            wrong.append((reader.line_num, "row", str(error), "a CSV row"))
+            wrong.append(csv_fault(text, error))
         self._problems += [Problem(str(path), *what) for what in wrong]
         if not rows and not wrong:
             found = f"{shown(name)}, which has no instances"
