@@ -59,3 +59,20 @@ export function format(value, unit = "none", decimals = undefined) {
       return `${digits(value, decimals)} ${unit.startsWith("suffix:") ? unit.slice(7) : unit}`;
   }
 }
+
+// Labels of ticks that are a step apart, with as many decimals as the step needs.
+export function tickLabels(ticks, unit, step) {
+  const exact = (tick) => format(tick, unit, 9);
+  const suffix = (tick) => exact(tick).split(" ")[1];
+  const fits = (tick, decimals) => {
+    const value = Number.parseFloat(exact(tick));
+    const shown = Number.parseFloat(format(tick, unit, decimals));
+    return !tick || Math.abs(shown - value) <= Math.abs((0.01 * step * value) / tick);
+  };
+  const decimals = {};
+  for (const tick of ticks) {
+    const alike = ticks.filter((other) => suffix(other) === suffix(tick));
+    decimals[suffix(tick)] = [undefined, 1, 2, 3, 4].find((places) => alike.every((other) => fits(other, places)));
+  }
+  return ticks.map((tick) => format(tick, unit, decimals[suffix(tick)]));
+}

@@ -4,7 +4,7 @@ import { colour, configOf, css, mapped, seriesColour, transformed } from "../fie
 import { stamp } from "../time.js";
 import { tip } from "../tip.js";
 import { line } from "./line.js";
-import { format } from "../units.js";
+import { format, tickLabels } from "../units.js";
 
 function joined(frames) {
   const tables = [];
@@ -134,7 +134,8 @@ function axes(config) {
   const shade = css("--quiet");
   const grid = { stroke: css("--line"), width: 1 };
   const font = `11px ${css("--font")}`;
-  const values = (u, ticks) => ticks.map((tick) => format(tick, config.unit === "none" ? "short" : config.unit));
+  const unit = config.unit === "none" ? "short" : config.unit;
+  const values = (u, ticks, _axis, _space, step) => tickLabels(ticks, unit, step);
   const size = (u, ticks) => {
     if (!ticks) return 40;
     u.ctx.font = `${11 * devicePixelRatio}px ${css("--font")}`;
