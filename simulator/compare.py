@@ -30,6 +30,7 @@ from simulator.comparison import NEVER, Comparison, Gaps
 from simulator.truth import ROW, VIAS, read_truth, truth_names, truth_rows
 
 _PORTION_ROWS = 40_000_000  # some 8 GiB of memory; each portion reads the whole table
+_AT_ONCE = 1000  # samples that are looked up: the planner would read the samples of all channels for many more
 # A row of PostgreSQL's binary COPY of query ``samples``: number of columns, then length and content of each.
 _COPIED = np.dtype(
     [
@@ -121,10 +122,12 @@ async def _compare(
     samples = by_channel(_rows(copied, np.array(ids, np.int64), tags))
     stored = {name: samples[via[samples["tag"]] == name] for name in VIAS}
     others = stored["opcua"][~published(truths["opcua"], stored["opcua"])]
-    unchanged = await connection.fetch(
-        queries["select_unchanged"], id_of[others["tag"]].tolist(), others["time"].tolist()
-    )
-    excused = by_channel(others[[row["number"] - 1 for row in unchanged]])
+    unchanged: list[int] = []
+    for begin in range(0, len(others), _AT_ONCE):
+        some = others[begin : begin + _AT_ONCE]
+        rows = await connection.fetch(queries["select_unchanged"], id_of[some["tag"]].tolist(), some["time"].tolist())
+        unchanged += [begin + row["number"] - 1 for row in rows]
+    excused = by_channel(others[unchanged])
     stored["opcua"] = stored["opcua"][~published(excused, stored["opcua"])]
     gaps = Gaps((index[g["name"]], g["from_us"], g["to_us"] or NEVER) for g in gap_rows)
     stored_texts: list[Text] = [(r["name"], r["us"], r["text"], r["status"] & 0xFFFFFFFF) for r in texts]
