@@ -125,7 +125,8 @@ async def _compare(
     unchanged: list[int] = []
     for begin in range(0, len(others), _AT_ONCE):
         some = others[begin : begin + _AT_ONCE]
-        rows = await connection.fetch(queries["select_unchanged"], id_of[some["tag"]].tolist(), some["time"].tolist())
+        columns = (id_of[some["tag"]], some["time"], some["value"], some["status"].view(np.int32))
+        rows = await connection.fetch(queries["select_unchanged"], *(column.tolist() for column in columns))
         unchanged += [begin + row["number"] - 1 for row in rows]
     excused = by_channel(others[unchanged])
     stored["opcua"] = stored["opcua"][~published(excused, stored["opcua"])]

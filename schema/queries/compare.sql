@@ -39,15 +39,14 @@ WHERE e.type = 'text'
 GROUP BY c.name;
 
 -- name: select_unchanged
--- Which of the samples $1 (numbers of channels), $2 (microseconds since 1970) are one or two microseconds after a gap of an
--- OPC UA channel, or of a member of a redundant pair, also one that was backfilled. The first one has value and status of
--- a sample from before the gap, the second one of any before its end.
+-- Which of the samples $1 (numbers of channels), $2 (microseconds since 1970), $3 (values), $4 (statuses) are one or two
+-- microseconds after a gap of an OPC UA channel, or of a member of a redundant pair, also one that was backfilled. The
+-- first one has value and status of a sample from before the gap, the second one of any before its end.
 SELECT a.number
-FROM unnest($1::int4[], $2::int8[]) WITH ORDINALITY AS a (channel_id, us, number)
+FROM unnest($1::int4[], $2::int8[], $3::float8[], $4::int4[]) WITH ORDINALITY AS a (channel_id, us, value, status, number)
 JOIN plant.channel AS c ON c.id = a.channel_id
 JOIN plant.source AS o ON o.id = c.source_id AND o.kind = 'opcua'
 CROSS JOIN LATERAL (SELECT to_timestamp(0) + a.us * INTERVAL '1 microsecond' AS time) AS at
-JOIN plant.samples AS s ON s.channel_id = c.id AND s.time = at.time
 WHERE EXISTS (
     SELECT FROM (
         SELECT g.source_id, g.channel_id, g.from_time, g.to_time FROM plant.gap AS g
@@ -60,7 +59,7 @@ WHERE EXISTS (
       AND (g.channel_id IS NULL OR g.channel_id = c.id)
       AND g.to_time > g.from_time
       AND at.time = g.to_time + before.microseconds * INTERVAL '1 microsecond'
-      AND (b.value, b.status) IS NOT DISTINCT FROM (s.value, s.status)
+      AND (b.value, b.status) IS NOT DISTINCT FROM (a.value, a.status)
   );
 
 -- name: select_gaps
