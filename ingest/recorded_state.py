@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from ingest.batch import Event
 from ingest.source_states import SourceState
@@ -26,13 +27,13 @@ class RecordedState:
         self._since = 0  # µs
         self._reasons: set[str] = set()
 
-    def event(self, state: SourceState, reason: str, now: int) -> Event | None:
+    def event(self, state: SourceState, reason: str, now: Callable[[], int]) -> Event | None:
         """The event at ``now`` (µs) of a state that has changed, or has another reason. None: it is on record."""
         key = _NUMBER.sub("", reason)
         if state != self.state:
-            self.state, self._since, self._reasons = state, now, {key}
-            return Event("source_state", now, text=state, detail={"reason": reason})
+            self.state, self._since, self._reasons = state, now(), {key}
+            return Event("source_state", self._since, text=state, detail={"reason": reason})
         if key in self._reasons or len(self._reasons) >= _MAX_REASONS:
             return None
         self._reasons.add(key)
-        return Event("source_state", now, text=state, detail={"reason": reason, "since": self._since})
+        return Event("source_state", now(), text=state, detail={"reason": reason, "since": self._since})

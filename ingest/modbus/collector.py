@@ -414,7 +414,7 @@ class Collector:
     def _set_state(self, state: SourceState, reason: str, poll: Poll) -> None:
         """Set the state; record an event if it has changed, or has another reason."""
         self._status.state, self._status.reason = state, reason
-        if (event := self._recorded_state.event(state, reason, self._clock.now())) is None:
+        if (event := self._recorded_state.event(state, reason, self._clock.now)) is None:
             return
         log.info("source %s: %s%s", self._status.name, state, f": {reason}" if reason else "")
         poll.events.append(event)

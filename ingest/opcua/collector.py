@@ -406,7 +406,7 @@ class Collector:
     async def _set_state(self, state: SourceState, reason: str) -> None:
         """Set the state shown; record an event if it has changed, or has another reason."""
         self._status.state, self._status.reason = state, reason
-        if (event := self._recorded_state.event(state, reason, now_us())) is None:
+        if (event := self._recorded_state.event(state, reason, now_us)) is None:
             return
         log.info("source %s: %s%s", self._source.name, state, f": {reason}" if reason else "")
         await self._receiver.append(EventBatch(self._status.source_id, event.time, (event,)))
