@@ -190,7 +190,7 @@ class Receiver:
                 continue
             more = notification.more or place < len(notification.data_changes)
             batches = await self._batches(
-                change, arrival, notification.publish_time, more, subscription, in_order and place == 1, stored
+                change, arrival, notification, more, subscription, in_order and place == 1, stored
             )
             for batch in batches:
                 appends.append(self.append(batch, {**notes, **self._reached(batch, notification.publish_time)}))
@@ -259,7 +259,7 @@ class Receiver:
         self,
         change: DataChange,
         arrival: int,
-        publish_time: int,
+        notification: Notification,
         more: bool,
         subscription: Subscription,
         in_order: bool,
@@ -284,8 +284,9 @@ class Receiver:
             place, time, value, status = place[ours], time[ours], value[ours], status[ours]
         with_texts = _with_texts(place, time, status, change.texts, len(tags))
         events = await self._unreadable.check(tags, change, place, time, status, tracking.time, arrival)
+        publish_time = notification.publish_time
         await self._inspect(tracking, Message(*with_texts, arrival, more), subscription, publish_time)
-        again, at = tracking.unchanged.find(place, time)
+        again, at = tracking.unchanged.find(place, time, notification.sequence)
         stated = place[again], at, value[again], status[again]
         keep, conflicts = tracking.repeated.filter(place, time, value, status, arrival)
         if keep is not None:

@@ -32,6 +32,7 @@ class Unchanged:
         self._until = np.zeros(n, np.int64)  # µs, end of the gap; 0: nothing more is to be stated
         self._count = np.zeros(n, np.int64)  # statements after the gap so far
         self._time = np.zeros(n, np.int64)  # µs, source timestamp of the value stated last
+        self._message = np.zeros(n, np.int64)  # sequence number of the message that it came with
         self._stored = np.zeros(n, bool)  # that statement is on disk
         self._awaits = False  # any
 
@@ -42,6 +43,7 @@ class Unchanged:
             (self._until, before._until),
             (self._count, before._count),
             (self._time, before._time),
+            (self._message, before._message),
             (self._stored, before._stored),
         ):
             mine[stay] = theirs[places]
@@ -52,8 +54,10 @@ class Unchanged:
         self._since[places], self._until[places], self._count[places] = since, until, 0
         self._awaits = True
 
-    def find(self, place: UInt32s, time: Int64s) -> Statements:
-        """What is to be stated of a message. It is the same if the message comes again before :meth:`stored`.
+    def find(self, place: UInt32s, time: Int64s, message: int) -> Statements:
+        """What is to be stated of a data change. It is the same if the message comes again before :meth:`stored`.
+
+        ``message``: its sequence number. An older value in the same message waited in a queue: it is not the last one.
 
         The time is not the end of the gap itself: where timestamps have milliseconds, a sample may have that.
         """
@@ -62,11 +66,14 @@ class Unchanged:
         awaited = awaited[np.lexsort((time[awaited], place[awaited]))]
         newest = awaited[np.append(np.diff(place[awaited]) != 0, True)]  # of each item
         place, time = place[newest], time[newest]
+        queued = (self._count[place] > 0) & (self._message[place] == message) & (time < self._time[place])
+        newest, place, time = newest[~queued], place[~queued], time[~queued]
         count, until = self._count[place], self._until[place]
         same = (count > 0) & (time == self._time[place])
         new = ~same & (count < _MOST) & (time <= np.where(count == 0, self._since[place], until))
         self._time[place[new]], self._stored[place[new]] = time[new], False
         self._count[place[new]] += 1
+        self._message[place[new]] = message
         if not (same | new).all():
             self._until[place[~(same | new)]] = 0
             self._awaits = bool(self._until.any())

@@ -17,10 +17,10 @@ SINCE, UNTIL = 100, 200
 def messages(unchanged: Unchanged, *several: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
     """(place, time) of samples, by message: what is stated again, with the time for which it is."""
     stated: list[tuple[int, int, int]] = []
-    for message in several:
+    for number, message in enumerate(several, 1):
         place = np.array([place for place, _ in message], np.uint32)
         time = np.array([time for _, time in message], np.int64)
-        again, at = unchanged.find(place, time)
+        again, at = unchanged.find(place, time, number)
         stated += zip(place[again].tolist(), time[again].tolist(), at.tolist(), strict=True)
         unchanged.stored(place[again])
     return stated
@@ -68,8 +68,17 @@ def test_while_a_clock_is_set_back_no_further_values_are_stated(first: int) -> N
 def test_a_message_that_is_not_stored_is_stated_when_it_comes_again() -> None:
     unchanged = after_gap()
     place, time = np.array([0], np.uint32), np.array([50], np.int64)
-    assert [found.tolist() for found in unchanged.find(place, time)] == [[0], [201]]
+    assert [found.tolist() for found in unchanged.find(place, time, 1)] == [[0], [201]]
     assert messages(unchanged, [(0, 50)], [(0, 50)]) == [(0, 50, 201)]
+
+
+def test_an_older_value_of_the_same_message_is_not_stated() -> None:
+    """A server may send a current value first, and then what waited in the item's queue."""
+    unchanged = after_gap()
+    place = np.array([0], np.uint32)
+    stated = [unchanged.find(place, np.array([time], np.int64), 7)[1].tolist() for time in (50, 30, 50, 150)]
+    assert stated == [[201], [], [201], [202]]
+    assert messages(after_gap(), [(0, 50)], [(0, 30)]) == [(0, 50, 201), (0, 30, 202)], "a clock was set back"
 
 
 def test_other_tags_keep_what_is_expected() -> None:
