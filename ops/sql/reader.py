@@ -80,7 +80,11 @@ class Reader:
         return connection
 
     def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
-        running = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            running = asyncio.run_coroutine_threadsafe(work, self._loop)
+        except RuntimeError:  # closed, while another thread still reads
+            work.close()
+            raise
         self._running.add(running)
         try:
             return running.result()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import pty
@@ -25,6 +26,7 @@ from ops.archive.manifest import DayFolder, Manifest, read_manifest
 from ops.evidence.reader import begin, portions
 from ops.paths import CHECKOUT, State
 from ops.sql.limits import Limits
+from ops.sql.reader import Reader
 from ops.sql.session import opened
 from tests import docs, repository_servers
 from tests.config_in_force import activate
@@ -538,6 +540,17 @@ async def test_error_of_approximate_distinct_counts(plant: Maintained) -> None:
     said = re.search(r"standard\s+error of (\d+) %", (CHECKOUT / "docs" / "sql.md").read_text())
     assert said
     assert error < int(said[1]) / 100 < 2 * error
+
+
+async def test_a_thread_that_still_reads_after_the_end_gets_an_error(plant: Maintained) -> None:
+    def work() -> None:
+        reader = Reader(plant.site.plant.state.dsn("reader"))
+        reader.close()
+        with pytest.raises(RuntimeError, match="closed"):
+            reader.fetch("SELECT 1")
+        gc.collect()  # a coroutine that was never awaited is an error here
+
+    await asyncio.to_thread(work)
 
 
 @pytest.mark.slow

@@ -145,7 +145,6 @@ _SHOWN: tuple[tuple[str, str, set[Any], set[Any]], ...] = (
     ("unit gap_bands", "text", {"north-plc: north-plc"}, {"south-plc: south-plc"}),
     ("unit alarms", "Active alarms", {1}, {2}),
     ("channel channels", "__text", {"speed", "running"}, {"weight", "tare", "open"}),
-    ("forensics patterns", "__text", *_UNITS),
     ("storage retention", "Class", {"default"}, {"south: default"}),
 )
 
