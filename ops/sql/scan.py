@@ -22,7 +22,7 @@ from ops.archive.sample_file import TIME
 from ops.evidence.reader import begin
 
 _DESCRIBED = ("name", "unit")  # columns that are known by the channel, but for changes of its meaning
-_NULL = re.compile(r"(?<!if_else\()is_(null|valid)\(")  # not that of IN, which is NULL for NULL
+_NULL = re.compile(r"(?<!if_else\()is_(?:null|valid)\((\w+)")  # not that of IN, which is NULL for NULL
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Scan:
         columns = [name for name in ("channel_id", *_DESCRIBED) if name in self.schema.names]
         others = [name for name in self.schema.names if name not in columns]
         # What is unknown is NULL in the rows below, from which whether it is NULL can't be told.
-        null_is_told = _NULL.search(f"{self.condition}") and _named(self.condition, *others)
+        null_is_told = any(column in others for column in _NULL.findall(f"{self.condition}"))
         if null_is_told or not _named(self.condition, *columns):
             return wanted
         new = [number for number in wanted if number not in self._known]
