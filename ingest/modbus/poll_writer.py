@@ -179,10 +179,9 @@ class PollWriter:
                 (tags[kept], at[kept]) for tags, at in rounds for kept in (~np.isin(tags, refused),) if kept.any()
             ]
         self._covered_to = coverage.to
-        if rounds:
+        if rounds and self._gaps.open_since() is not None:
             ended = max(int(at.max()) for _, at in rounds)
-            if self._gaps.open_since() is not None:
-                await self._continue_outage(poll.failures, np.concatenate([tags for tags, _ in rounds]), ended)
+            await self._continue_outage(poll.failures, np.concatenate([tags for tags, _ in rounds]), ended)
             await self._close_source_gap(ended)
         for tags, at in rounds:
             await self._close_gaps(tags, at)
@@ -220,9 +219,8 @@ class PollWriter:
 
     async def _close_source_gap(self, at: int) -> None:
         """Close the source's gap, at the last block of this poll, so that it covers all tags."""
-        if self._gaps.open_since() is not None:
-            await self._gaps.close(at)
-            np.maximum(self._covered_to, at, out=self._covered_to)
+        await self._gaps.close(at)
+        np.maximum(self._covered_to, at, out=self._covered_to)
 
     async def _continue_outage(self, failures: Sequence[Failure], read: Int32s, at: int) -> None:
         """The source's gap ends with ``read``. For tags that were due in it, it lasts until they are read.
