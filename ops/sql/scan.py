@@ -46,6 +46,11 @@ class Scan:
     condition: Any  # an expression of pyarrow; None: there is none
     _known: dict[Any, bool] = field(default_factory=dict)  # whether a partition can meet it
 
+    @property
+    def _plain(self) -> Any:
+        """The schema without dictionaries, which conditions are not about."""
+        return pa.schema([(one.name, getattr(one.type, "value_type", one.type)) for one in self.schema])
+
     def mentions(self, *names: str) -> bool:
         """Whether columns are needed."""
         return any(name in self.schema.names for name in names)
@@ -71,11 +76,8 @@ class Scan:
             return wanted
         new = [number for number in wanted if number not in self._known]
         rows = [{"channel_id": number, **meaning} for number in new for meaning in described(number)]
-        types = {one.name: getattr(one.type, "value_type", one.type) for one in self.schema}
-        table = pa.table(
-            {name: pa.array([row[name] for row in rows], types[name]) for name in columns}
-            | {name: pa.nulls(len(rows), types[name]) for name in others}
-        ).append_column("row", pa.array(range(len(rows))))
+        values = [pa.array([row.get(one.name) for row in rows], one.type) for one in self._plain]
+        table = pa.Table.from_arrays(values, schema=self._plain).append_column("row", pa.array(range(len(rows))))
         self._known.update(dict.fromkeys(new, False))
         unmet = set(table.filter(~self.condition).column("row").to_pylist())  # false, whatever is unknown
         self._known.update((row["channel_id"], True) for number, row in enumerate(rows) if number not in unmet)
@@ -92,7 +94,7 @@ class Scan:
         # No file of these names is ever opened.
         partitions = ds.FileSystemDataset.from_paths(
             [str(place) for place in range(len(parts))],
-            schema=pa.schema([(one.name, getattr(one.type, "value_type", one.type)) for one in self.schema]),
+            schema=self._plain,
             format=ds.ParquetFileFormat(),
             filesystem=pafs.LocalFileSystem(),
             partitions=[expression for _, expression in parts],
