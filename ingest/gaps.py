@@ -221,12 +221,13 @@ class Gaps:
         for closed_gap, channels in closed:
             self._queue(closed_gap.gap, closed_gap.end, channels)
 
-    def _queue(self, gap: _OpenGap, end: int | None, channels: Int32s) -> None:
+    def _queue(self, gap: _OpenGap, end: int | None, channels: Int32s, *, backfilled: bool = False) -> None:
         of = channels[channels != _SOURCE]
         if len(of) < len(channels):
-            self._unwritten.append(Gap(gap.from_time, end, gap.reason, None, gap.detail))
+            self._unwritten.append(Gap(gap.from_time, end, gap.reason, None, gap.detail, backfilled))
         if len(of):
-            self._unwritten.append(Gap(gap.from_time, end, gap.reason, tuple(np.sort(of).tolist()), gap.detail))
+            named = tuple(np.sort(of).tolist())
+            self._unwritten.append(Gap(gap.from_time, end, gap.reason, named, gap.detail, backfilled))
 
     async def clock_set(self, before: int, after: int, polled: bool = True) -> None:
         """The local clock, from which the source's timestamps are, was set from ``before`` to ``after`` (µs).
@@ -266,9 +267,17 @@ class Gaps:
             self._open.update([(fresh, channels)])
         self._closed.retain([over for over, _ in self._closed.items() if over.end < after])
 
-    async def backfilled(self, gap: Gap) -> None:
-        """The gap was filled from the source's history."""
-        self._unwritten.append(replace(gap, backfilled=True))
+    async def backfilled(self, from_time: int, to_time: int, reason: str, detail: str, channels: Channels) -> None:
+        """A gap was filled from the source's history. What was joined with it stays missing."""
+        ids, missing = _ids(channels), dict[_ClosedGap, list[Int32s]]()
+        for closed, places in self._closed.by_value(ids):
+            if closed is not None and closed.gap.from_time <= from_time < to_time <= closed.end:
+                for start, end in ((closed.gap.from_time, from_time), (to_time, closed.end)):
+                    if start < end:
+                        missing[_ClosedGap(replace(closed.gap, from_time=start), end)] = [ids[places]]
+        for gap, some in missing.items():  # one after another: they may be of the same channels
+            self._add_closed({gap: some})
+        self._queue(_OpenGap(from_time, reason, detail), to_time, ids, backfilled=True)
         await self.flush()
 
     async def flush_or_raise(self) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 from asyncua import Client, ua
 
 from ingest.appender import Appender, until_durable
-from ingest.batch import ROUNDED_DETAIL, Batch, Event, EventBatch, Gap, SampleBatch
+from ingest.batch import ROUNDED_DETAIL, Batch, Event, EventBatch, SampleBatch
 from ingest.errors import DecodeError, SourceError, SpoolError
 from ingest.gaps import Gaps
 from ingest.opcua.decoded import DataChange
@@ -183,7 +183,7 @@ class Backfill:
         if empty < len(remains):
             detail += f", {len(remains) - empty} partly"
         if filled is None or filled:
-            await self._gaps.backfilled(Gap(start, end, reason, filled, detail))
+            await self._gaps.backfilled(start, end, reason, detail, filled)
 
     async def _read_within_limits(
         self, client: Client, tags: Mapping[int, ua.NodeId], start: int, end: int, unknown: dict[int, int]

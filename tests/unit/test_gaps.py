@@ -160,8 +160,24 @@ async def test_backfill_marks_the_same_gap() -> None:
     disk = Disk()
     gaps = Gaps(status(), disk)
     await gaps.record(10, 20, "disconnected")
-    await gaps.backfilled(disk.recorded()[-1])
+    await gaps.backfilled(10, 20, "disconnected", "", None)
     assert disk.rows() == {(None, 10): Gap(10, 20, "disconnected", None, "", True)}
+
+
+async def test_backfill_leaves_what_was_joined_with_a_gap() -> None:
+    """Two lost notifications after the same data: the second gap contains the first, and what was before it."""
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    for end in (30, 40):
+        await gaps.record(20, end, "not_available", "", [1, 2])
+        await gaps.record(10, 20, "not_available", "", [1, 2])
+    await gaps.backfilled(10, 20, "not_available", "filled", [1])
+    assert disk.intervals(1) == [(10, 20), (20, 40)]
+    assert [gap.backfilled for (of, _), gap in sorted(disk.rows().items()) if of == 1] == [True, False]
+    await gaps.backfilled(20, 40, "not_available", "filled", [1, 2])
+    assert disk.intervals(1) == [(10, 20), (20, 40)]
+    assert [gap.backfilled for (of, _), gap in sorted(disk.rows().items())] == [True, True, False, True]
+    assert disk.intervals(2) == [(10, 20), (20, 40)]
 
 
 async def test_open_gap_stays_open_after_a_restart() -> None:
