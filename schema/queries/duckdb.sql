@@ -217,6 +217,8 @@ WHERE c.bucket >= since AND c.held IS NOT NULL
 -- DuckDB takes each of these tables for one row, and may keep the samples in memory to join a few rows with them. The joins of the
 -- questions stay as they are written: what is on the right is kept in memory.
 SET disabled_optimizers = 'join_order,build_side_probe_side';
+-- Nor is a join with the next row by time a loop over all rows for each of a few.
+SET asof_loop_join_threshold = 0;
 
 -- name: lock
 SET lock_configuration = true;

@@ -82,10 +82,12 @@ meanwhile AS ( -- most often there are no others: no value is then looked up
     FROM held AS h
     WHERE h.from_time > (SELECT min(o.from_time) FROM others AS o) AND h.from_time < (SELECT max(o.to_time) FROM others AS o)
 ),
+-- The next change of each other sensor: comparing all changes with all intervals would take a product of both.
 beside AS (
-    SELECT o.channel_id, o.from_time, count(DISTINCT h.channel_id) AS moving
+    SELECT o.channel_id, o.from_time, count(*) AS moving
     FROM others AS o
-    JOIN meanwhile AS h ON h.channel_id = o.other AND h.from_time > o.from_time AND h.from_time < o.to_time
+    ASOF JOIN meanwhile AS h ON h.channel_id = o.other AND h.from_time > o.from_time
+    WHERE h.from_time < o.to_time
     GROUP BY o.channel_id, o.from_time
 )
 SELECT w.name AS channel, s.from_time AS stuck_from, s.to_time AS stuck_to, s.value, unit_at(s.channel_id, s.from_time) AS unit,
