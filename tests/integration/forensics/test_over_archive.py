@@ -82,6 +82,17 @@ async def record(made: Recording) -> None:
     await made.standing("boiler/frozen", 4199, [(4201, 1), (4202, 2), (4204, 4)], kept=51.5)
     await made.samples("boiler/missing", seconds[~late], noise()[~late])
     await made.gap("boiler/missing", 4199, None)
+    # Values that end at a gap: of several in an hour, of another hour than the value, and of a counter.
+    await made.samples("boiler/gapped", seconds[::60], np.where(late, 80.0, noise())[::60])
+    for begin in (2500, 2505, 2580, 3700, 4300, 4310, 4790):
+        await made.gap("boiler/gapped", begin, begin + 20)
+    await made.samples("boiler/slow", [100.0, 3650.0, 4000.0, 4700.0], [1.0, 2.0, 3.0, 9.0])
+    for begin in (3300, 3660, 4100, 4400):
+        await made.gap("boiler/slow", begin, begin + 1)
+    await made.channel("boiler/energy", kind="counter")
+    await made.samples("boiler/energy", seconds[::30], np.cumsum(np.where(late, 7.0, 1.0))[::30])
+    for begin in (2705, 2715, 4215):
+        await made.gap("boiler/energy", begin, begin + 10)
     await made.channel("boiler/sp", unit="°C")
     await made.samples("boiler/sp", seconds, np.where(late, 46.0, 40.0))
     await made.new_unit("boiler/sp", "K", 4500)

@@ -28,37 +28,46 @@ samples AS (
     SELECT true, s.channel_id, s.time, s.value, following(s.time, s.channel_id), following(s.value, s.channel_id)
     FROM good_samples(channels, since - carry, until) AS s
 ),
--- In channels with gaps, a value may end before the next one. Only if there are any, samples are read once more.
-broken AS (
-    SELECT r.later, r.channel_id, r.time, r.value, lead(r.time) OVER in_order AS next_time, lead(r.value) OVER in_order AS next_value
-    FROM (SELECT false AS later, s.channel_id, s.time, s.value
-          FROM good_samples(channels, coalesce(before_since, since - (until - since)) - carry, coalesce(before_until, since)) AS s
-          JOIN (SELECT DISTINCT b.channel_id FROM breaks AS b) AS b ON b.channel_id = s.channel_id
-          UNION ALL
-          SELECT true, s.channel_id, s.time, s.value
-          FROM good_samples(channels, since - carry, until) AS s
-          JOIN (SELECT DISTINCT b.channel_id FROM breaks AS b) AS b ON b.channel_id = s.channel_id
-          UNION ALL
-          SELECT b.later, b.channel_id, b.from_time, NULL FROM breaks AS b) AS r
-    WINDOW in_order AS (PARTITION BY r.later, r.channel_id ORDER BY r.time, r.value IS NULL)
+-- A value may end at a gap before the next one. Gaps by the hour, so that no sample is compared with all of its channel.
+gaps_by_hour AS (
+    SELECT b.later, b.channel_id, any_value(hour_of(b.begins - carry)) AS first_hour, hour_of(b.from_time) AS hour, list(b.from_time) AS times
+    FROM breaks AS b
+    GROUP BY b.later, b.channel_id, hour_of(b.from_time)
+),
+hours AS (
+    SELECT g.later, g.channel_id, unnest(generate_series(any_value(g.first_hour), max(g.hour), INTERVAL '1 hour')) AS hour
+    FROM gaps_by_hour AS g
+    GROUP BY g.later, g.channel_id
+),
+next_gaps AS MATERIALIZED (
+    SELECT h.later, h.channel_id, h.hour, g.times, min(list_min(g.times)) OVER later_hours AS later_time
+    FROM hours AS h
+    LEFT JOIN gaps_by_hour AS g ON g.later = h.later AND g.channel_id = h.channel_id AND g.hour = h.hour
+    WINDOW later_hours AS (PARTITION BY h.later, h.channel_id ORDER BY h.hour ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING)
 ),
 readings AS (
-    SELECT r.*, w.kind, CASE WHEN r.later THEN since ELSE coalesce(before_since, since - (until - since)) END AS begins,
-           least(CASE WHEN r.later THEN until ELSE coalesce(before_until, since) END, w.ends) AS ends
-    FROM (SELECT * FROM samples AS s WHERE NOT EXISTS (FROM breaks AS b WHERE b.channel_id = s.channel_id)
-          UNION ALL
-          SELECT * FROM broken) AS r
-    JOIN wanted AS w ON w.channel_id = r.channel_id
+    SELECT s.*, w.kind,
+           coalesce(CASE WHEN n.times IS NOT NULL THEN list_min([t FOR t IN n.times IF t >= s.time]) END, n.later_time) AS gap_time,
+           CASE WHEN s.later THEN since ELSE coalesce(before_since, since - (until - since)) END AS begins,
+           least(CASE WHEN s.later THEN until ELSE coalesce(before_until, since) END, w.ends) AS ends
+    FROM samples AS s
+    JOIN wanted AS w ON w.channel_id = s.channel_id
+    LEFT JOIN next_gaps AS n ON n.later = s.later AND n.channel_id = s.channel_id AND n.hour = hour_of(s.time)
+),
+held AS (
+    SELECT r.later, r.channel_id, r.kind, r.time, r.value, r.begins, least(r.next_time, r.gap_time) AS next_time,
+           least(coalesce(r.next_time, r.ends), r.gap_time, r.ends) AS to_time,
+           CASE WHEN (r.gap_time < r.next_time) IS NOT TRUE THEN r.next_value END AS next_value
+    FROM readings AS r
 ),
 -- A value holds until the next one; a counter's rate is that between two of its readings.
 stretches AS MATERIALIZED (
-    SELECT r.later, r.channel_id,
-           CASE WHEN r.kind = 'counter' THEN (r.next_value - r.value) / ((epoch_us(r.next_time) - epoch_us(r.time)) / 1e6)
-                ELSE r.value END AS level,
-           (epoch_us(least(coalesce(r.next_time, r.ends), r.ends)) - epoch_us(greatest(r.time, r.begins))) / 1e6 AS seconds
-    FROM readings AS r
-    WHERE coalesce(r.next_time, r.ends) > r.begins AND r.value IS NOT NULL
-      AND (r.kind <> 'counter' OR r.next_value IS NOT NULL)
+    SELECT h.later, h.channel_id,
+           CASE WHEN h.kind = 'counter' THEN (h.next_value - h.value) / ((epoch_us(h.next_time) - epoch_us(h.time)) / 1e6)
+                ELSE h.value END AS level,
+           (epoch_us(h.to_time) - epoch_us(greatest(h.time, h.begins))) / 1e6 AS seconds
+    FROM held AS h
+    WHERE coalesce(h.next_time, h.to_time) > h.begins AND (h.kind <> 'counter' OR h.next_value IS NOT NULL)
 ),
 means AS (
     SELECT t.later, t.channel_id, sum(t.level * t.seconds) / sum(t.seconds) AS mean, sum(t.seconds) AS seconds
