@@ -269,14 +269,23 @@ class Gaps:
 
     async def backfilled(self, from_time: int, to_time: int, reason: str, detail: str, channels: Channels) -> None:
         """A gap was filled from the source's history. What was joined with it stays missing."""
-        ids, missing = _ids(channels), dict[_ClosedGap, list[Int32s]]()
+        ids = _ids(channels)
         for closed, places in self._closed.by_value(ids):
-            if closed is not None and closed.gap.from_time <= from_time < to_time <= closed.end:
+            if closed is None:
+                continue
+            if closed.gap.from_time <= from_time and to_time <= closed.end:
                 for start, end in ((closed.gap.from_time, from_time), (to_time, closed.end)):
                     if start < end:
-                        missing[_ClosedGap(replace(closed.gap, from_time=start), end)] = [ids[places]]
-        for gap, some in missing.items():  # one after another: they may be of the same channels
-            self._add_closed({gap: some})
+                        self._add_closed({_ClosedGap(replace(closed.gap, from_time=start), end): [ids[places]]})
+            elif from_time <= closed.gap.from_time < closed.end <= to_time:
+                over = ids[places][~self._open.has(ids[places])]
+                self._queue(replace(closed.gap, detail=detail), closed.end, over, backfilled=True)
+        for open_gap, places in self._open.by_value(ids):  # after what it continues
+            if open_gap is not None and open_gap.from_time <= from_time and to_time <= (open_gap.certain_to or 0):
+                self._queue(open_gap, from_time, ids[places])
+                rest = replace(open_gap, from_time=to_time)
+                self._open.update([(rest, ids[places])])
+                self._queue(rest, None, ids[places])
         self._queue(_OpenGap(from_time, reason, detail), to_time, ids, backfilled=True)
         await self.flush()
 

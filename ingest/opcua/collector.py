@@ -298,8 +298,7 @@ class Collector:
         A gap of its own: in that time there are samples, and the last of them must not hold through the outage.
         """
         if start < end:
-            await self._gaps.record(start, end, reason, "sampled before the outage, and perhaps not sent", channels)
-            await self._backfill.request(start, end, reason, channels)
+            await self._record_hole(start, end, reason, "sampled before the outage, and perhaps not sent", channels)
 
     async def _close_outage(self, server_now: int) -> None:
         """All subscriptions exist: end the gaps, durably, before the new subscriptions are saved."""
@@ -343,8 +342,13 @@ class Collector:
         holes = self._receiver.holes(subscription, self._receiver.end_of_gap(0))
         self._missing[subscription.id] = holes[0]
         for start, end in holes:
-            await self._gaps.record(start, end, "not_available", detail, channels)
-            await self._backfill.request(start, end, "not_available", channels)
+            await self._record_hole(start, end, "not_available", detail, channels)
+
+    async def _record_hole(self, start: int, end: int, reason: str, detail: str, channels: list[int] | None) -> None:
+        """Record a gap that has ended, and have it read from the history, with the one that it prolongs."""
+        await self._gaps.record(start, end, reason, detail, channels)
+        for begin, some in self._gaps.ended(end, channels):
+            await self._backfill.request(begin, end, reason, None if channels is None else some.tolist())
 
     def _expect_resent(self, subscription: Subscription) -> None:
         """After a lost notification, the server is asked for the current values of this subscription."""
