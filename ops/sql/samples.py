@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import partial
-from itertools import pairwise
-from typing import Any
+from itertools import chain, islice, pairwise, tee
+from typing import Any, TypeAlias
 
 import asyncpg
 import numpy as np
@@ -48,6 +48,7 @@ SAMPLES = pa.schema(
     ]
 )
 IN_ORDER = pa.schema([SAMPLES.field(name) for name in ("channel_id", "time", "value", "status")])
+Task: TypeAlias = Callable[[], list[dict[str, Any]]]
 _TABLES = ("samples_raw", "samples_packed")
 _CHANNELS = 64  # of which a day is in memory where two places are compared
 _PORTION = 1_000_000  # samples that a thread reads at a time, about
@@ -107,7 +108,7 @@ class Samples:
         meanings = Meanings([tuple(row) for row in rows])
         for hours in self._hours(scan):
             day = self._day(scan, meanings, hours)
-            for columns in self._columns(scan, day):
+            for columns in chain(_archived(ahead(_tasks(scan, day), _THREADS)), self._others(scan, day)):
                 yield _finished(columns, scan, meanings)
             self._require_kept(day)
 
@@ -119,9 +120,13 @@ class Samples:
         part = Scan(columns, None)
         as_stored = len(days) < 2 and not any(day.is_amended for day in days)
         channels = sorted({number for day in days for number in day.channels()})
-        for some in slices(channels, max(1, len(channels) if as_stored else _CHANNELS // len(days))):
-            own = [day.of(frozenset(some)) for day in days]
-            found = (_finished(one, part, meanings) for day in own for one in self._columns(part, day))
+        size = max(1, len(channels) if as_stored else _CHANNELS // len(days))
+        own_days = ([day.of(frozenset(some)) for day in days] for some in slices(channels, size))
+        read, told = tee((own, [task for day in own for task in _tasks(part, day)]) for own in own_days)
+        archived = ahead((task for _, tasks in told for task in tasks), _THREADS)  # also of the channels that follow
+        for own, tasks in read:
+            others = chain.from_iterable(self._others(part, day) for day in own)
+            found = (_finished(one, part, meanings) for one in chain(_archived(islice(archived, len(tasks))), others))
             for batch in found if as_stored else _in_order(found):
                 yield batch.select(scan.schema.names)
         for day in days:
@@ -164,10 +169,9 @@ class Samples:
         there = {number for one in parts for number in (*one.archived, *one.merged)}
         return _Day(hours, parts, sorted(stored - there), _dropped(archived))
 
-    def _columns(self, scan: Scan, day: _Day) -> Iterator[dict[str, Any]]:
-        """The samples of a day, some at a time."""
+    def _others(self, scan: Scan, day: _Day) -> Iterator[dict[str, Any]]:
+        """The samples of a day that are not read in the archive only, some at a time."""
         for parts in day.parts:
-            yield from _from_archive(parts, scan, day.hours)
             for some in slices(parts.merged, _CHANNELS):
                 yield from map(_stored, self._merged(parts, some, day.hours))
         for found in self._reader.each(portions(self._reader.connection, day.live, *day.hours.bounds)):
@@ -195,8 +199,12 @@ class Samples:
         return _Parts(archived, sorted(merged), samples)
 
 
-def _from_archive(parts: _Parts, scan: Scan, hours: Hours) -> Iterator[dict[str, Any]]:
-    """The samples of channels that are read in the archive only. Row groups of others are not read."""
+def _tasks(scan: Scan, day: _Day) -> list[Task]:
+    """What reads a day's samples of channels that are read in the archive only. Row groups of others are not read."""
+    return [task for parts in day.parts for task in _tasks_of(parts, scan, day.hours)]
+
+
+def _tasks_of(parts: _Parts, scan: Scan, hours: Hours) -> Iterator[Task]:
     files = parts.samples.files
     groups: dict[str | None, set[int]] = {}
     samples: Counter[str | None] = Counter()
@@ -215,13 +223,17 @@ def _from_archive(parts: _Parts, scan: Scan, hours: Hours) -> Iterator[dict[str,
             return found
         return [{name: np.concatenate([one[name] for one in found]) for name in found[0]}] if found else []
 
-    tasks = []
     for file in files.manifest.of("samples"):
         here = sorted(groups.get(file.path, ()))
-        portions = math.ceil(samples[file.path] * len(hours.hours) / 24 / _PORTION)
-        tasks += [partial(read, file, some.tolist()) for some in np.array_split(here, portions)] if here else []
-        tasks += [partial(read, file, None)] if file.amendment and parts.archived else []
-    for found in ahead(tasks, _THREADS):
+        n = math.ceil(samples[file.path] * len(hours.hours) / 24 / _PORTION)
+        yield from (partial(read, file, some.tolist()) for some in np.array_split(here, max(1, n)) if len(some))
+        if file.amendment and parts.archived:
+            yield partial(read, file, None)
+
+
+def _archived(read: Iterable[list[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+    """What tasks have read, as columns of samples."""
+    for found in read:
         for one in found:
             for start in range(0, len(one["time"]), _ROWS):
                 yield _columns({name: column[start : start + _ROWS] for name, column in one.items()})
