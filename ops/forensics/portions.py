@@ -30,7 +30,7 @@ def answer(state: State, asked: Asked, limits: Limits) -> tuple[tuple[str, ...],
     """Columns and rows. Raises OperationError or DatabaseError."""
     form = duckdb_forms()[asked.question.name]
     ends = time.monotonic() + limits.seconds
-    with opened(state, limits, asked.installation, asked=True) as session:
+    with opened(state, limits, asked.installation, asked.question.name) as session:
         first = True
         for portion in portions(asked, form.portions):
             _add(session, asked, portion, first, ends)

@@ -106,9 +106,11 @@ class Session:
 
 
 @contextmanager
-def opened(state: State, limits: Limits, installation: UUID | None = None, asked: bool = False) -> Iterator[Session]:
-    """``installation``: the one whose channels questions are about (None: all); ``asked``: whether all queries are
-    parts of a question, so that what is not samples is read once, and joins stay as they are written.
+def opened(
+    state: State, limits: Limits, installation: UUID | None = None, asked: str | None = None
+) -> Iterator[Session]:
+    """``installation``: the one whose channels questions are about (None: all); ``asked``: the question that all
+    queries are parts of, so that what is not samples is read once, and joins stay as they are written.
 
     Raises OperationError for limits that are none, DatabaseError where the database can't be reached.
     """
@@ -119,7 +121,7 @@ def opened(state: State, limits: Limits, installation: UUID | None = None, asked
             reader = Reader(state.dsn("reader"), installation)
             stack.callback(reader.close)
             samples = Samples(reader, state)
-            found = tables(reader, samples, failures, once=asked)
+            found = tables(reader, samples, failures, once=asked is not None)
         folder = stack.enter_context(_temporary_files())
         try:
             connection = duckdb.connect(
@@ -138,8 +140,9 @@ def opened(state: State, limits: Limits, installation: UUID | None = None, asked
         Functions(reader, samples, failures).register(connection)
         for section in ("settings", "views", "texts", "macros", *(["ask"] if asked else [])):
             connection.execute(queries[section])
-        for form in duckdb_forms().values():
-            connection.execute(form.sql)
+        for name, form in duckdb_forms().items():
+            if asked in (None, name):  # DuckDB plans each when it is made
+                connection.execute(form.sql)
         connection.execute(queries["lock"])
         yield Session(connection, reader, failures, limits)
 

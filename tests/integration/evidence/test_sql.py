@@ -28,6 +28,7 @@ from ops.paths import CHECKOUT, State
 from ops.sql.limits import Limits
 from ops.sql.reader import Reader
 from ops.sql.session import opened
+from schema.forensics import duckdb_forms
 from tests import docs, repository_servers
 from tests.config_in_force import activate
 from tests.database import Database
@@ -340,6 +341,15 @@ async def test_documented_queries_run(plant: Maintained) -> None:
     assert len(queries) == 3
     for query in queries:
         assert await asked(plant, query) == []
+
+
+async def test_session_of_a_question_is_prepared_for_no_other(plant: Maintained) -> None:
+    def macros() -> set[str]:
+        query = "SELECT function_name FROM duckdb_functions() WHERE function_type = 'table_macro'"
+        with opened(plant.site.plant.state, LIMITS, asked="timeline") as session, session.rows(query) as (_, rows):
+            return {name for (name,) in rows}
+
+    assert await asyncio.to_thread(macros) & set(duckdb_forms()) == {"timeline"}
 
 
 # What goes wrong
