@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import warnings
+from copy import copy
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -306,14 +307,24 @@ def _add_subcommands() -> None:
 
 
 @cache
-def _command_line() -> Any:
-    """All commands, each checked and recorded."""
+def _command_line(name: str) -> Any:
+    """The command or group with a name, or all if there is none; each is checked and recorded."""
     from ops.cli.permissions import guard
 
     _add_subcommands()
-    command = typer.main.get_command(app)
+    command = typer.main.get_command(_only(name))
     guard(command)
     return command
+
+
+def _only(name: str) -> typer.Typer:
+    """The app without other commands: to build all takes 0.15 s."""
+    one = copy(app)
+    one.registered_commands = [
+        info for info in app.registered_commands if name == (info.name or getattr(info.callback, "__name__", None))
+    ]
+    one.registered_groups = [info for info in app.registered_groups if info.name == name]
+    return one if one.registered_commands or one.registered_groups else app
 
 
 def main() -> int:
@@ -323,7 +334,7 @@ def main() -> int:
     for library in ("asyncua", "asyncio"):
         logging.getLogger(library).setLevel(logging.CRITICAL)
     try:
-        _command_line()(prog_name="plantlog")
+        _command_line(next(iter(sys.argv[1:]), ""))(prog_name="plantlog")
     except ConfigError as error:
         for problem in error.problems:
             typer.echo(str(problem), err=True)

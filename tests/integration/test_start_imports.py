@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from ops.cli import app as command_line
 from ops.paths import CHECKOUT
 
 
@@ -27,3 +28,11 @@ def test_start_is_not_slowed_by_libraries_that_are_not_used(started: str, slow: 
     code = f"import sys; {started}; print(*{{name.partition('.')[0] for name in sys.modules}})"
     run = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=True)
     assert set(run.stdout.split()) & slow == set()
+
+
+def test_no_commands_are_built_but_the_one_that_is_named() -> None:
+    every = set(command_line._command_line("").commands)
+    assert {"ask", "alarms", "import-tags"} < every
+    for name in every:
+        assert set(command_line._command_line(name).commands) == {name}
+    assert set(command_line._command_line("ask-").commands) == every
