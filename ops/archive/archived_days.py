@@ -7,10 +7,8 @@ from pathlib import Path
 
 import asyncpg
 
-from ingest.config.model import ArchiveOptions
-from ingest.config.snapshot import in_force
 from ingest.errors import OperationError
-from ops.archive.day import location_of
+from ops.archive.configured import location_in_force
 from ops.archive.day_files import DayFiles
 from ops.archive.location import Location
 from ops.archive.manifest import DayFolder, read_manifest
@@ -43,7 +41,5 @@ class ArchivedDays:
 
     def _location(self, name: str) -> Location:
         if name not in self._locations:
-            current = in_force(self._state, ())
-            options = ArchiveOptions() if current is None else current.plant.archive
-            self._locations[name] = location_of(options.model_copy(update={"location": name}))
+            self._locations[name] = location_in_force(self._state, name)
         return self._locations[name]

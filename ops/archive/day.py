@@ -11,14 +11,13 @@ from uuid import UUID
 import asyncpg
 import numpy as np
 
-from ingest.config.model import ArchiveOptions
-from ingest.config.snapshot import in_force
 from ingest.errors import NotAsSealed, OperationError
 from ingest.installation import installation_of
 from ops.archive.archived_samples import ArchivedSamples, added
+from ops.archive.configured import location_in_force
 from ops.archive.day_files import DayFiles, among
 from ops.archive.day_files import part as part_of
-from ops.archive.location import Location, S3Options, in_thread
+from ops.archive.location import Location, in_thread
 from ops.archive.manifest import DayFolder, Manifest, find_manifest, read_manifest
 from ops.archive.verify import problems_of
 from ops.archive.writer import DayWriter, Origin
@@ -50,31 +49,6 @@ async def own_installation(connection: asyncpg.Connection[Any], state: State) ->
         if row["id"] == own:
             return OwnInstallation(row["id"], row["number"], row["plant"])
     raise OperationError(f"{state.root} is not registered in this database: run `plantlog up`")
-
-
-def location_of(options: ArchiveOptions) -> Location:
-    """The location that ``[archive]`` names. Raises OperationError if it or the key can't be used."""
-    assert options.location is not None
-    if options.key_file is None or options.s3_endpoint is None:
-        return Location.at(options.location)
-    try:
-        words = options.key_file.read_text().split()
-    except (OSError, UnicodeDecodeError) as error:
-        raise OperationError(f"[archive] key_file: {options.key_file}: {error}") from error
-    if len(words) != 2:
-        raise OperationError(
-            f"[archive] key_file: {options.key_file}: found {len(words)} words; legal: one line with the access key "
-            "ID, a space, and the secret access key"
-        )
-    s3 = S3Options(
-        access_key=words[0],
-        secret_key=words[1],
-        endpoint=options.s3_endpoint,
-        region=options.s3_region,
-        ca_file=str(options.ca_file or ""),
-        host_style=options.s3_uri_style == "host",
-    )
-    return Location.at(options.location, s3)
 
 
 async def archive_day(
@@ -162,9 +136,7 @@ def archived_samples(state: State) -> SamplesOf:
         row = await connection.fetchrow(load("archive")["select_archived_day"], chain, day)
         if row is None or not row["dropped"]:
             return DaySamples(connection, day)
-        current = in_force(state.root, ())
-        options = ArchiveOptions() if current is None else current.plant.archive
-        location = await in_thread(location_of, options.model_copy(update={"location": row["location"]}))
+        location = await in_thread(location_in_force, state.root, row["location"])
         folder = DayFolder(row["installation"], day)
         manifest = await in_thread(read_manifest, location, folder)
         return await ArchivedSamples.of(connection, day, DayFiles(location, folder, manifest), chain)

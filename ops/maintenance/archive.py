@@ -11,7 +11,8 @@ from ingest.config.model import ArchiveOptions
 from ingest.config.snapshot import in_force
 from ingest.errors import NotAsSealed, OperationError
 from ingest.scheduling import lower_priority
-from ops.archive.day import OwnInstallation, archive_day, location_of, own_installation
+from ops.archive.configured import location_of
+from ops.archive.day import OwnInstallation, archive_day, own_installation
 from ops.archive.location import Location, answering, in_thread
 from ops.archive.manifest import PROBE, begun, claim, sweep
 from ops.evidence.reader import connect

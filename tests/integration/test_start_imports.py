@@ -20,9 +20,10 @@ from ops.paths import CHECKOUT
         ),
         ("import ops.appliance.status, ops.appliance.status_table", {"aiohttp", "asyncua", "cryptography", "numpy"}),
         ("import ops.appliance.apply", {"aiohttp", "asyncua", "cryptography", "numpy"}),
+        ("import ops.forensics.portions", {"cryptography"}),
         ("import ingest.__main__", {"asyncpg", "asyncua"}),
     ],
-    ids=["plantlog --help", "plantlog status", "plantlog apply", "collectors"],
+    ids=["plantlog --help", "plantlog status", "plantlog apply", "plantlog ask", "collectors"],
 )
 def test_start_is_not_slowed_by_libraries_that_are_not_used(started: str, slow: set[str]) -> None:
     code = f"import sys; {started}; print(*{{name.partition('.')[0] for name in sys.modules}})"
