@@ -170,7 +170,8 @@ class Collector:
     async def _open_downtime_gap(self) -> None:
         """If a process ran before, open a gap since its end, until the server proves that nothing is missing."""
         if self._subscriptions.state.subscriptions:
-            await self._gaps.open(self._published_to(), self._downtime.shutdown())
+            ending = self._downtime.shutdown()
+            await self._gaps.open(self._published_to(), ending, f"plantlog was {ending}")
         await self._downtime.begin()
 
     def _published_to(self) -> int:

@@ -223,6 +223,7 @@ async def test_dead_transferred_subscriptions_are_recreated(
         async with collecting(server.address, tags, tmp_path / "pki", kept=second, **options) as (_, status):
             await until(lambda: status.state == "connected")
             assert status.open_gaps == 1, "nothing has come yet"
+            assert [gap.detail for gap in second.gaps()] == ["plantlog was stopped"]
             await server.write(10)
             lost = list(server.written)
             await until(lambda: status.open_gaps == 0)
