@@ -169,7 +169,8 @@ class Collector:
 
     async def _open_downtime_gap(self) -> None:
         """If a process ran before, open a gap since its end, until the server proves that nothing is missing."""
-        if self._subscriptions.state.subscriptions:
+        # It may have ended between recording the end of an outage and saving the subscriptions: none is known then.
+        if self._subscriptions.state.subscriptions or self._receiver.newest:
             ending = self._downtime.shutdown()
             await self._gaps.open(self._published_to(), ending, f"plantlog was {ending}")
         await self._downtime.begin()
@@ -177,7 +178,7 @@ class Collector:
     def _published_to(self) -> int:
         """Time (µs) of the last publication that is on disk: no sample is later."""
         known = [self._receiver.published_to(s) for s in self._subscriptions if not s.event_items]
-        return max(self._receiver.newest, *known) if any(known) else self._since
+        return max([self._receiver.newest, *known]) or self._since
 
     async def _session(self, client: Client, address: str) -> None:
         """Transfer or create subscriptions, then publish, until an error ends it."""

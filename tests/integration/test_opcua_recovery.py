@@ -26,6 +26,7 @@ from asyncua.server.subscription_service import SubscriptionService
 from ingest.appender import Notes
 from ingest.batch import GapBatch, SampleBatch
 from ingest.config.sources import OpcuaTag
+from ingest.opcua.subscriptions import Subscriptions
 from ingest.opcua.tracking import ClockSkew
 from ingest.opcua.trust import trust
 from ingest.timestamps import microseconds, now_us
@@ -349,6 +350,38 @@ async def test_values_unsent_at_a_server_crash_stay_a_gap(tmp_path: Path) -> Non
         for gap in remains:
             assert gap is before or (gap.from_time, gap.to_time) == (before.to_time, microseconds(began))
             assert not gap.backfilled
+
+
+async def test_killed_before_new_subscriptions_are_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The outage is over then by what is on disk, and no subscription is known that has published since."""
+    frozen: list[MemoryAppender] = []
+    async with serving(tmp_path, history=0) as server:
+        async with collecting(server.address, OURS, tmp_path / "pki", **OPTIONS) as (first, status):
+            await until(lambda: status.state == "connected")
+            await server.write(10)
+            await first.until(lambda: values(first) == server.written)
+
+            async def complete(_: Subscriptions) -> None:
+                frozen.append(MemoryAppender(deepcopy(first.notes)))
+                await asyncio.Event().wait()
+
+            with monkeypatch.context() as patch:
+                patch.setattr(Subscriptions, "complete", complete)
+                await server.server.forget()
+                await until(lambda: bool(frozen))
+        begin = now_us()
+        await server.write(10)
+        end = now_us()
+        async with collecting(server.address, OURS, tmp_path / "pki", kept=frozen[0], **OPTIONS) as (second, status):
+            await until(lambda: status.state == "connected")
+            await server.write(10)
+            await second.until(lambda: server.written[-1] in values(second))
+    ended = max(gap.to_time or 0 for gap in first.gaps() if gap.reason == "disconnected")
+    (gap,) = [gap for gap in second.gaps() if gap.reason == "killed"]
+    assert (gap.from_time, gap.channel_ids) == (ended, None)
+    assert gap.to_time is not None
+    assert gap.from_time <= begin
+    assert gap.to_time >= end
 
 
 async def test_server_without_history_backfills_nothing(tmp_path: Path) -> None:
