@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import asyncpg
@@ -70,11 +70,13 @@ async def wait_until_made(dsn: str, us: int) -> None:
         await connection.close()
 
 
-async def rollups(dsn: str, during: ClosedMinutes, us: int, due: bool) -> RollupResult:
+async def rollups(
+    dsn: str, during: ClosedMinutes, us: int, due: bool, end: Callable[[], Awaitable[None]] | None = None
+) -> RollupResult:
     """Wait until the minutes that were over by ``us`` are made, and compare all of them with their samples.
 
     ``due``: a writer had the time to close some. The first is waited for, and minutes up to it are compared as well,
-    the one of ``us`` among them.
+    the one of ``us`` among them. ``end``: what ends the plant in between, so that comparing has the machine for itself.
     """
     began = time.monotonic()
     us -= 0 if due else MINUTE_US
@@ -83,5 +85,7 @@ async def rollups(dsn: str, during: ClosedMinutes, us: int, due: bool) -> Rollup
         us = max(us, now_us() - MINUTE_US)
     await wait_until_made(dsn, us)
     seconds = time.monotonic() - began
+    if end is not None:
+        await end()
     result = await verify_at(dsn)
     return RollupResult(during, await closed(dsn), seconds, result.differences, due)

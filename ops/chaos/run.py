@@ -119,8 +119,8 @@ async def run(options: ChaosOptions, progress: Callable[[str], None]) -> Report:
             progress(line)
         gaps, quarantined = await gaps_and_quarantine(reader)
         progress("waiting for the rollups")
-        rollup_result = await rollups(reader, during, end, due=options.seconds >= LONG_SECONDS)
-        await plant.kill()  # what was published by ``end`` is stored: the comparison has the machine for itself
+        # What was published by ``end`` is stored: the comparisons need no plant.
+        rollup_result = await rollups(reader, during, end, options.seconds >= LONG_SECONDS, plant.kill)
         progress("comparing the table with the ground truth")
         # In a thread with a loop of its own: this one runs the relays.
         compared = await asyncio.to_thread(asyncio.run, compare(plant.truth, reader, start, end))
