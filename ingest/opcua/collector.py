@@ -355,7 +355,7 @@ class Collector:
     def _expect_resent(self, subscription: Subscription) -> None:
         """After a lost notification, the server is asked for the current values of this subscription."""
         if gap := self._missing.pop(subscription.id, None):
-            self._receiver.expect_unchanged(*gap, subscription.items)
+            self._receiver.expect_unchanged(*gap, subscription.items, subscription.tracker.awaited)
 
     async def _record_refused(self) -> None:
         """Show and record rejected tags; set the state to connected."""

@@ -119,8 +119,8 @@ class Receiver:
         since = self.published_to(subscription)
         return [(since, max(since, end)), (subscription.sampled_to, since)]
 
-    def expect_unchanged(self, since: int, until: int, channels: Iterable[int]) -> None:
-        """The next values of these channels are the current ones, after a gap (µs).
+    def expect_unchanged(self, since: int, until: int, channels: Iterable[int], first_message: int = 1) -> None:
+        """The next values of these channels are the current ones, after a gap (µs), from that message on.
 
         Only the member of a pair that writes states values again: the other one's gaps have other times.
         """
@@ -128,7 +128,7 @@ class Receiver:
             return
         tags = self._tracking.tags
         places = np.array(tags.places(channels), np.intp)
-        self._tracking.unchanged.expect(places[~tags.is_text[places]], since, until)
+        self._tracking.unchanged.expect(places[~tags.is_text[places]], since, until, first_message)
 
     async def start_versions(self, versions: Mapping[int, int], *, another_node: bool) -> None:
         """From now on channels have these versions. Returns once that is on disk.

@@ -69,6 +69,11 @@ class SequenceTracker:
         if self.first == self._next:
             self.complete_to = publish_time
 
+    @property
+    def awaited(self) -> int:
+        """The sequence number of the next message that has not been received yet."""
+        return self._next
+
     def restart(self) -> None:
         """Another session takes over: what is not on disk will be sent again."""
         self._next = self.first

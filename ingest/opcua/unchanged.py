@@ -30,6 +30,7 @@ class Unchanged:
     def __init__(self, n: int) -> None:
         self._since = np.zeros(n, np.int64)  # µs, begin of the gap
         self._until = np.zeros(n, np.int64)  # µs, end of the gap; 0: nothing more is to be stated
+        self._first = np.zeros(n, np.int64)  # sequence number of the first message that can have the current value
         self._count = np.zeros(n, np.int64)  # statements after the gap so far
         self._time = np.zeros(n, np.int64)  # µs, source timestamp of the value stated last
         self._message = np.zeros(n, np.int64)  # sequence number of the message that it came with
@@ -41,6 +42,7 @@ class Unchanged:
         for mine, theirs in (
             (self._since, before._since),
             (self._until, before._until),
+            (self._first, before._first),
             (self._count, before._count),
             (self._time, before._time),
             (self._message, before._message),
@@ -49,9 +51,14 @@ class Unchanged:
             mine[stay] = theirs[places]
         self._awaits = before._awaits
 
-    def expect(self, places: NDArray[np.intp], since: int, until: int) -> None:
-        """The next values of these places are the current ones, after a gap (µs)."""
+    def expect(self, places: NDArray[np.intp], since: int, until: int, first: int) -> None:
+        """The next values of these places are the current ones, after a gap (µs).
+
+        ``first``: the sequence number of the first message in which they may be. One from before may wait still, until
+        a lost one is requested, and its values were the current ones before the gap.
+        """
         self._since[places], self._until[places], self._count[places] = since, until, 0
+        self._first[places] = first
         self._awaits = True
 
     def find(self, place: UInt32s, time: Int64s, message: int) -> Statements:
@@ -61,7 +68,7 @@ class Unchanged:
 
         The time is not the end of the gap itself: where timestamps have milliseconds, a sample may have that.
         """
-        if not self._awaits or not len(awaited := np.flatnonzero(self._until[place])):
+        if not self._awaits or not len(awaited := np.flatnonzero(self._until[place] * (message >= self._first[place]))):
             return _NONE
         awaited = awaited[np.lexsort((time[awaited], place[awaited]))]
         newest = awaited[np.append(np.diff(place[awaited]) != 0, True)]  # of each item

@@ -28,8 +28,15 @@ def messages(unchanged: Unchanged, *several: list[tuple[int, int]]) -> list[tupl
 
 def after_gap() -> Unchanged:
     unchanged = Unchanged(3)
-    unchanged.expect(np.array([0, 1], np.intp), SINCE, UNTIL)
+    unchanged.expect(np.array([0, 1], np.intp), SINCE, UNTIL, 1)
     return unchanged
+
+
+def test_message_from_before_the_request_is_not_the_current_value() -> None:
+    """It was received, and waited while a lost one was requested; one after it has been stored meanwhile."""
+    unchanged = Unchanged(1)
+    unchanged.expect(np.array([0], np.intp), SINCE, UNTIL, 3)
+    assert messages(unchanged, [(0, 50)], [(0, 60)], [(0, 70)]) == [(0, 70, 201)]
 
 
 @pytest.mark.parametrize(
