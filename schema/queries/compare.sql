@@ -40,8 +40,8 @@ GROUP BY c.name;
 
 -- name: select_unchanged
 -- Which of the samples $1 (numbers of channels), $2 (microseconds since 1970), $3 (values), $4 (statuses) are one or two
--- microseconds after a gap of an OPC UA channel, or of a member of a redundant pair, also one that was backfilled. The
--- first one has value and status of a sample from before the gap, the second one of any before its end.
+-- microseconds after a gap of an OPC UA channel, or of a member of a redundant pair, also one that was backfilled, with
+-- value and status of a sample from before its end: of one within it where the gap is joined with one before.
 SELECT a.number
 FROM unnest($1::int4[], $2::int8[], $3::float8[], $4::int4[]) WITH ORDINALITY AS a (channel_id, us, value, status, number)
 JOIN plant.channel AS c ON c.id = a.channel_id
@@ -53,12 +53,11 @@ WHERE EXISTS (
         UNION ALL
         SELECT g.source_id, g.channel_id, g.from_time, g.to_time FROM plant.member_gap AS g
     ) AS g
-    CROSS JOIN LATERAL unnest(ARRAY[g.from_time, g.to_time]) WITH ORDINALITY AS before (time, microseconds)
-    JOIN plant.samples AS b ON b.channel_id = c.id AND b.time <= before.time
+    JOIN plant.samples AS b ON b.channel_id = c.id AND b.time <= g.to_time
     WHERE g.source_id = c.source_id
       AND (g.channel_id IS NULL OR g.channel_id = c.id)
       AND g.to_time > g.from_time
-      AND at.time = g.to_time + before.microseconds * INTERVAL '1 microsecond'
+      AND at.time - g.to_time IN (INTERVAL '1 microsecond', INTERVAL '2 microseconds')
       AND (b.value, b.status) IS NOT DISTINCT FROM (a.value, a.status)
   );
 

@@ -223,7 +223,7 @@ def test_without_ground_truth_there_is_nothing_to_compare(
         ([(A, 7.500001, 6.0, 0)], 0),
         ([(A, 7.500001, 3.0, 0)], 0),  # the clock was ahead until then
         ([(A, 7.500001, 6.0, 0), (A, 7.500002, 7.0, 0)], 0),  # a delayed change
-        ([(A, 7.500001, 7.0, 0)], 1),
+        ([(A, 7.500001, 7.0, 0)], 0),  # in a gap that was joined with one before
         ([(A, 7.500001, 6.5, 0)], 1),
         ([(A, 7.500001, 6.0, 0x40000000)], 1),
         ([(A, 7.500002, 8.0, 0)], 1),
