@@ -68,7 +68,10 @@ class Unchanged:
 
         The time is not the end of the gap itself: where timestamps have milliseconds, a sample may have that.
         """
-        if not self._awaits or not len(awaited := np.flatnonzero(self._until[place] * (message >= self._first[place]))):
+        if not self._awaits:
+            return _NONE
+        awaited = np.flatnonzero((self._until[place] != 0) & (self._first[place] <= message))
+        if not len(awaited):
             return _NONE
         awaited = awaited[np.lexsort((time[awaited], place[awaited]))]
         newest = awaited[np.append(np.diff(place[awaited]) != 0, True)]  # of each item
