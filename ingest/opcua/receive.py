@@ -199,6 +199,8 @@ class Receiver:
             await self._spool.note(notes)
         for done in stored:
             done()
+        if in_order and not notification.more:
+            subscription.published = notification.publish_time
         if reached:
             await self._until_durable(lambda: self._versions.floor_reached(reached))
         if has_marker:
@@ -315,11 +317,14 @@ class Receiver:
         self, tracking: ChannelTracking, message: Message, subscription: Subscription, publish_time: int
     ) -> None:
         await self._overflows(tracking, message, subscription)
-        known = message.time[tracking.time[message.place] > 0]  # a first value may be of any age
+        last = tracking.time[message.place]
+        known = message.time[last > 0]  # a first value may be of any age
         if len(known):
             # By the best fitting time: single tags with another clock are detected separately.
             nearest = int(np.argmin(np.abs(known - message.arrival)))
             self._skew.observe_samples(int(known[nearest]), publish_time, message.arrival)
+            if subscription.published:
+                self._skew.observe_late(known[known > last[last > 0]], subscription.published)
         tracking.observe_clocks(message.place, message.time, message.arrival)
         if self._first_awaited:
             await self._close_move_gaps(tracking.tags, message)

@@ -76,6 +76,7 @@ class Subscription:
     transferred_status: int = field(
         default=0, compare=False
     )  # sequence number possibly used to notify the previous session of the transfer
+    published: int = field(default=0, compare=False)  # µs, by the server's clock: the last message in order
     times_before_run: SampleTimes | None = field(default=None, compare=False)  # before the current run of messages
 
     @property

@@ -198,11 +198,13 @@ class ClockSkew:
         self._skewed = {"server": False, "source": False}
         self._lead: int | None = None  # µs, of sample times before the publish time of their message, smallest one
         self._known_lead: int | None = None  # of the last interval with data
+        self._late = self._known_late = 0  # µs, in this interval and the last one, see :meth:`observe_late`
 
     def start_server(self) -> None:
         """Forget what is known of the clocks of the server before; events are by difference from it."""
         self._least, self._known = dict.fromkeys(self._least, np.inf), {}
         self._lead = self._known_lead = None
+        self._late = self._known_late = 0
 
     def observe_samples(self, time: int, publish_time: int, arrival: int) -> None:
         """Observe the time (µs) of a sample in a message; ``publish_time``: 0 if unknown."""
@@ -211,7 +213,21 @@ class ClockSkew:
             lead = time - publish_time
             self._lead = lead if self._lead is None else min(self._lead, lead, key=abs)
 
+    def observe_late(self, time: Int64s, published: int) -> None:
+        """Observe times (µs) of new samples in a message; ``published``: when (µs) the message before was published.
+
+        A server that is slow, or reads its devices slowly, queues samples after it has published newer ones. What is
+        later than the limit has another clock.
+        """
+        late = self._by_sample_clock(published)[0] - time
+        self._late = max(self._late, int(late[late <= self._limit * 1e6].max(initial=0)))
+
     def sample_times(self, server_time: int) -> tuple[int, int]:
+        """The earliest and the latest time (µs) of samples that are first published after a time of the server."""
+        earliest, latest = self._by_sample_clock(server_time)
+        return earliest - max(self._late, self._known_late), latest
+
+    def _by_sample_clock(self, server_time: int) -> tuple[int, int]:
         """The earliest and the latest that a time of the server's clock (µs) can be by the clock of sample times.
 
         Both are usually the same clock. A sample that is older than its message only proves that it can be.
@@ -246,6 +262,7 @@ class ClockSkew:
                 events.append(_clock_skew(skewed, which, ahead, self._limit))
         if np.isfinite(self._least["source"]):
             events += tracking.clocks(self._limit, self._least["source"])
+            self._late, self._known_late = 0, self._late
         self._least = dict.fromkeys(self._least, np.inf)
         self._lead, self._known_lead = None, self._known_lead if self._lead is None else self._lead
         return events

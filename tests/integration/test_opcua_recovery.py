@@ -300,6 +300,36 @@ async def test_unavailable_message_is_a_gap(tmp_path: Path) -> None:
         assert sorted(set(values(kept, backfill_spool))) == server.written
 
 
+async def test_lost_samples_that_the_server_queued_late_are_in_a_gap(tmp_path: Path) -> None:
+    late = 1_000_000  # µs, more than a publishing interval
+
+    async def write(server: Server, count: int) -> dict[int, float]:
+        """Values of channel 0 that are late, by time, while channel 1 is not."""
+        written: dict[int, float] = {}
+        for k in range(count):
+            await server.server.write(1, k % 2 == 0, now_us(), 0)
+            await server.server.write(0, float(k + 1), time := now_us() - late, 0)
+            written[time] = float(k + 1)
+            await asyncio.sleep(0.02)
+        return written
+
+    async with (
+        serving(tmp_path) as server,
+        collecting(server.address, OURS, tmp_path / "pki", **OPTIONS) as (kept, status),
+    ):
+        await until(lambda: status.state == "connected")
+        written = await write(server, 40)
+        server.server.lose("gone")
+        written |= await write(server, 30)
+        server.server.lose("no")
+        written |= await write(server, 10)
+        await kept.until(lambda: max(written) in {time for time, _, _ in kept.samples(0)})
+        lost = written.keys() - {time for time, _, _ in kept.samples(0)}
+        assert lost
+        gaps = [(g.from_time, g.to_time or 0) for g in kept.gaps() if g.reason == "not_available"]
+        assert [time for time in lost if not any(start <= time <= end for start, end in gaps)] == []
+
+
 async def test_lost_subscription_is_backfilled_from_history(tmp_path: Path) -> None:
     backfill_spool = MemoryAppender()
     async with (

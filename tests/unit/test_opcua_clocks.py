@@ -107,3 +107,25 @@ def test_sample_times_include_a_clock_that_is_not_the_servers(ahead: int) -> Non
         earliest, latest = source.skew.sample_times(at)
         assert earliest <= at + ahead <= latest
         assert latest - earliest == abs(ahead)
+
+
+def test_samples_that_are_queued_late_begin_a_gap_earlier() -> None:
+    source = Source()
+    source.interval(t0=0.1)
+    source.skew.observe_samples(START, START, START)
+    published = START + SECOND
+    late = np.array([published - 800_000, published + 1, published - 3600 * SECOND], np.int64)  # one has another clock
+    source.skew.observe_late(late, published)
+    assert source.skew.sample_times(published) == (published - 800_000, published)
+    source.interval(t0=0.1)
+    assert source.skew.sample_times(published) == (published - 800_000, published)
+    source.interval(t0=0.1)
+    assert source.skew.sample_times(published) == (published, published)
+
+
+def test_an_idle_interval_keeps_how_late_samples_were() -> None:
+    source = Source()
+    source.skew.observe_late(np.array([START - 800_000], np.int64), START)
+    for _ in range(3):
+        source.events()  # without samples
+    assert source.skew.sample_times(START) == (START - 800_000, START)
