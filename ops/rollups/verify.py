@@ -16,7 +16,6 @@ from ops.paths import State
 from schema.queries import load
 
 _CHANNELS = 100  # at a time
-_HOUR = timedelta(hours=1)
 _DAY = timedelta(hours=24)
 _KEY = ("channel_id", "bucket", "state")
 _CARRIED_COLUMNS = ("area", "known")  # columns that depend on what was before the bucket
@@ -89,13 +88,14 @@ async def _day(
 ) -> list[Difference]:
     """The differences of some channels on one day; ``discrete`` are those of them that have states."""
     queries = load("rollups")
+    hours = [row["hour"] for row in await connection.fetch(queries["select_hours"], channels, day)]
     comparisons: list[tuple[str, str, tuple[object, ...]]] = [
         ("samples_1m", "compare_minutes", (channels, day, day + _DAY)),
-        *(("samples_1h", "compare_hours", (channels, day + i * _HOUR)) for i in range(24)),
+        *(("samples_1h", "compare_hours", (channels, hour)) for hour in hours),
     ]
     if discrete:
         comparisons.append(("states_1m", "compare_state_minutes", (discrete, day, day + _DAY)))
-        comparisons += [("states_1h", "compare_state_hours", (discrete, day + i * _HOUR)) for i in range(24)]
+        comparisons += [("states_1h", "compare_state_hours", (discrete, hour)) for hour in hours]
     found: list[Difference] = []
     for relation, query, arguments in comparisons:
         if rows := await connection.fetch(queries[query], *arguments):

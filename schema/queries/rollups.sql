@@ -16,6 +16,23 @@ ORDER BY d.day;
 -- name: select_channels
 SELECT c.id, c.kind = 'discrete' AS discrete FROM plant.channel AS c WHERE c.kind <> 'text' ORDER BY c.id;
 
+-- name: select_hours
+-- Hours of the day $2 in which channels $1 have minutes, or an hour, of samples or states.
+WITH filled (hour) AS (
+    SELECT plant.hour_of(m.bucket)
+    FROM plant.minutes_between($1, $2::timestamptz, $2::timestamptz + INTERVAL '24 hours') AS m
+    UNION
+    SELECT plant.hour_of(s.bucket) FROM plant.rollup_states_1m AS s
+    WHERE s.channel_id = ANY ($1) AND s.bucket >= $2::timestamptz AND s.bucket < $2::timestamptz + INTERVAL '24 hours'
+    UNION
+    SELECT r.bucket FROM plant.rollup_1h AS r
+    WHERE r.channel_id = ANY ($1) AND r.bucket >= $2::timestamptz AND r.bucket < $2::timestamptz + INTERVAL '24 hours'
+    UNION
+    SELECT s.bucket FROM plant.rollup_states_1h AS s
+    WHERE s.channel_id = ANY ($1) AND s.bucket >= $2::timestamptz AND s.bucket < $2::timestamptz + INTERVAL '24 hours'
+)
+SELECT f.hour FROM filled AS f ORDER BY f.hour;
+
 -- name: compare_minutes
 -- Minutes of channels $1 from $2 to $3 that differ from what their samples give. Excluded are minutes that are dirty or
 -- that earlier dirty minutes may change, and minutes older than the oldest sample that retention has left.

@@ -67,6 +67,27 @@ async def test_verify_names_each_difference(owner: asyncpg.Connection[Any]) -> N
 
 
 @pytest.mark.slow
+async def test_verify_finds_rows_in_hours_without_samples(owner: asyncpg.Connection[Any]) -> None:
+    await filled(owner)
+    await owner.execute(
+        """INSERT INTO plant.rollup_1h
+           SELECT (jsonb_populate_record(h, jsonb_build_object('bucket', $1::timestamptz))).*
+           FROM plant.rollup_1h AS h WHERE h.channel_id = 1 AND h.bucket = $2""",
+        DAY + 10 * _HOUR,
+        DAY,
+    )
+    await owner.execute("INSERT INTO plant.rollup_states_1h VALUES (2, 1, $1, 3, 5)", DAY + 11 * _HOUR)
+    await owner.execute("INSERT INTO plant.rollup_states_1m VALUES (2, 1, $1, 3, 5)", DAY + 12 * _HOUR)
+    found = (await verify(owner)).differences
+    assert {(d.relation, d.bucket, d.column, d.found) for d in found} >= {
+        ("samples_1h", DAY + 10 * _HOUR, "row", True),
+        ("states_1h", DAY + 11 * _HOUR, "row", True),
+        ("states_1m", DAY + 12 * _HOUR, "row", True),
+    }
+    assert len(found) == 3
+
+
+@pytest.mark.slow
 async def test_dirty_or_expired_rollups_are_no_difference(owner: asyncpg.Connection[Any]) -> None:
     plant = await filled(owner)
     await plant.write(owner, [(1, DAY_US + HOUR_US + 1, 4.0, 0)])
