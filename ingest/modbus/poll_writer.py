@@ -179,9 +179,10 @@ class PollWriter:
                 (tags[kept], at[kept]) for tags, at in rounds for kept in (~np.isin(tags, refused),) if kept.any()
             ]
         self._covered_to = coverage.to
-        if rounds and self._gaps.open_since() is not None:
-            ended = max(int(at.max()) for _, at in rounds)
-            await self._continue_outage(poll.failures, np.concatenate([tags for tags, _ in rounds]), ended)
+        refuses = poll.lost is None and any(failure.reason == "refused" for failure in poll.failures)
+        if (rounds or refuses) and self._gaps.open_since() is not None:  # a device that refuses is there
+            ended = max((int(at.max()) for _, at in rounds), default=poll.at)
+            await self._continue_outage(poll.failures, np.concatenate([_NONE, *(tags for tags, _ in rounds)]), ended)
             await self._close_source_gap(ended)
         for tags, at in rounds:
             await self._close_gaps(tags, at)

@@ -200,6 +200,22 @@ async def test_an_outage_lasts_until_each_channel_that_was_due_is_read() -> None
     assert [gap.channel_ids for gap in recorded] == [None, None], "no poll of the slow ones was due"
 
 
+async def test_an_outage_ends_where_the_device_refuses_every_tag() -> None:
+    refusing = [
+        Poll(at * SECOND, failures=[Failure(range(N), "refused", "exception 2: illegal data address")])
+        for at in (10, 11)
+    ]
+    _, recorded = await told(*at_rest(5), Poll(6 * SECOND, lost="cut"), *refusing)
+    assert [(gap.channel_ids is None, gap.reason, gap.from_time, gap.to_time) for gap in recorded] == [
+        (True, "disconnected", 5 * SECOND + 39_000, None),
+        (False, "refused", 10 * SECOND, None),
+        (True, "disconnected", 5 * SECOND + 39_000, 10 * SECOND),
+    ]
+    cut = Poll(10 * SECOND, lost="cut", failures=refusing[0].failures)
+    _, recorded = await told(*at_rest(5), Poll(6 * SECOND, lost="cut"), cut)
+    assert [gap.to_time for gap in recorded] == [None], "it was away again before the poll ended"
+
+
 async def test_time_in_which_the_other_member_polls_is_a_gap_of_its_own() -> None:
     """Also within an outage: a source that could not be reached is not read for another reason from then on."""
     standby = Poll(7 * SECOND, lost="the other member polls", lost_reason=STANDBY)
