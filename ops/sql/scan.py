@@ -20,6 +20,7 @@ import pyarrow.fs as pafs
 from ingest.timestamps import microseconds
 from ops.archive.sample_file import TIME
 from ops.evidence.reader import begin
+from ops.sql.scans import Scans
 
 _DESCRIBED = ("name", "unit")  # columns that are known by the channel, but for changes of its meaning
 _NULL = re.compile(r"(?<!if_else\()is_(?:null|valid)\((\w+)")  # not that of IN, which is NULL for NULL
@@ -106,11 +107,11 @@ class Scan:
 class ScannedTable(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
     """A table that DuckDB reads through :meth:`scanner`."""
 
-    def __init__(self, schema: Any, read: Callable[[Scan], Iterator[Any]], failures: list[BaseException]) -> None:
-        """``read``: yields record batches with the columns of a scan. What it raises is added to ``failures``."""
+    def __init__(self, schema: Any, read: Callable[[Scan], Iterator[Any]], scans: Scans) -> None:
+        """``read``: yields record batches with the columns of a scan."""
         self._schema = schema
         self._read = read
-        self._failures = failures
+        self._scans = scans
 
     @property
     def schema(self) -> Any:
@@ -122,16 +123,9 @@ class ScannedTable(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         names = list(self._schema.names if columns is None else columns)
         needed = [one for one in self._schema if one.name in names or _named(filter, one.name)]
         scan = Scan(pa.schema(needed or [self._schema.field(0)]), filter)
-        return ds.Scanner.from_batches(self._batches(scan), schema=scan.schema, columns=names, filter=filter)
-
-    def _batches(self, scan: Scan) -> Iterator[Any]:
-        try:
-            yield from self._read(scan)
-        except GeneratorExit:
-            raise
-        except BaseException as error:
-            self._failures.append(error)  # DuckDB passes on no more than a text
-            raise
+        return ds.Scanner.from_batches(
+            self._scans.read(self._read(scan)), schema=scan.schema, columns=names, filter=filter
+        )
 
 
 def _named(condition: Any, *names: str) -> bool:

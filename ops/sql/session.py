@@ -23,6 +23,7 @@ from ops.sql.functions import Functions
 from ops.sql.limits import Limits
 from ops.sql.reader import Reader
 from ops.sql.samples import Samples
+from ops.sql.scans import Scans
 from ops.sql.tables import tables
 from schema.forensics import duckdb_forms
 from schema.queries import load
@@ -114,14 +115,15 @@ def opened(
 
     Raises OperationError for limits that are none, DatabaseError where the database can't be reached.
     """
-    failures: list[BaseException] = []
+    scans = Scans()
     queries = load("duckdb")
     with ExitStack() as stack:
         with database_errors():
             reader = Reader(state.dsn("reader"), installation)
             stack.callback(reader.close)
+            stack.callback(scans.end, _END_SECONDS)
             samples = Samples(reader, state)
-            found = tables(reader, samples, failures, once=asked is not None)
+            found = tables(reader, samples, scans, once=asked is not None)
         folder = stack.enter_context(_temporary_files())
         try:
             connection = duckdb.connect(
@@ -137,14 +139,14 @@ def opened(
         stack.enter_context(connection)
         for name, table in found.items():
             connection.register(name, table)
-        Functions(reader, samples, failures).register(connection)
+        Functions(reader, samples, scans.failures).register(connection)
         for section in ("settings", "views", "texts", "macros", *(["ask"] if asked else [])):
             connection.execute(queries[section])
         for name, form in duckdb_forms().items():
             if asked in (None, name):  # DuckDB plans each when it is made
                 connection.execute(form.sql)
         connection.execute(queries["lock"])
-        yield Session(connection, reader, failures, limits)
+        yield Session(connection, reader, scans.failures, limits)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from ops.evidence.reader import begin
 from ops.sql.reader import Reader
 from ops.sql.samples import IN_ORDER, SAMPLES, Samples
 from ops.sql.scan import Scan, ScannedTable
+from ops.sql.scans import Scans
 from schema.queries import load
 
 Read: TypeAlias = Callable[[Scan], Iterator[Any]]
@@ -42,9 +43,9 @@ _ROLLUPS = {  # view → section, its tables, and rows of an hour
 }
 
 
-def tables(reader: Reader, samples: Samples, failures: list[BaseException], once: bool) -> dict[str, ScannedTable]:
-    """The tables by name. ``failures``: where errors are put that end a query; ``once``: whether what is not samples is
-    read once only, for several queries that belong together."""
+def tables(reader: Reader, samples: Samples, scans: Scans, once: bool) -> dict[str, ScannedTable]:
+    """The tables by name. ``once``: whether what is not samples is read once only, for several queries that belong
+    together."""
     found = _Tables(reader, samples)
     others = {
         "event": (EVENTS, found.events),
@@ -52,9 +53,9 @@ def tables(reader: Reader, samples: Samples, failures: list[BaseException], once
         **{name: found.whole(name) for name in _WHOLE},
     }
     return {
-        "stored_samples": ScannedTable(SAMPLES, samples.read, failures),
-        "samples_in_order": ScannedTable(IN_ORDER, samples.read_in_order, failures),
-        **{name: ScannedTable(of, _once(read) if once else read, failures) for name, (of, read) in others.items()},
+        "stored_samples": ScannedTable(SAMPLES, samples.read, scans),
+        "samples_in_order": ScannedTable(IN_ORDER, samples.read_in_order, scans),
+        **{name: ScannedTable(of, _once(read) if once else read, scans) for name, (of, read) in others.items()},
     }
 
 

@@ -17,6 +17,7 @@ from ingest.timestamps import microseconds
 from ops.archive.meanings import TEXT, Meanings
 from ops.archive.sample_file import TIME
 from ops.sql.scan import Hours, Scan, ScannedTable
+from ops.sql.scans import Scans
 
 DAYS = [date(2026, 3, 9), date(2026, 3, 10)]
 FIRST = datetime(2026, 3, 9, tzinfo=UTC)
@@ -52,7 +53,7 @@ def asked(query: str) -> tuple[list[tuple[Any, ...]], list[tuple[Hours, list[int
     rows = Rows()
     with duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
-        connection.register("s", ScannedTable(SCHEMA, rows.batches, []))
+        connection.register("s", ScannedTable(SCHEMA, rows.batches, Scans()))
         return connection.execute(query).fetchall(), rows.read
 
 
@@ -123,12 +124,12 @@ def test_errors_are_kept_as_they_were_raised() -> None:
         raise OSError("disk")
         yield
 
-    failures: list[BaseException] = []
+    scans = Scans()
     with duckdb.connect() as connection:
-        connection.register("s", ScannedTable(SCHEMA, broken, failures))
+        connection.register("s", ScannedTable(SCHEMA, broken, scans))
         with pytest.raises(duckdb.Error):
             connection.execute("SELECT * FROM s").fetchall()
-    assert [str(one) for one in failures] == ["disk"]
+    assert [str(one) for one in scans.failures] == ["disk"]
 
 
 def test_names_are_those_of_the_time() -> None:
