@@ -18,6 +18,7 @@ from ops.sql.session import OutOfMemoryError, Session, opened
 from schema.forensics import duckdb_forms
 
 _SAMPLES = 20_000_000  # of a portion: 1.5 GiB where they are sorted
+_BINNED = 200_000_000  # the same where they are read in bins
 _TOGETHER: Mapping[str, Callable[[tuple[str, str]], str]] = {  # by name and unit of the plant
     "channel": lambda one: one[0],
     "unit": lambda one: one[1],
@@ -32,7 +33,7 @@ def answer(state: State, asked: Asked, limits: Limits) -> tuple[tuple[str, ...],
     ends = time.monotonic() + limits.seconds
     with opened(state, limits, asked.installation, asked.question.name) as session:
         first = True
-        for portion in portions(asked, form.portions):
+        for portion in portions(asked, form.portions, _BINNED if form.in_bins else _SAMPLES):
             _add(session, asked, portion, first, ends)
             first = False
         with session.rows(form.finish) as (columns, rows):
@@ -56,13 +57,13 @@ def _add(session: Session, asked: Asked, groups: Sequence[Sequence[str]], first:
         _add(session, asked, groups[half:], False, ends)
 
 
-def portions(asked: Asked, by: str) -> Iterator[list[list[str]]]:
-    """Names of channels by what has to be together: groups for as many samples as fit into memory, at least one.
+def portions(asked: Asked, by: str, samples: int = _SAMPLES) -> Iterator[list[list[str]]]:
+    """Names of channels by what has to be together: groups for so many samples, at least one.
 
     If no channel is wanted there is one portion without any, so that the answer has columns.
     """
     seconds = (asked.values["until"] - asked.first).total_seconds()
-    size = max(1, int(_SAMPLES / max(asked.rate * seconds, 1e-9)))
+    size = max(1, int(samples / max(asked.rate * seconds, 1e-9)))
     found: list[list[str]] = []
     for group in _groups(asked, by):
         if found and sum(map(len, found)) + len(group) > size:

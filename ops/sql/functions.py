@@ -17,7 +17,7 @@ from schema.queries import load
 
 
 class Functions:
-    """``channel_ids``, ``namesakes``, ``first_sample`` and ``has_sample_before``."""
+    """``channel_ids``, ``namesakes``, ``shortest_interval``, ``first_sample`` and ``has_sample_before``."""
 
     def __init__(self, reader: Reader, samples: Samples, failures: list[BaseException]) -> None:
         """``failures``: where errors are put that end a query."""
@@ -31,6 +31,7 @@ class Functions:
         for call, arguments, result in (
             (self.channel_ids, [duckdb.list_type("VARCHAR")], duckdb.list_type(of)),
             (self.namesakes, [duckdb.list_type("VARCHAR")], duckdb.list_type("VARCHAR")),
+            (self.shortest_interval, [duckdb.list_type("VARCHAR")], "DOUBLE"),
             (self.first_sample, [of, time, time], time),
             (self.has_sample_before, [of, time], "BOOLEAN"),
         ):
@@ -47,6 +48,11 @@ class Functions:
         rows = self._channels()
         parts = {_last_part(row["unit_path"]) for row in _matching(rows, patterns)}
         return [row["name"] for row in rows if _last_part(row["unit_path"]) in parts]
+
+    def shortest_interval(self, patterns: Sequence[str] | None) -> float | None:
+        """The shortest one (s) in which a channel of such a name is expected to be read; null: there is none."""
+        rows = self._channels() if patterns is None else _matching(self._channels(), patterns)
+        return min((row["expected"] for row in rows if row["expected"] is not None), default=None)
 
     def _channels(self) -> list[asyncpg.Record]:
         return self._reader.fetch(load("sql")["select_channel_names"])

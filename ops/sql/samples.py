@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import partial
-from itertools import chain, islice, pairwise, tee
+from itertools import chain, islice, tee
 from typing import Any, TypeAlias
 
 import asyncpg
@@ -33,6 +33,8 @@ from ops.archive.sample_file import TIME
 from ops.evidence.reader import Series, begin, portions, slices
 from ops.paths import State
 from ops.sql.ahead import ahead
+from ops.sql.bins import Bins
+from ops.sql.columns import Columns, as_arrow, columns_of, in_order, in_parts, together
 from ops.sql.reader import Reader
 from ops.sql.scan import Hours, Scan
 from schema.queries import load
@@ -48,12 +50,12 @@ SAMPLES = pa.schema(
     ]
 )
 IN_ORDER = pa.schema([SAMPLES.field(name) for name in ("channel_id", "time", "value", "status")])
-Task: TypeAlias = Callable[[], list[dict[str, Any]]]
+Task: TypeAlias = Callable[[], list[Columns]]
 _TABLES = ("samples_raw", "samples_packed")
 _CHANNELS = 64  # of which a day is in memory where two places are compared
 _PORTION = 1_000_000  # samples that a thread reads at a time, about
 _THREADS = 2  # that read an archive
-_ROWS = 131_072  # of a batch
+_CACHED = 32_768  # samples whose columns fit into a processor's cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,8 @@ class Samples:
         meanings = Meanings([tuple(row) for row in rows])
         for hours in self._hours(scan):
             day = self._day(scan, meanings, hours)
-            for columns in chain(_archived(ahead(_tasks(scan, day), _THREADS)), self._others(scan, day)):
+            archived = chain.from_iterable(ahead(_tasks(scan, day), _THREADS))
+            for columns in as_arrow(chain(archived, self._others(day))):
                 yield _finished(columns, scan, meanings)
             self._require_kept(day)
 
@@ -125,11 +128,32 @@ class Samples:
         read, told = tee((own, [task for day in own for task in _tasks(part, day)]) for own in own_days)
         archived = ahead((task for _, tasks in told for task in tasks), _THREADS)  # also of the channels that follow
         for own, tasks in read:
-            others = chain.from_iterable(self._others(part, day) for day in own)
-            found = (_finished(one, part, meanings) for one in chain(_archived(islice(archived, len(tasks))), others))
-            for batch in found if as_stored else _in_order(found):
+            others = chain.from_iterable(self._others(day) for day in own)
+            stored = chain(chain.from_iterable(islice(archived, len(tasks))), others)
+            found = (_finished(one, part, meanings) for one in as_arrow(stored))
+            for batch in found if as_stored else in_order(found):
                 yield batch.select(scan.schema.names)
         for day in days:
+            self._require_kept(day)
+
+    def read_bins(self, scan: Scan) -> Iterator[Any]:
+        """Samples in bins. Raises OperationError."""
+        bins = Bins.wanted(scan)
+        since, until = (pa.scalar(us, pa.int64()).cast(TIME) for us in (bins.since, bins.until))
+        time, meanings = ds.field("time"), Meanings([])
+        within = Scan(SAMPLES, (time >= since) & (time < until))
+        days = [self._day(scan, meanings, hours) for hours in self._hours(within)]
+        columns = pa.schema([SAMPLES.field(name) for name in ("channel_id", "time", *bins.columns)])
+
+        def binned(task: Task) -> list[Any]:
+            return [bins.of(one) for one in in_parts(task(), _CACHED)]
+
+        tasks = [task for day in days for task in _tasks(Scan(columns, None), day, (bins.since, bins.until))]
+        yield from chain.from_iterable(ahead((partial(binned, task) for task in tasks), _THREADS))
+        for day in days:
+            for found in self._others(day):
+                inside = (found["time"] >= bins.since) & (found["time"] < bins.until)
+                yield bins.of({name: column[inside] for name, column in found.items()})
             self._require_kept(day)
 
     def first(self, channel: int, since: datetime, until: datetime) -> datetime | None:
@@ -169,13 +193,13 @@ class Samples:
         there = {number for one in parts for number in (*one.archived, *one.merged)}
         return _Day(hours, parts, sorted(stored - there), _dropped(archived))
 
-    def _others(self, scan: Scan, day: _Day) -> Iterator[dict[str, Any]]:
+    def _others(self, day: _Day) -> Iterator[Columns]:
         """The samples of a day that are not read in the archive only, some at a time."""
         for parts in day.parts:
             for some in slices(parts.merged, _CHANNELS):
-                yield from map(_stored, self._merged(parts, some, day.hours))
+                yield from map(columns_of, self._merged(parts, some, day.hours))
         for found in self._reader.each(portions(self._reader.connection, day.live, *day.hours.bounds)):
-            yield from map(_stored, found)
+            yield from map(columns_of, found)
 
     def _require_kept(self, day: _Day) -> None:
         if day.dropped != _dropped(self._archived(day.hours.day)):
@@ -199,12 +223,15 @@ class Samples:
         return _Parts(archived, sorted(merged), samples)
 
 
-def _tasks(scan: Scan, day: _Day) -> list[Task]:
-    """What reads a day's samples of channels that are read in the archive only. Row groups of others are not read."""
-    return [task for parts in day.parts for task in _tasks_of(parts, scan, day.hours)]
+def _tasks(scan: Scan, day: _Day, within: tuple[int, int] | None = None) -> list[Task]:
+    """What reads a day's samples of channels that are read in the archive only. Row groups of others are not read.
+
+    ``within`` (µs): no others than with such times.
+    """
+    return [task for parts in day.parts for task in _tasks_of(parts, scan, day.hours, within)]
 
 
-def _tasks_of(parts: _Parts, scan: Scan, hours: Hours) -> Iterator[Task]:
+def _tasks_of(parts: _Parts, scan: Scan, hours: Hours, within: tuple[int, int] | None) -> Iterator[Task]:
     files = parts.samples.files
     groups: dict[str | None, set[int]] = {}
     samples: Counter[str | None] = Counter()
@@ -213,15 +240,14 @@ def _tasks_of(parts: _Parts, scan: Scan, hours: Hours) -> Iterator[Task]:
         samples[place.file] += place.samples
     names = [name for name in ("value", "status") if scan.mentions(name)]
     bounds = microseconds(hours.bounds[0]), microseconds(hours.bounds[1])
+    bounds = bounds if within is None else (max(bounds[0], within[0]), min(bounds[1], within[1]))
 
-    def read(file: ArchivedFile, some: Sequence[int] | None) -> list[dict[str, Any]]:
+    def read(file: ArchivedFile, some: Sequence[int] | None) -> list[Columns]:
         with files.opened(file) as parquet:
             groups = range(parquet.num_row_groups) if some is None else some
             columns = row_group.read(parquet, groups, names, bounds, checked=file.footer_crc32 is not None)
             found = [_only(parts.archived, one) for one in columns]
-        if sum(len(one["time"]) for one in found) > _ROWS:
-            return found
-        return [{name: np.concatenate([one[name] for one in found]) for name in found[0]}] if found else []
+        return together(found)
 
     for file in files.manifest.of("samples"):
         here = sorted(groups.get(file.path, ()))
@@ -231,59 +257,13 @@ def _tasks_of(parts: _Parts, scan: Scan, hours: Hours) -> Iterator[Task]:
             yield partial(read, file, None)
 
 
-def _archived(read: Iterable[list[dict[str, Any]]]) -> Iterator[dict[str, Any]]:
-    """What tasks have read, as columns of samples."""
-    for found in read:
-        for one in found:
-            for start in range(0, len(one["time"]), _ROWS):
-                yield _columns({name: column[start : start + _ROWS] for name, column in one.items()})
-
-
-def _in_order(batches: Iterable[Any]) -> Iterator[Any]:
-    """The samples of each channel together and by time. Those of a channel in a batch are so already."""
-    found: dict[int, list[Any]] = {}
-    for batch in batches:
-        channel = batch.column("channel_id").to_numpy()
-        edges = [0, *(np.flatnonzero(np.diff(channel)) + 1).tolist(), len(channel)]
-        for first, last in pairwise(edges):
-            found.setdefault(int(channel[first]), []).append(batch.slice(first, last - first))
-    for number in sorted(found):
-        times = [one.column("time").cast(pa.int64()) for one in found[number]]
-        if all(one[-1].as_py() < other[0].as_py() for one, other in pairwise(times)):
-            yield from found.pop(number)
-        else:  # an amendment
-            yield from pa.Table.from_batches(found.pop(number)).sort_by("time").to_batches(_ROWS)
-
-
-def _only(channels: Mapping[int, Place], found: dict[str, Any]) -> dict[str, Any]:
+def _only(channels: Mapping[int, Place], found: Columns) -> Columns:
     """The samples of some channels; sorted by channel."""
     channel = found["channel_id"]
-    if channels.keys() >= set(channel[[0, *(np.flatnonzero(np.diff(channel)) + 1)]].tolist()):
+    if channels.keys() >= set(channel[[0, *(np.flatnonzero(channel[1:] != channel[:-1]) + 1)]].tolist()):
         return found
     inside = np.isin(channel, list(channels))
     return {name: column[inside] for name, column in found.items()}
-
-
-def _columns(found: dict[str, Any]) -> dict[str, Any]:
-    """Arrays as columns of samples."""
-    columns = {"channel_id": pa.array(found["channel_id"]), "time": pa.array(found["time"]).view(TIME)}
-    if "value" in found:
-        columns["value"] = _doubles(found["value"])
-    if "status" in found:
-        columns["status"] = pa.array(found["status"].view(np.int32))
-    return columns
-
-
-def _stored(series: Series) -> dict[str, Any]:
-    """Samples of one channel as columns."""
-    channel = np.full(len(series.time), series.channel_id, np.int32)
-    status = series.status.astype(np.uint32)
-    return _columns({"channel_id": channel, "time": series.time, "value": series.value, "status": status})
-
-
-def _doubles(bits: Any) -> Any:
-    """Not by way of Python or a cast: a NaN keeps its payload."""
-    return pa.Array.from_buffers(pa.float64(), len(bits), [None, pa.py_buffer(np.ascontiguousarray(bits))])
 
 
 def _finished(columns: dict[str, Any], scan: Scan, meanings: Meanings) -> Any:

@@ -56,6 +56,11 @@ class Scan:
         """Whether columns are needed."""
         return any(name in self.schema.names for name in names)
 
+    def constant(self, column: str) -> int | None:
+        """The only value, a whole number, that an integer column may have."""
+        found = re.search(rf"\(?\b{column} == (-?\d+)\)?", "" if self.condition is None else f"{self.condition}")
+        return None if found is None else int(found[1])
+
     def hours(self, days: Iterable[date], column: str) -> Iterator[Hours]:
         """Those whose rows can meet the condition by the time in a column."""
         for day in self._possible([(day, _between(column, day, range(24))) for day in days], column):

@@ -12,6 +12,7 @@ from ingest.timestamps import microseconds
 from ops.archive.sample_file import TIME
 from ops.evidence.parquet import EVENTS
 from ops.evidence.reader import begin
+from ops.sql.bins import BINS
 from ops.sql.reader import Reader
 from ops.sql.samples import IN_ORDER, SAMPLES, Samples
 from ops.sql.scan import Scan, ScannedTable
@@ -55,6 +56,7 @@ def tables(reader: Reader, samples: Samples, scans: Scans, once: bool) -> dict[s
     return {
         "stored_samples": ScannedTable(SAMPLES, samples.read, scans),
         "samples_in_order": ScannedTable(IN_ORDER, samples.read_in_order, scans),
+        "sample_bins": ScannedTable(BINS, samples.read_bins, scans),
         **{name: ScannedTable(of, _once(read) if once else read, scans) for name, (of, read) in others.items()},
     }
 

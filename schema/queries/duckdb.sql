@@ -1,6 +1,6 @@
--- What `plantlog sql` makes in DuckDB: settings, views and macros. The tables stored_samples, samples_in_order, event, samples_1m, samples_1h, gap,
--- channel, source, channel_version, described_channel, retirement and quarantine are those of ops/sql/tables.py; the functions channel_ids,
--- namesakes, first_sample and has_sample_before those of ops/sql/functions.py.
+-- What `plantlog sql` makes in DuckDB: settings, views and macros. The tables stored_samples, samples_in_order, sample_bins, event, samples_1m,
+-- samples_1h, gap, channel, source, channel_version, described_channel, retirement and quarantine are those of ops/sql/tables.py; the functions
+-- channel_ids, namesakes, shortest_interval, first_sample and has_sample_before those of ops/sql/functions.py.
 
 -- name: settings
 -- Nothing is read but these tables, and nothing is written but temporary files.
@@ -106,6 +106,14 @@ FROM samples_of(patterns, since, until) AS s
 WHERE s.status >= 0        -- Bad is negative
   AND abs(s.value) < 1e50; -- NaN is above infinity here, too
 
+-- The samples of channels in bins of time, counted and summed before DuckDB has them. A bin may have several rows, each of a part of its
+-- samples; where no sample came for as long as pause, one ends and another begins. Late samples are in rows of their own. Parameters are constants.
+CREATE MACRO bins_of(patterns, since, until, step, origin, pause) AS TABLE
+SELECT b.channel_id, b.bucket, b.samples, b.not_bad, b.first_time, b.last_time, b.good, b.good_sum, b.last_good, b.last_good_time
+FROM sample_bins AS b
+WHERE b.since = epoch_us(since) AND b.until = epoch_us(until) AND b.step = epoch_us(step) AND b.origin = epoch_us(origin)
+  AND b.pause = coalesce(epoch_us(pause::INTERVAL), 9223372036854775807) AND (patterns IS NULL OR b.channel_id IN channel_ids(patterns));
+
 -- A column in the row before or after, if that is of the same channel; rows as samples_of has them, or some of those.
 CREATE MACRO previous(column_, channel) AS CASE WHEN lag(channel) OVER () = channel THEN lag(column_) OVER () END;
 CREATE MACRO following(column_, channel) AS CASE WHEN lead(channel) OVER () = channel THEN lead(column_) OVER () END;
@@ -186,32 +194,35 @@ wanted AS (
     SELECT c.channel_id, c.ends FROM channels_like(patterns) AS c WHERE c.kind <> 'text'
 ),
 got AS (
-    SELECT r.channel_id, r.bucket, avg(r.value) AS mean, arg_max(r.value, r.time) AS last
-    FROM (SELECT s.channel_id, date_bin(step, s.time, since) AS bucket, s.value, s.time
-          FROM good_samples(patterns, since - carry, until) AS s
-          WHERE s.channel_id IN (SELECT w.channel_id FROM wanted AS w)) AS r
-    GROUP BY r.channel_id, r.bucket
+    SELECT b.channel_id, b.bucket, sum(b.good_sum) / sum(b.good) AS mean, arg_max(b.last_good, b.last_good_time) AS last
+    FROM bins_of(patterns, since - carry, until, step, since, NULL) AS b
+    WHERE b.good > 0
+    GROUP BY b.channel_id, b.bucket
 ),
-grid AS (
-    SELECT w.channel_id, unnest(generate_series(since, least(until, now(), w.ends) - INTERVAL '1 microsecond', step)) AS bucket
-    FROM wanted AS w
+-- With the bucket after those that have the last value: the next one with samples, or the end.
+held AS MATERIALIZED (
+    SELECT g.channel_id, g.bucket, g.mean, g.last,
+           coalesce(lead(g.bucket) OVER (PARTITION BY g.channel_id ORDER BY g.bucket), least(until, now(), w.ends)) AS next
+    FROM got AS g
+    JOIN wanted AS w ON w.channel_id = g.channel_id
 ),
 carried AS (
-    SELECT channel_id, bucket, o.mean, last_value(o.last IGNORE NULLS) OVER (PARTITION BY channel_id ORDER BY bucket) AS held
-    FROM grid AS g
-    FULL JOIN got AS o USING (channel_id, bucket)
+    SELECT h.channel_id, h.last AS value,
+           unnest(generate_series(greatest(h.bucket + step, since), h.next - INTERVAL '1 microsecond', step)) AS bucket
+    FROM held AS h
+    WHERE h.next > greatest(h.bucket + step, since)
 ),
 missing AS (
     SELECT g.channel_id, g.from_time, coalesce(g.to_time, 'infinity'::TIMESTAMPTZ) AS to_time
     FROM gap_channel AS g
     WHERE g.from_time < until AND coalesce(g.to_time, 'infinity'::TIMESTAMPTZ) > since AND g.backfilled_at IS NULL
 )
-SELECT c.channel_id, c.bucket, coalesce(c.mean, c.held) AS value
+SELECT h.channel_id, h.bucket, h.mean AS value FROM held AS h WHERE h.bucket >= since
+UNION ALL
+SELECT c.channel_id, c.bucket, c.value
 FROM carried AS c
-WHERE c.bucket >= since AND c.held IS NOT NULL
-  AND (c.mean IS NOT NULL
-       OR NOT EXISTS (FROM missing AS m
-                      WHERE m.channel_id = c.channel_id AND m.from_time <= c.bucket AND m.to_time >= c.bucket + step));
+WHERE NOT EXISTS (FROM missing AS m
+                  WHERE m.channel_id = c.channel_id AND m.from_time <= c.bucket AND m.to_time >= c.bucket + step);
 
 -- name: ask
 -- DuckDB takes each of these tables for one row, and may keep the samples in memory to join a few rows with them. The joins of the

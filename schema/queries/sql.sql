@@ -100,7 +100,9 @@ LEFT JOIN plant.channel_interval AS i ON i.channel_id = l.channel_id
 ORDER BY l.channel_id;
 
 -- name: select_channel_names
-SELECT l.channel_id, l.name, l.unit_path FROM plant.channels_like(NULL) AS l;
+SELECT l.channel_id, l.name, l.unit_path, i.seconds AS expected
+FROM plant.channels_like(NULL) AS l
+LEFT JOIN plant.channel_interval AS i ON i.channel_id = l.channel_id;
 
 -- name: select_has_sample_before
 -- Whether the database has a sample of channel $1 before $2.

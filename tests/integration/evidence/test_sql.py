@@ -130,6 +130,52 @@ async def test_late_samples_count_at_once_and_as_an_amendment(plant: Maintained)
     assert await samples(plant, f"channel_id = {level}") == {k: v for k, v in expected.items() if k[0] == level}
 
 
+_SINCE, _UNTIL = f"TIMESTAMPTZ '{begin(DAY, 5)}' + INTERVAL '30 s'", f"TIMESTAMPTZ '{begin(NEXT, 24)}'"
+_BINS = f"""
+SELECT channel_id, bucket, sum(samples), sum(not_bad), min(first_time), max(last_time), sum(good),
+       round(sum(good_sum), 6), arg_max(last_good, last_good_time)
+FROM bins_of(NULL, {_SINCE}, {_UNTIL}, INTERVAL '7 min', {_SINCE}, INTERVAL '2 s') GROUP BY ALL ORDER BY ALL"""
+_GROUPS = f"""
+SELECT s.channel_id, date_bin(INTERVAL '7 min', s.time, {_SINCE}) AS bucket, count(*), count(*) FILTER (s.status >= 0),
+       min(s.time), max(s.time), count(g.value), round(coalesce(sum(g.value), 0), 6), arg_max(g.value, g.time)
+FROM samples AS s
+LEFT JOIN good_samples(NULL, {_SINCE}, {_UNTIL}) AS g USING (channel_id, time)
+WHERE s.time >= {_SINCE} AND s.time < {_UNTIL} GROUP BY ALL ORDER BY ALL"""
+_PAUSES = f"""
+FROM (SELECT channel_id, first_time AS time, epoch_us(first_time) - max(epoch_us(last_time)) OVER before AS pause
+      FROM bins_of(NULL, {_SINCE}, {_UNTIL}, INTERVAL '7 min', {_SINCE}, INTERVAL '2 s')
+      WINDOW before AS (PARTITION BY channel_id ORDER BY first_time ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING))
+WHERE pause >= 2e6 ORDER BY ALL"""
+_LAGS = f"""
+FROM (SELECT channel_id, time, epoch_us(time) - epoch_us(lag(time) OVER own) AS pause
+      FROM samples WHERE time >= {_SINCE} AND time < {_UNTIL}
+      WINDOW own AS (PARTITION BY channel_id ORDER BY time))
+WHERE pause >= 2e6 ORDER BY ALL"""
+
+
+async def test_bins_and_pauses_are_those_of_the_samples(plant: Maintained) -> None:
+    async def compare() -> None:
+        for own, plain in ((_BINS, _GROUPS), (_PAUSES, _LAGS)):
+            rows = await asked(plant, own)
+            assert rows == await asked(plant, plain)
+            assert len(rows) > 5
+        one = "SELECT * FROM ({}) WHERE channel_id IN channel_ids(['*/pressure'])"
+        rows = await asked(plant, one.format(_BINS))
+        assert rows == await asked(plant, one.format(_GROUPS))
+        assert rows
+
+    await compare()
+    await archived_and_dropped(plant)
+    await compare()
+    await plant.late()
+    await plant.late("unit/pressure", [(5 * HOUR_US + 60_500_000, bits(1.0), 0)])  # between others
+    await compare()
+    await plant.job()
+    await plant.drop()
+    await compare()
+    assert "sample_bins: since: found no condition" in await failure(plant, "SELECT count(*) FROM sample_bins")
+
+
 async def test_days_are_looked_up_once_for_all_channels(plant: Maintained, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = sorted(await both_days(plant))
     await plant.job()

@@ -1,6 +1,6 @@
 -- first_mover for DuckDB: as ../first_mover.sql, which has the parameters
 --
--- Portions: channel
+-- Portions: channel, in bins
 CREATE MACRO first_mover_of(since, until, channels, step, sigmas, reference) AS TABLE
 WITH
 wanted AS (

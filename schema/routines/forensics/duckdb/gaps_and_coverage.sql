@@ -3,7 +3,7 @@
 -- DuckDB has no multiranges. A set of intervals is a table with from_time and to_time; where sets are united or subtracted,
 -- their edges are put in order, and between two edges it is known what applies.
 --
--- Portions: channel
+-- Portions: channel, in bins
 CREATE MACRO gaps_and_coverage_of(since, until, channels, complete) AS TABLE
 WITH
 wanted AS (
@@ -15,23 +15,23 @@ wanted AS (
 quarantined AS MATERIALIZED (
     SELECT * FROM quarantined_intervals(channels, since, until)
 ),
-readings AS (
-    SELECT s.channel_id, s.time, s.status, coalesce(previous(s.time, s.channel_id), since) AS previous
-    FROM samples_of(channels, since, until) AS s
+-- Parted where there may be a silence.
+parts AS MATERIALIZED (
+    SELECT b.channel_id, b.samples, b.not_bad, b.first_time, b.last_time
+    FROM bins_of(channels, since, until, until - since, since,
+                 to_microseconds(floor(3e6 * shortest_interval(channels))::BIGINT)) AS b
 ),
--- With what may be a silence, so that all samples are looked at once.
 counts AS MATERIALIZED (
-    SELECT r.channel_id, count(*) AS samples, count(*) FILTER (WHERE r.status >= 0) AS good,
-           min(r.time) AS first_time, max(r.time) AS last_time,
-           list({'previous': r.previous, 'time': r.time})
-               FILTER (WHERE (epoch_us(r.time) - epoch_us(r.previous)) / 1e6 >= 3 * w.expected) AS pauses
-    FROM readings AS r
-    JOIN wanted AS w ON w.channel_id = r.channel_id
-    GROUP BY r.channel_id
+    SELECT p.channel_id, sum(p.samples)::BIGINT AS samples, sum(p.not_bad)::BIGINT AS good, min(p.first_time) AS first_time,
+           max(p.last_time) AS last_time
+    FROM parts AS p
+    GROUP BY p.channel_id
 ),
 pauses AS (
-    SELECT p.channel_id, p.pause.previous AS previous, p.pause.time AS time
-    FROM (SELECT c.channel_id, unnest(c.pauses) AS pause FROM counts AS c) AS p
+    SELECT p.channel_id, p.first_time AS time,
+           coalesce(max(p.last_time) OVER (PARTITION BY p.channel_id ORDER BY p.first_time
+                                           ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), since) AS previous
+    FROM parts AS p
 ),
 -- Samples are expected from the configuration of a channel, or from its first sample if that is earlier, but not while it
 -- is retired.

@@ -1,0 +1,120 @@
+"""Samples of channels in bins of time, counted and summed as they are read.
+
+To put a sample in a group takes DuckDB 100 ns of CPU and more; here it takes 10 ns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ingest.batch import Float64s, Int64s
+from ingest.errors import OperationError
+from ops.archive.sample_file import TIME
+from ops.sql.columns import Columns
+from ops.sql.scan import Scan
+
+_PARAMETERS = ("since", "until", "step", "origin", "pause")
+BINS = pa.schema(
+    [
+        pa.field("channel_id", pa.int32(), nullable=False),
+        pa.field("bucket", TIME, nullable=False),  # where the bin begins
+        pa.field("samples", pa.int64(), nullable=False),
+        pa.field("not_bad", pa.int64(), nullable=False),
+        pa.field("first_time", TIME, nullable=False),
+        pa.field("last_time", TIME, nullable=False),
+        # Of the samples that good_samples() (schema/queries/duckdb.sql) has:
+        pa.field("good", pa.int64(), nullable=False),
+        pa.field("good_sum", pa.float64(), nullable=False),
+        pa.field("last_good", pa.float64()),  # the value of the last one
+        pa.field("last_good_time", TIME),
+        *(pa.field(name, pa.int64(), nullable=False) for name in _PARAMETERS),
+    ]
+)
+_OF_GOOD = ("good", "good_sum", "last_good", "last_good_time")
+
+
+@dataclass(frozen=True, slots=True)
+class Bins:
+    """Bins of samples with since <= time < until that begin at ``origin`` and each ``step`` before and after; in µs.
+
+    Where no sample comes for as long as ``pause`` or longer, a bin is parted.
+    """
+
+    schema: Any  # those columns of BINS that are wanted
+    since: int
+    until: int
+    step: int
+    origin: int
+    pause: int
+
+    @classmethod
+    def wanted(cls, scan: Scan) -> Bins:
+        """Those that a query asks for by the values of five columns. Raises OperationError."""
+        found = ((name, scan.constant(name)) for name in _PARAMETERS)
+        values = {name: value for name, value in found if value is not None}
+        for name in _PARAMETERS:
+            if name not in values:
+                raise OperationError(f"sample_bins: {name}: found no condition; legal: {name} = a number of µs")
+        if values["step"] <= 0:
+            raise OperationError(f"sample_bins: step: found {values['step']} µs; legal: more than 0")
+        return cls(scan.schema, **values)
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns of samples that are needed."""
+        names = self.schema.names
+        return ["value", "status"] if any(name in names for name in _OF_GOOD) else ["status"]
+
+    def of(self, found: Columns) -> Any:
+        """The bins of samples within the bounds, of which those of a channel are together and by time, as a batch.
+
+        A bin may be in several batches, with parts of its samples.
+        """
+        channel, time, status = found["channel_id"], found["time"], found["status"].view(np.int32)
+        number = (time - self.origin) // self.step
+        other = (number[1:] != number[:-1]) | (channel[1:] != channel[:-1])
+        ends = np.flatnonzero(other | (time[1:] - time[:-1] >= self.pause))
+        first, last = np.append(0, ends + 1)[: len(time)], np.append(ends, len(time) - 1)[: len(time)]
+        columns: dict[str, Any] = {
+            "channel_id": channel[first],
+            "bucket": number[first] * self.step + self.origin,
+            "samples": last - first + 1,
+            "not_bad": _counts(status >= 0, first, last),
+            "first_time": time[first],
+            "last_time": time[last],
+            **{name: np.full(len(first), getattr(self, name)) for name in _PARAMETERS},
+        }
+        if "value" in found:
+            columns |= _of_good(time, found["value"].view(np.float64), status, first, last)
+        arrays = [_array(columns[one.name], one.type) for one in self.schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _of_good(
+    time: Int64s, value: Float64s, status: NDArray[np.int32], first: NDArray[np.intp], last: NDArray[np.intp]
+) -> dict[str, Any]:
+    size = np.abs(value)
+    good = (status >= 0) & (size < 1e50)  # not NaN
+    counts, value = _counts(good, first, last), np.where(good & (size >= 1e-50), value, 0.0)
+    if not good.all():
+        last = np.maximum.reduceat(np.where(good, np.arange(len(time)), -1), first)
+    return {
+        "good": counts,
+        "good_sum": np.add.reduceat(value, first),
+        "last_good": pa.array(value[last], mask=counts == 0),
+        "last_good_time": pa.array(time[last], mask=counts == 0),
+    }
+
+
+def _counts(chosen: NDArray[np.bool_], first: NDArray[np.intp], last: NDArray[np.intp]) -> Int64s:
+    return last - first + 1 if chosen.all() else np.add.reduceat(chosen, first, dtype=np.int64)
+
+
+def _array(column: Any, kind: Any) -> Any:
+    array = column if isinstance(column, pa.Array) else pa.array(column)
+    return array.view(kind) if array.type != kind else array

@@ -1,0 +1,78 @@
+"""Columns of samples, from numpy to Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ops.archive.sample_file import TIME
+from ops.evidence.reader import Series
+
+# channel_id (int32), time (int64, µs) and, if wanted, value (uint64, its bits) and status (uint32); (n,) each
+Columns: TypeAlias = dict[str, NDArray[Any]]
+_ROWS = 131_072  # of a batch
+
+
+def columns_of(series: Series) -> Columns:
+    """The samples of one channel."""
+    channel = np.full(len(series.time), series.channel_id, np.int32)
+    return {
+        "channel_id": channel,
+        "time": series.time,
+        "value": series.value,
+        "status": series.status.astype(np.uint32),
+    }
+
+
+def together(found: list[Columns]) -> list[Columns]:
+    """Small ones as one."""
+    if not found or sum(len(one["time"]) for one in found) > _ROWS:
+        return found
+    return [{name: np.concatenate([one[name] for one in found]) for name in found[0]}]
+
+
+def in_parts(found: Iterable[Columns], rows: int = _ROWS) -> Iterator[Columns]:
+    """The same, some rows at a time."""
+    for one in found:
+        for start in range(0, len(one["time"]), rows):
+            yield {name: column[start : start + rows] for name, column in one.items()}
+
+
+def as_arrow(found: Iterable[Columns]) -> Iterator[dict[str, Any]]:
+    """The same as arrays of Arrow, some rows at a time."""
+    return map(_arrays, in_parts(found))
+
+
+def in_order(batches: Iterable[Any]) -> Iterator[Any]:
+    """The samples of each channel together and by time. Those of a channel in a batch are so already."""
+    found: dict[int, list[Any]] = {}
+    for batch in batches:
+        channel = batch.column("channel_id").to_numpy()
+        edges = [0, *(np.flatnonzero(np.diff(channel)) + 1).tolist(), len(channel)]
+        for first, last in pairwise(edges):
+            found.setdefault(int(channel[first]), []).append(batch.slice(first, last - first))
+    for number in sorted(found):
+        times = [one.column("time").cast(pa.int64()) for one in found[number]]
+        if all(one[-1].as_py() < other[0].as_py() for one, other in pairwise(times)):
+            yield from found.pop(number)
+        else:  # an amendment
+            yield from pa.Table.from_batches(found.pop(number)).sort_by("time").to_batches(_ROWS)
+
+
+def _arrays(found: Columns) -> dict[str, Any]:
+    arrays = {"channel_id": pa.array(found["channel_id"]), "time": pa.array(found["time"]).view(TIME)}
+    if "value" in found:
+        arrays["value"] = _doubles(found["value"])
+    if "status" in found:
+        arrays["status"] = pa.array(found["status"].view(np.int32))
+    return arrays
+
+
+def _doubles(bits: Any) -> Any:
+    """Not by way of Python or a cast: a NaN keeps its payload."""
+    return pa.Array.from_buffers(pa.float64(), len(bits), [None, pa.py_buffer(np.ascontiguousarray(bits))])

@@ -1,0 +1,106 @@
+"""Bins of samples are those of a loop, however the samples are divided into batches."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.errors import OperationError
+from ops.sql.bins import BINS, Bins
+from ops.sql.columns import Columns, in_parts
+from ops.sql.scan import Scan
+
+BAD = 0x80000000
+_VALUES = st.sampled_from([1.0, 2.5, -0.0, 1e-60, 1e60, float("nan"), float("inf"), -7.25])
+_SAMPLES = st.lists(
+    st.tuples(st.integers(1, 3), st.integers(-40, 40), _VALUES, st.sampled_from([0, 0, BAD, 0x40000000])),
+    max_size=40,
+    unique_by=lambda one: one[:2],
+).map(sorted)
+
+
+def columns(samples: list[tuple[int, int, float, int]]) -> Columns:
+    channel, time, value, status = zip(*samples, strict=True) if samples else ([], [], [], [])
+    return {
+        "channel_id": np.array(channel, np.int32),
+        "time": np.array(time, np.int64),
+        "value": np.array(value, np.float64).view(np.uint64),
+        "status": np.array(status, np.uint32),
+    }
+
+
+def merged(batches: list[Any]) -> dict[tuple[int, int], dict[str, Any]]:
+    """Bins, of which each batch may have a part, by channel and begin."""
+    found: dict[tuple[int, int], dict[str, Any]] = {}
+    for batch in batches:
+        plain = [column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in batch.columns]
+        for row in pa.RecordBatch.from_arrays(plain, batch.schema.names).to_pylist():
+            one = found.setdefault((row["channel_id"], row["bucket"]), row)
+            if one is row:
+                continue
+            for name in ("samples", "not_bad", "good", "good_sum"):
+                one[name] += row[name]
+            one["last_time"] = row["last_time"]
+            if row["good"]:
+                one |= {name: row[name] for name in ("last_good", "last_good_time")}
+    return found
+
+
+def spans_of(batch: Any) -> list[tuple[int, int, int]]:
+    """Channel, first and last time of each row."""
+    times = [batch.column(name).cast(pa.int64()).to_pylist() for name in ("first_time", "last_time")]
+    return list(zip(batch.column("channel_id").to_pylist(), *times, strict=True))
+
+
+@given(
+    _SAMPLES,
+    st.integers(1, 60),
+    st.integers(-9, 9),
+    st.integers(2, 90),
+    st.integers(1, 41),
+)
+def test_bins_are_those_of_a_loop(
+    samples: list[tuple[int, int, float, int]], step: int, origin: int, pause: int, size: int
+) -> None:
+    bins = Bins(BINS, -40, 41, step, origin, pause)
+    parts = [bins.of(one) for one in in_parts([columns(samples)], size)]
+    found = merged(parts)
+    expected = defaultdict[tuple[int, int], list[tuple[int, float, int]]](list)
+    for channel, time, value, status in samples:
+        expected[channel, (time - origin) // step * step + origin].append((time, value, status))
+    assert found.keys() == expected.keys()
+    for key, of_bin in expected.items():
+        row = found[key]
+        not_bad = [(time, value) for time, value, status in of_bin if not status & BAD]
+        good = [(time, 0.0 if abs(value) < 1e-50 else value) for time, value in not_bad if abs(value) < 1e50]
+        assert (row["samples"], row["not_bad"], row["good"]) == (len(of_bin), len(not_bad), len(good))
+        assert (row["first_time"], row["last_time"]) == (of_bin[0][0], of_bin[-1][0])
+        assert row["good_sum"] == sum(value for _, value in good)
+        assert (row["last_good_time"], row["last_good"]) == (good[-1] if good else (None, None))
+        parameters = -40, 41, step, origin, pause
+        assert tuple(row[name] for name in ("since", "until", "step", "origin", "pause")) == parameters
+    times = [one[:2] for one in samples]
+    pauses = {(one, two) for one, two in pairwise(times) if one[0] == two[0] and two[1] - one[1] >= pause}
+    spans = sorted(span for part in parts for span in spans_of(part))
+    between = {((a, last), (b, first)) for (a, _, last), (b, first, _) in pairwise(spans) if a == b}
+    assert {(one, two) for one, two in between if two[1] - one[1] >= pause} == pauses
+
+
+def test_bins_need_to_be_known() -> None:
+    condition = (
+        (ds.field("since") == 5) & (ds.field("until") == 17) & (ds.field("step") == -3) & (ds.field("pause") == 1)
+    )
+    with pytest.raises(OperationError, match="sample_bins: origin: found no condition; legal: origin = a number of µs"):
+        Bins.wanted(Scan(BINS, condition))
+    with pytest.raises(OperationError, match="sample_bins: step: found -3 µs; legal: more than 0"):
+        Bins.wanted(Scan(BINS, condition & (ds.field("origin") == -1)))
+    with pytest.raises(OperationError, match="since: found no condition"):
+        Bins.wanted(Scan(BINS, None))
