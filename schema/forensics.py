@@ -15,8 +15,8 @@ order::
     SELECT … FROM found ORDER BY …;
 
 ``Portions`` says which channels have to be together, so that the rows of several portions are those of all: those of a
-channel (each alone), of a unit (of the plant), of a namesake (units whose last parts are the same), or all. A question that
-reads samples as bins (``in bins``) is asked about more of them at a time.
+channel (each alone), of a unit (of the plant), of a namesake (units whose last parts are the same), or all. A question
+that reads samples as bins (``in bins``) is asked about more of them at a time.
 
 ``ask`` joins tables as they are written: the samples come first, and what is few on the right.
 """
