@@ -23,6 +23,7 @@ BINS = pa.schema(
     [
         pa.field("channel_id", pa.int32(), nullable=False),
         pa.field("bucket", TIME, nullable=False),  # where the bin begins
+        pa.field("whole", pa.bool_(), nullable=False),  # false: other rows may have other samples of the bin
         pa.field("samples", pa.int64(), nullable=False),
         pa.field("not_bad", pa.int64(), nullable=False),
         pa.field("first_time", TIME, nullable=False),
@@ -70,19 +71,21 @@ class Bins:
         names = self.schema.names
         return ["value", "status"] if any(name in names for name in _OF_GOOD) else ["status"]
 
-    def of(self, found: Columns) -> Any:
+    def of(self, found: Columns, *, alone: bool) -> Any:
         """The bins of samples within the bounds, of which those of a channel are together and by time, as a batch.
 
-        A bin may be in several batches, with parts of its samples.
+        A bin may have several rows, with parts of its samples. ``alone``: the channel has no others between these.
         """
         channel, time, status = found["channel_id"], found["time"], found["status"].view(np.int32)
         number = (time - self.origin) // self.step
         other = (number[1:] != number[:-1]) | (channel[1:] != channel[:-1])
         ends = np.flatnonzero(other | (time[1:] - time[:-1] >= self.pause))
         first, last = np.append(0, ends + 1)[: len(time)], np.append(ends, len(time) - 1)[: len(time)]
+        channel, bucket = channel[first], number[first] * self.step + self.origin
         columns: dict[str, Any] = {
-            "channel_id": channel[first],
-            "bucket": number[first] * self.step + self.origin,
+            "channel_id": channel,
+            "bucket": bucket,
+            "whole": _inner(channel, bucket) & alone,
             "samples": last - first + 1,
             "not_bad": _counts(status >= 0, first, last),
             "first_time": time[first],
@@ -109,6 +112,14 @@ def _of_good(
         "last_good": pa.array(value[last], mask=counts == 0),
         "last_good_time": pa.array(time[last], mask=counts == 0),
     }
+
+
+def _inner(channel: NDArray[np.int32], bucket: Int64s) -> NDArray[np.bool_]:
+    """Whether a row is between two others of its channel, and alone in its bin."""
+    between = (channel[1:] == channel[:-1]) & (bucket[1:] != bucket[:-1])
+    edge = np.zeros(min(1, len(channel)), np.bool_)
+    inner: NDArray[np.bool_] = np.concatenate([edge, between]) & np.concatenate([between, edge])
+    return inner
 
 
 def _counts(chosen: NDArray[np.bool_], first: NDArray[np.intp], last: NDArray[np.intp]) -> Int64s:

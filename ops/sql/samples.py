@@ -145,15 +145,19 @@ class Samples:
         days = [self._day(scan, meanings, hours) for hours in self._hours(within)]
         columns = pa.schema([SAMPLES.field(name) for name in ("channel_id", "time", *bins.columns)])
 
-        def binned(task: Task) -> list[Any]:
-            return [bins.of(one) for one in in_parts(task(), _CACHED)]
+        def binned(task: Task, alone: bool) -> list[Any]:
+            return [bins.of(one, alone=alone) for one in in_parts(task(), _CACHED)]
 
-        tasks = [task for day in days for task in _tasks(Scan(columns, None), day, (bins.since, bins.until))]
-        yield from chain.from_iterable(ahead((partial(binned, task) for task in tasks), _THREADS))
+        tasks = (
+            partial(binned, task, not day.is_amended)
+            for day in days
+            for task in _tasks(Scan(columns, None), day, (bins.since, bins.until))
+        )
+        yield from chain.from_iterable(ahead(tasks, _THREADS))
         for day in days:
             for found in self._others(day):
                 inside = (found["time"] >= bins.since) & (found["time"] < bins.until)
-                yield bins.of({name: column[inside] for name, column in found.items()})
+                yield bins.of({name: column[inside] for name, column in found.items()}, alone=True)
             self._require_kept(day)
 
     def first(self, channel: int, since: datetime, until: datetime) -> datetime | None:

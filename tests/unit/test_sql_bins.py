@@ -46,6 +46,7 @@ def merged(batches: list[Any]) -> dict[tuple[int, int], dict[str, Any]]:
             one = found.setdefault((row["channel_id"], row["bucket"]), row)
             if one is row:
                 continue
+            assert not (one["whole"] or row["whole"])
             for name in ("samples", "not_bad", "good", "good_sum"):
                 one[name] += row[name]
             one["last_time"] = row["last_time"]
@@ -71,7 +72,7 @@ def test_bins_are_those_of_a_loop(
     samples: list[tuple[int, int, float, int]], step: int, origin: int, pause: int, size: int
 ) -> None:
     bins = Bins(BINS, -40, 41, step, origin, pause)
-    parts = [bins.of(one) for one in in_parts([columns(samples)], size)]
+    parts = [bins.of(one, alone=True) for one in in_parts([columns(samples)], size)]
     found = merged(parts)
     expected = defaultdict[tuple[int, int], list[tuple[int, float, int]]](list)
     for channel, time, value, status in samples:

@@ -141,6 +141,11 @@ SELECT s.channel_id, date_bin(INTERVAL '7 min', s.time, {_SINCE}) AS bucket, cou
 FROM samples AS s
 LEFT JOIN good_samples(NULL, {_SINCE}, {_UNTIL}) AS g USING (channel_id, time)
 WHERE s.time >= {_SINCE} AND s.time < {_UNTIL} GROUP BY ALL ORDER BY ALL"""
+_WHOLE = f"""
+SELECT count(*), count(*) FILTER (n > 1)
+FROM (SELECT count(*) AS n, bool_or(whole) AS whole
+      FROM bins_of(NULL, {_SINCE}, {_UNTIL}, INTERVAL '10 s', {_SINCE}, NULL) GROUP BY channel_id, bucket)
+WHERE whole"""
 _PAUSES = f"""
 FROM (SELECT channel_id, first_time AS time, epoch_us(first_time) - max(epoch_us(last_time)) OVER before AS pause
       FROM bins_of(NULL, {_SINCE}, {_UNTIL}, INTERVAL '7 min', {_SINCE}, INTERVAL '2 s')
@@ -159,6 +164,9 @@ async def test_bins_and_pauses_are_those_of_the_samples(plant: Maintained) -> No
             rows = await asked(plant, own)
             assert rows == await asked(plant, plain)
             assert len(rows) > 5
+        [(whole, twice)] = await asked(plant, _WHOLE)
+        assert whole > 10
+        assert twice == 0
         one = "SELECT * FROM ({}) WHERE channel_id IN channel_ids(['*/pressure'])"
         rows = await asked(plant, one.format(_BINS))
         assert rows == await asked(plant, one.format(_GROUPS))
