@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 
 import asyncpg
 
 from ingest.errors import OperationError
+from ops.archive.channel_table import Place
 from ops.archive.configured import location_in_force
 from ops.archive.day_files import DayFiles
 from ops.archive.location import Location
 from ops.archive.manifest import DayFolder, read_manifest
+
+_KEPT = 200_000  # channels of days, about
 
 
 class ArchivedDays:
@@ -21,6 +25,7 @@ class ArchivedDays:
         """``state``: the state folder. Keys of S3 are those that the configuration in force names."""
         self._state = state
         self._locations: dict[str, Location] = {}
+        self._places: dict[tuple[DayFolder, int, int], Mapping[int, Place]] = {}
 
     def files(self, row: asyncpg.Record, day: date) -> DayFiles:
         """The files of a day. ``row``: one of ``select_archived`` (schema/queries/sql.sql).
@@ -38,6 +43,15 @@ class ArchivedDays:
                 "the archive"
             )
         return DayFiles(location, folder, manifest)
+
+    def places(self, files: DayFiles) -> Mapping[int, Place]:
+        """Channel id → where its samples are. Those of several days are kept: many parts of a question need them."""
+        key = files.folder, files.manifest.generation, files.manifest.revision
+        if key not in self._places:
+            if sum(map(len, self._places.values())) > _KEPT:
+                self._places.clear()
+            self._places[key] = files.places()
+        return self._places[key]
 
     def _location(self, name: str) -> Location:
         if name not in self._locations:

@@ -56,11 +56,7 @@ class Bins:
     @classmethod
     def wanted(cls, scan: Scan) -> Bins:
         """Those that a query asks for by the values of five columns. Raises OperationError."""
-        found = ((name, scan.constant(name)) for name in _PARAMETERS)
-        values = {name: value for name, value in found if value is not None}
-        for name in _PARAMETERS:
-            if name not in values:
-                raise OperationError(f"sample_bins: {name}: found no condition; legal: {name} = a number of µs")
+        values = scan.constants("sample_bins", _PARAMETERS)
         if values["step"] <= 0:
             raise OperationError(f"sample_bins: step: found {values['step']} µs; legal: more than 0")
         return cls(scan.schema, **values)

@@ -10,8 +10,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ops.archive.meanings import Meanings
 from ops.archive.sample_file import TIME
 from ops.evidence.reader import Series
+from ops.sql.scan import Scan
 
 # channel_id (int32), time (int64, µs) and, if wanted, value (uint64, its bits) and status (uint32); (n,) each
 Columns: TypeAlias = dict[str, NDArray[Any]]
@@ -62,6 +64,14 @@ def in_order(batches: Iterable[Any]) -> Iterator[Any]:
             yield from found.pop(number)
         else:  # an amendment
             yield from pa.Table.from_batches(found.pop(number)).sort_by("time").to_batches(_ROWS)
+
+
+def finished(columns: dict[str, Any], scan: Scan, meanings: Meanings) -> Any:
+    """The columns of a scan."""
+    if scan.mentions("name", "unit"):
+        time = columns["time"].view(pa.int64()).to_numpy()
+        columns.update(meanings.columns(columns["channel_id"].to_numpy(), time))
+    return pa.RecordBatch.from_arrays([columns[name] for name in scan.schema.names], schema=scan.schema)
 
 
 def _arrays(found: Columns) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from schema.queries import load
 
 
 class Functions:
-    """``channel_ids``, ``namesakes``, ``shortest_interval``, ``first_sample`` and ``has_sample_before``."""
+    """``channel_ids`` and the others that :meth:`register` names."""
 
     def __init__(self, reader: Reader, samples: Samples, failures: list[BaseException]) -> None:
         """``failures``: where errors are put that end a query."""
@@ -34,6 +34,7 @@ class Functions:
             (self.shortest_interval, [duckdb.list_type("VARCHAR")], "DOUBLE"),
             (self.first_sample, [of, time, time], time),
             (self.has_sample_before, [of, time], "BOOLEAN"),
+            (self.run_lengths, [of, time, time], duckdb.list_type("BIGINT")),
         ):
             connection.create_function(call.__name__, self._noted(call), arguments, result, null_handling="special")
 
@@ -69,6 +70,12 @@ class Functions:
             return None
         [row] = self._reader.fetch(load("sql")["select_has_sample_before"], channel, before)
         return row[0] or self._samples.dropped_before(channel, before)
+
+    def run_lengths(self, channel: int | None, since: datetime | None, until: datetime | None) -> list[int] | None:
+        """How long (µs) each value of a channel was held until the next one, with since <= time < until."""
+        if channel is None or since is None or until is None:
+            return None
+        return self._samples.run_lengths(channel, since, until)
 
     def _noted(self, call: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(call)  # DuckDB counts its parameters

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from functools import partial
@@ -34,9 +34,10 @@ from ops.evidence.reader import Series, begin, portions, slices
 from ops.paths import State
 from ops.sql.ahead import ahead
 from ops.sql.bins import Bins
-from ops.sql.columns import Columns, as_arrow, columns_of, in_order, in_parts, together
+from ops.sql.columns import Columns, as_arrow, columns_of, finished, in_order, in_parts, together
 from ops.sql.reader import Reader
-from ops.sql.scan import Hours, Scan
+from ops.sql.runs import Runs
+from ops.sql.scan import Hours, Scan, hours_within
 from schema.queries import load
 
 SAMPLES = pa.schema(
@@ -108,18 +109,40 @@ class Samples:
         needs_names = scan.mentions("name", "unit")
         rows = self._reader.fetch(load("sql")["select_meanings"]) if needs_names else []
         meanings = Meanings([tuple(row) for row in rows])
-        for hours in self._hours(scan):
+        for hours in scan.hours(self._days(), "time"):
             day = self._day(scan, meanings, hours)
             archived = chain.from_iterable(ahead(_tasks(scan, day), _THREADS))
             for columns in as_arrow(chain(archived, self._others(day))):
-                yield _finished(columns, scan, meanings)
+                yield finished(columns, scan, meanings)
             self._require_kept(day)
 
     def read_in_order(self, scan: Scan) -> Iterator[Any]:
         """The same without names; the samples of a channel are together, and by time. Raises OperationError."""
-        meanings = Meanings([])
-        days = [self._day(scan, meanings, hours) for hours in self._hours(scan)]
         columns = pa.schema([one for one in IN_ORDER if scan.mentions(one.name) or one.name in ("channel_id", "time")])
+        for batch in self._in_order(scan, scan.hours(self._days(), "time"), columns):
+            yield batch.select(scan.schema.names)
+
+    def read_runs(self, scan: Scan) -> Iterator[Any]:
+        """Runs of equal values. Raises OperationError."""
+        runs = Runs.wanted(scan)
+        hours = hours_within(self._days(), runs.since, runs.until)
+        for batch in runs.of(self._in_order(scan, hours, IN_ORDER)):
+            yield batch.select(scan.schema.names)
+
+    def run_lengths(self, channel: int, since: datetime, until: datetime) -> list[int]:
+        """How long (µs) each value of a channel was held until the next one."""
+        runs = Runs(microseconds(since), microseconds(until), 0)
+        scan = Scan(IN_ORDER, ds.field("channel_id") == channel)
+        hours = hours_within(self._days(), runs.since, runs.until)
+        found = [
+            pc.subtract(one["next_time"], one["from_time"]) for one in runs.of(self._in_order(scan, hours, IN_ORDER))
+        ]
+        return pa.chunked_array(found, pa.duration("us")).drop_null().cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
+
+    def _in_order(self, scan: Scan, hours: Iterable[Hours], columns: Any) -> Iterator[Any]:
+        """Columns of the samples of the channels of a scan in some hours."""
+        meanings = Meanings([])
+        days = [self._day(scan, meanings, one) for one in hours]
         part = Scan(columns, None)
         as_stored = len(days) < 2 and not any(day.is_amended for day in days)
         channels = sorted({number for day in days for number in day.channels()})
@@ -130,19 +153,16 @@ class Samples:
         for own, tasks in read:
             others = chain.from_iterable(self._others(day) for day in own)
             stored = chain(chain.from_iterable(islice(archived, len(tasks))), others)
-            found = (_finished(one, part, meanings) for one in as_arrow(stored))
-            for batch in found if as_stored else in_order(found):
-                yield batch.select(scan.schema.names)
+            found = (finished(one, part, meanings) for one in as_arrow(stored))
+            yield from found if as_stored else in_order(found)
         for day in days:
             self._require_kept(day)
 
     def read_bins(self, scan: Scan) -> Iterator[Any]:
         """Samples in bins. Raises OperationError."""
         bins = Bins.wanted(scan)
-        since, until = (pa.scalar(us, pa.int64()).cast(TIME) for us in (bins.since, bins.until))
-        time, meanings = ds.field("time"), Meanings([])
-        within = Scan(SAMPLES, (time >= since) & (time < until))
-        days = [self._day(scan, meanings, hours) for hours in self._hours(within)]
+        meanings = Meanings([])
+        days = [self._day(scan, meanings, hours) for hours in hours_within(self._days(), bins.since, bins.until)]
         columns = pa.schema([SAMPLES.field(name) for name in ("channel_id", "time", *bins.columns)])
 
         def binned(task: Task, alone: bool) -> list[Any]:
@@ -185,9 +205,8 @@ class Samples:
                     return True
         return False
 
-    def _hours(self, scan: Scan) -> list[Hours]:
-        days = [row["day"] for row in self._reader.fetch(load("sql")["select_days"], _TABLES)]
-        return list(scan.hours(days, "time"))
+    def _days(self) -> list[date]:
+        return [row["day"] for row in self._reader.fetch(load("sql")["select_days"], _TABLES)]
 
     def _day(self, scan: Scan, meanings: Meanings, hours: Hours) -> _Day:
         archived = self._archived(hours.day)
@@ -217,12 +236,12 @@ class Samples:
 
     def _parts(self, scan: Scan, meanings: Meanings, day: date, row: asyncpg.Record, stored: set[int]) -> _Parts:
         files, whole = self.days.files(row, day), frozenset(row["whole"])
-        there = set(files.channel_ids())
-        own = scan.channels(there | whole, meanings.of)
+        places = self.days.places(files)
+        own = scan.channels(places.keys() | whole, meanings.of)
         found = self._reader.fetch(load("sql")["select_in_archive"], day, row["number"], own) if stored else []
         same = {one["channel_id"] for one in found}
         merged = {number for number in own if number not in same and (number in whole or number in stored)}
-        archived = files.places(there.intersection(own) - merged)
+        archived = {number: places[number] for number in own if number in places and number not in merged}
         samples = ArchivedSamples(self._reader.connection, day, files, whole)
         return _Parts(archived, sorted(merged), samples)
 
@@ -268,14 +287,6 @@ def _only(channels: Mapping[int, Place], found: Columns) -> Columns:
         return found
     inside = np.isin(channel, list(channels))
     return {name: column[inside] for name, column in found.items()}
-
-
-def _finished(columns: dict[str, Any], scan: Scan, meanings: Meanings) -> Any:
-    """The columns of a scan."""
-    if scan.mentions("name", "unit"):
-        time = columns["time"].view(pa.int64()).to_numpy()
-        columns.update(meanings.columns(columns["channel_id"].to_numpy(), time))
-    return pa.RecordBatch.from_arrays([columns[name] for name in scan.schema.names], schema=scan.schema)
 
 
 def _dropped(rows: Sequence[asyncpg.Record]) -> dict[int, list[int]]:

@@ -7,6 +7,7 @@ applied to each row of them.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,11 +18,13 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
+from ingest.errors import OperationError
 from ingest.timestamps import microseconds
 from ops.archive.sample_file import TIME
 from ops.evidence.reader import begin
 from ops.sql.scans import Scans
 
+_HOUR_US = 3_600_000_000
 _DESCRIBED = ("name", "unit")  # columns that are known by the channel, but for changes of its meaning
 _NULL = re.compile(r"(?<!if_else\()is_(?:null|valid)\((\w+)")  # not that of IN, which is NULL for NULL
 
@@ -37,6 +40,16 @@ class Hours:
     def bounds(self) -> tuple[Any, Any]:
         """Where they begin, and where they end."""
         return begin(self.day, self.hours.start), begin(self.day, self.hours.stop)
+
+
+def hours_within(days: Iterable[date], since: int, until: int) -> list[Hours]:
+    """Those with times since <= time < until (µs)."""
+    found = []
+    for day in days:
+        first, last = ((us - microseconds(begin(day))) / _HOUR_US for us in (since, until))
+        if hours := range(max(0, math.floor(first)), min(24, math.ceil(last))):
+            found.append(Hours(day, hours))
+    return found
 
 
 @dataclass(slots=True)
@@ -56,10 +69,18 @@ class Scan:
         """Whether columns are needed."""
         return any(name in self.schema.names for name in names)
 
-    def constant(self, column: str) -> int | None:
-        """The only value, a whole number, that an integer column may have."""
-        found = re.search(rf"\(?\b{column} == (-?\d+)\)?", "" if self.condition is None else f"{self.condition}")
-        return None if found is None else int(found[1])
+    def constants(self, table: str, columns: Iterable[str]) -> dict[str, int]:
+        """The only value, a whole number, that integer columns of a table may have: its parameters.
+
+        Raises OperationError if one has no such condition.
+        """
+        found = {}
+        for column in columns:
+            value = re.search(rf"\b{column} == (-?\d+)\b", f"{self.condition}")
+            if value is None:
+                raise OperationError(f"{table}: {column}: found no condition; legal: {column} = a number of µs")
+            found[column] = int(value[1])
+        return found
 
     def hours(self, days: Iterable[date], column: str) -> Iterator[Hours]:
         """Those whose rows can meet the condition by the time in a column."""

@@ -14,6 +14,7 @@ from ops.evidence.parquet import EVENTS
 from ops.evidence.reader import begin
 from ops.sql.bins import BINS
 from ops.sql.reader import Reader
+from ops.sql.runs import RUNS
 from ops.sql.samples import IN_ORDER, SAMPLES, Samples
 from ops.sql.scan import Scan, ScannedTable
 from ops.sql.scans import Scans
@@ -57,6 +58,7 @@ def tables(reader: Reader, samples: Samples, scans: Scans, once: bool) -> dict[s
         "stored_samples": ScannedTable(SAMPLES, samples.read, scans),
         "samples_in_order": ScannedTable(IN_ORDER, samples.read_in_order, scans),
         "sample_bins": ScannedTable(BINS, samples.read_bins, scans),
+        "value_runs": ScannedTable(RUNS, samples.read_runs, scans),
         **{name: ScannedTable(of, _once(read) if once else read, scans) for name, (of, read) in others.items()},
     }
 

@@ -1,6 +1,6 @@
--- What `plantlog sql` makes in DuckDB: settings, views and macros. The tables stored_samples, samples_in_order, sample_bins, event, samples_1m,
--- samples_1h, gap, channel, source, channel_version, described_channel, retirement and quarantine are those of ops/sql/tables.py; the functions
--- channel_ids, namesakes, shortest_interval, first_sample and has_sample_before those of ops/sql/functions.py.
+-- What `plantlog sql` makes in DuckDB: settings, views and macros. The tables stored_samples, samples_in_order, sample_bins, value_runs, event,
+-- samples_1m, samples_1h, gap, channel, source, channel_version, described_channel, retirement and quarantine are those of ops/sql/tables.py; the functions
+-- channel_ids, namesakes, shortest_interval, first_sample, has_sample_before and run_lengths those of ops/sql/functions.py.
 
 -- name: settings
 -- Nothing is read but these tables, and nothing is written but temporary files.
@@ -114,6 +114,14 @@ SELECT b.channel_id, b.bucket, b.whole, b.samples, b.not_bad, b.first_time, b.la
 FROM sample_bins AS b
 WHERE b.since = epoch_us(since) AND b.until = epoch_us(until) AND b.step = epoch_us(step) AND b.origin = epoch_us(origin)
   AND b.pause = coalesce(epoch_us(pause::INTERVAL), 9223372036854775807) AND (patterns IS NULL OR b.channel_id IN channel_ids(patterns));
+
+-- Runs of good samples of one value, until that of the next one: those of least or longer, and the first and the last of each channel. number
+-- counts all of the channel's. Parameters are constants.
+CREATE MACRO runs_of(patterns, since, until, least) AS TABLE
+SELECT r.channel_id, r.value, r.from_time, r.next_time, r.number
+FROM value_runs AS r
+WHERE r.since = epoch_us(since) AND r.until = epoch_us(until) AND r.least = epoch_us(least)
+  AND (patterns IS NULL OR r.channel_id IN channel_ids(patterns));
 
 -- A column in the row before or after, if that is of the same channel; rows as samples_of has them, or some of those.
 CREATE MACRO previous(column_, channel) AS CASE WHEN lag(channel) OVER () = channel THEN lag(column_) OVER () END;

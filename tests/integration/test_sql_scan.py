@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ingest.timestamps import microseconds
 from ops.archive.meanings import TEXT, Meanings
 from ops.archive.sample_file import TIME
-from ops.sql.scan import Hours, Scan, ScannedTable
+from ops.sql.scan import Hours, Scan, ScannedTable, hours_within
 from ops.sql.scans import Scans
 
 DAYS = [date(2026, 3, 9), date(2026, 3, 10)]
@@ -141,3 +141,19 @@ def test_names_are_those_of_the_time() -> None:
     assert found["name"].to_pylist() == ["a", None, "b", "b", "c", None, "d"]
     assert found["unit"].to_pylist() == ["m", None, "bar", "bar", "kPa", None, ""]
     assert Meanings([]).columns(channel, time)["name"].to_pylist() == [None] * 7
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "expected"),
+    [
+        (0.0, 48.0, [range(24), range(24)]),
+        (1.5, 3.0, [range(1, 3)]),
+        (23.0, 24.5, [range(23, 24), range(1)]),
+        (-5.0, 0.0, []),
+        (7.0, 7.0, []),
+    ],
+)
+def test_hours_within_bounds(since: float, until: float, expected: list[range]) -> None:
+    days = [FIRST.date(), FIRST.date() + timedelta(days=1)]
+    us = [microseconds(FIRST + timedelta(hours=hours)) for hours in (since, until)]
+    assert [one.hours for one in hours_within(days, *us)] == expected

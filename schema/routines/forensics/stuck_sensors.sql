@@ -99,5 +99,5 @@ SELECT w.name, s.from_time, s.to_time, s.value, plant.unit_at(s.channel_id, s.fr
 FROM stuck AS s
 JOIN wanted AS w ON w.channel_id = s.channel_id
 LEFT JOIN beside AS b ON b.channel_id = s.channel_id AND b.from_time = s.from_time
-ORDER BY 7, s.times DESC, w.name
+ORDER BY 7, s.times DESC, w.name, s.from_time
 $$;

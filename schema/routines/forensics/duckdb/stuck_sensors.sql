@@ -1,6 +1,6 @@
 -- stuck_sensors for DuckDB: as ../stuck_sensors.sql, which has the parameters
 --
--- Portions: unit
+-- Portions: unit, in bins
 CREATE MACRO stuck_sensors_of(since, until, channels, hold, factor, lookback) AS TABLE
 WITH
 wanted AS (
@@ -8,51 +8,40 @@ wanted AS (
     FROM channels_like(channels) AS c
     WHERE c.kind = 'analog'
 ),
-readings AS (
-    SELECT s.channel_id, s.time, s.value, previous(s.value, s.channel_id) AS old
-    FROM good_samples(channels, since - lookback, until) AS s
+-- Values that were held for long, and the first and the last one of each channel. What was held before counts from a third on.
+runs AS MATERIALIZED (
+    SELECT r.channel_id, r.value, r.from_time, r.next_time, r.number
+    FROM runs_of(channels, since - lookback, until, to_microseconds(epoch_us(hold) // 3)) AS r
 ),
--- One row for each value, from its first sample to the first one of the next value.
-held AS MATERIALIZED (
-    SELECT r.channel_id, r.value, r.time AS from_time, following(r.time, r.channel_id) AS next_time
-    FROM readings AS r
-    WHERE r.value IS DISTINCT FROM r.old
+still AS MATERIALIZED (
+    SELECT r.channel_id, r.value, r.from_time, coalesce(r.next_time, w.ends) AS to_time
+    FROM runs AS r
+    JOIN wanted AS w ON w.channel_id = r.channel_id
+    WHERE coalesce(r.next_time, w.ends) > since AND coalesce(r.next_time, w.ends) - r.from_time >= hold
+      AND NOT EXISTS (FROM gap_channel AS g
+                      WHERE g.channel_id = r.channel_id AND g.backfilled_at IS NULL
+                        AND g.from_time < coalesce(r.next_time, w.ends) AND coalesce(g.to_time, 'infinity') > r.from_time)
 ),
--- Few are held for long. Only of their channels it matters what is usual.
-long_held AS MATERIALIZED (
-    SELECT h.channel_id, h.value, h.from_time, h.next_time
-    FROM held AS h
-    WHERE epoch_us(coalesce(h.next_time, until)) - epoch_us(h.from_time) >= epoch_us(hold) AND coalesce(h.next_time, until) > since
+-- Few sensors change often and were held for long. Only of these it matters what is usual.
+restless AS (
+    SELECT r.channel_id, run_lengths(r.channel_id, since - lookback, until) AS lengths
+    FROM runs AS r
+    WHERE r.next_time IS NULL AND r.number > 20 AND r.channel_id IN (SELECT l.channel_id FROM still AS l)
 ),
 habits AS (
-    SELECT h.channel_id, count(*) AS changes,
-           quantile_cont((epoch_us(h.next_time) - epoch_us(h.from_time)) / 1e6, 0.95) AS usual,
-           to_microseconds(max(epoch_us(h.next_time) - epoch_us(h.from_time)) FILTER (WHERE h.next_time < since)) AS longest_before
-    FROM held AS h
-    WHERE h.next_time IS NOT NULL AND h.channel_id IN (SELECT l.channel_id FROM long_held AS l)
-    GROUP BY h.channel_id
-    HAVING count(*) >= 20
-),
-lasting AS (
-    SELECT h.channel_id, h.value, h.from_time, coalesce(h.next_time, w.ends) AS to_time, b.usual, b.longest_before
-    FROM long_held AS h
-    JOIN habits AS b ON b.channel_id = h.channel_id
-    JOIN wanted AS w ON w.channel_id = h.channel_id
-    WHERE coalesce(h.next_time, w.ends) > since
+    SELECT r.channel_id, list_aggregate(r.lengths, 'quantile_cont', 0.95) / 1e6 AS usual, b.longest_before
+    FROM restless AS r
+    LEFT JOIN (SELECT r.channel_id, max(r.next_time - r.from_time) AS longest_before
+               FROM runs AS r
+               WHERE r.next_time < since
+               GROUP BY r.channel_id) AS b ON b.channel_id = r.channel_id
 ),
 lengthy AS (
-    SELECT l.*, epoch(l.to_time - l.from_time) / greatest(l.usual, 1e-6) AS times
-    FROM lasting AS l
-    WHERE l.to_time - l.from_time >= hold
-      AND epoch(l.to_time - l.from_time) >= factor * l.usual
-      AND (l.longest_before IS NULL OR l.to_time - l.from_time >= 3 * l.longest_before)
-),
-still AS (
-    SELECT l.*
-    FROM lengthy AS l
-    WHERE NOT EXISTS (FROM gap_channel AS g
-                      WHERE g.channel_id = l.channel_id AND g.backfilled_at IS NULL
-                        AND g.from_time < l.to_time AND coalesce(g.to_time, 'infinity') > l.from_time)
+    SELECT l.*, epoch(l.to_time - l.from_time) / greatest(h.usual, 1e-6) AS times
+    FROM still AS l
+    JOIN habits AS h ON h.channel_id = l.channel_id
+    WHERE epoch(l.to_time - l.from_time) >= factor * h.usual
+      AND (h.longest_before IS NULL OR l.to_time - l.from_time >= 3 * h.longest_before)
 ),
 frozen AS (
     SELECT t.channel_id, t.value, t.from_time, least(t.to_time, w.ends) AS to_time,
@@ -64,7 +53,7 @@ frozen AS (
 ),
 stuck AS (
     SELECT l.channel_id, l.value, l.from_time, l.to_time, l.times, NULL AS note
-    FROM still AS l
+    FROM lengthy AS l
     WHERE NOT EXISTS (FROM frozen AS t
                       WHERE t.channel_id = l.channel_id AND t.from_time < l.to_time AND t.to_time > l.from_time)
     UNION ALL
@@ -77,17 +66,14 @@ others AS MATERIALIZED ( -- few; otherwise all samples may be joined with all ot
     JOIN wanted AS w ON w.channel_id = s.channel_id
     JOIN wanted AS o ON o.unit_path = w.unit_path AND o.channel_id <> w.channel_id
 ),
-meanwhile AS ( -- most often there are no others: no value is then looked up
-    SELECT h.channel_id, h.from_time
-    FROM held AS h
-    WHERE h.from_time > (SELECT min(o.from_time) FROM others AS o) AND h.from_time < (SELECT max(o.to_time) FROM others AS o)
-),
--- The next change of each other sensor: comparing all changes with all intervals would take a product of both.
+-- Another sensor has not changed if one value was held all the time.
 beside AS (
     SELECT o.channel_id, o.from_time, count(*) AS moving
     FROM others AS o
-    ASOF JOIN meanwhile AS h ON h.channel_id = o.other AND h.from_time > o.from_time
-    WHERE h.from_time < o.to_time
+    JOIN (SELECT r.channel_id, min(r.from_time) AS first_time FROM runs AS r GROUP BY r.channel_id) AS f ON f.channel_id = o.other
+    WHERE f.first_time < o.to_time
+      AND NOT EXISTS (FROM runs AS r
+                      WHERE r.channel_id = o.other AND r.from_time <= o.from_time AND coalesce(r.next_time, 'infinity') >= o.to_time)
     GROUP BY o.channel_id, o.from_time
 )
 SELECT w.name AS channel, s.from_time AS stuck_from, s.to_time AS stuck_to, s.value, unit_at(s.channel_id, s.from_time) AS unit,
@@ -105,4 +91,4 @@ WITH found AS (
                           lookback::INTERVAL)
 )
 SELECT * FROM found
-ORDER BY at_range_limit, times_usual DESC, channel;
+ORDER BY at_range_limit, times_usual DESC, channel, stuck_from;
