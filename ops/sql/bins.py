@@ -18,7 +18,7 @@ from ops.archive.sample_file import TIME
 from ops.sql.columns import Columns
 from ops.sql.scan import Scan
 
-_PARAMETERS = ("since", "until", "step", "origin", "pause")
+_PARAMETERS = ("since", "until", "step", "outer_step", "origin", "pause")
 BINS = pa.schema(
     [
         pa.field("channel_id", pa.int32(), nullable=False),
@@ -30,35 +30,43 @@ BINS = pa.schema(
         pa.field("last_time", TIME, nullable=False),
         # Of the samples that good_samples() (schema/queries/duckdb.sql) has:
         pa.field("good", pa.int64(), nullable=False),
-        pa.field("good_sum", pa.float64(), nullable=False),
+        pa.field("good_sum", pa.float64()),
         pa.field("last_good", pa.float64()),  # the value of the last one
         pa.field("last_good_time", TIME),
+        pa.field("low", pa.float64()),
+        pa.field("high", pa.float64()),
+        pa.field("variance", pa.float64()),  # of the population
+        pa.field("middle", pa.float64()),  # the median
+        pa.field("good_values", pa.list_(pa.float64()), nullable=False),  # none if the row is whole
         *(pa.field(name, pa.int64(), nullable=False) for name in _PARAMETERS),
     ]
 )
-_OF_GOOD = ("good", "good_sum", "last_good", "last_good_time")
+_SPREAD = ("low", "high", "variance", "middle", "good_values")
+_OF_GOOD = ("good", "good_sum", "last_good", "last_good_time", *_SPREAD)
 
 
 @dataclass(frozen=True, slots=True)
 class Bins:
     """Bins of samples with since <= time < until that begin at ``origin`` and each ``step`` before and after; in µs.
 
-    Where no sample comes for as long as ``pause`` or longer, a bin is parted.
+    A bin is parted where one of ``outer_step`` ends, and where no sample comes for as long as ``pause`` or longer.
     """
 
     schema: Any  # those columns of BINS that are wanted
     since: int
     until: int
     step: int
+    outer_step: int
     origin: int
     pause: int
 
     @classmethod
     def wanted(cls, scan: Scan) -> Bins:
-        """Those that a query asks for by the values of five columns. Raises OperationError."""
+        """those that a query asks for. Raises OperationError."""
         values = scan.constants("sample_bins", _PARAMETERS)
-        if values["step"] <= 0:
-            raise OperationError(f"sample_bins: step: found {values['step']} µs; legal: more than 0")
+        for name in ("step", "outer_step"):
+            if values[name] <= 0:
+                raise OperationError(f"sample_bins: {name}: found {values[name]} µs; legal: more than 0")
         return cls(scan.schema, **values)
 
     @property
@@ -75,6 +83,9 @@ class Bins:
         channel, time, status = found["channel_id"], found["time"], found["status"].view(np.int32)
         number = (time - self.origin) // self.step
         other = (number[1:] != number[:-1]) | (channel[1:] != channel[:-1])
+        if self.outer_step % self.step:
+            outer = (time - self.origin) // self.outer_step
+            other |= outer[1:] != outer[:-1]
         ends = np.flatnonzero(other | (time[1:] - time[:-1] >= self.pause))
         first, last = np.append(0, ends + 1)[: len(time)], np.append(ends, len(time) - 1)[: len(time)]
         channel, bucket = channel[first], number[first] * self.step + self.origin
@@ -89,25 +100,72 @@ class Bins:
             **{name: np.full(len(first), getattr(self, name)) for name in _PARAMETERS},
         }
         if "value" in found:
-            columns |= _of_good(time, found["value"].view(np.float64), status, first, last)
+            spread = any(name in self.schema.names for name in _SPREAD)
+            columns |= _of_good(
+                time, found["value"].view(np.float64), status, _Rows(first, last, columns["whole"]), spread
+            )
         arrays = [_array(columns[one.name], one.type) for one in self.schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
-def _of_good(
-    time: Int64s, value: Float64s, status: NDArray[np.int32], first: NDArray[np.intp], last: NDArray[np.intp]
-) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Samples of each row, from the first to the last, and whether it is whole."""
+
+    first: NDArray[np.intp]
+    last: NDArray[np.intp]
+    whole: NDArray[np.bool_]
+
+
+def _of_good(time: Int64s, value: Float64s, status: NDArray[np.int32], rows: _Rows, spread: bool) -> dict[str, Any]:
     size = np.abs(value)
     good = (status >= 0) & (size < 1e50)  # not NaN
-    counts, value = _counts(good, first, last), np.where(good & (size >= 1e-50), value, 0.0)
+    counts = _counts(good, rows.first, rows.last)
     if not good.all():
-        last = np.maximum.reduceat(np.where(good, np.arange(len(time)), -1), first)
-    return {
+        time, value, size = time[good], value[good], size[good]
+    value = np.where(size >= 1e-50, value, 0.0)
+    some = counts > 0
+    n, ends = counts[some], np.cumsum(counts)[some]
+    begins = ends - n
+    sums = np.add.reduceat(value, begins)
+    columns = {
         "good": counts,
-        "good_sum": np.add.reduceat(value, first),
-        "last_good": pa.array(value[last], mask=counts == 0),
-        "last_good_time": pa.array(time[last], mask=counts == 0),
+        "good_sum": _spread_out(sums, some),
+        "last_good": _spread_out(value[ends - 1], some),
+        "last_good_time": _spread_out(time[ends - 1], some),
     }
+    if spread:
+        off = value - np.repeat(sums / n, n)
+        columns |= {
+            "low": _spread_out(np.minimum.reduceat(value, begins), some),
+            "high": _spread_out(np.maximum.reduceat(value, begins), some),
+            "variance": _spread_out(np.add.reduceat(off * off, begins) / n, some),
+            "middle": _spread_out(_medians(value, begins, n), some),
+            "good_values": _lists(value, np.where(rows.whole, 0, counts), np.repeat(~rows.whole, counts)),
+        }
+    return columns
+
+
+def _spread_out(found: NDArray[Any], some: NDArray[np.bool_]) -> Any:
+    """What was found of some rows, as an array of all."""
+    whole = np.zeros(len(some), found.dtype)
+    whole[some] = found
+    return pa.array(whole, mask=~some)
+
+
+def _medians(value: Float64s, begins: NDArray[np.intp], n: Int64s) -> Float64s:
+    found = np.empty(len(n))
+    for size in np.unique(n).tolist():
+        rows = np.flatnonzero(n == size)
+        ordered = np.sort(value[begins[rows][:, None] + np.arange(size)], axis=1)
+        low, high = ordered[:, (size - 1) // 2], ordered[:, size // 2]
+        found[rows] = low + (high - low) / 2
+    return found
+
+
+def _lists(value: Float64s, lengths: Int64s, chosen: NDArray[np.bool_]) -> Any:
+    offsets = np.append(0, np.cumsum(lengths)).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(value[chosen]))
 
 
 def _inner(channel: NDArray[np.int32], bucket: Int64s) -> NDArray[np.bool_]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
+from functools import reduce
 from itertools import pairwise
+from operator import and_
+from statistics import median, pvariance
 from typing import Any
 
 import numpy as np
@@ -37,18 +41,20 @@ def columns(samples: list[tuple[int, int, float, int]]) -> Columns:
     }
 
 
-def merged(batches: list[Any]) -> dict[tuple[int, int], dict[str, Any]]:
+def merged(batches: list[Any], bins: Bins) -> dict[tuple[int, int, int], dict[str, Any]]:
     """Bins, of which each batch may have a part, by channel and begin."""
-    found: dict[tuple[int, int], dict[str, Any]] = {}
+    found: dict[tuple[int, int, int], dict[str, Any]] = {}
     for batch in batches:
         plain = [column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in batch.columns]
         for row in pa.RecordBatch.from_arrays(plain, batch.schema.names).to_pylist():
-            one = found.setdefault((row["channel_id"], row["bucket"]), row)
+            outer = (row["first_time"] - bins.origin) // bins.outer_step
+            one = found.setdefault((row["channel_id"], row["bucket"], outer), row)
             if one is row:
                 continue
             assert not (one["whole"] or row["whole"])
-            for name in ("samples", "not_bad", "good", "good_sum"):
+            for name in ("samples", "not_bad", "good", "good_values"):
                 one[name] += row[name]
+            one["good_sum"] = (one["good_sum"] or 0.0) + (row["good_sum"] or 0.0)
             one["last_time"] = row["last_time"]
             if row["good"]:
                 one |= {name: row[name] for name in ("last_good", "last_good_time")}
@@ -64,19 +70,21 @@ def spans_of(batch: Any) -> list[tuple[int, int, int]]:
 @given(
     _SAMPLES,
     st.integers(1, 60),
+    st.integers(1, 60),
     st.integers(-9, 9),
     st.integers(2, 90),
     st.integers(1, 41),
 )
 def test_bins_are_those_of_a_loop(
-    samples: list[tuple[int, int, float, int]], step: int, origin: int, pause: int, size: int
+    samples: list[tuple[int, int, float, int]], step: int, outer_step: int, origin: int, pause: int, size: int
 ) -> None:
-    bins = Bins(BINS, -40, 41, step, origin, pause)
+    bins = Bins(BINS, -40, 41, step, outer_step, origin, pause)
     parts = [bins.of(one, alone=True) for one in in_parts([columns(samples)], size)]
-    found = merged(parts)
-    expected = defaultdict[tuple[int, int], list[tuple[int, float, int]]](list)
+    found = merged(parts, bins)
+    expected = defaultdict[tuple[int, int, int], list[tuple[int, float, int]]](list)
     for channel, time, value, status in samples:
-        expected[channel, (time - origin) // step * step + origin].append((time, value, status))
+        key = channel, (time - origin) // step * step + origin, (time - origin) // outer_step
+        expected[key].append((time, value, status))
     assert found.keys() == expected.keys()
     for key, of_bin in expected.items():
         row = found[key]
@@ -84,10 +92,22 @@ def test_bins_are_those_of_a_loop(
         good = [(time, 0.0 if abs(value) < 1e-50 else value) for time, value in not_bad if abs(value) < 1e50]
         assert (row["samples"], row["not_bad"], row["good"]) == (len(of_bin), len(not_bad), len(good))
         assert (row["first_time"], row["last_time"]) == (of_bin[0][0], of_bin[-1][0])
-        assert row["good_sum"] == sum(value for _, value in good)
+        values = [value for _, value in good]
+        assert (row["good_sum"] or 0.0) == sum(values)
+        if row["whole"] and good:
+            assert (row["low"], row["high"], row["middle"]) == (min(values), max(values), median(values))
+            assert math.isclose(row["variance"], pvariance(values), rel_tol=1e-9, abs_tol=1e-9)
+        assert row["good_values"] == ([] if row["whole"] else values)
         assert (row["last_good_time"], row["last_good"]) == (good[-1] if good else (None, None))
-        parameters = -40, 41, step, origin, pause
-        assert tuple(row[name] for name in ("since", "until", "step", "origin", "pause")) == parameters
+        parameters = {
+            "since": -40,
+            "until": 41,
+            "step": step,
+            "outer_step": outer_step,
+            "origin": origin,
+            "pause": pause,
+        }
+        assert parameters.items() <= row.items()
     times = [one[:2] for one in samples]
     pauses = {(one, two) for one, two in pairwise(times) if one[0] == two[0] and two[1] - one[1] >= pause}
     spans = sorted(span for part in parts for span in spans_of(part))
@@ -96,9 +116,8 @@ def test_bins_are_those_of_a_loop(
 
 
 def test_bins_need_to_be_known() -> None:
-    condition = (
-        (ds.field("since") == 5) & (ds.field("until") == 17) & (ds.field("step") == -3) & (ds.field("pause") == 1)
-    )
+    known = {"since": 5, "until": 17, "step": -3, "outer_step": 1, "pause": 1}
+    condition = reduce(and_, (ds.field(name) == value for name, value in known.items()))
     with pytest.raises(OperationError, match="sample_bins: origin: found no condition; legal: origin = a number of µs"):
         Bins.wanted(Scan(BINS, condition))
     with pytest.raises(OperationError, match="sample_bins: step: found -3 µs; legal: more than 0"):

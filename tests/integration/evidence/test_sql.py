@@ -134,7 +134,8 @@ _SINCE, _UNTIL = f"TIMESTAMPTZ '{begin(DAY, 5)}' + INTERVAL '30 s'", f"TIMESTAMP
 _BINS = f"""
 SELECT channel_id, bucket, sum(samples), sum(not_bad), min(first_time), max(last_time), sum(good),
        round(sum(good_sum), 6), arg_max(last_good, last_good_time)
-FROM bins_of(NULL, {_SINCE}, {_UNTIL}, INTERVAL '7 min', {_SINCE}, INTERVAL '2 s') GROUP BY ALL ORDER BY ALL"""
+FROM bins_of(NULL, {_SINCE}, {_UNTIL}, INTERVAL '7 min', INTERVAL '7 min', {_SINCE}, INTERVAL '2 s')
+GROUP BY ALL ORDER BY ALL"""
 _GROUPS = f"""
 SELECT s.channel_id, date_bin(INTERVAL '7 min', s.time, {_SINCE}) AS bucket, count(*), count(*) FILTER (s.status >= 0),
        min(s.time), max(s.time), count(g.value), round(coalesce(sum(g.value), 0), 6), arg_max(g.value, g.time)
@@ -144,11 +145,12 @@ WHERE s.time >= {_SINCE} AND s.time < {_UNTIL} GROUP BY ALL ORDER BY ALL"""
 _WHOLE = f"""
 SELECT count(*), count(*) FILTER (n > 1)
 FROM (SELECT count(*) AS n, bool_or(whole) AS whole
-      FROM bins_of(NULL, {_SINCE}, {_UNTIL}, INTERVAL '10 s', {_SINCE}, NULL) GROUP BY channel_id, bucket)
+      FROM bins_of(NULL, {_SINCE}, {_UNTIL}, INTERVAL '10 s', INTERVAL '10 s', {_SINCE}, NULL)
+      GROUP BY channel_id, bucket)
 WHERE whole"""
 _PAUSES = f"""
 FROM (SELECT channel_id, first_time AS time, epoch_us(first_time) - max(epoch_us(last_time)) OVER before AS pause
-      FROM bins_of(NULL, {_SINCE}, {_UNTIL}, INTERVAL '7 min', {_SINCE}, INTERVAL '2 s')
+      FROM bins_of(NULL, {_SINCE}, {_UNTIL}, INTERVAL '7 min', INTERVAL '7 min', {_SINCE}, INTERVAL '2 s')
       WINDOW before AS (PARTITION BY channel_id ORDER BY first_time ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING))
 WHERE pause >= 2e6 ORDER BY ALL"""
 _LAGS = f"""

@@ -1,26 +1,30 @@
 -- excursions for DuckDB: as ../excursions.sql, which has the parameters
 --
--- Portions: channel
+-- Portions: channel, in bins
 CREATE MACRO excursions_of(since, until, channels, sigmas, short, long, reference) AS TABLE
 WITH
 wanted AS (
     SELECT c.channel_id, c.name, c.span FROM channels_like(channels) AS c WHERE c.kind = 'analog'
 ),
-readings AS (
-    SELECT s.channel_id, s.time, s.value, date_bin(short, s.time, since) AS short_bin,
-           date_bin(long, s.time, since) AS long_bin
-    FROM good_samples(channels, since - reference, until) AS s
+rows AS MATERIALIZED (
+    SELECT b.channel_id, date_bin(long, b.first_time, since) AS long_bin, b.bucket AS short_bin, b.whole, b.good, b.good_sum,
+           b.variance, b.low, b.high, b.middle, b.good_values
+    FROM bins_of(channels, since - reference, until, short, long, since, NULL) AS b
+    WHERE b.good > 0
 ),
 -- All that is asked of single samples, but where there is an excursion.
 bins AS MATERIALIZED (
     SELECT b.*, greatest(b.high - b.middle, b.middle - b.low) AS farthest,
            CASE WHEN b.low < b.high THEN b.variance + (b.mean - b.middle) * (b.mean - b.middle) ELSE 0 END AS square
-    FROM (SELECT r.channel_id, r.long_bin, r.short_bin, count(*) AS n, avg(r.value) AS mean, var_pop(r.value) AS variance,
-                 min(r.value) AS low, max(r.value) AS high,
-                 -- A spike must not hide itself by pulling its own mean.
-                 quantile_cont(r.value, 0.5) AS middle
-          FROM readings AS r
-          GROUP BY r.channel_id, r.long_bin, r.short_bin) AS b
+    -- A spike must not hide itself by pulling its own mean.
+    FROM (SELECT r.channel_id, r.long_bin, r.short_bin, r.good AS n, r.good_sum / r.good AS mean, r.variance, r.low, r.high, r.middle
+          FROM rows AS r
+          WHERE r.whole
+          UNION ALL
+          SELECT p.channel_id, p.long_bin, p.short_bin, count(*), avg(p.value), var_pop(p.value), min(p.value), max(p.value),
+                 quantile_cont(p.value, 0.5)
+          FROM (SELECT r.channel_id, r.long_bin, r.short_bin, unnest(r.good_values) AS value FROM rows AS r WHERE NOT r.whole) AS p
+          GROUP BY p.channel_id, p.long_bin, p.short_bin) AS b
 ),
 long_means AS MATERIALIZED (
     SELECT b.channel_id, b.long_bin, avg(b.mean) AS mean FROM bins AS b GROUP BY b.channel_id, b.long_bin

@@ -18,7 +18,7 @@ quarantined AS MATERIALIZED (
 -- Parted where there may be a silence.
 parts AS MATERIALIZED (
     SELECT b.channel_id, b.samples, b.not_bad, b.first_time, b.last_time
-    FROM bins_of(channels, since, until, until - since, since,
+    FROM bins_of(channels, since, until, until - since, until - since, since,
                  to_microseconds(floor(3e6 * shortest_interval(channels))::BIGINT)) AS b
 ),
 counts AS MATERIALIZED (
