@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import wraps
 from typing import Any
 
 import asyncpg
 import duckdb
+import pyarrow.dataset as ds
 
+from ingest.timestamps import microseconds
+from ops.sql import runs
 from ops.sql.reader import Reader
-from ops.sql.samples import Samples
+from ops.sql.runs import Runs
+from ops.sql.samples import IN_ORDER, Samples
+from ops.sql.scan import Scan
 from schema.queries import load
 
 
@@ -32,6 +37,7 @@ class Functions:
             (self.channel_ids, [duckdb.list_type("VARCHAR")], duckdb.list_type(of)),
             (self.namesakes, [duckdb.list_type("VARCHAR")], duckdb.list_type("VARCHAR")),
             (self.shortest_interval, [duckdb.list_type("VARCHAR")], "DOUBLE"),
+            (self.calm_channels, [duckdb.list_type("VARCHAR"), time, time, "INTERVAL"], duckdb.list_type(of)),
             (self.first_sample, [of, time, time], time),
             (self.has_sample_before, [of, time], "BOOLEAN"),
             (self.run_lengths, [of, time, time], duckdb.list_type("BIGINT")),
@@ -49,6 +55,17 @@ class Functions:
         rows = self._channels()
         parts = {_last_part(row["unit_path"]) for row in _matching(rows, patterns)}
         return [row["name"] for row in rows if _last_part(row["unit_path"]) in parts]
+
+    def calm_channels(
+        self, patterns: Sequence[str] | None, since: datetime | None, until: datetime | None, hold: timedelta | None
+    ) -> list[int] | None:
+        """Channels of such names that hold their values for so long on average, from the first one until the end."""
+        if since is None or until is None or hold is None:
+            return None
+        ids, us = self.channel_ids(patterns), round(hold / timedelta(microseconds=1))
+        scan = Scan(IN_ORDER, None if ids is None else ds.field("channel_id").isin(ids))
+        wanted = Runs(microseconds(since), microseconds(until), us)
+        return runs.calm(self._samples.runs(scan, wanted), wanted.until, us)
 
     def shortest_interval(self, patterns: Sequence[str] | None) -> float | None:
         """The shortest one (s) in which a channel of such a name is expected to be read; null: there is none."""
@@ -75,7 +92,8 @@ class Functions:
         """How long (µs) each value of a channel was held until the next one, with since <= time < until."""
         if channel is None or since is None or until is None:
             return None
-        return self._samples.run_lengths(channel, since, until)
+        scan = Scan(IN_ORDER, ds.field("channel_id") == channel)
+        return runs.lengths(self._samples.runs(scan, Runs(microseconds(since), microseconds(until), 0)))
 
     def _noted(self, call: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(call)  # DuckDB counts its parameters

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ops.archive.sample_file import TIME
 from ops.sql.scan import Scan
@@ -79,6 +80,23 @@ class Runs:
             *(pa.array(np.full(len(kept), getattr(self, name))) for name in _PARAMETERS),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=RUNS)
+
+
+def lengths(batches: Iterable[Any]) -> list[int]:
+    """How long (µs) each value of a channel was held until the next one."""
+    found = [pc.subtract(one["next_time"], one["from_time"]) for one in batches]
+    return pa.chunked_array(found, pa.duration("us")).drop_null().cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
+
+
+def calm(batches: Iterable[Any], until: int, hold: int) -> list[int]:
+    """Channels that hold their values for ``hold`` µs on average, from the first one until the end."""
+    begins, numbers = dict[int, int](), dict[int, int]()
+    for batch in batches:
+        channel, begin = batch["channel_id"].to_numpy(), batch["from_time"].view(pa.int64()).to_numpy()
+        number, last = batch["number"].to_numpy(), batch["next_time"].is_null().to_numpy(zero_copy_only=False)
+        begins.update(zip(channel[number == 1].tolist(), begin[number == 1].tolist(), strict=True))
+        numbers.update(zip(channel[last].tolist(), number[last].tolist(), strict=True))
+    return [channel for channel, n in numbers.items() if (until - begins[channel]) / n >= hold]
 
 
 def _numbers(channel: Any, first: int) -> Any:

@@ -124,20 +124,12 @@ class Samples:
 
     def read_runs(self, scan: Scan) -> Iterator[Any]:
         """Runs of equal values. Raises OperationError."""
-        runs = Runs.wanted(scan)
-        hours = hours_within(self._days(), runs.since, runs.until)
-        for batch in runs.of(self._in_order(scan, hours, IN_ORDER)):
+        for batch in self.runs(scan, Runs.wanted(scan)):
             yield batch.select(scan.schema.names)
 
-    def run_lengths(self, channel: int, since: datetime, until: datetime) -> list[int]:
-        """How long (µs) each value of a channel was held until the next one."""
-        runs = Runs(microseconds(since), microseconds(until), 0)
-        scan = Scan(IN_ORDER, ds.field("channel_id") == channel)
-        hours = hours_within(self._days(), runs.since, runs.until)
-        found = [
-            pc.subtract(one["next_time"], one["from_time"]) for one in runs.of(self._in_order(scan, hours, IN_ORDER))
-        ]
-        return pa.chunked_array(found, pa.duration("us")).drop_null().cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
+    def runs(self, scan: Scan, runs: Runs) -> Iterator[Any]:
+        """Those of the channels of a scan, with all columns."""
+        return runs.of(self._in_order(scan, hours_within(self._days(), runs.since, runs.until), IN_ORDER))
 
     def _in_order(self, scan: Scan, hours: Iterable[Hours], columns: Any) -> Iterator[Any]:
         """Columns of the samples of the channels of a scan in some hours."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ingest.errors import OperationError
 from ops.archive.sample_file import TIME
-from ops.sql.runs import RUNS, Runs
+from ops.sql.runs import RUNS, Runs, calm, lengths
 from ops.sql.samples import IN_ORDER
 from ops.sql.scan import Scan
 
@@ -71,3 +71,16 @@ def test_samples_of_one_channel_after_another_in_batches_of_their_own() -> None:
 def test_runs_need_to_be_known() -> None:
     with pytest.raises(OperationError, match="value_runs: until: found no condition; legal: until = a number of µs"):
         Runs.wanted(Scan(RUNS, (ds.field("since") == 5) & (ds.field("least") == 0)))
+
+
+def test_channels_are_calm_by_the_mean_length_of_their_runs() -> None:
+    samples = [(1, 0, 5.0, 0), (1, 6, 6.0, 0), (2, 0, 5.0, 0), (2, 3, 6.0, 0), (2, 4, 5.0, 0), (3, 11, 5.0, 0)]
+    batches = list(Runs(0, 20, 9).of(batch(samples[k : k + 2]) for k in range(0, 6, 2)))
+    assert calm(batches, 20, 9) == [1, 3]  # 10, 20 / 3 and 9 on average
+    assert calm(batches, 20, 10) == [1]
+
+
+def test_lengths_are_those_of_ended_runs() -> None:
+    samples = [(1, 0, 5.0, 0), (1, 6, 6.0, 0), (1, 7, 6.0, 0), (1, 9, 5.0, 0)]
+    assert lengths(Runs(0, 20, 0).of([batch(samples[:3]), batch(samples[3:])])) == [6, 3]
+    assert lengths(Runs(0, 20, 0).of([])) == []

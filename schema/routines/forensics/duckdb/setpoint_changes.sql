@@ -1,14 +1,17 @@
 -- setpoint_changes for DuckDB: as ../setpoint_changes.sql, which has the parameters
 --
--- Portions: channel
+-- Portions: channel, in bins
 CREATE MACRO setpoint_changes_of(since, until, channels, hold, lookback) AS TABLE
 WITH
 wanted AS (
     SELECT c.channel_id, c.name, c.kind, c.unit FROM channels_like(channels) AS c WHERE c.kind <> 'counter'
 ),
+-- Only of channels that hold their values long enough: fast ones are the most samples by far.
 numbers AS (
-    SELECT s.channel_id, s.time, s.value, previous(s.value, s.channel_id) AS old
-    FROM good_samples(channels, since - lookback, until) AS s
+    SELECT r.channel_id, r.from_time AS time, r.value,
+           lag(r.value) OVER (PARTITION BY r.channel_id ORDER BY r.from_time) AS old
+    FROM runs_of(channels, since - lookback, until, INTERVAL '0 s') AS r
+    WHERE r.channel_id IN calm_channels(channels, since - lookback, until, hold)
 ),
 texts AS (
     SELECT e.channel_id, e.time, e.text AS value,
@@ -17,20 +20,10 @@ texts AS (
     JOIN wanted AS w ON w.channel_id = e.channel_id
     WHERE w.kind = 'text' AND e.type = 'text' AND coalesce(e.status, 0) >= 0 AND e.time >= since - lookback AND e.time < until
 ),
--- Only channels that hold their values long enough go on: fast ones are the most samples by far.
-calm AS (
-    SELECT f.channel_id
-    FROM (SELECT n.channel_id, min(n.time) AS first_time, count(*) AS changes
-          FROM numbers AS n
-          WHERE n.value IS DISTINCT FROM n.old
-          GROUP BY n.channel_id) AS f
-    WHERE (epoch_us(until) - epoch_us(f.first_time)) / f.changes >= epoch_us(hold)
-),
 -- The first value is not a change, but the time for which it was held counts.
 values_held AS (
     SELECT n.channel_id, n.time, number_text(n.old) AS old, number_text(n.value) AS new
     FROM numbers AS n
-    WHERE n.value IS DISTINCT FROM n.old AND n.channel_id IN (SELECT c.channel_id FROM calm AS c)
     UNION ALL
     SELECT t.channel_id, t.time, t.old, t.value
     FROM texts AS t
