@@ -68,5 +68,5 @@ SELECT w.name, r.r, extract(epoch FROM r.by)::float8, r.at_zero, r.pairs
 FROM ranked AS r
 JOIN wanted AS w ON w.channel_id = r.channel_id
 WHERE r.place = 1 AND abs(r.r) >= least_correlation
-ORDER BY abs(r.r) DESC, w.name
+ORDER BY round(abs(r.r)::numeric, 6) DESC, w.name
 $$;

@@ -113,5 +113,5 @@ SELECT w.name, s.class, count(*), min(s.begins), max(s.begins),
 FROM spaced AS s
 JOIN wanted AS w ON w.channel_id = s.channel_id
 GROUP BY w.name, s.class
-ORDER BY max(s.far) DESC, w.name
+ORDER BY round(max(s.far)::numeric, 6) DESC, w.name, s.class
 $$;

@@ -71,7 +71,7 @@ onsets AS (
     WHERE c.far > 1 AND c.times >= 2
     ORDER BY c.channel_id, c.bucket
 )
-SELECT row_number() OVER (ORDER BY o.bucket, o.strongest DESC, w.name), w.name, o.bucket,
+SELECT row_number() OVER (ORDER BY o.bucket, round(o.strongest::numeric, 6) DESC, w.name), w.name, o.bucket,
        CASE WHEN o.off > 0 THEN 'up' ELSE 'down' END, o.mean, o.value, plant.unit_at(o.channel_id, o.bucket), o.strongest
 FROM onsets AS o
 JOIN wanted AS w ON w.channel_id = o.channel_id

@@ -62,4 +62,4 @@ WITH found AS (
                         least_correlation::DOUBLE)
 )
 FROM found
-ORDER BY abs(correlation) DESC, channel;
+ORDER BY round(abs(correlation), 6) DESC, channel;

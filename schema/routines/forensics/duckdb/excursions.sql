@@ -138,4 +138,4 @@ WITH found AS (
                        long::INTERVAL, reference::INTERVAL)
 )
 SELECT * FROM found
-ORDER BY sigmas_at_peak DESC, channel;
+ORDER BY round(sigmas_at_peak, 6) DESC, channel, class;

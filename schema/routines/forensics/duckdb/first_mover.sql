@@ -61,6 +61,6 @@ WITH found AS (
     FROM first_mover_of(since::TIMESTAMPTZ, until::TIMESTAMPTZ, channels::TEXT[], step::INTERVAL, sigmas::DOUBLE,
                         reference::INTERVAL)
 )
-SELECT row_number() OVER (ORDER BY moved_at, times_limit DESC, channel) AS place, *
+SELECT row_number() OVER (ORDER BY moved_at, round(times_limit, 6) DESC, channel) AS place, *
 FROM found
 ORDER BY place;
