@@ -78,7 +78,10 @@ class Scan:
         for column in columns:
             value = re.search(rf"\b{column} == (-?\d+)\b", f"{self.condition}")
             if value is None:
-                raise OperationError(f"{table}: {column}: found no condition; legal: {column} = a number of µs")
+                raise OperationError(
+                    f"{table}: {column}: found no constant; legal: a number of µs that is known before the query runs "
+                    "(give times to questions as constants, not as subqueries)"
+                )
             found[column] = int(value[1])
         return found
 

@@ -183,7 +183,7 @@ async def test_bins_and_pauses_are_those_of_the_samples(plant: Maintained) -> No
     await plant.job()
     await plant.drop()
     await compare()
-    assert "sample_bins: since: found no condition" in await failure(plant, "SELECT count(*) FROM sample_bins")
+    assert "sample_bins: since: found no constant" in await failure(plant, "SELECT count(*) FROM sample_bins")
 
 
 async def test_days_are_looked_up_once_for_all_channels(plant: Maintained, monkeypatch: pytest.MonkeyPatch) -> None:
