@@ -18,7 +18,7 @@ from ops.sql.session import OutOfMemoryError, Session, opened
 from schema.forensics import duckdb_forms
 
 _SAMPLES = 20_000_000  # of a portion: 1.5 GiB where they are sorted
-_BINNED = 200_000_000  # the same where they are read in bins
+_BINNED = 70_000_000  # the same where they are read in bins
 _TOGETHER: Mapping[str, Callable[[tuple[str, str]], str]] = {  # by name and unit of the plant
     "channel": lambda one: one[0],
     "unit": lambda one: one[1],

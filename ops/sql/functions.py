@@ -10,7 +10,6 @@ from typing import Any
 
 import asyncpg
 import duckdb
-import pyarrow.dataset as ds
 
 from ingest.timestamps import microseconds
 from ops.sql import runs
@@ -63,7 +62,7 @@ class Functions:
         if since is None or until is None or hold is None:
             return None
         ids, us = self.channel_ids(patterns), round(hold / timedelta(microseconds=1))
-        scan = Scan(IN_ORDER, None if ids is None else ds.field("channel_id").isin(ids))
+        scan = Scan(IN_ORDER, None, None if ids is None else frozenset(ids))
         wanted = Runs(microseconds(since), microseconds(until), us)
         return runs.calm(self._samples.runs(scan, wanted), wanted.until, us)
 
@@ -92,7 +91,7 @@ class Functions:
         """How long (µs) each value of a channel was held until the next one, with since <= time < until."""
         if channel is None or since is None or until is None:
             return None
-        scan = Scan(IN_ORDER, ds.field("channel_id") == channel)
+        scan = Scan(IN_ORDER, None, frozenset({channel}))
         return runs.lengths(self._samples.runs(scan, Runs(microseconds(since), microseconds(until), 0)))
 
     def _noted(self, call: Callable[..., Any]) -> Callable[..., Any]:

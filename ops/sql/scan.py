@@ -58,6 +58,7 @@ class Scan:
 
     schema: Any  # the columns that it reads, or has conditions on
     condition: Any  # an expression of pyarrow; None: there is none
+    only: frozenset[int] | None = None  # channels; None: all
     _known: dict[Any, bool] = field(default_factory=dict)  # whether a partition can meet it
 
     @property
@@ -97,7 +98,7 @@ class Scan:
 
         ``described``: for each meaning that a channel had, the values that other columns have in its rows.
         """
-        wanted = sorted(set(ids))
+        wanted = sorted(set(ids) if self.only is None else self.only.intersection(ids))
         columns = [name for name in ("channel_id", *_DESCRIBED) if name in self.schema.names]
         others = [name for name in self.schema.names if name not in columns]
         # What is unknown is NULL in the rows below, from which whether it is NULL can't be told.
