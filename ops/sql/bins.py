@@ -1,6 +1,6 @@
 """Samples of channels in bins of time, counted and summed as they are read.
 
-To put a sample in a group takes DuckDB 100 ns of CPU and more; here it takes 10 ns.
+To put a sample in a group takes DuckDB 100 ns of CPU and more; here it takes 10 to 25 ns.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ingest.batch import Float64s, Int64s
 from ingest.errors import OperationError
 from ops.archive.sample_file import TIME
-from ops.sql.columns import Columns
+from ops.sql.columns import Columns, good_values
 from ops.sql.scan import Scan
 
 _PARAMETERS = ("since", "until", "step", "outer_step", "origin", "pause")
@@ -118,35 +118,33 @@ class _Rows:
 
 
 def _of_good(time: Int64s, value: Float64s, status: NDArray[np.int32], rows: _Rows, spread: bool) -> dict[str, Any]:
-    size = np.abs(value)
-    good = (status >= 0) & (size < 1e50)  # not NaN
+    value, good = good_values(value, status)
     counts = _counts(good, rows.first, rows.last)
     if not good.all():
-        time, value, size = time[good], value[good], size[good]
-    value = np.where(size >= 1e-50, value, 0.0)
+        time, value = time[good], value[good]
     some = counts > 0
     n, ends = counts[some], np.cumsum(counts)[some]
     begins = ends - n
     sums = np.add.reduceat(value, begins)
     columns = {
         "good": counts,
-        "good_sum": _spread_out(sums, some),
-        "last_good": _spread_out(value[ends - 1], some),
-        "last_good_time": _spread_out(time[ends - 1], some),
+        "good_sum": _scattered(sums, some),
+        "last_good": _scattered(value[ends - 1], some),
+        "last_good_time": _scattered(time[ends - 1], some),
     }
     if spread:
         off = value - np.repeat(sums / n, n)
         columns |= {
-            "low": _spread_out(np.minimum.reduceat(value, begins), some),
-            "high": _spread_out(np.maximum.reduceat(value, begins), some),
-            "variance": _spread_out(np.add.reduceat(off * off, begins) / n, some),
-            "middle": _spread_out(_medians(value, begins, n), some),
+            "low": _scattered(np.minimum.reduceat(value, begins), some),
+            "high": _scattered(np.maximum.reduceat(value, begins), some),
+            "variance": _scattered(np.add.reduceat(off * off, begins) / n, some),
+            "middle": _scattered(_medians(value, begins, n), some),
             "good_values": _lists(value, np.where(rows.whole, 0, counts), np.repeat(~rows.whole, counts)),
         }
     return columns
 
 
-def _spread_out(found: NDArray[Any], some: NDArray[np.bool_]) -> Any:
+def _scattered(found: NDArray[Any], some: NDArray[np.bool_]) -> Any:
     """What was found of some rows, as an array of all."""
     whole = np.zeros(len(some), found.dtype)
     whole[some] = found

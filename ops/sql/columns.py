@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ingest.batch import Float64s
 from ops.archive.meanings import Meanings
 from ops.archive.sample_file import TIME
 from ops.evidence.reader import Series
@@ -48,6 +49,12 @@ def in_parts(found: Iterable[Columns], rows: int = _ROWS) -> Iterator[Columns]:
 def as_arrow(found: Iterable[Columns]) -> Iterator[dict[str, Any]]:
     """The same as arrays of Arrow, some rows at a time."""
     return map(_arrays, in_parts(found))
+
+
+def good_values(value: Float64s, status: NDArray[np.int32]) -> tuple[Float64s, NDArray[np.bool_]]:
+    """Values as good_samples() (schema/queries/duckdb.sql) has them, and which of them it has; (n,) each."""
+    size = np.abs(value)
+    return np.where(size < 1e-50, 0.0, value), (status >= 0) & (size < 1e50)  # not NaN
 
 
 def in_order(batches: Iterable[Any]) -> Iterator[Any]:

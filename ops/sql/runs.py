@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ops.archive.sample_file import TIME
+from ops.sql.columns import good_values
 from ops.sql.scan import Scan
 
 _PARAMETERS = ("since", "until", "least")
@@ -61,9 +62,8 @@ class Runs:
     def _good(self, batch: Any) -> tuple[Any, Any, Any]:
         channel, time = batch.column("channel_id").to_numpy(), batch.column("time").view(pa.int64()).to_numpy()
         value, status = batch.column("value").to_numpy(), batch.column("status").to_numpy()
-        size = np.abs(value)
-        good = (status >= 0) & (size < 1e50) & (time >= self.since) & (time < self.until)  # not NaN
-        value = np.where(size < 1e-50, 0.0, value)
+        value, good = good_values(value, status)
+        good &= (time >= self.since) & (time < self.until)
         return (channel, value, time) if good.all() else (channel[good], value[good], time[good])
 
     def _batch(self, channel: Any, value: Any, begin: Any, number: Any, n: int) -> Any:
