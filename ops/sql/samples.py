@@ -175,11 +175,11 @@ class Samples:
     def first(self, channel: int, since: datetime, until: datetime) -> datetime | None:
         """The time of a channel's first sample with since <= time < until."""
         bounds = [pa.scalar(microseconds(one), pa.int64()).cast(TIME) for one in (since, until)]
-        own, time = ds.field("channel_id") == channel, ds.field("time")
+        within = (ds.field("time") >= bounds[0]) & (ds.field("time") < bounds[1])
         columns = pa.schema([SAMPLES.field(name) for name in ("channel_id", "time")])
         found = None
-        for batch in self.read(Scan(columns, own & (time >= bounds[0]) & (time < bounds[1]))):
-            times = batch.filter(own & (time >= bounds[0]) & (time < bounds[1])).column("time")
+        for batch in self.read(Scan(columns, within, frozenset({channel}))):
+            times = batch.filter(within).column("time")
             if len(times):
                 one = utc(pc.min(times.cast(pa.int64())).as_py())
                 if found is not None and one.date() > found.date():
@@ -191,7 +191,7 @@ class Samples:
         """Whether an archived day of which samples were dropped has one of a channel before a time."""
         for one in self._reader.fetch(load("sql")["select_dropped_days"], before):
             for row in self._archived(one["day"]):
-                if channel in self.days.files(row, one["day"]).channel_ids() and (
+                if channel in self.days.places(self.days.files(row, one["day"])) and (
                     begin(one["day"], 24) <= before or self.first(channel, begin(one["day"]), before) is not None
                 ):
                     return True
