@@ -318,13 +318,14 @@ class Receiver:
     ) -> None:
         await self._overflows(tracking, message, subscription)
         last = tracking.time[message.place]
-        known = message.time[last > 0]  # a first value may be of any age
+        seen = last > 0  # a first value may be of any age
+        known = message.time[seen]
         if len(known):
             # By the best fitting time: single tags with another clock are detected separately.
             nearest = int(np.argmin(np.abs(known - message.arrival)))
             self._skew.observe_samples(int(known[nearest]), publish_time, message.arrival)
             if subscription.published:
-                self._skew.observe_late(known[known > last[last > 0]], subscription.published)
+                self._skew.observe_late(known[known > last[seen]], subscription.published)
         tracking.observe_clocks(message.place, message.time, message.arrival)
         if self._first_awaited:
             await self._close_move_gaps(tracking.tags, message)
