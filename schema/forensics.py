@@ -16,7 +16,7 @@ order::
 
 ``Portions`` says which channels have to be together, so that the rows of several portions are those of all: those of a
 channel (each alone), of a unit (of the plant), of a namesake (units whose last parts are the same), or all. A question
-that reads samples as bins (``in bins``) is asked about more of them at a time.
+that reads samples as bins or runs (``in bins``) is asked about more of them at a time.
 
 ``ask`` joins tables as they are written: the samples come first, and what is few on the right.
 """
@@ -96,7 +96,7 @@ class DuckdbForm:
 
     sql: str
     portions: str
-    in_bins: bool  # it reads bins of samples, which are fewer
+    in_bins: bool  # it reads bins or runs of samples, which are fewer
     finish: str  # SQL that makes the answer of a table ``found``, which has the rows of all portions
 
 

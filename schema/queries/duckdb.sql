@@ -114,7 +114,8 @@ SELECT b.channel_id, b.bucket, b.whole, b.samples, b.not_bad, b.first_time, b.la
        b.low, b.high, b.variance, b.middle, b.good_values
 FROM sample_bins AS b
 WHERE b.since = epoch_us(since) AND b.until = epoch_us(until) AND b.step = epoch_us(step) AND b.origin = epoch_us(origin)
-  AND b.outer_step = epoch_us(outer_step) AND b.pause = coalesce(epoch_us(pause::INTERVAL), 9223372036854775807) AND (patterns IS NULL OR b.channel_id IN channel_ids(patterns));
+  AND b.outer_step = epoch_us(outer_step) AND b.pause = coalesce(epoch_us(pause::INTERVAL), 9223372036854775807)
+  AND (patterns IS NULL OR b.channel_id IN channel_ids(patterns));
 
 -- Runs of good samples of one value, until that of the next one: those of least or longer, and the first and the last of each channel. number
 -- counts all of the channel's. Parameters are constants.
