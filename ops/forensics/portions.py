@@ -65,11 +65,13 @@ def portions(asked: Asked, by: str, samples: int = _SAMPLES) -> Iterator[list[li
     seconds = (asked.values["until"] - asked.first).total_seconds()
     size = max(1, int(samples / max(asked.rate * seconds, 1e-9)))
     found: list[list[str]] = []
+    names = 0
     for group in _groups(asked, by):
-        if found and sum(map(len, found)) + len(group) > size:
+        if found and names + len(group) > size:
             yield found
-            found = []
+            found, names = [], 0
         found.append(group)
+        names += len(group)
     yield found
 
 
