@@ -20,8 +20,9 @@ from ops.archive.sample_file import SAMPLES, as_array, bits_of, filled
 from ops.archive.scaling import Bits
 
 _VALUE = ("scaled", "divisor", "single", "unscaled")
+_INDEX = {name: index for index, name in enumerate(SAMPLES.names)}
 _NO_CONSTANTS = ("time", "unscaled")  # statistics leave out NaN, and call -0.0 and 0.0 equal
-_TOGETHER = 16  # row groups that are in memory as a whole, even if little of each is wanted
+_ROWS = 131_072  # that are decoded at a time, even if few of them are wanted
 _Constants = Mapping[str, Any]  # column → its only value; None: all are null
 
 
@@ -35,13 +36,33 @@ def read(
     ``parquet``: an open ParquetFile; ``checked``: its footer is as it was written, so that statistics can be relied on.
     """
     names = ("channel_id", "time", *(_VALUE if "value" in wanted else ()), *(["status"] if "status" in wanted else []))
-    inside = [one for one in groups if not (checked and is_outside(parquet, one, bounds))]
-    for first in range(0, len(inside), _TOGETHER):
-        known = [(one, _constants(parquet, one, names) if checked else {}) for one in inside[first : first + _TOGETHER]]
-        for _, alike in groupby(known, lambda one: {name: value is None for name, value in one[1].items()}):
-            some = [(_rows(parquet, group, names, constants, bounds), constants) for group, constants in alike]
-            if some := [one for one in some if one[0].num_rows]:
-                yield _columns(some, wanted)
+    inside = (one for one in groups if not (checked and is_outside(parquet, one, bounds)))
+    known = ((one, _constants(parquet, one, names) if checked else {}) for one in inside)
+    for _, alike in groupby(known, lambda one: {name: value is None for name, value in one[1].items()}):
+        for some in _batches(parquet, list(alike), names, bounds):
+            yield _columns(some, wanted)
+
+
+def _batches(
+    parquet: Any, groups: Sequence[tuple[int, _Constants]], names: Collection[str], bounds: tuple[int, int]
+) -> Iterator[list[tuple[Any, _Constants]]]:
+    """The rows within the bounds of row groups of which the same columns are known: some batches at a time, each of one
+    row group, with the columns that are not known.
+    """
+    wanted = [name for name in names if name not in groups[0][1]]
+    ends = np.cumsum([parquet.metadata.row_group(group).num_rows for group, _ in groups]).tolist()
+    place, begin = 0, 0
+    for batch in parquet.iter_batches(_ROWS, [group for group, _ in groups], wanted, use_threads=False):
+        some, row = [], 0
+        while row < batch.num_rows:
+            n = min(ends[place] - begin, batch.num_rows) - row
+            constants = groups[place][1]
+            some.append((_within(batch.slice(row, n), constants, bounds), constants))
+            row += n
+            place += begin + row == ends[place]
+        begin += batch.num_rows
+        if some := [one for one in some if one[0].num_rows]:
+            yield some
 
 
 def _constants(parquet: Any, group: int, names: Collection[str]) -> _Constants:
@@ -49,31 +70,33 @@ def _constants(parquet: Any, group: int, names: Collection[str]) -> _Constants:
     facts = parquet.metadata.row_group(group)
     known: dict[str, Any] = {}
     for name in names:
-        statistics = facts.column(SAMPLES.get_field_index(name)).statistics
-        if statistics is None:
+        statistics = facts.column(_INDEX[name]).statistics
+        if statistics is None or not statistics.has_null_count:
             continue
-        if statistics.has_null_count and statistics.null_count == facts.num_rows:
+        nulls = statistics.null_count
+        if nulls == facts.num_rows:
             known[name] = None
-        elif name not in _NO_CONSTANTS and _is_constant(statistics):
-            known[name] = statistics.min
+        elif not nulls and name not in _NO_CONSTANTS and statistics.has_min_max:
+            value = statistics.min
+            if value == statistics.max:
+                known[name] = value
     if "scaled" in known and known["scaled"] is None:
         known.update(divisor=1.0, single=False)
     return known
 
 
-def _rows(parquet: Any, group: int, names: Collection[str], known: _Constants, bounds: tuple[int, int]) -> Any:
-    """The rows within the bounds: a table of what is not known."""
-    table = parquet.read_row_group(group, [name for name in names if name not in known], use_threads=False)
-    time = _times(table)
+def _within(batch: Any, known: _Constants, bounds: tuple[int, int]) -> Any:
+    """The rows of a batch within the bounds."""
+    time = _times(batch)
     if "channel_id" in known:  # the times ascend
         first, last = np.searchsorted(time, bounds).tolist()
-        return table.slice(first, last - first)
-    return table.filter(pa.array((time >= bounds[0]) & (time < bounds[1])))
+        return batch.slice(first, last - first)
+    return batch.filter(pa.array((time >= bounds[0]) & (time < bounds[1])))
 
 
 def _columns(some: Sequence[tuple[Any, _Constants]], wanted: Collection[str]) -> dict[str, NDArray[Any]]:
     """Row groups of which the same columns are known, and the same are null, as arrays."""
-    table, n = pa.concat_tables([one for one, _ in some]), [one.num_rows for one, _ in some]
+    table, n = pa.Table.from_batches([one for one, _ in some]), [one.num_rows for one, _ in some]
     known = {name: [one[name] for _, one in some] for name in some[0][1]}
     columns = _Columns({name: as_array(table.column(name)) for name in table.schema.names}, known, n)
     found = {"channel_id": columns.elements("channel_id", np.int32), "time": columns.elements("time", np.int64)}
@@ -116,11 +139,7 @@ def _times(table: Any) -> NDArray[np.int64]:
 
 def is_outside(parquet: Any, group: int, bounds: tuple[int, int]) -> bool:
     """Whether the statistics say that all times are outside the bounds."""
-    times = parquet.metadata.row_group(group).column(SAMPLES.get_field_index("time")).statistics
+    times = parquet.metadata.row_group(group).column(_INDEX["time"]).statistics
     if times is None or not times.has_min_max:
         return False
     return bool(times.max_raw < bounds[0] or times.min_raw >= bounds[1])
-
-
-def _is_constant(statistics: Any) -> bool:
-    return bool(statistics.has_min_max and statistics.null_count == 0 and statistics.min == statistics.max)

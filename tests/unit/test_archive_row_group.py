@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -54,14 +56,17 @@ def _write(writer: SampleWriter, channels: list[tuple[list[int], list[int]]]) ->
     st.integers(-1, 41),
     st.booleans(),
     st.sampled_from([1, OWN_GROUP]),
+    st.sampled_from([1, 7, 100]),
 )
 def test_groups_are_read_as_all_their_columns_say(
-    channels: list[tuple[list[int], list[int]]], first: int, last: int, checked: bool, own: int
+    channels: list[tuple[list[int], list[int]]], first: int, last: int, checked: bool, own: int, rows: int
 ) -> None:
     parquet = parquet_of(channels, own)
     bounds = first * 1_000_000, max(first, last) * 1_000_000
     groups = range(parquet.num_row_groups)
-    found = list(row_group.read(parquet, groups, ("value", "status"), bounds, checked=checked))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_group, "_ROWS", rows)
+        found = list(row_group.read(parquet, groups, ("value", "status"), bounds, checked=checked))
     series = [one for group in groups for one in split(parquet.read_row_group(group))]
     expected = [part(one, (one.time >= bounds[0]) & (one.time < bounds[1])) for one in series]
     if not any(len(one.time) for one in expected):
@@ -84,13 +89,13 @@ def test_groups_are_read_as_all_their_columns_say(
 )
 def test_only_what_differs_is_read(values: list[int], columns: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     parquet = parquet_of([(values, [0])])
-    read, asked = parquet.read_row_group, list[list[str]]()
+    read, asked = parquet.iter_batches, list[list[str]]()
 
-    def observed(group: int, names: list[str], **options: bool) -> pa.Table:
+    def observed(rows: int, groups: list[int], names: list[str], **options: bool) -> Iterator[pa.RecordBatch]:
         asked.append(names)
-        return read(group, names, **options)
+        return read(rows, groups, names, **options)  # type: ignore[no-any-return]
 
-    monkeypatch.setattr(parquet, "read_row_group", observed)
+    monkeypatch.setattr(parquet, "iter_batches", observed)
     [found] = row_group.read(parquet, [0], ("value", "status"), (0, 9_000_000), checked=True)
     assert found["value"].tolist() == values
     assert list(row_group.read(parquet, [0], ("value", "status"), (9_000_000, 99_000_000), checked=True)) == []
