@@ -32,23 +32,47 @@ def columns_of(series: Series) -> Columns:
     }
 
 
-def together(found: list[Columns]) -> list[Columns]:
-    """Small ones as one."""
-    if not found or sum(len(one["time"]) for one in found) > _ROWS:
-        return found
-    return [{name: np.concatenate([one[name] for one in found]) for name in found[0]}]
+def together(found: Iterable[Columns]) -> Iterator[Columns]:
+    """Small ones as larger ones: most of the time would go into the calls for each."""
+    some, rows = list[Columns](), 0
+    for one in found:
+        if some and rows + len(one["time"]) > _ROWS:
+            yield _concatenated(some)
+            some, rows = [], 0
+        some.append(one)
+        rows += len(one["time"])
+    if some:
+        yield _concatenated(some)
 
 
-def in_parts(found: Iterable[Columns], rows: int = _ROWS) -> Iterator[Columns]:
+def _concatenated(some: list[Columns]) -> Columns:
+    return some[0] if len(some) == 1 else {name: np.concatenate([one[name] for one in some]) for name in some[0]}
+
+
+def in_parts(found: Iterable[Columns]) -> Iterator[Columns]:
     """The same, some rows at a time."""
     for one in found:
-        for start in range(0, len(one["time"]), rows):
-            yield {name: column[start : start + rows] for name, column in one.items()}
+        for start in range(0, len(one["time"]), _ROWS):
+            yield {name: column[start : start + _ROWS] for name, column in one.items()}
 
 
 def as_arrow(found: Iterable[Columns]) -> Iterator[dict[str, Any]]:
     """The same as arrays of Arrow, some rows at a time."""
     return map(_arrays, in_parts(found))
+
+
+def as_batches(scan: Scan, found: Columns) -> list[Any]:
+    """The same as batches with the columns of a scan, of which neither is the name or the unit."""
+    return [finished(one, scan, Meanings([])) for one in as_arrow([found])]
+
+
+def columns_in(batch: Any) -> Columns:
+    """The columns of such a batch."""
+    kinds = {"time": pa.int64(), "value": pa.uint64()}
+    return {
+        name: column.view(kinds.get(name, column.type)).to_numpy()
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    }
 
 
 def good_values(value: Float64s, status: NDArray[np.int32]) -> tuple[Float64s, NDArray[np.bool_]]:

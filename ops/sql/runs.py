@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ops.archive.sample_file import TIME
-from ops.sql.columns import good_values
+from ops.sql.columns import Columns, good_values
 from ops.sql.scan import Scan
 
 _PARAMETERS = ("since", "until", "least")
@@ -25,6 +25,7 @@ RUNS = pa.schema(
         *(pa.field(name, pa.int64(), nullable=False) for name in _PARAMETERS),
     ]
 )
+PARTS = pa.schema([RUNS.field(place) if place != 2 else pa.field("time", TIME, nullable=False) for place in range(5)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,43 +44,84 @@ class Runs:
         """Those that a query asks for. Raises OperationError."""
         return cls(**scan.constants("value_runs", _PARAMETERS))
 
-    def of(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Batches of runs. ``batches``: of samples, those of a channel together and by time."""
-        channel, value, begin, number = np.empty(0, np.int32), np.empty(0), np.empty(0, np.int64), 1
-        for batch in batches:
-            some = self._good(batch)
-            # The run that has not ended is the first row.
-            channel, value, begin = np.append(channel, some[0]), np.append(value, some[1]), np.append(begin, some[2])
-            if not len(channel):
-                continue
-            starts = np.append(0, np.flatnonzero((value[1:] != value[:-1]) | (channel[1:] != channel[:-1])) + 1)
-            channel, value, begin = channel[starts], value[starts], begin[starts]
-            numbers = _numbers(channel, number)
-            yield self._batch(channel, value, begin, numbers, len(starts) - 1)
-            channel, value, begin, number = channel[-1:], value[-1:], begin[-1:], int(numbers[-1])
-        yield self._batch(channel, value, begin, np.full(len(channel), number), len(channel))
-
-    def _good(self, batch: Any) -> tuple[Any, Any, Any]:
-        channel, time = batch.column("channel_id").to_numpy(), batch.column("time").view(pa.int64()).to_numpy()
-        value, status = batch.column("value").to_numpy(), batch.column("status").to_numpy()
-        value, good = good_values(value, status)
+    def of(self, found: Columns) -> Any:
+        """Those of some samples, of which those of a channel are together and by time, as a batch of PARTS."""
+        channel, time = found["channel_id"], found["time"]
+        value, good = good_values(found["value"].view(np.float64), found["status"].view(np.int32))
         good &= (time >= self.since) & (time < self.until)
-        return (channel, value, time) if good.all() else (channel[good], value[good], time[good])
+        if not good.all():
+            channel, value, time = channel[good], value[good], time[good]
+        new = channel[1:] != channel[:-1]
+        starts = _places(new | (value[1:] != value[:-1]), len(channel))
+        first = np.searchsorted(starts, _places(new, len(channel)))  # run of each channel
+        last = np.append(first, len(starts))[1:] - 1
+        begin = time[starts]
+        end = np.append(begin[1:], 0)[: len(begin)]
+        kept = end - begin >= self.least
+        kept[first] = kept[last] = True
+        run = np.flatnonzero(kept)
+        number = run - np.repeat(first, np.diff(np.append(np.searchsorted(run, first), len(run)))) + 1
+        rows = starts[kept]
+        return _batch(_Rows(channel[rows], value[rows], time[rows], end[kept], np.isin(run, last), number))
 
-    def _batch(self, channel: Any, value: Any, begin: Any, number: Any, n: int) -> Any:
-        """The first ``n`` of the runs, which are ended by those that follow."""
-        last = np.append(channel[1:] != channel[:-1], True)[:n]
-        end = np.append(begin[1:], 0)[:n]
-        kept = np.flatnonzero(last | (number[:n] == 1) | (end - begin[:n] >= self.least))
-        columns = [
-            pa.array(channel[kept]),
-            pa.array(value[kept]),
-            pa.array(begin[kept]).view(TIME),
-            pa.array(end[kept], mask=last[kept]).view(TIME),
-            pa.array(number[kept]),
-            *(pa.array(np.full(len(kept), getattr(self, name))) for name in _PARAMETERS),
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=RUNS)
+    def joined(self, parts: Iterable[Any]) -> Iterator[Any]:
+        """Batches of the runs. ``parts``: what :meth:`of` returned of samples that follow each other."""
+        waiting = _Rows.of(pa.RecordBatch.from_pylist([], PARTS))  # the run that has not ended
+        for part in parts:
+            rows = _Rows.of(part)
+            if not len(rows.channel):
+                continue
+            if len(waiting.channel) and waiting.channel[0] == rows.channel[0]:
+                same = waiting.value[0] == rows.value[0]
+                rows.number[rows.channel == rows.channel[0]] += waiting.number[0] - same
+                if same:
+                    rows.begin[0] = waiting.begin[0]
+                    waiting = waiting.slice(0, 0)
+                else:
+                    waiting.end[0], waiting.last[0] = rows.begin[0], False
+            rows = waiting.behind(rows)
+            yield self._finished(rows.slice(0, -1))
+            waiting = rows.slice(-1, None)
+        yield self._finished(waiting)
+
+    def _finished(self, rows: _Rows) -> Any:
+        kept = rows.last | (rows.number == 1) | (rows.end - rows.begin >= self.least)
+        found = _batch(_Rows(*(getattr(rows, one.name)[kept] for one in fields(rows))))
+        parameters = [pa.array(np.full(found.num_rows, getattr(self, name))) for name in _PARAMETERS]
+        return pa.RecordBatch.from_arrays([*found.columns, *parameters], schema=RUNS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Runs; (n,) each."""
+
+    channel: Any
+    value: Any
+    begin: Any
+    end: Any
+    last: Any  # whether it has no end: then ``end`` is no matter
+    number: Any
+
+    @classmethod
+    def of(cls, part: Any) -> _Rows:
+        """Those of a batch of PARTS, to be changed."""
+        channel, value, begin, end, number = (part.column(name) for name in PARTS.names)
+        return cls(
+            channel.to_numpy(),
+            value.to_numpy(),
+            begin.view(pa.int64()).to_numpy().copy(),
+            end.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).copy(),
+            end.is_null().to_numpy(zero_copy_only=False).copy(),
+            number.to_numpy().copy(),
+        )
+
+    def slice(self, first: int, last: int | None) -> _Rows:
+        """Some of them."""
+        return _Rows(*(getattr(self, one.name)[first:last] for one in fields(self)))
+
+    def behind(self, others: _Rows) -> _Rows:
+        """All of them, and others."""
+        return _Rows(*(np.append(getattr(self, one.name), getattr(others, one.name)) for one in fields(self)))
 
 
 def lengths(batches: Iterable[Any]) -> list[int]:
@@ -99,10 +141,27 @@ def calm(batches: Iterable[Any], until: int, hold: int) -> list[int]:
     return [channel for channel, n in numbers.items() if (until - begins[channel]) / n >= hold]
 
 
-def _numbers(channel: Any, first: int) -> Any:
-    """Numbers of the runs of each channel, where that of the first row is ``first``."""
-    place = np.arange(len(channel))
-    begins = np.append(True, channel[1:] != channel[:-1])
-    number = place - np.maximum.accumulate(np.where(begins, place, 0)) + 1
-    number[: np.argmin(channel == channel[0]) or len(channel)] += first - 1
-    return number
+def _starts(channel: Any, value: Any) -> Any:
+    """Rows with another value or channel than the one before."""
+    other = (value[1:] != value[:-1]) | (channel[1:] != channel[:-1])
+    return np.append(0, np.flatnonzero(other) + 1)[: len(channel)]
+
+
+def _numpy(column: Any) -> Any:
+    return (column.view(pa.int64()) if column.type == TIME else column).to_numpy()
+
+
+def _places(changed: Any, n: int) -> Any:
+    """The first of n places, if there is one, and those after a change."""
+    return np.append(0, np.flatnonzero(changed) + 1)[:n]
+
+
+def _batch(rows: _Rows) -> Any:
+    columns = [
+        pa.array(rows.channel),
+        pa.array(rows.value),
+        pa.array(rows.begin).view(TIME),
+        pa.array(rows.end, mask=rows.last).view(TIME),
+        pa.array(rows.number),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=PARTS)

@@ -34,7 +34,7 @@ from ops.evidence.reader import Series, begin, portions, slices
 from ops.paths import State
 from ops.sql.ahead import ahead
 from ops.sql.bins import Bins
-from ops.sql.columns import Columns, as_arrow, columns_of, finished, in_order, in_parts, together
+from ops.sql.columns import Columns, as_arrow, as_batches, columns_in, columns_of, finished, in_order, together
 from ops.sql.reader import Reader
 from ops.sql.runs import Runs
 from ops.sql.scan import Hours, Scan, hours_within
@@ -56,7 +56,6 @@ _TABLES = ("samples_raw", "samples_packed")
 _CHANNELS = 64  # of which a day is in memory where two places are compared
 _PORTION = 1_000_000  # samples that a thread reads at a time, about
 _THREADS = 2  # that read an archive
-_CACHED = 32_768  # samples whose columns fit into a processor's cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,8 @@ class Samples:
     def read_in_order(self, scan: Scan) -> Iterator[Any]:
         """The same without names; the samples of a channel are together, and by time. Raises OperationError."""
         columns = pa.schema([one for one in IN_ORDER if scan.mentions(one.name) or one.name in ("channel_id", "time")])
-        for batch in self._in_order(scan, scan.hours(self._days(), "time"), columns):
+        days = self._all(scan, scan.hours(self._days(), "time"))
+        for batch in self._in_order(days, columns, partial(as_batches, Scan(columns, None))):
             yield batch.select(scan.schema.names)
 
     def read_runs(self, scan: Scan) -> Iterator[Any]:
@@ -129,23 +129,37 @@ class Samples:
 
     def runs(self, scan: Scan, runs: Runs) -> Iterator[Any]:
         """Those of the channels of a scan, with all columns."""
-        return runs.of(self._in_order(scan, hours_within(self._days(), runs.since, runs.until), IN_ORDER))
+        days = self._all(scan, hours_within(self._days(), runs.since, runs.until))
+        if any(day.is_amended for day in days):
+            samples = self._in_order(days, IN_ORDER, partial(as_batches, Scan(IN_ORDER, None)))
+            return runs.joined(runs.of(columns_in(batch)) for batch in samples)
+        return runs.joined(self._in_order(days, IN_ORDER, lambda found: [runs.of(found)]))
 
-    def _in_order(self, scan: Scan, hours: Iterable[Hours], columns: Any) -> Iterator[Any]:
-        """Columns of the samples of the channels of a scan in some hours."""
+    def _all(self, scan: Scan, hours: Iterable[Hours]) -> list[_Day]:
         meanings = Meanings([])
-        days = [self._day(scan, meanings, one) for one in hours]
-        part = Scan(columns, None)
+        return [self._day(scan, meanings, one) for one in hours]
+
+    def _in_order(self, days: Sequence[_Day], columns: Any, made: Callable[[Columns], list[Any]]) -> Iterator[Any]:
+        """What is made of the samples of days: batches, those of a channel together, and by time.
+
+        ``made``: makes some of the samples of a channel that follow each other, and in the day have no others between
+        them but those of amendments.
+        """
         as_stored = len(days) < 2 and not any(day.is_amended for day in days)
+
+        def read_and_made(task: Task) -> list[Any]:
+            return [batch for found in task() for batch in made(found)]
+
         channels = sorted({number for day in days for number in day.channels()})
         size = max(1, len(channels) if as_stored else _CHANNELS // len(days))
         own_days = ([day.of(frozenset(some)) for day in days] for some in slices(channels, size))
+        part = Scan(columns, None)
         read, told = tee((own, [task for day in own for task in _tasks(part, day)]) for own in own_days)
-        archived = ahead((task for _, tasks in told for task in tasks), _THREADS)  # also of the channels that follow
+        # Also of the channels that follow.
+        archived = ahead((partial(read_and_made, task) for _, tasks in told for task in tasks), _THREADS)
         for own, tasks in read:
-            others = chain.from_iterable(self._others(day) for day in own)
-            stored = chain(chain.from_iterable(islice(archived, len(tasks))), others)
-            found = (finished(one, part, meanings) for one in as_arrow(stored))
+            others = (made(found) for day in own for found in self._others(day))
+            found = chain.from_iterable(chain(islice(archived, len(tasks)), others))
             yield from found if as_stored else in_order(found)
         for day in days:
             self._require_kept(day)
@@ -158,7 +172,7 @@ class Samples:
         columns = pa.schema([SAMPLES.field(name) for name in ("channel_id", "time", *bins.columns)])
 
         def binned(task: Task, alone: bool) -> list[Any]:
-            return [bins.of(one, alone=alone) for one in in_parts(task(), _CACHED)]
+            return [bins.of(one, alone=alone) for one in task()]
 
         tasks = (
             partial(binned, task, not day.is_amended)
@@ -261,8 +275,7 @@ def _tasks_of(parts: _Parts, scan: Scan, hours: Hours, within: tuple[int, int] |
         with files.opened(file) as parquet:
             groups = range(parquet.num_row_groups) if some is None else some
             columns = row_group.read(parquet, groups, names, bounds, checked=file.footer_crc32 is not None)
-            found = [_only(parts.archived, one) for one in columns]
-        return together(found)
+            return list(together(_only(parts.archived, one) for one in columns))
 
     for file in files.manifest.of("samples"):
         here = sorted(groups.get(file.path, ()))

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from ingest.errors import OperationError
 from ops.sql.bins import BINS, Bins
-from ops.sql.columns import Columns, in_parts
+from ops.sql.columns import Columns
 from ops.sql.scan import Scan
 
 BAD = 0x80000000
@@ -79,7 +79,7 @@ def test_bins_are_those_of_a_loop(
     samples: list[tuple[int, int, float, int]], step: int, outer_step: int, origin: int, pause: int, size: int
 ) -> None:
     bins = Bins(BINS, -40, 41, step, outer_step, origin, pause)
-    parts = [bins.of(one, alone=True) for one in in_parts([columns(samples)], size)]
+    parts = [bins.of(columns(samples[k : k + size]), alone=True) for k in range(0, len(samples), size)]
     found = merged(parts, bins)
     expected = defaultdict[tuple[int, int, int], list[tuple[int, float, int]]](list)
     for channel, time, value, status in samples:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ingest.errors import OperationError
 from ops.archive.sample_file import TIME
+from ops.sql.columns import Columns, columns_in
 from ops.sql.runs import RUNS, Runs, calm, lengths
 from ops.sql.samples import IN_ORDER
 from ops.sql.scan import Scan
@@ -29,10 +30,15 @@ _SAMPLES = st.lists(
 ).map(sorted)
 
 
-def batch(samples: list[tuple[int, int, float, int]]) -> pa.RecordBatch:
+def columns(samples: list[tuple[int, int, float, int]]) -> Columns:
     channel, time, value, status = zip(*samples, strict=True)
     arrays = [pa.array(channel, pa.int32()), pa.array(time, TIME), pa.array(value), pa.array(status, pa.int32())]
-    return pa.RecordBatch.from_arrays(arrays, schema=IN_ORDER)
+    return columns_in(pa.RecordBatch.from_arrays(arrays, schema=IN_ORDER))
+
+
+def found_by(runs: Runs, samples: list[tuple[int, int, float, int]], size: int) -> list[pa.RecordBatch]:
+    """``size``: of the parts that samples are in."""
+    return list(runs.joined(runs.of(columns(samples[k : k + size])) for k in range(0, len(samples), size)))
 
 
 @given(_SAMPLES, st.integers(-50, 50), st.integers(-50, 50), st.integers(0, 30), st.integers(1, 41))
@@ -42,7 +48,7 @@ def test_runs_are_those_of_a_loop(
     runs = Runs(since, until, least)
     found = [
         (row["channel_id"], row["value"], row["from_time"], row["next_time"], row["number"])
-        for part in runs.of(batch(samples[k : k + size]) for k in range(0, len(samples), size))
+        for part in found_by(runs, samples, size)
         for row in part.set_column(2, "from_time", part.column("from_time").cast(pa.int64()))
         .set_column(3, "next_time", part.column("next_time").cast(pa.int64()))
         .to_pylist()
@@ -63,8 +69,8 @@ def test_runs_are_those_of_a_loop(
 
 
 def test_samples_of_one_channel_after_another_in_batches_of_their_own() -> None:
-    batches = [batch([(1, 0, 5.0, 0), (1, 1, 5.0, 0)]), batch([(1, 2, 5.0, 0)]), batch([(2, 0, 5.0, 0)])]
-    rows = [row for part in Runs(0, 10, 0).of(batches) for row in part.select([0, 1]).to_pylist()]
+    samples = [(1, 0, 5.0, 0), (1, 1, 5.0, 0), (1, 2, 5.0, 0), (2, 0, 5.0, 0)]
+    rows = [row for part in found_by(Runs(0, 10, 0), samples, 1) for row in part.select([0, 1]).to_pylist()]
     assert rows == [{"channel_id": 1, "value": 5.0}, {"channel_id": 2, "value": 5.0}]
 
 
@@ -75,12 +81,12 @@ def test_runs_need_to_be_known() -> None:
 
 def test_channels_are_calm_by_the_mean_length_of_their_runs() -> None:
     samples = [(1, 0, 5.0, 0), (1, 6, 6.0, 0), (2, 0, 5.0, 0), (2, 3, 6.0, 0), (2, 4, 5.0, 0), (3, 11, 5.0, 0)]
-    batches = list(Runs(0, 20, 9).of(batch(samples[k : k + 2]) for k in range(0, 6, 2)))
+    batches = found_by(Runs(0, 20, 9), samples, 2)
     assert calm(batches, 20, 9) == [1, 3]  # 10, 20 / 3 and 9 on average
     assert calm(batches, 20, 10) == [1]
 
 
 def test_lengths_are_those_of_ended_runs() -> None:
     samples = [(1, 0, 5.0, 0), (1, 6, 6.0, 0), (1, 7, 6.0, 0), (1, 9, 5.0, 0)]
-    assert lengths(Runs(0, 20, 0).of([batch(samples[:3]), batch(samples[3:])])) == [6, 3]
-    assert lengths(Runs(0, 20, 0).of([])) == []
+    assert lengths(found_by(Runs(0, 20, 0), samples, 3)) == [6, 3]
+    assert lengths(found_by(Runs(0, 20, 0), [], 1)) == []
