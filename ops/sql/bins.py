@@ -18,7 +18,7 @@ from ops.archive.sample_file import TIME
 from ops.sql.columns import Columns, good_values
 from ops.sql.scan import Scan
 
-_PARAMETERS = ("since", "until", "step", "outer_step", "origin", "pause")
+_PARAMETERS = ("since", "until", "step", "outer_step", "origin", "pause", "carry")
 BINS = pa.schema(
     [
         pa.field("channel_id", pa.int32(), nullable=False),
@@ -50,6 +50,7 @@ class Bins:
     """Bins of samples with since <= time < until that begin at ``origin`` and each ``step`` before and after; in µs.
 
     A bin is parted where one of ``outer_step`` ends, and where no sample comes for as long as ``pause`` or longer.
+    The bin before the first one has what comes as long as ``carry`` before ``since``.
     """
 
     schema: Any  # those columns of BINS that are wanted
@@ -59,6 +60,7 @@ class Bins:
     outer_step: int
     origin: int
     pause: int
+    carry: int
 
     @classmethod
     def wanted(cls, scan: Scan) -> Bins:
@@ -68,6 +70,11 @@ class Bins:
             if values[name] <= 0:
                 raise OperationError(f"sample_bins: {name}: found {values[name]} µs; legal: more than 0")
         return cls(scan.schema, **values)
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """Of the samples that are needed."""
+        return self.since - self.carry, self.until
 
     @property
     def columns(self) -> list[str]:
@@ -81,10 +88,10 @@ class Bins:
         A bin may have several rows, with parts of its samples. ``alone``: the channel has no others between these.
         """
         channel, time, status = found["channel_id"], found["time"], found["status"].view(np.int32)
-        number = (time - self.origin) // self.step
+        number = self._number(time, self.step)
         other = (number[1:] != number[:-1]) | (channel[1:] != channel[:-1])
         if self.outer_step % self.step:
-            outer = (time - self.origin) // self.outer_step
+            outer = self._number(time, self.outer_step)
             other |= outer[1:] != outer[:-1]
         ends = np.flatnonzero(other | (time[1:] - time[:-1] >= self.pause))
         first, last = np.append(0, ends + 1)[: len(time)], np.append(ends, len(time) - 1)[: len(time)]
@@ -106,6 +113,10 @@ class Bins:
             )
         arrays = [_array(columns[one.name], one.type) for one in self.schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _number(self, time: Int64s, step: int) -> Int64s:
+        number: Int64s = (time - self.origin) // step
+        return np.maximum(number, (self.since - self.origin) // step - 1, out=number) if self.carry else number
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,7 +168,7 @@ class Samples:
         """Samples in bins. Raises OperationError."""
         bins = Bins.wanted(scan)
         meanings = Meanings([])
-        days = [self._day(scan, meanings, hours) for hours in hours_within(self._days(), bins.since, bins.until)]
+        days = [self._day(scan, meanings, hours) for hours in hours_within(self._days(), *bins.bounds)]
         columns = pa.schema([SAMPLES.field(name) for name in ("channel_id", "time", *bins.columns)])
 
         def binned(task: Task, alone: bool) -> list[Any]:
@@ -177,12 +177,12 @@ class Samples:
         tasks = (
             partial(binned, task, not day.is_amended)
             for day in days
-            for task in _tasks(Scan(columns, None), day, (bins.since, bins.until))
+            for task in _tasks(Scan(columns, None), day, bins.bounds)
         )
         yield from chain.from_iterable(ahead(tasks, _THREADS))
         for day in days:
             for found in self._others(day):
-                inside = (found["time"] >= bins.since) & (found["time"] < bins.until)
+                inside = (found["time"] >= bins.bounds[0]) & (found["time"] < bins.bounds[1])
                 yield bins.of({name: column[inside] for name, column in found.items()}, alone=True)
             self._require_kept(day)
 

@@ -108,13 +108,14 @@ WHERE s.status >= 0        -- Bad is negative
 
 -- The samples of channels in bins of time, counted and summed before DuckDB has them. A bin that is not whole may have several rows,
 -- each of a part of its samples: one ends where a bin of outer_step does, or where no sample came for as long as pause, and late samples are in
--- rows of their own. Parameters are constants.
-CREATE MACRO bins_of(patterns, since, until, step, outer_step, origin, pause) AS TABLE
+-- rows of their own. Samples as long as carry before since are in one bin, the one before. Parameters are constants.
+CREATE MACRO bins_of(patterns, since, until, step, outer_step, origin, pause := NULL, carry := INTERVAL '0 s') AS TABLE
 SELECT b.channel_id, b.bucket, b.whole, b.samples, b.not_bad, b.first_time, b.last_time, b.good, b.good_sum, b.last_good, b.last_good_time,
        b.low, b.high, b.variance, b.middle, b.good_values
 FROM sample_bins AS b
 WHERE b.since = epoch_us(since) AND b.until = epoch_us(until) AND b.step = epoch_us(step) AND b.origin = epoch_us(origin)
   AND b.outer_step = epoch_us(outer_step) AND b.pause = coalesce(epoch_us(pause::INTERVAL), 9223372036854775807)
+  AND b.carry = epoch_us(carry)
   AND (patterns IS NULL OR b.channel_id IN channel_ids(patterns));
 
 -- Runs of good samples of one value, until that of the next one: those of least or longer, and the first and the last of each channel. number
@@ -205,7 +206,7 @@ wanted AS (
     SELECT c.channel_id, c.ends FROM channels_like(patterns) AS c WHERE c.kind <> 'text'
 ),
 bins AS MATERIALIZED (
-    SELECT * FROM bins_of(patterns, since - carry, until, step, step, since, NULL) AS b WHERE b.good > 0
+    SELECT * FROM bins_of(patterns, since, until, step, step, since, carry := carry) AS b WHERE b.good > 0
 ),
 got AS (
     SELECT b.channel_id, b.bucket, b.good_sum / b.good AS mean, b.last_good AS last FROM bins AS b WHERE b.whole

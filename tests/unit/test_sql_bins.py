@@ -47,7 +47,8 @@ def merged(batches: list[Any], bins: Bins) -> dict[tuple[int, int, int], dict[st
     for batch in batches:
         plain = [column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in batch.columns]
         for row in pa.RecordBatch.from_arrays(plain, batch.schema.names).to_pylist():
-            outer = (row["first_time"] - bins.origin) // bins.outer_step
+            before = (bins.since - bins.origin) // bins.outer_step - 1
+            outer = max((row["first_time"] - bins.origin) // bins.outer_step, before)
             one = found.setdefault((row["channel_id"], row["bucket"], outer), row)
             if one is row:
                 continue
@@ -73,18 +74,27 @@ def spans_of(batch: Any) -> list[tuple[int, int, int]]:
     st.integers(1, 60),
     st.integers(-9, 9),
     st.integers(2, 90),
+    st.sampled_from([0, 0, 30, 90]),
     st.integers(1, 41),
 )
 def test_bins_are_those_of_a_loop(
-    samples: list[tuple[int, int, float, int]], step: int, outer_step: int, origin: int, pause: int, size: int
+    samples: list[tuple[int, int, float, int]],
+    step: int,
+    outer_step: int,
+    origin: int,
+    pause: int,
+    carry: int,
+    size: int,
 ) -> None:
-    bins = Bins(BINS, -40, 41, step, outer_step, origin, pause)
+    since = -40 + carry
+    bins = Bins(BINS, since, 41, step, outer_step, origin, pause, carry)
+    assert bins.bounds == (-40, 41)
     parts = [bins.of(columns(samples[k : k + size]), alone=True) for k in range(0, len(samples), size)]
     found = merged(parts, bins)
     expected = defaultdict[tuple[int, int, int], list[tuple[int, float, int]]](list)
     for channel, time, value, status in samples:
-        key = channel, (time - origin) // step * step + origin, (time - origin) // outer_step
-        expected[key].append((time, value, status))
+        number, outer = (max((time - origin) // width, (since - origin) // width - 1) for width in (step, outer_step))
+        expected[channel, number * step + origin, outer].append((time, value, status))
     assert found.keys() == expected.keys()
     for key, of_bin in expected.items():
         row = found[key]
@@ -100,12 +110,13 @@ def test_bins_are_those_of_a_loop(
         assert row["good_values"] == ([] if row["whole"] else values)
         assert (row["last_good_time"], row["last_good"]) == (good[-1] if good else (None, None))
         parameters = {
-            "since": -40,
+            "since": since,
             "until": 41,
             "step": step,
             "outer_step": outer_step,
             "origin": origin,
             "pause": pause,
+            "carry": carry,
         }
         assert parameters.items() <= row.items()
     times = [one[:2] for one in samples]
@@ -116,7 +127,7 @@ def test_bins_are_those_of_a_loop(
 
 
 def test_bins_need_to_be_known() -> None:
-    known = {"since": 5, "until": 17, "step": -3, "outer_step": 1, "pause": 1}
+    known = {"since": 5, "until": 17, "step": -3, "outer_step": 1, "pause": 1, "carry": 0}
     condition = reduce(and_, (ds.field(name) == value for name, value in known.items()))
     with pytest.raises(OperationError, match="sample_bins: origin: found no constant; legal: a number of µs"):
         Bins.wanted(Scan(BINS, condition))

@@ -9,7 +9,7 @@ wanted AS (
 rows AS MATERIALIZED (
     SELECT b.channel_id, date_bin(long, b.first_time, since) AS long_bin, b.bucket AS short_bin, b.whole, b.good, b.good_sum,
            b.variance, b.low, b.high, b.middle, b.good_values
-    FROM bins_of(channels, since - reference, until, short, long, since, NULL) AS b
+    FROM bins_of(channels, since - reference, until, short, long, since) AS b
     WHERE b.good > 0
 ),
 -- All that is asked of single samples, but where there is an excursion.
