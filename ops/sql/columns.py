@@ -75,10 +75,27 @@ def columns_in(batch: Any) -> Columns:
     }
 
 
+def by_channel(batches: Iterable[Any]) -> Iterator[Columns]:
+    """All samples of each channel. ``batches``: those of a channel are together."""
+    parts: list[Columns] = []
+    for batch in batches:
+        found = columns_in(batch)
+        edges = np.flatnonzero(found["channel_id"][1:] != found["channel_id"][:-1]) + 1
+        for first, last in pairwise([0, *edges.tolist(), batch.num_rows]):
+            part = {name: column[first:last] for name, column in found.items()}
+            if parts and parts[0]["channel_id"][0] != part["channel_id"][0]:
+                yield _concatenated(parts)
+                parts = []
+            parts.append(part)
+    if parts:
+        yield _concatenated(parts)
+
+
 def good_values(value: Float64s, status: NDArray[np.int32]) -> tuple[Float64s, NDArray[np.bool_]]:
     """Values as good_samples() (schema/queries/duckdb.sql) has them, and which of them it has; (n,) each."""
     size = np.abs(value)
-    return np.where(size < 1e-50, 0.0, value), (status >= 0) & (size < 1e50)  # not NaN
+    small = size < 1e-50
+    return np.where(small, 0.0, value) if small.any() else value, (status >= 0) & (size < 1e50)  # not NaN
 
 
 def in_order(batches: Iterable[Any]) -> Iterator[Any]:

@@ -6,14 +6,11 @@ may drop them; from the database if the day is not archived; else from both, as 
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, datetime
 from functools import partial
 from itertools import chain, islice, tee
-from typing import Any, TypeAlias
+from typing import Any
 
 import asyncpg
 import numpy as np
@@ -23,21 +20,20 @@ import pyarrow.dataset as ds
 
 from ingest.errors import OperationError
 from ingest.timestamps import microseconds, utc
-from ops.archive import row_group
 from ops.archive.archived_days import ArchivedDays
 from ops.archive.archived_samples import ArchivedSamples
-from ops.archive.channel_table import Place
-from ops.archive.manifest import ArchivedFile
 from ops.archive.meanings import TEXT, Meanings
 from ops.archive.sample_file import TIME
 from ops.evidence.reader import Series, begin, portions, slices
 from ops.paths import State
 from ops.sql.ahead import ahead
 from ops.sql.bins import Bins
-from ops.sql.columns import Columns, as_arrow, as_batches, columns_in, columns_of, finished, in_order, together
+from ops.sql.columns import Columns, as_arrow, as_batches, columns_in, columns_of, finished, in_order
+from ops.sql.day_parts import Day, Parts, Task, tasks_of
 from ops.sql.reader import Reader
 from ops.sql.runs import Runs
 from ops.sql.scan import Hours, Scan, hours_within
+from ops.sql.steps import Steps
 from schema.queries import load
 
 SAMPLES = pa.schema(
@@ -51,49 +47,9 @@ SAMPLES = pa.schema(
     ]
 )
 IN_ORDER = pa.schema([SAMPLES.field(name) for name in ("channel_id", "time", "value", "status")])
-Task: TypeAlias = Callable[[], list[Columns]]
 _TABLES = ("samples_raw", "samples_packed")
 _CHANNELS = 64  # of which a day is in memory where two places are compared
-_PORTION = 1_000_000  # samples that a thread reads at a time, about
 _THREADS = 2  # that read an archive
-
-
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """Where the samples of an archived day are read, by channel."""
-
-    archived: dict[int, Place]  # in the archive
-    merged: list[int]  # in the database, or in both
-    samples: ArchivedSamples
-
-    def of(self, channels: Collection[int]) -> _Parts:
-        """The same of some channels."""
-        archived = {number: self.archived[number] for number in channels if number in self.archived}
-        return replace(self, archived=archived, merged=[number for number in self.merged if number in channels])
-
-
-@dataclass(frozen=True, slots=True)
-class _Day:
-    """Where the samples of a day's hours are read."""
-
-    hours: Hours
-    parts: list[_Parts]  # one for each installation that archived it
-    live: list[int]  # channels that are only in the database
-    dropped: dict[int, list[int]]  # what retention has dropped
-
-    def of(self, channels: Collection[int]) -> _Day:
-        """The same of some channels."""
-        live = [number for number in self.live if number in channels]
-        return replace(self, parts=[one.of(channels) for one in self.parts], live=live)
-
-    def channels(self) -> set[int]:
-        """All of them."""
-        return {*self.live, *(number for one in self.parts for number in (*one.archived, *one.merged))}
-
-    @property
-    def is_amended(self) -> bool:
-        """Whether samples of a channel may be in two files."""
-        return any(file.amendment for one in self.parts for file in one.samples.files.manifest.of("samples"))
 
 
 class Samples:
@@ -110,7 +66,7 @@ class Samples:
         meanings = Meanings([tuple(row) for row in rows])
         for hours in scan.hours(self._days(), "time"):
             day = self._day(scan, meanings, hours)
-            archived = chain.from_iterable(ahead(_tasks(scan, day), _THREADS))
+            archived = chain.from_iterable(ahead(tasks_of(scan, day), _THREADS))
             for columns in as_arrow(chain(archived, self._others(day))):
                 yield finished(columns, scan, meanings)
             self._require_kept(day)
@@ -129,21 +85,42 @@ class Samples:
 
     def runs(self, scan: Scan, runs: Runs) -> Iterator[Any]:
         """Those of the channels of a scan, with all columns."""
-        days = self._all(scan, hours_within(self._days(), runs.since, runs.until))
+        within = runs.since, runs.until
+        days = self._all(scan, hours_within(self._days(), *within))
         if any(day.is_amended for day in days):
-            samples = self._in_order(days, IN_ORDER, partial(as_batches, Scan(IN_ORDER, None)))
+            samples = self._in_order(days, IN_ORDER, partial(as_batches, Scan(IN_ORDER, None)), within)
             return runs.joined(runs.of(columns_in(batch)) for batch in samples)
-        return runs.joined(self._in_order(days, IN_ORDER, lambda found: [runs.of(found)]))
+        return runs.joined(self._in_order(days, IN_ORDER, lambda found: [runs.of(found)], within))
 
-    def _all(self, scan: Scan, hours: Iterable[Hours]) -> list[_Day]:
+    def read_steps(self, scan: Scan) -> Iterator[Any]:
+        """Far and seldom steps. Raises OperationError."""
+        steps = Steps.wanted(scan)
+        within = steps.since, steps.until
+        days = self._all(scan, hours_within(self._days(), *within))
+        is_amended, part = any(day.is_amended for day in days), Scan(IN_ORDER, None)
+
+        def made(found: Columns) -> list[Any]:
+            return as_batches(part, found if is_amended else steps.needed(found))
+
+        samples = self._in_order(days, IN_ORDER, made, within)
+        for batch in steps.of(samples):
+            yield batch.select(scan.schema.names)
+
+    def _all(self, scan: Scan, hours: Iterable[Hours]) -> list[Day]:
         meanings = Meanings([])
         return [self._day(scan, meanings, one) for one in hours]
 
-    def _in_order(self, days: Sequence[_Day], columns: Any, made: Callable[[Columns], list[Any]]) -> Iterator[Any]:
+    def _in_order(
+        self,
+        days: Sequence[Day],
+        columns: Any,
+        made: Callable[[Columns], list[Any]],
+        within: tuple[int, int] | None = None,
+    ) -> Iterator[Any]:
         """What is made of the samples of days: batches, those of a channel together, and by time.
 
         ``made``: makes some of the samples of a channel that follow each other, and in the day have no others between
-        them but those of amendments.
+        them but those of amendments. ``within`` (µs): none with other times.
         """
         as_stored = len(days) < 2 and not any(day.is_amended for day in days)
 
@@ -154,11 +131,11 @@ class Samples:
         size = max(1, len(channels) if as_stored else _CHANNELS // len(days))
         own_days = ([day.of(frozenset(some)) for day in days] for some in slices(channels, size))
         part = Scan(columns, None)
-        read, told = tee((own, [task for day in own for task in _tasks(part, day)]) for own in own_days)
+        read, told = tee((own, [task for day in own for task in tasks_of(part, day, within)]) for own in own_days)
         # Also of the channels that follow.
         archived = ahead((partial(read_and_made, task) for _, tasks in told for task in tasks), _THREADS)
         for own, tasks in read:
-            others = (made(found) for day in own for found in self._others(day))
+            others = (made(found) for day in own for found in self._others(day, within))
             found = chain.from_iterable(chain(islice(archived, len(tasks)), others))
             yield from found if as_stored else in_order(found)
         for day in days:
@@ -177,13 +154,11 @@ class Samples:
         tasks = (
             partial(binned, task, not day.is_amended)
             for day in days
-            for task in _tasks(Scan(columns, None), day, bins.bounds)
+            for task in tasks_of(Scan(columns, None), day, bins.bounds)
         )
         yield from chain.from_iterable(ahead(tasks, _THREADS))
         for day in days:
-            for found in self._others(day):
-                inside = (found["time"] >= bins.bounds[0]) & (found["time"] < bins.bounds[1])
-                yield bins.of({name: column[inside] for name, column in found.items()}, alone=True)
+            yield from (bins.of(found, alone=True) for found in self._others(day, bins.bounds))
             self._require_kept(day)
 
     def first(self, channel: int, since: datetime, until: datetime) -> datetime | None:
@@ -214,33 +189,40 @@ class Samples:
     def _days(self) -> list[date]:
         return [row["day"] for row in self._reader.fetch(load("sql")["select_days"], _TABLES)]
 
-    def _day(self, scan: Scan, meanings: Meanings, hours: Hours) -> _Day:
+    def _day(self, scan: Scan, meanings: Meanings, hours: Hours) -> Day:
         archived = self._archived(hours.day)
         rows = self._reader.fetch(load("evidence")["select_channels"], *hours.bounds)
         stored = set(scan.channels((row["channel_id"] for row in rows), meanings.of))
         parts = [self._parts(scan, meanings, hours.day, row, stored) for row in archived]
         there = {number for one in parts for number in (*one.archived, *one.merged)}
-        return _Day(hours, parts, sorted(stored - there), _dropped(archived))
+        return Day(hours, parts, sorted(stored - there), _dropped(archived))
 
-    def _others(self, day: _Day) -> Iterator[Columns]:
-        """The samples of a day that are not read in the archive only, some at a time."""
-        for parts in day.parts:
-            for some in slices(parts.merged, _CHANNELS):
-                yield from map(columns_of, self._merged(parts, some, day.hours))
-        for found in self._reader.each(portions(self._reader.connection, day.live, *day.hours.bounds)):
-            yield from map(columns_of, found)
+    def _others(self, day: Day, within: tuple[int, int] | None = None) -> Iterator[Columns]:
+        """The samples of a day that are not read in the archive only, of a channel at a time.
 
-    def _require_kept(self, day: _Day) -> None:
+        ``within`` (µs): no others than with such times.
+        """
+        merged = (
+            self._merged(parts, some, day.hours) for parts in day.parts for some in slices(parts.merged, _CHANNELS)
+        )
+        live = self._reader.each(portions(self._reader.connection, day.live, *day.hours.bounds))
+        for found in map(columns_of, chain.from_iterable(chain(merged, live))):
+            if within is None:
+                yield found
+            elif (inside := slice(*np.searchsorted(found["time"], within).tolist())).start < inside.stop:
+                yield {name: column[inside] for name, column in found.items()}
+
+    def _require_kept(self, day: Day) -> None:
         if day.dropped != _dropped(self._archived(day.hours.day)):
             raise OperationError(f"samples of {day.hours.day} were dropped while they were read: run the query again")
 
-    def _merged(self, parts: _Parts, channels: Sequence[int], hours: Hours) -> list[Series]:
+    def _merged(self, parts: Parts, channels: Sequence[int], hours: Hours) -> list[Series]:
         return self._reader.run(lambda _: parts.samples.read(channels, hours.hours))
 
     def _archived(self, day: date) -> list[asyncpg.Record]:
         return self._reader.fetch(load("sql")["select_archived"], day)
 
-    def _parts(self, scan: Scan, meanings: Meanings, day: date, row: asyncpg.Record, stored: set[int]) -> _Parts:
+    def _parts(self, scan: Scan, meanings: Meanings, day: date, row: asyncpg.Record, stored: set[int]) -> Parts:
         files, whole = self.days.files(row, day), frozenset(row["whole"])
         places = self.days.places(files)
         own = scan.channels(places.keys() | whole, meanings.of)
@@ -249,49 +231,7 @@ class Samples:
         merged = {number for number in own if number not in same and (number in whole or number in stored)}
         archived = {number: places[number] for number in own if number in places and number not in merged}
         samples = ArchivedSamples(self._reader.connection, day, files, whole)
-        return _Parts(archived, sorted(merged), samples)
-
-
-def _tasks(scan: Scan, day: _Day, within: tuple[int, int] | None = None) -> list[Task]:
-    """What reads a day's samples of channels that are read in the archive only. Row groups of others are not read.
-
-    ``within`` (µs): no others than with such times.
-    """
-    return [task for parts in day.parts for task in _tasks_of(parts, scan, day.hours, within)]
-
-
-def _tasks_of(parts: _Parts, scan: Scan, hours: Hours, within: tuple[int, int] | None) -> Iterator[Task]:
-    files = parts.samples.files
-    groups: dict[str | None, set[int]] = {}
-    samples: Counter[str | None] = Counter()
-    for place in parts.archived.values():
-        groups.setdefault(place.file, set()).update(range(place.first_group, place.last_group + 1))
-        samples[place.file] += place.samples
-    names = [name for name in ("value", "status") if scan.mentions(name)]
-    bounds = microseconds(hours.bounds[0]), microseconds(hours.bounds[1])
-    bounds = bounds if within is None else (max(bounds[0], within[0]), min(bounds[1], within[1]))
-
-    def read(file: ArchivedFile, some: Sequence[int] | None) -> list[Columns]:
-        with files.opened(file) as parquet:
-            groups = range(parquet.num_row_groups) if some is None else some
-            columns = row_group.read(parquet, groups, names, bounds, checked=file.footer_crc32 is not None)
-            return list(together(_only(parts.archived, one) for one in columns))
-
-    for file in files.manifest.of("samples"):
-        here = sorted(groups.get(file.path, ()))
-        n = math.ceil(samples[file.path] * len(hours.hours) / 24 / _PORTION)
-        yield from (partial(read, file, some.tolist()) for some in np.array_split(here, max(1, n)) if len(some))
-        if file.amendment and parts.archived:
-            yield partial(read, file, None)
-
-
-def _only(channels: Mapping[int, Place], found: Columns) -> Columns:
-    """The samples of some channels; sorted by channel."""
-    channel = found["channel_id"]
-    if channels.keys() >= set(channel[[0, *(np.flatnonzero(channel[1:] != channel[:-1]) + 1)]].tolist()):
-        return found
-    inside = np.isin(channel, list(channels))
-    return {name: column[inside] for name, column in found.items()}
+        return Parts(archived, sorted(merged), samples)
 
 
 def _dropped(rows: Sequence[asyncpg.Record]) -> dict[int, list[int]]:

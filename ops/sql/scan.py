@@ -70,20 +70,20 @@ class Scan:
         """Whether columns are needed."""
         return any(name in self.schema.names for name in names)
 
-    def constants(self, table: str, columns: Iterable[str]) -> dict[str, int]:
-        """The only value, a whole number, that integer columns of a table may have: its parameters.
+    def constants(self, table: str, columns: Iterable[str]) -> dict[str, Any]:
+        """The only value, a number, that columns of a table may have: its parameters.
 
         Raises OperationError if one has no such condition.
         """
         found = {}
         for column in columns:
-            value = re.search(rf"\b{column} == (-?\d+)\b", f"{self.condition}")
+            value = re.search(rf"\b{column} == (-?[\d.]+(?:e[+-]?\d+)?)\b", f"{self.condition}")
             if value is None:
                 raise OperationError(
-                    f"{table}: {column}: found no constant; legal: a number of µs that is known before the query runs "
-                    "(give times to questions as constants, not as subqueries)"
+                    f"{table}: {column}: found no constant; legal: a number (a time: of µs) that is known before the "
+                    "query runs (give times to questions as constants, not as subqueries)"
                 )
-            found[column] = int(value[1])
+            found[column] = int(value[1]) if pa.types.is_integer(self.schema.field(column).type) else float(value[1])
         return found
 
     def hours(self, days: Iterable[date], column: str) -> Iterator[Hours]:

@@ -18,6 +18,7 @@ from ops.sql.runs import RUNS
 from ops.sql.samples import IN_ORDER, SAMPLES, Samples
 from ops.sql.scan import Scan, ScannedTable
 from ops.sql.scans import Scans
+from ops.sql.steps import STEPS
 from schema.queries import load
 
 Read: TypeAlias = Callable[[Scan], Iterator[Any]]
@@ -59,6 +60,7 @@ def tables(reader: Reader, samples: Samples, scans: Scans, once: bool) -> dict[s
         "samples_in_order": ScannedTable(IN_ORDER, samples.read_in_order, scans),
         "sample_bins": ScannedTable(BINS, samples.read_bins, scans),
         "value_runs": ScannedTable(RUNS, samples.read_runs, scans),
+        "value_steps": ScannedTable(STEPS, samples.read_steps, scans),
         **{name: ScannedTable(of, _once(read) if once else read, scans) for name, (of, read) in others.items()},
     }
 

@@ -1,4 +1,4 @@
--- What `plantlog sql` makes in DuckDB: settings, views and macros. The tables stored_samples, samples_in_order, sample_bins, value_runs, event,
+-- What `plantlog sql` makes in DuckDB: settings, views and macros. The tables stored_samples, samples_in_order, sample_bins, value_runs, value_steps, event,
 -- samples_1m, samples_1h, gap, channel, source, channel_version, described_channel, retirement and quarantine are those of ops/sql/tables.py; the functions
 -- channel_ids, namesakes, shortest_interval, calm_channels, first_sample, has_sample_before and run_lengths those of ops/sql/functions.py.
 
@@ -125,6 +125,15 @@ SELECT r.channel_id, r.value, r.from_time, r.next_time, r.number
 FROM value_runs AS r
 WHERE r.since = epoch_us(since) AND r.until = epoch_us(until) AND r.least = epoch_us(least)
   AND (patterns IS NULL OR r.channel_id IN channel_ids(patterns));
+
+-- Changes of quality and steps: another value than that of the sample before, both of them good. All steps of a channel that has few at most;
+-- of the others those that are jumps: of more than jump times what 90 % of the channel's steps have at most, unless the step before was
+-- so far, too. steps counts all of the channel's. Parameters are constants.
+CREATE MACRO steps_of(patterns, since, until, few, jump) AS TABLE
+SELECT s.channel_id, s.time, s.old_value, s.value, s.old_status, s.status, s.is_step, s.is_jump, s.steps
+FROM value_steps AS s
+WHERE s.since = epoch_us(since) AND s.until = epoch_us(until) AND s.few = few::BIGINT AND s.jump = jump::DOUBLE
+  AND (patterns IS NULL OR s.channel_id IN channel_ids(patterns));
 
 -- A column in the row before or after, if that is of the same channel; rows as samples_of has them, or some of those.
 CREATE MACRO previous(column_, channel) AS CASE WHEN lag(channel) OVER () = channel THEN lag(column_) OVER () END;

@@ -1,6 +1,6 @@
 -- timeline for DuckDB: as ../timeline.sql, which has the parameters
 --
--- Portions: channel
+-- Portions: channel, in bins
 CREATE MACRO timeline_of(since, until, channels, instant, jump, busy, lookback) AS TABLE
 WITH
 wanted AS (
@@ -45,44 +45,25 @@ gaps AS (
       AND (c.channel_id IS NOT NULL
            OR (g.channel_id IS NULL AND g.source_id IN (SELECT o.source_id FROM sources AS o)))
 ),
+changes AS MATERIALIZED (
+    SELECT * FROM steps_of(channels, since - lookback, until, greatest(busy, 3), jump) AS s
+),
 qualities AS (
-    SELECT r.channel_id, r.time, 'quality' AS what,
-           quality(r.old_status) || ' → ' || quality(r.status) || ' ' || status_hex(r.status) AS detail
-    FROM (SELECT s.channel_id, s.time, s.status, previous(s.status, s.channel_id) AS old_status
-          FROM samples_of(channels, since - lookback, until) AS s) AS r
-    WHERE r.status <> r.old_status AND quality(r.status) <> quality(r.old_status)
-),
-readings AS (
-    SELECT s.channel_id, s.time, s.value, s.status, previous(s.value, s.channel_id) AS old_value,
-           previous(s.status, s.channel_id) AS old_status
-    FROM samples_of(channels, since - lookback, until) AS s
-),
-changes AS (
-    SELECT r.channel_id, r.time, r.old_value, r.value, abs(r.value - r.old_value) AS size
-    FROM readings AS r
-    WHERE r.status >= 0 AND r.old_status >= 0 AND r.value <> r.old_value
-      AND abs(r.value) < 1e50 AND abs(r.old_value) < 1e50 -- else the difference may overflow
-),
-steps AS MATERIALIZED (
-    SELECT c.*, previous(c.size, c.channel_id) AS size_before FROM changes AS c
-),
-habits AS (
-    SELECT s.channel_id, count(*) AS changes, quantile_cont(s.size, 0.9) AS usual
-    FROM steps AS s
-    GROUP BY s.channel_id
+    SELECT c.channel_id, c.time, 'quality' AS what,
+           quality(c.old_status) || ' → ' || quality(c.status) || ' ' || status_hex(c.status) AS detail
+    FROM changes AS c
+    WHERE quality(c.status) <> quality(c.old_status)
 ),
 moves AS (
-    SELECT s.channel_id, s.time,
-           CASE WHEN w.kind = 'discrete' THEN 'state' WHEN h.changes <= 3 THEN 'held value' ELSE 'jump' END AS what,
-           rounded_text(s.old_value) || ' → ' || rounded_text(s.value) || ' '
-           || unit_at(s.channel_id, s.time) AS detail
-    FROM steps AS s
-    JOIN habits AS h ON h.channel_id = s.channel_id
-    JOIN wanted AS w ON w.channel_id = s.channel_id
-    WHERE (w.kind = 'discrete' AND h.changes <= busy)
-       OR (w.kind = 'analog' AND (h.changes <= 3
-                                  -- Only the first step of a jump is listed.
-                                  OR (s.size > jump * h.usual AND s.size_before <= jump * h.usual)))
+    SELECT c.channel_id, c.time,
+           CASE WHEN w.kind = 'discrete' THEN 'state' WHEN c.steps <= 3 THEN 'held value' ELSE 'jump' END AS what,
+           rounded_text(c.old_value) || ' → ' || rounded_text(c.value) || ' '
+           || unit_at(c.channel_id, c.time) AS detail
+    FROM changes AS c
+    JOIN wanted AS w ON w.channel_id = c.channel_id
+    WHERE c.is_step
+      -- Only the first step of a jump is listed.
+      AND ((w.kind = 'discrete' AND c.steps <= busy) OR (w.kind = 'analog' AND (c.steps <= 3 OR c.is_jump)))
 ),
 lines AS (
     SELECT e.time, e.id, e.what, e.channel, e.detail FROM events AS e
