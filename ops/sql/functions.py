@@ -13,6 +13,7 @@ import duckdb
 
 from ingest.timestamps import microseconds
 from ops.sql import runs
+from ops.sql.correlations import lagged_correlations
 from ops.sql.reader import Reader
 from ops.sql.runs import Runs
 from ops.sql.samples import IN_ORDER, Samples
@@ -42,6 +43,14 @@ class Functions:
             (self.run_lengths, [of, time, time], duckdb.list_type("BIGINT")),
         ):
             connection.create_function(call.__name__, self._noted(call), arguments, result, null_handling="special")
+        series = [duckdb.list_type("BIGINT"), duckdb.list_type("DOUBLE")]
+        connection.create_function(
+            "lagged_correlations",
+            self._noted(lagged_correlations),
+            [*series, *series, "INTEGER"],
+            "STRUCT(n INTEGER, r DOUBLE, pairs BIGINT)[]",
+            type="arrow",
+        )
 
     def channel_ids(self, patterns: Sequence[str] | None) -> list[int] | None:
         """The channels that have one of these names, in which ``*`` stands for any text; null: all."""
