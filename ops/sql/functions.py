@@ -10,15 +10,21 @@ from typing import Any
 
 import asyncpg
 import duckdb
+import numpy as np
+import pyarrow as pa
 
 from ingest.timestamps import microseconds
+from ops.archive.sample_file import TIME
 from ops.sql import runs
+from ops.sql.columns import columns_in, good_values
 from ops.sql.correlations import lagged_correlations
 from ops.sql.reader import Reader
 from ops.sql.runs import Runs
 from ops.sql.samples import IN_ORDER, Samples
 from ops.sql.scan import Scan
 from schema.queries import load
+
+_WITHIN = pa.struct([pa.field("time", TIME), pa.field("value", pa.float64())])
 
 
 class Functions:
@@ -49,6 +55,13 @@ class Functions:
             self._noted(lagged_correlations),
             [*series, *series, "INTEGER"],
             "STRUCT(n INTEGER, r DOUBLE, pairs BIGINT)[]",
+            type="arrow",
+        )
+        connection.create_function(
+            "samples_within",
+            self._noted(self.samples_within),
+            [of, duckdb.list_type(time), duckdb.list_type(time)],
+            "STRUCT(time TIMESTAMP WITH TIME ZONE, value DOUBLE)[]",
             type="arrow",
         )
 
@@ -103,6 +116,26 @@ class Functions:
         scan = Scan(IN_ORDER, None, frozenset({channel}))
         return runs.lengths(self._samples.runs(scan, Runs(microseconds(since), microseconds(until), 0)))
 
+    def samples_within(self, channel: Any, begins: Any, ends: Any) -> Any:
+        """Of each channel the samples, as good_samples (schema/queries/duckdb.sql) has them, that are in one of its
+        intervals, which do not overlap. Arrays of Arrow: ids, and lists of times.
+        """
+        intervals = {
+            number: np.sort(np.array(edges, np.int64), axis=None)
+            for number, *edges in zip(channel.to_pylist(), *map(_times, (begins, ends)), strict=True)
+        }
+        found: dict[int, list[Any]] = {number: [] for number in intervals}
+        edges = [one for one in intervals.values() if len(one)]
+        bounds = (min(int(one[0]) for one in edges), max(int(one[-1]) for one in edges)) if edges else (0, 0)
+        for batch in self._samples.between(frozenset(intervals), *bounds):
+            columns = columns_in(batch)
+            value, good = good_values(columns["value"].view(np.float64), columns["status"])
+            for number in np.unique(columns["channel_id"]).tolist():
+                inside = np.searchsorted(intervals[number], columns["time"], "right") % 2 == 1
+                rows = np.flatnonzero(good & inside & (columns["channel_id"] == number))
+                found[number].append((columns["time"][rows], value[rows]))
+        return pa.concat_arrays([_samples(found[number]) for number in channel.to_pylist()])
+
     def _noted(self, call: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(call)  # DuckDB counts its parameters
         def noted(*arguments: Any) -> Any:
@@ -113,6 +146,18 @@ class Functions:
                 raise
 
         return noted
+
+
+def _times(lists: Any) -> list[list[int]]:
+    return lists.cast(pa.list_(TIME)).cast(pa.list_(pa.int64())).to_pylist()  # type: ignore[no-any-return]
+
+
+def _samples(found: list[Any]) -> Any:
+    """One element: a list of samples."""
+    time = np.concatenate([np.empty(0, np.int64), *(time for time, _ in found)])
+    value = np.concatenate([np.empty(0), *(value for _, value in found)])
+    struct = pa.StructArray.from_arrays([pa.array(time).view(TIME), pa.array(value)], fields=list(_WITHIN))
+    return pa.ListArray.from_arrays(pa.array([0, len(time)], pa.int32()), struct)
 
 
 def _matching(rows: Sequence[asyncpg.Record], patterns: Sequence[str]) -> list[asyncpg.Record]:

@@ -78,6 +78,12 @@ class Samples:
         for batch in self._in_order(days, columns, partial(as_batches, Scan(columns, None))):
             yield batch.select(scan.schema.names)
 
+    def between(self, channels: frozenset[int], since: int, until: int) -> Iterator[Any]:
+        """Batches of the samples of channels with since <= time < until (µs); those of a channel by time."""
+        scan, within = Scan(IN_ORDER, None, channels), (since, until)
+        days = self._all(scan, hours_within(self._days(), *within))
+        return self._in_order(days, IN_ORDER, partial(as_batches, Scan(IN_ORDER, None)), within)
+
     def read_runs(self, scan: Scan) -> Iterator[Any]:
         """Runs of equal values. Raises OperationError."""
         for batch in self.runs(scan, Runs.wanted(scan)):

@@ -84,19 +84,26 @@ limits AS MATERIALIZED (
            greatest(sigmas * CASE s.class WHEN 'slow' THEN 0.5 ELSE 1 END * s.spread, 1.5 * s.largest) AS far
     FROM spreads AS s
 ),
--- Only if there are some, samples are read once more.
 spiking AS MATERIALIZED (
     SELECT b.channel_id, b.short_bin, b.long_bin, b.middle, l.spread, l.far
     FROM bins AS b
     JOIN limits AS l ON l.channel_id = b.channel_id AND l.class = 'fast'
     WHERE b.short_bin >= since AND b.farthest > l.far
 ),
+-- Only of these, samples are read once more.
+spikes AS (
+    SELECT b.channel_id,
+           unnest(samples_within(b.channel_id, list(greatest(b.short_bin, b.long_bin)),
+                                 list(least(b.short_bin + short, b.long_bin + long))), recursive := true)
+    FROM spiking AS b
+    GROUP BY b.channel_id
+),
 far_off AS (
     SELECT s.channel_id, 'fast' AS class, s.time, s.value - b.middle AS value, short AS apart, b.spread
-    FROM good_samples(channels, since, until) AS s
+    FROM spikes AS s
     JOIN spiking AS b ON b.channel_id = s.channel_id AND b.short_bin = date_bin(short, s.time, since)
                      AND b.long_bin = date_bin(long, s.time, since)
-    WHERE abs(s.value - b.middle) > b.far
+    WHERE abs(s.value - b.middle) > b.far AND s.time < until
     UNION ALL
     SELECT p.channel_id, p.class, p.time, p.value, p.apart, l.spread
     FROM parts AS p
