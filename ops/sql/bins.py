@@ -89,11 +89,15 @@ class Bins:
         """
         channel, time, status = found["channel_id"], found["time"], found["status"].view(np.int32)
         number = self._number(time, self.step)
-        other = (number[1:] != number[:-1]) | (channel[1:] != channel[:-1])
+        other = number[1:] != number[:-1]
+        if len(channel) and channel[0] != channel[-1]:
+            other |= channel[1:] != channel[:-1]
         if self.outer_step % self.step:
             outer = self._number(time, self.outer_step)
             other |= outer[1:] != outer[:-1]
-        ends = np.flatnonzero(other | (time[1:] - time[:-1] >= self.pause))
+        if self.pause <= self.until - self.since + self.carry:
+            other |= time[1:] - time[:-1] >= self.pause
+        ends = np.flatnonzero(other)
         first, last = np.append(0, ends + 1)[: len(time)], np.append(ends, len(time) - 1)[: len(time)]
         channel, bucket = channel[first], number[first] * self.step + self.origin
         columns: dict[str, Any] = {
@@ -115,7 +119,8 @@ class Bins:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _number(self, time: Int64s, step: int) -> Int64s:
-        number: Int64s = (time - self.origin) // step
+        number: Int64s = time - self.origin
+        np.floor_divide(number, step, out=number)
         return np.maximum(number, (self.since - self.origin) // step - 1, out=number) if self.carry else number
 
 

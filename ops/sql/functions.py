@@ -44,6 +44,7 @@ class Functions:
             (self.namesakes, [duckdb.list_type("VARCHAR")], duckdb.list_type("VARCHAR")),
             (self.shortest_interval, [duckdb.list_type("VARCHAR")], "DOUBLE"),
             (self.calm_channels, [duckdb.list_type("VARCHAR"), time, time, "INTERVAL"], duckdb.list_type(of)),
+            (self.quarantined_channels, [time, time], duckdb.list_type(of)),
             (self.first_sample, [of, time, time], time),
             (self.has_sample_before, [of, time], "BOOLEAN"),
             (self.run_lengths, [of, time, time], duckdb.list_type("BIGINT")),
@@ -92,6 +93,13 @@ class Functions:
         """The shortest one (s) in which a channel of such a name is expected to be read; null: there is none."""
         rows = self._channels() if patterns is None else _matching(self._channels(), patterns)
         return min((row["expected"] for row in rows if row["expected"] is not None), default=None)
+
+    def quarantined_channels(self, since: datetime | None, until: datetime | None) -> list[int] | None:
+        """Channels of which samples were quarantined with since <= time < until."""
+        if since is None or until is None:
+            return None
+        [row] = self._reader.fetch(load("sql")["select_quarantined_channels"], since, until)
+        return row[0] or []
 
     def _channels(self) -> list[asyncpg.Record]:
         return self._reader.fetch(load("sql")["select_channel_names"])

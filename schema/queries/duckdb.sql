@@ -1,7 +1,7 @@
 -- What `plantlog sql` makes in DuckDB: settings, views and macros. The tables stored_samples, samples_in_order, sample_bins, value_runs, value_steps, event,
 -- samples_1m, samples_1h, gap, channel, source, channel_version, described_channel, retirement and quarantine are those of ops/sql/tables.py; the functions
--- channel_ids, namesakes, shortest_interval, calm_channels, first_sample, has_sample_before,
--- run_lengths, lagged_correlations and samples_within those of ops/sql/functions.py.
+-- channel_ids, namesakes, shortest_interval, calm_channels, quarantined_channels, first_sample, has_sample_before, run_lengths, lagged_correlations
+-- and samples_within those of ops/sql/functions.py.
 
 -- name: settings
 -- Nothing is read but these tables, and nothing is written but temporary files.
@@ -194,7 +194,7 @@ readings AS (
     UNION ALL
     SELECT s.channel_id, s.time, true
     FROM samples_of(patterns, since - INTERVAL '1 hour', until) AS s
-    WHERE s.channel_id IN (SELECT c.channel_id FROM quarantined AS c)
+    WHERE s.channel_id IN quarantined_channels(since - INTERVAL '1 hour', until)
 ),
 ahead AS (
     SELECT r.channel_id, r.time, r.stored,

@@ -137,6 +137,12 @@ FROM plant.channel AS c
 CROSS JOIN LATERAL unnest(c.retirements) AS r (period)
 ORDER BY c.id, from_time;
 
+-- name: select_quarantined_channels
+-- Channels with samples in quarantine, of those that were received with since <= time < until.
+SELECT array_agg(DISTINCT q.channel_id ORDER BY q.channel_id)
+FROM plant.quarantine AS q
+WHERE q.channel_id IS NOT NULL AND NOT q.detail ?| ARRAY['event', 'gap', 'count'] AND q.received_at >= $1 AND q.received_at < $2;
+
 -- name: select_quarantine
 -- Samples in quarantine.
 SELECT q.channel_id, q.received_at
