@@ -16,8 +16,9 @@ import pyarrow as pa
 from ingest.timestamps import microseconds
 from ops.archive.sample_file import TIME
 from ops.sql import runs
-from ops.sql.columns import columns_in, good_values
+from ops.sql.columns import by_channel, columns_in, good_values
 from ops.sql.correlations import lagged_correlations
+from ops.sql.held import HELD, held_statistics
 from ops.sql.reader import Reader
 from ops.sql.runs import Runs
 from ops.sql.samples import IN_ORDER, Samples
@@ -64,6 +65,14 @@ class Functions:
             [of, duckdb.list_type(time), duckdb.list_type(time)],
             "STRUCT(time TIMESTAMP WITH TIME ZONE, value DOUBLE)[]",
             type="arrow",
+        )
+        connection.create_function(
+            "held_statistics",
+            self._noted(self.held_statistics),
+            [of, "BOOLEAN", *["BIGINT"] * 4, duckdb.list_type("BIGINT")],
+            "STRUCT(mean DOUBLE, spread DOUBLE)",
+            type="arrow",
+            null_handling="special",
         )
 
     def channel_ids(self, patterns: Sequence[str] | None) -> list[int] | None:
@@ -143,6 +152,25 @@ class Functions:
                 rows = np.flatnonzero(good & inside & (columns["channel_id"] == number))
                 found[number].append((columns["time"][rows], value[rows]))
         return pa.concat_arrays([_samples(found[number]) for number in channel.to_pylist()])
+
+    def held_statistics(
+        self, channel: Any, is_counter: Any, first: Any, since: Any, until: Any, ends: Any, gaps: Any
+    ) -> Any:
+        """Of each channel the mean and the spread of its values from since until it ends (ops/sql/held.py), by samples
+        with first <= time < until. Arrays of Arrow: ids, times and lists of times (µs).
+        """
+        wanted: dict[tuple[int, int, int], dict[int, Any]] = {}
+        keys = list(zip(*(column.to_pylist() for column in (first, since, until)), strict=True))
+        ids = channel.to_pylist()
+        for key, number, *one in zip(keys, ids, *(c.to_pylist() for c in (is_counter, ends, gaps)), strict=True):
+            wanted.setdefault(key, {})[number] = one
+        found = {}
+        for key, of_interval in wanted.items():
+            for columns in by_channel(self._samples.between(frozenset(of_interval), key[0], key[2])):
+                number = int(columns["channel_id"][0])
+                counter, end, times = of_interval[number]
+                found[key, number] = held_statistics(columns, (key[1], end), np.array(times, np.int64), counter)
+        return pa.array([found.get(one) for one in zip(keys, ids, strict=True)], HELD)
 
     def _noted(self, call: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(call)  # DuckDB counts its parameters

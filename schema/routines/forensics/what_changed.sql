@@ -73,7 +73,7 @@ stretches AS (
            extract(epoch FROM least(coalesce(r.next_time, r.ends), r.ends) - greatest(r.time, r.begins))::float8
                AS seconds
     FROM readings AS r
-    WHERE coalesce(r.next_time, r.ends) > r.begins AND r.value IS NOT NULL
+    WHERE least(coalesce(r.next_time, r.ends), r.ends) > greatest(r.time, r.begins) AND r.value IS NOT NULL
       AND (r.kind <> 'counter' OR r.next_value IS NOT NULL)
 ),
 means AS (
