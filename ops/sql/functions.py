@@ -20,6 +20,7 @@ from ops.sql.columns import by_channel, columns_in, good_values
 from ops.sql.correlations import lagged_correlations
 from ops.sql.held import HELD, held_statistics
 from ops.sql.reader import Reader
+from ops.sql.replays import PAIRS, pairs_of, replays
 from ops.sql.runs import Runs
 from ops.sql.samples import IN_ORDER, Samples
 from ops.sql.scan import Scan
@@ -73,6 +74,15 @@ class Functions:
             "STRUCT(mean DOUBLE, spread DOUBLE)",
             type="arrow",
             null_handling="special",
+        )
+
+        connection.create_function(
+            "replays",
+            self._noted(self.replays),
+            [of, *["BIGINT"] * 3, "INTEGER"],
+            "STRUCT(distance BIGINT, stretch BIGINT, time TIMESTAMP WITH TIME ZONE, value DOUBLE, step DOUBLE, "
+            "old_time TIMESTAMP WITH TIME ZONE, old_value DOUBLE, turns BOOLEAN)[]",
+            type="arrow",
         )
 
     def channel_ids(self, patterns: Sequence[str] | None) -> list[int] | None:
@@ -171,6 +181,20 @@ class Functions:
                 counter, end, times = of_interval[number]
                 found[key, number] = held_statistics(columns, (key[1], end), np.array(times, np.int64), counter)
         return pa.array([found.get(one) for one in zip(keys, ids, strict=True)], HELD)
+
+    def replays(self, channel: Any, first: Any, since: Any, until: Any, samples: Any) -> Any:
+        """Of each channel the pairs of ops/sql/replays.py, of samples with first <= time < until. Arrays of Arrow: ids,
+        times (µs) and numbers; all but the ids are the same for each.
+        """
+        ids = channel.to_pylist()
+        if not ids:
+            return pa.array([], pa.list_(PAIRS))
+        bounds = first[0].as_py(), until[0].as_py()
+        found = {
+            int(columns["channel_id"][0]): replays(columns, since[0].as_py(), samples[0].as_py())
+            for columns in by_channel(self._samples.between(frozenset(ids), *bounds))
+        }
+        return pa.concat_arrays([pairs_of(found.get(number)) for number in ids])
 
     def _noted(self, call: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(call)  # DuckDB counts its parameters

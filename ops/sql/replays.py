@@ -1,0 +1,138 @@
+"""Stretches of a channel whose steps have the proportions of an earlier stretch: copies, as they are or scaled.
+
+To have DuckDB compare the windows of all samples takes 600 ns of CPU a sample.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ingest.batch import Float64s, Int64s
+from ops.archive.sample_file import TIME
+from ops.sql.columns import Columns, good_values
+
+PAIRS = pa.struct(
+    [
+        pa.field("distance", pa.int64()),  # in samples
+        pa.field("stretch", pa.int64()),
+        pa.field("time", TIME),
+        pa.field("value", pa.float64()),
+        pa.field("step", pa.float64()),  # from the sample before
+        pa.field("old_time", TIME),
+        pa.field("old_value", pa.float64()),
+        pa.field("turns", pa.bool_()),  # the step before had the other direction
+    ]
+)
+_WINDOW = 16  # samples
+_CHANGES = 12  # of them, at least, for a window to be compared
+_APART = 48  # samples without a window that is like an older one end a stretch
+_FINE = 8  # logarithms are rounded so coarsely that the last bits of a scaled copy don't matter
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def replays(found: Columns, since: int, samples: int) -> dict[str, NDArray[Any]]:
+    """Each sample of a copy and the one that it is a copy of; the columns of PAIRS, times in µs.
+
+    ``found``: samples of a channel by time. Only copies that are no earlier than ``since`` (µs) and have as many
+    ``samples`` count.
+    """
+    value, good = good_values(found["value"].view(np.float64), found["status"].view(np.int32))
+    time, value = found["time"][good], value[good]
+    step = np.diff(value, prepend=np.nan)[: len(value)]
+    distance, first, last = _stretches(_repeated(_windows(step)), time >= since, samples)
+    lengths = last - first + 1
+    position = np.repeat(first, lengths) + _count_up(lengths)
+    old = position - np.repeat(distance, lengths)
+    signs = np.sign(step[position])
+    turns = np.append(False, signs[1:] * signs[:-1] < 0)[: len(signs)] & (_count_up(lengths) > 0)
+    return {
+        "distance": np.repeat(distance, lengths),
+        "stretch": np.repeat(np.arange(len(first)), lengths),
+        "time": time[position],
+        "value": value[position],
+        "step": step[position],
+        "old_time": time[old],
+        "old_value": value[old],
+        "turns": turns,
+    }
+
+
+def pairs_of(found: dict[str, NDArray[Any]] | None) -> Any:
+    """What was found as one element of an array of Arrow: a list of PAIRS."""
+    if found is None:
+        return pa.array([[]], pa.list_(PAIRS))
+    arrays = [pa.array(found[one.name]).cast(one.type) for one in PAIRS]
+    offsets = pa.array([0, len(found["time"])], pa.int32())
+    return pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays(arrays, fields=list(PAIRS)))
+
+
+def _windows(step: Float64s) -> tuple[Int64s, NDArray[np.uint64]]:
+    """Last positions and hashes of the windows that are compared: by the ratios of steps to those before."""
+    if len(step) < _WINDOW:
+        return np.empty(0, np.int64), np.empty(0, np.uint64)
+    changed = (step != 0) & ~np.isnan(step)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
+        ratio = step / np.append(np.nan, step[:-1])
+        known = np.isfinite(ratio) & (ratio != 0) & np.append(False, changed[:-1])
+        size = np.abs(ratio, where=known, out=np.ones(len(ratio)))
+        proportion = 2 * np.rint(_FINE * np.log(size)) + (ratio > 0)
+    hashes = np.where(known, _mixed(proportion.view(np.uint64)), changed)
+    sums, changes = (np.cumsum(column, dtype=np.uint64) for column in (hashes, changed))
+    sums[_WINDOW:], changes[_WINDOW:] = sums[_WINDOW:] - sums[:-_WINDOW], changes[_WINDOW:] - changes[:-_WINDOW]
+    last = np.flatnonzero(changes[_WINDOW - 1 :] >= _CHANGES) + _WINDOW - 1
+    return last, sums[last] + changes[last] * _GOLDEN
+
+
+def _repeated(windows: tuple[Int64s, NDArray[np.uint64]]) -> tuple[Int64s, Int64s]:
+    """Positions of windows with the hash of an earlier one that does not overlap, and how far the latest of them is."""
+    position, key = windows
+    bits = np.uint64(max(1, int(position[-1]).bit_length() if len(position) else 1))
+    ordered = np.sort(key << bits | position.astype(np.uint64))  # hashes with positions, so that one sort is enough
+    hashes = ordered >> bits
+    same = hashes[1:] == hashes[:-1]
+    several = np.append(same, False) | np.append(False, same) if len(same) else np.zeros(len(hashes), np.bool_)
+    position = (ordered[several] & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int64)
+    group = np.cumsum(np.append(True, ~same)[: len(hashes)])[several]
+    size = 1 + _WINDOW + int(position.max(initial=0))
+    place = group * size + position
+    latest = np.searchsorted(place, place - _WINDOW, "right") - 1
+    there = (latest >= 0) & (group[latest] == group)
+    return position[there], position[there] - position[latest[there]]
+
+
+def _stretches(
+    repeated: tuple[Int64s, Int64s], recent: NDArray[np.bool_], samples: int
+) -> tuple[Int64s, Int64s, Int64s]:
+    """Distance, first and last position of each."""
+    position, distance = repeated
+    position, distance = position[recent[position]], distance[recent[position]]
+    order = np.lexsort((position, distance))
+    position, distance = position[order], distance[order]
+    ends = (distance[1:] != distance[:-1]) | (position[1:] - position[:-1] > _APART)
+    edges = [0, *(np.flatnonzero(ends) + 1).tolist(), len(position)]
+    rows = [
+        (distance[begin], position[begin] - _WINDOW + 1, position[end - 1])
+        for begin, end in pairwise(edges)
+        if begin < end and position[end - 1] - position[begin] + _WINDOW >= samples
+    ]
+    found = np.array(rows, np.int64).reshape(-1, 3)
+    return found[:, 0], found[:, 1], found[:, 2]
+
+
+def _count_up(lengths: Int64s) -> Int64s:
+    """From 0 for each length."""
+    counted: Int64s = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return counted
+
+
+def _mixed(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Hashes whose sums differ where the bits do (splitmix64)."""
+    bits = bits + _GOLDEN
+    mixed = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))

@@ -1,0 +1,101 @@
+"""Copies are those that a loop over all windows finds."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from itertools import groupby, pairwise
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ops.archive.sample_file import TIME
+from ops.sql.replays import pairs_of, replays
+
+BAD = 0x80000000
+
+
+def expected(values: list[float], since: int, samples: int) -> list[tuple[int, int, int]]:
+    """Distance, first and last position of each stretch."""
+    steps = [math.nan, *(new - old for old, new in pairwise(values))]
+    changed = [step != 0 and not math.isnan(step) for step in steps]
+    tokens: list[object] = [changed[0]]
+    for place in range(1, len(values)):
+        ratio = steps[place] / steps[place - 1] if changed[place - 1] and changed[place] else 0.0
+        tokens.append((float(np.rint(8 * np.log(abs(ratio)))), ratio > 0) if ratio else changed[place])
+    earlier = defaultdict[object, list[int]](list)
+    repeated = []
+    for last in range(15, len(values)):
+        window = slice(last - 15, last + 1)
+        if sum(changed[window]) < 12:
+            continue
+        places = earlier[frozenset(Counter(tokens[window]).items())]
+        old = [place for place in places if place <= last - 16]
+        if old and last >= since:
+            repeated.append((last - old[-1], last))
+        places.append(last)
+    found = []
+    for distance, of_distance in groupby(sorted(repeated), lambda one: one[0]):
+        stretches: list[list[int]] = []
+        for _, place in of_distance:
+            if not stretches or place - stretches[-1][-1] > 48:
+                stretches.append([])
+            stretches[-1].append(place)
+        found += [(distance, one[0] - 15, one[-1]) for one in stretches if one[-1] - one[0] + 16 >= samples]
+    return found
+
+
+@given(
+    st.integers(0, 2**32),
+    st.integers(0, 90),
+    st.integers(0, 60),
+    st.sampled_from([1.0, -2.0, 0.25]),
+    st.integers(1, 200),
+    st.sampled_from([2, 5, 50]),
+    st.sampled_from([16, 20, 40]),
+)
+def test_copies_are_those_of_a_loop(
+    seed: int, length: int, between: int, scale: float, since: int, spread: int, samples: int
+) -> None:
+    random = np.random.default_rng(seed)
+    original = random.integers(-spread, spread, 30 + length)
+    copy = (original[10 : 10 + length] * scale).tolist()
+    values = [float(one) for one in (*original, *random.integers(-spread, spread, between), *copy, *copy[:20])]
+    status = np.where(random.random(len(values)) < 0.02, BAD, 0).astype(np.uint32)
+    time = np.arange(len(values), dtype=np.int64) * 10
+    found = replays(
+        {
+            "channel_id": np.ones(len(values), np.int32),
+            "time": time,
+            "value": np.array(values).view(np.uint64),
+            "status": status,
+        },
+        since * 10,
+        samples,
+    )
+    good = np.flatnonzero(status == 0)
+    kept = np.array(values)[good].tolist()
+    wanted = expected(kept, int(np.searchsorted(good, since)), samples)
+    rows = pairs_of(found).to_pylist()[0]
+    stretches = []
+    for (_, distance), of in groupby(rows, lambda row: (row["stretch"], row["distance"])):
+        one = list(of)
+        stretches.append((distance, one[0]["time"], one[-1]["time"]))
+    moments = pa.array(time[good]).cast(TIME).to_pylist()
+    assert stretches == [(distance, moments[first], moments[last]) for distance, first, last in wanted]
+    place = {moment: number for number, moment in enumerate(moments)}
+    for row in rows:
+        own, old = place[row["time"]], place[row["old_time"]]
+        assert own - old == row["distance"]
+        assert (row["value"], row["old_value"]) == (kept[own], kept[old])
+        assert math.isnan(row["step"]) if own == 0 else row["step"] == kept[own] - kept[own - 1]
+    for _, of_stretch in groupby(rows, lambda row: row["stretch"]):
+        whole = list(of_stretch)
+        turns = [one["step"] * other["step"] < 0 for one, other in pairwise(whole)]
+        assert [row["turns"] for row in whole] == [False, *turns]
+
+
+def test_without_samples_there_are_no_copies() -> None:
+    assert pairs_of(None).to_pylist() == [[]]
