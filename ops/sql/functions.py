@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from functools import wraps
-from typing import Any
+from functools import partial, wraps
+from typing import Any, TypeVar
 
 import asyncpg
 import duckdb
@@ -16,7 +16,8 @@ import pyarrow as pa
 from ingest.timestamps import microseconds
 from ops.archive.sample_file import TIME
 from ops.sql import runs
-from ops.sql.columns import by_channel, columns_in, good_values
+from ops.sql.ahead import ahead
+from ops.sql.columns import Columns, by_channel, columns_in, good_values
 from ops.sql.correlations import lagged_correlations
 from ops.sql.held import HELD, held_statistics
 from ops.sql.reader import Reader
@@ -26,6 +27,8 @@ from ops.sql.samples import IN_ORDER, Samples
 from ops.sql.scan import Scan
 from schema.queries import load
 
+Result = TypeVar("Result")
+_THREADS = 2
 _WITHIN = pa.struct([pa.field("time", TIME), pa.field("value", pa.float64())])
 
 
@@ -174,12 +177,15 @@ class Functions:
         ids = channel.to_pylist()
         for key, number, *one in zip(keys, ids, *(c.to_pylist() for c in (is_counter, ends, gaps)), strict=True):
             wanted.setdefault(key, {})[number] = one
-        found = {}
+        found: dict[tuple[Any, int], Any] = {}
         for key, of_interval in wanted.items():
-            for columns in by_channel(self._samples.between(frozenset(of_interval), key[0], key[2])):
-                number = int(columns["channel_id"][0])
-                counter, end, times = of_interval[number]
-                found[key, number] = held_statistics(columns, (key[1], end), np.array(times, np.int64), counter)
+
+            def held(number: int, columns: Columns, since: int = key[1], asked: dict[int, Any] = of_interval) -> Any:
+                counter, end, times = asked[number]
+                return held_statistics(columns, (since, end), np.array(times, np.int64), counter)
+
+            of_channels = self._of_channels(frozenset(of_interval), (key[0], key[2]), held)
+            found.update(((key, number), one) for number, one in of_channels.items())
         return pa.array([found.get(one) for one in zip(keys, ids, strict=True)], HELD)
 
     def replays(self, channel: Any, first: Any, since: Any, until: Any, samples: Any) -> Any:
@@ -190,11 +196,21 @@ class Functions:
         if not ids:
             return pa.array([], pa.list_(PAIRS))
         bounds = first[0].as_py(), until[0].as_py()
-        found = {
-            int(columns["channel_id"][0]): replays(columns, since[0].as_py(), samples[0].as_py())
-            for columns in by_channel(self._samples.between(frozenset(ids), *bounds))
-        }
+        found = self._of_channels(
+            frozenset(ids), bounds, lambda _, columns: replays(columns, since[0].as_py(), samples[0].as_py())
+        )
         return pa.concat_arrays([pairs_of(found.get(number)) for number in ids])
+
+    def _of_channels(
+        self, ids: frozenset[int], bounds: tuple[int, int], computed: Callable[[int, Columns], Result]
+    ) -> dict[int, Result]:
+        """What is computed of the samples of each channel within the bounds (µs), by some threads."""
+
+        def of(columns: Columns) -> tuple[int, Result]:
+            number = int(columns["channel_id"][0])
+            return number, computed(number, columns)
+
+        return dict(ahead((partial(of, one) for one in by_channel(self._samples.between(ids, *bounds))), _THREADS))
 
     def _noted(self, call: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(call)  # DuckDB counts its parameters

@@ -49,6 +49,7 @@ SAMPLES = pa.schema(
 IN_ORDER = pa.schema([SAMPLES.field(name) for name in ("channel_id", "time", "value", "status")])
 _TABLES = ("samples_raw", "samples_packed")
 _CHANNELS = 64  # of which a day is in memory where two places are compared
+_CHANNEL_DAYS = 128  # in memory where several days are put in order
 _THREADS = 2  # that read an archive
 
 
@@ -134,7 +135,7 @@ class Samples:
             return [batch for found in task() for batch in made(found)]
 
         channels = sorted({number for day in days for number in day.channels()})
-        size = max(1, len(channels) if as_stored else _CHANNELS // len(days))
+        size = max(1, len(channels) if as_stored else _CHANNEL_DAYS // len(days))
         own_days = ([day.of(frozenset(some)) for day in days] for some in slices(channels, size))
         part = Scan(columns, None)
         read, told = tee((own, [task for day in own for task in tasks_of(part, day, within)]) for own in own_days)
