@@ -105,13 +105,20 @@ def in_order(batches: Iterable[Any]) -> Iterator[Any]:
         channel = batch.column("channel_id").to_numpy()
         edges = [0, *(np.flatnonzero(np.diff(channel)) + 1).tolist(), len(channel)]
         for first, last in pairwise(edges):
-            found.setdefault(int(channel[first]), []).append(batch.slice(first, last - first))
+            if first < last:
+                found.setdefault(int(channel[first]), []).append(batch.slice(first, last - first))
     for number in sorted(found):
-        times = [one.column("time").cast(pa.int64()) for one in found[number]]
-        if all(one[-1].as_py() < other[0].as_py() for one, other in pairwise(times)):
-            yield from found.pop(number)
+        parts = sorted(found.pop(number), key=lambda one: _ends(one)[0])
+        if all(_ends(one)[1] < _ends(other)[0] for one, other in pairwise(parts)):
+            yield from parts
         else:  # an amendment
-            yield from pa.Table.from_batches(found.pop(number)).sort_by("time").to_batches(_ROWS)
+            yield from pa.Table.from_batches(parts).sort_by("time").to_batches(_ROWS)
+
+
+def _ends(batch: Any) -> tuple[int, int]:
+    """The first and the last time (µs)."""
+    time = batch.column("time").view(pa.int64())
+    return time[0].as_py(), time[-1].as_py()
 
 
 def finished(columns: dict[str, Any], scan: Scan, meanings: Meanings) -> Any:
