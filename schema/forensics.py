@@ -15,8 +15,7 @@ order::
     SELECT … FROM found ORDER BY …;
 
 ``Portions`` says which channels have to be together, so that the rows of several portions are those of all: those of a
-channel (each alone), of a unit (of the plant), of a namesake (units whose last parts are the same), or all. A question
-that reads samples as bins or runs (``in bins``) is asked about more of them at a time.
+channel (each alone), of a unit (of the plant), of a namesake (units whose last parts are the same), or all.
 
 ``ask`` joins tables as they are written: the samples come first, and what is few on the right.
 """
@@ -31,7 +30,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parent / "routines" / "forensics"
 _NO_QUESTION = "-- Not a question"
 _SUMMARY_HEADER = "-- Shown first:"
-_PORTIONS = re.compile(r"^-- Portions: (channel|unit|namesake|all)(, in bins)?$", re.MULTILINE)
+_PORTIONS = re.compile(r"^-- Portions: (channel|unit|namesake|all)$", re.MULTILINE)
 _FINISH = re.compile(
     r"^CREATE MACRO (\w+)\([^;]*?\) AS TABLE\nWITH found AS \(\n    FROM \1_of\([^;]*?\)\n\)\n([^;]*);\s*\Z",
     re.MULTILINE,
@@ -96,7 +95,6 @@ class DuckdbForm:
 
     sql: str
     portions: str
-    in_bins: bool  # it reads bins or runs of samples, which are fewer
     finish: str  # SQL that makes the answer of a table ``found``, which has the rows of all portions
 
 
@@ -106,7 +104,7 @@ def read_duckdb(path: Path) -> DuckdbForm:
     name, portions, finish = path.stem, _PORTIONS.search(sql), _FINISH.search(sql)
     if portions is None or finish is None or finish[1] != name:
         raise ValueError(f"duckdb/{path.name} must contain '-- Portions: ' and end with a macro {name} over {name}_of")
-    return DuckdbForm(sql, portions[1], portions[2] is not None, finish[2])
+    return DuckdbForm(sql, portions[1], finish[2])
 
 
 @cache

@@ -17,8 +17,7 @@ from ops.sql.limits import Limits
 from ops.sql.session import OutOfMemoryError, Session, opened
 from schema.forensics import duckdb_forms
 
-_SAMPLES = 20_000_000  # of a portion: 1.5 GiB where they are sorted
-_BINNED = 70_000_000  # the same where they are read in bins
+_SAMPLES = 75_000_000  # of a portion: an hour of 20,000 channels
 _TOGETHER: Mapping[str, Callable[[tuple[str, str]], str]] = {  # by name and unit of the plant
     "channel": lambda one: one[0],
     "unit": lambda one: one[1],
@@ -33,7 +32,7 @@ def answer(state: State, asked: Asked, limits: Limits) -> tuple[tuple[str, ...],
     ends = time.monotonic() + limits.seconds
     with opened(state, limits, asked.installation, asked.question.name) as session:
         first = True
-        for portion in portions(asked, form.portions, _BINNED if form.in_bins else _SAMPLES):
+        for portion in portions(asked, form.portions):
             _add(session, asked, portion, first, ends)
             first = False
         with session.rows(form.finish) as (columns, rows):

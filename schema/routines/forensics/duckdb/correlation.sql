@@ -1,6 +1,6 @@
 -- correlation for DuckDB: as ../correlation.sql, which has the parameters
 --
--- Portions: channel, in bins
+-- Portions: channel
 CREATE MACRO correlation_of(since, until, target, channels, step, max_lag, least_correlation) AS TABLE
 WITH
 chosen AS (

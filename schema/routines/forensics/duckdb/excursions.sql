@@ -1,6 +1,6 @@
 -- excursions for DuckDB: as ../excursions.sql, which has the parameters
 --
--- Portions: channel, in bins
+-- Portions: channel
 CREATE MACRO excursions_of(since, until, channels, sigmas, short, long, reference) AS TABLE
 WITH
 wanted AS (

@@ -1,6 +1,6 @@
 -- first_mover for DuckDB: as ../first_mover.sql, which has the parameters
 --
--- Portions: channel, in bins
+-- Portions: channel
 CREATE MACRO first_mover_of(since, until, channels, step, sigmas, reference) AS TABLE
 WITH
 wanted AS (

@@ -3,7 +3,7 @@
 -- DuckDB has no multiranges. A set of intervals is a table with from_time and to_time; where sets are united or subtracted,
 -- their edges are put in order, and between two edges it is known what applies.
 --
--- Portions: channel, in bins
+-- Portions: channel
 CREATE MACRO gaps_and_coverage_of(since, until, channels, complete) AS TABLE
 WITH
 wanted AS (

@@ -1,6 +1,6 @@
 -- implausible for DuckDB: as ../implausible.sql, which has the parameters
 --
--- Portions: namesake, in bins
+-- Portions: namesake
 CREATE MACRO implausible_of(since, until, channels, bucket, learn, rise, level, inlet, outlet) AS TABLE
 WITH
 wanted AS (

@@ -1,6 +1,6 @@
 -- replayed_signals for DuckDB: as ../replayed_signals.sql, which has the parameters
 --
--- Portions: channel, in bins
+-- Portions: channel
 CREATE MACRO replayed_signals_of(since, until, channels, samples, tolerance, lookback) AS TABLE
 WITH
 wanted AS (

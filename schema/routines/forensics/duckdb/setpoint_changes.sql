@@ -1,6 +1,6 @@
 -- setpoint_changes for DuckDB: as ../setpoint_changes.sql, which has the parameters
 --
--- Portions: channel, in bins
+-- Portions: channel
 CREATE MACRO setpoint_changes_of(since, until, channels, hold, lookback) AS TABLE
 WITH
 wanted AS (

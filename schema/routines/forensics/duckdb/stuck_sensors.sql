@@ -1,6 +1,6 @@
 -- stuck_sensors for DuckDB: as ../stuck_sensors.sql, which has the parameters
 --
--- Portions: unit, in bins
+-- Portions: unit
 CREATE MACRO stuck_sensors_of(since, until, channels, hold, factor, lookback) AS TABLE
 WITH
 wanted AS (

@@ -1,6 +1,6 @@
 -- timeline for DuckDB: as ../timeline.sql, which has the parameters
 --
--- Portions: channel, in bins
+-- Portions: channel
 CREATE MACRO timeline_of(since, until, channels, instant, jump, busy, lookback) AS TABLE
 WITH
 wanted AS (

@@ -1,6 +1,6 @@
 -- what_changed for DuckDB: as ../what_changed.sql, which has the parameters
 --
--- Portions: channel, in bins
+-- Portions: channel
 CREATE MACRO what_changed_of(since, until, channels, before_since, before_until, least_score, carry) AS TABLE
 WITH
 wanted AS (
