@@ -6,7 +6,7 @@ may drop them; from the database if the day is not archived; else from both, as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime
 from functools import partial
 from itertools import chain, islice, tee
@@ -51,6 +51,7 @@ _TABLES = ("samples_raw", "samples_packed")
 _CHANNELS = 64  # of which a day is in memory where two places are compared
 _CHANNEL_DAYS = 128  # in memory where several days are put in order
 _THREADS = 2  # that read an archive
+_samples = partial(as_batches, Scan(IN_ORDER, None))
 
 
 class Samples:
@@ -72,18 +73,10 @@ class Samples:
                 yield finished(columns, scan, meanings)
             self._require_kept(day)
 
-    def read_in_order(self, scan: Scan) -> Iterator[Any]:
-        """The same without names; the samples of a channel are together, and by time. Raises OperationError."""
-        columns = pa.schema([one for one in IN_ORDER if scan.mentions(one.name) or one.name in ("channel_id", "time")])
-        days = self._all(scan, scan.hours(self._days(), "time"))
-        for batch in self._in_order(days, columns, partial(as_batches, Scan(columns, None))):
-            yield batch.select(scan.schema.names)
-
     def between(self, channels: frozenset[int], since: int, until: int) -> Iterator[Any]:
-        """Batches of the samples of channels with since <= time < until (µs); those of a channel by time."""
-        scan, within = Scan(IN_ORDER, None, channels), (since, until)
-        days = self._all(scan, hours_within(self._days(), *within))
-        return self._in_order(days, IN_ORDER, partial(as_batches, Scan(IN_ORDER, None)), within)
+        """Batches of the samples of channels with since <= time < until (µs); a channel's are together, and by time."""
+        within = since, until
+        return self._in_order(self._within(Scan(IN_ORDER, None, channels), within), within, _samples)
 
     def read_runs(self, scan: Scan) -> Iterator[Any]:
         """Runs of equal values. Raises OperationError."""
@@ -93,41 +86,31 @@ class Samples:
     def runs(self, scan: Scan, runs: Runs) -> Iterator[Any]:
         """Those of the channels of a scan, with all columns."""
         within = runs.since, runs.until
-        days = self._all(scan, hours_within(self._days(), *within))
+        days = self._within(scan, within)
         if any(day.is_amended for day in days):
-            samples = self._in_order(days, IN_ORDER, partial(as_batches, Scan(IN_ORDER, None)), within)
-            return runs.joined(runs.of(columns_in(batch)) for batch in samples)
-        return runs.joined(self._in_order(days, IN_ORDER, lambda found: [runs.of(found)], within))
+            return runs.joined(runs.of(columns_in(batch)) for batch in self._in_order(days, within, _samples))
+        return runs.joined(self._in_order(days, within, lambda found: [runs.of(found)]))
 
     def read_steps(self, scan: Scan) -> Iterator[Any]:
         """Far and seldom steps. Raises OperationError."""
         steps = Steps.wanted(scan)
         within = steps.since, steps.until
-        days = self._all(scan, hours_within(self._days(), *within))
-        is_amended, part = any(day.is_amended for day in days), Scan(IN_ORDER, None)
-
-        def made(found: Columns) -> list[Any]:
-            return as_batches(part, found if is_amended else steps.needed(found))
-
-        samples = self._in_order(days, IN_ORDER, made, within)
-        for batch in steps.of(samples):
+        days = self._within(scan, within)
+        made = _samples if any(day.is_amended for day in days) else lambda found: _samples(steps.needed(found))
+        for batch in steps.of(self._in_order(days, within, made)):
             yield batch.select(scan.schema.names)
 
-    def _all(self, scan: Scan, hours: Iterable[Hours]) -> list[Day]:
+    def _within(self, scan: Scan, within: tuple[int, int]) -> list[Day]:
         meanings = Meanings([])
-        return [self._day(scan, meanings, one) for one in hours]
+        return [self._day(scan, meanings, one) for one in hours_within(self._days(), *within)]
 
     def _in_order(
-        self,
-        days: Sequence[Day],
-        columns: Any,
-        made: Callable[[Columns], list[Any]],
-        within: tuple[int, int] | None = None,
+        self, days: Sequence[Day], within: tuple[int, int], made: Callable[[Columns], list[Any]]
     ) -> Iterator[Any]:
         """What is made of the samples of days: batches, those of a channel together, and by time.
 
-        ``made``: makes some of the samples of a channel that follow each other, and in the day have no others between
-        them but those of amendments. ``within`` (µs): none with other times.
+        ``within`` (µs): of those with such times. ``made``: makes some of samples that follow each other; between them,
+        there are only those of amendments.
         """
         as_stored = len(days) < 2 and not any(day.is_amended for day in days)
 
@@ -137,7 +120,7 @@ class Samples:
         channels = sorted({number for day in days for number in day.channels()})
         size = max(1, len(channels) if as_stored else _CHANNEL_DAYS // len(days))
         own_days = ([day.of(frozenset(some)) for day in days] for some in slices(channels, size))
-        part = Scan(columns, None)
+        part = Scan(IN_ORDER, None)
         read, told = tee((own, [task for day in own for task in tasks_of(part, day, within)]) for own in own_days)
         # Also of the channels that follow.
         archived = ahead((partial(read_and_made, task) for _, tasks in told for task in tasks), _THREADS)

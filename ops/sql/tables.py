@@ -15,7 +15,7 @@ from ops.evidence.reader import begin
 from ops.sql.bins import BINS
 from ops.sql.reader import Reader
 from ops.sql.runs import RUNS
-from ops.sql.samples import IN_ORDER, SAMPLES, Samples
+from ops.sql.samples import SAMPLES, Samples
 from ops.sql.scan import Scan, ScannedTable
 from ops.sql.scans import Scans
 from ops.sql.steps import STEPS
@@ -57,7 +57,6 @@ def tables(reader: Reader, samples: Samples, scans: Scans, once: bool) -> dict[s
     }
     return {
         "stored_samples": ScannedTable(SAMPLES, samples.read, scans),
-        "samples_in_order": ScannedTable(IN_ORDER, samples.read_in_order, scans),
         "sample_bins": ScannedTable(BINS, samples.read_bins, scans),
         "value_runs": ScannedTable(RUNS, samples.read_runs, scans),
         "value_steps": ScannedTable(STEPS, samples.read_steps, scans),

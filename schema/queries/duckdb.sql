@@ -1,4 +1,4 @@
--- What `plantlog sql` makes in DuckDB: settings, views and macros. The tables stored_samples, samples_in_order, sample_bins, value_runs, value_steps, event,
+-- What `plantlog sql` makes in DuckDB: settings, views and macros. The tables stored_samples, sample_bins, value_runs, value_steps, event,
 -- samples_1m, samples_1h, gap, channel, source, channel_version, described_channel, retirement and quarantine are those of ops/sql/tables.py; the functions
 -- channel_ids, namesakes, shortest_interval, calm_channels, quarantined_channels, first_sample, has_sample_before, run_lengths, lagged_correlations,
 -- samples_within, held_statistics and replays those of ops/sql/functions.py.
@@ -93,12 +93,10 @@ SELECT c.channel_id, c.name, c.kind, c.unit, c.low, c.high, c.span, c.unit_path,
 FROM described_channel AS c
 WHERE patterns IS NULL OR c.channel_id IN channel_ids(patterns);
 
--- channel_ids is computed before the query runs: only the samples of these channels are read. Those of a channel come together
--- and by time, so that windows over rows as they come, OVER (), need no sort. What joins them, or takes rows of a table, may put
--- them in another order: such windows have to be computed before.
+-- channel_ids is computed before the query runs: only the samples of these channels are read.
 CREATE MACRO samples_of(patterns, since, until) AS TABLE
 SELECT s.channel_id, s.time, s.value, s.status
-FROM samples_in_order AS s
+FROM samples AS s
 WHERE s.time >= since AND s.time < until AND (patterns IS NULL OR s.channel_id IN channel_ids(patterns));
 
 CREATE MACRO good_samples(patterns, since, until) AS TABLE
@@ -135,10 +133,6 @@ SELECT s.channel_id, s.time, s.old_value, s.value, s.old_status, s.status, s.is_
 FROM value_steps AS s
 WHERE s.since = epoch_us(since) AND s.until = epoch_us(until) AND s.few = few::BIGINT AND s.jump = jump::DOUBLE
   AND (patterns IS NULL OR s.channel_id IN channel_ids(patterns));
-
--- A column in the row before or after, if that is of the same channel; rows as samples_of has them, or some of those.
-CREATE MACRO previous(column_, channel) AS CASE WHEN lag(channel) OVER () = channel THEN lag(column_) OVER () END;
-CREATE MACRO following(column_, channel) AS CASE WHEN lead(channel) OVER () = channel THEN lead(column_) OVER () END;
 
 -- The gaps of all channels.
 CREATE MACRO chart_gaps(since, until) AS TABLE
@@ -255,8 +249,6 @@ WHERE NOT EXISTS (FROM missing AS m
 -- DuckDB takes each of these tables for one row, and may keep the samples in memory to join a few rows with them. The joins of the
 -- questions stay as they are written: what is on the right is kept in memory.
 SET disabled_optimizers = 'join_order,build_side_probe_side';
--- Nor is a join with the next row by time a loop over all rows for each of a few.
-SET asof_loop_join_threshold = 0;
 
 -- name: lock
 SET lock_configuration = true;

@@ -72,11 +72,6 @@ async def samples(plant: Maintained, condition: str = "true") -> dict[Key, tuple
     return found
 
 
-async def in_order(plant: Maintained, condition: str = "true") -> list[Key]:
-    """Channel and time of what forensic questions read, as it comes."""
-    return await asked(plant, f"SELECT channel_id, epoch_us(time) FROM samples_in_order WHERE {condition}")
-
-
 async def both_days(plant: Maintained) -> dict[Key, tuple[int, int]]:
     """What the database has."""
     return {**await plant.stored(DAY), **await plant.stored(NEXT)}
@@ -123,9 +118,6 @@ async def test_late_samples_count_at_once_and_as_an_amendment(plant: Maintained)
     assert await samples(plant) == expected
     assert await plant.drop() == ["chunk"]
     assert await samples(plant) == expected
-    assert await in_order(plant) == sorted(expected)
-    for condition in (f"time < '{NEXT}'", "value > 0"):
-        assert await in_order(plant, condition) == sorted(await samples(plant, condition))
     level = plant.site.plant.ids["other/level"]
     assert await samples(plant, f"channel_id = {level}") == {k: v for k, v in expected.items() if k[0] == level}
 
@@ -158,11 +150,28 @@ FROM (SELECT channel_id, time, epoch_us(time) - epoch_us(lag(time) OVER own) AS 
       FROM samples WHERE time >= {_SINCE} AND time < {_UNTIL}
       WINDOW own AS (PARTITION BY channel_id ORDER BY time))
 WHERE pause >= 2e6 ORDER BY ALL"""
+_STEPS = f"""
+SELECT channel_id, time, old_value, value FROM steps_of(NULL, {_SINCE}, {_UNTIL}, 1000000, 10)
+WHERE is_step ORDER BY ALL"""
+_CHANGES = f"""
+SELECT channel_id, time, old_value, value
+FROM (SELECT *, lag(value) OVER own AS old_value, lag(status) OVER own AS old_status
+      FROM samples WHERE time >= {_SINCE} AND time < {_UNTIL}
+      WINDOW own AS (PARTITION BY channel_id ORDER BY time))
+WHERE status >= 0 AND old_status >= 0 AND value <> old_value AND abs(value) < 1e50 AND abs(old_value) < 1e50
+ORDER BY ALL"""
+_RUNS = f"""
+SELECT channel_id, value, from_time, next_time FROM runs_of(NULL, {_SINCE}, {_UNTIL}, INTERVAL '0 s') ORDER BY ALL"""
+_HELD = f"""
+SELECT channel_id, value, time, lead(time) OVER (PARTITION BY channel_id ORDER BY time)
+FROM (SELECT *, lag(value) OVER (PARTITION BY channel_id ORDER BY time) AS old_value
+      FROM good_samples(NULL, {_SINCE}, {_UNTIL}))
+WHERE value IS DISTINCT FROM old_value ORDER BY ALL"""
 
 
-async def test_bins_and_pauses_are_those_of_the_samples(plant: Maintained) -> None:
+async def test_what_is_found_while_reading_is_that_of_the_samples(plant: Maintained) -> None:
     async def compare() -> None:
-        for own, plain in ((_BINS, _GROUPS), (_PAUSES, _LAGS)):
+        for own, plain in ((_BINS, _GROUPS), (_PAUSES, _LAGS), (_STEPS, _CHANGES), (_RUNS, _HELD)):
             rows = await asked(plant, own)
             assert rows == await asked(plant, plain)
             assert len(rows) > 5
@@ -187,7 +196,7 @@ async def test_bins_and_pauses_are_those_of_the_samples(plant: Maintained) -> No
 
 
 async def test_days_are_looked_up_once_for_all_channels(plant: Maintained, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = sorted(await both_days(plant))
+    expected = await asked(plant, _STEPS)
     await plant.job()
     read = list[date]()
 
@@ -196,8 +205,8 @@ async def test_days_are_looked_up_once_for_all_channels(plant: Maintained, monke
         return read_manifest(location, folder)
 
     monkeypatch.setattr("ops.archive.archived_days.read_manifest", observed)
-    monkeypatch.setattr("ops.sql.samples._CHANNELS", 1)
-    assert await in_order(plant) == expected
+    monkeypatch.setattr("ops.sql.samples._CHANNEL_DAYS", 1)
+    assert await asked(plant, _STEPS) == expected
     assert read == [DAY, NEXT]
 
 
