@@ -70,9 +70,9 @@ class Steps:
 
     def of(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Batches of steps. ``batches``: of samples within the bounds, those of a channel together and by time."""
-        channels = by_channel(batches)
-        while some := list(islice(channels, _TOGETHER)):
-            yield self._batch([self._of_channel(one) for one in some])
+        found = map(self._of_channel, by_channel(batches))
+        while some := list(islice(found, _TOGETHER)):
+            yield self._batch(some)
 
     def _of_channel(self, found: Columns) -> Columns:
         """The columns of STEPS without the parameters."""
