@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +16,7 @@ from ops.archive import row_group
 from ops.archive.channel_table import PLACE, Place, places_of
 from ops.archive.location import Location
 from ops.archive.manifest import METADATA, ArchivedFile, DayFolder, Manifest, footer_crc32
-from ops.archive.sample_file import value_bits
+from ops.archive.sample_file import segments, value_bits
 from ops.evidence import parquet as rows_in
 from ops.evidence.reader import Series
 from ops.evidence.standalone import rows_of
@@ -166,10 +165,8 @@ def split(table: Any) -> Iterator[Series]:
     channel = table.column("channel_id").to_numpy()
     time = table.column("time").cast(pa.int64()).to_numpy()
     status, value = table.column("status").to_numpy(), value_bits(table)
-    edges = [0, *(np.flatnonzero(np.diff(channel)) + 1).tolist(), len(channel)]
-    for first, last in pairwise(edges):
-        if first < last:
-            yield Series(int(channel[first]), time[first:last], value[first:last], status[first:last])
+    for rows in segments(channel):
+        yield Series(int(channel[rows.start]), time[rows], value[rows], status[rows])
 
 
 def joined(*parts: Series | None) -> Series:

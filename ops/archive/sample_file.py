@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,12 @@ def bits_of(scaled: Int64s, divisor: Float64s | float, single: Flags | bool, uns
     if unscaled is None or unscaled.null_count == len(unscaled):
         return bits
     return np.where(unscaled.is_valid().to_numpy(zero_copy_only=False), filled(unscaled, np.uint64), bits)
+
+
+def segments(channel: NDArray[np.int32]) -> list[slice]:
+    """The rows of each channel, of rows of which those of a channel are together."""
+    edges = np.flatnonzero(channel[1:] != channel[:-1]) + 1
+    return [slice(*one) for one in pairwise([0, *edges.tolist(), len(channel)])] if len(channel) else []
 
 
 def as_array(column: Any) -> Any:

@@ -9,9 +9,10 @@ from itertools import islice
 from typing import TypeVar
 
 Result = TypeVar("Result")
+_THREADS = 2  # that read an archive, or compute what of its samples is asked
 
 
-def ahead(tasks: Iterable[Callable[[], Result]], threads: int) -> Iterator[Result]:
+def ahead(tasks: Iterable[Callable[[], Result]], threads: int = _THREADS) -> Iterator[Result]:
     """What the tasks return, in their order; as many as there are threads run, and no more results wait."""
     pool = ThreadPoolExecutor(threads)
     started: deque[Future[Result]] = deque()

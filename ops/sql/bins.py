@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ingest.batch import Float64s, Int64s
 from ingest.errors import OperationError
 from ops.archive.sample_file import TIME
-from ops.sql.columns import Columns, good_values
+from ops.sql.columns import Columns, good_values, typed
 from ops.sql.scan import Scan
 
 _PARAMETERS = ("since", "until", "step", "outer_step", "origin", "pause", "carry")
@@ -115,7 +115,7 @@ class Bins:
             columns |= _of_good(
                 time, found["value"].view(np.float64), status, _Rows(first, last, columns["whole"]), spread
             )
-        arrays = [_array(columns[one.name], one.type) for one in self.schema]
+        arrays = [typed(columns[one.name], one.type) for one in self.schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _number(self, time: Int64s, step: int) -> Int64s:
@@ -192,8 +192,3 @@ def _inner(channel: NDArray[np.int32], bucket: Int64s) -> NDArray[np.bool_]:
 
 def _counts(chosen: NDArray[np.bool_], first: NDArray[np.intp], last: NDArray[np.intp]) -> Int64s:
     return last - first + 1 if chosen.all() else np.add.reduceat(chosen, first, dtype=np.int64)
-
-
-def _array(column: Any, kind: Any) -> Any:
-    array = column if isinstance(column, pa.Array) else pa.array(column)
-    return array.view(kind) if array.type != kind else array

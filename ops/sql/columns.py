@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ingest.batch import Float64s
 from ops.archive.meanings import Meanings
-from ops.archive.sample_file import TIME
+from ops.archive.sample_file import TIME, segments
 from ops.evidence.reader import Series
 from ops.sql.scan import Scan
 
@@ -80,9 +80,8 @@ def by_channel(batches: Iterable[Any]) -> Iterator[Columns]:
     parts: list[Columns] = []
     for batch in batches:
         found = columns_in(batch)
-        edges = np.flatnonzero(found["channel_id"][1:] != found["channel_id"][:-1]) + 1
-        for first, last in pairwise([0, *edges.tolist(), batch.num_rows]):
-            part = {name: column[first:last] for name, column in found.items()}
+        for rows in segments(found["channel_id"]):
+            part = {name: column[rows] for name, column in found.items()}
             if parts and parts[0]["channel_id"][0] != part["channel_id"][0]:
                 yield _concatenated(parts)
                 parts = []
@@ -103,10 +102,8 @@ def in_order(batches: Iterable[Any]) -> Iterator[Any]:
     found: dict[int, list[Any]] = {}
     for batch in batches:
         channel = batch.column("channel_id").to_numpy()
-        edges = [0, *(np.flatnonzero(np.diff(channel)) + 1).tolist(), len(channel)]
-        for first, last in pairwise(edges):
-            if first < last:
-                found.setdefault(int(channel[first]), []).append(batch.slice(first, last - first))
+        for rows in segments(channel):
+            found.setdefault(int(channel[rows.start]), []).append(batch[rows])
     for number in sorted(found):
         parts = sorted(found.pop(number), key=lambda one: _ends(one)[0])
         if all(_ends(one)[1] < _ends(other)[0] for one, other in pairwise(parts)):
@@ -127,6 +124,23 @@ def finished(columns: dict[str, Any], scan: Scan, meanings: Meanings) -> Any:
         time = columns["time"].view(pa.int64()).to_numpy()
         columns.update(meanings.columns(columns["channel_id"].to_numpy(), time))
     return pa.RecordBatch.from_arrays([columns[name] for name in scan.schema.names], schema=scan.schema)
+
+
+def typed(column: Any, kind: Any) -> Any:
+    """An array of Arrow or numpy as one of Arrow; times are numbers (µs) in numpy."""
+    array = column if isinstance(column, pa.Array) else pa.array(column)
+    return array.view(kind) if array.type != kind else array
+
+
+def listed(kind: Any, found: Sequence[Columns | None]) -> Any:
+    """An array of Arrow of lists of structs: the rows of each, or none. ``kind``: the struct, of these columns."""
+    some = [one for one in found if one is not None]
+    rows = [0 if one is None else len(one[kind[0].name]) for one in found]
+    if not some:
+        return pa.array([[]] * len(found), pa.list_(kind))
+    columns = [typed(np.concatenate([one[field.name] for one in some]), field.type) for field in kind]
+    offsets = np.append(0, np.cumsum(rows)).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.StructArray.from_arrays(columns, fields=list(kind)))
 
 
 def _arrays(found: Columns) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from ops.archive import row_group
 from ops.archive.archived_samples import ArchivedSamples
 from ops.archive.channel_table import Place
 from ops.archive.manifest import ArchivedFile
+from ops.archive.sample_file import segments
 from ops.sql.columns import Columns, together
 from ops.sql.scan import Hours, Scan
 
@@ -97,7 +98,7 @@ def _of_parts(parts: Parts, scan: Scan, hours: Hours, within: tuple[int, int] | 
 def _only(channels: Mapping[int, Place], found: Columns) -> Columns:
     """The samples of some channels; sorted by channel."""
     channel = found["channel_id"]
-    if channels.keys() >= set(channel[[0, *(np.flatnonzero(channel[1:] != channel[:-1]) + 1)]].tolist()):
+    if channels.keys() >= {int(channel[rows.start]) for rows in segments(channel)}:
         return found
     inside = np.isin(channel, list(channels))
     return {name: column[inside] for name, column in found.items()}

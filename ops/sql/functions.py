@@ -17,18 +17,24 @@ from ingest.timestamps import microseconds
 from ops.archive.sample_file import TIME
 from ops.sql import runs
 from ops.sql.ahead import ahead
-from ops.sql.columns import Columns, by_channel, columns_in, good_values
-from ops.sql.correlations import lagged_correlations
+from ops.sql.columns import Columns, by_channel, good_values, listed
+from ops.sql.correlations import CORRELATIONS, lagged_correlations
 from ops.sql.held import HELD, held_statistics
 from ops.sql.reader import Reader
-from ops.sql.replays import PAIRS, pairs_of, replays
+from ops.sql.replays import PAIRS, replays
 from ops.sql.runs import Runs
 from ops.sql.samples import IN_ORDER, Samples
 from ops.sql.scan import Scan
 from schema.queries import load
 
 Result = TypeVar("Result")
-_THREADS = 2
+_SQL_TYPES = {
+    pa.int32(): "INTEGER",
+    pa.int64(): "BIGINT",
+    pa.float64(): "DOUBLE",
+    pa.bool_(): "BOOLEAN",
+    TIME: "TIMESTAMP WITH TIME ZONE",
+}
 _WITHIN = pa.struct([pa.field("time", TIME), pa.field("value", pa.float64())])
 
 
@@ -55,38 +61,18 @@ class Functions:
             (self.run_lengths, [of, time, time], duckdb.list_type("BIGINT")),
         ):
             connection.create_function(call.__name__, self._noted(call), arguments, result, null_handling="special")
-        series = [duckdb.list_type("BIGINT"), duckdb.list_type("DOUBLE")]
-        connection.create_function(
-            "lagged_correlations",
-            self._noted(lagged_correlations),
-            [*series, *series, "INTEGER"],
-            "STRUCT(n INTEGER, r DOUBLE, pairs BIGINT)[]",
-            type="arrow",
-        )
-        connection.create_function(
-            "samples_within",
-            self._noted(self.samples_within),
-            [of, duckdb.list_type(time), duckdb.list_type(time)],
-            "STRUCT(time TIMESTAMP WITH TIME ZONE, value DOUBLE)[]",
-            type="arrow",
-        )
-        connection.create_function(
-            "held_statistics",
-            self._noted(self.held_statistics),
-            [of, "BOOLEAN", *["BIGINT"] * 4, duckdb.list_type("BIGINT")],
-            "STRUCT(mean DOUBLE, spread DOUBLE)",
-            type="arrow",
-            null_handling="special",
-        )
-
-        connection.create_function(
-            "replays",
-            self._noted(self.replays),
-            [of, *["BIGINT"] * 3, "INTEGER"],
-            "STRUCT(distance BIGINT, stretch BIGINT, time TIMESTAMP WITH TIME ZONE, value DOUBLE, step DOUBLE, "
-            "old_time TIMESTAMP WITH TIME ZONE, old_value DOUBLE, turns BOOLEAN)[]",
-            type="arrow",
-        )
+        number, numbers = "BIGINT", duckdb.list_type("BIGINT")
+        series, times = [numbers, duckdb.list_type("DOUBLE")], duckdb.list_type(time)
+        for vectorized, arguments, kind, nulls in (
+            (lagged_correlations, [*series, *series, of], CORRELATIONS, "default"),
+            (self.samples_within, [of, times, times], pa.list_(_WITHIN), "default"),
+            (self.held_statistics, [of, "BOOLEAN", *[number] * 4, numbers], HELD, "special"),
+            (self.replays, [of, *[number] * 3, of], pa.list_(PAIRS), "default"),
+        ):
+            function = self._noted(vectorized)
+            connection.create_function(
+                vectorized.__name__, function, arguments, _sql_type(kind), type="arrow", null_handling=nulls
+            )
 
     def channel_ids(self, patterns: Sequence[str] | None) -> list[int] | None:
         """The channels that have one of these names, in which ``*`` stands for any text; null: all."""
@@ -150,21 +136,21 @@ class Functions:
         """Of each channel the samples, as good_samples (schema/queries/duckdb.sql) has them, that are in one of its
         intervals, which do not overlap. Arrays of Arrow: ids, and lists of times.
         """
+        ids = channel.to_pylist()
         intervals = {
             number: np.sort(np.array(edges, np.int64), axis=None)
-            for number, *edges in zip(channel.to_pylist(), *map(_times, (begins, ends)), strict=True)
+            for number, *edges in zip(ids, *map(_times, (begins, ends)), strict=True)
         }
-        found: dict[int, list[Any]] = {number: [] for number in intervals}
         edges = [one for one in intervals.values() if len(one)]
         bounds = (min(int(one[0]) for one in edges), max(int(one[-1]) for one in edges)) if edges else (0, 0)
-        for batch in self._samples.between(frozenset(intervals), *bounds):
-            columns = columns_in(batch)
-            value, good = good_values(columns["value"].view(np.float64), columns["status"])
-            for number in np.unique(columns["channel_id"]).tolist():
-                inside = np.searchsorted(intervals[number], columns["time"], "right") % 2 == 1
-                rows = np.flatnonzero(good & inside & (columns["channel_id"] == number))
-                found[number].append((columns["time"][rows], value[rows]))
-        return pa.concat_arrays([_samples(found[number]) for number in channel.to_pylist()])
+
+        def within(number: int, columns: Columns) -> Columns:
+            value, good = good_values(columns["value"].view(np.float64), columns["status"].view(np.int32))
+            rows = good & (np.searchsorted(intervals[number], columns["time"], "right") % 2 == 1)
+            return {"time": columns["time"][rows], "value": value[rows]}
+
+        found = self._of_channels(frozenset(ids), bounds, within)
+        return listed(_WITHIN, [found.get(number) for number in ids])
 
     def held_statistics(
         self, channel: Any, is_counter: Any, first: Any, since: Any, until: Any, ends: Any, gaps: Any
@@ -199,7 +185,7 @@ class Functions:
         found = self._of_channels(
             frozenset(ids), bounds, lambda _, columns: replays(columns, since[0].as_py(), samples[0].as_py())
         )
-        return pa.concat_arrays([pairs_of(found.get(number)) for number in ids])
+        return listed(PAIRS, [found.get(number) for number in ids])
 
     def _of_channels(
         self, ids: frozenset[int], bounds: tuple[int, int], computed: Callable[[int, Columns], Result]
@@ -210,7 +196,7 @@ class Functions:
             number = int(columns["channel_id"][0])
             return number, computed(number, columns)
 
-        return dict(ahead((partial(of, one) for one in by_channel(self._samples.between(ids, *bounds))), _THREADS))
+        return dict(ahead(partial(of, one) for one in by_channel(self._samples.between(ids, *bounds))))
 
     def _noted(self, call: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(call)  # DuckDB counts its parameters
@@ -228,12 +214,13 @@ def _times(lists: Any) -> list[list[int]]:
     return lists.cast(pa.list_(TIME)).cast(pa.list_(pa.int64())).to_pylist()  # type: ignore[no-any-return]
 
 
-def _samples(found: list[Any]) -> Any:
-    """One element: a list of samples."""
-    time = np.concatenate([np.empty(0, np.int64), *(time for time, _ in found)])
-    value = np.concatenate([np.empty(0), *(value for _, value in found)])
-    struct = pa.StructArray.from_arrays([pa.array(time).view(TIME), pa.array(value)], fields=list(_WITHIN))
-    return pa.ListArray.from_arrays(pa.array([0, len(time)], pa.int32()), struct)
+def _sql_type(kind: Any) -> str:
+    """DuckDB's name of a type of Arrow."""
+    if pa.types.is_list(kind):
+        return f"{_sql_type(kind.value_type)}[]"
+    if pa.types.is_struct(kind):
+        return f"STRUCT({', '.join(f'{one.name} {_sql_type(one.type)}' for one in kind)})"
+    return _SQL_TYPES[kind]
 
 
 def _matching(rows: Sequence[asyncpg.Record], patterns: Sequence[str]) -> list[asyncpg.Record]:

@@ -62,15 +62,6 @@ def replays(found: Columns, since: int, samples: int) -> dict[str, NDArray[Any]]
     }
 
 
-def pairs_of(found: dict[str, NDArray[Any]] | None) -> Any:
-    """What was found as one element of an array of Arrow: a list of PAIRS."""
-    if found is None:
-        return pa.array([[]], pa.list_(PAIRS))
-    arrays = [pa.array(found[one.name]).cast(one.type) for one in PAIRS]
-    offsets = pa.array([0, len(found["time"])], pa.int32())
-    return pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays(arrays, fields=list(PAIRS)))
-
-
 def _windows(step: Float64s) -> tuple[Int64s, NDArray[np.uint64]]:
     """Last positions and hashes of the windows that are compared: by the ratios of steps to those before."""
     if len(step) < _WINDOW:

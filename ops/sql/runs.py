@@ -141,16 +141,6 @@ def calm(batches: Iterable[Any], until: int, hold: int) -> list[int]:
     return [channel for channel, n in numbers.items() if (until - begins[channel]) / n >= hold]
 
 
-def _starts(channel: Any, value: Any) -> Any:
-    """Rows with another value or channel than the one before."""
-    other = (value[1:] != value[:-1]) | (channel[1:] != channel[:-1])
-    return np.append(0, np.flatnonzero(other) + 1)[: len(channel)]
-
-
-def _numpy(column: Any) -> Any:
-    return (column.view(pa.int64()) if column.type == TIME else column).to_numpy()
-
-
 def _places(changed: Any, n: int) -> Any:
     """The first of n places, if there is one, and those after a change."""
     return np.append(0, np.flatnonzero(changed) + 1)[:n]

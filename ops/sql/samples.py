@@ -50,7 +50,6 @@ IN_ORDER = pa.schema([SAMPLES.field(name) for name in ("channel_id", "time", "va
 _TABLES = ("samples_raw", "samples_packed")
 _CHANNELS = 64  # of which a day is in memory where two places are compared
 _CHANNEL_DAYS = 128  # in memory where several days are put in order
-_THREADS = 2  # that read an archive
 _samples = partial(as_batches, Scan(IN_ORDER, None))
 
 
@@ -68,7 +67,7 @@ class Samples:
         meanings = Meanings([tuple(row) for row in rows])
         for hours in scan.hours(self._days(), "time"):
             day = self._day(scan, meanings, hours)
-            archived = chain.from_iterable(ahead(tasks_of(scan, day), _THREADS))
+            archived = chain.from_iterable(ahead(tasks_of(scan, day)))
             for columns in as_arrow(chain(archived, self._others(day))):
                 yield finished(columns, scan, meanings)
             self._require_kept(day)
@@ -123,7 +122,7 @@ class Samples:
         part = Scan(IN_ORDER, None)
         read, told = tee((own, [task for day in own for task in tasks_of(part, day, within)]) for own in own_days)
         # Also of the channels that follow.
-        archived = ahead((partial(read_and_made, task) for _, tasks in told for task in tasks), _THREADS)
+        archived = ahead((partial(read_and_made, task) for _, tasks in told for task in tasks))
         for own, tasks in read:
             others = (made(found) for day in own for found in self._others(day, within))
             found = chain.from_iterable(chain(islice(archived, len(tasks)), others))
@@ -134,8 +133,7 @@ class Samples:
     def read_bins(self, scan: Scan) -> Iterator[Any]:
         """Samples in bins. Raises OperationError."""
         bins = Bins.wanted(scan)
-        meanings = Meanings([])
-        days = [self._day(scan, meanings, hours) for hours in hours_within(self._days(), *bins.bounds)]
+        days = self._within(scan, bins.bounds)
         columns = pa.schema([SAMPLES.field(name) for name in ("channel_id", "time", *bins.columns)])
 
         def binned(task: Task, alone: bool) -> list[Any]:
@@ -146,7 +144,7 @@ class Samples:
             for day in days
             for task in tasks_of(Scan(columns, None), day, bins.bounds)
         )
-        yield from chain.from_iterable(ahead(tasks, _THREADS))
+        yield from chain.from_iterable(ahead(tasks))
         for day in days:
             yield from (bins.of(found, alone=True) for found in self._others(day, bins.bounds))
             self._require_kept(day)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ingest.batch import Float64s
 from ops.archive.sample_file import TIME
-from ops.sql.columns import Columns, by_channel, good_values
+from ops.sql.columns import Columns, by_channel, good_values, typed
 from ops.sql.scan import Scan
 
 _PARAMETERS = ("since", "until", "few", "jump")
@@ -36,7 +36,6 @@ STEPS = pa.schema(
         pa.field("jump", pa.float64(), nullable=False),
     ]
 )
-_PLAIN = {TIME: pa.int64()}
 _TOGETHER = 256  # channels of a batch
 _USUAL = 0.9  # of the steps of a channel are no longer than what is usual
 
@@ -100,7 +99,7 @@ class Steps:
         n = sum(len(one["time"]) for one in found)
         columns = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
         columns |= {name: np.full(n, getattr(self, name)) for name in _PARAMETERS}
-        arrays = [pa.array(columns[one.name], _PLAIN.get(one.type, one.type)).view(one.type) for one in STEPS]
+        arrays = [typed(columns[one.name], one.type) for one in STEPS]
         return pa.RecordBatch.from_arrays(arrays, schema=STEPS)
 
 

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ops.archive.sample_file import TIME
-from ops.sql.replays import pairs_of, replays
+from ops.sql.columns import listed
+from ops.sql.replays import PAIRS, replays
 
 BAD = 0x80000000
 
@@ -78,7 +79,7 @@ def test_copies_are_those_of_a_loop(
     good = np.flatnonzero(status == 0)
     kept = np.array(values)[good].tolist()
     wanted = expected(kept, int(np.searchsorted(good, since)), samples)
-    rows = pairs_of(found).to_pylist()[0]
+    rows = listed(PAIRS, [found]).to_pylist()[0]
     stretches = []
     for (_, distance), of in groupby(rows, lambda row: (row["stretch"], row["distance"])):
         one = list(of)
@@ -98,4 +99,4 @@ def test_copies_are_those_of_a_loop(
 
 
 def test_without_samples_there_are_no_copies() -> None:
-    assert pairs_of(None).to_pylist() == [[]]
+    assert listed(PAIRS, [None]).to_pylist() == [[]]
