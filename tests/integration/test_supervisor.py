@@ -114,11 +114,12 @@ def test_update_stops_only_changed_programs(state: State) -> None:
 def test_up_refuses_a_taken_address_before_it_stops_who_listens_elsewhere(state: State, tmp_path: Path) -> None:
     deployment = Deployment(tmp_path / "plant.toml", simulator=False)
     token_file.write(tmp_path / "token", "token-of-a-gateway")
-    first = free_ports(9)
+    first = free_ports(10)
 
     def write(port: int, host: str = "127.0.0.1") -> Plant:
         deployment.config.write_text(
             f'[plant]\nname = "p"\n[health]\nport = {first}\n[push]\nport = {port}\nhost = "{host}"\n'
+            f"[viewer]\nport = {first + 9}\n"
             '[[source]]\nname = "g"\nkind = "push"\ntoken_file = "token"\nunknown = "create"\n'
         )
         return load(deployment.config)
