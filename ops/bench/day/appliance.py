@@ -93,11 +93,19 @@ class Appliance:
         }
         worst, self._worst_lag = self._worst_lag, 0.0
         at, generated, spool = time.monotonic(), self.clock.generated, total_backlog(self.state.spool).bytes
-        stored = await self.owner.fetchrow(load("day")["select_figures"])
-        assert stored is not None
+        stored = await self._figures()
         disk = await asyncio.to_thread(folder_bytes, self.state.root)
         memory = await asyncio.to_thread(usage.memory, self._pids)
-        return Snapshot(at, generated, cpu, memory, disk, self._waited, worst, spool, oldest, dict(stored))
+        return Snapshot(at, generated, cpu, memory, disk, self._waited, worst, spool, oldest, stored)
+
+    async def _figures(self) -> dict[str, Any]:
+        while True:
+            try:
+                stored = await self.owner.fetchrow(load("day")["select_figures"])
+            except asyncpg.UndefinedTableError:  # a chunk was dropped meanwhile
+                continue
+            assert stored is not None
+            return dict(stored)
 
     async def stop_generator(self) -> None:
         """What is in hand goes to the spool."""
