@@ -21,7 +21,7 @@ from typing import Any
 
 from ops.bench.generated_archive import Plan, made, make, place_of, state_of
 from ops.bench.generated_plant import TARGET, UPSET_HOUR, channel
-from ops.bench.process_usage import peak_mib
+from ops.bench.process_usage import peak_mib, process_tree
 from ops.bench.server import private
 from ops.bench.termination import run
 from ops.evidence.reader import begin
@@ -71,7 +71,7 @@ class QuestionCost:
     rows: int | None  # None: it failed
     seconds: float
     cpu_seconds: float
-    peak_mib: float
+    peak_mib: float  # of its processes together
     error: str
 
     @property
@@ -143,7 +143,7 @@ async def _ask(state: State, question: Question, span: Span) -> QuestionCost:
         ended = asyncio.create_task(process.wait())
         try:
             while not (await asyncio.wait({ended}, timeout=_POLL_SECONDS))[0]:
-                peak = max(peak, peak_mib(process.pid))
+                peak = max(peak, sum(peak_mib(one.pid) for one in process_tree(process.pid)))
         finally:
             if process.returncode is None:
                 process.kill()
