@@ -38,8 +38,11 @@ class DayFiles:
         return f"{self.folder.incoming}/{file.path}" if file.path in self.incoming else file.path
 
     @contextmanager
-    def opened(self, file: ArchivedFile) -> Iterator[Any]:
-        """A file as pyarrow's ParquetFile. Raises OperationError if it is damaged, or another day's or plant's."""
+    def opened(self, file: ArchivedFile, footers: dict[str, Any] | None = None) -> Iterator[Any]:
+        """A file as pyarrow's ParquetFile. Raises OperationError if it is damaged, or another day's or plant's.
+
+        ``footers``: those of files that were opened before, by their hash: they are not read and checked again.
+        """
         path = self.place(file)
         place = f"archive {self.location.name}: {path}"
         size = self.location.size(path)
@@ -49,18 +52,24 @@ class DayFiles:
         try:
             with ExitStack() as stack:
                 source = stack.enter_context(self.location.opened(path))
-                one = stack.enter_context(pq.ParquetFile(source, page_checksum_verification=True))
-                expected = self.folder.identity(file.table)[METADATA]
-                found_identity = (one.metadata.metadata or {}).get(METADATA, b"nothing")
-                if found_identity != expected:
-                    raise OperationError(
-                        f"{place} is another file: found {found_identity.decode()}; legal: {expected.decode()}"
-                    )
-                if file.footer_crc32 not in (None, footer_crc32(source)):
-                    raise OperationError(f"{place} is damaged: its footer is not as written: restore the file")
+                known = None if footers is None else footers.get(file.sha256)
+                one = stack.enter_context(pq.ParquetFile(source, metadata=known, page_checksum_verification=True))
+                if known is None:
+                    self._check(one, source, file, place)
+                if footers is not None:
+                    footers[file.sha256] = one.metadata
                 yield one
         except (pa.ArrowException, OSError) as error:
             raise OperationError(f"{place} is damaged: {' '.join(str(error).split())}: restore the file") from error
+
+    def _check(self, parquet: Any, source: Any, file: ArchivedFile, place: str) -> None:
+        """The metadata say that it is this file, and its footer is as written. Raises OperationError."""
+        expected = self.folder.identity(file.table)[METADATA]
+        found = (parquet.metadata.metadata or {}).get(METADATA, b"nothing")
+        if found != expected:
+            raise OperationError(f"{place} is another file: found {found.decode()}; legal: {expected.decode()}")
+        if file.footer_crc32 not in (None, footer_crc32(source)):
+            raise OperationError(f"{place} is damaged: its footer is not as written: restore the file")
 
     def channels(self, columns: Sequence[str] | None = None) -> Any:
         """The table of channels (docs/archive.md), or some of its columns."""

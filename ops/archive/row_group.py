@@ -105,6 +105,12 @@ def is_outside(parquet: Any, group: int, bounds: tuple[int, int]) -> bool:
     return times is not None and bool(times.max_raw < bounds[0] or times.min_raw >= bounds[1])
 
 
+def may_have(parquet: Any, group: int, first: int, last: int) -> bool:
+    """Whether there may be samples of channels from the first to the last."""
+    channels = _known(parquet.metadata.row_group(group), "channel_id")
+    return channels is None or bool(channels.min <= last and channels.max >= first)
+
+
 def _is_inside(facts: Any, bounds: tuple[int, int]) -> bool:
     times = _known(facts, "time")
     return times is not None and bool(times.min_raw >= bounds[0] and times.max_raw < bounds[1])

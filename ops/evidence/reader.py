@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
 import numpy as np
@@ -19,10 +19,13 @@ from ingest import database
 from ingest.batch import Int64s, UInt32s
 from ingest.timestamps import POSTGRES_EPOCH_US, microseconds
 from ops.evidence.packed_hour import Columns, elements, samples_of
-from ops.evidence.scope import Scope
 from ops.evidence.standalone import EVENT_WIDTHS, GAP_WIDTHS, ChannelLabel, HourDigests, row_bytes, tagged_hash
 from schema.queries import load
 
+if TYPE_CHECKING:
+    from ops.evidence.scope import Scope
+
+Item = TypeVar("Item")
 _HOUR_US = 3_600_000_000
 _CURSOR_ROWS = 5000
 _STREAMED = 1_000_000  # samples in memory, unless a single channel has more
@@ -176,7 +179,7 @@ def gaps_digest(rows: Iterable[tuple[Any, ...]]) -> bytes:
     return tagged_hash("gaps", *(row_bytes(*row, widths=GAP_WIDTHS) for row in rows))
 
 
-def slices(channels: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-    """Channels, so many at a time."""
-    for first in range(0, len(channels), size):
-        yield channels[first : first + size]
+def slices(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    """Channels or days, so many at a time."""
+    for first in range(0, len(items), size):
+        yield items[first : first + size]

@@ -6,7 +6,7 @@ To put a sample in a group takes DuckDB 100 ns of CPU and more; here it takes 10
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,9 @@ from ingest.batch import Float64s, Int64s
 from ingest.errors import OperationError
 from ops.archive.sample_file import TIME
 from ops.sql.columns import Columns, good_values, typed
-from ops.sql.scan import Scan
+
+if TYPE_CHECKING:
+    from ops.sql.scan import Scan
 
 _PARAMETERS = ("since", "until", "step", "outer_step", "origin", "pause", "carry")
 BINS = pa.schema(
@@ -82,10 +84,11 @@ class Bins:
         names = self.schema.names
         return ["value", "status"] if any(name in names for name in _OF_GOOD) else ["status"]
 
-    def of(self, found: Columns, *, alone: bool) -> Any:
-        """The bins of samples within the bounds, of which those of a channel are together and by time, as a batch.
+    def of(self, found: Columns) -> Any:
+        """The bins of samples within the bounds, by channel and time, as a batch.
 
-        A bin may have several rows, with parts of its samples. ``alone``: the channel has no others between these.
+        A bin may have several rows, with parts of its samples; so may the first and the last of samples of one channel,
+        which may have others before and after them.
         """
         channel, time, status = found["channel_id"], found["time"], found["status"].view(np.int32)
         number = self._number(time, self.step)
@@ -103,7 +106,7 @@ class Bins:
         columns: dict[str, Any] = {
             "channel_id": channel,
             "bucket": bucket,
-            "whole": _inner(channel, bucket) & alone,
+            "whole": _are_whole(channel, bucket),
             "samples": last - first + 1,
             "not_bad": _counts(status >= 0, first, last),
             "first_time": time[first],
@@ -182,12 +185,12 @@ def _lists(value: Float64s, lengths: Int64s, chosen: NDArray[np.bool_]) -> Any:
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(value[chosen]))
 
 
-def _inner(channel: NDArray[np.int32], bucket: Int64s) -> NDArray[np.bool_]:
-    """Whether a row is between two others of its channel, and alone in its bin."""
-    between = (channel[1:] == channel[:-1]) & (bucket[1:] != bucket[:-1])
-    edge = np.zeros(min(1, len(channel)), np.bool_)
-    inner: NDArray[np.bool_] = np.concatenate([edge, between]) & np.concatenate([between, edge])
-    return inner
+def _are_whole(channel: NDArray[np.int32], bucket: Int64s) -> NDArray[np.bool_]:
+    """Whether a row is alone in its bin; of one channel, neither the first nor the last."""
+    same = (channel[1:] == channel[:-1]) & (bucket[1:] == bucket[:-1])
+    edge = np.full(min(1, len(channel)), bool(len(channel)) and channel[0] == channel[-1])
+    whole: NDArray[np.bool_] = ~(np.append(same, edge) | np.append(edge, same))
+    return whole
 
 
 def _counts(chosen: NDArray[np.bool_], first: NDArray[np.intp], last: NDArray[np.intp]) -> Int64s:

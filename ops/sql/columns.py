@@ -11,14 +11,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ingest.batch import Float64s
-from ops.archive.meanings import Meanings
 from ops.archive.sample_file import TIME, segments
 from ops.evidence.reader import Series
-from ops.sql.scan import Scan
 
 # channel_id (int32), time (int64, µs) and, if wanted, value (uint64, its bits) and status (uint32); (n,) each
 Columns: TypeAlias = dict[str, NDArray[Any]]
-_ROWS = 131_072  # of a batch
+_ROWS = 65_536  # of samples that something is made of: arrays of twice as many no longer fit into caches
 
 
 def columns_of(series: Series) -> Columns:
@@ -33,61 +31,37 @@ def columns_of(series: Series) -> Columns:
 
 
 def together(found: Iterable[Columns]) -> Iterator[Columns]:
-    """Small ones as larger ones: most of the time would go into the calls for each."""
+    """Small ones as larger ones, in which channels are whole: most of the time would go into the calls for each.
+
+    ``found``: those of a channel follow each other.
+    """
     some, rows = list[Columns](), 0
     for one in found:
-        if some and rows + len(one["time"]) > _ROWS:
-            yield _concatenated(some)
+        if not len(one["time"]):
+            continue
+        if some and rows + len(one["time"]) > _ROWS and some[-1]["channel_id"][-1] != one["channel_id"][0]:
+            yield joined(some)
             some, rows = [], 0
         some.append(one)
         rows += len(one["time"])
     if some:
-        yield _concatenated(some)
+        yield joined(some)
 
 
-def _concatenated(some: list[Columns]) -> Columns:
+def joined(some: Sequence[Columns]) -> Columns:
+    """At least one, one behind the other."""
     return some[0] if len(some) == 1 else {name: np.concatenate([one[name] for one in some]) for name in some[0]}
 
 
-def in_parts(found: Iterable[Columns]) -> Iterator[Columns]:
-    """The same, some rows at a time."""
-    for one in found:
-        for start in range(0, len(one["time"]), _ROWS):
-            yield {name: column[start : start + _ROWS] for name, column in one.items()}
+def part(found: Columns, rows: Any) -> Columns:
+    """Some rows."""
+    return {name: column[rows] for name, column in found.items()}
 
 
-def as_arrow(found: Iterable[Columns]) -> Iterator[dict[str, Any]]:
+def as_arrow(found: Columns) -> list[dict[str, Any]]:
     """The same as arrays of Arrow, some rows at a time."""
-    return map(_arrays, in_parts(found))
-
-
-def as_batches(scan: Scan, found: Columns) -> list[Any]:
-    """The same as batches with the columns of a scan, of which neither is the name or the unit."""
-    return [finished(one, scan, Meanings([])) for one in as_arrow([found])]
-
-
-def columns_in(batch: Any) -> Columns:
-    """The columns of such a batch."""
-    kinds = {"time": pa.int64(), "value": pa.uint64()}
-    return {
-        name: column.view(kinds.get(name, column.type)).to_numpy()
-        for name, column in zip(batch.schema.names, batch.columns, strict=True)
-    }
-
-
-def by_channel(batches: Iterable[Any]) -> Iterator[Columns]:
-    """All samples of each channel. ``batches``: those of a channel are together."""
-    parts: list[Columns] = []
-    for batch in batches:
-        found = columns_in(batch)
-        for rows in segments(found["channel_id"]):
-            part = {name: column[rows] for name, column in found.items()}
-            if parts and parts[0]["channel_id"][0] != part["channel_id"][0]:
-                yield _concatenated(parts)
-                parts = []
-            parts.append(part)
-    if parts:
-        yield _concatenated(parts)
+    rows = (slice(start, start + _ROWS) for start in range(0, len(found["time"]), _ROWS))
+    return [_arrays(part(found, one)) for one in rows]
 
 
 def good_values(value: Float64s, status: NDArray[np.int32]) -> tuple[Float64s, NDArray[np.bool_]]:
@@ -97,33 +71,18 @@ def good_values(value: Float64s, status: NDArray[np.int32]) -> tuple[Float64s, N
     return np.where(small, 0.0, value) if small.any() else value, (status >= 0) & (size < 1e50)  # not NaN
 
 
-def in_order(batches: Iterable[Any]) -> Iterator[Any]:
-    """The samples of each channel together and by time. Those of a channel in a batch are so already."""
-    found: dict[int, list[Any]] = {}
-    for batch in batches:
-        channel = batch.column("channel_id").to_numpy()
-        for rows in segments(channel):
-            found.setdefault(int(channel[rows.start]), []).append(batch[rows])
-    for number in sorted(found):
-        parts = sorted(found.pop(number), key=lambda one: _ends(one)[0])
-        if all(_ends(one)[1] < _ends(other)[0] for one, other in pairwise(parts)):
-            yield from parts
-        else:  # an amendment
-            yield from pa.Table.from_batches(parts).sort_by("time").to_batches(_ROWS)
-
-
-def _ends(batch: Any) -> tuple[int, int]:
-    """The first and the last time (µs)."""
-    time = batch.column("time").view(pa.int64())
-    return time[0].as_py(), time[-1].as_py()
-
-
-def finished(columns: dict[str, Any], scan: Scan, meanings: Meanings) -> Any:
-    """The columns of a scan."""
-    if scan.mentions("name", "unit"):
-        time = columns["time"].view(pa.int64()).to_numpy()
-        columns.update(meanings.columns(columns["channel_id"].to_numpy(), time))
-    return pa.RecordBatch.from_arrays([columns[name] for name in scan.schema.names], schema=scan.schema)
+def in_order(found: Iterable[Columns]) -> Iterator[Columns]:
+    """The samples of each channel, by time. ``found``: those of a channel in one of them are so already."""
+    parts: dict[int, list[Columns]] = {}
+    for one in found:
+        for rows in segments(one["channel_id"]):
+            parts.setdefault(int(one["channel_id"][rows.start]), []).append(part(one, rows))
+    for number in sorted(parts):
+        of = sorted(parts.pop(number), key=lambda one: int(one["time"][0]))
+        whole = joined(of)
+        if any(one["time"][-1] >= other["time"][0] for one, other in pairwise(of)):  # an amendment
+            whole = part(whole, np.argsort(whole["time"], kind="stable"))
+        yield whole
 
 
 def typed(column: Any, kind: Any) -> Any:
@@ -132,15 +91,14 @@ def typed(column: Any, kind: Any) -> Any:
     return array.view(kind) if array.type != kind else array
 
 
-def listed(kind: Any, found: Sequence[Columns | None]) -> Any:
-    """An array of Arrow of lists of structs: the rows of each, or none. ``kind``: the struct, of these columns."""
-    some = [one for one in found if one is not None]
-    rows = [0 if one is None else len(one[kind[0].name]) for one in found]
+def listed(kind: Any, found: Iterable[Columns]) -> Any:
+    """A list of structs as the only element of an array of Arrow. ``kind``: the struct, of these columns."""
+    some = list(found)
     if not some:
-        return pa.array([[]] * len(found), pa.list_(kind))
+        return pa.array([[]], pa.list_(kind))
     columns = [typed(np.concatenate([one[field.name] for one in some]), field.type) for field in kind]
-    offsets = np.append(0, np.cumsum(rows)).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.StructArray.from_arrays(columns, fields=list(kind)))
+    struct = pa.StructArray.from_arrays(columns, fields=list(kind))
+    return pa.ListArray.from_arrays(pa.array([0, len(struct)], pa.int32()), struct)
 
 
 def _arrays(found: Columns) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
-from functools import partial, wraps
+from functools import wraps
 from typing import Any, TypeVar
 
 import asyncpg
@@ -16,15 +16,15 @@ import pyarrow as pa
 from ingest.timestamps import microseconds
 from ops.archive.sample_file import TIME
 from ops.sql import runs
-from ops.sql.ahead import ahead
-from ops.sql.columns import Columns, by_channel, good_values, listed
+from ops.sql.columns import listed
 from ops.sql.correlations import CORRELATIONS, lagged_correlations
-from ops.sql.held import HELD, held_statistics
+from ops.sql.held import HELD, Held
 from ops.sql.reader import Reader
-from ops.sql.replays import PAIRS, replays
+from ops.sql.replays import PAIRS, Replays
 from ops.sql.runs import Runs
-from ops.sql.samples import IN_ORDER, Samples
+from ops.sql.samples import SAMPLES, Samples
 from ops.sql.scan import Scan
+from ops.sql.within import WITHIN, Within
 from schema.queries import load
 
 Result = TypeVar("Result")
@@ -35,7 +35,11 @@ _SQL_TYPES = {
     pa.bool_(): "BOOLEAN",
     TIME: "TIMESTAMP WITH TIME ZONE",
 }
-_WITHIN = pa.struct([pa.field("time", TIME), pa.field("value", pa.float64())])
+_USUAL = pa.struct([("channel_id", pa.int32()), ("seconds", pa.float64())])
+_INTERVALS = pa.struct([("channel_id", pa.int32()), ("begins", pa.list_(pa.int64())), ("ends", pa.list_(pa.int64()))])
+_OF_HELD = pa.struct(
+    [("channel_id", pa.int32()), ("is_counter", pa.bool_()), ("ends", pa.int64()), ("gaps", pa.list_(pa.int64()))]
+)
 
 
 class Functions:
@@ -58,21 +62,19 @@ class Functions:
             (self.quarantined_channels, [time, time], duckdb.list_type(of)),
             (self.first_sample, [of, time, time], time),
             (self.has_sample_before, [of, time], "BOOLEAN"),
-            (self.run_lengths, [of, time, time], duckdb.list_type("BIGINT")),
         ):
             connection.create_function(call.__name__, self._noted(call), arguments, result, null_handling="special")
-        number, numbers = "BIGINT", duckdb.list_type("BIGINT")
-        series, times = [numbers, duckdb.list_type("DOUBLE")], duckdb.list_type(time)
-        for vectorized, arguments, kind, nulls in (
-            (lagged_correlations, [*series, *series, of], CORRELATIONS, "default"),
-            (self.samples_within, [of, times, times], pa.list_(_WITHIN), "default"),
-            (self.held_statistics, [of, "BOOLEAN", *[number] * 4, numbers], HELD, "special"),
-            (self.replays, [of, *[number] * 3, of], pa.list_(PAIRS), "default"),
+        ids, number, numbers = duckdb.list_type(of), "BIGINT", duckdb.list_type("BIGINT")
+        series = [numbers, duckdb.list_type("DOUBLE")]
+        for function, arguments, kind in (
+            (lagged_correlations, [*series, *series, of], CORRELATIONS),
+            (_by_row(self.usual_run_lengths), [ids, number, number], pa.list_(_USUAL)),
+            (_by_row(self.samples_within), [_sql_type(pa.list_(_INTERVALS))], pa.list_(WITHIN)),
+            (_by_row(self.held_statistics), [_sql_type(pa.list_(_OF_HELD)), number, number, number], pa.list_(HELD)),
+            (_by_row(self.replays), [ids, number, number, number, of], pa.list_(PAIRS)),
         ):
-            function = self._noted(vectorized)
-            connection.create_function(
-                vectorized.__name__, function, arguments, _sql_type(kind), type="arrow", null_handling=nulls
-            )
+            name, noted = function.__name__, self._noted(function)
+            connection.create_function(name, noted, arguments, _sql_type(kind), type="arrow")
 
     def channel_ids(self, patterns: Sequence[str] | None) -> list[int] | None:
         """The channels that have one of these names, in which ``*`` stands for any text; null: all."""
@@ -93,9 +95,9 @@ class Functions:
         if since is None or until is None or hold is None:
             return None
         ids, us = self.channel_ids(patterns), round(hold / timedelta(microseconds=1))
-        scan = Scan(IN_ORDER, None, None if ids is None else frozenset(ids))
-        wanted = Runs(microseconds(since), microseconds(until), us)
-        return runs.calm(self._samples.runs(scan, wanted), wanted.until, us)
+        found = Runs(microseconds(since), microseconds(until), us)
+        made = self._samples.made(_scan(ids), (found.since, found.until), found.of, in_parts=True)
+        return runs.calm(found.joined(made), found.until, us)
 
     def shortest_interval(self, patterns: Sequence[str] | None) -> float | None:
         """The shortest one (s) in which a channel of such a name is expected to be read; null: there is none."""
@@ -125,78 +127,39 @@ class Functions:
         [row] = self._reader.fetch(load("sql")["select_has_sample_before"], channel, before)
         return row[0] or self._samples.dropped_before(channel, before)
 
-    def run_lengths(self, channel: int | None, since: datetime | None, until: datetime | None) -> list[int] | None:
-        """How long (µs) each value of a channel was held until the next one, with since <= time < until."""
-        if channel is None or since is None or until is None:
-            return None
-        scan = Scan(IN_ORDER, None, frozenset({channel}))
-        return runs.lengths(self._samples.runs(scan, Runs(microseconds(since), microseconds(until), 0)))
+    # Of all channels at a time, which several processes read. They return a list in an array of Arrow.
 
-    def samples_within(self, channel: Any, begins: Any, ends: Any) -> Any:
-        """Of each channel the samples, as good_samples (schema/queries/duckdb.sql) has them, that are in one of its
-        intervals, which do not overlap. Arrays of Arrow: ids, and lists of times.
+    def usual_run_lengths(self, channels: list[int], since: int, until: int) -> Any:
+        """How long (s) 95 % of the values of channels are held, with since <= time < until (µs)."""
+        return listed(_USUAL, self._samples.made(_scan(channels), (since, until), runs.usual_lengths))
+
+    def samples_within(self, channels: list[dict[str, Any]]) -> Any:
+        """Of channels the samples, as good_samples (schema/queries/duckdb.sql) has them, that are in one of their
+        intervals, which do not overlap.
         """
-        ids = channel.to_pylist()
-        intervals = {
-            number: np.sort(np.array(edges, np.int64), axis=None)
-            for number, *edges in zip(ids, *map(_times, (begins, ends)), strict=True)
-        }
-        edges = [one for one in intervals.values() if len(one)]
-        bounds = (min(int(one[0]) for one in edges), max(int(one[-1]) for one in edges)) if edges else (0, 0)
+        edges = {one["channel_id"]: np.sort([*one["begins"], *one["ends"]]) for one in channels}
+        within = min(int(one[0]) for one in edges.values()), max(int(one[-1]) for one in edges.values())
+        return listed(WITHIN, self._samples.made(_scan(edges), within, Within(edges).of, in_parts=True))
 
-        def within(number: int, columns: Columns) -> Columns:
-            value, good = good_values(columns["value"].view(np.float64), columns["status"].view(np.int32))
-            rows = good & (np.searchsorted(intervals[number], columns["time"], "right") % 2 == 1)
-            return {"time": columns["time"][rows], "value": value[rows]}
-
-        found = self._of_channels(frozenset(ids), bounds, within)
-        return listed(_WITHIN, [found.get(number) for number in ids])
-
-    def held_statistics(
-        self, channel: Any, is_counter: Any, first: Any, since: Any, until: Any, ends: Any, gaps: Any
-    ) -> Any:
-        """Of each channel the mean and the spread of its values from since until it ends (ops/sql/held.py), by samples
-        with first <= time < until. Arrays of Arrow: ids, times and lists of times (µs).
+    def held_statistics(self, channels: list[dict[str, Any]], first: int, since: int, until: int) -> Any:
+        """Of channels the mean and the spread of their values from since until they end (ops/sql/held.py), by samples
+        with first <= time < until (µs).
         """
-        wanted: dict[tuple[int, int, int], dict[int, Any]] = {}
-        keys = list(zip(*(column.to_pylist() for column in (first, since, until)), strict=True))
-        ids = channel.to_pylist()
-        for key, number, *one in zip(keys, ids, *(c.to_pylist() for c in (is_counter, ends, gaps)), strict=True):
-            wanted.setdefault(key, {})[number] = one
-        found: dict[tuple[Any, int], Any] = {}
-        for key, of_interval in wanted.items():
-
-            def held(number: int, columns: Columns, since: int = key[1], asked: dict[int, Any] = of_interval) -> Any:
-                counter, end, times = asked[number]
-                return held_statistics(columns, (since, end), np.array(times, np.int64), counter)
-
-            of_channels = self._of_channels(frozenset(of_interval), (key[0], key[2]), held)
-            found.update(((key, number), one) for number, one in of_channels.items())
-        return pa.array([found.get(one) for one in zip(keys, ids, strict=True)], HELD)
-
-    def replays(self, channel: Any, first: Any, since: Any, until: Any, samples: Any) -> Any:
-        """Of each channel the pairs of ops/sql/replays.py, of samples with first <= time < until. Arrays of Arrow: ids,
-        times (µs) and numbers; all but the ids are the same for each.
-        """
-        ids = channel.to_pylist()
-        if not ids:
-            return pa.array([], pa.list_(PAIRS))
-        bounds = first[0].as_py(), until[0].as_py()
-        found = self._of_channels(
-            frozenset(ids), bounds, lambda _, columns: replays(columns, since[0].as_py(), samples[0].as_py())
+        asked = sorted(channels, key=lambda one: int(one["channel_id"]))
+        ids = np.array([one["channel_id"] for one in asked], np.int32)
+        held = Held(
+            ids,
+            np.array([one["is_counter"] for one in asked], np.bool_),
+            np.array([one["ends"] for one in asked], np.int64),
+            np.repeat(ids, [len(one["gaps"]) for one in asked]),
+            np.array([time for one in asked for time in one["gaps"]], np.int64),
+            since,
         )
-        return listed(PAIRS, [found.get(number) for number in ids])
+        return listed(HELD, self._samples.made(_scan(ids.tolist()), (first, until), held.of))
 
-    def _of_channels(
-        self, ids: frozenset[int], bounds: tuple[int, int], computed: Callable[[int, Columns], Result]
-    ) -> dict[int, Result]:
-        """What is computed of the samples of each channel within the bounds (µs), by some threads."""
-
-        def of(columns: Columns) -> tuple[int, Result]:
-            number = int(columns["channel_id"][0])
-            return number, computed(number, columns)
-
-        return dict(ahead(partial(of, one) for one in by_channel(self._samples.between(ids, *bounds))))
+    def replays(self, channels: list[int], first: int, since: int, until: int, samples: int) -> Any:
+        """Of channels the pairs of ops/sql/replays.py, of samples with first <= time < until (µs)."""
+        return listed(PAIRS, self._samples.made(_scan(channels), (first, until), Replays(since, samples).of))
 
     def _noted(self, call: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(call)  # DuckDB counts its parameters
@@ -210,8 +173,19 @@ class Functions:
         return noted
 
 
-def _times(lists: Any) -> list[list[int]]:
-    return lists.cast(pa.list_(TIME)).cast(pa.list_(pa.int64())).to_pylist()  # type: ignore[no-any-return]
+def _by_row(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of columns, by one of the elements of a row."""
+
+    @wraps(call)  # DuckDB counts its parameters
+    def of(*columns: Any) -> Any:
+        return pa.concat_arrays([call(*(one.as_py() for one in row)) for row in zip(*columns, strict=True)])
+
+    return of
+
+
+def _scan(channels: Iterable[int] | None) -> Scan:
+    """Samples of these channels."""
+    return Scan(SAMPLES, None, None if channels is None else frozenset(channels))
 
 
 def _sql_type(kind: Any) -> str:

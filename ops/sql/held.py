@@ -1,41 +1,77 @@
-"""What a channel's values were like while they were held: each until the next one, or until a gap."""
+"""What the values of channels were like while they were held: each until the next one, or until a gap."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ingest.batch import Float64s, Int64s
+from ops.archive.sample_file import segments
 from ops.sql.columns import Columns, good_values
 
-HELD = pa.struct([("mean", pa.float64()), ("spread", pa.float64())])
+HELD = pa.struct([("channel_id", pa.int32()), ("mean", pa.float64()), ("spread", pa.float64())])
 _NEVER = np.iinfo(np.int64).max
 
 
-def held_statistics(found: Columns, bounds: tuple[int, int], gaps: Int64s, counter: bool) -> dict[str, float] | None:
-    """Mean and standard deviation by time of what was held between the bounds (µs); None: nothing was.
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """Of some channels, n of them by ascending id."""
 
-    ``found``: a channel's samples until the second bound, and the one before the first one. ``gaps``: where gaps begin,
-    ascending. ``counter``: the rate between two samples counts, and not the value.
-    """
-    value, good = good_values(found["value"].view(np.float64), found["status"].view(np.int32))
-    time, value = found["time"][good], value[good]
-    following = np.append(time[1:], _NEVER)[: len(time)]
-    gap = np.append(gaps, _NEVER)[np.searchsorted(gaps, time)]
-    seconds = (np.minimum(np.minimum(following, gap), bounds[1]) - np.maximum(time, bounds[0])) / 1e6
-    held = seconds > 0
-    if counter:
-        held &= (following < _NEVER) & (gap >= following)
-    if not held.any():
-        return None
-    level, seconds = (_rates(time, value) if counter else value)[held], seconds[held]
-    mean = (level @ seconds) / seconds.sum()
-    off = level - mean
-    return {"mean": float(mean), "spread": float(np.sqrt((off * off) @ seconds / seconds.sum()))}
+    channels: NDArray[np.int32]  # (n,)
+    counters: NDArray[np.bool_]  # (n,) the rate between two samples counts, and not the value
+    ends: Int64s  # (n,) µs
+    gap_channels: NDArray[np.int32]  # (gaps,) ascending
+    gap_times: Int64s  # (gaps,) where each begins (µs), ascending for a channel
+    since: int  # µs
+
+    def of(self, found: Columns) -> Columns:
+        """Mean and standard deviation by time of what was held from since until the end: the columns of HELD.
+
+        ``found``: samples until the end, and before since, by channel and time. Without channels that held nothing.
+        """
+        value, good = good_values(found["value"].view(np.float64), found["status"].view(np.int32))
+        channel, time, value = found["channel_id"][good], found["time"][good], value[good]
+        first, n = _first(channel)
+        place = np.searchsorted(self.channels, channel[first])
+        counter, end = np.repeat(self.counters[place], n), np.repeat(self.ends[place], n)
+        following = np.append(time[1:], _NEVER)[: len(time)]
+        following[(first + n - 1)] = _NEVER
+        gap = self._gaps(channel, time)
+        seconds = (np.minimum(np.minimum(following, gap), end) - np.maximum(time, self.since)) / 1e6
+        held = (seconds > 0) & (~counter | ((following < _NEVER) & (gap >= following)))
+        if counter.any():
+            with np.errstate(divide="ignore", invalid="ignore"):  # from one channel to the next, which does not count
+                rate = np.append(np.diff(value) / (np.diff(time) / 1e6), 0.0)[: len(time)]
+            value = np.where(counter, rate, value)
+        channel, level, seconds = channel[held], value[held], seconds[held]
+        first, n = _first(channel)
+        whole = _sums(seconds, first)
+        mean = _sums(level * seconds, first) / whole
+        off = level - np.repeat(mean, n)
+        spread = np.sqrt(_sums(off * off * seconds, first) / whole)
+        return {"channel_id": channel[first], "mean": mean, "spread": spread}
+
+    def _gaps(self, channel: NDArray[np.int32], time: Int64s) -> Int64s:
+        """Where the next gap begins, of each sample."""
+        gap = np.full(len(time), _NEVER)
+        for rows in segments(channel):
+            of = slice(*np.searchsorted(self.gap_channels, [channel[rows.start], channel[rows.start] + 1]).tolist())
+            if of.start < of.stop:
+                edges = self.gap_times[of]
+                before = np.diff(np.searchsorted(time[rows], edges, "right"), prepend=0)
+                gap[rows][: before.sum()] = np.repeat(edges, before)
+        return gap
 
 
-def _rates(time: Int64s, value: Float64s) -> Any:
-    """Per second, until the next sample; of the last one, anything."""
-    return np.append(np.diff(value) / (np.diff(time) / 1e6), 0.0)[: len(time)]
+def _first(channel: NDArray[np.int32]) -> tuple[Int64s, Int64s]:
+    """The first row of each channel, and how many it has."""
+    first = np.array([rows.start for rows in segments(channel)], np.int64)
+    return first, np.diff(np.append(first, len(channel)))
+
+
+def _sums(values: Float64s, first: Int64s) -> Float64s:
+    """Of the values from each of these places to the next."""
+    return np.add.reduceat(values, first) if len(first) else np.empty(0)

@@ -5,19 +5,19 @@ To have DuckDB compare the windows of all samples takes 600 ns of CPU a sample.
 
 from __future__ import annotations
 
-from itertools import pairwise
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from ingest.batch import Float64s, Int64s
-from ops.archive.sample_file import TIME
-from ops.sql.columns import Columns, good_values
+from ops.archive.sample_file import TIME, segments
+from ops.sql.columns import Columns, good_values, joined, part
 
 PAIRS = pa.struct(
     [
+        pa.field("channel_id", pa.int32()),
         pa.field("distance", pa.int64()),  # in samples
         pa.field("stretch", pa.int64()),
         pa.field("time", TIME),
@@ -35,31 +35,41 @@ _FINE = 8  # logarithms are rounded so coarsely that the last bits of a scaled c
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-def replays(found: Columns, since: int, samples: int) -> dict[str, NDArray[Any]]:
-    """Each sample of a copy and the one that it is a copy of; the columns of PAIRS, times in µs.
+@dataclass(frozen=True, slots=True)
+class Replays:
+    """Copies that are no earlier than ``since`` (µs) and have as many ``samples``."""
 
-    ``found``: samples of a channel by time. Only copies that are no earlier than ``since`` (µs) and have as many
-    ``samples`` count.
-    """
-    value, good = good_values(found["value"].view(np.float64), found["status"].view(np.int32))
-    time, value = found["time"][good], value[good]
-    step = np.diff(value, prepend=np.nan)[: len(value)]
-    distance, first, last = _stretches(_repeated(_windows(step)), time >= since, samples)
-    lengths = last - first + 1
-    position = np.repeat(first, lengths) + _count_up(lengths)
-    old = position - np.repeat(distance, lengths)
-    signs = np.sign(step[position])
-    turns = np.append(False, signs[1:] * signs[:-1] < 0)[: len(signs)] & (_count_up(lengths) > 0)
-    return {
-        "distance": np.repeat(distance, lengths),
-        "stretch": np.repeat(np.arange(len(first)), lengths),
-        "time": time[position],
-        "value": value[position],
-        "step": step[position],
-        "old_time": time[old],
-        "old_value": value[old],
-        "turns": turns,
-    }
+    since: int
+    samples: int
+
+    def of(self, found: Columns) -> Columns:
+        """Each sample of a copy and the one that it is a copy of: the columns of PAIRS, times in µs.
+
+        ``found``: all samples of some channels, by channel and time.
+        """
+        return joined([self._of_channel(part(found, rows)) for rows in segments(found["channel_id"])])
+
+    def _of_channel(self, found: Columns) -> Columns:
+        value, good = good_values(found["value"].view(np.float64), found["status"].view(np.int32))
+        time, value = found["time"][good], value[good]
+        step = np.diff(value, prepend=np.nan)[: len(value)]
+        distance, first, last = _stretches(_repeated(_windows(step)), time >= self.since, self.samples)
+        lengths = last - first + 1
+        position = np.repeat(first, lengths) + _count_up(lengths)
+        old = position - np.repeat(distance, lengths)
+        signs = np.sign(step[position])
+        turns = np.append(False, signs[1:] * signs[:-1] < 0)[: len(signs)] & (_count_up(lengths) > 0)
+        return {
+            "channel_id": np.full(len(position), found["channel_id"][0]),
+            "distance": np.repeat(distance, lengths),
+            "stretch": np.repeat(np.arange(len(first)), lengths),
+            "time": time[position],
+            "value": value[position],
+            "step": step[position],
+            "old_time": time[old],
+            "old_value": value[old],
+            "turns": turns,
+        }
 
 
 def _windows(step: Float64s) -> tuple[Int64s, NDArray[np.uint64]]:
@@ -104,15 +114,13 @@ def _stretches(
     position, distance = position[recent[position]], distance[recent[position]]
     order = np.lexsort((position, distance))
     position, distance = position[order], distance[order]
-    ends = (distance[1:] != distance[:-1]) | (position[1:] - position[:-1] > _APART)
-    edges = [0, *(np.flatnonzero(ends) + 1).tolist(), len(position)]
-    rows = [
-        (distance[begin], position[begin] - _WINDOW + 1, position[end - 1])
-        for begin, end in pairwise(edges)
-        if begin < end and position[end - 1] - position[begin] + _WINDOW >= samples
-    ]
-    found = np.array(rows, np.int64).reshape(-1, 3)
-    return found[:, 0], found[:, 1], found[:, 2]
+    if not len(position):
+        return position, position, position
+    ends = np.flatnonzero((distance[1:] != distance[:-1]) | (position[1:] - position[:-1] > _APART))
+    begin, end = np.append(0, ends + 1), np.append(ends, len(position) - 1)
+    long = position[end] - position[begin] + _WINDOW >= samples
+    begin, end = begin[long], end[long]
+    return distance[begin], position[begin] - _WINDOW + 1, position[end]
 
 
 def _count_up(lengths: Int64s) -> Int64s:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from ops.archive.sample_file import TIME
+from ops.archive.sample_file import TIME, segments
 from ops.sql.columns import Columns, good_values
-from ops.sql.scan import Scan
 
+if TYPE_CHECKING:
+    from ops.sql.scan import Scan
+
+_USUAL = 0.95  # of the values of a channel are held no longer than what is usual
 _PARAMETERS = ("since", "until", "least")
 RUNS = pa.schema(
     [
@@ -45,10 +47,9 @@ class Runs:
         return cls(**scan.constants("value_runs", _PARAMETERS))
 
     def of(self, found: Columns) -> Any:
-        """Those of some samples, of which those of a channel are together and by time, as a batch of PARTS."""
+        """Those of samples within the bounds, by channel and time, as a batch of PARTS."""
         channel, time = found["channel_id"], found["time"]
         value, good = good_values(found["value"].view(np.float64), found["status"].view(np.int32))
-        good &= (time >= self.since) & (time < self.until)
         if not good.all():
             channel, value, time = channel[good], value[good], time[good]
         new = channel[1:] != channel[:-1]
@@ -124,12 +125,6 @@ class _Rows:
         return _Rows(*(np.append(getattr(self, one.name), getattr(others, one.name)) for one in fields(self)))
 
 
-def lengths(batches: Iterable[Any]) -> list[int]:
-    """How long (µs) each value of a channel was held until the next one."""
-    found = [pc.subtract(one["next_time"], one["from_time"]) for one in batches]
-    return pa.chunked_array(found, pa.duration("us")).drop_null().cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
-
-
 def calm(batches: Iterable[Any], until: int, hold: int) -> list[int]:
     """Channels that hold their values for ``hold`` µs on average, from the first one until the end."""
     begins, numbers = dict[int, int](), dict[int, int]()
@@ -155,3 +150,20 @@ def _batch(rows: _Rows) -> Any:
         pa.array(rows.number),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=PARTS)
+
+
+def usual_lengths(found: Columns) -> Columns:
+    """How long (s) 95 % of a channel's values are held at most until the next one, of those that have a next one.
+
+    Of samples by channel and time: ``channel_id`` and ``seconds``.
+    """
+    channel, time = found["channel_id"], found["time"]
+    value, good = good_values(found["value"].view(np.float64), found["status"].view(np.int32))
+    channel, value, time = channel[good], value[good], time[good]
+    starts = _places((channel[1:] != channel[:-1]) | (value[1:] != value[:-1]), len(channel))
+    channel, time = channel[starts], time[starts]
+    several = [rows for rows in segments(channel) if rows.stop - rows.start > 1]
+    return {
+        "channel_id": np.array([channel[rows.start] for rows in several], np.int32),
+        "seconds": np.array([np.quantile(np.diff(time[rows]) / 1e6, _USUAL) for rows in several]),
+    }

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime
-from functools import partial
-from itertools import chain, islice, tee
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 
 import asyncpg
 import numpy as np
@@ -26,14 +25,12 @@ from ops.archive.meanings import TEXT, Meanings
 from ops.archive.sample_file import TIME
 from ops.evidence.reader import Series, begin, portions, slices
 from ops.paths import State
-from ops.sql.ahead import ahead
-from ops.sql.bins import Bins
-from ops.sql.columns import Columns, as_arrow, as_batches, columns_in, columns_of, finished, in_order
-from ops.sql.day_parts import Day, Parts, Task, tasks_of
+from ops.sql.columns import Columns, as_arrow, columns_of, part
+from ops.sql.days import ArchivedDay, Day, divided
 from ops.sql.reader import Reader
-from ops.sql.runs import Runs
 from ops.sql.scan import Hours, Scan, hours_within
-from ops.sql.steps import Steps
+from ops.sql.task import Task
+from ops.sql.workers import Workers
 from schema.queries import load
 
 SAMPLES = pa.schema(
@@ -46,18 +43,18 @@ SAMPLES = pa.schema(
         pa.field("unit", TEXT),
     ]
 )
-IN_ORDER = pa.schema([SAMPLES.field(name) for name in ("channel_id", "time", "value", "status")])
+Result = TypeVar("Result")
 _TABLES = ("samples_raw", "samples_packed")
 _CHANNELS = 64  # of which a day is in memory where two places are compared
-_CHANNEL_DAYS = 128  # in memory where several days are put in order
-_samples = partial(as_batches, Scan(IN_ORDER, None))
+_VALUES = ("value", "status")
 
 
 class Samples:
     """Reads them."""
 
-    def __init__(self, reader: Reader, state: State) -> None:
+    def __init__(self, reader: Reader, state: State, workers: Workers) -> None:
         self._reader = reader
+        self._workers = workers
         self.days = ArchivedDays(state.root)
 
     def read(self, scan: Scan) -> Iterator[Any]:
@@ -65,89 +62,50 @@ class Samples:
         needs_names = scan.mentions("name", "unit")
         rows = self._reader.fetch(load("sql")["select_meanings"]) if needs_names else []
         meanings = Meanings([tuple(row) for row in rows])
+        names = [name for name in _VALUES if scan.mentions(name)]
         for hours in scan.hours(self._days(), "time"):
             day = self._day(scan, meanings, hours)
-            archived = chain.from_iterable(ahead(tasks_of(scan, day)))
-            for columns in as_arrow(chain(archived, self._others(day))):
-                yield finished(columns, scan, meanings)
+            found = self._workers.run_here(self._tasks([day], hours.within, names, as_arrow))
+            for columns in chain.from_iterable(chain.from_iterable(found)):
+                yield _finished(columns, scan, meanings)
             self._require_kept(day)
 
-    def between(self, channels: frozenset[int], since: int, until: int) -> Iterator[Any]:
-        """Batches of the samples of channels with since <= time < until (µs); a channel's are together, and by time."""
-        within = since, until
-        return self._in_order(self._within(Scan(IN_ORDER, None, channels), within), within, _samples)
+    def made(
+        self,
+        scan: Scan,
+        within: tuple[int, int],
+        made: Callable[[Columns], Result],
+        names: Sequence[str] = _VALUES,
+        *,
+        in_parts: bool = False,
+    ) -> Iterator[Result]:
+        """What other processes make of the samples of a scan's channels with since <= time < until: ``within``, in µs.
 
-    def read_runs(self, scan: Scan) -> Iterator[Any]:
-        """Runs of equal values. Raises OperationError."""
-        for batch in self.runs(scan, Runs.wanted(scan)):
-            yield batch.select(scan.schema.names)
-
-    def runs(self, scan: Scan, runs: Runs) -> Iterator[Any]:
-        """Those of the channels of a scan, with all columns."""
-        within = runs.since, runs.until
-        days = self._within(scan, within)
-        if any(day.is_amended for day in days):
-            return runs.joined(runs.of(columns_in(batch)) for batch in self._in_order(days, within, _samples))
-        return runs.joined(self._in_order(days, within, lambda found: [runs.of(found)]))
-
-    def read_steps(self, scan: Scan) -> Iterator[Any]:
-        """Far and seldom steps. Raises OperationError."""
-        steps = Steps.wanted(scan)
-        within = steps.since, steps.until
-        days = self._within(scan, within)
-        made = _samples if any(day.is_amended for day in days) else lambda found: _samples(steps.needed(found))
-        for batch in steps.of(self._in_order(days, within, made)):
-            yield batch.select(scan.schema.names)
-
-    def _within(self, scan: Scan, within: tuple[int, int]) -> list[Day]:
-        meanings = Meanings([])
-        return [self._day(scan, meanings, one) for one in hours_within(self._days(), *within)]
-
-    def _in_order(
-        self, days: Sequence[Day], within: tuple[int, int], made: Callable[[Columns], list[Any]]
-    ) -> Iterator[Any]:
-        """What is made of the samples of days: batches, those of a channel together, and by time.
-
-        ``within`` (µs): of those with such times. ``made``: makes some of samples that follow each other; between them,
-        there are only those of amendments.
+        By channel. ``made``: makes some of all samples of some channels, by channel and time; with ``in_parts`` of some
+        samples of one channel, if it has many. ``names``: columns that it needs. Raises OperationError.
         """
-        as_stored = len(days) < 2 and not any(day.is_amended for day in days)
-
-        def read_and_made(task: Task) -> list[Any]:
-            return [batch for found in task() for batch in made(found)]
-
-        channels = sorted({number for day in days for number in day.channels()})
-        size = max(1, len(channels) if as_stored else _CHANNEL_DAYS // len(days))
-        own_days = ([day.of(frozenset(some)) for day in days] for some in slices(channels, size))
-        part = Scan(IN_ORDER, None)
-        read, told = tee((own, [task for day in own for task in tasks_of(part, day, within)]) for own in own_days)
-        # Also of the channels that follow.
-        archived = ahead((partial(read_and_made, task) for _, tasks in told for task in tasks))
-        for own, tasks in read:
-            others = (made(found) for day in own for found in self._others(day, within))
-            found = chain.from_iterable(chain(islice(archived, len(tasks)), others))
-            yield from found if as_stored else in_order(found)
+        days = [self._day(scan, Meanings([]), one) for one in hours_within(self._days(), *within)]
+        yield from chain.from_iterable(self._workers.run(self._tasks(days, within, names, made, in_parts=in_parts)))
         for day in days:
             self._require_kept(day)
 
-    def read_bins(self, scan: Scan) -> Iterator[Any]:
-        """Samples in bins. Raises OperationError."""
-        bins = Bins.wanted(scan)
-        days = self._within(scan, bins.bounds)
-        columns = pa.schema([SAMPLES.field(name) for name in ("channel_id", "time", *bins.columns)])
-
-        def binned(task: Task, alone: bool) -> list[Any]:
-            return [bins.of(one, alone=alone) for one in task()]
-
-        tasks = (
-            partial(binned, task, not day.is_amended)
-            for day in days
-            for task in tasks_of(Scan(columns, None), day, bins.bounds)
-        )
-        yield from chain.from_iterable(ahead(tasks))
-        for day in days:
-            yield from (bins.of(found, alone=True) for found in self._others(day, bins.bounds))
-            self._require_kept(day)
+    def _tasks(
+        self,
+        days: Sequence[Day],
+        within: tuple[int, int],
+        names: Sequence[str],
+        made: Callable[[Columns], Result],
+        *,
+        in_parts: bool = True,
+    ) -> Iterator[Task[Result]]:
+        for some in divided(days, in_parts=in_parts):
+            stored = [one for day in some for one in day.stored(within)]
+            others = [
+                {name: found[name] for name in ("channel_id", "time", *names)}
+                for day in some
+                for found in self._others(day, within)
+            ]
+            yield Task(stored, others, names, made)
 
     def first(self, channel: int, since: datetime, until: datetime) -> datetime | None:
         """The time of a channel's first sample with since <= time < until."""
@@ -183,34 +141,31 @@ class Samples:
         stored = set(scan.channels((row["channel_id"] for row in rows), meanings.of))
         parts = [self._parts(scan, meanings, hours.day, row, stored) for row in archived]
         there = {number for one in parts for number in (*one.archived, *one.merged)}
-        return Day(hours, parts, sorted(stored - there), _dropped(archived))
+        return Day(hours, parts, frozenset(stored - there), _dropped(archived))
 
-    def _others(self, day: Day, within: tuple[int, int] | None = None) -> Iterator[Columns]:
-        """The samples of a day that are not read in the archive only, of a channel at a time.
-
-        ``within`` (µs): no others than with such times.
-        """
+    def _others(self, day: Day, within: tuple[int, int]) -> Iterator[Columns]:
+        """The samples of a day that are not read in the archive only, of a channel at a time."""
         merged = (
-            self._merged(parts, some, day.hours) for parts in day.parts for some in slices(parts.merged, _CHANNELS)
+            self._merged(parts, some, day.hours)
+            for parts in day.parts
+            for some in slices(sorted(parts.merged), _CHANNELS)
         )
-        live = self._reader.each(portions(self._reader.connection, day.live, *day.hours.bounds))
+        live = self._reader.each(portions(self._reader.connection, sorted(day.live), *day.hours.bounds))
         for found in map(columns_of, chain.from_iterable(chain(merged, live))):
-            if within is None:
-                yield found
-            elif (inside := slice(*np.searchsorted(found["time"], within).tolist())).start < inside.stop:
-                yield {name: column[inside] for name, column in found.items()}
+            if (inside := slice(*np.searchsorted(found["time"], within).tolist())).start < inside.stop:
+                yield part(found, inside)
 
     def _require_kept(self, day: Day) -> None:
         if day.dropped != _dropped(self._archived(day.hours.day)):
             raise OperationError(f"samples of {day.hours.day} were dropped while they were read: run the query again")
 
-    def _merged(self, parts: Parts, channels: Sequence[int], hours: Hours) -> list[Series]:
+    def _merged(self, parts: ArchivedDay, channels: Sequence[int], hours: Hours) -> list[Series]:
         return self._reader.run(lambda _: parts.samples.read(channels, hours.hours))
 
     def _archived(self, day: date) -> list[asyncpg.Record]:
         return self._reader.fetch(load("sql")["select_archived"], day)
 
-    def _parts(self, scan: Scan, meanings: Meanings, day: date, row: asyncpg.Record, stored: set[int]) -> Parts:
+    def _parts(self, scan: Scan, meanings: Meanings, day: date, row: asyncpg.Record, stored: set[int]) -> ArchivedDay:
         files, whole = self.days.files(row, day), frozenset(row["whole"])
         places = self.days.places(files)
         own = scan.channels(places.keys() | whole, meanings.of)
@@ -219,9 +174,17 @@ class Samples:
         merged = {number for number in own if number not in same and (number in whole or number in stored)}
         archived = {number: places[number] for number in own if number in places and number not in merged}
         samples = ArchivedSamples(self._reader.connection, day, files, whole)
-        return Parts(archived, sorted(merged), samples)
+        return ArchivedDay(archived, frozenset(merged), samples)
 
 
 def _dropped(rows: Sequence[asyncpg.Record]) -> dict[int, list[int]]:
     """What retention has dropped of a day: for each installation, the channels that the database still has all of."""
     return {row["number"]: row["whole"] for row in rows if row["dropped"]}
+
+
+def _finished(columns: dict[str, Any], scan: Scan, meanings: Meanings) -> Any:
+    """The columns of a scan."""
+    if scan.mentions("name", "unit"):
+        time = columns["time"].view(pa.int64()).to_numpy()
+        columns.update(meanings.columns(columns["channel_id"].to_numpy(), time))
+    return pa.RecordBatch.from_arrays([columns[name] for name in scan.schema.names], schema=scan.schema)

@@ -41,6 +41,12 @@ class Hours:
         """Where they begin, and where they end."""
         return begin(self.day, self.hours.start), begin(self.day, self.hours.stop)
 
+    @property
+    def within(self) -> tuple[int, int]:
+        """The same in µs."""
+        first, last = map(microseconds, self.bounds)
+        return first, last
+
 
 def hours_within(days: Iterable[date], since: int, until: int) -> list[Hours]:
     """Those with times since <= time < until (µs)."""

@@ -25,6 +25,7 @@ from ops.sql.reader import Reader
 from ops.sql.samples import Samples
 from ops.sql.scans import Scans
 from ops.sql.tables import tables
+from ops.sql.workers import Workers
 from schema.forensics import duckdb_forms
 from schema.queries import load
 
@@ -122,7 +123,9 @@ def opened(
             reader = Reader(state.dsn("reader"), installation)
             stack.callback(reader.close)
             stack.callback(scans.end, _END_SECONDS)
-            samples = Samples(reader, state)
+            workers = Workers(limits.threads)
+            stack.callback(workers.close)
+            samples = Samples(reader, state, workers)
             found = tables(reader, samples, scans, once=asked is not None)
         folder = stack.enter_context(_temporary_files())
         try:

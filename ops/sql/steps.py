@@ -6,19 +6,19 @@ What is far depends on all steps of a channel. To have DuckDB compare each with 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from ingest.batch import Float64s
-from ops.archive.sample_file import TIME
-from ops.sql.columns import Columns, by_channel, good_values, typed
-from ops.sql.scan import Scan
+from ops.archive.sample_file import TIME, segments
+from ops.sql.columns import Columns, good_values, joined, part, typed
+
+if TYPE_CHECKING:
+    from ops.sql.scan import Scan
 
 _PARAMETERS = ("since", "until", "few", "jump")
 STEPS = pa.schema(
@@ -36,7 +36,6 @@ STEPS = pa.schema(
         pa.field("jump", pa.float64(), nullable=False),
     ]
 )
-_TOGETHER = 256  # channels of a batch
 _USUAL = 0.9  # of the steps of a channel are no longer than what is usual
 
 
@@ -57,21 +56,12 @@ class Steps:
         """Those that a query asks for. Raises OperationError."""
         return cls(**scan.constants("value_steps", _PARAMETERS))
 
-    @staticmethod
-    def needed(found: Columns) -> Columns:
-        """Of samples that follow each other, those that are not like the one before."""
-        channel, value, status = found["channel_id"], found["value"].view(np.float64), found["status"]
-        other = (value[1:] != value[:-1]) | (status[1:] != status[:-1]) | (channel[1:] != channel[:-1])
-        if other.all():
-            return found
-        places = np.append(0, np.flatnonzero(other) + 1)
-        return {name: column[places] for name, column in found.items()}
-
-    def of(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Batches of steps. ``batches``: of samples within the bounds, those of a channel together and by time."""
-        found = map(self._of_channel, by_channel(batches))
-        while some := list(islice(found, _TOGETHER)):
-            yield self._batch(some)
+    def of(self, found: Columns) -> Any:
+        """The steps of all samples of some channels within the bounds, by channel and time, as a batch."""
+        some = [self._of_channel(part(found, rows)) for rows in segments(found["channel_id"])]
+        n = sum(len(one["time"]) for one in some)
+        columns = joined(some) | {name: np.full(n, getattr(self, name)) for name in _PARAMETERS}
+        return pa.RecordBatch.from_arrays([typed(columns[one.name], one.type) for one in STEPS], schema=STEPS)
 
     def _of_channel(self, found: Columns) -> Columns:
         """The columns of STEPS without the parameters."""
@@ -94,13 +84,6 @@ class Steps:
             "is_jump": np.isin(rows, jumps),
             "steps": np.full(len(rows), len(steps)),
         }
-
-    def _batch(self, found: list[Columns]) -> Any:
-        n = sum(len(one["time"]) for one in found)
-        columns = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
-        columns |= {name: np.full(n, getattr(self, name)) for name in _PARAMETERS}
-        arrays = [typed(columns[one.name], one.type) for one in STEPS]
-        return pa.RecordBatch.from_arrays(arrays, schema=STEPS)
 
 
 def _are_far(size: Float64s, jump: float) -> NDArray[np.bool_]:

@@ -12,13 +12,13 @@ from ingest.timestamps import microseconds
 from ops.archive.sample_file import TIME
 from ops.evidence.parquet import EVENTS
 from ops.evidence.reader import begin
-from ops.sql.bins import BINS
+from ops.sql.bins import BINS, Bins
 from ops.sql.reader import Reader
-from ops.sql.runs import RUNS
+from ops.sql.runs import RUNS, Runs
 from ops.sql.samples import SAMPLES, Samples
 from ops.sql.scan import Scan, ScannedTable
 from ops.sql.scans import Scans
-from ops.sql.steps import STEPS
+from ops.sql.steps import STEPS, Steps
 from schema.queries import load
 
 Read: TypeAlias = Callable[[Scan], Iterator[Any]]
@@ -57,9 +57,9 @@ def tables(reader: Reader, samples: Samples, scans: Scans, once: bool) -> dict[s
     }
     return {
         "stored_samples": ScannedTable(SAMPLES, samples.read, scans),
-        "sample_bins": ScannedTable(BINS, samples.read_bins, scans),
-        "value_runs": ScannedTable(RUNS, samples.read_runs, scans),
-        "value_steps": ScannedTable(STEPS, samples.read_steps, scans),
+        "sample_bins": ScannedTable(BINS, found.bins, scans),
+        "value_runs": ScannedTable(RUNS, found.runs, scans),
+        "value_steps": ScannedTable(STEPS, found.steps, scans),
         **{name: ScannedTable(of, _once(read) if once else read, scans) for name, (of, read) in others.items()},
     }
 
@@ -89,6 +89,23 @@ class _Tables:
     def _columns(self, section: str) -> Any:
         statement = self._reader.run(lambda connection: connection.prepare(self._queries[section]))
         return pa.schema([(one.name, _TYPES[one.type.name]) for one in statement.get_attributes()])
+
+    def bins(self, scan: Scan) -> Iterator[Any]:
+        """Samples in bins. Raises OperationError."""
+        bins = Bins.wanted(scan)
+        return self._samples.made(scan, bins.bounds, bins.of, bins.columns, in_parts=True)
+
+    def runs(self, scan: Scan) -> Iterator[Any]:
+        """Runs of equal values. Raises OperationError."""
+        runs = Runs.wanted(scan)
+        for batch in runs.joined(self._samples.made(scan, (runs.since, runs.until), runs.of, in_parts=True)):
+            yield batch.select(scan.schema.names)
+
+    def steps(self, scan: Scan) -> Iterator[Any]:
+        """Far and seldom steps. Raises OperationError."""
+        steps = Steps.wanted(scan)
+        for batch in self._samples.made(scan, (steps.since, steps.until), steps.of):
+            yield batch.select(scan.schema.names)
 
     def whole(self, name: str) -> tuple[Any, Read]:
         """A table that has few rows: its columns, and what reads it."""

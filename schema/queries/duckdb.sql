@@ -1,7 +1,7 @@
 -- What `plantlog sql` makes in DuckDB: settings, views and macros. The tables stored_samples, sample_bins, value_runs, value_steps, event,
 -- samples_1m, samples_1h, gap, channel, source, channel_version, described_channel, retirement and quarantine are those of ops/sql/tables.py; the functions
--- channel_ids, namesakes, shortest_interval, calm_channels, quarantined_channels, first_sample, has_sample_before, run_lengths, lagged_correlations,
--- samples_within, held_statistics and replays those of ops/sql/functions.py.
+-- channel_ids, namesakes, shortest_interval, calm_channels, quarantined_channels, first_sample, has_sample_before, usual_run_lengths,
+-- lagged_correlations, samples_within, held_statistics and replays those of ops/sql/functions.py.
 
 -- name: settings
 -- Nothing is read but these tables, and nothing is written but temporary files.

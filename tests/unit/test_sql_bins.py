@@ -1,4 +1,4 @@
-"""Bins of samples are those of a loop, however the samples are divided into batches."""
+"""Bins of samples are those of a loop, however the samples of a channel are divided."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from operator import and_
 from statistics import median, pvariance
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
@@ -19,8 +18,8 @@ from hypothesis import strategies as st
 
 from ingest.errors import OperationError
 from ops.sql.bins import BINS, Bins
-from ops.sql.columns import Columns
 from ops.sql.scan import Scan
+from tests.unit.sql_samples import parts
 
 BAD = 0x80000000
 _VALUES = st.sampled_from([1.0, 2.5, -0.0, 1e-60, 1e60, float("nan"), float("inf"), -7.25])
@@ -31,14 +30,11 @@ _SAMPLES = st.lists(
 ).map(sorted)
 
 
-def columns(samples: list[tuple[int, int, float, int]]) -> Columns:
-    channel, time, value, status = zip(*samples, strict=True) if samples else ([], [], [], [])
-    return {
-        "channel_id": np.array(channel, np.int32),
-        "time": np.array(time, np.int64),
-        "value": np.array(value, np.float64).view(np.uint64),
-        "status": np.array(status, np.uint32),
-    }
+def outer_of(bins: Bins, bucket: int, time: int) -> int:
+    """The bin of ``outer_step`` that a sample is in; if bins are not parted, that of its bin."""
+    if bins.outer_step % bins.step == 0:
+        return (bucket - bins.origin) // bins.outer_step
+    return max((time - bins.origin) // bins.outer_step, (bins.since - bins.origin) // bins.outer_step - 1)
 
 
 def merged(batches: list[Any], bins: Bins) -> dict[tuple[int, int, int], dict[str, Any]]:
@@ -47,8 +43,7 @@ def merged(batches: list[Any], bins: Bins) -> dict[tuple[int, int, int], dict[st
     for batch in batches:
         plain = [column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column for column in batch.columns]
         for row in pa.RecordBatch.from_arrays(plain, batch.schema.names).to_pylist():
-            before = (bins.since - bins.origin) // bins.outer_step - 1
-            outer = max((row["first_time"] - bins.origin) // bins.outer_step, before)
+            outer = outer_of(bins, row["bucket"], row["first_time"])
             one = found.setdefault((row["channel_id"], row["bucket"], outer), row)
             if one is row:
                 continue
@@ -75,7 +70,7 @@ def spans_of(batch: Any) -> list[tuple[int, int, int]]:
     st.integers(-9, 9),
     st.integers(2, 90),
     st.sampled_from([0, 0, 30, 90]),
-    st.integers(1, 41),
+    st.one_of(st.none(), st.integers(1, 41)),
 )
 def test_bins_are_those_of_a_loop(
     samples: list[tuple[int, int, float, int]],
@@ -84,17 +79,17 @@ def test_bins_are_those_of_a_loop(
     origin: int,
     pause: int,
     carry: int,
-    size: int,
+    size: int | None,
 ) -> None:
     since = -40 + carry
     bins = Bins(BINS, since, 41, step, outer_step, origin, pause, carry)
     assert bins.bounds == (-40, 41)
-    parts = [bins.of(columns(samples[k : k + size]), alone=True) for k in range(0, len(samples), size)]
-    found = merged(parts, bins)
+    batches = [bins.of(one) for one in parts(samples, size)]
+    found = merged(batches, bins)
     expected = defaultdict[tuple[int, int, int], list[tuple[int, float, int]]](list)
     for channel, time, value, status in samples:
-        number, outer = (max((time - origin) // width, (since - origin) // width - 1) for width in (step, outer_step))
-        expected[channel, number * step + origin, outer].append((time, value, status))
+        bucket = max((time - origin) // step, (since - origin) // step - 1) * step + origin
+        expected[channel, bucket, outer_of(bins, bucket, time)].append((time, value, status))
     assert found.keys() == expected.keys()
     for key, of_bin in expected.items():
         row = found[key]
@@ -121,7 +116,7 @@ def test_bins_are_those_of_a_loop(
         assert parameters.items() <= row.items()
     times = [one[:2] for one in samples]
     pauses = {(one, two) for one, two in pairwise(times) if one[0] == two[0] and two[1] - one[1] >= pause}
-    spans = sorted(span for part in parts for span in spans_of(part))
+    spans = sorted(span for batch in batches for span in spans_of(batch))
     between = {((a, last), (b, first)) for (a, _, last), (b, first, _) in pairwise(spans) if a == b}
     assert {(one, two) for one, two in between if two[1] - one[1] >= pause} == pauses
 

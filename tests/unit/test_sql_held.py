@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.sql.held import held_statistics
+from ops.sql.held import Held
+from tests.unit.sql_samples import columns
 
 BAD = 0x80000000
 _SAMPLES = st.dictionaries(
@@ -43,30 +45,35 @@ def expected(
     return mean, math.sqrt(math.fsum((level - mean) ** 2 * seconds for level, seconds in held) / whole)
 
 
-@given(_SAMPLES, st.lists(st.integers(-5, 70), max_size=4), st.integers(-5, 40), st.integers(1, 40), st.booleans())
-def test_what_was_held(
-    samples: dict[int, tuple[float, int]], gaps: list[int], since: int, length: int, counter: bool
-) -> None:
-    bounds = since * 1_000_000, (since + length) * 1_000_000
-    edges = sorted(gap * 1_000_000 for gap in gaps)
-    found = held_statistics(
-        {
-            "channel_id": np.zeros(len(samples), np.int32),
-            "time": np.array(sorted(samples), np.int64) * 1_000_000,
-            "value": np.array([samples[time][0] for time in sorted(samples)], np.float64).view(np.uint64),
-            "status": np.array([samples[time][1] for time in sorted(samples)], np.uint32),
-        },
-        bounds,
-        np.array(edges, np.int64),
-        counter,
+@given(
+    st.lists(
+        st.tuples(_SAMPLES, st.lists(st.integers(-5, 70), max_size=4), st.integers(-5, 80), st.booleans()), max_size=4
+    ),
+    st.integers(-5, 40),
+)
+def test_what_was_held(channels: list[tuple[dict[int, tuple[float, int]], list[int], int, bool]], since: int) -> None:
+    """Of channels with their samples, gaps and ends, and whether they are counters."""
+    edges = [sorted(gap * 1_000_000 for gap in gaps) for _, gaps, _, _ in channels]
+    held = Held(
+        np.arange(len(channels), dtype=np.int32),
+        np.array([counter for *_, counter in channels], np.bool_),
+        np.array([end * 1_000_000 for _, _, end, _ in channels], np.int64),
+        np.array([number for number, of in enumerate(edges) for _ in of], np.int32),
+        np.array([edge for of in edges for edge in of], np.int64),
+        since * 1_000_000,
     )
-    good = [
-        (time * 1_000_000, 0.0 if abs(value) < 1e-50 else value)
-        for time, (value, status) in sorted(samples.items())
-        if not status & BAD and abs(value) < 1e50
-    ]
-    wanted = expected(good, bounds, edges, counter)
-    assert (found is None) == (wanted is None)
-    if found is not None and wanted is not None:
-        assert math.isclose(found["mean"], wanted[0], rel_tol=1e-9, abs_tol=1e-9)
-        assert math.isclose(found["spread"], wanted[1], rel_tol=1e-9, abs_tol=1e-9)
+    samples = [(number, time * 1_000_000, *of[time]) for number, (of, *_) in enumerate(channels) for time in sorted(of)]
+    found = held.of(columns(samples))
+    wanted = []
+    for number, (_, _, end, counter) in enumerate(channels):
+        good = [
+            (time, 0.0 if abs(value) < 1e-50 else value)
+            for channel, time, value, status in samples
+            if channel == number and not status & BAD and abs(value) < 1e50
+        ]
+        one = expected(good, (since * 1_000_000, end * 1_000_000), edges[number], counter)
+        if one is not None:
+            wanted.append((number, *one))
+    assert found["channel_id"].tolist() == [number for number, _, _ in wanted]
+    assert found["mean"].tolist() == pytest.approx([mean for _, mean, _ in wanted], rel=1e-9, abs=1e-9)
+    assert found["spread"].tolist() == pytest.approx([spread for *_, spread in wanted], rel=1e-9, abs=1e-9)

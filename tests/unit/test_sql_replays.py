@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ops.archive.sample_file import TIME
-from ops.sql.columns import listed
-from ops.sql.replays import PAIRS, replays
+from ops.sql.columns import Columns, joined, listed
+from ops.sql.replays import PAIRS, Replays
 
 BAD = 0x80000000
 
@@ -66,20 +66,21 @@ def test_copies_are_those_of_a_loop(
     values = [float(one) for one in (*original, *random.integers(-spread, spread, between), *copy, *copy[:20])]
     status = np.where(random.random(len(values)) < 0.02, BAD, 0).astype(np.uint32)
     time = np.arange(len(values), dtype=np.int64) * 10
-    found = replays(
-        {
-            "channel_id": np.ones(len(values), np.int32),
-            "time": time,
-            "value": np.array(values).view(np.uint64),
-            "status": status,
-        },
-        since * 10,
-        samples,
-    )
+    own: Columns = {
+        "channel_id": np.full(len(values), 2, np.int32),
+        "time": time,
+        "value": np.array(values).view(np.uint64),
+        "status": status,
+    }
+    others = [{**own, "channel_id": np.full(len(values), number, np.int32)} for number in (1, 3)]
+    found = Replays(since * 10, samples).of(joined([others[0], own, others[1]]))
+    assert found["channel_id"].tolist() == sorted(found["channel_id"])
     good = np.flatnonzero(status == 0)
     kept = np.array(values)[good].tolist()
     wanted = expected(kept, int(np.searchsorted(good, since)), samples)
-    rows = listed(PAIRS, [found]).to_pylist()[0]
+    rows_of = [[row for row in listed(PAIRS, [found]).to_pylist()[0] if row["channel_id"] == n] for n in (1, 2, 3)]
+    rows = rows_of[1]
+    assert [[without(row) for row in other] for other in rows_of] == [[without(row) for row in rows]] * 3
     stretches = []
     for (_, distance), of in groupby(rows, lambda row: (row["stretch"], row["distance"])):
         one = list(of)
@@ -88,15 +89,19 @@ def test_copies_are_those_of_a_loop(
     assert stretches == [(distance, moments[first], moments[last]) for distance, first, last in wanted]
     place = {moment: number for number, moment in enumerate(moments)}
     for row in rows:
-        own, old = place[row["time"]], place[row["old_time"]]
-        assert own - old == row["distance"]
-        assert (row["value"], row["old_value"]) == (kept[own], kept[old])
-        assert math.isnan(row["step"]) if own == 0 else row["step"] == kept[own] - kept[own - 1]
+        now, old = place[row["time"]], place[row["old_time"]]
+        assert now - old == row["distance"]
+        assert (row["value"], row["old_value"]) == (kept[now], kept[old])
+        assert math.isnan(row["step"]) if now == 0 else row["step"] == kept[now] - kept[now - 1]
     for _, of_stretch in groupby(rows, lambda row: row["stretch"]):
         whole = list(of_stretch)
         turns = [one["step"] * other["step"] < 0 for one, other in pairwise(whole)]
         assert [row["turns"] for row in whole] == [False, *turns]
 
 
+def without(row: dict[str, object]) -> list[object]:
+    return [f"{row[name]}" for name in row if name != "channel_id"]  # the first step is NaN
+
+
 def test_without_samples_there_are_no_copies() -> None:
-    assert listed(PAIRS, [None]).to_pylist() == [[]]
+    assert listed(PAIRS, []).to_pylist() == [[]]

@@ -1,8 +1,9 @@
-"""Runs of equal values are those of a loop, however the samples are divided into batches."""
+"""Runs of equal values are those of a loop, however the samples of a channel are divided."""
 
 from __future__ import annotations
 
-from itertools import groupby
+from itertools import groupby, pairwise
+from statistics import quantiles
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -11,11 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.errors import OperationError
-from ops.archive.sample_file import TIME
-from ops.sql.columns import Columns, columns_in
-from ops.sql.runs import RUNS, Runs, calm, lengths
-from ops.sql.samples import IN_ORDER
+from ops.sql.runs import RUNS, Runs, calm, usual_lengths
 from ops.sql.scan import Scan
+from tests.unit.sql_samples import Sample, columns, parts
 
 BAD = -(2**31)
 _SAMPLES = st.lists(
@@ -30,22 +29,22 @@ _SAMPLES = st.lists(
 ).map(sorted)
 
 
-def columns(samples: list[tuple[int, int, float, int]]) -> Columns:
-    channel, time, value, status = zip(*samples, strict=True)
-    arrays = [pa.array(channel, pa.int32()), pa.array(time, TIME), pa.array(value), pa.array(status, pa.int32())]
-    return columns_in(pa.RecordBatch.from_arrays(arrays, schema=IN_ORDER))
+def is_good(value: float, status: int) -> bool:
+    return status >= 0 and abs(value) < 1e50
 
 
-def found_by(runs: Runs, samples: list[tuple[int, int, float, int]], size: int) -> list[pa.RecordBatch]:
+def plain(value: float) -> float:
+    return 0.0 if abs(value) < 1e-50 else value
+
+
+def found_by(runs: Runs, samples: list[Sample], size: int | None) -> list[pa.RecordBatch]:
     """``size``: of the parts that samples are in."""
-    return list(runs.joined(runs.of(columns(samples[k : k + size])) for k in range(0, len(samples), size)))
+    return list(runs.joined(runs.of(one) for one in parts(samples, size)))
 
 
-@given(_SAMPLES, st.integers(-50, 50), st.integers(-50, 50), st.integers(0, 30), st.integers(1, 41))
-def test_runs_are_those_of_a_loop(
-    samples: list[tuple[int, int, float, int]], since: int, until: int, least: int, size: int
-) -> None:
-    runs = Runs(since, until, least)
+@given(_SAMPLES, st.integers(0, 30), st.one_of(st.none(), st.integers(1, 41)))
+def test_runs_are_those_of_a_loop(samples: list[Sample], least: int, size: int | None) -> None:
+    runs = Runs(-40, 41, least)
     found = [
         (row["channel_id"], row["value"], row["from_time"], row["next_time"], row["number"])
         for part in found_by(runs, samples, size)
@@ -53,11 +52,7 @@ def test_runs_are_those_of_a_loop(
         .set_column(3, "next_time", part.column("next_time").cast(pa.int64()))
         .to_pylist()
     ]
-    good = [
-        (channel, time, 0.0 if abs(value) < 1e-50 else value)
-        for channel, time, value, status in samples
-        if status >= 0 and abs(value) < 1e50 and since <= time < until
-    ]
+    good = [(channel, time, plain(value)) for channel, time, value, status in samples if is_good(value, status)]
     expected = []
     for channel, of_channel in groupby(good, lambda one: one[0]):
         begins = [next(same)[1:] for _, same in groupby(of_channel, lambda one: one[2])]
@@ -86,7 +81,19 @@ def test_channels_are_calm_by_the_mean_length_of_their_runs() -> None:
     assert calm(batches, 20, 10) == [1]
 
 
-def test_lengths_are_those_of_ended_runs() -> None:
-    samples = [(1, 0, 5.0, 0), (1, 6, 6.0, 0), (1, 7, 6.0, 0), (1, 9, 5.0, 0)]
-    assert lengths(found_by(Runs(0, 20, 0), samples, 3)) == [6, 3]
-    assert lengths(found_by(Runs(0, 20, 0), [], 1)) == []
+@given(_SAMPLES)
+def test_usual_lengths_are_those_of_95_percent_of_ended_runs(samples: list[Sample]) -> None:
+    expected = []
+    for channel, of_channel in groupby(samples, lambda one: one[0]):
+        good = [
+            (time, value if abs(value) >= 1e-50 else 0.0)
+            for _, time, value, status in of_channel
+            if is_good(value, status)
+        ]
+        begins = [next(same)[0] for _, same in groupby(good, lambda one: one[1])]
+        held = [(end - begin) / 1e6 for begin, end in pairwise(begins)]
+        if held:
+            expected.append((channel, quantiles(held, n=20, method="inclusive")[18] if len(held) > 1 else held[0]))
+    found = usual_lengths(columns(samples))
+    assert found["channel_id"].tolist() == [channel for channel, _ in expected]
+    assert found["seconds"].tolist() == pytest.approx([usual for _, usual in expected], rel=1e-9)

@@ -1,4 +1,4 @@
-"""Steps and changes of quality are those of a loop, however the samples are divided into batches."""
+"""Steps and changes of quality are those of a loop."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.errors import OperationError
-from ops.archive.sample_file import TIME
-from ops.sql.columns import as_batches, columns_in
-from ops.sql.samples import IN_ORDER
 from ops.sql.scan import Scan
 from ops.sql.steps import STEPS, Steps
+from tests.unit.sql_samples import Sample, columns
 
 BAD, UNCERTAIN = -(2**31), 2**30
 _SAMPLES = st.lists(
@@ -28,21 +26,10 @@ _SAMPLES = st.lists(
         st.sampled_from([1.0, 1.0, 1.0, 2.0, 2.5, 0.0, -0.0, 1e-60, 50.0, 1e60, float("nan")]),
         st.sampled_from([0, 0, 0, 0, 1, BAD, BAD + UNCERTAIN, UNCERTAIN]),
     ),
+    min_size=1,
     max_size=60,
     unique_by=lambda one: one[:2],
 ).map(sorted)
-Sample = tuple[int, int, float, int]
-
-
-def batches(samples: list[Sample], size: int, needed: bool) -> list[pa.RecordBatch]:
-    """``size``: of the parts that samples are in."""
-    found = []
-    for first in range(0, len(samples), size):
-        channel, time, value, status = zip(*samples[first : first + size], strict=True)
-        arrays = [pa.array(channel, pa.int32()), pa.array(time, TIME), pa.array(value), pa.array(status, pa.int32())]
-        columns = columns_in(pa.RecordBatch.from_arrays(arrays, schema=IN_ORDER))
-        found += as_batches(Scan(IN_ORDER, None), Steps.needed(columns) if needed else columns)
-    return found
 
 
 def is_good(value: float, status: int) -> bool:
@@ -71,12 +58,10 @@ def expected(samples: list[Sample], steps: Steps) -> list[tuple[Any, ...]]:
     _SAMPLES,
     st.integers(0, 9),
     st.sampled_from([0.5, 1.0, 3.0]),
-    st.integers(1, 61),
-    st.booleans(),
 )
-def test_steps_are_those_of_a_loop(samples: list[Sample], few: int, jump: float, size: int, needed: bool) -> None:
+def test_steps_are_those_of_a_loop(samples: list[Sample], few: int, jump: float) -> None:
     steps = Steps(-40, 41, few, jump)
-    found = [row for batch in steps.of(batches(samples, size, needed)) for row in plain(batch)]
+    found = plain(steps.of(columns(samples)))
     wanted = expected(samples, steps)
     assert [row[:2] for row in found] == [row[:2] for row in wanted]
     for row, other in zip(found, wanted, strict=True):

@@ -169,7 +169,13 @@ FROM (SELECT *, lag(value) OVER (PARTITION BY channel_id ORDER BY time) AS old_v
 WHERE value IS DISTINCT FROM old_value ORDER BY ALL"""
 
 
-async def test_what_is_found_while_reading_is_that_of_the_samples(plant: Maintained) -> None:
+@pytest.mark.parametrize("at_a_time", [1_000_000, 40])
+async def test_what_is_found_while_reading_is_that_of_the_samples(
+    plant: Maintained, monkeypatch: pytest.MonkeyPatch, at_a_time: int
+) -> None:
+    """Also by other processes, and of a channel in parts."""
+    monkeypatch.setattr("ops.sql.days._AT_A_TIME", at_a_time)
+
     async def compare() -> None:
         for own, plain in ((_BINS, _GROUPS), (_PAUSES, _LAGS), (_STEPS, _CHANGES), (_RUNS, _HELD)):
             rows = await asked(plant, own)
@@ -205,7 +211,7 @@ async def test_days_are_looked_up_once_for_all_channels(plant: Maintained, monke
         return read_manifest(location, folder)
 
     monkeypatch.setattr("ops.archive.archived_days.read_manifest", observed)
-    monkeypatch.setattr("ops.sql.samples._CHANNEL_DAYS", 1)
+    monkeypatch.setattr("ops.sql.days._AT_A_TIME", 1)
     assert await asked(plant, _STEPS) == expected
     assert read == [DAY, NEXT]
 
@@ -302,10 +308,10 @@ class Opened:
         self.live: list[tuple[Any, ...]] = []
         opened_file = DayFiles.opened
 
-        def file(files: DayFiles, one: Any) -> Any:
+        def file(files: DayFiles, one: Any, *footers: Any) -> Any:
             if one.table == "samples":
                 self.files.append(str(files.folder.day))
-            return opened_file(files, one)
+            return opened_file(files, one, *footers)
 
         def live(connection: Any, channels: Any, since: Any, until: Any) -> Any:
             self.live.append((list(channels), since, until))

@@ -92,11 +92,12 @@ spiking AS MATERIALIZED (
 ),
 -- Only of these, samples are read once more.
 spikes AS (
-    SELECT b.channel_id,
-           unnest(samples_within(b.channel_id, list(greatest(b.short_bin, b.long_bin)),
-                                 list(least(b.short_bin + short, b.long_bin + long))), recursive := true)
-    FROM spiking AS b
-    GROUP BY b.channel_id
+    SELECT unnest(samples_within(list({'channel_id': b.channel_id, 'begins': b.begins, 'ends': b.ends})), recursive := true)
+    FROM (SELECT b.channel_id, list(epoch_us(greatest(b.short_bin, b.long_bin))) AS begins,
+                 list(epoch_us(least(b.short_bin + short, b.long_bin + long))) AS ends
+          FROM spiking AS b
+          GROUP BY b.channel_id) AS b
+    HAVING count(*) > 0
 ),
 far_off AS (
     SELECT s.channel_id, 'fast' AS class, s.time, s.value - b.middle AS value, short AS apart, b.spread

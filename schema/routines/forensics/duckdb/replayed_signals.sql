@@ -8,9 +8,8 @@ wanted AS (
 ),
 -- Each sample of a copy, and the one that it is a copy of.
 pairs AS MATERIALIZED (
-    SELECT w.channel_id,
-           unnest(replays(w.channel_id, epoch_us(since - lookback), epoch_us(since), epoch_us(until), samples), recursive := true)
-    FROM wanted AS w
+    SELECT unnest(replays(a.channels, epoch_us(since - lookback), epoch_us(since), epoch_us(until), samples), recursive := true)
+    FROM (SELECT list(w.channel_id) AS channels FROM wanted AS w HAVING count(*) > 0) AS a
 ),
 fits AS (
     SELECT p.channel_id, p.distance, p.stretch, regr_slope(p.value, p.old_value) AS scale,

@@ -24,12 +24,14 @@ still AS MATERIALIZED (
 ),
 -- Few sensors change often and were held for long. Only of these it matters what is usual.
 restless AS (
-    SELECT r.channel_id, run_lengths(r.channel_id, since - lookback, until) AS lengths
-    FROM runs AS r
-    WHERE r.next_time IS NULL AND r.number > 20 AND r.channel_id IN (SELECT l.channel_id FROM still AS l)
+    SELECT unnest(usual_run_lengths(l.channels, epoch_us(since - lookback), epoch_us(until)), recursive := true)
+    FROM (SELECT list(r.channel_id) AS channels
+          FROM runs AS r
+          WHERE r.next_time IS NULL AND r.number > 20 AND r.channel_id IN (SELECT l.channel_id FROM still AS l)
+          HAVING count(*) > 0) AS l
 ),
 habits AS (
-    SELECT r.channel_id, list_aggregate(r.lengths, 'quantile_cont', 0.95) / 1e6 AS usual, b.longest_before
+    SELECT r.channel_id, r.seconds AS usual, b.longest_before
     FROM restless AS r
     LEFT JOIN (SELECT r.channel_id, max(r.next_time - r.from_time) AS longest_before
                FROM runs AS r

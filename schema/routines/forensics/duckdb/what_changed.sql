@@ -31,13 +31,19 @@ gaps AS (
     GROUP BY b.later, b.channel_id
 ),
 -- A value holds until the next one or a gap; a counter's rate is that between two of its readings.
-spreads AS MATERIALIZED (
-    SELECT i.later, w.channel_id,
-           unnest(held_statistics(w.channel_id, w.kind = 'counter', epoch_us(i.begins - carry), epoch_us(i.begins), epoch_us(i.ends),
-                                  epoch_us(least(i.ends, w.ends)), coalesce(g.times, []::BIGINT[])))
+asked AS (
+    SELECT i.later, i.begins, i.ends,
+           list({'channel_id': w.channel_id, 'is_counter': w.kind = 'counter', 'ends': epoch_us(least(i.ends, w.ends)),
+                 'gaps': coalesce(g.times, []::BIGINT[])}) AS channels
     FROM intervals AS i
     CROSS JOIN wanted AS w
     LEFT JOIN gaps AS g ON g.later = i.later AND g.channel_id = w.channel_id
+    GROUP BY i.later, i.begins, i.ends
+),
+spreads AS MATERIALIZED (
+    SELECT a.later,
+           unnest(held_statistics(a.channels, epoch_us(a.begins - carry), epoch_us(a.begins), epoch_us(a.ends)), recursive := true)
+    FROM asked AS a
 ),
 compared AS (
     SELECT w.channel_id, w.name, w.ends, u.unit, b.mean AS mean_b, a.mean AS mean_a, b.spread AS spread_b, a.spread AS spread_a,

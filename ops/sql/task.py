@@ -1,0 +1,83 @@
+"""What is read and computed of the samples of some channels, in this process or in another one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from ops.archive import row_group
+from ops.archive.channel_table import Place
+from ops.archive.day_files import DayFiles
+from ops.archive.manifest import ArchivedFile
+from ops.archive.sample_file import segments
+from ops.sql.columns import Columns, in_order, together
+
+Result = TypeVar("Result")
+_KEPT = 256  # footers
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Samples of a day that are read in its files only."""
+
+    files: DayFiles  # no others than those that are needed
+    places: Mapping[int, Place]
+    bounds: tuple[int, int]  # µs
+
+    @property
+    def is_amended(self) -> bool:
+        """Whether samples of a channel may be in two files."""
+        return any(file.amendment for file in self.files.manifest.files)
+
+    def read(self, names: Sequence[str], footers: dict[str, Any]) -> Iterator[Columns]:
+        """The samples, in the order of the files. Row groups of other channels are not read.
+
+        ``footers``: of files that were read before.
+        """
+        for file in self.files.manifest.files:
+            for found in self._read(file, names, footers):
+                yield self._only(found)
+
+    def _read(self, file: ArchivedFile, names: Sequence[str], footers: dict[str, Any]) -> Iterator[Columns]:
+        with self.files.opened(file, footers) as parquet:
+            checked = file.footer_crc32 is not None
+            if file.amendment:
+                first, last = min(self.places), max(self.places)
+                every = range(parquet.num_row_groups)
+                groups = [one for one in every if not checked or row_group.may_have(parquet, one, first, last)]
+            else:
+                here = (one for one in self.places.values() if one.file == file.path)
+                groups = sorted({group for one in here for group in range(one.first_group, one.last_group + 1)})
+            yield from row_group.read(parquet, groups, names, self.bounds, checked=checked)
+
+    def _only(self, found: Columns) -> Columns:
+        channel = found["channel_id"]
+        if self.places.keys() >= {int(channel[rows.start]) for rows in segments(channel)}:
+            return found
+        inside = np.isin(channel, list(self.places))
+        return {name: column[inside] for name, column in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Task(Generic[Result]):
+    """What is made of the samples of some channels."""
+
+    stored: Sequence[Stored]
+    others: Sequence[Columns]  # those that are not read in the archive only, of a channel each, by time
+    names: Sequence[str]  # which of ``value`` and ``status`` are needed
+    made: Callable[[Columns], Result]  # of samples of whole channels, by channel and time
+
+    def done(self, footers: dict[str, Any]) -> list[Result]:
+        """Some of the channels at a time, in their order. ``footers``: of files that were read before."""
+        if len(footers) > _KEPT:
+            footers.clear()
+        return [self.made(one) for one in self._read(footers)]
+
+    def _read(self, footers: dict[str, Any]) -> Iterator[Columns]:
+        found = (columns for one in self.stored for columns in one.read(self.names, footers))
+        if len(self.stored) == 1 and not self.stored[0].is_amended and not self.others:
+            return together(found)
+        return together(in_order([*found, *self.others]))
