@@ -42,6 +42,8 @@ def answer(state: State, asked: Asked, limits: Limits) -> tuple[tuple[str, ...],
 def _add(session: Session, asked: Asked, groups: Sequence[Sequence[str]], first: bool, ends: float) -> None:
     """Add the rows of a portion to those that were found. What needs too much memory is divided."""
     names = [name for group in groups for name in group]
+    if len(names) == len(asked.channels) and asked.installation is None:  # all of them need not be listed
+        names = asked.values["channels"]
     parameters = [(names if one.name == "channels" else asked.values[one.name]) for one in asked.question.parameters]
     call = ", ".join(f"${i}::{one.type}" for i, one in enumerate(asked.question.parameters, 1))
     add = "CREATE TEMP TABLE found AS" if first else "INSERT INTO found"
