@@ -27,6 +27,11 @@ class Asked:
     installation: UUID | None
     dropped: bool  # whether samples of that time are in the archive only
 
+    @property
+    def seconds(self) -> float:
+        """Of which samples are read."""
+        return float((self.values["until"] - self.first).total_seconds())
+
 
 async def over_archive(
     connection: asyncpg.Connection[Any], question: Question, arguments: str, installation: UUID | None

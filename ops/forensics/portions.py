@@ -18,6 +18,7 @@ from ops.sql.session import OutOfMemoryError, Session, opened
 from schema.forensics import duckdb_forms
 
 _SAMPLES = 75_000_000  # of a portion: an hour of 20,000 channels
+_MUCH = 10_000_000  # samples that are read for a second and more
 _TOGETHER: Mapping[str, Callable[[tuple[str, str]], str]] = {  # by name and unit of the plant
     "channel": lambda one: one[0],
     "unit": lambda one: one[1],
@@ -30,7 +31,8 @@ def answer(state: State, asked: Asked, limits: Limits) -> tuple[tuple[str, ...],
     """Columns and rows. Raises OperationError or DatabaseError."""
     form = duckdb_forms()[asked.question.name]
     ends = time.monotonic() + limits.seconds
-    with opened(state, limits, asked.installation, asked.question.name) as session:
+    much = asked.rate * asked.seconds * len(asked.channels) > _MUCH
+    with opened(state, limits, asked.installation, asked.question.name, much=much) as session:
         first = True
         for portion in portions(asked, form.portions):
             _add(session, asked, portion, first, ends)
@@ -63,8 +65,7 @@ def portions(asked: Asked, by: str, samples: int = _SAMPLES) -> Iterator[list[li
 
     If no channel is wanted there is one portion without any, so that the answer has columns.
     """
-    seconds = (asked.values["until"] - asked.first).total_seconds()
-    size = max(1, int(samples / max(asked.rate * seconds, 1e-9)))
+    size = max(1, int(samples / max(asked.rate * asked.seconds, 1e-9)))
     found: list[list[str]] = []
     names = 0
     for group in _groups(asked, by):

@@ -109,22 +109,26 @@ class Session:
 
 @contextmanager
 def opened(
-    state: State, limits: Limits, installation: UUID | None = None, asked: str | None = None
+    state: State, limits: Limits, installation: UUID | None = None, asked: str | None = None, *, much: bool = False
 ) -> Iterator[Session]:
     """``installation``: the one whose channels questions are about (None: all); ``asked``: the question that all
-    queries are parts of, so that what is not samples is read once, and joins stay as they are written.
+    queries are parts of, so that what is not samples is read once, and joins stay as they are written. ``much``: many
+    samples will be read.
 
     Raises OperationError for limits that are none, DatabaseError where the database can't be reached.
     """
     scans = Scans()
     queries = load("duckdb")
     with ExitStack() as stack:
+        workers = Workers(limits.threads)
+        stack.callback(workers.close)
+        if much:
+            workers.start()
         with database_errors():
             reader = Reader(state.dsn("reader"), installation)
             stack.callback(reader.close)
             stack.callback(scans.end, _END_SECONDS)
-            workers = Workers(limits.threads)
-            stack.callback(workers.close)
+            stack.callback(workers.close)  # what reads does not wait for them
             samples = Samples(reader, state, workers)
             found = tables(reader, samples, scans, once=asked is not None)
         folder = stack.enter_context(_temporary_files())

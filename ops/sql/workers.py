@@ -59,6 +59,11 @@ class Workers:
         """The same by threads of this process: for what is too large to be sent."""
         return ahead(partial(self._run_here, task) for task in tasks)
 
+    def start(self) -> None:
+        """Start them now, for what will surely be much: they are ready when it is known where the samples are."""
+        for worker in self._workers if len(self._workers) > 1 else ():
+            worker.start()
+
     def close(self) -> None:
         """End them."""
         for worker in self._workers:
@@ -83,7 +88,7 @@ class _Worker:
 
     def run(self, task: Task[Result]) -> list[Result]:
         if self._process is None and not self._closed:  # a thread that nobody waits for may come later
-            self._start()
+            self.start()
         try:
             self._connection.send_bytes(pickle.dumps(task, pickle.HIGHEST_PROTOCOL))
             done, result = self._connection.recv()
@@ -100,7 +105,7 @@ class _Worker:
             self._process.kill()
             self._process.wait()
 
-    def _start(self) -> None:
+    def start(self) -> None:
         own, its = socket.socketpair()
         with its:
             command = [sys.executable, "-P", "-m", "ops.sql.workers", str(its.fileno())]
