@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.batch import Float64s
+from ingest.batch import Float64s, Int64s
 from ops.archive.sample_file import TIME, segments
 from ops.evidence.reader import Series
 
@@ -69,6 +69,13 @@ def good_values(value: Float64s, status: NDArray[np.int32]) -> tuple[Float64s, N
     size = np.abs(value)
     small = size < 1e-50
     return np.where(small, 0.0, value) if small.any() else value, (status >= 0) & (size < 1e50)  # not NaN
+
+
+def good_samples(found: Columns) -> tuple[NDArray[np.int32], Int64s, Float64s]:
+    """Channels, times and values of those that good_samples() (schema/queries/duckdb.sql) has; (n,) each."""
+    value, good = good_values(found["value"].view(np.float64), found["status"].view(np.int32))
+    channel, time = found["channel_id"], found["time"]
+    return (channel, time, value) if good.all() else (channel[good], time[good], value[good])
 
 
 def in_order(found: Iterable[Columns]) -> Iterator[Columns]:

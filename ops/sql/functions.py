@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any
 
 import asyncpg
 import duckdb
@@ -27,7 +27,6 @@ from ops.sql.scan import Scan
 from ops.sql.within import WITHIN, Within
 from schema.queries import load
 
-Result = TypeVar("Result")
 _SQL_TYPES = {
     pa.int32(): "INTEGER",
     pa.int64(): "BIGINT",

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ingest.batch import Float64s, Int64s
 from ops.archive.sample_file import segments
-from ops.sql.columns import Columns, good_values
+from ops.sql.columns import Columns, good_samples
 
 HELD = pa.struct([("channel_id", pa.int32()), ("mean", pa.float64()), ("spread", pa.float64())])
 _NEVER = np.iinfo(np.int64).max
@@ -32,8 +32,7 @@ class Held:
 
         ``found``: samples until the end, and before since, by channel and time. Without channels that held nothing.
         """
-        value, good = good_values(found["value"].view(np.float64), found["status"].view(np.int32))
-        channel, time, value = found["channel_id"][good], found["time"][good], value[good]
+        channel, time, value = good_samples(found)
         first, n = _first(channel)
         place = np.searchsorted(self.channels, channel[first])
         counter, end = np.repeat(self.counters[place], n), np.repeat(self.ends[place], n)

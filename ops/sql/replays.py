@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ingest.batch import Float64s, Int64s
 from ops.archive.sample_file import TIME, segments
-from ops.sql.columns import Columns, good_values, joined, part
+from ops.sql.columns import Columns, good_samples, joined, part
 
 PAIRS = pa.struct(
     [
@@ -50,8 +50,7 @@ class Replays:
         return joined([self._of_channel(part(found, rows)) for rows in segments(found["channel_id"])])
 
     def _of_channel(self, found: Columns) -> Columns:
-        value, good = good_values(found["value"].view(np.float64), found["status"].view(np.int32))
-        time, value = found["time"][good], value[good]
+        _, time, value = good_samples(found)
         step = np.diff(value, prepend=np.nan)[: len(value)]
         distance, first, last = _stretches(_repeated(_windows(step)), time >= self.since, self.samples)
         lengths = last - first + 1

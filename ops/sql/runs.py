@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ops.archive.sample_file import TIME, segments
-from ops.sql.columns import Columns, good_values
+from ops.sql.columns import Columns, good_samples
 
 if TYPE_CHECKING:
     from ops.sql.scan import Scan
@@ -48,10 +48,7 @@ class Runs:
 
     def of(self, found: Columns) -> Any:
         """Those of samples within the bounds, by channel and time, as a batch of PARTS."""
-        channel, time = found["channel_id"], found["time"]
-        value, good = good_values(found["value"].view(np.float64), found["status"].view(np.int32))
-        if not good.all():
-            channel, value, time = channel[good], value[good], time[good]
+        channel, time, value = good_samples(found)
         new = channel[1:] != channel[:-1]
         starts = _places(new | (value[1:] != value[:-1]), len(channel))
         first = np.searchsorted(starts, _places(new, len(channel)))  # run of each channel
@@ -157,9 +154,7 @@ def usual_lengths(found: Columns) -> Columns:
 
     Of samples by channel and time: ``channel_id`` and ``seconds``.
     """
-    channel, time = found["channel_id"], found["time"]
-    value, good = good_values(found["value"].view(np.float64), found["status"].view(np.int32))
-    channel, value, time = channel[good], value[good], time[good]
+    channel, time, value = good_samples(found)
     starts = _places((channel[1:] != channel[:-1]) | (value[1:] != value[:-1]), len(channel))
     channel, time = channel[starts], time[starts]
     several = [rows for rows in segments(channel) if rows.stop - rows.start > 1]

@@ -13,7 +13,7 @@ from ops.archive.channel_table import Place
 from ops.archive.day_files import DayFiles
 from ops.archive.manifest import ArchivedFile
 from ops.archive.sample_file import segments
-from ops.sql.columns import Columns, in_order, together
+from ops.sql.columns import Columns, in_order, part, together
 
 Result = TypeVar("Result")
 _KEPT = 256  # footers
@@ -57,8 +57,7 @@ class Stored:
         channel = found["channel_id"]
         if self.places.keys() >= {int(channel[rows.start]) for rows in segments(channel)}:
             return found
-        inside = np.isin(channel, list(self.places))
-        return {name: column[inside] for name, column in found.items()}
+        return part(found, np.isin(channel, list(self.places)))
 
 
 @dataclass(frozen=True, slots=True)

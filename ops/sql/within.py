@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ingest.batch import Int64s
 from ops.archive.sample_file import TIME, segments
-from ops.sql.columns import Columns, good_values, part
+from ops.sql.columns import Columns, good_samples, part
 
 WITHIN = pa.struct([("channel_id", pa.int32()), ("time", TIME), ("value", pa.float64())])
 
@@ -23,8 +23,8 @@ class Within:
 
     def of(self, found: Columns) -> Columns:
         """The columns of WITHIN. ``found``: samples by channel and time."""
-        value, good = good_values(found["value"].view(np.float64), found["status"].view(np.int32))
-        channel, time = found["channel_id"], found["time"]
+        channel, time, value = good_samples(found)
+        inside = np.empty(len(time), np.bool_)
         for rows in segments(channel):
-            good[rows] &= np.searchsorted(self.edges[int(channel[rows.start])], time[rows], "right") % 2 == 1
-        return part({"channel_id": channel, "time": time, "value": value}, good)
+            inside[rows] = np.searchsorted(self.edges[int(channel[rows.start])], time[rows], "right") % 2 == 1
+        return part({"channel_id": channel, "time": time, "value": value}, inside)
