@@ -118,7 +118,8 @@ class DayFiles:
                 groups = sorted({g for one in here.values() for g in range(one.first_group, one.last_group + 1)})
                 with self.opened(file) as parquet:
                     if bounds is not None and file.footer_crc32 is not None:
-                        groups = [one for one in groups if not row_group.is_outside(parquet, one, bounds)]
+                        metadata = parquet.metadata
+                        groups = [one for one in groups if not row_group.is_outside(metadata.row_group(one), bounds)]
                     for series in series_of(parquet, None if wanted is None else groups):
                         if wanted is None or series.channel_id in here:
                             yielded.add(series.channel_id)

@@ -34,9 +34,9 @@ def read(
     """
     names = ("channel_id", "time", *(_VALUE if "value" in wanted else ()), *(["status"] if "status" in wanted else []))
     for group in groups:
-        if checked and is_outside(parquet, group, bounds):
-            continue
         facts = parquet.metadata.row_group(group)
+        if checked and is_outside(facts, bounds):
+            continue
         known = _constants(facts, names) if checked else {}
         rows = MAX_GROUP if checked and _is_inside(facts, bounds) else _ROWS
         missing = [name for name in names if name not in known]
@@ -99,15 +99,15 @@ def _columns(batch: Any, known: _Constants, wanted: Collection[str]) -> dict[str
     return found
 
 
-def is_outside(parquet: Any, group: int, bounds: tuple[int, int]) -> bool:
-    """Whether the statistics say that all times are outside the bounds."""
-    times = _known(parquet.metadata.row_group(group), "time")
+def is_outside(facts: Any, bounds: tuple[int, int]) -> bool:
+    """Whether the statistics say that all times are outside the bounds. ``facts``: the metadata of a row group."""
+    times = _known(facts, "time")
     return times is not None and bool(times.max_raw < bounds[0] or times.min_raw >= bounds[1])
 
 
-def may_have(parquet: Any, group: int, first: int, last: int) -> bool:
+def may_have(facts: Any, first: int, last: int) -> bool:
     """Whether there may be samples of channels from the first to the last."""
-    channels = _known(parquet.metadata.row_group(group), "channel_id")
+    channels = _known(facts, "channel_id")
     return channels is None or bool(channels.min <= last and channels.max >= first)
 
 

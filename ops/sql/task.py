@@ -46,8 +46,8 @@ class Stored:
             checked = file.footer_crc32 is not None
             if file.amendment:
                 first, last = min(self.places), max(self.places)
-                every = range(parquet.num_row_groups)
-                groups = [one for one in every if not checked or row_group.may_have(parquet, one, first, last)]
+                every, metadata = range(parquet.num_row_groups), parquet.metadata
+                groups = [n for n in every if not checked or row_group.may_have(metadata.row_group(n), first, last)]
             else:
                 here = (one for one in self.places.values() if one.file == file.path)
                 groups = sorted({group for one in here for group in range(one.first_group, one.last_group + 1)})

@@ -39,7 +39,7 @@ class Workers:
 
     def __init__(self, n: int) -> None:
         """``n``: less than 2: all is done by threads of this process."""
-        self._workers = [_Worker() for _ in range(n)]
+        self._workers = [_Worker() for _ in range(n if n > 1 else 0)]
         self._free = SimpleQueue[_Worker]()
         for worker in self._workers:
             self._free.put(worker)
@@ -50,7 +50,7 @@ class Workers:
         waiting = iter(tasks)
         some = list(islice(waiting, 2))
         every = chain(some, waiting)
-        if len(some) < 2 or len(self._workers) < 2:
+        if len(some) < 2 or not self._workers:
             return self.run_here(every)
         work = (partial(self._run if task.stored else self._run_here, task) for task in every)
         return ahead(work, len(self._workers))
@@ -61,7 +61,7 @@ class Workers:
 
     def start(self) -> None:
         """Start them now, for what will surely be much: they are ready when it is known where the samples are."""
-        for worker in self._workers if len(self._workers) > 1 else ():
+        for worker in self._workers:
             worker.start()
 
     def close(self) -> None:
