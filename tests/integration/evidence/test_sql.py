@@ -51,13 +51,18 @@ async def plant(database: Database, tmp_path: Path) -> AsyncIterator[Maintained]
 
 async def asked(plant: Maintained, *queries: str, limits: Limits = LIMITS, state: State | None = None) -> Rows:
     """The rows of the last query. ``state``: of another installation of the database."""
+    return (await answers(plant, *queries, limits=limits, state=state))[-1]
 
-    def work() -> Rows:
-        found: Rows = []
+
+async def answers(plant: Maintained, *queries: str, limits: Limits = LIMITS, state: State | None = None) -> list[Rows]:
+    """The rows of each, in one session."""
+
+    def work() -> list[Rows]:
+        found = list[Rows]()
         with opened(state or plant.site.plant.state, limits) as session:
             for query in queries:
                 with session.rows(query) as (_, rows):
-                    found = list(rows)
+                    found.append(list(rows))
         return found
 
     return await asyncio.to_thread(work)
@@ -176,18 +181,20 @@ async def test_what_is_found_while_reading_is_that_of_the_samples(
     """Also by other processes, and of a channel in parts."""
     monkeypatch.setattr("ops.sql.days._AT_A_TIME", at_a_time)
 
+    one = "SELECT * FROM ({}) WHERE channel_id IN channel_ids(['*/pressure'])"
+
     async def compare() -> None:
-        for own, plain in ((_BINS, _GROUPS), (_PAUSES, _LAGS), (_STEPS, _CHANGES), (_RUNS, _HELD)):
-            rows = await asked(plant, own)
-            assert rows == await asked(plant, plain)
+        pairs = (_BINS, _GROUPS, _PAUSES, _LAGS, _STEPS, _CHANGES, _RUNS, _HELD)
+        *found, [(whole, twice)], own, plain = await answers(
+            plant, *pairs, _WHOLE, one.format(_BINS), one.format(_GROUPS)
+        )
+        for rows, expected in zip(found[::2], found[1::2], strict=True):
+            assert rows == expected
             assert len(rows) > 5
-        [(whole, twice)] = await asked(plant, _WHOLE)
         assert whole > 10
         assert twice == 0
-        one = "SELECT * FROM ({}) WHERE channel_id IN channel_ids(['*/pressure'])"
-        rows = await asked(plant, one.format(_BINS))
-        assert rows == await asked(plant, one.format(_GROUPS))
-        assert rows
+        assert own == plain
+        assert own
 
     await compare()
     await archived_and_dropped(plant)
