@@ -92,7 +92,7 @@ def test_what_failed_is_said() -> None:
 
 def test_they_end_with_the_process_that_started_them() -> None:
     code = (
-        "from tests.integration.test_sql_workers import *\n"
+        "from tests.integration.sql.test_workers import *\n"
         "workers = Workers(2)\n"
         "while True:\n"
         "    print(*{one for of in workers.run(tasks(number_and_process, 9)) for _, one in of}, flush=True)\n"

@@ -1,0 +1,115 @@
+"""What ``plantlog sql`` reads: no more of the samples than is asked, and the other tables."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from ops.evidence.reader import begin
+from ops.sql.session import opened
+from schema.forensics import duckdb_forms
+from tests import docs
+from tests.integration.evidence.archive_maintenance import Maintained
+from tests.integration.evidence.plant import DAY
+from tests.integration.sql.asking import LIMITS, NEXT, Opened, asked
+
+
+async def test_conditions_limit_what_is_read(plant: Maintained, monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = plant.site.plant.ids["other/flow"]
+    read = Opened(monkeypatch)
+    hour = f"time >= '{NEXT} 05:00Z' AND time < '{NEXT} 06:00Z'"
+    for where in (
+        f"samples WHERE {hour} AND channel_id = {flow}",
+        f"samples_named WHERE {hour} AND name = 'other/flow'",
+        f"samples_named WHERE date_trunc('hour', time) = '{NEXT} 05:00Z' AND name IN ('other/flow', 'other/none')",
+        f"samples WHERE time < TIMESTAMPTZ '{NEXT} 06:00Z' AND time >= TIMESTAMPTZ '{NEXT} 06:00Z' - INTERVAL 1 HOUR "
+        f"AND channel_id = {flow}",
+    ):
+        assert await asked(plant, f"SELECT count(*) FROM {where}") == [(120,)]
+        assert read.live == [([flow], begin(NEXT, 5), begin(NEXT, 6))]
+        read.live.clear()
+    assert read.files == []
+    await plant.job()
+    read.files.clear()
+    assert await asked(plant, f"SELECT count(*) FROM samples WHERE {hour}") == [(240,)]
+    assert (read.files, read.live) == ([str(NEXT)], [([], begin(NEXT, 5), begin(NEXT, 6))])
+    read.files.clear()
+    assert await asked(plant, "SELECT count(*) FROM samples WHERE time > now() - INTERVAL 1 HOUR") == [(0,)]
+    assert await asked(plant, "SELECT count(*) FROM samples_named WHERE name = 'none'") == [(0,)]
+    assert read.files == []
+
+
+async def test_names_and_units_are_those_of_the_time(plant: Maintained) -> None:
+    await plant.owner.execute("UPDATE plant.channel SET name = 'unit/p1', unit = 'kPa' WHERE name = 'unit/pressure'")
+    moved = (
+        "UPDATE plant.channel_version SET {0} = $2 "
+        "WHERE channel_id = $1 AND {0} = (SELECT {1}({0}) FROM plant.channel_version)"
+    )
+    pressure = plant.site.plant.ids["unit/pressure"]
+    for column, choice in (("valid_to", "min"), ("valid_from", "max")):
+        await plant.site.plant.tamper(moved.format(column, choice), pressure, begin(NEXT, 6))
+    query = "SELECT name, unit, quality, count(*) FROM samples_named GROUP BY ALL ORDER BY ALL"
+    expected = [tuple(row) for row in await plant.owner.fetch(
+        "SELECT name, unit, quality, count(*) FROM plant.samples_named GROUP BY 1, 2, 3 ORDER BY 1, 2, 3")]  # fmt: skip
+    assert ("unit/p1", "kPa", "good", 120) in expected
+    assert ("unit/pressure", "bar", "good", 360) in expected
+    assert await asked(plant, query) == expected
+    assert await asked(plant, "SELECT count(*) FROM samples_named WHERE name = 'unit/p1'") == [(120,)]
+
+
+async def test_rollups_gaps_channels_and_sources_are_those_of_the_database(plant: Maintained) -> None:
+    await plant.owner.execute(
+        "INSERT INTO plant.rollup_dirty (from_time, to_time) VALUES ($1, $2)", begin(DAY), begin(NEXT, 24)
+    )
+    await plant.owner.execute("CALL plant.refresh_rollups()")
+    for table, order in (
+        ("samples_1m", "channel_id, bucket"),
+        ("samples_1h", "channel_id, bucket"),
+        ("gap", "from_time, id"),
+        ("channel", "id"),
+        ("source", "id"),
+    ):
+        [columns] = await asked(plant, f"SELECT list(column_name) FROM (DESCRIBE {table})")
+        names = ", ".join(f'"{name}"' for name in columns[0])
+        texts = ", ".join(
+            f'"{name}"::text' if name in ("attributes", "installation_id") else f'"{name}"' for name in columns[0]
+        )
+        expected = await plant.owner.fetch(f"SELECT {texts} FROM plant.{table} ORDER BY {order}")
+        assert expected
+        assert await asked(plant, f"SELECT {names} FROM {table} ORDER BY {order}") == [tuple(row) for row in expected]
+    pressure = plant.site.plant.ids["unit/pressure"]
+    where = f"channel_id = {pressure} AND bucket >= '{DAY} 05:01Z' AND bucket < '{DAY} 07:00Z'"
+    assert await asked(plant, f"SELECT count(*), sum(n) FROM samples_1m WHERE {where}") == [(3, 180)]
+    assert await asked(plant, f"SELECT count(*), sum(n) FROM samples_1h WHERE {where}") == [(1, 120)]
+
+
+async def test_events_that_were_dropped_come_from_the_archive(plant: Maintained) -> None:
+    query = f"SELECT time, id, type, text FROM event WHERE time < '{DAY} 12:00Z' ORDER BY time, id"
+    expected = [(begin(DAY, 5) + timedelta(seconds=3), 1, "text", "valve opened")]
+    assert await asked(plant, query) == expected
+    await plant.job()
+    assert await asked(plant, query) == expected
+    await plant.owner.execute("DELETE FROM plant.event WHERE type = 'text'")
+    await plant.owner.execute(
+        "INSERT INTO plant.dropped (what, retention, until) VALUES ('event', 'default', $1)", begin(NEXT)
+    )
+    assert await asked(plant, query) == expected
+
+
+async def test_documented_queries_run(plant: Maintained) -> None:
+    lines = [words for block in docs.blocks("sh") for words in docs.simple_commands(block.text)]
+    queries = [words[-1] for words in lines if words[:2] == ["./plantlog", "sql"] and "SELECT" in words[-1]]
+    assert len(queries) == 3
+    for query in queries:
+        assert await asked(plant, query) == []
+
+
+async def test_session_of_a_question_is_prepared_for_no_other(plant: Maintained) -> None:
+    def macros() -> set[str]:
+        query = "SELECT function_name FROM duckdb_functions() WHERE function_type = 'table_macro'"
+        with opened(plant.site.plant.state, LIMITS, asked="timeline") as session, session.rows(query) as (_, rows):
+            return {name for (name,) in rows}
+
+    assert await asyncio.to_thread(macros) & set(duckdb_forms()) == {"timeline"}
