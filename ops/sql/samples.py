@@ -150,10 +150,13 @@ class Samples:
             for parts in day.parts
             for some in slices(sorted(parts.merged), _CHANNELS)
         )
-        live = self._reader.each(portions(self._reader.connection, sorted(day.live), *day.hours.bounds))
+        live = self._live(day) if day.live else ()
         for found in map(columns_of, chain.from_iterable(chain(merged, live))):
             if (inside := slice(*np.searchsorted(found["time"], within).tolist())).start < inside.stop:
                 yield part(found, inside)
+
+    def _live(self, day: Day) -> Iterator[list[Series]]:
+        return self._reader.each(portions(self._reader.connection, sorted(day.live), *day.hours.bounds))
 
     def _require_kept(self, day: Day) -> None:
         if day.dropped != _dropped(self._archived(day.hours.day)):

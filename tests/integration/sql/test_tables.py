@@ -34,7 +34,7 @@ async def test_conditions_limit_what_is_read(plant: Maintained, monkeypatch: pyt
     await plant.job()
     read.files.clear()
     assert await asked(plant, f"SELECT count(*) FROM samples WHERE {hour}") == [(240,)]
-    assert (read.files, read.live) == ([str(NEXT)], [([], begin(NEXT, 5), begin(NEXT, 6))])
+    assert (read.files, read.live) == ([str(NEXT)], [])
     read.files.clear()
     assert await asked(plant, "SELECT count(*) FROM samples WHERE time > now() - INTERVAL 1 HOUR") == [(0,)]
     assert await asked(plant, "SELECT count(*) FROM samples_named WHERE name = 'none'") == [(0,)]
