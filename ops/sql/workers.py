@@ -11,8 +11,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
 from multiprocessing.connection import Connection
@@ -31,18 +32,20 @@ _MEMORY = {
     "MALLOC_MMAP_THRESHOLD_": str(32 * 1024**2),
     "MALLOC_TRIM_THRESHOLD_": str(256 * 1024**2),
     "OPENBLAS_NUM_THREADS": "1",
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",  # no thread is there when the first process forks the others
 }
 
 
 class Workers:
-    """So many processes, which are started when the first one is needed, and end with this one."""
+    """So many processes, which are started when they are needed, and end with this one."""
 
     def __init__(self, n: int) -> None:
         """``n``: less than 2: all is done by threads of this process."""
-        self._workers = [_Worker() for _ in range(n if n > 1 else 0)]
-        self._free = SimpleQueue[_Worker]()
-        for worker in self._workers:
-            self._free.put(worker)
+        self._n = n if n > 1 else 0
+        self._process: subprocess.Popen[bytes] | None = None  # the first one, which starts the others
+        self._free = SimpleQueue[Any]()  # connections
+        self._lock = threading.Lock()
+        self._closed = False
         self._footers: dict[str, Any] = {}  # of this process
 
     def run(self, tasks: Iterable[Task[Result]]) -> Iterator[list[Result]]:
@@ -50,10 +53,10 @@ class Workers:
         waiting = iter(tasks)
         some = list(islice(waiting, 2))
         every = chain(some, waiting)
-        if len(some) < 2 or not self._workers:
+        if len(some) < 2 or not self._n:
             return self.run_here(every)
         work = (partial(self._run if task.stored else self._run_here, task) for task in every)
-        return ahead(work, len(self._workers))
+        return ahead(work, self._n)
 
     def run_here(self, tasks: Iterable[Task[Result]]) -> Iterator[list[Result]]:
         """The same by threads of this process: for what is too large to be sent."""
@@ -61,59 +64,60 @@ class Workers:
 
     def start(self) -> None:
         """Start them now, for what will surely be much: they are ready when it is known where the samples are."""
-        for worker in self._workers:
-            worker.start()
+        with self._lock:
+            if not self._n or self._process is not None or self._closed:
+                return
+            pairs = [socket.socketpair() for _ in range(self._n)]
+            ends = [end.fileno() for _, end in pairs]
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "ops.sql.workers", *map(str, ends)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=ends,
+                env={**os.environ, **_MEMORY, "PYTHONPATH": str(CHECKOUT)},
+                process_group=0,
+            )
+            self._free = SimpleQueue()
+            for own, end in pairs:
+                end.close()
+                self._free.put(Connection(own.detach()))
 
     def close(self) -> None:
         """End them."""
-        for worker in self._workers:
-            worker.close()
+        with self._lock:
+            self._closed = True
+            self._end()
+
+    def _end(self) -> None:
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGTERM)
+            self._process.wait()
+            self._process = None
 
     def _run_here(self, task: Task[Result]) -> list[Result]:
         return task.done(self._footers)
 
     def _run(self, task: Task[Result]) -> list[Result]:
-        worker = self._free.get()
+        self.start()
+        with self._lock:
+            if self._closed:  # this thread is late: nobody waits for it
+                raise OperationError("the processes that read the archive have ended")
+            free, process = self._free, self._process
+        connection = free.get()
         try:
-            return worker.run(task)
-        finally:
-            self._free.put(worker)
-
-
-class _Worker:
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._connection: Any = None
-        self._closed = False
-
-    def run(self, task: Task[Result]) -> list[Result]:
-        if self._process is None and not self._closed:  # a thread that nobody waits for may come later
-            self.start()
-        try:
-            self._connection.send_bytes(pickle.dumps(task, pickle.HIGHEST_PROTOCOL))
-            done, result = self._connection.recv()
+            connection.send_bytes(pickle.dumps(task, pickle.HIGHEST_PROTOCOL))
+            done, result = connection.recv()
         except (EOFError, OSError) as error:
-            status, self._process = self._process.wait() if self._process else 0, None
-            raise OperationError(f"a process that reads the archive ended (exit status {status}): ask again") from error
+            with self._lock:
+                if self._process is process:
+                    self._end()  # the next query has new ones
+            raise OperationError(
+                "a process that reads the archive was ended, perhaps because memory was short: ask again"
+            ) from error
+        finally:
+            free.put(connection)
         if not done:
             raise result
         return result  # type: ignore[no-any-return]
-
-    def close(self) -> None:
-        self._closed = True
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def start(self) -> None:
-        own, its = socket.socketpair()
-        with its:
-            command = [sys.executable, "-P", "-m", "ops.sql.workers", str(its.fileno())]
-            environment = {**os.environ, **_MEMORY, "PYTHONPATH": str(CHECKOUT)}
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, pass_fds=[its.fileno()], env=environment
-            )
-        self._connection = Connection(own.detach())
 
 
 def _serve(connection: Any) -> None:
@@ -127,6 +131,30 @@ def _serve(connection: Any) -> None:
             return
 
 
+def _forked(ends: Sequence[int]) -> Any:
+    """A connection of each process. The others are forks of the first: to import all of this takes 0.5 s of CPU."""
+    own, *others = ends
+    forks = list[int]()
+    for end in others:
+        forks.append(os.fork())
+        if not forks[-1]:
+            own = end
+            break
+    else:
+        signal.signal(signal.SIGTERM, partial(_end, forks))
+    for end in ends:
+        if end != own:
+            os.close(end)  # so that each sees when the other end of its own is closed
+    return Connection(own)
+
+
+def _end(forks: Sequence[int], *_: Any) -> None:
+    """After all of them, which had the same signal."""
+    for one in forks:
+        os.waitpid(one, 0)
+    os._exit(0)
+
+
 def _answer(task: Task[Any], footers: dict[str, Any]) -> tuple[bool, Any]:
     try:
         return True, task.done(footers)
@@ -138,4 +166,4 @@ def _answer(task: Task[Any], footers: dict[str, Any]) -> tuple[bool, Any]:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it ends it
-    _serve(Connection(int(sys.argv[1])))
+    _serve(_forked([int(end) for end in sys.argv[1:]]))
