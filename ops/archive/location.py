@@ -50,6 +50,11 @@ class FileFacts:
     sha256: str
 
 
+def is_bucket(name: str) -> bool:
+    """Whether a location is a bucket, ``s3://BUCKET/PATH``, and not a folder."""
+    return name.startswith(_S3)
+
+
 class Location:
     """Files by their paths from the archive's root, with ``/``. Every failure is an OperationError that names it."""
 
@@ -62,7 +67,7 @@ class Location:
     @classmethod
     def at(cls, name: str, s3: S3Options | None = None) -> Location:
         """``name``: a folder, which must exist, or ``s3://BUCKET/PATH``."""
-        if name.startswith(_S3):
+        if is_bucket(name):
             if s3 is None:
                 raise OperationError(f"archive {name}: S3 requires an endpoint and a key")
             filesystem = pafs.S3FileSystem(

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 import asyncpg
 
-from ingest.config.model import Plant
 from ingest.errors import OperationError
 from ingest.files import write_atomically
 from ingest.installation import installation_of
 from ingest.registry import Registry
 from ops.paths import State
 from schema.queries import load
+
+if TYPE_CHECKING:
+    from ingest.config.model import Plant
 
 ALL = "all"  # stands for every installation
 _MAX_NAMES = 5  # sources that a message names
