@@ -6,6 +6,7 @@ PostgreSQL is asked while the samples are in the database, DuckDB (``plantlog sq
 from __future__ import annotations
 
 import asyncio
+import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -220,14 +221,20 @@ def _questions_of_archive(
 
 def _cost(one: _Answer, ask: Callable[[], tuple[Any, ...]], progress: ProgressCallback) -> QueryCost:
     """What the archive's answer costs, which has to be the database's."""
-    started, cpu = time.perf_counter(), time.process_time()
+    started, cpu = time.perf_counter(), _cpu_seconds()
     row = ask()
-    seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
+    seconds, cpu = time.perf_counter() - started, _cpu_seconds() - cpu
     if not np.allclose(np.array(row, float), one.row, rtol=1e-9, atol=0):
         raise OperationError(f"{one.name}: found {row} in the archive, {one.row} in the database")
     progress(f"{one.name} was asked of both")
     per_sample = 1e9 / one.samples  # ns a second
     return QueryCost(one.name, one.samples, one.seconds, one.cpu_seconds * per_sample, seconds, cpu * per_sample)
+
+
+def _cpu_seconds() -> float:
+    """Of this process, and of those that it started and that have ended: a question's processes end with it."""
+    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in usages)
 
 
 @contextmanager
