@@ -8,6 +8,7 @@ from itertools import groupby, pairwise
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,9 +57,10 @@ def expected(values: list[float], since: int, samples: int) -> list[tuple[int, i
     st.integers(1, 200),
     st.sampled_from([2, 5, 50]),
     st.sampled_from([16, 20, 40]),
+    st.sampled_from([1, 7, 32_768]),
 )
 def test_copies_are_those_of_a_loop(
-    seed: int, length: int, between: int, scale: float, since: int, spread: int, samples: int
+    seed: int, length: int, between: int, scale: float, since: int, spread: int, samples: int, block: int
 ) -> None:
     random = np.random.default_rng(seed)
     original = random.integers(-spread, spread, 30 + length)
@@ -73,7 +75,9 @@ def test_copies_are_those_of_a_loop(
         "status": status,
     }
     others = [{**own, "channel_id": np.full(len(values), number, np.int32)} for number in (1, 3)]
-    found = Replays(since * 10, samples).of(joined([others[0], own, others[1]]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ops.sql.replays._BLOCK", block)
+        found = Replays(since * 10, samples).of(joined([others[0], own, others[1]]))
     assert found["channel_id"].tolist() == sorted(found["channel_id"])
     good = np.flatnonzero(status == 0)
     kept = np.array(values)[good].tolist()
