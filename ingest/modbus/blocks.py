@@ -72,6 +72,11 @@ class PollGroup:
         reads = plan(self._tags, self.indices, source.bridge, source.max_registers, source.unit_id)
         self.blocks = self._blocks(reads)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a read was not answered the last time: a poll without any answer says nothing of the device then."""
+        return any(block.timed_out_at for block in self.blocks)
+
     def due_blocks(self, now: float) -> list[Block]:
         """The blocks to read at ``now``, answered ones first, so that others cannot delay them.
 

@@ -211,13 +211,15 @@ class Collector:
             missed = group.schedule.skip(boot_seconds())
             self._count_missed(missed)
             self._update_pace(group, run.poll)
+            answers = self._answers
             try:
                 await self._read_blocks(run)
                 group.schedule.poll_done()
-                self._backoff.reset()
                 self._set_remark("master", self._device.connection.other_master)
                 self._set_remark("connection", _CLOSES_REMARK if self._device.connection.closes_after_answer else "")
-                self._set_state("degraded" if self._bad else "connected", "", run.poll)
+                if self._answers != answers or not group.is_waiting:
+                    self._backoff.reset()
+                    self._set_state("degraded" if self._bad else "connected", "", run.poll)
             finally:
                 run.poll.at = self._clock.last
                 self._poll_writer.add(run.poll)

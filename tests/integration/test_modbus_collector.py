@@ -539,6 +539,25 @@ async def test_silent_device_is_disconnected_and_read_again() -> None:
         assert end in firsts, "with the last block of the first poll, which is short where one timed out just before"
 
 
+async def test_device_of_which_one_block_was_set_apart_stays_disconnected_while_it_is_silent() -> None:
+    """Polls then have a single time-out, fewer than those that end the connection: they say nothing of the device."""
+    silent = False
+
+    def answer(frame: bytes, number: int) -> list[tuple[float, bytes]]:
+        return [] if silent or frame[7] == 4 else [(0, good_response(frame, number))]
+
+    tags = [tag("a", "holding:0"), tag("b", "input:0")]
+    async with misbehaving_device(answer) as port, collecting(port, tags, time_out=0.1) as (kept, status):
+        await kept.until(lambda: len(values(kept, 0)) >= 20 and set(status.bad_channels) == {"b"})
+        silent, seen = True, len(kept.events("source_state"))
+        await kept.until(lambda: status.reconnects >= 5)
+        assert {event.text for event in kept.events("source_state")[seen:]} == {"disconnected"}
+        assert status.state in ("connecting", "disconnected")
+        silent = False
+        await kept.until(lambda: status.state == "degraded")
+        assert kept.events("source_state")[-1].text == "degraded"
+
+
 async def test_a_device_that_comes_back_is_read_within_a_period_however_long_it_was_away() -> None:
     """Doubling waits would have grown to more minutes than a test waits."""
     attempts = 0
