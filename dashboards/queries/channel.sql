@@ -77,23 +77,37 @@ CROSS JOIN LATERAL (
 WHERE c.name = ${channel:sqlstring};
 
 -- name: covered
--- The share of the elapsed time without gaps of chart_gaps(), except backfilled ones. Overlapping gaps count once.
+-- The share of the elapsed time without gaps of chart_gaps(), except backfilled ones. Overlapping gaps count once. Samples are
+-- expected from the configuration of a channel, or from its first minute with samples if that is earlier, but not while it
+-- is retired.
 WITH
-bounds AS (
-    SELECT tstzrange($__timeFrom()::timestamptz,
-                     greatest($__timeFrom()::timestamptz, least(now(), $__timeTo()::timestamptz))) AS time
+expected AS (
+    SELECT c.id, tstzmultirange(tstzrange(b.began, greatest(b.began, b.ends))) - c.retirements AS times
+    FROM plant.channel AS c
+    JOIN plant.source AS s ON s.id = c.source_id
+    CROSS JOIN LATERAL (
+        SELECT min(m.bucket) AS time
+        FROM plant.samples_1m AS m
+        WHERE m.channel_id = c.id AND m.n > 0 AND m.bucket >= $__timeFrom()::timestamptz - INTERVAL '1 min'
+          AND m.bucket < least($__timeTo()::timestamptz, c.configured_at - INTERVAL '1 min')
+    ) AS f
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN c.configured_at IS NULL THEN $__timeFrom()::timestamptz
+                    ELSE greatest($__timeFrom()::timestamptz, least(c.configured_at, f.time)) END AS began,
+               least(now(), $__timeTo()::timestamptz, c.retired_at, s.retired_at) AS ends
+    ) AS b
+    WHERE c.name = ${channel:sqlstring}
 ),
 missing AS (
-    SELECT coalesce(range_agg(tstzrange(g.from_time, g.to_time) * a.time), '{}') AS ranges
-    FROM bounds AS a
-    JOIN plant.channel AS c ON c.name = ${channel:sqlstring}
-    CROSS JOIN LATERAL plant.chart_gaps(c.id, lower(a.time), upper(a.time)) AS g
-    WHERE NOT g.backfilled
+    SELECT e.times AS expected, e.times * coalesce(range_agg(tstzrange(g.from_time, g.to_time)), '{}') AS times
+    FROM expected AS e
+    LEFT JOIN LATERAL plant.chart_gaps(e.id, lower(e.times), upper(e.times)) AS g ON NOT g.backfilled
+    GROUP BY e.times
 )
-SELECT 100 * (1 - coalesce((SELECT sum(extract(epoch FROM upper(r) - lower(r))) FROM unnest(m.ranges) AS r), 0)
-                  / greatest(extract(epoch FROM upper(a.time) - lower(a.time)), 1)) AS "Coverage"
-FROM bounds AS a
-CROSS JOIN missing AS m;
+SELECT 100 * (1 - coalesce((SELECT sum(extract(epoch FROM upper(r) - lower(r))) FROM unnest(m.times) AS r), 0)
+                  / (SELECT sum(extract(epoch FROM upper(r) - lower(r))) FROM unnest(m.expected) AS r)) AS "Coverage"
+FROM missing AS m
+WHERE NOT isempty(m.expected);
 
 -- name: curve
 SELECT d.time, d.low AS "lowest", d.high AS "highest", d.mean AS "mean"

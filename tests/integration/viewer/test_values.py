@@ -34,13 +34,16 @@ source AS (
            ('slow', 'modbus', 'tcp://127.0.0.1:503', 'connected', $1::timestamptz - INTERVAL '1 min')
     RETURNING id, name
 )
-INSERT INTO plant.channel (name, source_id, address, kind, unit, range_lo, range_hi, attributes)
-SELECT 'pump/house/level' || n, s.id, '', 'analog', 'm', NULL::float8, NULL::float8, '{"expected_interval": 1}'::jsonb
+INSERT INTO plant.channel (name, source_id, address, kind, unit, range_lo, range_hi, attributes, configured_at)
+SELECT 'pump/house/level' || n, s.id, '', 'analog', 'm', NULL::float8, NULL::float8, '{"expected_interval": 1}'::jsonb,
+       $1::timestamptz - INTERVAL '90 days'
 FROM source AS s CROSS JOIN generate_series(1, 14) AS n WHERE s.name = 'plc'
 UNION ALL
-SELECT 'pump/house/mode', s.id, '', 'text', '', NULL, NULL, '{}' FROM source AS s WHERE s.name = 'plc'
+SELECT 'pump/house/mode', s.id, '', 'text', '', NULL, NULL, '{}', $1::timestamptz - INTERVAL '90 days'
+FROM source AS s WHERE s.name = 'plc'
 UNION ALL
-SELECT 'slow/device/depth', s.id, '', 'analog', 'm', 0, 10, '{"expected_interval": 1}'
+SELECT 'slow/device/depth', s.id, '', 'analog', 'm', 0, 10, '{"expected_interval": 1}',
+       $1::timestamptz - INTERVAL '90 days'
 FROM source AS s WHERE s.name = 'slow'
 """
 _STORY = (
@@ -247,6 +250,34 @@ async def test_slow_device_is_shown_without_false_gaps(panels: Panels) -> None:
     assert missing in (64, 65, 66), "a second each"
     (covered,) = (await panels.ask("channel", "Coverage", **here))["Coverage"]
     assert covered == pytest.approx(100 * (1 - 65.1 / 1800), abs=0.1)
+
+
+async def test_time_before_a_channel_was_configured_is_not_covered(
+    panels: Panels, story: tuple[Database, datetime]
+) -> None:
+    database, now = story
+    owner = await asyncpg.connect(database.owner_dsn)
+    try:
+        await owner.execute(
+            "INSERT INTO plant.channel (name, source_id, address, kind, configured_at) "
+            "SELECT 'late/device/level', s.id, '', 'analog', $1 FROM plant.source AS s WHERE s.name = 'slow'",
+            now - timedelta(seconds=600),
+        )
+        for ends, covered in ((None, 0), (now - timedelta(seconds=150), 25)):
+            await owner.execute(
+                "INSERT INTO plant.gap (source_id, channel_id, from_time, to_time, reason) "
+                "SELECT c.source_id, c.id, c.configured_at, $1, 'disconnected' "
+                "FROM plant.channel AS c WHERE c.name = 'late/device/level'",
+                ends,
+            )
+            here = {"unit": "late/device", "channel": "late/device/level"}
+            assert (await panels.ask("channel", "Coverage", **here))["Coverage"] == pytest.approx([covered], abs=1)
+            await owner.execute("DELETE FROM plant.gap WHERE channel_id = (SELECT max(id) FROM plant.channel)")
+        await owner.execute("UPDATE plant.channel SET retired_at = configured_at WHERE name = 'late/device/level'")
+        assert (await panels.ask("channel", "Coverage", **here))["Coverage"] == []
+    finally:
+        await owner.execute("DELETE FROM plant.channel WHERE name = 'late/device/level'")
+        await owner.close()
 
 
 async def test_metres_are_not_shown_as_minutes(panels: Panels) -> None:
