@@ -41,7 +41,7 @@ class Document:
         except tomllib.TOMLDecodeError as error:
             place = re.search(r"line (\d+)", str(error))
             line = int(place[1]) if place else None
-            self.problems.append(Problem(str(self.path), line, "syntax", _toml_error(error), "TOML 1.0"))
+            self.problems.append(Problem(str(self.path), line, "syntax", *_toml_error(error)))
         except ValueError as error:  # a number of thousands of digits
             self.problems.append(Problem(str(self.path), None, "syntax", str(error), "TOML 1.0"))
         except RecursionError:
@@ -113,6 +113,10 @@ class Document:
                 self.problem(place, what, "a token that no other source has")
 
 
-def _toml_error(error: tomllib.TOMLDecodeError) -> str:
+def _toml_error(error: tomllib.TOMLDecodeError) -> tuple[str, str]:
+    """What was found, and what is legal."""
     text = str(error)
-    return f"a mistake: {text[0].lower()}{text[1:]}"
+    if twice := re.match(r"Cannot declare \((.*?),?\) twice", text):
+        name = ".".join(part.strip(" '\"") for part in twice[1].split(","))
+        return f"a second table [{name}]", f"one table [{name}], or tables [[{name}]] where there may be several"
+    return f"a mistake: {text[0].lower()}{text[1:]}", "TOML 1.0"

@@ -262,7 +262,8 @@ class _Loader(Document):
 
     def _sources(self, tables: Any) -> list[Source]:
         if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
-            self.problem(("source",), "nothing" if tables is None else shown(tables), "one or more tables [[source]]")
+            found = "nothing" if tables is None else "a table [source]" if isinstance(tables, dict) else shown(tables)
+            self.problem(("source",), found, "one or more tables [[source]]")
             return []
         sources: list[Source] = []
         names: dict[str, int | None] = {}  # source name → line
