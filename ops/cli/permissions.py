@@ -51,6 +51,7 @@ COMMANDS: Mapping[str, frozenset[Role] | None] = {
 }
 OWN = frozenset({"user password"})  # what every enabled user may do to itself
 _BENCHMARKS = "bench "
+_COMPARE = ("config diff", "discover", "verify")  # exit code 1: what they compared is not the same
 _EMERGENCY = ("down", "restore")  # run even if the audit trail can't be written
 _SECRETS = re.compile(r"(?<=:)[^:/@\s]+(?=@)|(?<=password=)\S+")
 
@@ -125,7 +126,10 @@ def _permitted(command: str, arguments: Callable[[], Mapping[str, str]]) -> Iter
         yield
     except (typer.Exit, SystemExit) as ended:
         code = ended.exit_code if isinstance(ended, typer.Exit) else ended.code
-        trail.end(*(("failed", f"exit code {code}") if code else ("done", "")))
+        if code == 1 and command in _COMPARE:
+            trail.end("done", "found differences")
+        else:
+            trail.end(*(("failed", f"exit code {code}") if code else ("done", "")))
         raise
     except BaseException as error:
         trail.end("failed", str(error) or type(error).__name__)

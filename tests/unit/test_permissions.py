@@ -11,7 +11,7 @@ import typer
 
 from ingest.users.directory import ROLES, Role, UserDirectory
 from ops.cli import app as command_line
-from ops.cli.permissions import _BENCHMARKS, COMMANDS, OWN, account
+from ops.cli.permissions import _BENCHMARKS, COMMANDS, OWN, _permitted, account
 from ops.paths import CHECKOUT, State
 from tests.command import CommandResult, run
 from tests.unit.test_docs import commands
@@ -160,6 +160,17 @@ def test_action_is_recorded_before_and_after(state: Path) -> None:
     assert done.keys() >= {"account", "host", "began_at"}
     assert (done["user"], done["role"]) == ("anna", "engineer")
     assert done["arguments"] == {"name": "vera", "role": "operator"}
+
+
+def test_comparison_that_found_differences_did_not_fail(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUDO_USER", "anna")
+    monkeypatch.setenv("PLANTLOG_STATE", str(state))
+    for command in ("config diff", "maintenance run"):
+        with pytest.raises(typer.Exit), _permitted(command, dict):
+            raise typer.Exit(1)
+    assert [(event.detail["action"], event.detail["outcome"]) for event in recorded_actions(state)] == [
+        ("config diff", "begun"), ("config diff", "done"), ("maintenance run", "begun"), ("maintenance run", "failed"),
+    ]  # fmt: skip
 
 
 def test_what_only_looks_is_not_recorded(state: Path) -> None:
