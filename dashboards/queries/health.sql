@@ -309,7 +309,8 @@ SELECT coalesce(c.name, s.name || ' (all channels)') AS "Channel", s.name AS "So
        extract(epoch FROM coalesce(g.to_time, now()) - g.from_time) AS "Duration",
        CASE WHEN g.to_time IS NULL THEN 'open' WHEN g.backfilled_at IS NOT NULL THEN 'backfilled'
             ELSE 'closed' END AS "State",
-       g.detail AS "Detail"
+       CASE WHEN g.to_time IS NULL AND g.channel_id IS NULL THEN coalesce(nullif(s.reason, ''), g.detail)
+            ELSE g.detail END AS "Detail"
 FROM plant.gap AS g
 JOIN plant.source AS s ON s.id = g.source_id
 LEFT JOIN plant.channel AS c ON c.id = g.channel_id

@@ -280,6 +280,25 @@ async def test_time_before_a_channel_was_configured_is_not_covered(
         await owner.close()
 
 
+async def test_open_gap_says_why_its_source_has_no_data_now(panels: Panels, story: tuple[Database, datetime]) -> None:
+    database, now = story
+    owner = await asyncpg.connect(database.owner_dsn)
+    try:
+        await owner.execute("UPDATE plant.source SET reason = 'the server rejects user anna' WHERE name = 'plc'")
+        await owner.execute(
+            "INSERT INTO plant.gap (source_id, from_time, reason, detail) "
+            "SELECT s.id, $1, 'disconnected', 'nothing listens' FROM plant.source AS s WHERE s.name = 'plc'",
+            now - timedelta(seconds=60),
+        )
+        first, *others = _rows(await panels.ask("health", "Gaps"))
+        assert (first["State"], first["Detail"]) == ("open", "the server rejects user anna")
+        assert {(row["State"], row["Detail"]) for row in others} == {("closed", "")}
+    finally:
+        await owner.execute("UPDATE plant.source SET reason = NULL WHERE name = 'plc'")
+        await owner.execute("DELETE FROM plant.gap WHERE to_time IS NULL")
+        await owner.close()
+
+
 async def test_metres_are_not_shown_as_minutes(panels: Panels) -> None:
     here = {"unit": "slow/device", "channel": "slow/device/depth"}
     assert await panels.ask("channel", "Trend", "Unit", **here) == {"unit": ["suffix:m"]}
