@@ -182,7 +182,7 @@ class Supervisor:
 
     def start(self, programs: Sequence[Program]) -> None:
         """Start it, with programs that are not yet running; returns when it answers."""
-        self._write(programs)
+        write_atomically(self._config, render(self._state, programs))
         (self._state.run / "supervisor.sock").unlink(missing_ok=True)  # of one that was killed
         environment = {key: value for key, value in os.environ.items() if key != "PLANTLOG_DSN"}
         environment |= {"PLANTLOG_STATE": str(self._state.root), "PLANTLOG_PROCESS": "supervisord"}
@@ -220,9 +220,11 @@ class Supervisor:
 
         ``keep_others``: those that are not named go on as they are.
         """
-        self._write(programs)
-        added, changed, removed_programs = self._call("reloadConfig")[0]
-        removed = [] if keep_others else removed_programs
+        text = render(self._state, programs)
+        others = self._sections() if keep_others else {}  # `up` may be interrupted before it names them
+        kept = [section for name, section in others.items() if name not in _sections(text)]
+        write_atomically(self._config, "\n".join([text, *kept]))
+        added, changed, removed = self._call("reloadConfig")[0]
         self.stop_programs(*changed, *removed)
         for name in (*changed, *removed):
             self._call("removeProcessGroup", name)
@@ -232,8 +234,7 @@ class Supervisor:
 
     def restarts(self, programs: Sequence[Program]) -> tuple[list[str], list[str], list[str]]:
         """The names of programs that :meth:`update` would restart, stop and add."""
-        texts = self._config.read_text(), render(self._state, programs)
-        before, after = (dict(one.strip().split("]", 1) for one in text.split("[program:")[1:]) for text in texts)
+        before, after = self._sections(), _sections(render(self._state, programs))
         changed = sorted(name for name in before.keys() & after if before[name] != after[name] or not self.is_own())
         return changed, sorted(before.keys() - after.keys()), sorted(after.keys() - before.keys())
 
@@ -279,8 +280,14 @@ class Supervisor:
         while self.answers():
             time.sleep(_POLL_SECONDS)
 
-    def _write(self, programs: Sequence[Program]) -> None:
-        write_atomically(self._config, render(self._state, programs))
+    def _sections(self) -> dict[str, str]:
+        return _sections(self._config.read_text())
+
+
+def _sections(text: str) -> dict[str, str]:
+    """The sections of ``supervisord.conf`` that are programs, by name."""
+    sections = (f"[program:{one.strip()}\n" for one in text.split("[program:")[1:])
+    return {one.partition(":")[2].partition("]")[0]: one for one in sections}
 
 
 @contextmanager

@@ -102,6 +102,13 @@ def test_update_stops_only_changed_programs(state: State) -> None:
         assert supervisor.start_program("a") is False
         until_running(supervisor, "a", "b", "c")
         before = pids(supervisor)
+        assert supervisor.update([sleeper("a", "changed")], keep_others=True) == (["a"], [])
+        assert supervisor.restarts([sleeper("a", "changed"), sleeper("b"), sleeper("c")]) == ([], [], [])
+        assert supervisor.update([sleeper("a")], keep_others=True) == (["a"], [])
+        assert supervisor.start_program("a") is True
+        until_running(supervisor, "a")
+        assert [pids(supervisor)[name] for name in ("b", "c")] == [before[name] for name in ("b", "c")]
+        before = pids(supervisor)
         assert supervisor.update([sleeper("a"), sleeper("b", "changed"), sleeper("d")]) == (["b"], ["c"])
         after = pids(supervisor)
         assert (after["a"], after["b"], after["d"]) == (before["a"], None, None)
