@@ -111,13 +111,13 @@ async def register(
                 connection, plant, state, take_over, decisions, MAX_NAMES if expected is None else _ALL_NAMES
             )
             installation, found = compared.installation, compared.difference
-            if found.redefinitions.problem:
-                raise OperationError(found.redefinitions.problem)
             if expected is not None and found != expected:
                 raise OperationError(
                     "the plan is stale: sources or channels in the database were changed since it was shown, as by "
                     "another `plantlog apply`, `up` or `rename`. Nothing was applied: repeat the command"
                 )
+            if found.redefinitions.problem:
+                raise OperationError(found.redefinitions.problem)
             await connection.execute(queries["update_sources"], *sources)
             await connection.execute(queries["insert_sources"], *sources, installation)
             await connection.execute(queries["update_channels"])

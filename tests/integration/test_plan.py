@@ -232,6 +232,11 @@ async def test_stale_plan_is_refused(here: Plant) -> None:
         plan.check(here.state, here.read()[1])
     with pytest.raises(OperationError, match="plan is stale"):
         await here.up(plan)
+    here.write(_CONFIGURATION, edited + "f,holding:10,,\n")
+    plan = await here.plan()
+    await rename_channel(here.database.owner_dsn, here.state, "b", "bb")
+    with pytest.raises(OperationError, match=r"plan is stale: .*Nothing was applied"):
+        await here.up(plan)
 
 
 async def test_exchanged_names_are_recognised_and_need_a_decision(here: Plant) -> None:
