@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -292,7 +293,8 @@ class _Loader(Document):
         except modbus_address.AddressError:
             return
         place: Place = ("source", index, "address")
-        first, line = lines.setdefault(here.endpoint, (source, self.line(place)))
+        end = os.path.realpath(here.endpoint) if here.scheme == "serial" else here.endpoint  # not a link to it
+        first, line = lines.setdefault(end, (source, self.line(place)))
         if modbus_address.parse(first.address) != here:
             legal = f"the settings of line {line}, which uses the same {_end(here)}: {first.address}"
             self.problem(place, shown(source.address), legal)

@@ -41,6 +41,24 @@ def test_path_in_a_message_is_whole(tmp_path: Path) -> None:
         load(file)
 
 
+def test_one_serial_device_has_one_name(tmp_path: Path) -> None:
+    (tmp_path / "ttyUSB0").touch()
+    (tmp_path / "by-id").symlink_to(tmp_path / "ttyUSB0")
+    sources = [
+        f'[[source]]\nname = "{name}"\nkind = "modbus"\naddress = "serial://{tmp_path}/{device}"\n'
+        f'unit_id = {unit}\ntags = "{name}.csv"\n'
+        for unit, (name, device) in enumerate([("a", "ttyUSB0"), ("b", "by-id")], 1)
+    ]
+    for name in "ab":
+        (tmp_path / f"{name}.csv").write_text(f"name,address,type\n{name},input:0,int16\n")
+    (tmp_path / "plant.toml").write_text('[plant]\nname = "p"\n' + "".join(sources))
+    legal = f"legal: the settings of line 6, which uses the same device: serial://{tmp_path}/ttyUSB0"
+    with pytest.raises(
+        ConfigError, match=re.escape(f"plant.toml:12: source.b.address: found 'serial://{tmp_path}/by-id'; {legal}")
+    ):
+        load(tmp_path / "plant.toml")
+
+
 def test_templates_give_what_plain_rows_give() -> None:
     folder = GOLDEN / "templates" / "tags"
     problems: list[Problem] = []
