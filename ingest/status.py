@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from ingest.appender import Appender
 from ingest.batch import Event, EventBatch, Int64s
@@ -11,6 +14,7 @@ from ingest.errors import SpoolError
 from ingest.source_states import SourceState
 from ingest.timestamps import now_us
 
+_RATE_SECONDS = 60.0  # of which a rate is the mean: polls may be many seconds apart
 _AHEAD_US = 60_000_000  # so far ahead of ours a source's clock may be
 
 
@@ -28,7 +32,7 @@ class SourceStatus:
     channels: int
     state: SourceState = "starting"
     reason: str = ""  # why it is not connected, one sentence
-    samples: int = 0  # appended to the spool since start
+    samples: int = 0  # appended to the spool since start; see count_samples()
     reconnects: int = 0
     decode_errors: int = 0
     missed: int = 0  # polls or notifications missed
@@ -38,6 +42,31 @@ class SourceStatus:
     open_gaps: int = 0  # of the source as a whole and of its channels, each counted
     bad_channels: dict[str, str] = field(default_factory=dict)  # channel name → why it can't be read
     remarks: dict[str, str] = field(default_factory=dict)  # subject → what is not as usual, though samples come
+
+    recent: deque[tuple[float, int]] = field(default_factory=deque)  # when (monotonic s), and how many samples
+    began: float = field(default_factory=time.monotonic)
+
+    def count_samples(self, n: int) -> None:
+        """So many were appended to the spool."""
+        now = time.monotonic()
+        self.samples += n
+        if self.recent and now - self.recent[-1][0] < 1.0:
+            now, before = self.recent.pop()
+            n += before
+        self.recent.append((now, n))
+        self._forget(now)
+
+    def report(self) -> dict[str, Any]:
+        """As ``/health`` has it."""
+        now = time.monotonic()
+        self._forget(now)
+        elapsed = min(_RATE_SECONDS, max(1.0, now - self.began))
+        found = asdict(self) | {"samples_per_second": sum(n for _, n in self.recent) / elapsed}
+        return {name: value for name, value in found.items() if name not in ("recent", "began")}
+
+    def _forget(self, now: float) -> None:
+        while self.recent and now - self.recent[0][0] > _RATE_SECONDS:
+            self.recent.popleft()
 
     def record_samples(self, times: Int64s) -> None:
         """Samples with these times (µs) are durable. Future times do not count as newest."""

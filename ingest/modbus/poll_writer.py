@@ -283,7 +283,7 @@ class PollWriter:
         return _NONE
 
     def _count(self, batch: SampleBatch) -> None:
-        self._status.samples += len(batch)
+        self._status.count_samples(len(batch))
         self._status.record_samples(batch.time)
         metrics.samples.labels(source=self._status.name).inc(len(batch))
 

@@ -238,7 +238,7 @@ class Receiver:
         """Return once ``batch`` is on disk, however long the spool is full or the disk fails."""
         await self._until_durable(lambda: self._spool.append(batch, notes))
         if isinstance(batch, SampleBatch):
-            self._status.samples += len(batch)
+            self._status.count_samples(len(batch))
             self._status.record_samples(batch.time)
             metrics.samples.labels(source=self._status.name).inc(len(batch))
         elif isinstance(batch, EventBatch):

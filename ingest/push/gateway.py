@@ -206,7 +206,7 @@ class Gateway:
         await self.silence.samples_stored(times)
 
     def _count(self, found: MappedRows, bad: list[BadLine]) -> None:
-        self._status.samples += len(found.value)
+        self._status.count_samples(len(found.value))
         self._status.decode_errors += len(bad)
         metrics.samples.labels(source=self.name).inc(len(found.value))
         metrics.events.labels(source=self.name, type="text").inc(len(found.texts))

@@ -178,7 +178,7 @@ async def _report(
         "ready": ready,
         "alive": True,
         "since": since,
-        "sources": [asdict(status) for status in statuses],
+        "sources": [status.report() for status in statuses],
         "alarms": _alarms(alarms),
         "spool": {"name": name, "rows": batches_rows[1], "bytes": spool.bytes, "max_bytes": spool.max_bytes},
     }

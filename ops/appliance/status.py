@@ -28,7 +28,6 @@ from ops.registration.installation import chosen, installations
 from schema.queries import load
 
 _CONNECT_SECONDS = 3.0
-_RATE_SECONDS = 1.0  # between the two looks that make a rate
 _STABLE_SECONDS = 10.0  # a process without a health page that lives so long has come up
 _RECENT_SECONDS = 60.0  # an end is news for so long
 _REPEATED_SECONDS = 600.0  # several in a row are
@@ -38,7 +37,7 @@ _UNSUPERVISED = "not supervised: run `plantlog up`"
 
 
 class StatusMonitor:
-    """Collects status snapshots; rates are between a snapshot and the one before.
+    """Collects status snapshots.
 
     ``installation``: whose outages and quarantine are counted, as for ``ask``; None: those of this state folder.
     """
@@ -48,14 +47,7 @@ class StatusMonitor:
             raise OperationError(f"{state.root} has no appliance yet: run `plantlog up`")
         self._state = state
         self._installation = installation
-        self._before: tuple[float, dict[str, int]] | None = None
         self._drift = ConfigDrift(state)
-
-    def with_rates(self) -> dict[str, Any]:
-        """A snapshot with rates; takes a second."""
-        self.snapshot()
-        time.sleep(_RATE_SECONDS)
-        return self.snapshot()
 
     def snapshot(self) -> dict[str, Any]:
         """The current status, as printed by ``--json``."""
@@ -66,7 +58,6 @@ class StatusMonitor:
             reports = {name: health.fetch(name, running.health, state) for name in running.processes}
         collectors = [report for report in reports.values() if report and "sources" in report]
         sources = [source for report in collectors for source in report["sources"]]
-        rates = self._rates({source["name"]: source["samples"] for source in sources})
         writer = reports.get("writer")
         jobs = (reports.get("maintenance") or {}).get("jobs", [])
         configuration = self._drift.check()
@@ -90,7 +81,7 @@ class StatusMonitor:
             "stopped": stopped,
             "configuration": configuration,
             "processes": processes,
-            "sources": [_source(source, rates.get(source["name"])) for source in (*sources, *unreported)],
+            "sources": [_source(source) for source in (*sources, *unreported)],
             "spools": {report["spool"]["name"]: report["spool"] for report in collectors},
             "alarms": _alarms(collectors),
             "notifier": _notifier(reports.get("notifier")),
@@ -112,14 +103,6 @@ class StatusMonitor:
         since = None if last.stopped_at is None else last.stopped_at / 1e6
         installed = service.installed(self._state)
         return {"since": since, "start": f"systemctl start {installed.name}" if installed else "plantlog up"}
-
-    def _rates(self, samples: dict[str, int]) -> dict[str, float]:
-        now = time.monotonic()
-        before, self._before = self._before, (now, samples)
-        if before is None:
-            return {}
-        elapsed = now - before[0]
-        return {name: max(0, n - before[1][name]) / elapsed for name, n in samples.items() if name in before[1]}
 
     def _processes(self, reports: Mapping[str, dict[str, Any] | None], number: int | None) -> list[dict[str, Any]]:
         supervisor = Supervisor(self._state)
@@ -217,16 +200,14 @@ def _unreported_source(source: Source, channels: int, silence: str) -> dict[str,
     from ingest.status import SourceStatus  # noqa: PLC0415  (imports numpy, which no other status needs)
 
     status = SourceStatus(0, source.name, source.kind, source.address, channels)
-    reports = asdict(status) | dict.fromkeys(("source_id", "samples", "reconnects", "decode_errors", "missed"))
+    unknown = ("source_id", "samples", "samples_per_second", "reconnects", "decode_errors", "missed")
+    reports = status.report() | dict.fromkeys(unknown)
     return reports | {"state": "unknown" if silence else "stopped", "reason": silence}
 
 
-def _source(source: dict[str, Any], rate: float | None) -> dict[str, Any]:
+def _source(source: dict[str, Any]) -> dict[str, Any]:
     newest = source["last_sample_at"]
-    return source | {
-        "samples_per_second": rate,
-        "last_sample_age_seconds": (now_us() - newest) / 1e6 if newest else None,
-    }
+    return source | {"last_sample_age_seconds": (now_us() - newest) / 1e6 if newest else None}
 
 
 async def _database(state: State, installation: str | None, jobs: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ _WARNING = {"STARTING", "RESTARTING", "starting", "connecting", "degraded", "STO
 
 def live(monitor: StatusMonitor, console: Console) -> None:
     """Show the tables until Ctrl-C."""
-    with Live(render(monitor.with_rates()), console=console, screen=False, auto_refresh=False) as shown:
+    with Live(render(monitor.snapshot()), console=console, screen=False, auto_refresh=False) as shown:
         while True:
             time.sleep(_REFRESH_SECONDS)
             shown.update(render(monitor.snapshot()), refresh=True)
@@ -52,7 +52,7 @@ def _stopped(stopped: dict[str, Any] | None) -> Iterator[str]:
 
 def show(monitor: StatusMonitor, console: Console) -> None:
     """Print the tables of one look; where there is no terminal, as wide as they are."""
-    wide(console, _WIDE).print(render(monitor.with_rates()))
+    wide(console, _WIDE).print(render(monitor.snapshot()))
 
 
 def _tables(status: dict[str, Any]) -> list[RenderableType]:

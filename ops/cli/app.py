@@ -166,7 +166,7 @@ def status(
     check_appliance(State.current())
     monitor = StatusMonitor(State.current(), installation)
     if as_json:
-        typer.echo(json.dumps(monitor.with_rates(), indent=2))
+        typer.echo(json.dumps(monitor.snapshot(), indent=2))
         return
     from ops.appliance.status_table import bad_channels, live, show
 

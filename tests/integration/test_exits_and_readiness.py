@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import asdict
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -142,7 +141,7 @@ def test_up_waits_for_a_working_process_and_not_for_a_stalled_one(
 
 
 SOURCE = ModbusSource(name="plc", kind="modbus", address="tcp://127.0.0.1:9", tags=())
-SOURCE_AWAY = {"sources": [asdict(SourceStatus(1, "plc", "modbus", SOURCE.address, 1, "disconnected", "refused"))]}
+SOURCE_AWAY = {"sources": [SourceStatus(1, "plc", "modbus", SOURCE.address, 1, "disconnected", "refused").report()]}
 WEBHOOK_AWAY = {"database": "connected", "failing": {"webhook": "no answer"}, "waiting": {"webhook": 1}, "delivered": 0}
 
 
@@ -333,8 +332,8 @@ def test_status_truncates_nothing_and_lists_bad_channels(state: State) -> None:
     started(state, python("import time; time.sleep(600)"))
     status = StatusMonitor(state).snapshot()
     bad = {f"north/boiler{n}/pressure": f"BadNodeIdUnknown {'x' * 150} end of {n}" for n in range(5)}
-    source = asdict(SourceStatus(1, "plc", "opcua", "opc.tcp://h", 5, "degraded", bad_channels=bad))
-    status["sources"] = [source | {"samples_per_second": 1.0, "last_sample_age_seconds": 1.0}]
+    source = SourceStatus(1, "plc", "opcua", "opc.tcp://h", 5, "degraded", bad_channels=bad).report()
+    status["sources"] = [source | {"last_sample_age_seconds": 1.0}]
     table = Console(width=120, file=io.StringIO())
     table.print(render(status))
     shown = "".join(table.file.getvalue().split())  # type: ignore[attr-defined]
