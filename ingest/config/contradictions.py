@@ -83,8 +83,12 @@ def _in_opcua_source(source: OpcuaSource) -> Iterator[Contradiction]:
     if source.addresses:
         yield from _in_addresses(source)
     if source.lifetime < 3 * source.keep_alive:
-        legal = f"at least three times keep_alive, which is {source.keep_alive:g} s (OPC 10000-4, 5.14.2)"
-        yield "lifetime", f"{source.lifetime:g} s", legal
+        if "lifetime" in source.model_fields_set:
+            legal = f"at least three times keep_alive, which is {source.keep_alive:g} s (OPC 10000-4, 5.14.2)"
+            yield "lifetime", f"{source.lifetime:g} s", legal
+        else:
+            legal = f"at most a third of lifetime, which is {source.lifetime:g} s by default (OPC 10000-4, 5.14.2)"
+            yield "keep_alive", f"{source.keep_alive:g} s", legal
     for notifier in source.notifiers:
         if not _is_node_address(notifier):
             yield "notifiers", shown(notifier), 'node ids, such as "i=2253" for the Server object'
