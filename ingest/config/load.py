@@ -140,6 +140,7 @@ class _Loader(Document):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._classes: set[str] = {DEFAULT_CLASS}  # of retention
+        self._tag_lists: dict[str, int | None] = {}  # where they are → the line of the source that has them
 
     def plant(self) -> Plant | None:
         content = self.content()
@@ -293,7 +294,7 @@ class _Loader(Document):
         except modbus_address.AddressError:
             return
         place: Place = ("source", index, "address")
-        end = os.path.realpath(here.endpoint) if here.scheme == "serial" else here.endpoint  # not a link to it
+        end = _real(here.endpoint) if here.scheme == "serial" else here.endpoint  # not a link to it
         first, line = lines.setdefault(end, (source, self.line(place)))
         if modbus_address.parse(first.address) != here:
             legal = f"the settings of line {line}, which uses the same {_end(here)}: {first.address}"
@@ -315,11 +316,7 @@ class _Loader(Document):
         tags = self._push_tags(place, table, channels, addresses) if kind == "push" else []
         file = table.get("tags")
         if isinstance(file, str):
-            faulty: list[tuple[Tag, TagPlace]] = []
-            listed = read_tags(self.path.parent / file, tag_model, self.problems, self.digests, faulty)
-            rows = sorted([*listed, *faulty], key=lambda row: row[1])
-            self._check_tags(self.path.parent / file, rows, channels, addresses)
-            tags += listed
+            tags += self._listed_tags(place, file, tag_model, channels, addresses)
         elif file is not None or kind != "push":
             self.problem((*place, "tags"), shown(file) if file is not None else "nothing", "a CSV file's path")
         source = self._options(place, table, model, tuple(tag for tag, _ in tags))
@@ -329,6 +326,21 @@ class _Loader(Document):
             for what in contradictions.between(source, tag):
                 self.problems.append(row.problem(self.path.parent / table["tags"], *what))
         return source
+
+    def _listed_tags(
+        self, place: Place, name: str, model: type[Tag], channels: _Places, addresses: _Places
+    ) -> list[tuple[Tag, TagPlace]]:
+        """The tags of a list, which no source before this one has."""
+        file, here = self.path.parent / name, (*place, "tags")
+        if (line := self._tag_lists.get(_real(file))) is not None:
+            self.problem(here, shown(name), f"a tag list of its own; line {line} names the same")
+            return []
+        faulty: list[tuple[Tag, TagPlace]] = []
+        listed = read_tags(file, model, self.problems, self.digests, faulty)
+        if rows := sorted([*listed, *faulty], key=lambda row: row[1]):
+            self._tag_lists[_real(file)] = self.line(here)
+        self._check_tags(file, rows, channels, addresses)
+        return listed
 
     def _options(
         self, place: Place, table: dict[str, Any], model: type[Source], tags: tuple[Any, ...]
@@ -384,6 +396,14 @@ class _Loader(Document):
                     self.problems.append(place.problem(file, column, shown(value), allowed))
                 else:
                     used[value] = file, place
+
+
+def _real(path: Path | str) -> str:
+    """The path without symbolic links."""
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError):  # a loop; a NUL
+        return str(path)
 
 
 def _tables_with(option: Any) -> str:
