@@ -221,8 +221,10 @@ class Supervisor:
         ``keep_others``: those that are not named go on as they are.
         """
         text = render(self._state, programs)
-        others = self._sections() if keep_others else {}  # `up` may be interrupted before it names them
-        kept = [section for name, section in others.items() if name not in _sections(text)]
+        kept = []  # in the file, too: `up` may be interrupted before it names them
+        if keep_others:
+            named, before = _sections(text), _sections(self._config.read_text())
+            kept = [f"[program:{name}]{section}\n" for name, section in before.items() if name not in named]
         write_atomically(self._config, "\n".join([text, *kept]))
         added, changed, removed = self._call("reloadConfig")[0]
         self.stop_programs(*changed, *removed)
@@ -234,7 +236,7 @@ class Supervisor:
 
     def restarts(self, programs: Sequence[Program]) -> tuple[list[str], list[str], list[str]]:
         """The names of programs that :meth:`update` would restart, stop and add."""
-        before, after = self._sections(), _sections(render(self._state, programs))
+        before, after = (_sections(text) for text in (self._config.read_text(), render(self._state, programs)))
         changed = sorted(name for name in before.keys() & after if before[name] != after[name] or not self.is_own())
         return changed, sorted(before.keys() - after.keys()), sorted(after.keys() - before.keys())
 
@@ -280,14 +282,10 @@ class Supervisor:
         while self.answers():
             time.sleep(_POLL_SECONDS)
 
-    def _sections(self) -> dict[str, str]:
-        return _sections(self._config.read_text())
-
 
 def _sections(text: str) -> dict[str, str]:
-    """The sections of ``supervisord.conf`` that are programs, by name."""
-    sections = (f"[program:{one.strip()}\n" for one in text.split("[program:")[1:])
-    return {one.partition(":")[2].partition("]")[0]: one for one in sections}
+    """What ``supervisord.conf`` says of each program, by name."""
+    return dict(one.strip().split("]", 1) for one in text.split("[program:")[1:])
 
 
 @contextmanager
