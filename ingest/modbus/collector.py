@@ -211,13 +211,12 @@ class Collector:
             missed = group.schedule.skip(boot_seconds())
             self._count_missed(missed)
             self._update_pace(group, run.poll)
-            answers = self._answers
             try:
-                await self._read_blocks(run)
+                answered = await self._read_blocks(run)
                 group.schedule.poll_done()
                 self._set_remark("master", self._device.connection.other_master)
                 self._set_remark("connection", _CLOSES_REMARK if self._device.connection.closes_after_answer else "")
-                if self._answers != answers or not group.is_waiting:
+                if answered or not group.is_waiting:
                     self._backoff.reset()
                     self._set_state("degraded" if self._bad else "connected", "", run.poll)
             finally:
@@ -248,8 +247,8 @@ class Collector:
                 self._check_clock()
                 self._poll_writer.add(Poll(self._clock.now()))
 
-    async def _read_blocks(self, run: _PollRun) -> None:
-        """Read the blocks of one poll, as far as time permits. Raises ConnectionLost."""
+    async def _read_blocks(self, run: _PollRun) -> bool:
+        """Read the blocks of one poll, as far as time permits; whether any was answered. Raises ConnectionLost."""
         before = self._answers
         left = run.group.due_blocks(boot_seconds())
         try:
@@ -269,6 +268,7 @@ class Collector:
             raise ConnectionLost(self._silence, BAD_TIMEOUT)
         for block, silence in run.unanswered:
             self._record_failure(run, block, silence, BAD_TIMEOUT)
+        return self._answers != before
 
     async def _read(self, run: _PollRun, blocks: Sequence[Block]) -> int:
         """Read blocks up to the first failure; return how many were read. Raises ConnectionLost."""
