@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 from uuid import UUID
 
 from ingest.errors import OperationError
-from ops.archive.location import Location
+from ops.archive.location import Location, is_bucket
 
 FORMAT = 1
 MARKER = "plantlog-archive.json"
@@ -196,7 +196,7 @@ def _require_empty(location: Location) -> None:
 
 def folder_problem(name: str) -> str | None:
     """Why a location can't be an archive, as far as a look at its folder tells. S3 is not asked."""
-    if name.startswith("s3://"):
+    if is_bucket(name):
         return None
     try:
         location = Location.at(name)
