@@ -28,6 +28,7 @@ from ops.archive.day import archive_day, own_installation
 from ops.archive.location import Location
 from ops.archive.manifest import Manifest, claim
 from ops.bench import archive_questions
+from ops.bench.process_usage import used_seconds
 from ops.bench.storage import times, values
 from ops.evidence.seal import seal_days
 from ops.forensics.archived import Asked
@@ -232,9 +233,8 @@ def _cost(one: _Answer, ask: Callable[[], tuple[Any, ...]], progress: ProgressCa
 
 
 def _cpu_seconds() -> float:
-    """Of this process, and of those that it started and that have ended: a question's processes end with it."""
-    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(one.ru_utime + one.ru_stime for one in usages)
+    """A question's processes end with it."""
+    return used_seconds(resource.RUSAGE_SELF) + used_seconds(resource.RUSAGE_CHILDREN)
 
 
 @contextmanager

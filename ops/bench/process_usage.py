@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +17,13 @@ def cpu_seconds(pid: int) -> float:
     Raises OSError where the process is gone, or the kernel does not tell.
     """
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
+def used_seconds(who: int) -> float:
+    """CPU seconds of this process (``resource.RUSAGE_SELF``), or of those that it started and that have ended
+    (``RUSAGE_CHILDREN``)."""
+    used = resource.getrusage(who)
+    return used.ru_utime + used.ru_stime
 
 
 def process_tree(pid: int) -> list[psutil.Process]:

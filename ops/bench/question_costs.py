@@ -21,7 +21,7 @@ from typing import Any
 
 from ops.bench.generated_archive import Plan, made, make, place_of, state_of
 from ops.bench.generated_plant import TARGET, UPSET_HOUR, channel
-from ops.bench.process_usage import peak_mib, process_tree
+from ops.bench.process_usage import peak_mib, process_tree, used_seconds
 from ops.bench.server import private
 from ops.bench.termination import run
 from ops.evidence.reader import begin
@@ -133,7 +133,7 @@ def _each(option: str, values: Sequence[str]) -> Iterator[str]:
 async def _ask(state: State, question: Question, span: Span) -> QuestionCost:
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "PLANTLOG_STATE": str(state.root)}
     with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as errors:
-        started, before, peak = time.perf_counter(), _cpu_seconds(), 0.0
+        started, before, peak = time.perf_counter(), used_seconds(resource.RUSAGE_CHILDREN), 0.0
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "ops", *command(question, span)),
             env=environment,
@@ -148,16 +148,10 @@ async def _ask(state: State, question: Question, span: Span) -> QuestionCost:
             if process.returncode is None:
                 process.kill()
                 await ended
-        seconds, used = time.perf_counter() - started, _cpu_seconds() - before
+        seconds, used = time.perf_counter() - started, used_seconds(resource.RUSAGE_CHILDREN) - before
         answer.seek(0)
         errors.seek(0)
         rows: list[Any] | None = json.load(answer) if process.returncode == 0 else None
         error = "" if rows is not None else errors.read().decode()
     n = None if rows is None else len(rows)
     return QuestionCost(span.name, question.name, span.samples, n, seconds, used, peak, error)
-
-
-def _cpu_seconds() -> float:
-    """Of all child processes that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
