@@ -141,15 +141,15 @@ def _forked(ends: Sequence[int]) -> Any:
             own = end
             break
     else:
-        signal.signal(signal.SIGTERM, partial(_end, forks))
+        signal.signal(signal.SIGTERM, partial(_wait, forks))
     for end in ends:
         if end != own:
             os.close(end)  # so that each sees when the other end of its own is closed
     return Connection(own)
 
 
-def _end(forks: Sequence[int], *_: Any) -> None:
-    """After all of them, which had the same signal."""
+def _wait(forks: Sequence[int], *_: Any) -> None:
+    """End after all of them, which had the same signal."""
     for one in forks:
         os.waitpid(one, 0)
     os._exit(0)
