@@ -126,10 +126,12 @@ def _permitted(command: str, arguments: Callable[[], Mapping[str, str]]) -> Iter
         yield
     except (typer.Exit, SystemExit) as ended:
         code = ended.exit_code if isinstance(ended, typer.Exit) else ended.code
-        if code == 1 and command in _COMPARE:
+        if not code:
+            trail.end("done", "")
+        elif code == 1 and command in _COMPARE:
             trail.end("done", "found differences")
         else:
-            trail.end(*(("failed", f"exit code {code}") if code else ("done", "")))
+            trail.end("failed", f"exit code {code}")
         raise
     except BaseException as error:
         trail.end("failed", str(error) or type(error).__name__)
