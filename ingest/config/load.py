@@ -264,8 +264,8 @@ class _Loader(Document):
 
     def _sources(self, tables: Any) -> list[Source]:
         if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
-            found = "nothing" if tables is None else "a table [source]" if isinstance(tables, dict) else shown(tables)
-            self.problem(("source",), found, "one or more tables [[source]]")
+            what = "nothing" if tables is None else "a table [source]" if isinstance(tables, dict) else shown(tables)
+            self.problem(("source",), what, "one or more tables [[source]]")
             return []
         sources: list[Source] = []
         names: dict[str, int | None] = {}  # source name → line
@@ -332,13 +332,14 @@ class _Loader(Document):
     ) -> list[tuple[Tag, TagPlace]]:
         """The tags of a list, which no source before this one has."""
         file, here = self.path.parent / name, (*place, "tags")
-        if (line := self._tag_lists.get(_real(file))) is not None:
+        real = _real(file)
+        if (line := self._tag_lists.get(real)) is not None:
             self.problem(here, shown(name), f"a tag list of its own; line {line} names the same")
             return []
         faulty: list[tuple[Tag, TagPlace]] = []
         listed = read_tags(file, model, self.problems, self.digests, faulty)
         if rows := sorted([*listed, *faulty], key=lambda row: row[1]):
-            self._tag_lists[_real(file)] = self.line(here)
+            self._tag_lists[real] = self.line(here)
         self._check_tags(file, rows, channels, addresses)
         return listed
 
