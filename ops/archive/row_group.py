@@ -7,29 +7,58 @@ sample, reading all columns 13 ns. What comes after an hour that is wanted is no
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from ops.archive.sample_file import MAX_GROUP, SAMPLES, bits_of, filled
-from ops.archive.scaling import Bits
+from ops.archive.sample_file import MAX_GROUP, SAMPLES, filled
+from ops.archive.scaling import Bits, unscale
 
 _VALUE = ("scaled", "divisor", "single", "unscaled")
 _INDEX = {name: index for index, name in enumerate(SAMPLES.names)}
 _NO_CONSTANTS = ("time", "unscaled")  # statistics leave out NaN, and call -0.0 and 0.0 equal
 _ROWS = 16_384  # that are decoded at a time where not all of a row group are wanted
-_Constants = Mapping[str, Any]  # column → its only value; None: all are null
+_KINDS: Mapping[str, Any] = {
+    "channel_id": np.int32,
+    "time": np.int64,
+    "scaled": np.int64,
+    "divisor": np.float64,
+    "single": np.bool_,
+    "unscaled": np.uint64,
+    "is_scaled": np.bool_,  # false: the value is the one of ``unscaled``
+    "value": np.uint64,  # not in the file: its bits, if they are known already
+    "status": np.uint32,
+}
+_Constants = dict[str, Any]  # column → its only value; None: all are null
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some rows of one row group, at least one, as the file has them; or samples from elsewhere."""
+
+    n: int
+    columns: Mapping[str, Any]  # those of _KINDS that are needed: (n,) each, or the only value
+
+    @property
+    def channels(self) -> tuple[int, int]:
+        """The first one and the last one."""
+        ids = self.columns["channel_id"]
+        return (int(ids[0]), int(ids[-1])) if isinstance(ids, np.ndarray) else (ids, ids)
+
+    def part(self, chosen: Any) -> Rows:
+        """Those that are chosen, by a mask or a slice; at least one."""
+        columns = {name: one[chosen] if isinstance(one, np.ndarray) else one for name, one in self.columns.items()}
+        return Rows(len(columns["time"]), columns)
 
 
 def read(
     parquet: Any, groups: Sequence[int], wanted: Collection[str], bounds: tuple[int, int], *, checked: bool
-) -> Iterator[dict[str, NDArray[Any]]]:
-    """``channel_id`` (int32), ``time`` (int64, µs); if wanted, ``value`` (uint64, its bits) and ``status`` (uint32).
+) -> Iterator[Rows]:
+    """The rows with times within the bounds (µs; the second one is excluded), in the order of the groups.
 
-    Shape (n,) each, n ≥ 1: the rows with times within the bounds (µs; the second one is excluded), in the order of the
-    groups. Those of which the statistics say that they have none are not read.
+    Row groups of which the statistics say that they have none are not read. ``wanted``: ``value``, ``status``.
     ``parquet``: an open ParquetFile; ``checked``: its footer is as it was written, so that statistics can be relied on.
     """
     names = ("channel_id", "time", *(_VALUE if "value" in wanted else ()), *(["status"] if "status" in wanted else []))
@@ -38,20 +67,59 @@ def read(
         if checked and is_outside(facts, bounds):
             continue
         known = _constants(facts, names) if checked else {}
-        rows = MAX_GROUP if checked and _is_inside(facts, bounds) else _ROWS
         missing = [name for name in names if name not in known]
-        for batch in parquet.iter_batches(rows, [group], missing, use_threads=False):
-            time = filled(batch.column("time"), np.int64)
-            some = _within(batch, time, known, bounds)
-            if some.num_rows:
-                yield _columns(some, known, wanted)
+        is_inside = checked and _is_inside(facts, bounds)
+        for batch in parquet.iter_batches(MAX_GROUP if is_inside else _ROWS, [group], missing, use_threads=False):
+            rows = _stored(batch, known, wanted)
+            time = rows.columns["time"]
+            if is_inside:
+                yield rows
+            elif "channel_id" in known:  # the times ascend
+                first, last = np.searchsorted(time, bounds).tolist()
+                if first < last:
+                    yield rows.part(slice(first, last))
+            elif (chosen := (time >= bounds[0]) & (time < bounds[1])).any():
+                yield rows.part(chosen)
             if "channel_id" in known and time[-1] >= bounds[1]:
                 break
 
 
+def joined(some: Sequence[Rows]) -> dict[str, NDArray[Any]]:
+    """``channel_id`` (int32), ``time`` (int64, µs); if wanted, ``value`` (uint64, its bits) and ``status`` (uint32).
+
+    Shape (n,) each. ``some``: rows with the same columns, at least one.
+    """
+    lengths = [one.n for one in some]
+
+    def column(name: str) -> Any:
+        """The elements, or the only one."""
+        parts, kind = [one.columns[name] for one in some], _KINDS[name]
+        if not any(isinstance(one, np.ndarray) for one in parts):
+            return parts[0] if parts.count(parts[0]) == len(parts) else np.repeat(np.array(parts, kind), lengths)
+        arrays = [
+            one if isinstance(one, np.ndarray) else np.full(n, one, kind) for one, n in zip(parts, lengths, strict=True)
+        ]
+        return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+    def elements(name: str) -> NDArray[Any]:
+        found = column(name)
+        return found if isinstance(found, np.ndarray) else np.full(sum(lengths), found, _KINDS[name])
+
+    def values() -> Bits:
+        is_scaled = column("is_scaled")
+        if is_scaled is False:
+            return elements("unscaled")
+        bits: Bits = unscale(elements("scaled"), column("divisor"), column("single")).view(np.uint64)
+        return bits if is_scaled is True else np.where(is_scaled, bits, elements("unscaled"))
+
+    names = [name for name in ("channel_id", "time", "value", "status") if name in some[0].columns]
+    found = {name: elements(name) for name in names}
+    return found | {"value": values()} if "is_scaled" in some[0].columns else found
+
+
 def _constants(facts: Any, names: Collection[str]) -> _Constants:
     """What the statistics say of a row group's columns."""
-    known: dict[str, Any] = {}
+    known: _Constants = {}
     for name in names:
         statistics = facts.column(_INDEX[name]).statistics
         if statistics is None or not statistics.has_null_count:
@@ -64,39 +132,34 @@ def _constants(facts: Any, names: Collection[str]) -> _Constants:
             if value == statistics.max:
                 known[name] = value
     if "scaled" in known and known["scaled"] is None:
-        known.update(divisor=1.0, single=False)
+        known.update(scaled=0, divisor=1.0, single=False)
     return known
 
 
-def _within(batch: Any, time: NDArray[np.int64], known: _Constants, bounds: tuple[int, int]) -> Any:
-    """The rows of a batch within the bounds."""
-    if "channel_id" in known:  # the times ascend
-        first, last = np.searchsorted(time, bounds).tolist()
-        return batch.slice(first, last - first)
-    return batch.filter(pa.array((time >= bounds[0]) & (time < bounds[1])))
+def _stored(batch: Any, known: _Constants, wanted: Collection[str]) -> Rows:
+    """Rows as they were read. Where an element is null, it is anything."""
 
+    def column(name: str) -> Any:
+        if name in known:
+            return known[name]
+        array = batch.column(name)
+        return array.to_numpy(zero_copy_only=False) if name == "single" else filled(array, _KINDS[name])
 
-def _columns(batch: Any, known: _Constants, wanted: Collection[str]) -> dict[str, NDArray[Any]]:
-    """Rows of a row group as arrays."""
-
-    def elements(name: str, kind: Any) -> NDArray[Any]:
-        """The elements, or the only value; where one is null, anything."""
-        return np.full(batch.num_rows, known[name], kind) if name in known else filled(batch.column(name), kind)
-
-    def values() -> Bits:
-        if known.get("scaled", 0) is None:
-            return elements("unscaled", np.uint64)
-        divisor = known["divisor"] if "divisor" in known else elements("divisor", np.float64)
-        single = known["single"] if "single" in known else batch.column("single").to_numpy(zero_copy_only=False)
-        unscaled = None if "unscaled" in known else batch.column("unscaled")
-        return bits_of(elements("scaled", np.int64), divisor, single, unscaled)
-
-    found = {"channel_id": elements("channel_id", np.int32), "time": elements("time", np.int64)}
+    found = {name: column(name) for name in ("channel_id", "time")}
     if "value" in wanted:
-        found["value"] = values()
+        found |= {name: column(name) for name in ("scaled", "divisor", "single")}
+        found |= _unscaled(None if "unscaled" in known else batch.column("unscaled"))
     if "status" in wanted:
-        found["status"] = elements("status", np.uint32)
-    return found
+        found["status"] = column("status")
+    return Rows(batch.num_rows, found)
+
+
+def _unscaled(column: Any) -> dict[str, Any]:
+    """``unscaled`` and ``is_scaled``. ``column``: an array of Arrow; None: all are null."""
+    if column is None or column.null_count == len(column):
+        return {"unscaled": 0, "is_scaled": True}
+    is_scaled = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else False
+    return {"unscaled": filled(column, np.uint64), "is_scaled": is_scaled}
 
 
 def is_outside(facts: Any, bounds: tuple[int, int]) -> bool:

@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from ingest.batch import Float64s, Int64s
-from ops.archive.scaling import Bits, Flags, scale, unscale
+from ops.archive.scaling import Bits, scale, unscale
 from ops.evidence.reader import Series
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -122,13 +121,9 @@ def value_bits(table: Any) -> Bits:
     scaled, divisor, single, unscaled = (
         as_array(table.column(name)) for name in ("scaled", "divisor", "single", "unscaled")
     )
-    return bits_of(filled(scaled, np.int64), divisor.to_numpy(), single.to_numpy(zero_copy_only=False), unscaled)
-
-
-def bits_of(scaled: Int64s, divisor: Float64s | float, single: Flags | bool, unscaled: Any) -> Bits:
-    """The same of the columns. ``unscaled``: an array of Arrow; None: all are null."""
-    bits: Bits = unscale(scaled, divisor, single).view(np.uint64)
-    if unscaled is None or unscaled.null_count == len(unscaled):
+    flags = single.to_numpy(zero_copy_only=False)
+    bits: Bits = unscale(filled(scaled, np.int64), divisor.to_numpy(), flags).view(np.uint64)
+    if unscaled.null_count == len(unscaled):
         return bits
     return np.where(unscaled.is_valid().to_numpy(zero_copy_only=False), filled(unscaled, np.uint64), bits)
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from ingest.batch import Float64s, Int64s
+from ops.archive import row_group
+from ops.archive.row_group import Rows
 from ops.archive.sample_file import TIME, segments
 from ops.evidence.reader import Series
 
 # channel_id (int32), time (int64, µs) and, if wanted, value (uint64, its bits) and status (uint32); (n,) each
 Columns: TypeAlias = dict[str, NDArray[Any]]
+Result = TypeVar("Result")
 _ROWS = 65_536  # of samples that something is made of: arrays of twice as many no longer fit into caches
 
 
@@ -30,22 +34,35 @@ def columns_of(series: Series) -> Columns:
     }
 
 
-def together(found: Iterable[Columns]) -> Iterator[Columns]:
-    """Small ones as larger ones, in which channels are whole: most of the time would go into the calls for each.
+def together(found: Iterable[Rows], *, whole: bool = True) -> Iterator[Columns]:
+    """Small ones as larger ones: most of the time would go into the calls for each.
 
-    ``found``: those of a channel follow each other.
+    ``found``: those of a channel follow each other. ``whole``: all samples of a channel are in one of the larger ones.
     """
-    some, rows = list[Columns](), 0
+    some, rows = list[Rows](), 0
     for one in found:
-        if not len(one["time"]):
-            continue
-        if some and rows + len(one["time"]) > _ROWS and some[-1]["channel_id"][-1] != one["channel_id"][0]:
-            yield joined(some)
+        if some and rows + one.n > _ROWS and not (whole and some[-1].channels[1] == one.channels[0]):
+            yield row_group.joined(some)
             some, rows = [], 0
         some.append(one)
-        rows += len(one["time"])
+        rows += one.n
     if some:
-        yield joined(some)
+        yield row_group.joined(some)
+
+
+def each(of: Callable[[Columns], Result]) -> Callable[[Iterable[Columns]], Iterable[Result]]:
+    """Makes something of each of several samples."""
+    return partial(map, of)
+
+
+def one_batch(of: Callable[[Columns], Any]) -> Callable[[Iterable[Columns]], Iterable[Any]]:
+    """The same of batches, as one: whoever reads them has less to do."""
+    return partial(_one_batch, of)
+
+
+def _one_batch(of: Callable[[Columns], Any], found: Iterable[Columns]) -> Iterable[Any]:
+    some = [of(one) for one in found]
+    return [pa.concat_batches(some)] if some else []
 
 
 def joined(some: Sequence[Columns]) -> Columns:
@@ -78,7 +95,7 @@ def good_samples(found: Columns) -> tuple[NDArray[np.int32], Int64s, Float64s]:
     return (channel, time, value) if good.all() else (channel[good], time[good], value[good])
 
 
-def in_order(found: Iterable[Columns]) -> Iterator[Columns]:
+def in_order(found: Iterable[Columns]) -> Iterator[Rows]:
     """The samples of each channel, by time. ``found``: those of a channel in one of them are so already."""
     parts: dict[int, list[Columns]] = {}
     for one in found:
@@ -89,7 +106,7 @@ def in_order(found: Iterable[Columns]) -> Iterator[Columns]:
         whole = joined(of)
         if any(one["time"][-1] >= other["time"][0] for one, other in pairwise(of)):  # an amendment
             whole = part(whole, np.argsort(whole["time"], kind="stable"))
-        yield whole
+        yield Rows(len(whole["time"]), whole)
 
 
 def typed(column: Any, kind: Any) -> Any:

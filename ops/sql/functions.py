@@ -16,7 +16,7 @@ import pyarrow as pa
 from ingest.timestamps import microseconds
 from ops.archive.sample_file import TIME
 from ops.sql import runs
-from ops.sql.columns import listed
+from ops.sql.columns import each, listed
 from ops.sql.correlations import CORRELATIONS, lagged_correlations
 from ops.sql.held import HELD, Held
 from ops.sql.reader import Reader
@@ -95,7 +95,7 @@ class Functions:
             return None
         ids, us = self.channel_ids(patterns), round(hold / timedelta(microseconds=1))
         found = Runs(microseconds(since), microseconds(until), us)
-        made = self._samples.made(_scan(ids), (found.since, found.until), found.of, in_parts=True)
+        made = self._samples.made(_scan(ids), (found.since, found.until), found.of_parts, in_parts=True)
         return runs.calm(found.joined(made), found.until, us)
 
     def shortest_interval(self, patterns: Sequence[str] | None) -> float | None:
@@ -130,7 +130,7 @@ class Functions:
 
     def usual_run_lengths(self, channels: list[int], since: int, until: int) -> Any:
         """How long (s) 95 % of the values of channels are held, with since <= time < until (µs)."""
-        return listed(_USUAL, self._samples.made(_scan(channels), (since, until), runs.usual_lengths))
+        return listed(_USUAL, self._samples.made(_scan(channels), (since, until), each(runs.usual_lengths)))
 
     def samples_within(self, channels: list[dict[str, Any]]) -> Any:
         """Of channels the samples, as good_samples (schema/queries/duckdb.sql) has them, that are in one of their
@@ -138,7 +138,7 @@ class Functions:
         """
         edges = {one["channel_id"]: np.sort([*one["begins"], *one["ends"]]) for one in channels}
         within = min(int(one[0]) for one in edges.values()), max(int(one[-1]) for one in edges.values())
-        return listed(WITHIN, self._samples.made(_scan(edges), within, Within(edges).of, in_parts=True))
+        return listed(WITHIN, self._samples.made(_scan(edges), within, each(Within(edges).of), in_parts=True))
 
     def held_statistics(self, channels: list[dict[str, Any]], first: int, since: int, until: int) -> Any:
         """Of channels the mean and the spread of their values from since until they end (ops/sql/held.py), by samples
@@ -154,11 +154,11 @@ class Functions:
             np.array([time for one in asked for time in one["gaps"]], np.int64),
             since,
         )
-        return listed(HELD, self._samples.made(_scan(ids.tolist()), (first, until), held.of))
+        return listed(HELD, self._samples.made(_scan(ids.tolist()), (first, until), each(held.of)))
 
     def replays(self, channels: list[int], first: int, since: int, until: int, samples: int) -> Any:
         """Of channels the pairs of ops/sql/replays.py, of samples with first <= time < until (µs)."""
-        return listed(PAIRS, self._samples.made(_scan(channels), (first, until), Replays(since, samples).of))
+        return listed(PAIRS, self._samples.made(_scan(channels), (first, until), each(Replays(since, samples).of)))
 
     def _noted(self, call: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(call)  # DuckDB counts its parameters

@@ -62,8 +62,19 @@ class Runs:
         rows = starts[kept]
         return _batch(_Rows(channel[rows], value[rows], time[rows], end[kept], np.isin(run, last), number))
 
+    def of_parts(self, found: Iterable[Columns]) -> list[Any]:
+        """The same of samples that follow each other, as one batch, if there are any."""
+        some = [_batch(rows) for rows in self._joined(map(self.of, found))]
+        return [pa.concat_batches(some)]
+
     def joined(self, parts: Iterable[Any]) -> Iterator[Any]:
         """Batches of the runs. ``parts``: what :meth:`of` returned of samples that follow each other."""
+        for rows in self._joined(parts):
+            found = _batch(rows)
+            parameters = [pa.array(np.full(found.num_rows, getattr(self, name))) for name in _PARAMETERS]
+            yield pa.RecordBatch.from_arrays([*found.columns, *parameters], schema=RUNS)
+
+    def _joined(self, parts: Iterable[Any]) -> Iterator[_Rows]:
         waiting = _Rows.of(pa.RecordBatch.from_pylist([], PARTS))  # the run that has not ended
         for part in parts:
             rows = _Rows.of(part)
@@ -74,19 +85,16 @@ class Runs:
                 rows.number[rows.channel == rows.channel[0]] += waiting.number[0] - same
                 if same:
                     rows.begin[0] = waiting.begin[0]
-                    waiting = waiting.slice(0, 0)
+                    waiting = waiting.part(slice(0, 0))
                 else:
                     waiting.end[0], waiting.last[0] = rows.begin[0], False
             rows = waiting.behind(rows)
-            yield self._finished(rows.slice(0, -1))
-            waiting = rows.slice(-1, None)
-        yield self._finished(waiting)
+            yield self._kept(rows.part(slice(0, -1)))
+            waiting = rows.part(slice(-1, None))
+        yield self._kept(waiting)
 
-    def _finished(self, rows: _Rows) -> Any:
-        kept = rows.last | (rows.number == 1) | (rows.end - rows.begin >= self.least)
-        found = _batch(_Rows(*(getattr(rows, one.name)[kept] for one in fields(rows))))
-        parameters = [pa.array(np.full(found.num_rows, getattr(self, name))) for name in _PARAMETERS]
-        return pa.RecordBatch.from_arrays([*found.columns, *parameters], schema=RUNS)
+    def _kept(self, rows: _Rows) -> _Rows:
+        return rows.part(rows.last | (rows.number == 1) | (rows.end - rows.begin >= self.least))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +121,9 @@ class _Rows:
             number.to_numpy().copy(),
         )
 
-    def slice(self, first: int, last: int | None) -> _Rows:
+    def part(self, chosen: Any) -> _Rows:
         """Some of them."""
-        return _Rows(*(getattr(self, one.name)[first:last] for one in fields(self)))
+        return _Rows(*(getattr(self, one.name)[chosen] for one in fields(self)))
 
     def behind(self, others: _Rows) -> _Rows:
         """All of them, and others."""

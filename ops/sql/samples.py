@@ -6,7 +6,7 @@ may drop them; from the database if the day is not archived; else from both, as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, datetime
 from itertools import chain
 from typing import Any, TypeVar
@@ -25,7 +25,7 @@ from ops.archive.meanings import TEXT, Meanings
 from ops.archive.sample_file import TIME
 from ops.evidence.reader import Series, begin, portions, slices
 from ops.paths import State
-from ops.sql.columns import Columns, as_arrow, columns_of, part
+from ops.sql.columns import Columns, as_arrow, columns_of, each, part
 from ops.sql.days import ArchivedDay, Day, divided
 from ops.sql.reader import Reader
 from ops.sql.scan import Hours, Scan, hours_within
@@ -65,7 +65,7 @@ class Samples:
         names = [name for name in _VALUES if scan.mentions(name)]
         for hours in scan.hours(self._days(), "time"):
             day = self._day(scan, meanings, hours)
-            found = self._workers.run_here(self._tasks([day], hours.within, names, as_arrow))
+            found = self._workers.run_here(self._tasks([day], hours.within, names, each(as_arrow)))
             for columns in chain.from_iterable(chain.from_iterable(found)):
                 yield _finished(columns, scan, meanings)
             self._require_kept(day)
@@ -74,15 +74,16 @@ class Samples:
         self,
         scan: Scan,
         within: tuple[int, int],
-        made: Callable[[Columns], Result],
+        made: Callable[[Iterable[Columns]], Iterable[Result]],
         names: Sequence[str] = _VALUES,
         *,
         in_parts: bool = False,
     ) -> Iterator[Result]:
         """What other processes make of the samples of a scan's channels with since <= time < until: ``within``, in µs.
 
-        By channel. ``made``: makes some of all samples of some channels, by channel and time; with ``in_parts`` of some
-        samples of one channel, if it has many. ``names``: columns that it needs. Raises OperationError.
+        By channel. ``made``: makes some of samples by channel and time, which it is given as those of some channels at
+        a time; with ``in_parts`` of some samples of one channel, if it has many. ``names``: columns that it needs.
+        Raises OperationError.
         """
         days = [self._day(scan, Meanings([]), one) for one in hours_within(self._days(), *within)]
         yield from chain.from_iterable(self._workers.run(self._tasks(days, within, names, made, in_parts=in_parts)))
@@ -94,7 +95,7 @@ class Samples:
         days: Sequence[Day],
         within: tuple[int, int],
         names: Sequence[str],
-        made: Callable[[Columns], Result],
+        made: Callable[[Iterable[Columns]], Iterable[Result]],
         *,
         in_parts: bool = True,
     ) -> Iterator[Task[Result]]:
@@ -105,7 +106,7 @@ class Samples:
                 for day in some
                 for found in self._others(day, within)
             ]
-            yield Task(stored, others, names, made)
+            yield Task(stored, others, names, made, in_parts)
 
     def first(self, channel: int, since: datetime, until: datetime) -> datetime | None:
         """The time of a channel's first sample with since <= time < until."""

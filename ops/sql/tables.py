@@ -13,6 +13,7 @@ from ops.archive.sample_file import TIME
 from ops.evidence.parquet import EVENTS
 from ops.evidence.reader import begin
 from ops.sql.bins import BINS, Bins
+from ops.sql.columns import one_batch
 from ops.sql.reader import Reader
 from ops.sql.runs import RUNS, Runs
 from ops.sql.samples import SAMPLES, Samples
@@ -93,18 +94,18 @@ class _Tables:
     def bins(self, scan: Scan) -> Iterator[Any]:
         """Samples in bins. Raises OperationError."""
         bins = Bins.wanted(scan)
-        return self._samples.made(scan, bins.bounds, bins.of, bins.columns, in_parts=True)
+        return self._samples.made(scan, bins.bounds, one_batch(bins.of), bins.columns, in_parts=True)
 
     def runs(self, scan: Scan) -> Iterator[Any]:
         """Runs of equal values. Raises OperationError."""
         runs = Runs.wanted(scan)
-        for batch in runs.joined(self._samples.made(scan, (runs.since, runs.until), runs.of, in_parts=True)):
+        for batch in runs.joined(self._samples.made(scan, (runs.since, runs.until), runs.of_parts, in_parts=True)):
             yield batch.select(scan.schema.names)
 
     def steps(self, scan: Scan) -> Iterator[Any]:
         """Far and seldom steps. Raises OperationError."""
         steps = Steps.wanted(scan)
-        for batch in self._samples.made(scan, (steps.since, steps.until), steps.of):
+        for batch in self._samples.made(scan, (steps.since, steps.until), one_batch(steps.of)):
             yield batch.select(scan.schema.names)
 
     def whole(self, name: str) -> tuple[Any, Read]:

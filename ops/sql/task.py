@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -12,8 +13,9 @@ from ops.archive import row_group
 from ops.archive.channel_table import Place
 from ops.archive.day_files import DayFiles
 from ops.archive.manifest import ArchivedFile
+from ops.archive.row_group import Rows
 from ops.archive.sample_file import segments
-from ops.sql.columns import Columns, in_order, part, together
+from ops.sql.columns import Columns, in_order, together
 
 Result = TypeVar("Result")
 _KEPT = 256  # footers
@@ -32,16 +34,16 @@ class Stored:
         """Whether samples of a channel may be in two files."""
         return any(file.amendment for file in self.files.manifest.files)
 
-    def read(self, names: Sequence[str], footers: dict[str, Any]) -> Iterator[Columns]:
+    def read(self, names: Sequence[str], footers: dict[str, Any]) -> Iterator[Rows]:
         """The samples, in the order of the files. Row groups of other channels are not read.
 
         ``footers``: of files that were read before.
         """
         for file in self.files.manifest.files:
             for found in self._read(file, names, footers):
-                yield self._only(found)
+                yield from self._only(found)
 
-    def _read(self, file: ArchivedFile, names: Sequence[str], footers: dict[str, Any]) -> Iterator[Columns]:
+    def _read(self, file: ArchivedFile, names: Sequence[str], footers: dict[str, Any]) -> Iterator[Rows]:
         with self.files.opened(file, footers) as parquet:
             checked = file.footer_crc32 is not None
             if file.amendment:
@@ -53,11 +55,16 @@ class Stored:
                 groups = sorted({group for one in here for group in range(one.first_group, one.last_group + 1)})
             yield from row_group.read(parquet, groups, names, self.bounds, checked=checked)
 
-    def _only(self, found: Columns) -> Columns:
-        channel = found["channel_id"]
-        if self.places.keys() >= {int(channel[rows.start]) for rows in segments(channel)}:
-            return found
-        return part(found, np.isin(channel, list(self.places)))
+    def _only(self, found: Rows) -> Iterator[Rows]:
+        """Without those of other channels."""
+        channel = found.columns["channel_id"]
+        if not isinstance(channel, np.ndarray):
+            if channel in self.places:
+                yield found
+        elif self.places.keys() >= {int(channel[rows.start]) for rows in segments(channel)}:
+            yield found
+        elif (chosen := np.isin(channel, list(self.places))).any():
+            yield found.part(chosen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +74,30 @@ class Task(Generic[Result]):
     stored: Sequence[Stored]
     others: Sequence[Columns]  # those that are not read in the archive only, of a channel each, by time
     names: Sequence[str]  # which of ``value`` and ``status`` are needed
-    made: Callable[[Columns], Result]  # of samples of whole channels, by channel and time
+    made: Callable[[Iterable[Columns]], Iterable[Result]]  # of samples by channel and time, some at a time
+    in_parts: bool  # whether these may be some of one channel; else channels are whole
 
     def done(self, footers: dict[str, Any]) -> list[Result]:
-        """Some of the channels at a time, in their order. ``footers``: of files that were read before."""
+        """``footers``: of files that were read before."""
         if len(footers) > _KEPT:
             footers.clear()
-        return [self.made(one) for one in self._read(footers)]
+        return list(self.made(self._read(footers)))
 
     def _read(self, footers: dict[str, Any]) -> Iterator[Columns]:
-        found = (columns for one in self.stored for columns in one.read(self.names, footers))
-        if len(self.stored) == 1 and not self.stored[0].is_amended and not self.others:
+        found = (rows for one in self.stored for rows in one.read(self.names, footers))
+        if self._is_one_channel() and self._is_in_order():
+            return together(found, whole=not self.in_parts)
+        if len(self.stored) == 1 and self._is_in_order():
             return together(found)
-        return together(in_order([*found, *self.others]))
+        return together(in_order([*(row_group.joined([rows]) for rows in found), *self.others]))
+
+    def _is_in_order(self) -> bool:
+        """Whether the samples of a channel are by time as they are read."""
+        return (
+            not self.others
+            and not any(one.is_amended for one in self.stored)
+            and all(one.bounds[1] <= other.bounds[0] for one, other in pairwise(self.stored))
+        )
+
+    def _is_one_channel(self) -> bool:
+        return len({number for one in self.stored for number in one.places}) == 1

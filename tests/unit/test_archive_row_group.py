@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ops.archive import row_group
 from ops.archive.day_files import part, split
 from ops.archive.sample_file import OWN_GROUP, SampleWriter
-from ops.evidence.reader import Series
+from ops.evidence.reader import Series, slices
 
 NAN, OTHER_NAN, MINUS_ZERO = 0x7FF8000000000000, 0x7FF8000000000ABC, 0x8000000000000000
 
@@ -57,9 +57,16 @@ def _write(writer: SampleWriter, channels: list[tuple[list[int], list[int]]]) ->
     st.booleans(),
     st.sampled_from([1, OWN_GROUP]),
     st.sampled_from([1, 7, 100]),
+    st.integers(1, 4),
 )
 def test_groups_are_read_as_all_their_columns_say(
-    channels: list[tuple[list[int], list[int]]], first: int, last: int, checked: bool, own: int, rows: int
+    channels: list[tuple[list[int], list[int]]],
+    first: int,
+    last: int,
+    checked: bool,
+    own: int,
+    rows: int,
+    together: int,
 ) -> None:
     parquet = parquet_of(channels, own)
     bounds = first * 1_000_000, max(first, last) * 1_000_000
@@ -67,15 +74,19 @@ def test_groups_are_read_as_all_their_columns_say(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(row_group, "_ROWS", rows)
         found = list(row_group.read(parquet, groups, ("value", "status"), bounds, checked=checked))
+        whole = [row_group.joined(some) for some in slices(found, together)]
     series = [one for group in groups for one in split(parquet.read_row_group(group))]
     expected = [part(one, (one.time >= bounds[0]) & (one.time < bounds[1])) for one in series]
     if not any(len(one.time) for one in expected):
         assert found == []
         return
-    ids = np.concatenate([one["channel_id"] for one in found]).tolist()
+    assert [one.channels for one in found] == [
+        (one["channel_id"][0], one["channel_id"][-1]) for one in map(row_group.joined, slices(found, 1))
+    ]
+    ids = np.concatenate([one["channel_id"] for one in whole]).tolist()
     assert ids == [one.channel_id for one in expected for _ in one.time]
     for name in ("time", "value", "status"):
-        read = np.concatenate([one[name] for one in found])
+        read = np.concatenate([one[name] for one in whole])
         assert np.array_equal(read, np.concatenate([getattr(one, name) for one in expected])), name
 
 
@@ -96,7 +107,7 @@ def test_only_what_differs_is_read(values: list[int], columns: list[str], monkey
         return read(rows, groups, names, **options)  # type: ignore[no-any-return]
 
     monkeypatch.setattr(parquet, "iter_batches", observed)
-    [found] = row_group.read(parquet, [0], ("value", "status"), (0, 9_000_000), checked=True)
-    assert found["value"].tolist() == values
+    found = list(row_group.read(parquet, [0], ("value", "status"), (0, 9_000_000), checked=True))
+    assert row_group.joined(found)["value"].tolist() == values
     assert list(row_group.read(parquet, [0], ("value", "status"), (9_000_000, 99_000_000), checked=True)) == []
     assert asked == [columns]

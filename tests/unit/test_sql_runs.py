@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 from statistics import quantiles
 
 import pyarrow as pa
@@ -37,17 +37,19 @@ def plain(value: float) -> float:
     return 0.0 if abs(value) < 1e-50 else value
 
 
-def found_by(runs: Runs, samples: list[Sample], size: int | None) -> list[pa.RecordBatch]:
-    """``size``: of the parts that samples are in."""
-    return list(runs.joined(runs.of(one) for one in parts(samples, size)))
+def found_by(runs: Runs, samples: list[Sample], size: int | None, together: int = 2) -> list[pa.RecordBatch]:
+    """``size``: of the parts that samples are in, of which so many are read ``together``."""
+    some = list(parts(samples, size))
+    made = (runs.of_parts(some[first : first + together]) for first in range(0, len(some), together))
+    return list(runs.joined(chain.from_iterable(made)))
 
 
-@given(_SAMPLES, st.integers(0, 30), st.one_of(st.none(), st.integers(1, 41)))
-def test_runs_are_those_of_a_loop(samples: list[Sample], least: int, size: int | None) -> None:
+@given(_SAMPLES, st.integers(0, 30), st.one_of(st.none(), st.integers(1, 41)), st.integers(1, 4))
+def test_runs_are_those_of_a_loop(samples: list[Sample], least: int, size: int | None, together: int) -> None:
     runs = Runs(-40, 41, least)
     found = [
         (row["channel_id"], row["value"], row["from_time"], row["next_time"], row["number"])
-        for part in found_by(runs, samples, size)
+        for part in found_by(runs, samples, size, together)
         for row in part.set_column(2, "from_time", part.column("from_time").cast(pa.int64()))
         .set_column(3, "next_time", part.column("next_time").cast(pa.int64()))
         .to_pylist()

@@ -16,7 +16,8 @@ import psutil
 import pytest
 
 from ingest.errors import OperationError
-from ops.sql.columns import Columns
+from ops.archive.row_group import Rows
+from ops.sql.columns import Columns, each
 from ops.sql.task import Task
 from ops.sql.workers import Workers
 
@@ -28,8 +29,12 @@ class Numbers:
     number: int
     is_amended: bool = False
 
-    def read(self, names: Sequence[str], footers: dict[str, Any]) -> Iterator[Columns]:
-        yield {name: np.array([self.number]) for name in ("channel_id", "time", *names)}
+    @property
+    def places(self) -> set[int]:
+        return {self.number}
+
+    def read(self, names: Sequence[str], footers: dict[str, Any]) -> Iterator[Rows]:
+        yield Rows(1, {name: np.array([self.number]) for name in ("channel_id", "time", *names)})
 
 
 def number_and_process(found: Columns) -> tuple[int, int]:
@@ -50,7 +55,7 @@ def end(found: Columns) -> None:
 
 
 def tasks(made: Callable[[Columns], Any], n: int) -> list[Task[Any]]:
-    return [Task([Numbers(number)], [], (), made) for number in range(n)]  # type: ignore[list-item]
+    return [Task([Numbers(number)], [], (), each(made), False) for number in range(n)]  # type: ignore[list-item]
 
 
 @contextmanager
