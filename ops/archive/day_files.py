@@ -53,7 +53,8 @@ class DayFiles:
             with ExitStack() as stack:
                 source = stack.enter_context(self.location.opened(path))
                 known = None if footers is None else footers.get(file.sha256)
-                one = stack.enter_context(pq.ParquetFile(source, metadata=known, page_checksum_verification=True))
+                options = {"pre_buffer": self.location.is_remote, "page_checksum_verification": True}
+                one = stack.enter_context(pq.ParquetFile(source, metadata=known, **options))
                 if known is None:
                     self._check(one, source, file, place)
                 if footers is not None:

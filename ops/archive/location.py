@@ -64,6 +64,11 @@ class Location:
         self._files = filesystem
         self._folder = folder
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether each access is a request: few large ones are faster than many small ones."""
+        return self._folder is None
+
     @classmethod
     def at(cls, name: str, s3: S3Options | None = None) -> Location:
         """``name``: a folder, which must exist, or ``s3://BUCKET/PATH``."""
