@@ -5,37 +5,71 @@ To have DuckDB join each mean with that of the target, once for each lag, takes 
 
 from __future__ import annotations
 
-from itertools import pairwise
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from ingest.batch import Float64s
+from ops.archive.sample_file import segments
+from ops.evidence.reader import slices
+from ops.sql.columns import Columns, joined
+from ops.sql.resampled import Grid
 
-CORRELATIONS = pa.list_(pa.struct([("n", pa.int32()), ("r", pa.float64()), ("pairs", pa.int64())]))
+CORRELATIONS = pa.struct([("channel_id", pa.int32()), ("n", pa.int32()), ("r", pa.float64()), ("pairs", pa.int64())])
 _LEAST = 20  # pairs, for a correlation
 _ELEMENTS = 1_000_000  # means of channels that are in memory at a time, with those that are missing
 _DOUBTFUL = 1e-6  # of the squares' sum: less remains of so few digits that it is computed from single values
 
 
-def lagged_correlations(number: Any, value: Any, target_number: Any, target_value: Any, most: Any) -> Any:
-    """For each channel the correlations with a target that is ``n`` buckets earlier, for |n| <= ``most``, ascending.
+@dataclass(frozen=True, slots=True, eq=False)
+class Correlations:
+    """Of channels with a target that is ``n`` buckets earlier, for |n| <= ``most``, ascending.
 
-    Arrays of Arrow, with an element for each channel. ``number``, ``value``: lists of the numbers (from 0) and means of
-    buckets that have one; those of the target are the same for all. Correlations of fewer than 20 pairs, or with what
-    is constant, are left out.
+    Correlations of fewer than 20 pairs, or with what is constant, are left out.
     """
-    target = _dense(target_number[:1], target_value[:1])[0] if len(number) else np.empty(0)
-    lags = np.arange(-most[0].as_py(), most[0].as_py() + 1) if len(number) else np.empty(0, np.int64)
-    width = 1 + max((int(one.max()) for one in _lists(number) if len(one)), default=0)
-    size = max(1, _ELEMENTS // width)
-    found = [
-        _correlations(_dense(number[first : first + size], value[first : first + size]), target, lags)
-        for first in range(0, len(number), size)
-    ]
-    return pa.concat_arrays([_lists_of(r, pairs, lags) for r, pairs in found]) if found else pa.array([], CORRELATIONS)
+
+    grid: Grid
+    target: Float64s  # (buckets,) NaN: it has none there
+    most: int
+
+    def of_parts(self, found: Iterable[Columns]) -> Iterator[Columns]:
+        """The columns of CORRELATIONS. ``found``: samples by channel and time, all of some channels at a time."""
+        some = [self.grid.numbers(one) for one in found]
+        if not some:
+            return
+        means = joined(some)
+        rows, width = segments(means["channel_id"]), 1 + int(means["number"].max(initial=0))
+        for few in slices(rows, max(1, _ELEMENTS // width)):
+            values = np.full((len(few), width), np.nan)
+            for place, one in enumerate(few):
+                values[place, means["number"][one]] = means["value"][one]
+            yield self.of_means(np.array([means["channel_id"][one.start] for one in few], np.int32), values)
+
+    def of_means(self, channels: NDArray[np.int32], values: Float64s) -> Columns:
+        """The same of means: (channels, buckets); NaN: there is none."""
+        lags = np.arange(-self.most, self.most + 1)
+        r, pairs = _correlations(values, self.target, lags)
+        row, lag = np.nonzero(~np.isnan(r))
+        return {
+            "channel_id": channels[row],
+            "n": lags[lag].astype(np.int32),
+            "r": r[row, lag],
+            "pairs": pairs[row, lag],
+        }
+
+
+def dense(found: Iterable[Columns]) -> Float64s:
+    """The values of buckets, (buckets,); NaN: there is none. ``found``: of one channel, as a grid has them."""
+    some = list(found)
+    if not some:
+        return np.empty(0)
+    means = joined(some)
+    values = np.full(1 + int(means["number"].max(initial=-1)), np.nan)
+    values[means["number"]] = means["value"]
+    return values
 
 
 def _correlations(values: Float64s, target: Float64s, lags: NDArray[np.int64]) -> tuple[Float64s, NDArray[np.int64]]:
@@ -89,26 +123,3 @@ def _exact(values: Float64s, target: Float64s) -> float:
         return float("nan")
     x, y = x - x.mean(), y - y.mean()
     return float(x @ y / np.sqrt((x @ x) * (y @ y)))
-
-
-def _dense(number: Any, value: Any) -> Float64s:
-    """The values of each list at their numbers, and NaN at others: (lists, numbers)."""
-    places, values = _lists(number), _lists(value)
-    found = np.full((len(places), 1 + max((int(one.max()) for one in places if len(one)), default=0)), np.nan)
-    for row, (one, of_one) in enumerate(zip(places, values, strict=True)):
-        found[row, one] = of_one
-    return found
-
-
-def _lists(column: Any) -> list[NDArray[Any]]:
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    flat, offsets = array.values.to_numpy(), array.offsets.to_numpy().tolist()
-    return [flat[first:last] for first, last in pairwise(offsets)]
-
-
-def _lists_of(r: Float64s, pairs: NDArray[np.int64], lags: NDArray[np.int64]) -> Any:
-    known = ~np.isnan(r)
-    offsets = np.append(0, np.cumsum(np.count_nonzero(known, axis=1)))
-    columns = [np.broadcast_to(lags, r.shape)[known].astype(np.int32), r[known], pairs[known]]
-    struct = pa.StructArray.from_arrays([pa.array(one) for one in columns], fields=list(CORRELATIONS.value_type))
-    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), struct, type=CORRELATIONS)

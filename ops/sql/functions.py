@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import wraps
 from typing import Any
@@ -16,15 +16,17 @@ import pyarrow as pa
 from ingest.timestamps import microseconds
 from ops.archive.sample_file import TIME
 from ops.sql import runs
-from ops.sql.columns import each, listed
-from ops.sql.correlations import CORRELATIONS, lagged_correlations
+from ops.sql.columns import Columns, each, listed
+from ops.sql.correlations import CORRELATIONS, Correlations, dense
+from ops.sql.excursions import FAR_OFF, Excursions
 from ops.sql.held import HELD, Held
+from ops.sql.movers import MOVES, Movers
 from ops.sql.reader import Reader
 from ops.sql.replays import PAIRS, Replays
+from ops.sql.resampled import ASKED, MEANS, Asked, Grid
 from ops.sql.runs import Runs
 from ops.sql.samples import SAMPLES, Samples
 from ops.sql.scan import Scan
-from ops.sql.within import WITHIN, Within
 from schema.queries import load
 
 _SQL_TYPES = {
@@ -32,10 +34,10 @@ _SQL_TYPES = {
     pa.int64(): "BIGINT",
     pa.float64(): "DOUBLE",
     pa.bool_(): "BOOLEAN",
+    pa.string(): "VARCHAR",
     TIME: "TIMESTAMP WITH TIME ZONE",
 }
 _USUAL = pa.struct([("channel_id", pa.int32()), ("seconds", pa.float64())])
-_INTERVALS = pa.struct([("channel_id", pa.int32()), ("begins", pa.list_(pa.int64())), ("ends", pa.list_(pa.int64()))])
 _OF_HELD = pa.struct(
     [("channel_id", pa.int32()), ("is_counter", pa.bool_()), ("ends", pa.int64()), ("gaps", pa.list_(pa.int64()))]
 )
@@ -55,7 +57,6 @@ class Functions:
         time, of = "TIMESTAMP WITH TIME ZONE", "INTEGER"
         for call, arguments, result in (
             (self.channel_ids, [duckdb.list_type("VARCHAR")], duckdb.list_type(of)),
-            (self.namesakes, [duckdb.list_type("VARCHAR")], duckdb.list_type("VARCHAR")),
             (self.shortest_interval, [duckdb.list_type("VARCHAR")], "DOUBLE"),
             (self.calm_channels, [duckdb.list_type("VARCHAR"), time, time, "INTERVAL"], duckdb.list_type(of)),
             (self.quarantined_channels, [time, time], duckdb.list_type(of)),
@@ -63,29 +64,22 @@ class Functions:
             (self.has_sample_before, [of, time], "BOOLEAN"),
         ):
             connection.create_function(call.__name__, self._noted(call), arguments, result, null_handling="special")
-        ids, number, numbers = duckdb.list_type(of), "BIGINT", duckdb.list_type("BIGINT")
-        series = [numbers, duckdb.list_type("DOUBLE")]
+        ids, number, asked = duckdb.list_type(of), "BIGINT", _sql_type(pa.list_(ASKED))
         for function, arguments, kind in (
-            (lagged_correlations, [*series, *series, of], CORRELATIONS),
-            (_by_row(self.usual_run_lengths), [ids, number, number], pa.list_(_USUAL)),
-            (_by_row(self.samples_within), [_sql_type(pa.list_(_INTERVALS))], pa.list_(WITHIN)),
-            (_by_row(self.held_statistics), [_sql_type(pa.list_(_OF_HELD)), number, number, number], pa.list_(HELD)),
-            (_by_row(self.replays), [ids, number, number, number, of], pa.list_(PAIRS)),
+            (self.usual_run_lengths, [ids, *[number] * 2], _USUAL),
+            (self.held_statistics, [_sql_type(pa.list_(_OF_HELD)), *[number] * 3], HELD),
+            (self.replays, [ids, *[number] * 3, of], PAIRS),
+            (self.resampled_means, [asked, *[number] * 4], MEANS),
+            (self.first_moves, [asked, *[number] * 5, "DOUBLE"], MOVES),
+            (self.lagged_correlations, [asked, asked, *[number] * 4, of], CORRELATIONS),
+            (self.far_samples, [asked, *[number] * 5, "DOUBLE"], FAR_OFF),
         ):
-            name, noted = function.__name__, self._noted(function)
-            connection.create_function(name, noted, arguments, _sql_type(kind), type="arrow")
+            name, noted = function.__name__, self._noted(_by_row(function))
+            connection.create_function(name, noted, arguments, _sql_type(pa.list_(kind)), type="arrow")
 
     def channel_ids(self, patterns: Sequence[str] | None) -> list[int] | None:
         """The channels that have one of these names, in which ``*`` stands for any text; null: all."""
         return None if patterns is None else [row["channel_id"] for row in _matching(self._channels(), patterns)]
-
-    def namesakes(self, patterns: Sequence[str] | None) -> list[str] | None:
-        """Names of all channels in plant units whose last part is that of the unit of such a channel."""
-        if patterns is None:
-            return None
-        rows = self._channels()
-        parts = {_last_part(row["unit_path"]) for row in _matching(rows, patterns)}
-        return [row["name"] for row in rows if _last_part(row["unit_path"]) in parts]
 
     def calm_channels(
         self, patterns: Sequence[str] | None, since: datetime | None, until: datetime | None, hold: timedelta | None
@@ -132,14 +126,6 @@ class Functions:
         """How long (s) 95 % of the values of channels are held, with since <= time < until (µs)."""
         return listed(_USUAL, self._samples.made(_scan(channels), (since, until), each(runs.usual_lengths)))
 
-    def samples_within(self, channels: list[dict[str, Any]]) -> Any:
-        """Of channels the samples, as good_samples (schema/queries/duckdb.sql) has them, that are in one of their
-        intervals, which do not overlap.
-        """
-        edges = {one["channel_id"]: np.sort([*one["begins"], *one["ends"]]) for one in channels}
-        within = min(int(one[0]) for one in edges.values()), max(int(one[-1]) for one in edges.values())
-        return listed(WITHIN, self._samples.made(_scan(edges), within, each(Within(edges).of), in_parts=True))
-
     def held_statistics(self, channels: list[dict[str, Any]], first: int, since: int, until: int) -> Any:
         """Of channels the mean and the spread of their values from since until they end (ops/sql/held.py), by samples
         with first <= time < until (µs).
@@ -159,6 +145,41 @@ class Functions:
     def replays(self, channels: list[int], first: int, since: int, until: int, samples: int) -> Any:
         """Of channels the pairs of ops/sql/replays.py, of samples with first <= time < until (µs)."""
         return listed(PAIRS, self._samples.made(_scan(channels), (first, until), each(Replays(since, samples).of)))
+
+    # ``channels`` and ``target`` are lists of ASKED; of samples with first <= time < until (µs).
+
+    def resampled_means(self, channels: list[Asked], first: int, since: int, until: int, step: int) -> Any:
+        """The means of buckets from since on (ops/sql/resampled.py)."""
+        grid = Grid.of_channels(channels, since, step)
+        return listed(MEANS, self._made(channels, (first, until), each(grid.of)))
+
+    def first_moves(
+        self, channels: list[Asked], first: int, begin: int, since: int, until: int, step: int, sigmas: float
+    ) -> Any:
+        """The first moves from since on, by what was usual from begin on (ops/sql/movers.py)."""
+        movers = Movers.of_channels(channels, Grid.of_channels(channels, begin, step), since, sigmas)
+        return listed(MOVES, self._made(channels, (first, until), each(movers.of)))
+
+    def lagged_correlations(
+        self, channels: list[Asked], target: list[Asked], first: int, since: int, until: int, step: int, most: int
+    ) -> Any:
+        """The correlations with a target (ops/sql/correlations.py)."""
+        of_target = self._made(target, (first, until), each(Grid.of_channels(target, since, step).numbers))
+        found = Correlations(Grid.of_channels(channels, since, step), dense(of_target), most)
+        return listed(CORRELATIONS, self._made(channels, (first, until), found.of_parts))
+
+    def far_samples(
+        self, channels: list[Asked], first: int, since: int, until: int, short: int, long: int, sigmas: float
+    ) -> Any:
+        """What is far from what was usual before since (ops/sql/excursions.py)."""
+        spans = {one["channel_id"]: one["span"] for one in channels if one["span"] is not None}
+        found = Excursions(spans, since, sigmas, short, long)
+        return listed(FAR_OFF, self._made(channels, (first, until), each(found.of)))
+
+    def _made(
+        self, channels: Iterable[Asked], within: tuple[int, int], made: Callable[[Iterable[Columns]], Iterable[Columns]]
+    ) -> Iterator[Columns]:
+        return self._samples.made(_scan(one["channel_id"] for one in channels), within, made)
 
     def _noted(self, call: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(call)  # DuckDB counts its parameters
@@ -201,7 +222,3 @@ def _matching(rows: Sequence[asyncpg.Record], patterns: Sequence[str]) -> list[a
     rest = "|".join(".*".join(map(re.escape, one.split("*"))) for one in patterns if "*" in one)
     matches = re.compile(rest or r"(?!)", re.DOTALL).fullmatch
     return [row for row in rows if row["name"] in names or matches(row["name"])]
-
-
-def _last_part(path: str) -> str:
-    return path.rpartition("/")[2]

@@ -12,7 +12,6 @@ from ingest.timestamps import microseconds
 from ops.archive.sample_file import TIME
 from ops.evidence.parquet import EVENTS
 from ops.evidence.reader import begin
-from ops.sql.bins import BINS, Bins
 from ops.sql.columns import one_batch
 from ops.sql.reader import Reader
 from ops.sql.runs import RUNS, Runs
@@ -20,6 +19,7 @@ from ops.sql.samples import SAMPLES, Samples
 from ops.sql.scan import Scan, ScannedTable
 from ops.sql.scans import Scans
 from ops.sql.steps import STEPS, Steps
+from ops.sql.stretches import STRETCHES, Stretches
 from schema.queries import load
 
 Read: TypeAlias = Callable[[Scan], Iterator[Any]]
@@ -58,7 +58,7 @@ def tables(reader: Reader, samples: Samples, scans: Scans, once: bool) -> dict[s
     }
     return {
         "stored_samples": ScannedTable(SAMPLES, samples.read, scans),
-        "sample_bins": ScannedTable(BINS, found.bins, scans),
+        "sample_stretches": ScannedTable(STRETCHES, found.stretches, scans),
         "value_runs": ScannedTable(RUNS, found.runs, scans),
         "value_steps": ScannedTable(STEPS, found.steps, scans),
         **{name: ScannedTable(of, _once(read) if once else read, scans) for name, (of, read) in others.items()},
@@ -91,10 +91,12 @@ class _Tables:
         statement = self._reader.run(lambda connection: connection.prepare(self._queries[section]))
         return pa.schema([(one.name, _TYPES[one.type.name]) for one in statement.get_attributes()])
 
-    def bins(self, scan: Scan) -> Iterator[Any]:
-        """Samples in bins. Raises OperationError."""
-        bins = Bins.wanted(scan)
-        return self._samples.made(scan, bins.bounds, one_batch(bins.of), bins.columns, in_parts=True)
+    def stretches(self, scan: Scan) -> Iterator[Any]:
+        """Samples up to each pause, counted. Raises OperationError."""
+        stretches = Stretches.wanted(scan)
+        made = one_batch(stretches.of)
+        for batch in self._samples.made(scan, (stretches.since, stretches.until), made, ("status",), in_parts=True):
+            yield batch.select(scan.schema.names)
 
     def runs(self, scan: Scan) -> Iterator[Any]:
         """Runs of equal values. Raises OperationError."""

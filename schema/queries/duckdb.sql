@@ -1,7 +1,7 @@
--- What `plantlog sql` makes in DuckDB: settings, views and macros. The tables stored_samples, sample_bins, value_runs, value_steps, event,
+-- What `plantlog sql` makes in DuckDB: settings, views and macros. The tables stored_samples, sample_stretches, value_runs, value_steps, event,
 -- samples_1m, samples_1h, gap, channel, source, channel_version, described_channel, retirement and quarantine are those of ops/sql/tables.py; the functions
--- channel_ids, namesakes, shortest_interval, calm_channels, quarantined_channels, first_sample, has_sample_before, usual_run_lengths,
--- lagged_correlations, samples_within, held_statistics and replays those of ops/sql/functions.py.
+-- channel_ids, shortest_interval, calm_channels, quarantined_channels, first_sample, has_sample_before, usual_run_lengths, held_statistics,
+-- replays, resampled_means, first_moves, lagged_correlations and far_samples those of ops/sql/functions.py.
 
 -- name: settings
 -- Nothing is read but these tables, and nothing is written but temporary files.
@@ -105,17 +105,13 @@ FROM samples_of(patterns, since, until) AS s
 WHERE s.status >= 0        -- Bad is negative
   AND abs(s.value) < 1e50; -- NaN is above infinity here, too
 
--- The samples of channels in bins of time, counted and summed before DuckDB has them. A bin that is not whole may have several rows,
--- each of a part of its samples: one ends where a bin of outer_step does, or where no sample came for as long as pause, and late samples are in
--- rows of their own. Samples as long as carry before since are in one bin, the one before. Parameters are constants.
-CREATE MACRO bins_of(patterns, since, until, step, outer_step, origin, pause := NULL, carry := INTERVAL '0 s') AS TABLE
-SELECT b.channel_id, b.bucket, b.whole, b.samples, b.not_bad, b.first_time, b.last_time, b.good, b.good_sum, b.last_good, b.last_good_time,
-       b.low, b.high, b.variance, b.middle, b.good_values
-FROM sample_bins AS b
-WHERE b.since = epoch_us(since) AND b.until = epoch_us(until) AND b.step = epoch_us(step) AND b.origin = epoch_us(origin)
-  AND b.outer_step = epoch_us(outer_step) AND b.pause = coalesce(epoch_us(pause::INTERVAL), 9223372036854775807)
-  AND b.carry = epoch_us(carry)
-  AND (patterns IS NULL OR b.channel_id IN channel_ids(patterns));
+-- The samples of channels, counted before DuckDB has them: up to each pause. There may be several rows of what has no pause. Parameters are
+-- constants.
+CREATE MACRO stretches_of(patterns, since, until, pause) AS TABLE
+SELECT s.channel_id, s.samples, s.not_bad, s.first_time, s.last_time
+FROM sample_stretches AS s
+WHERE s.since = epoch_us(since) AND s.until = epoch_us(until) AND s.pause = coalesce(epoch_us(pause::INTERVAL), 9223372036854775807)
+  AND (patterns IS NULL OR s.channel_id IN channel_ids(patterns));
 
 -- Runs of good samples of one value, until that of the next one: those of least or longer, and the first and the last of each channel. number
 -- counts all of the channel's. Parameters are constants.
@@ -203,47 +199,20 @@ FROM (SELECT a.channel_id, a.next, min(a.time) AS first, sum((a.time >= since)::
       GROUP BY a.channel_id, a.next) AS a
 GROUP BY a.channel_id, a.next;
 
--- As in PostgreSQL, but carry has no default.
-CREATE MACRO resampled(patterns, since, until, step, carry) AS TABLE
-WITH
-wanted AS (
-    SELECT c.channel_id, c.ends FROM channels_like(patterns) AS c WHERE c.kind <> 'text'
-),
-bins AS MATERIALIZED (
-    SELECT * FROM bins_of(patterns, since, until, step, step, since, carry := carry) AS b WHERE b.good > 0
-),
-got AS (
-    SELECT b.channel_id, b.bucket, b.good_sum / b.good AS mean, b.last_good AS last FROM bins AS b WHERE b.whole
-    UNION ALL
-    SELECT b.channel_id, b.bucket, sum(b.good_sum) / sum(b.good), arg_max(b.last_good, b.last_good_time)
-    FROM bins AS b
-    WHERE NOT b.whole
-    GROUP BY b.channel_id, b.bucket
-),
--- With the bucket after those that have the last value: the next one with samples, or the end.
-held AS MATERIALIZED (
-    SELECT g.channel_id, g.bucket, g.mean, g.last,
-           coalesce(lead(g.bucket) OVER (PARTITION BY g.channel_id ORDER BY g.bucket), least(until, now(), w.ends)) AS next
-    FROM got AS g
-    JOIN wanted AS w ON w.channel_id = g.channel_id
-),
-carried AS (
-    SELECT h.channel_id, h.last AS value,
-           unnest(generate_series(greatest(h.bucket + step, since), h.next - INTERVAL '1 microsecond', step)) AS bucket
-    FROM held AS h
-    WHERE h.next > greatest(h.bucket + step, since)
-),
-missing AS (
-    SELECT g.channel_id, g.from_time, coalesce(g.to_time, 'infinity'::TIMESTAMPTZ) AS to_time
+-- Channels with numbers as functions take them (asked): with their kinds and ranges, when they end, and the gaps in which no value holds.
+CREATE MACRO gapped_channels(patterns, since, until) AS TABLE
+WITH gaps AS (
+    SELECT g.channel_id, list(epoch_us(g.from_time)) AS begins, list(coalesce(epoch_us(g.to_time), 9223372036854775807)) AS ends
     FROM gap_channel AS g
     WHERE g.from_time < until AND coalesce(g.to_time, 'infinity'::TIMESTAMPTZ) > since AND g.backfilled_at IS NULL
+    GROUP BY g.channel_id
 )
-SELECT h.channel_id, h.bucket, h.mean AS value FROM held AS h WHERE h.bucket >= since
-UNION ALL
-SELECT c.channel_id, c.bucket, c.value
-FROM carried AS c
-WHERE NOT EXISTS (FROM missing AS m
-                  WHERE m.channel_id = c.channel_id AND m.from_time <= c.bucket AND m.to_time >= c.bucket + step);
+SELECT c.channel_id, c.name, c.kind,
+       {'channel_id': c.channel_id, 'kind': c.kind, 'span': c.span, 'ends': epoch_us(least(until, now(), c.ends)),
+        'gaps_from': coalesce(g.begins, []::BIGINT[]), 'gaps_to': coalesce(g.ends, []::BIGINT[])} AS asked
+FROM channels_like(patterns) AS c
+LEFT JOIN gaps AS g ON g.channel_id = c.channel_id
+WHERE c.kind <> 'text';
 
 -- name: ask
 -- DuckDB takes each of these tables for one row, and may keep the samples in memory to join a few rows with them. The joins of the

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from statistics import StatisticsError, correlation
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ops.sql import correlations
-from ops.sql.correlations import lagged_correlations
+from ops.sql.correlations import CORRELATIONS, Correlations, dense
+from ops.sql.resampled import Grid
+from tests.unit.sql_samples import columns
 
 Values = dict[int, float]
+_NAMES = [one.name for one in CORRELATIONS]
 _MISSING = st.sets(st.integers(0, 60), max_size=20) | st.sets(st.integers(0, 60))
 
 
@@ -33,15 +35,23 @@ _VALUES = st.builds(_with, st.lists(st.integers(-50, 50).map(float), min_size=61
 
 
 def asked(channels: list[Values], target: Values, most: int) -> list[dict[int, tuple[float, int]]]:
-    n = len(channels)
-    lists = [
-        pa.chunked_array([pa.array([list(one) for one in channels], pa.list_(pa.int64()))]),
-        pa.chunked_array([pa.array([list(one.values()) for one in channels], pa.list_(pa.float64()))]),
-        pa.chunked_array([pa.array([list(target)] * n, pa.list_(pa.int64()))]),
-        pa.chunked_array([pa.array([list(target.values())] * n, pa.list_(pa.float64()))]),
-        pa.chunked_array([pa.array([most] * n, pa.int32())]),
+    """Each value is that of a bucket of 1 µs, where it is the only sample; between is a gap."""
+    missing = [[time for time in range(62) if time not in one] for one in (*channels, target)]
+    every = [
+        {"channel_id": number, "ends": 62, "gaps_from": gaps, "gaps_to": [time + 1 for time in gaps]}
+        for number, gaps in enumerate(missing)
     ]
-    return [{row["n"]: (row["r"], row["pairs"]) for row in one} for one in lagged_correlations(*lists).to_pylist()]
+    grid = Grid.of_channels(every, 0, 1)
+    samples = [
+        columns([(number, time, value, 0) for time, value in one.items()])
+        for number, one in enumerate([*channels, target])
+    ]
+    found = Correlations(grid, dense([grid.numbers(samples[-1])]), most)
+    rows: list[dict[int, tuple[float, int]]] = [{} for _ in channels]
+    for one in found.of_parts(samples[:-1]):
+        for channel, n, r, pairs in zip(*(one[name].tolist() for name in _NAMES), strict=True):
+            rows[channel][n] = (r, pairs)
+    return rows
 
 
 def expected(channel: Values, target: Values, lag: int) -> tuple[float, int] | None:

@@ -7,33 +7,15 @@ chosen AS (
     SELECT c.step, coalesce(floor(extract(epoch FROM max_lag) / extract(epoch FROM c.step)), 20)::INT AS most
     FROM (SELECT coalesce(step, greatest((until - since) / 300, INTERVAL '1 s')) AS step) AS c
 ),
-wanted AS (
-    SELECT c.channel_id, c.name FROM channels_like(channels) AS c WHERE c.kind <> 'text' AND c.name <> target
-),
-means AS (
-    SELECT r.channel_id, (epoch_us(r.bucket) - epoch_us(since)) // epoch_us(c.step) AS number, r.value
-    FROM resampled(channels, since, until, coalesce(step, greatest((until - since) / 300, INTERVAL '1 s')),
-                   INTERVAL '1 hour') AS r
-    CROSS JOIN chosen AS c
-),
-series AS (
-    SELECT m.channel_id, list(m.number) AS numbers, list(m.value) AS means
-    FROM means AS m
-    JOIN wanted AS w ON w.channel_id = m.channel_id
-    GROUP BY m.channel_id
-),
-target_series AS MATERIALIZED (
-    SELECT list((epoch_us(r.bucket) - epoch_us(since)) // epoch_us(c.step)) AS numbers, list(r.value) AS means
-    FROM resampled([target], since, until, coalesce(step, greatest((until - since) / 300, INTERVAL '1 s')),
-                   INTERVAL '1 hour') AS r
-    CROSS JOIN chosen AS c
-    HAVING count(*) > 0
-),
 -- A positive lag: the channel follows the target by this time.
 correlations AS (
-    SELECT s.channel_id, unnest(lagged_correlations(s.numbers, s.means, t.numbers, t.means, c.most), recursive := true)
-    FROM series AS s
-    CROSS JOIN target_series AS t
+    SELECT unnest(lagged_correlations(a.asked, t.asked, epoch_us(since - INTERVAL '1 hour'), epoch_us(since), epoch_us(until),
+                                      epoch_us(c.step), c.most), recursive := true)
+    FROM (SELECT list(g.asked) AS asked
+          FROM gapped_channels(channels, since, until) AS g
+          WHERE g.name <> target
+          HAVING count(*) > 0) AS a
+    CROSS JOIN (SELECT list(g.asked) AS asked FROM gapped_channels([target], since, until) AS g) AS t
     CROSS JOIN chosen AS c
 ),
 -- If correlations are equal, the smallest lag.
@@ -42,10 +24,10 @@ ranked AS (
            row_number() OVER (PARTITION BY c.channel_id ORDER BY round(abs(c.r), 6) DESC, abs(c.n)) AS place
     FROM correlations AS c
 )
-SELECT w.name AS channel, r.r AS correlation, extract(epoch FROM r.n * c.step)::float8 AS lag_seconds,
+SELECT n.name AS channel, r.r AS correlation, extract(epoch FROM r.n * c.step)::float8 AS lag_seconds,
        r.at_zero AS correlation_at_zero, r.pairs
 FROM ranked AS r
-JOIN wanted AS w ON w.channel_id = r.channel_id
+JOIN channel AS n ON n.id = r.channel_id
 CROSS JOIN chosen AS c
 WHERE r.place = 1 AND abs(r.r) >= least_correlation;
 

@@ -31,9 +31,12 @@ needed AS (
           SELECT unnest([t.one_id, t.other_id]) FROM twins AS t) AS n
 ),
 means AS MATERIALIZED (
-    SELECT r.channel_id, r.bucket AS time, r.value
-    FROM resampled(namesakes(channels), since - learn, until, bucket, learn) AS r
-    JOIN needed AS n ON n.channel_id = r.channel_id
+    SELECT unnest(resampled_means(a.asked, epoch_us(since - 2 * learn), epoch_us(since - learn), epoch_us(until), epoch_us(bucket)),
+                  recursive := true)
+    FROM (SELECT list(g.asked) AS asked
+          FROM gapped_channels(NULL, since - learn, until) AS g
+          JOIN needed AS n ON n.channel_id = g.channel_id
+          HAVING count(*) > 0) AS a
 ),
 -- The change of the level between two means, and the flows of both buckets.
 balances AS (

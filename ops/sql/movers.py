@@ -1,0 +1,74 @@
+"""The first moves of channels: means of buckets that are far from what was usual before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ingest.batch import Float64s
+from ops.archive.sample_file import TIME, segments
+from ops.sql.columns import Columns
+from ops.sql.resampled import Asked, Grid
+
+MOVES = pa.struct(
+    [
+        ("channel_id", pa.int32()),
+        ("time", TIME),
+        ("mean", pa.float64()),  # what was usual
+        ("value", pa.float64()),
+        ("times", pa.float64()),  # of the limit, at most, in three buckets
+    ]
+)
+_LEAST = 10  # buckets before, for something to be usual
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Movers:
+    """Of buckets from ``since`` on, the first one that is beyond a limit, as is one of the two after it."""
+
+    grid: Grid
+    since: int  # µs
+    sigmas: float
+    spans: Mapping[int, float]  # of the ranges of channels that have one
+    counters: frozenset[int]  # of which only steps matter
+
+    @classmethod
+    def of_channels(cls, channels: Sequence[Asked], grid: Grid, since: int, sigmas: float) -> Movers:
+        """Of channels on a grid."""
+        spans = {one["channel_id"]: one["span"] for one in channels if one["span"] is not None}
+        counters = frozenset(one["channel_id"] for one in channels if one["kind"] == "counter")
+        return cls(grid, since, sigmas, spans, counters)
+
+    def of(self, found: Columns) -> Columns:
+        """The columns of MOVES. ``found``: all samples of some channels, by channel and time."""
+        means = self.grid.numbers(found)
+        time = self.grid.since + means["number"] * self.grid.step
+        before = time < self.since
+        some = [rows for rows in segments(means["channel_id"]) if np.count_nonzero(before[rows]) >= _LEAST]
+        moves = [self._move(int(means["channel_id"][rows.start]), time[rows], means["value"][rows]) for rows in some]
+        columns = list(zip(*(one for one in moves if one is not None), strict=True)) or [()] * len(MOVES)
+        kinds = (np.int32, np.int64, np.float64, np.float64, np.float64)
+        return {of.name: np.array(one, kind) for of, one, kind in zip(MOVES, columns, kinds, strict=True)}
+
+    def _move(self, channel: int, time: Any, value: Float64s) -> tuple[int, int, float, float, float] | None:
+        """A row of MOVES; None: the channel does not move."""
+        n = int(np.searchsorted(time, self.since))
+        usual, change = value[:n], np.diff(value)
+        before, mean = change[: n - 1], float(usual.mean())
+        # Less than a thousandth of the range is no move.
+        floor = max(self.spans.get(channel, abs(mean)) * 1e-3, 1e-9)
+        limit = np.inf
+        if channel not in self.counters:
+            limit = max(self.sigmas * usual.std(), 1.5 * (usual.max() - mean), 1.5 * (mean - usual.min()), floor)
+        change_limit = max(self.sigmas * before.std(), 1.5 * np.abs(before).max(), floor)
+        far = np.maximum(np.abs(value[n:] - mean) / limit, np.abs(change[n - 1 :]) / change_limit)
+        beyond = np.append(far > 1, [False, False])
+        onsets = np.flatnonzero(beyond[:-2] & (beyond[1:-1] | beyond[2:]))
+        if not len(onsets):
+            return None
+        first = int(onsets[0])
+        return channel, int(time[n + first]), mean, float(value[n + first]), float(far[first : first + 3].max())
