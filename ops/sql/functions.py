@@ -6,16 +6,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import wraps
+from itertools import chain
 from typing import Any
 
 import asyncpg
 import duckdb
-import numpy as np
 import pyarrow as pa
 
 from ingest.timestamps import microseconds
 from ops.archive.sample_file import TIME
-from ops.sql import runs
+from ops.sql import held, runs
 from ops.sql.columns import Columns, each, listed
 from ops.sql.correlations import CORRELATIONS, Correlations, dense
 from ops.sql.excursions import FAR_OFF, Excursions
@@ -38,9 +38,6 @@ _SQL_TYPES = {
     TIME: "TIMESTAMP WITH TIME ZONE",
 }
 _USUAL = pa.struct([("channel_id", pa.int32()), ("seconds", pa.float64())])
-_OF_HELD = pa.struct(
-    [("channel_id", pa.int32()), ("is_counter", pa.bool_()), ("ends", pa.int64()), ("gaps", pa.list_(pa.int64()))]
-)
 
 
 class Functions:
@@ -67,7 +64,7 @@ class Functions:
         ids, number, asked = duckdb.list_type(of), "BIGINT", _sql_type(pa.list_(ASKED))
         for function, arguments, kind in (
             (self.usual_run_lengths, [ids, *[number] * 2], _USUAL),
-            (self.held_statistics, [_sql_type(pa.list_(_OF_HELD)), *[number] * 3], HELD),
+            (self.held_statistics, [_sql_type(pa.list_(held.ASKED))], HELD),
             (self.replays, [ids, *[number] * 3, of], PAIRS),
             (self.resampled_means, [asked, *[number] * 4], MEANS),
             (self.first_moves, [asked, *[number] * 5, "DOUBLE"], MOVES),
@@ -126,21 +123,13 @@ class Functions:
         """How long (s) 95 % of the values of channels are held, with since <= time < until (µs)."""
         return listed(_USUAL, self._samples.made(_scan(channels), (since, until), each(runs.usual_lengths)))
 
-    def held_statistics(self, channels: list[dict[str, Any]], first: int, since: int, until: int) -> Any:
-        """Of channels the mean and the spread of their values from since until they end (ops/sql/held.py), by samples
-        with first <= time < until (µs).
-        """
-        asked = sorted(channels, key=lambda one: int(one["channel_id"]))
-        ids = np.array([one["channel_id"] for one in asked], np.int32)
-        held = Held(
-            ids,
-            np.array([one["is_counter"] for one in asked], np.bool_),
-            np.array([one["ends"] for one in asked], np.int64),
-            np.repeat(ids, [len(one["gaps"]) for one in asked]),
-            np.array([time for one in asked for time in one["gaps"]], np.int64),
-            since,
-        )
-        return listed(HELD, self._samples.made(_scan(ids.tolist()), (first, until), each(held.of)))
+    def held_statistics(self, intervals: list[dict[str, Any]]) -> Any:
+        """The mean and the spread of the values of channels in intervals (ops/sql/held.py)."""
+        found = [
+            self._samples.made(_scan(one.intervals[0].channels.tolist()), one.samples, each(one.of))
+            for one in held.overlapping(map(Held.asked, intervals))
+        ]
+        return listed(HELD, chain.from_iterable(found))
 
     def replays(self, channels: list[int], first: int, since: int, until: int, samples: int) -> Any:
         """Of channels the pairs of ops/sql/replays.py, of samples with first <= time < until (µs)."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,9 +12,28 @@ from numpy.typing import NDArray
 
 from ingest.batch import Float64s, Int64s
 from ops.archive.sample_file import segments
-from ops.sql.columns import Columns, good_samples
+from ops.sql.columns import Columns, good_samples, joined, part
 
-HELD = pa.struct([("channel_id", pa.int32()), ("mean", pa.float64()), ("spread", pa.float64())])
+HELD = pa.struct([("later", pa.bool_()), ("channel_id", pa.int32()), ("mean", pa.float64()), ("spread", pa.float64())])
+ASKED = pa.struct(
+    [
+        ("later", pa.bool_()),
+        *((name, pa.int64()) for name in ("first", "since", "until")),  # µs
+        (
+            "channels",
+            pa.list_(
+                pa.struct(
+                    [
+                        ("channel_id", pa.int32()),
+                        ("is_counter", pa.bool_()),
+                        ("ends", pa.int64()),
+                        ("gaps", pa.list_(pa.int64())),
+                    ]
+                )
+            ),
+        ),
+    ]
+)
 _NEVER = np.iinfo(np.int64).max
 
 
@@ -26,13 +47,31 @@ class Held:
     gap_channels: NDArray[np.int32]  # (gaps,) ascending
     gap_times: Int64s  # (gaps,) where each begins (µs), ascending for a channel
     since: int  # µs
+    samples: tuple[int, int]  # the bounds (µs) of those that count; before since, they may still be held
+    later: bool  # which of two intervals it is
+
+    @classmethod
+    def asked(cls, one: Mapping[str, Any]) -> Held:
+        """``one``: the fields of ASKED."""
+        channels = sorted(one["channels"], key=lambda of: int(of["channel_id"]))
+        ids = np.array([of["channel_id"] for of in channels], np.int32)
+        return cls(
+            ids,
+            np.array([of["is_counter"] for of in channels], np.bool_),
+            np.array([of["ends"] for of in channels], np.int64),
+            np.repeat(ids, [len(of["gaps"]) for of in channels]),
+            np.array([time for of in channels for time in of["gaps"]], np.int64),
+            one["since"],
+            (one["first"], one["until"]),
+            one["later"],
+        )
 
     def of(self, found: Columns) -> Columns:
         """Mean and standard deviation by time of what was held from since until the end: the columns of HELD.
 
-        ``found``: samples until the end, and before since, by channel and time. Without channels that held nothing.
+        ``found``: samples by channel and time. Without channels that held nothing.
         """
-        channel, time, value = good_samples(found)
+        channel, time, value = good_samples(part(found, self._inside(found)))
         first, n = _first(channel)
         place = np.searchsorted(self.channels, channel[first])
         counter, end = np.repeat(self.counters[place], n), np.repeat(self.ends[place], n)
@@ -51,7 +90,15 @@ class Held:
         mean = _sums(level * seconds, first) / whole
         off = level - np.repeat(mean, n)
         spread = np.sqrt(_sums(off * off * seconds, first) / whole)
-        return {"channel_id": channel[first], "mean": mean, "spread": spread}
+        later = np.full(len(first), self.later)
+        return {"later": later, "channel_id": channel[first], "mean": mean, "spread": spread}
+
+    def _inside(self, found: Columns) -> Any:
+        """The rows of samples that count."""
+        time = found["time"]
+        if len(time) and found["channel_id"][0] == found["channel_id"][-1]:
+            return slice(*np.searchsorted(time, self.samples).tolist())
+        return (time >= self.samples[0]) & (time < self.samples[1])
 
     def _gaps(self, channel: NDArray[np.int32], time: Int64s) -> Int64s:
         """Where the next gap begins, of each sample."""
@@ -63,6 +110,34 @@ class Held:
                 before = np.diff(np.searchsorted(time[rows], edges, "right"), prepend=0)
                 gap[rows][: before.sum()] = np.repeat(edges, before)
         return gap
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Intervals of which the samples are read once."""
+
+    intervals: Sequence[Held]
+
+    @property
+    def samples(self) -> tuple[int, int]:
+        """The bounds of all that count (µs)."""
+        firsts, untils = zip(*(one.samples for one in self.intervals), strict=True)
+        return min(firsts), max(untils)
+
+    def of(self, found: Columns) -> Columns:
+        """The columns of HELD."""
+        return joined([one.of(found) for one in self.intervals])
+
+
+def overlapping(intervals: Iterable[Held]) -> list[Together]:
+    """Intervals whose samples overlap, together."""
+    found: list[Together] = []
+    for one in sorted(intervals, key=lambda one: one.samples):
+        if found and one.samples[0] <= found[-1].samples[1]:
+            found[-1] = Together([*found[-1].intervals, one])
+        else:
+            found.append(Together([one]))
+    return found
 
 
 def _first(channel: NDArray[np.int32]) -> tuple[Int64s, Int64s]:

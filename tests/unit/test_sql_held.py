@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.sql.held import Held
+from ops.sql.held import Held, overlapping
 from tests.unit.sql_samples import columns
 
 BAD = 0x80000000
@@ -50,8 +50,11 @@ def expected(
         st.tuples(_SAMPLES, st.lists(st.integers(-5, 70), max_size=4), st.integers(-5, 80), st.booleans()), max_size=4
     ),
     st.integers(-5, 40),
+    st.integers(-5, 10),
 )
-def test_what_was_held(channels: list[tuple[dict[int, tuple[float, int]], list[int], int, bool]], since: int) -> None:
+def test_what_was_held(
+    channels: list[tuple[dict[int, tuple[float, int]], list[int], int, bool]], since: int, first: int
+) -> None:
     """Of channels with their samples, gaps and ends, and whether they are counters."""
     edges = [sorted(gap * 1_000_000 for gap in gaps) for _, gaps, _, _ in channels]
     held = Held(
@@ -61,6 +64,8 @@ def test_what_was_held(channels: list[tuple[dict[int, tuple[float, int]], list[i
         np.array([number for number, of in enumerate(edges) for _ in of], np.int32),
         np.array([edge for of in edges for edge in of], np.int64),
         since * 1_000_000,
+        (first * 1_000_000, 50_000_000),
+        since > 9,
     )
     samples = [(number, time * 1_000_000, *of[time]) for number, (of, *_) in enumerate(channels) for time in sorted(of)]
     found = held.of(columns(samples))
@@ -69,11 +74,22 @@ def test_what_was_held(channels: list[tuple[dict[int, tuple[float, int]], list[i
         good = [
             (time, 0.0 if abs(value) < 1e-50 else value)
             for channel, time, value, status in samples
-            if channel == number and not status & BAD and abs(value) < 1e50
+            if channel == number and not status & BAD and abs(value) < 1e50 and first * 1_000_000 <= time < 50_000_000
         ]
         one = expected(good, (since * 1_000_000, end * 1_000_000), edges[number], counter)
         if one is not None:
             wanted.append((number, *one))
+    assert found["later"].tolist() == [since > 9] * len(wanted)
     assert found["channel_id"].tolist() == [number for number, _, _ in wanted]
     assert found["mean"].tolist() == pytest.approx([mean for _, mean, _ in wanted], rel=1e-9, abs=1e-9)
     assert found["spread"].tolist() == pytest.approx([spread for *_, spread in wanted], rel=1e-9, abs=1e-9)
+
+
+def test_intervals_that_overlap_are_read_together() -> None:
+    one, two, other = (
+        Held.asked({"channels": [], "first": first, "since": first, "until": until, "later": False})
+        for first, until in ((0, 5), (5, 9), (10, 12))
+    )
+    found = overlapping([other, two, one])
+    assert [of.intervals for of in found] == [[one, two], [other]]
+    assert [of.samples for of in found] == [(0, 9), (10, 12)]

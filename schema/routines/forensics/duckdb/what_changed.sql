@@ -41,9 +41,11 @@ asked AS (
     GROUP BY i.later, i.begins, i.ends
 ),
 spreads AS MATERIALIZED (
-    SELECT a.later,
-           unnest(held_statistics(a.channels, epoch_us(a.begins - carry), epoch_us(a.begins), epoch_us(a.ends)), recursive := true)
-    FROM asked AS a
+    SELECT unnest(held_statistics(a.intervals), recursive := true)
+    FROM (SELECT list({'later': a.later, 'first': epoch_us(a.begins - carry), 'since': epoch_us(a.begins), 'until': epoch_us(a.ends),
+                       'channels': a.channels}) AS intervals
+          FROM asked AS a
+          HAVING count(*) > 0) AS a
 ),
 compared AS (
     SELECT w.channel_id, w.name, w.ends, u.unit, b.mean AS mean_b, a.mean AS mean_a, b.spread AS spread_b, a.spread AS spread_a,
