@@ -46,8 +46,12 @@ class Runs:
         """Those that a query asks for. Raises OperationError."""
         return cls(**scan.constants("value_runs", _PARAMETERS))
 
-    def of(self, found: Columns) -> Any:
-        """Those of samples within the bounds, by channel and time, as a batch of PARTS."""
+    def of_parts(self, found: Iterable[Columns]) -> list[Any]:
+        """Those of samples that follow each other, by channel and time, as one batch of PARTS."""
+        return [pa.concat_batches(map(_batch, self._joined(map(self._of, found))))]
+
+    def _of(self, found: Columns) -> _Rows:
+        """Those of samples by channel and time."""
         channel, time, value = good_samples(found)
         new = channel[1:] != channel[:-1]
         starts = _places(new | (value[1:] != value[:-1]), len(channel))
@@ -60,24 +64,18 @@ class Runs:
         run = np.flatnonzero(kept)
         number = run - np.repeat(first, np.diff(np.append(np.searchsorted(run, first), len(run)))) + 1
         rows = starts[kept]
-        return _batch(_Rows(channel[rows], value[rows], time[rows], end[kept], np.isin(run, last), number))
-
-    def of_parts(self, found: Iterable[Columns]) -> list[Any]:
-        """The same of samples that follow each other, as one batch, if there are any."""
-        some = [_batch(rows) for rows in self._joined(map(self.of, found))]
-        return [pa.concat_batches(some)]
+        return _Rows(channel[rows], value[rows], time[rows], end[kept], np.isin(run, last), number)
 
     def joined(self, parts: Iterable[Any]) -> Iterator[Any]:
-        """Batches of the runs. ``parts``: what :meth:`of` returned of samples that follow each other."""
-        for rows in self._joined(parts):
+        """Batches of the runs. ``parts``: what :meth:`of_parts` returned of samples that follow each other."""
+        for rows in self._joined(map(_Rows.of, parts)):
             found = _batch(rows)
             parameters = [pa.array(np.full(found.num_rows, getattr(self, name))) for name in _PARAMETERS]
             yield pa.RecordBatch.from_arrays([*found.columns, *parameters], schema=RUNS)
 
-    def _joined(self, parts: Iterable[Any]) -> Iterator[_Rows]:
+    def _joined(self, parts: Iterable[_Rows]) -> Iterator[_Rows]:
         waiting = _Rows.of(pa.RecordBatch.from_pylist([], PARTS))  # the run that has not ended
-        for part in parts:
-            rows = _Rows.of(part)
+        for rows in parts:
             if not len(rows.channel):
                 continue
             if len(waiting.channel) and waiting.channel[0] == rows.channel[0]:
@@ -88,9 +86,9 @@ class Runs:
                     waiting = waiting.part(slice(0, 0))
                 else:
                     waiting.end[0], waiting.last[0] = rows.begin[0], False
-            rows = waiting.behind(rows)
-            yield self._kept(rows.part(slice(0, -1)))
-            waiting = rows.part(slice(-1, None))
+            both = waiting.behind(rows)
+            yield self._kept(both.part(slice(0, -1)))
+            waiting = both.part(slice(-1, None))
         yield self._kept(waiting)
 
     def _kept(self, rows: _Rows) -> _Rows:
