@@ -24,6 +24,7 @@ MANIFESTS = "manifests"
 INCOMING = "incoming"  # files of days that are being written
 _MAY_BE_THERE = (f"{MARKER}.partial", "lost+found")  # of a writer that was killed, and of an empty disk
 PROBE = f"{INCOMING}/answers"  # is written to see whether the storage answers
+_FILE, _SEAL = re.compile(r"[0-9]+-[0-9]+\.parquet"), re.compile(r"[0-9]+\.json\.gz")
 _TAIL = 8  # bytes at the end of a Parquet file: the footer's length, and PAR1
 METADATA = b"plantlog.archive"  # key of the file's identity in the metadata of a Parquet file
 
@@ -157,10 +158,11 @@ def read_manifest(location: Location, folder: DayFolder) -> Manifest:
         if found != legal:
             raise OperationError(f"{place}: {name}: found {found}, of plant {manifest.plant}; legal: {legal}")
     for file in manifest.files:
-        seal = f"{folder.seals}/{folder.day}-NUMBER.json.gz"
-        legal = seal if file.table == "seal" else f"{folder.table(file.table)}/NUMBER-NUMBER.parquet"
-        if not re.fullmatch(re.escape(legal).replace("NUMBER", "[0-9]+"), file.path):
-            raise OperationError(f"{place}: files: found {file.path}; legal: {legal}")
+        begin, pattern, words = f"{folder.table(file.table)}/", _FILE, "NUMBER-NUMBER.parquet"
+        if file.table == "seal":
+            begin, pattern, words = f"{folder.seals}/{folder.day}-", _SEAL, "NUMBER.json.gz"
+        if not (file.path.startswith(begin) and pattern.fullmatch(file.path, len(begin))):
+            raise OperationError(f"{place}: files: found {file.path}; legal: {begin}{words}")
     return manifest
 
 
