@@ -17,7 +17,7 @@ from ops.sql.limits import Limits
 from ops.sql.session import OutOfMemoryError, Session, opened
 from schema.forensics import duckdb_forms
 
-_SAMPLES = 150_000_000  # of a portion: two hours of 20,000 channels, or a month of 50
+_SAMPLES = 300_000_000  # of a portion: four hours of 20,000 channels, or two months of 50
 _MUCH = 10_000_000  # samples that are read for a second and more
 _TOGETHER: Mapping[str, Callable[[tuple[str, str]], str]] = {  # by name and unit of the plant
     "channel": lambda one: one[0],
