@@ -14,6 +14,8 @@ from ingest.errors import OperationError
 from schema.forensics import Question, duckdb_forms
 from schema.queries import load
 
+_MUCH = 10_000_000  # samples
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -31,6 +33,11 @@ class Asked:
     def seconds(self) -> float:
         """Of which samples are read."""
         return float((self.values["until"] - self.first).total_seconds())
+
+    @property
+    def is_much(self) -> bool:
+        """Whether samples are read for a second and more."""
+        return self.rate * self.seconds * len(self.channels) > _MUCH
 
 
 async def over_archive(

@@ -8,6 +8,7 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -26,6 +27,7 @@ from ops.formatting import wide
 from ops.paths import State
 from ops.registration.installation import ALL, chosen
 from ops.sql.limits import Limits
+from ops.sql.workers import Workers
 from schema.forensics import Question, questions
 from schema.queries import load
 
@@ -118,9 +120,12 @@ def ask(
             raise OperationError(f"{error}: the schema may be outdated; run `plantlog up`") from error
     if isinstance(found, Answer):
         return found
-    from ops.forensics import portions  # noqa: PLC0415 (DuckDB, which other questions don't need)
+    with closing(Workers(limits.threads)) as workers:
+        if found.is_much:
+            workers.start()  # they are ready when it is known where the samples are
+        from ops.forensics import portions  # noqa: PLC0415 (DuckDB, which other questions don't need)
 
-    return Answer(*portions.answer(state, found, replace(limits, narrow=_NARROW)))
+        return Answer(*portions.answer(state, found, replace(limits, narrow=_NARROW), workers))
 
 
 async def _answer(

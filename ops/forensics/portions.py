@@ -15,10 +15,10 @@ from ops.forensics.archived import Asked
 from ops.paths import State
 from ops.sql.limits import Limits
 from ops.sql.session import OutOfMemoryError, Session, opened
+from ops.sql.workers import Workers
 from schema.forensics import duckdb_forms
 
 _SAMPLES = 300_000_000  # of a portion: four hours of 20,000 channels, or two months of 50
-_MUCH = 10_000_000  # samples that are read for a second and more
 _TOGETHER: Mapping[str, Callable[[tuple[str, str]], str]] = {  # by name and unit of the plant
     "channel": lambda one: one[0],
     "unit": lambda one: one[1],
@@ -27,12 +27,13 @@ _TOGETHER: Mapping[str, Callable[[tuple[str, str]], str]] = {  # by name and uni
 }
 
 
-def answer(state: State, asked: Asked, limits: Limits) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+def answer(
+    state: State, asked: Asked, limits: Limits, workers: Workers | None = None
+) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
     """Columns and rows. Raises OperationError or DatabaseError."""
     form = duckdb_forms()[asked.question.name]
     ends = time.monotonic() + limits.seconds
-    much = asked.rate * asked.seconds * len(asked.channels) > _MUCH
-    with opened(state, limits, asked.installation, asked.question.name, much=much) as session:
+    with opened(state, limits, asked.installation, asked.question.name, workers) as session:
         first = True
         for portion in portions(asked, form.portions):
             _add(session, asked, portion, first, ends)

@@ -20,6 +20,7 @@ from ops.evidence.reader import Series
 # channel_id (int32), time (int64, µs) and, if wanted, value (uint64, its bits) and status (uint32); (n,) each
 Columns: TypeAlias = dict[str, NDArray[Any]]
 Result = TypeVar("Result")
+_PART = 262_144  # samples of one channel
 _ROWS = 65_536  # of samples that something is made of: arrays of twice as many no longer fit into caches
 
 
@@ -39,9 +40,9 @@ def together(found: Iterable[Rows], *, whole: bool = True) -> Iterator[Columns]:
 
     ``found``: those of a channel follow each other. ``whole``: all samples of a channel are in one of the larger ones.
     """
-    some, rows = list[Rows](), 0
+    some, rows, most = list[Rows](), 0, _ROWS if whole else _PART
     for one in found:
-        if some and rows + one.n > _ROWS and not (whole and some[-1].channels[1] == one.channels[0]):
+        if some and rows + one.n > most and not (whole and some[-1].channels[1] == one.channels[0]):
             yield row_group.joined(some)
             some, rows = [], 0
         some.append(one)

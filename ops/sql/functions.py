@@ -43,11 +43,13 @@ _USUAL = pa.struct([("channel_id", pa.int32()), ("seconds", pa.float64())])
 class Functions:
     """``channel_ids`` and the others that :meth:`register` names."""
 
-    def __init__(self, reader: Reader, samples: Samples, failures: list[BaseException]) -> None:
-        """``failures``: where errors are put that end a query."""
+    def __init__(self, reader: Reader, samples: Samples, failures: list[BaseException], once: bool) -> None:
+        """``failures``: where errors are put that end a query. ``once``: whether channels are read once only."""
         self._reader = reader
         self._samples = samples
         self._failures = failures
+        self._once = once
+        self._known: list[asyncpg.Record] | None = None  # channels
 
     def register(self, connection: Any) -> None:
         """Let queries call them. DuckDB computes those of constants before it reads any table."""
@@ -102,7 +104,9 @@ class Functions:
         return row[0] or []
 
     def _channels(self) -> list[asyncpg.Record]:
-        return self._reader.fetch(load("sql")["select_channel_names"])
+        if self._known is None or not self._once:
+            self._known = self._reader.fetch(load("sql")["select_channel_names"])
+        return self._known
 
     def first_sample(self, channel: int | None, since: datetime | None, until: datetime | None) -> datetime | None:
         """As ``plant.first_sample``: the time of the first one with since <= time < until, if there is one."""

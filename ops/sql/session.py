@@ -109,21 +109,23 @@ class Session:
 
 @contextmanager
 def opened(
-    state: State, limits: Limits, installation: UUID | None = None, asked: str | None = None, *, much: bool = False
+    state: State,
+    limits: Limits,
+    installation: UUID | None = None,
+    asked: str | None = None,
+    workers: Workers | None = None,
 ) -> Iterator[Session]:
     """``installation``: the one whose channels questions are about (None: all); ``asked``: the question that all
-    queries are parts of, so that what is not samples is read once, and joins stay as they are written. ``much``: many
-    samples will be read.
+    queries are parts of, so that what is not samples is read once, and joins stay as they are written. ``workers``:
+    what reads the archive, and ends with the session; None: as many as the limits say.
 
     Raises OperationError for limits that are none, DatabaseError where the database can't be reached.
     """
     scans = Scans()
     queries = load("duckdb")
     with ExitStack() as stack:
-        workers = Workers(limits.threads)
+        workers = workers or Workers(limits.threads)
         stack.callback(workers.close)
-        if much:
-            workers.start()
         with database_errors():
             reader = Reader(state.dsn("reader"), installation)
             stack.callback(reader.close)
@@ -146,7 +148,7 @@ def opened(
         stack.enter_context(connection)
         for name, table in found.items():
             connection.register(name, table)
-        Functions(reader, samples, scans.failures).register(connection)
+        Functions(reader, samples, scans.failures, once=asked is not None).register(connection)
         for section in ("settings", "views", "texts", "macros", *(["ask"] if asked else [])):
             connection.execute(queries[section])
         for name, form in duckdb_forms().items():

@@ -12,18 +12,19 @@ import socket
 import subprocess
 import sys
 import threading
-import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain, islice
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ingest.errors import OperationError
 from ops.paths import CHECKOUT
 from ops.sql.ahead import ahead
-from ops.sql.task import Task
+
+if TYPE_CHECKING:
+    from ops.sql.task import Task  # all that reads takes half a second to import: these processes begin before
 
 Result = TypeVar("Result")
 # Memory is kept for the next arrays: to get it from the kernel takes a fifth of the CPU.
@@ -63,14 +64,14 @@ class Workers:
         return ahead(partial(self._run_here, task) for task in tasks)
 
     def start(self) -> None:
-        """Start them now, for what will surely be much: they are ready when it is known where the samples are."""
+        """Start them now, for what will surely be much."""
         with self._lock:
             if not self._n or self._process is not None or self._closed:
                 return
             pairs = [socket.socketpair() for _ in range(self._n)]
             ends = [end.fileno() for _, end in pairs]
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "ops.sql.workers", *map(str, ends)],
+                [sys.executable, "-P", "-m", "ops.sql.reading_process", *map(str, ends)],
                 stdin=subprocess.DEVNULL,
                 pass_fds=ends,
                 env={**os.environ, **_MEMORY, "PYTHONPATH": str(CHECKOUT)},
@@ -118,52 +119,3 @@ class Workers:
         if not done:
             raise result
         return result  # type: ignore[no-any-return]
-
-
-def _serve(connection: Any) -> None:
-    """Do tasks until the other end is closed."""
-    footers = dict[str, Any]()
-    while True:
-        try:
-            task = connection.recv()
-            connection.send(_answer(task, footers))
-        except (EOFError, BrokenPipeError, ConnectionResetError):
-            return
-
-
-def _forked(ends: Sequence[int]) -> Any:
-    """A connection of each process. The others are forks of the first: to import all of this takes 0.5 s of CPU."""
-    own, *others = ends
-    forks = list[int]()
-    for end in others:
-        forks.append(os.fork())
-        if not forks[-1]:
-            own = end
-            break
-    else:
-        signal.signal(signal.SIGTERM, partial(_wait, forks))
-    for end in ends:
-        if end != own:
-            os.close(end)  # so that each sees when the other end of its own is closed
-    return Connection(own)
-
-
-def _wait(forks: Sequence[int], *_: Any) -> None:
-    """End after all of them, which had the same signal."""
-    for one in forks:
-        os.waitpid(one, 0)
-    os._exit(0)
-
-
-def _answer(task: Task[Any], footers: dict[str, Any]) -> tuple[bool, Any]:
-    try:
-        return True, task.done(footers)
-    except OperationError as error:
-        return False, error
-    except Exception:
-        return False, RuntimeError(traceback.format_exc())
-
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it ends it
-    _serve(_forked([int(end) for end in sys.argv[1:]]))

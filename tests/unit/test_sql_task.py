@@ -79,7 +79,8 @@ def test_samples_are_by_channel_and_time(
     stored = days(times, size, amended, late)
     others = [columns([(7, time, 1.0, 0) for time in range(5)])] if live else []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sql_columns, "_ROWS", rows)
+        for name in ("_ROWS", "_PART"):
+            patch.setattr(sql_columns, name, rows)
         task = Task(stored, others, (), each(dict), in_parts)  # type: ignore[arg-type]
         found = [one for one in task.done({}) if len(one["time"])]
     expected = [(one, number * _DAY + time) for number, of_day in enumerate(times) for one, time in of_day]
