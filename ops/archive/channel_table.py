@@ -99,15 +99,14 @@ def _valid_from(meaning: Mapping[str, Any]) -> int:
 
 def same_meaning(table: Any, document: str, folder: DayFolder) -> bool:
     """Whether a table says of its channels what the sealed document says."""
-    places = {number: place for number, place in places_of(table).items() if place is not None}
-    expected = channel_table(document, folder, places)
+    expected = channel_table(document, folder, places_of(table))
     return bool(table.select(range(_MEANING)).equals(expected.select(range(_MEANING))))
 
 
-def places_of(table: Any) -> dict[int, Place | None]:
-    """Channel id → where its samples are; None: it has none."""
+def places_of(table: Any) -> dict[int, Place]:
+    """Channel id → where its samples are, of those that have some."""
     rows: Iterable[tuple[Any, ...]] = zip(*(table.column(name).to_pylist() for name in PLACE), strict=True)
-    return {number: Place(n, file, first or 0, last or 0) if n else None for number, n, file, first, last in rows}
+    return {number: Place(n, file, first or 0, last or 0) for number, n, file, first, last in rows if n}
 
 
 def write_channels(sink: Any, table: Any, metadata: Mapping[bytes, bytes]) -> None:

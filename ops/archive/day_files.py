@@ -89,7 +89,7 @@ class DayFiles:
         table = self.channels(PLACE)
         if wanted is not None:
             table = table.filter(pa.array(np.isin(table["channel_id"].to_numpy(), list(wanted))))
-        return {number: place for number, place in places_of(table).items() if place is not None}
+        return places_of(table)
 
     def rows(self, table: Literal["events", "gaps"]) -> list[tuple[Any, ...]]:
         """Events or gaps, as the specification's fields."""

@@ -112,12 +112,17 @@ class Scan:
         if null_is_told or not _named(self.condition, *columns):
             return wanted
         new = [number for number in wanted if number not in self._known]
-        rows = [{"channel_id": number, **meaning} for number in new for meaning in described(number)]
-        values = [pa.array([row.get(one.name) for row in rows], one.type) for one in self._plain]
-        table = pa.Table.from_arrays(values, schema=self._plain).append_column("row", pa.array(range(len(rows))))
+        rows: dict[str, list[Any]] = {"channel_id": new}
+        if _named(self.condition, *_DESCRIBED):
+            found = [(number, meaning) for number in new for meaning in described(number)]
+            rows["channel_id"] = [number for number, _ in found]
+            rows |= {name: [meaning.get(name) for _, meaning in found] for name in _DESCRIBED}
+        n = len(rows["channel_id"])
+        values = [pa.array(rows.get(one.name, [None] * n), one.type) for one in self._plain]
+        table = pa.Table.from_arrays(values, schema=self._plain).append_column("row", pa.array(range(n)))
         self._known.update(dict.fromkeys(new, False))
         unmet = set(table.filter(~self.condition).column("row").to_pylist())  # false, whatever is unknown
-        self._known.update((row["channel_id"], True) for number, row in enumerate(rows) if number not in unmet)
+        self._known.update((number, True) for row, number in enumerate(rows["channel_id"]) if row not in unmet)
         return [number for number in wanted if self._known[number]]
 
     def types(self, known: Iterable[str]) -> list[str]:
