@@ -53,6 +53,8 @@ class Excursions:
         ]
         for rows in segments(bins.channel):
             for scale, (at, off, spread) in enumerate(self._of_channel(bins.part(rows), time, value)):
+                if not len(at):
+                    continue
                 ids, scales = (np.full(len(at), one, np.int32) for one in (bins.channel[rows.start], scale))
                 spreads = np.full(len(at), spread)
                 some.append({"channel_id": ids, "scale": scales, "time": at, "value": off, "spread": spreads})

@@ -32,8 +32,20 @@ _WINDOW = 16  # samples
 _CHANGES = 12  # of them, at least, for a window to be compared
 _APART = 48  # samples without a window that is like an older one end a stretch
 _BLOCK = 32_768  # samples
-_FINE = 8  # logarithms are rounded so coarsely that the last bits of a scaled copy don't matter
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_HALF = np.uint64(0x13C6EF372FE95)  # 0.618 of a step: no ratio of small numbers is where one ends
+
+
+def _mixed(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Hashes whose sums differ where the bits do (splitmix64)."""
+    bits = bits + _GOLDEN
+    mixed = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+_HASHES = _mixed(np.arange(1 << 15, dtype=np.uint64))  # of each proportion
+_CHANGED = _mixed(np.array([1 << 15], np.uint64))  # of a change that is in no proportion to the one before
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +89,11 @@ def _windows(step: Float64s) -> tuple[Int64s, NDArray[np.uint64]]:
     if len(step) < _WINDOW:
         return np.empty(0, np.int64), np.empty(0, np.uint64)
     parts = [_hashes(step[max(0, begin - 1) : begin + _BLOCK], begin > 0) for begin in range(0, len(step), _BLOCK)]
-    hashes, changed = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    sums, changes = (np.cumsum(column, dtype=np.uint64) for column in (hashes, changed))
+    hashes, changed = parts[0] if len(parts) == 1 else (np.concatenate(one) for one in zip(*parts, strict=True))
+    sums, changes = np.cumsum(hashes), np.cumsum(changed, dtype=np.int32)
     sums[_WINDOW:], changes[_WINDOW:] = sums[_WINDOW:] - sums[:-_WINDOW], changes[_WINDOW:] - changes[:-_WINDOW]
     last = np.flatnonzero(changes[_WINDOW - 1 :] >= _CHANGES) + _WINDOW - 1
-    return last, sums[last] + changes[last] * _GOLDEN
+    return last, sums[last]
 
 
 def _hashes(step: Float64s, has_one_before: bool) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
@@ -91,13 +103,18 @@ def _hashes(step: Float64s, has_one_before: bool) -> tuple[NDArray[np.uint64], N
     Arrays that fit into the caches take half of the time.
     """
     changed = (step != 0) & ~np.isnan(step)
+    ratio = np.full(len(step), np.nan)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
-        ratio = step / np.append(np.nan, step[:-1])
-        known = np.isfinite(ratio) & (ratio != 0)
-        size = np.abs(ratio, where=known, out=np.ones(len(ratio)))
-        proportion = 2 * np.rint(_FINE * np.log(size)) + (ratio > 0)
-    hashes = np.where(known, _mixed(proportion.view(np.uint64)), changed)
+        np.divide(step[1:], step[:-1], out=ratio[1:])
+    known = np.isfinite(ratio) & (ratio != 0)
+    hashes = np.where(known, _HASHES[proportions(ratio)], changed * _CHANGED)
     return hashes[has_one_before:], changed[has_one_before:]
+
+
+def proportions(ratio: Float64s) -> Int64s:
+    """Sign and size, so coarsely that the last bits of a scaled copy don't matter: in steps of a tenth, 15 bits."""
+    coarse: Int64s = ((ratio.view(np.uint64) + _HALF) >> np.uint64(49)).view(np.int64)
+    return coarse
 
 
 def _repeated(windows: tuple[Int64s, NDArray[np.uint64]]) -> tuple[Int64s, Int64s]:
@@ -106,10 +123,11 @@ def _repeated(windows: tuple[Int64s, NDArray[np.uint64]]) -> tuple[Int64s, Int64
     bits = np.uint64(max(1, int(position[-1]).bit_length() if len(position) else 1))
     ordered = np.sort(key << bits | position.astype(np.uint64))  # hashes with positions, so that one sort is enough
     hashes = ordered >> bits
-    same = hashes[1:] == hashes[:-1]
-    several = np.append(same, False) | np.append(False, same) if len(same) else np.zeros(len(hashes), np.bool_)
-    position = (ordered[several] & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int64)
-    group = np.cumsum(np.append(True, ~same)[: len(hashes)])[several]
+    same = np.zeros(len(hashes) + 1, np.bool_)
+    np.equal(hashes[1:], hashes[:-1], out=same[1:-1])
+    several = ordered[same[1:] | same[:-1]]
+    hashes, position = several >> bits, (several & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int64)
+    group = np.cumsum(np.append(True, hashes[1:] != hashes[:-1])[: len(hashes)])
     size = 1 + _WINDOW + int(position.max(initial=0))
     place = group * size + position
     latest = np.searchsorted(place, place - _WINDOW, "right") - 1
@@ -138,11 +156,3 @@ def _count_up(lengths: Int64s) -> Int64s:
     """From 0 for each length."""
     counted: Int64s = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     return counted
-
-
-def _mixed(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Hashes whose sums differ where the bits do (splitmix64)."""
-    bits = bits + _GOLDEN
-    mixed = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ops.archive.sample_file import TIME
 from ops.sql.columns import Columns, joined, listed
-from ops.sql.replays import PAIRS, Replays
+from ops.sql.replays import PAIRS, Replays, proportions
 
 BAD = 0x80000000
 
@@ -23,10 +23,10 @@ def expected(values: list[float], since: int, samples: int) -> list[tuple[int, i
     """Distance, first and last position of each stretch."""
     steps = [math.nan, *(new - old for old, new in pairwise(values))]
     changed = [step != 0 and not math.isnan(step) for step in steps]
-    tokens: list[object] = [changed[0]]
+    tokens: list[object] = [f"{changed[0]}"]
     for place in range(1, len(values)):
         ratio = steps[place] / steps[place - 1] if changed[place - 1] and changed[place] else 0.0
-        tokens.append((float(np.rint(8 * np.log(abs(ratio)))), ratio > 0) if ratio else changed[place])
+        tokens.append(int(proportions(np.array([ratio]))[0]) if ratio else f"{changed[place]}")
     earlier = defaultdict[object, list[int]](list)
     repeated = []
     for last in range(15, len(values)):
@@ -109,3 +109,13 @@ def without(row: dict[str, object]) -> list[object]:
 
 def test_without_samples_there_are_no_copies() -> None:
     assert listed(PAIRS, []).to_pylist() == [[]]
+
+
+def test_proportions_are_those_of_scaled_copies() -> None:
+    steps = np.array([-9.0, -4.0, -1.5, -1.0, -0.1, 0.1, 0.9, 1.0, 1.0625, 1.8, 2.0, 17.0])
+    ratios = (steps[:, None] / steps).ravel()
+    for scale in (3.0, 0.1, -7.7, 1e-9):
+        scaled = steps * scale
+        assert proportions((scaled[:, None] / scaled).ravel()).tolist() == proportions(ratios).tolist()
+    apart = proportions(np.array([1.0, 1.2, 1.5, 2.0, 4.0, -1.0, -1.2]))
+    assert len(set(apart.tolist())) == len(apart)
