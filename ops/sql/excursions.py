@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ingest.batch import Float64s, Int64s
 from ops.archive.sample_file import TIME, segments
 from ops.sql.columns import Columns, good_samples, joined
+from ops.sql.resampled import require_length
 
 FAR_OFF = pa.struct(
     [
@@ -42,6 +43,11 @@ class Excursions:
     sigmas: float
     short: int  # µs
     long: int  # µs
+
+    def __post_init__(self) -> None:
+        """Raises OperationError."""
+        require_length("short", self.short)
+        require_length("long", self.long)
 
     def of(self, found: Columns) -> Columns:
         """The columns of FAR_OFF. ``found``: all samples of some channels, by channel and time."""

@@ -23,7 +23,7 @@ from ops.sql.held import HELD, Held
 from ops.sql.movers import MOVES, Movers
 from ops.sql.reader import Reader
 from ops.sql.replays import PAIRS, Replays
-from ops.sql.resampled import ASKED, MEANS, Asked, Grid
+from ops.sql.resampled import ASKED, MEANS, Asked, Grid, spans
 from ops.sql.runs import Runs
 from ops.sql.samples import SAMPLES, Samples
 from ops.sql.scan import Scan
@@ -165,8 +165,7 @@ class Functions:
         self, channels: list[Asked], first: int, since: int, until: int, short: int, long: int, sigmas: float
     ) -> Any:
         """What is far from what was usual before since (ops/sql/excursions.py)."""
-        spans = {one["channel_id"]: one["span"] for one in channels if one["span"] is not None}
-        found = Excursions(spans, since, sigmas, short, long)
+        found = Excursions(spans(channels), since, sigmas, short, long)
         return listed(FAR_OFF, self._made(channels, (first, until), each(found.of)))
 
     def _made(

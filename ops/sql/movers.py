@@ -12,7 +12,7 @@ import pyarrow as pa
 from ingest.batch import Float64s
 from ops.archive.sample_file import TIME, segments
 from ops.sql.columns import Columns
-from ops.sql.resampled import Asked, Grid
+from ops.sql.resampled import Asked, Grid, spans
 
 MOVES = pa.struct(
     [
@@ -39,9 +39,8 @@ class Movers:
     @classmethod
     def of_channels(cls, channels: Sequence[Asked], grid: Grid, since: int, sigmas: float) -> Movers:
         """Of channels on a grid."""
-        spans = {one["channel_id"]: one["span"] for one in channels if one["span"] is not None}
         counters = frozenset(one["channel_id"] for one in channels if one["kind"] == "counter")
-        return cls(grid, since, sigmas, spans, counters)
+        return cls(grid, since, sigmas, spans(channels), counters)
 
     def of(self, found: Columns) -> Columns:
         """The columns of MOVES. ``found``: all samples of some channels, by channel and time."""

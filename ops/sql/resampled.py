@@ -5,7 +5,7 @@ To have DuckDB hold values until the next one takes 400 ns of CPU a bucket; here
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,17 @@ ASKED = pa.struct(
 MEANS = pa.struct([("channel_id", pa.int32()), ("time", TIME), ("value", pa.float64())])
 
 
+def require_length(name: str, us: int) -> None:
+    """Raise OperationError if buckets or bins have no length."""
+    if us <= 0:
+        raise OperationError(f"{name}: found {us} µs; legal: more than 0")
+
+
+def spans(channels: Iterable[Asked]) -> dict[int, float]:
+    """The spans of the ranges of channels that have one."""
+    return {one["channel_id"]: one["span"] for one in channels if one["span"] is not None}
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Grid:
     """Buckets from ``since`` on. One without samples has the last value before it, but not within a gap."""
@@ -47,8 +58,7 @@ class Grid:
     @classmethod
     def of_channels(cls, channels: Sequence[Asked], since: int, step: int) -> Grid:
         """Of channels in any order. Raises OperationError."""
-        if step <= 0:
-            raise OperationError(f"step: found {step} µs; legal: more than 0")
+        require_length("step", step)
         asked = sorted(channels, key=lambda one: int(one["channel_id"]))
         begins = np.array([time for one in asked for time in one["gaps_from"]], np.int64)
         ends = np.array([time for one in asked for time in one["gaps_to"]], np.int64)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingest.errors import OperationError
 from ops.sql.excursions import Excursions
 from tests.unit.sql_samples import columns
 
@@ -81,3 +82,9 @@ def test_what_is_far_off(
     assert [row[:3] for row in rows] == [row[:3] for row in every]
     for row, one in zip(rows, every, strict=True):
         assert row[3:] == pytest.approx(one[3:], rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["short", "long"])
+def test_bins_have_a_length(name: str) -> None:
+    with pytest.raises(OperationError, match=f"{name}: found 0 µs; legal: more than 0"):
+        Excursions({}, 0, 8.0, **{"short": 1, "long": 1, name: 0})

@@ -108,9 +108,11 @@ async def record(made: Recording) -> None:
     await made.samples("boiler/moving", [4800.0, 4801.0], [1.0, 2.0], BAD)
 
 
-async def rows_of(plant: tuple[Maintained, Recording], name: str, limits: Limits = LIMITS) -> list[dict[str, Any]]:
-    """An answer of ``plantlog ask``."""
-    state, options = plant[0].site.plant.state, _QUESTIONS.get(name, {})
+async def rows_of(
+    plant: tuple[Maintained, Recording], name: str, limits: Limits = LIMITS, **others: str
+) -> list[dict[str, Any]]:
+    """An answer of ``plantlog ask``. ``others``: options that are not those of every test."""
+    state, options = plant[0].site.plant.state, {**_QUESTIONS.get(name, {}), **others}
     answer = await asyncio.to_thread(ask, state, questions()[name], _RANGE, [], options, ALL, limits)
     return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
 
@@ -130,6 +132,9 @@ async def test_answers_are_the_same_once_the_day_is_only_in_the_archive(
     for name, rows in expected.items():
         assert_same(await rows_of(plant, name), rows)
     assert_same(await divided(plant, monkeypatch), expected["gaps_and_coverage"])
+    assert await rows_of(plant, "correlation", target="boiler/mode") == [], "a text has no correlation"
+    with pytest.raises(OperationError, match="step: found 0 µs; legal: more than 0"):
+        await rows_of(plant, "first_mover", step="0 s")
     command = ("ask", "stuck_sensors")
     await recorded.samples("boiler/moving", [90000], [1.0])  # of the next day, which is not archived
     words = ("--from", _RANGE.since, "--to", at(90010).isoformat(), "-c", "boiler/*", "--json")

@@ -15,7 +15,7 @@ correlations AS (
           FROM gapped_channels(channels, since, until) AS g
           WHERE g.name <> target
           HAVING count(*) > 0) AS a
-    CROSS JOIN (SELECT list(g.asked) AS asked FROM gapped_channels([target], since, until) AS g) AS t
+    CROSS JOIN (SELECT list(g.asked) AS asked FROM gapped_channels([target], since, until) AS g HAVING count(*) > 0) AS t
     CROSS JOIN chosen AS c
 ),
 -- If correlations are equal, the smallest lag.
