@@ -46,9 +46,9 @@ class Correlations:
             values = np.full((len(few), width), np.nan)
             for place, one in enumerate(few):
                 values[place, means["number"][one]] = means["value"][one]
-            yield self.of_means(np.array([means["channel_id"][one.start] for one in few], np.int32), values)
+            yield self._of_means(np.array([means["channel_id"][one.start] for one in few], np.int32), values)
 
-    def of_means(self, channels: NDArray[np.int32], values: Float64s) -> Columns:
+    def _of_means(self, channels: NDArray[np.int32], values: Float64s) -> Columns:
         """The same of means: (channels, buckets); NaN: there is none."""
         lags = np.arange(-self.most, self.most + 1)
         r, pairs = _correlations(values, self.target, lags)

@@ -46,9 +46,10 @@ class Movers:
         """The columns of MOVES. ``found``: all samples of some channels, by channel and time."""
         means = self.grid.numbers(found)
         time = self.grid.since + means["number"] * self.grid.step
-        before = time < self.since
-        some = [rows for rows in segments(means["channel_id"]) if np.count_nonzero(before[rows]) >= _LEAST]
-        moves = [self._move(int(means["channel_id"][rows.start]), time[rows], means["value"][rows]) for rows in some]
+        moves = [
+            self._move(int(means["channel_id"][rows.start]), time[rows], means["value"][rows])
+            for rows in segments(means["channel_id"])
+        ]
         columns = list(zip(*(one for one in moves if one is not None), strict=True)) or [()] * len(MOVES)
         kinds = (np.int32, np.int64, np.float64, np.float64, np.float64)
         return {of.name: np.array(one, kind) for of, one, kind in zip(MOVES, columns, kinds, strict=True)}
@@ -56,6 +57,8 @@ class Movers:
     def _move(self, channel: int, time: Any, value: Float64s) -> tuple[int, int, float, float, float] | None:
         """A row of MOVES; None: the channel does not move."""
         n = int(np.searchsorted(time, self.since))
+        if n < _LEAST:
+            return None
         usual, change = value[:n], np.diff(value)
         before, mean = change[: n - 1], float(usual.mean())
         # Less than a thousandth of the range is no move.

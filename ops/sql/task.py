@@ -85,10 +85,9 @@ class Task(Generic[Result]):
 
     def _read(self, footers: dict[str, Any]) -> Iterator[Columns]:
         found = (rows for one in self.stored for rows in one.read(self.names, footers))
-        if self._is_one_channel() and self._is_in_order():
-            return together(found, whole=not self.in_parts)
-        if len(self.stored) == 1 and self._is_in_order():
-            return together(found)
+        one = self._is_one_channel()
+        if (one or len(self.stored) == 1) and self._is_in_order():
+            return together(found, whole=not (one and self.in_parts))
         return together(in_order([*(row_group.joined([rows]) for rows in found), *self.others]))
 
     def _is_in_order(self) -> bool:
