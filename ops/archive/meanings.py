@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ingest.batch import Int32s, Int64s
+from ops.archive.sample_file import rows_of
 
 TEXT = pa.dictionary(pa.int32(), pa.string())
 _BEGINNING = np.iinfo(np.int64).min
@@ -43,7 +44,7 @@ class Meanings:
         behind = np.searchsorted(self._channel, channel, "right")
         row = behind - 1
         for one in np.unique(channel[behind - first > 1]).tolist():
-            rows = slice(*np.searchsorted(self._channel, [one, one + 1]).tolist())
+            rows = rows_of(self._channel, one)
             here = np.flatnonzero(channel == one)
             row[here] = rows.start + np.searchsorted(self._valid_from[rows], time[here], "right") - 1
         known = row >= first

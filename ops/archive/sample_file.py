@@ -134,6 +134,11 @@ def segments(channel: NDArray[np.int32]) -> list[slice]:
     return [slice(*one) for one in pairwise([0, *edges.tolist(), len(channel)])] if len(channel) else []
 
 
+def rows_of(channels: NDArray[Any], one: int) -> slice:
+    """The rows of a channel, of rows by channel."""
+    return slice(*np.searchsorted(channels, [one, one + 1]).tolist())
+
+
 def as_array(column: Any) -> Any:
     """A column of a table or batch as one array."""
     if not isinstance(column, pa.ChunkedArray):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, TypeAlias, TypeVar
@@ -20,6 +20,7 @@ from ops.evidence.reader import Series
 # channel_id (int32), time (int64, µs) and, if wanted, value (uint64, its bits) and status (uint32); (n,) each
 Columns: TypeAlias = dict[str, NDArray[Any]]
 Result = TypeVar("Result")
+NEVER = np.iinfo(np.int64).max  # a time
 _PART = 262_144  # samples of one channel
 _ROWS = 65_536  # of samples that something is made of: arrays of twice as many no longer fit into caches
 
@@ -80,6 +81,27 @@ def as_arrow(found: Columns) -> list[dict[str, Any]]:
     """The same as arrays of Arrow, some rows at a time."""
     rows = (slice(start, start + _ROWS) for start in range(0, len(found["time"]), _ROWS))
     return [_arrays(part(found, one)) for one in rows]
+
+
+def following(channel: NDArray[np.int32], values: Int64s) -> Int64s:
+    """The next value of the same channel, of rows by channel; NEVER: there is none."""
+    found = np.append(values[1:], NEVER)[: len(values)]
+    found[:-1][channel[1:] != channel[:-1]] = NEVER
+    return found
+
+
+def count_up(lengths: Int64s) -> Int64s:
+    """From 0 for each length."""
+    counted: Int64s = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return counted
+
+
+def as_batch(columns: Mapping[str, Any], schema: Any, asked: Any) -> Any:
+    """Columns as a batch. Those that are missing are what was asked for: attributes of ``asked``."""
+    n = len(next(iter(columns.values())))
+    found = [columns[name] if name in columns else np.full(n, getattr(asked, name)) for name in schema.names]
+    arrays = [typed(one, of.type) for one, of in zip(found, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def good_values(value: Float64s, status: NDArray[np.int32]) -> tuple[Float64s, NDArray[np.bool_]]:

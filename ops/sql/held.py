@@ -11,8 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ingest.batch import Float64s, Int64s
-from ops.archive.sample_file import segments
-from ops.sql.columns import Columns, good_samples, joined, part
+from ops.archive.sample_file import rows_of, segments
+from ops.sql.columns import NEVER, Columns, following, good_samples, joined, part
 
 HELD = pa.struct([("later", pa.bool_()), ("channel_id", pa.int32()), ("mean", pa.float64()), ("spread", pa.float64())])
 ASKED = pa.struct(
@@ -34,7 +34,6 @@ ASKED = pa.struct(
         ),
     ]
 )
-_NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,11 +74,10 @@ class Held:
         first, n = _first(channel)
         place = np.searchsorted(self.channels, channel[first])
         counter, end = np.repeat(self.counters[place], n), np.repeat(self.ends[place], n)
-        following = np.append(time[1:], _NEVER)[: len(time)]
-        following[(first + n - 1)] = _NEVER
+        next_time = following(channel, time)
         gap = self._gaps(channel, time)
-        seconds = (np.minimum(np.minimum(following, gap), end) - np.maximum(time, self.since)) / 1e6
-        held = (seconds > 0) & (~counter | ((following < _NEVER) & (gap >= following)))
+        seconds = (np.minimum(np.minimum(next_time, gap), end) - np.maximum(time, self.since)) / 1e6
+        held = (seconds > 0) & (~counter | ((next_time < NEVER) & (gap >= next_time)))
         if counter.any():
             with np.errstate(divide="ignore", invalid="ignore"):  # from one channel to the next, which does not count
                 rate = np.append(np.diff(value) / (np.diff(time) / 1e6), 0.0)[: len(time)]
@@ -102,9 +100,9 @@ class Held:
 
     def _gaps(self, channel: NDArray[np.int32], time: Int64s) -> Int64s:
         """Where the next gap begins, of each sample."""
-        gap = np.full(len(time), _NEVER)
+        gap = np.full(len(time), NEVER)
         for rows in segments(channel):
-            of = slice(*np.searchsorted(self.gap_channels, [channel[rows.start], channel[rows.start] + 1]).tolist())
+            of = rows_of(self.gap_channels, int(channel[rows.start]))
             if of.start < of.stop:
                 edges = self.gap_times[of]
                 before = np.diff(np.searchsorted(time[rows], edges, "right"), prepend=0)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ingest.batch import Float64s, Int64s
 from ops.archive.sample_file import TIME, segments
-from ops.sql.columns import Columns, good_samples, joined, part
+from ops.sql.columns import Columns, count_up, good_samples, joined, part
 
 PAIRS = pa.struct(
     [
@@ -67,10 +67,10 @@ class Replays:
         step = np.diff(value, prepend=np.nan)[: len(value)]
         distance, first, last = _stretches(_repeated(_windows(step)), time >= self.since, self.samples)
         lengths = last - first + 1
-        position = np.repeat(first, lengths) + _count_up(lengths)
+        position = np.repeat(first, lengths) + count_up(lengths)
         old = position - np.repeat(distance, lengths)
         signs = np.sign(step[position])
-        turns = np.append(False, signs[1:] * signs[:-1] < 0)[: len(signs)] & (_count_up(lengths) > 0)
+        turns = np.append(False, signs[1:] * signs[:-1] < 0)[: len(signs)] & (count_up(lengths) > 0)
         return {
             "channel_id": np.full(len(position), found["channel_id"][0]),
             "distance": np.repeat(distance, lengths),
@@ -150,9 +150,3 @@ def _stretches(
     long = position[end] - position[begin] + _WINDOW >= samples
     begin, end = begin[long], end[long]
     return distance[begin], position[begin] - _WINDOW + 1, position[end]
-
-
-def _count_up(lengths: Int64s) -> Int64s:
-    """From 0 for each length."""
-    counted: Int64s = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return counted

@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from ingest.batch import Int64s
 from ingest.errors import OperationError
-from ops.archive.sample_file import TIME, segments
-from ops.sql.columns import Columns, good_samples
+from ops.archive.sample_file import TIME, rows_of, segments
+from ops.sql.columns import Columns, count_up, following, good_samples
 
-_NEVER = np.iinfo(np.int64).max
 Asked = Mapping[str, Any]  # a channel of gapped_channels (schema/queries/duckdb.sql): the fields of ASKED
 ASKED = pa.struct(
     [
@@ -83,12 +82,10 @@ class Grid:
         first, last = np.append(0, edges)[: len(time)], np.append(edges, len(time))[: len(time)] - 1
         channel, number, held = channel[first], number[first], value[last]
         mean = np.add.reduceat(value, first) / (last - first + 1) if len(first) else value
-        following = np.append(number[1:], _NEVER)[: len(number)]
-        following[np.append(channel[1:] != channel[:-1], True)[: len(number)]] = _NEVER
-        following = np.minimum(following, self.ends[np.searchsorted(self.channels, channel)])
-        lengths = np.maximum(following - number, 1)
+        until = np.minimum(following(channel, number), self.ends[np.searchsorted(self.channels, channel)])
+        lengths = np.maximum(until - number, 1)
         row = np.repeat(np.arange(len(number)), lengths)
-        carried = np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        carried = count_up(lengths)
         channel, number = channel[row], number[row] + carried
         kept = (number >= 0) & ((carried == 0) | ~self._within_gaps(channel, number))
         value = np.where(carried == 0, mean[row], held[row])
@@ -104,7 +101,7 @@ class Grid:
         within = np.zeros(len(channel), np.bool_)
         if len(self.gap_channels):
             for rows in segments(channel):
-                of = slice(*np.searchsorted(self.gap_channels, [channel[rows.start], channel[rows.start] + 1]).tolist())
+                of = rows_of(self.gap_channels, int(channel[rows.start]))
                 for begin, end in np.searchsorted(number[rows], self.gaps[of]).tolist():
                     within[rows][begin:end] = True
         return within

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ingest.batch import Float64s
 from ops.archive.sample_file import TIME, segments
-from ops.sql.columns import Columns, good_values, joined, part, typed
+from ops.sql.columns import Columns, as_batch, good_values, joined, part
 
 if TYPE_CHECKING:
     from ops.sql.scan import Scan
@@ -59,9 +59,7 @@ class Steps:
     def of(self, found: Columns) -> Any:
         """The steps of all samples of some channels within the bounds, by channel and time, as a batch."""
         some = [self._of_channel(part(found, rows)) for rows in segments(found["channel_id"])]
-        n = sum(len(one["time"]) for one in some)
-        columns = joined(some) | {name: np.full(n, getattr(self, name)) for name in _PARAMETERS}
-        return pa.RecordBatch.from_arrays([typed(columns[one.name], one.type) for one in STEPS], schema=STEPS)
+        return as_batch(joined(some), STEPS, self)
 
     def _of_channel(self, found: Columns) -> Columns:
         """The columns of STEPS without the parameters."""

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ops.archive.sample_file import TIME
-from ops.sql.columns import Columns, typed
+from ops.sql.columns import Columns, as_batch
 
 if TYPE_CHECKING:
     from ops.sql.scan import Scan
@@ -55,6 +55,5 @@ class Stretches:
             "not_bad": n if good.all() else np.add.reduceat(good, first, dtype=np.int64),
             "first_time": time[first],
             "last_time": time[last],
-            **{name: np.full(len(first), getattr(self, name)) for name in _PARAMETERS},
         }
-        return pa.RecordBatch.from_arrays([typed(columns[one.name], one.type) for one in STRETCHES], schema=STRETCHES)
+        return as_batch(columns, STRETCHES, self)
