@@ -40,7 +40,7 @@ def good_of(samples: Mapping[int, tuple[float, int]]) -> dict[int, float]:
     return {
         time: 0.0 if abs(value) < 1e-50 else value
         for time, (value, status) in sorted(samples.items())
-        if not status & BAD and abs(value) < 1e50
+        if not status & BAD and abs(value) < 1e50 and time < UNTIL  # later ones are not read
     }
 
 
