@@ -19,11 +19,12 @@ from ops.sql import held, runs
 from ops.sql.columns import Columns, each, listed
 from ops.sql.correlations import CORRELATIONS, Correlations, dense
 from ops.sql.excursions import FAR_OFF, Excursions
+from ops.sql.gapped import ASKED, Asked, Gapped, spans
 from ops.sql.held import HELD, Held
 from ops.sql.movers import MOVES, Movers
 from ops.sql.reader import Reader
 from ops.sql.replays import PAIRS, Replays
-from ops.sql.resampled import ASKED, MEANS, Asked, Grid, spans
+from ops.sql.resampled import MEANS, Grid
 from ops.sql.runs import Runs
 from ops.sql.samples import SAMPLES, Samples
 from ops.sql.scan import Scan
@@ -130,7 +131,7 @@ class Functions:
     def held_statistics(self, intervals: list[dict[str, Any]]) -> Any:
         """The mean and the spread of the values of channels in intervals (ops/sql/held.py)."""
         found = [
-            self._samples.made(_scan(one.intervals[0].channels.tolist()), one.samples, each(one.of))
+            self._samples.made(_scan(one.intervals[0].channels.channels.tolist()), one.samples, each(one.of))
             for one in held.overlapping(map(Held.asked, intervals))
         ]
         return listed(HELD, chain.from_iterable(found))
@@ -143,22 +144,22 @@ class Functions:
 
     def resampled_means(self, channels: list[Asked], first: int, since: int, until: int, step: int) -> Any:
         """The means of buckets from since on (ops/sql/resampled.py)."""
-        grid = Grid.of_channels(channels, since, step)
+        grid = Grid(Gapped.of(channels), since, step)
         return listed(MEANS, self._made(channels, (first, until), each(grid.of)))
 
     def first_moves(
         self, channels: list[Asked], first: int, begin: int, since: int, until: int, step: int, sigmas: float
     ) -> Any:
         """The first moves from since on, by what was usual from begin on (ops/sql/movers.py)."""
-        movers = Movers.of_channels(channels, Grid.of_channels(channels, begin, step), since, sigmas)
+        movers = Movers(Grid(Gapped.of(channels), begin, step), spans(channels), since, sigmas)
         return listed(MOVES, self._made(channels, (first, until), each(movers.of)))
 
     def lagged_correlations(
         self, channels: list[Asked], target: list[Asked], first: int, since: int, until: int, step: int, most: int
     ) -> Any:
         """The correlations with a target (ops/sql/correlations.py)."""
-        of_target = self._made(target, (first, until), each(Grid.of_channels(target, since, step).numbers))
-        found = Correlations(Grid.of_channels(channels, since, step), dense(of_target), most)
+        of_target = self._made(target, (first, until), each(Grid(Gapped.of(target), since, step).numbers))
+        found = Correlations(Grid(Gapped.of(channels), since, step), dense(of_target), most)
         return listed(CORRELATIONS, self._made(channels, (first, until), found.of_parts))
 
     def far_samples(

@@ -11,40 +11,26 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ingest.batch import Float64s, Int64s
-from ops.archive.sample_file import rows_of, segments
+from ops.archive.sample_file import segments
+from ops.sql import gapped
 from ops.sql.columns import NEVER, Columns, following, good_samples, joined, part
+from ops.sql.gapped import Gapped
 
 HELD = pa.struct([("later", pa.bool_()), ("channel_id", pa.int32()), ("mean", pa.float64()), ("spread", pa.float64())])
 ASKED = pa.struct(
     [
         ("later", pa.bool_()),
         *((name, pa.int64()) for name in ("first", "since", "until")),  # µs
-        (
-            "channels",
-            pa.list_(
-                pa.struct(
-                    [
-                        ("channel_id", pa.int32()),
-                        ("is_counter", pa.bool_()),
-                        ("ends", pa.int64()),
-                        ("gaps", pa.list_(pa.int64())),
-                    ]
-                )
-            ),
-        ),
+        ("channels", pa.list_(gapped.ASKED)),
     ]
 )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Held:
-    """Of some channels, n of them by ascending id."""
+    """Of some channels in an interval."""
 
-    channels: NDArray[np.int32]  # (n,)
-    counters: NDArray[np.bool_]  # (n,) the rate between two samples counts, and not the value
-    ends: Int64s  # (n,) µs
-    gap_channels: NDArray[np.int32]  # (gaps,) ascending
-    gap_times: Int64s  # (gaps,) where each begins (µs), ascending for a channel
+    channels: Gapped
     since: int  # µs
     samples: tuple[int, int]  # the bounds (µs) of those that count; before since, they may still be held
     later: bool  # which of two intervals it is
@@ -52,18 +38,7 @@ class Held:
     @classmethod
     def asked(cls, one: Mapping[str, Any]) -> Held:
         """``one``: the fields of ASKED."""
-        channels = sorted(one["channels"], key=lambda of: int(of["channel_id"]))
-        ids = np.array([of["channel_id"] for of in channels], np.int32)
-        return cls(
-            ids,
-            np.array([of["is_counter"] for of in channels], np.bool_),
-            np.array([of["ends"] for of in channels], np.int64),
-            np.repeat(ids, [len(of["gaps"]) for of in channels]),
-            np.array([time for of in channels for time in of["gaps"]], np.int64),
-            one["since"],
-            (one["first"], one["until"]),
-            one["later"],
-        )
+        return cls(Gapped.of(one["channels"]), one["since"], (one["first"], one["until"]), one["later"])
 
     def of(self, found: Columns) -> Columns:
         """Mean and standard deviation by time of what was held from since until the end: the columns of HELD.
@@ -72,8 +47,8 @@ class Held:
         """
         channel, time, value = good_samples(part(found, self._inside(found)))
         first, n = _first(channel)
-        place = np.searchsorted(self.channels, channel[first])
-        counter, end = np.repeat(self.counters[place], n), np.repeat(self.ends[place], n)
+        place = self.channels.places(channel[first])
+        counter, end = np.repeat(self.channels.counters[place], n), np.repeat(self.channels.ends[place], n)
         next_time = following(channel, time)
         gap = self._gaps(channel, time)
         seconds = (np.minimum(np.minimum(next_time, gap), end) - np.maximum(time, self.since)) / 1e6
@@ -102,9 +77,8 @@ class Held:
         """Where the next gap begins, of each sample."""
         gap = np.full(len(time), NEVER)
         for rows in segments(channel):
-            of = rows_of(self.gap_channels, int(channel[rows.start]))
-            if of.start < of.stop:
-                edges = self.gap_times[of]
+            edges = self.channels.gaps_of(int(channel[rows.start]))[:, 0]
+            if len(edges):
                 before = np.diff(np.searchsorted(time[rows], edges, "right"), prepend=0)
                 gap[rows][: before.sum()] = np.repeat(edges, before)
         return gap

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 from ingest.batch import Float64s
 from ops.archive.sample_file import TIME, segments
 from ops.sql.columns import Columns
-from ops.sql.resampled import Asked, Grid, spans
+from ops.sql.resampled import Grid
 
 MOVES = pa.struct(
     [
@@ -31,16 +31,9 @@ class Movers:
     """Of buckets from ``since`` on, the first one that is beyond a limit, as is one of the two after it."""
 
     grid: Grid
+    spans: Mapping[int, float]  # of the ranges of channels that have one
     since: int  # µs
     sigmas: float
-    spans: Mapping[int, float]  # of the ranges of channels that have one
-    counters: frozenset[int]  # of which only steps matter
-
-    @classmethod
-    def of_channels(cls, channels: Sequence[Asked], grid: Grid, since: int, sigmas: float) -> Movers:
-        """Of channels on a grid."""
-        counters = frozenset(one["channel_id"] for one in channels if one["kind"] == "counter")
-        return cls(grid, since, sigmas, spans(channels), counters)
 
     def of(self, found: Columns) -> Columns:
         """The columns of MOVES. ``found``: all samples of some channels, by channel and time."""
@@ -63,8 +56,8 @@ class Movers:
         before, mean = change[: n - 1], float(usual.mean())
         # Less than a thousandth of the range is no move.
         floor = max(self.spans.get(channel, abs(mean)) * 1e-3, 1e-9)
-        limit = np.inf
-        if channel not in self.counters:
+        limit = np.inf  # of a counter only steps matter
+        if not self.grid.channels.is_counter(channel):
             limit = max(self.sigmas * usual.std(), 1.5 * (usual.max() - mean), 1.5 * (mean - usual.min()), floor)
         change_limit = max(self.sigmas * before.std(), 1.5 * np.abs(before).max(), floor)
         far = np.maximum(np.abs(value[n:] - mean) / limit, np.abs(change[n - 1 :]) / change_limit)

@@ -202,7 +202,8 @@ GROUP BY a.channel_id, a.next;
 -- Channels with numbers as functions take them (asked): with their kinds and ranges, when they end, and the gaps in which no value holds.
 CREATE MACRO gapped_channels(patterns, since, until) AS TABLE
 WITH gaps AS (
-    SELECT g.channel_id, list(epoch_us(g.from_time)) AS begins, list(coalesce(epoch_us(g.to_time), 9223372036854775807)) AS ends
+    SELECT g.channel_id, list(epoch_us(g.from_time) ORDER BY g.from_time) AS begins,
+           list(coalesce(epoch_us(g.to_time), 9223372036854775807) ORDER BY g.from_time) AS ends
     FROM gap_channel AS g
     WHERE g.from_time < until AND coalesce(g.to_time, 'infinity'::TIMESTAMPTZ) > since AND g.backfilled_at IS NULL
     GROUP BY g.channel_id

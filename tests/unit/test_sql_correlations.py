@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ops.sql import correlations
 from ops.sql.correlations import CORRELATIONS, Correlations, dense
+from ops.sql.gapped import Gapped
 from ops.sql.resampled import Grid
 from tests.unit.sql_samples import columns
 
@@ -38,10 +39,10 @@ def asked(channels: list[Values], target: Values, most: int) -> list[dict[int, t
     """Each value is that of a bucket of 1 µs, where it is the only sample; between is a gap."""
     missing = [[time for time in range(62) if time not in one] for one in (*channels, target)]
     every = [
-        {"channel_id": number, "ends": 62, "gaps_from": gaps, "gaps_to": [time + 1 for time in gaps]}
+        {"channel_id": number, "kind": "analog", "ends": 62, "gaps_from": gaps, "gaps_to": [time + 1 for time in gaps]}
         for number, gaps in enumerate(missing)
     ]
-    grid = Grid.of_channels(every, 0, 1)
+    grid = Grid(Gapped.of(every), 0, 1)
     samples = [
         columns([(number, time, value, 0) for time, value in one.items()])
         for number, one in enumerate([*channels, target])

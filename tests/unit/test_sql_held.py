@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ops.sql.gapped import Gapped
 from ops.sql.held import Held, overlapping
 from tests.unit.sql_samples import columns
 
@@ -57,16 +57,17 @@ def test_what_was_held(
 ) -> None:
     """Of channels with their samples, gaps and ends, and whether they are counters."""
     edges = [sorted(gap * 1_000_000 for gap in gaps) for _, gaps, _, _ in channels]
-    held = Held(
-        np.arange(len(channels), dtype=np.int32),
-        np.array([counter for *_, counter in channels], np.bool_),
-        np.array([end * 1_000_000 for _, _, end, _ in channels], np.int64),
-        np.array([number for number, of in enumerate(edges) for _ in of], np.int32),
-        np.array([edge for of in edges for edge in of], np.int64),
-        since * 1_000_000,
-        (first * 1_000_000, 50_000_000),
-        since > 9,
-    )
+    every = [
+        {
+            "channel_id": number,
+            "kind": "counter" if counter else "analog",
+            "ends": end * 1_000_000,
+            "gaps_from": of,
+            "gaps_to": of,
+        }
+        for number, ((_, _, end, counter), of) in enumerate(zip(channels, edges, strict=True))
+    ]
+    held = Held(Gapped.of(every[::-1]), since * 1_000_000, (first * 1_000_000, 50_000_000), since > 9)
     samples = [(number, time * 1_000_000, *of[time]) for number, (of, *_) in enumerate(channels) for time in sorted(of)]
     found = held.of(columns(samples))
     wanted = []

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from ingest.errors import OperationError
 from ops.sql.correlations import dense
+from ops.sql.gapped import Gapped, spans
 from ops.sql.movers import Movers
 from ops.sql.resampled import Grid
 from tests.unit.sql_samples import Sample, columns
@@ -30,10 +31,12 @@ Channel = tuple[dict[int, tuple[float, int]], list[tuple[int, int]], int]
 UNTIL = 60
 
 
-def asked(number: int, gaps: list[tuple[int, int]], ends: int, **others: Any) -> dict[str, Any]:
+def asked(
+    number: int, gaps: list[tuple[int, int]], ends: int, kind: str = "analog", span: float | None = None
+) -> dict[str, Any]:
     begins, lengths = zip(*gaps, strict=True) if gaps else ((), ())
     to = [begin + length for begin, length in zip(begins, lengths, strict=True)]
-    return {"channel_id": number, "ends": ends, "gaps_from": begins, "gaps_to": to, **others}
+    return {"channel_id": number, "ends": ends, "gaps_from": begins, "gaps_to": to, "kind": kind, "span": span}
 
 
 def good_of(samples: Mapping[int, tuple[float, int]]) -> dict[int, float]:
@@ -69,7 +72,7 @@ def samples_of(channels: list[Channel]) -> list[Sample]:
 @given(st.lists(_CHANNEL, min_size=1, max_size=4), st.integers(1, 30))
 def test_means_are_those_of_a_loop(channels: list[Channel], step: int) -> None:
     every = [asked(number, gaps, ends) for number, (_, gaps, ends) in enumerate(channels)]
-    grid = Grid.of_channels(every[::-1], 0, step)
+    grid = Grid(Gapped.of(every[::-1]), 0, step)
     found = grid.of(columns(samples_of(channels)))
     expected = [
         (channel, number * step, value)
@@ -86,7 +89,7 @@ def test_means_are_those_of_a_loop(channels: list[Channel], step: int) -> None:
 @pytest.mark.parametrize("step", [0, -5])
 def test_a_step_is_positive(step: int) -> None:
     with pytest.raises(OperationError, match=f"step: found {step} µs; legal: more than 0"):
-        Grid.of_channels([], 0, step)
+        Grid(Gapped.of([]), 0, step)
 
 
 _MOVES = st.lists(st.sampled_from([0.0, 0.0, 0.0, 0.1, 0.2317, -0.1413, 5.03, 9.07]), min_size=30, max_size=45)
@@ -102,7 +105,7 @@ def test_moves_are_those_of_a_loop(
 ) -> None:
     every = [asked(number, [], 45, kind=kind, span=span) for number, (_, kind, span) in enumerate(channels)]
     samples = [(n, time, value, 0) for n, (values, *_) in enumerate(channels) for time, value in enumerate(values)]
-    found = Movers.of_channels(every, Grid.of_channels(every, 0, 1), since, sigmas).of(columns(samples))
+    found = Movers(Grid(Gapped.of(every), 0, 1), spans(every), since, sigmas).of(columns(samples))
     expected = {}
     for number, (values, kind, span) in enumerate(channels):
         values = values + [values[-1]] * (45 - len(values))  # held until the end  # noqa: PLW2901

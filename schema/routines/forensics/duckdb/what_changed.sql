@@ -26,15 +26,16 @@ breaks AS MATERIALIZED (
     WHERE NOT b.backfilled
 ),
 gaps AS (
-    SELECT b.later, b.channel_id, list_sort(list(epoch_us(b.from_time))) AS times
+    SELECT b.later, b.channel_id, list(epoch_us(b.from_time) ORDER BY b.from_time) AS begins,
+           list(coalesce(epoch_us(b.to_time), 9223372036854775807) ORDER BY b.from_time) AS ends
     FROM breaks AS b
     GROUP BY b.later, b.channel_id
 ),
 -- A value holds until the next one or a gap; a counter's rate is that between two of its readings.
 asked AS (
     SELECT i.later, i.begins, i.ends,
-           list({'channel_id': w.channel_id, 'is_counter': w.kind = 'counter', 'ends': epoch_us(least(i.ends, w.ends)),
-                 'gaps': coalesce(g.times, []::BIGINT[])}) AS channels
+           list({'channel_id': w.channel_id, 'kind': w.kind, 'span': w.span, 'ends': epoch_us(least(i.ends, w.ends)),
+                 'gaps_from': coalesce(g.begins, []::BIGINT[]), 'gaps_to': coalesce(g.ends, []::BIGINT[])}) AS channels
     FROM intervals AS i
     CROSS JOIN wanted AS w
     LEFT JOIN gaps AS g ON g.later = i.later AND g.channel_id = w.channel_id
