@@ -11,9 +11,13 @@ FROM json_each_text($2) AS a;
 
 -- name: select_unmatched_patterns
 -- The patterns among $1 that match no channel.
+WITH matching AS MATERIALIZED (
+    SELECT c.name FROM plant.channels_like($1::text[]) AS c
+)
 SELECT p.pattern
 FROM unnest($1::text[]) AS p (pattern)
-WHERE NOT EXISTS (SELECT FROM plant.channels_like(ARRAY[p.pattern]));
+WHERE p.pattern NOT IN (SELECT m.name FROM matching AS m)
+  AND NOT (p.pattern LIKE '%*%' AND EXISTS (SELECT FROM plant.channels_like(ARRAY[p.pattern])));
 
 -- name: format_array
 -- The patterns $1 as an array literal.

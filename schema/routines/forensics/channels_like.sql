@@ -29,8 +29,10 @@ SELECT c.id, c.name, c.kind, c.unit, c.range_lo, c.range_hi,
 FROM plant.channel AS c
 JOIN plant.source AS s ON s.id = c.source_id
 WHERE (patterns IS NULL
+       OR c.name = ANY (patterns)
        -- Only * is special: names contain _, which LIKE would match with any character. Patterns are converted once.
        OR c.name LIKE ANY (ARRAY(SELECT replace(regexp_replace(p.pattern, '([\\_%])', '\\\1', 'g'), '*', '%')
-                                 FROM unnest(patterns) AS p (pattern))))
+                                 FROM unnest(patterns) AS p (pattern)
+                                 WHERE p.pattern LIKE '%*%')))
   AND coalesce(s.installation_id = (SELECT nullif(current_setting('plant.installation', true), '')::uuid), true)
 $$;
