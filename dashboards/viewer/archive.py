@@ -83,12 +83,12 @@ class Archive:
         ends_at: float,
     ) -> list[Series]:
         """All samples of a day, of those channels of which the archive has some that the database has not."""
-        rows = await connection.fetch(load("sql")["select_archived"], day)
+        rows = await connection.fetch(load("sql")["select_archived"], [day])
         if not any(row["dropped"] for row in rows):
             return []
         archived = await self._in_time(ends_at, self._archived, rows, day, channels, bounds, most)
         stored = {one.channel_id: one for one in await read(connection, sorted(archived), *bounds)}
-        if rows != await connection.fetch(load("sql")["select_archived"], day):
+        if rows != await connection.fetch(load("sql")["select_archived"], [day]):
             raise OperationError(f"samples of {day} were dropped while they were read: refresh the page")
         return [joined(one, added(one, stored.get(channel))) for channel, one in archived.items()]
 

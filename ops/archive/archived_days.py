@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import asyncpg
+import pyarrow.compute as pc
 
 from ingest.errors import OperationError
-from ops.archive.channel_table import Place
+from ops.archive.channel_table import PLACE
 from ops.archive.configured import location_in_force
 from ops.archive.day_files import DayFiles
 from ops.archive.location import Location
@@ -25,7 +26,7 @@ class ArchivedDays:
         """``state``: the state folder. Keys of S3 are those that the configuration in force names."""
         self._state = state
         self._locations: dict[str, Location] = {}
-        self._places: dict[tuple[DayFolder, int, int], Mapping[int, Place]] = {}
+        self._places: dict[tuple[DayFolder, int, int], Any] = {}
 
     def files(self, row: asyncpg.Record, day: date) -> DayFiles:
         """The files of a day. ``row``: one of ``select_archived`` (schema/queries/sql.sql).
@@ -44,13 +45,14 @@ class ArchivedDays:
             )
         return DayFiles(location, folder, manifest)
 
-    def places(self, files: DayFiles) -> Mapping[int, Place]:
-        """Channel id → where its samples are. Those of several days are kept: many parts of a question need them."""
+    def places(self, files: DayFiles) -> Any:
+        """The table of channels that have samples, with the columns ``PLACE``. Those of several days are kept: many
+        parts of a question need them."""
         key = files.folder, files.manifest.generation, files.manifest.revision
         if key not in self._places:
             if sum(map(len, self._places.values())) > _KEPT:
                 self._places.clear()
-            self._places[key] = files.places()
+            self._places[key] = files.channels(PLACE).filter(pc.field("samples") > 0)
         return self._places[key]
 
     def _location(self, name: str) -> Location:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -103,8 +104,11 @@ def same_meaning(table: Any, document: str, folder: DayFolder) -> bool:
     return bool(table.select(range(_MEANING)).equals(expected.select(range(_MEANING))))
 
 
-def places_of(table: Any) -> dict[int, Place]:
-    """Channel id → where its samples are, of those that have some."""
+def places_of(table: Any, wanted: Collection[int] | None = None) -> dict[int, Place]:
+    """Channel id → where its samples are, of those that have some. ``table``: has the columns ``PLACE``. ``wanted``: of
+    others not."""
+    if wanted is not None:
+        table = table.filter(pa.array(np.isin(table["channel_id"].to_numpy(), list(wanted))))
     rows: Iterable[tuple[Any, ...]] = zip(*(table.column(name).to_pylist() for name in PLACE), strict=True)
     return {number: Place(n, file, first or 0, last or 0) for number, n, file, first, last in rows if n}
 

@@ -86,10 +86,7 @@ class DayFiles:
 
     def places(self, wanted: Collection[int] | None = None) -> dict[int, Place]:
         """Channel id → where its samples are, of those that have some. ``wanted``: of others not."""
-        table = self.channels(PLACE)
-        if wanted is not None:
-            table = table.filter(pa.array(np.isin(table["channel_id"].to_numpy(), list(wanted))))
-        return places_of(table)
+        return places_of(self.channels(PLACE), wanted)
 
     def rows(self, table: Literal["events", "gaps"]) -> list[tuple[Any, ...]]:
         """Events or gaps, as the specification's fields."""

@@ -6,7 +6,7 @@ may drop them; from the database if the day is not archived; else from both, as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from itertools import chain
 from typing import Any, TypeVar
@@ -21,6 +21,7 @@ from ingest.errors import OperationError
 from ingest.timestamps import microseconds, utc
 from ops.archive.archived_days import ArchivedDays
 from ops.archive.archived_samples import ArchivedSamples
+from ops.archive.channel_table import places_of
 from ops.archive.meanings import TEXT, Meanings
 from ops.archive.sample_file import TIME
 from ops.evidence.reader import Series, begin, portions, slices
@@ -63,12 +64,13 @@ class Samples:
         rows = self._reader.fetch(load("sql")["select_meanings"]) if needs_names else []
         meanings = Meanings([tuple(row) for row in rows])
         names = [name for name in _VALUES if scan.mentions(name)]
-        for hours in scan.hours(self._days(), "time"):
-            day = self._day(scan, meanings, hours)
+        days = self._days()
+        for hours in scan.hours(days, "time"):
+            [day] = self._placed(scan, meanings, [hours], days)
             found = self._workers.run_here(self._tasks([day], hours.within, names, each(as_arrow)))
             for columns in chain.from_iterable(chain.from_iterable(found)):
                 yield _finished(columns, scan, meanings)
-            self._require_kept(day)
+            self._require_kept([day])
 
     def made(
         self,
@@ -85,10 +87,10 @@ class Samples:
         a time; with ``in_parts`` of some samples of one channel, if it has many. ``names``: columns that it needs.
         Raises OperationError.
         """
-        days = [self._day(scan, Meanings([]), one) for one in hours_within(self._days(), *within)]
+        known = self._days()
+        days = self._placed(scan, Meanings([]), hours_within(known, *within), known)
         yield from chain.from_iterable(self._workers.run(self._tasks(days, within, names, made, in_parts=in_parts)))
-        for day in days:
-            self._require_kept(day)
+        self._require_kept(days)
 
     def _tasks(
         self,
@@ -126,19 +128,28 @@ class Samples:
     def dropped_before(self, channel: int, before: datetime) -> bool:
         """Whether an archived day of which samples were dropped has one of a channel before a time."""
         for one in self._reader.fetch(load("sql")["select_dropped_days"], before):
-            for row in self._archived(one["day"]):
-                if channel in self.days.places(self.days.files(row, one["day"])) and (
+            for row in self._archived([one["day"]])[one["day"]]:
+                if channel in places_of(self.days.places(self.days.files(row, one["day"])), [channel]) and (
                     begin(one["day"], 24) <= before or self.first(channel, begin(one["day"]), before) is not None
                 ):
                     return True
         return False
 
-    def _days(self) -> list[date]:
-        return [row["day"] for row in self._reader.fetch(load("sql")["select_days"], _TABLES)]
+    def _days(self) -> dict[date, bool]:
+        """Day → whether the database may have samples of it."""
+        rows = self._reader.fetch(load("sql")["select_days"], _TABLES)
+        return {row["day"]: row["in_database"] for row in rows}
 
-    def _day(self, scan: Scan, meanings: Meanings, hours: Hours) -> Day:
-        archived = self._archived(hours.day)
-        rows = self._reader.fetch(load("evidence")["select_channels"], *hours.bounds)
+    def _placed(
+        self, scan: Scan, meanings: Meanings, hours: Sequence[Hours], in_database: Mapping[date, bool]
+    ) -> list[Day]:
+        archived = self._archived([one.day for one in hours])
+        return [self._day(scan, meanings, one, archived[one.day], in_database[one.day]) for one in hours]
+
+    def _day(
+        self, scan: Scan, meanings: Meanings, hours: Hours, archived: Sequence[asyncpg.Record], in_database: bool
+    ) -> Day:
+        rows = self._reader.fetch(load("evidence")["select_channels"], *hours.bounds) if in_database else []
         stored = set(scan.channels((row["channel_id"] for row in rows), meanings.of))
         parts = [self._parts(scan, meanings, hours.day, row, stored) for row in archived]
         there = {number for one in parts for number in (*one.archived, *one.merged)}
@@ -159,20 +170,27 @@ class Samples:
     def _live(self, day: Day) -> Iterator[list[Series]]:
         return self._reader.each(portions(self._reader.connection, sorted(day.live), *day.hours.bounds))
 
-    def _require_kept(self, day: Day) -> None:
-        if day.dropped != _dropped(self._archived(day.hours.day)):
-            raise OperationError(f"samples of {day.hours.day} were dropped while they were read: run the query again")
+    def _require_kept(self, days: Sequence[Day]) -> None:
+        archived = self._archived([one.hours.day for one in days])
+        for one in days:
+            if one.dropped != _dropped(archived[one.hours.day]):
+                day = one.hours.day
+                raise OperationError(f"samples of {day} were dropped while they were read: run the query again")
 
     def _merged(self, parts: ArchivedDay, channels: Sequence[int], hours: Hours) -> list[Series]:
         return self._reader.run(lambda _: parts.samples.read(channels, hours.hours))
 
-    def _archived(self, day: date) -> list[asyncpg.Record]:
-        return self._reader.fetch(load("sql")["select_archived"], day)
+    def _archived(self, days: Sequence[date]) -> dict[date, list[asyncpg.Record]]:
+        found: dict[date, list[asyncpg.Record]] = {day: [] for day in days}
+        for row in self._reader.fetch(load("sql")["select_archived"], days):
+            found[row["day"]].append(row)
+        return found
 
     def _parts(self, scan: Scan, meanings: Meanings, day: date, row: asyncpg.Record, stored: set[int]) -> ArchivedDay:
         files, whole = self.days.files(row, day), frozenset(row["whole"])
-        places = self.days.places(files)
-        own = scan.channels(places.keys() | whole, meanings.of)
+        table = self.days.places(files)
+        own = scan.channels({*table["channel_id"].to_pylist(), *whole}, meanings.of)
+        places = places_of(table, own)
         found = self._reader.fetch(load("sql")["select_in_archive"], day, row["number"], own) if stored else []
         same = {one["channel_id"] for one in found}
         merged = {number for number in own if number not in same and (number in whole or number in stored)}

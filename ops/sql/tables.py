@@ -155,7 +155,7 @@ class _Tables:
             yield _batch([found[key] for key in sorted(found)], EVENTS, scan)
 
     def _archived_events(self, day: date) -> Iterator[tuple[Any, ...]]:
-        for row in self._reader.fetch(self._queries["select_archived"], day):
+        for row in self._reader.fetch(self._queries["select_archived"], [day]):
             yield from self._samples.days.files(row, day).rows("events")
 
     def _days(self, stored: tuple[str, ...]) -> list[date]:

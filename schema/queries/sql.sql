@@ -1,25 +1,30 @@
 -- What `plantlog sql` reads of the database, as the reader. ops/sql runs these.
 
 -- name: select_days
--- Days that may have rows in the hypertables $1, or that are archived.
-SELECT (d.time AT TIME ZONE 'UTC')::date AS day
-FROM timescaledb_information.chunks AS k
-CROSS JOIN generate_series(date_trunc('day', k.range_start, 'UTC'), k.range_end - INTERVAL '1 microsecond', INTERVAL '1 day') AS d (time)
-WHERE k.hypertable_schema = 'plant' AND k.hypertable_name = ANY ($1::text[])
-UNION
-SELECT a.day FROM plant.archived_day AS a
-ORDER BY day;
+-- Days that may have rows in the hypertables $1 (in_database), or that are archived.
+SELECT d.day, bool_or(d.in_database) AS in_database
+FROM (
+    SELECT (d.time AT TIME ZONE 'UTC')::date AS day, true AS in_database
+    FROM timescaledb_information.chunks AS k
+    CROSS JOIN generate_series(date_trunc('day', k.range_start, 'UTC'), k.range_end - INTERVAL '1 microsecond', INTERVAL '1 day')
+        AS d (time)
+    WHERE k.hypertable_schema = 'plant' AND k.hypertable_name = ANY ($1::text[])
+    UNION ALL
+    SELECT a.day, false FROM plant.archived_day AS a
+) AS d
+GROUP BY d.day
+ORDER BY d.day;
 
 -- name: select_archived
--- Who archived day $1, and where; of which channels the database has all samples. Changes if samples of the day are dropped.
-SELECT a.installation AS number, i.id AS installation, a.location, a.revision, encode(a.root, 'hex') AS root,
+-- Who archived the days $1, and where; of which channels the database has all samples. Changes if samples of a day are dropped.
+SELECT a.day, a.installation AS number, i.id AS installation, a.location, a.revision, encode(a.root, 'hex') AS root,
        a.dropped_at IS NOT NULL AS dropped,
        ARRAY(SELECT c.channel_id FROM plant.archived_channel AS c
              WHERE c.day = a.day AND c.installation = a.installation AND c.whole ORDER BY c.channel_id) AS whole
 FROM plant.archived_day AS a
 JOIN plant.installation AS i ON i.number = a.installation
-WHERE a.day = $1
-ORDER BY a.installation;
+WHERE a.day = ANY ($1::date[])
+ORDER BY a.day, a.installation;
 
 -- name: select_archived_until
 -- The newest day of which samples are only in the archive.
