@@ -141,18 +141,20 @@ class _Tables:
         types = None
         if scan.mentions("type"):
             types = scan.types(row["type"] for row in self._reader.fetch(self._queries["select_event_types"]))
-        for hours in scan.hours(self._days(("event",)), "time"):
+        every = list(scan.hours(self._days(("event",)), "time"))
+        rows = self._reader.fetch(self._queries["select_days_of_events"], [one.day for one in every], types)
+        in_database = {row["day"] for row in rows}
+        for hours in every:
             first, last = hours.bounds
-            if types is None:
-                stored = self._reader.fetch(load("evidence")["select_events"], first, last)
-            else:
-                stored = self._reader.fetch(self._queries["select_events_of"], first, last, types)
+            among = hours.day in in_database
+            stored = self._reader.fetch(self._queries["select_events_of"], first, last, types) if among else []
             found = {(row[0], row[1]): row for row in ((microseconds(one[0]), *one[1:]) for one in map(tuple, stored))}
             if dropped_until is not None and begin(hours.day) < dropped_until:
                 for row in self._archived_events(hours.day):
                     if microseconds(first) <= row[0] < microseconds(last):
                         found.setdefault((row[0], row[1]), row)
-            yield _batch([found[key] for key in sorted(found)], EVENTS, scan)
+            if found:
+                yield _batch([found[key] for key in sorted(found)], EVENTS, scan)
 
     def _archived_events(self, day: date) -> Iterator[tuple[Any, ...]]:
         for row in self._reader.fetch(self._queries["select_archived"], [day]):

@@ -129,13 +129,24 @@ WITH RECURSIVE types AS (
 SELECT t.type FROM types AS t WHERE t.type IS NOT NULL;
 
 -- name: select_events_of
--- Events of the types $3, $1 <= time < $2.
+-- Events of the types $3 (NULL: any), $1 <= time < $2.
 SELECT e.time, e.id, e.type, e.source_id, e.channel_id, e.status, e.text, e.detail::text AS detail
 FROM plant.event AS e
-WHERE e.time >= $1::timestamptz AND e.time < $2::timestamptz AND e.type = ANY ($3::text[])
+WHERE e.time >= $1::timestamptz AND e.time < $2::timestamptz AND ($3::text[] IS NULL OR e.type = ANY ($3::text[]))
 ORDER BY e.time, e.id;
 
 -- name: select_retirement
+-- name: select_days_of_events
+-- Those of the days $1 that have events of the types $2 (NULL: any).
+SELECT d.day
+FROM unnest($1::date[]) AS d (day)
+CROSS JOIN LATERAL (
+    SELECT FROM plant.event AS e
+    WHERE e.time >= d.day::timestamp AT TIME ZONE 'UTC' AND e.time < (d.day + 1)::timestamp AT TIME ZONE 'UTC'
+      AND ($2::text[] IS NULL OR e.type = ANY ($2::text[]))
+    LIMIT 1
+) AS e;
+
 -- Past periods in which channels were retired.
 SELECT c.id AS channel_id, coalesce(lower(r.period), '-infinity') AS from_time, coalesce(upper(r.period), 'infinity') AS to_time
 FROM plant.channel AS c
