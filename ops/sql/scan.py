@@ -93,10 +93,13 @@ class Scan:
         return found
 
     def hours(self, days: Iterable[date], column: str) -> Iterator[Hours]:
-        """Those whose rows can meet the condition by the time in a column."""
-        for day in self._possible([(day, _between(column, day, range(24))) for day in days], column):
-            every_hour = [(hour, _between(column, day, range(hour, hour + 1))) for hour in range(24)]
-            if hours := self._possible(every_hour, column):
+        """Those whose rows can meet the condition by the time in a column; of days between others, all."""
+        possible = self._possible([(day, _between(column, day, range(24))) for day in days], column)
+        for day in possible:
+            hours = list(range(24))
+            if day in (possible[0], possible[-1]):
+                hours = self._possible([(hour, _between(column, day, range(hour, hour + 1))) for hour in hours], column)
+            if hours:
                 yield Hours(day, range(hours[0], hours[-1] + 1))
 
     def channels(self, ids: Iterable[int], described: Callable[[int], Sequence[Mapping[str, Any]]]) -> list[int]:

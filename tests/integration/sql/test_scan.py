@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -46,6 +47,14 @@ class Rows:
                     "value": pa.array([float(number)] * len(times)),
                 }
                 yield pa.RecordBatch.from_arrays([columns[name] for name in scan.schema.names], schema=scan.schema)
+
+
+def test_of_days_between_others_all_hours_are_read() -> None:
+    days = [date(2026, 3, day) for day in range(8, 13)]
+    times = [pa.scalar(datetime(2026, 3, *at, tzinfo=UTC), TIME) for at in ((9, 22), (11, 2))]
+    within = (ds.field("time") >= times[0]) & (ds.field("time") < times[1])
+    found = list(Scan(SCHEMA, within).hours(days, "time"))
+    assert found == [Hours(days[1], range(22, 24)), Hours(days[2], range(24)), Hours(days[3], range(2))]
 
 
 def asked(query: str) -> tuple[list[tuple[Any, ...]], list[tuple[Hours, list[int]]]]:
