@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import wraps
 from itertools import chain
 from typing import Any
 
-import asyncpg
 import duckdb
 import pyarrow as pa
 
@@ -50,7 +48,7 @@ class Functions:
         self._samples = samples
         self._failures = failures
         self._once = once
-        self._known: list[asyncpg.Record] | None = None  # channels
+        self._known: dict[tuple[str, ...], list[int]] = {}  # channels by patterns
 
     def register(self, connection: Any) -> None:
         """Let queries call them. DuckDB computes those of constants before it reads any table."""
@@ -79,7 +77,12 @@ class Functions:
 
     def channel_ids(self, patterns: Sequence[str] | None) -> list[int] | None:
         """The channels that have one of these names, in which ``*`` stands for any text; null: all."""
-        return None if patterns is None else [row["channel_id"] for row in _matching(self._channels(), patterns)]
+        if patterns is None:
+            return None
+        key = tuple(patterns)
+        if key not in self._known or not self._once:
+            self._known[key] = self._value("select_matching_channels", patterns) or []
+        return self._known[key]
 
     def calm_channels(
         self, patterns: Sequence[str] | None, since: datetime | None, until: datetime | None, hold: timedelta | None
@@ -94,20 +97,14 @@ class Functions:
 
     def shortest_interval(self, patterns: Sequence[str] | None) -> float | None:
         """The shortest one (s) in which a channel of such a name is expected to be read; null: there is none."""
-        rows = self._channels() if patterns is None else _matching(self._channels(), patterns)
-        return min((row["expected"] for row in rows if row["expected"] is not None), default=None)
+        shortest: float | None = self._value("select_shortest_interval", patterns)
+        return shortest
 
     def quarantined_channels(self, since: datetime | None, until: datetime | None) -> list[int] | None:
         """Channels of which samples were quarantined with since <= time < until."""
         if since is None or until is None:
             return None
-        [row] = self._reader.fetch(load("sql")["select_quarantined_channels"], since, until)
-        return row[0] or []
-
-    def _channels(self) -> list[asyncpg.Record]:
-        if self._known is None or not self._once:
-            self._known = self._reader.fetch(load("sql")["select_channel_names"])
-        return self._known
+        return self._value("select_quarantined_channels", since, until) or []
 
     def first_sample(self, channel: int | None, since: datetime | None, until: datetime | None) -> datetime | None:
         """As ``plant.first_sample``: the time of the first one with since <= time < until, if there is one."""
@@ -119,8 +116,8 @@ class Functions:
         """As ``plant.has_sample_before``."""
         if channel is None or before is None:
             return None
-        [row] = self._reader.fetch(load("sql")["select_has_sample_before"], channel, before)
-        return row[0] or self._samples.dropped_before(channel, before)
+        stored: bool = self._value("select_has_sample_before", channel, before)
+        return stored or self._samples.dropped_before(channel, before)
 
     # Of all channels at a time, which several processes read. They return a list in an array of Arrow.
 
@@ -174,6 +171,11 @@ class Functions:
     ) -> Iterator[Columns]:
         return self._samples.made(_scan(one["channel_id"] for one in channels), within, made)
 
+    def _value(self, section: str, *arguments: Any) -> Any:
+        """Of the only row of a query."""
+        [row] = self._reader.fetch(load("sql")[section], *arguments)
+        return row[0]
+
     def _noted(self, call: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(call)  # DuckDB counts its parameters
         def noted(*arguments: Any) -> Any:
@@ -208,10 +210,3 @@ def _sql_type(kind: Any) -> str:
     if pa.types.is_struct(kind):
         return f"STRUCT({', '.join(f'{one.name} {_sql_type(one.type)}' for one in kind)})"
     return _SQL_TYPES[kind]
-
-
-def _matching(rows: Sequence[asyncpg.Record], patterns: Sequence[str]) -> list[asyncpg.Record]:
-    names = {one for one in patterns if "*" not in one}
-    rest = "|".join(".*".join(map(re.escape, one.split("*"))) for one in patterns if "*" in one)
-    matches = re.compile(rest or r"(?!)", re.DOTALL).fullmatch
-    return [row for row in rows if row["name"] in names or matches(row["name"])]

@@ -92,6 +92,10 @@ class Scan:
             found[column] = int(value[1]) if pa.types.is_integer(self.schema.field(column).type) else float(value[1])
         return found
 
+    def limits(self, column: str) -> bool:
+        """Whether the condition is about a column."""
+        return _named(self.condition, column)
+
     def hours(self, days: Iterable[date], column: str) -> Iterator[Hours]:
         """Those whose rows can meet the condition by the time in a column; of days between others, all."""
         possible = self._possible([(day, _between(column, day, range(24))) for day in days], column)
@@ -102,30 +106,36 @@ class Scan:
             if hours:
                 yield Hours(day, range(hours[0], hours[-1] + 1))
 
-    def channels(self, ids: Iterable[int], described: Callable[[int], Sequence[Mapping[str, Any]]]) -> list[int]:
-        """Those channels whose rows can meet the condition, ascending.
+    def channels(
+        self,
+        ids: Iterable[int],
+        described: Callable[[int], Sequence[Mapping[str, Any]]] | None = None,
+        column: str = "channel_id",
+    ) -> list[int]:
+        """Those channels whose rows can meet the condition, ascending. ``column``: has their ids.
 
-        ``described``: for each meaning that a channel had, the values that other columns have in its rows.
+        ``described``: for each meaning that a channel had, the values that other columns have in its rows; None: they
+        are not known.
         """
         wanted = sorted(set(ids) if self.only is None else self.only.intersection(ids))
-        columns = [name for name in ("channel_id", *_DESCRIBED) if name in self.schema.names]
+        columns = [name for name in (column, *(_DESCRIBED if described else ())) if name in self.schema.names]
         others = [name for name in self.schema.names if name not in columns]
         # What is unknown is NULL in the rows below, from which whether it is NULL can't be told.
         null_is_told = any(column in others for column in _NULL.findall(f"{self.condition}"))
         if null_is_told or not _named(self.condition, *columns):
             return wanted
         new = [number for number in wanted if number not in self._known]
-        rows: dict[str, list[Any]] = {"channel_id": new}
-        if _named(self.condition, *_DESCRIBED):
+        rows: dict[str, list[Any]] = {column: new}
+        if described is not None and _named(self.condition, *_DESCRIBED):
             found = [(number, meaning) for number in new for meaning in described(number)]
-            rows["channel_id"] = [number for number, _ in found]
+            rows[column] = [number for number, _ in found]
             rows |= {name: [meaning.get(name) for _, meaning in found] for name in _DESCRIBED}
-        n = len(rows["channel_id"])
+        n = len(rows[column])
         values = [pa.array(rows.get(one.name, [None] * n), one.type) for one in self._plain]
         table = pa.Table.from_arrays(values, schema=self._plain).append_column("row", pa.array(range(n)))
         self._known.update(dict.fromkeys(new, False))
         unmet = set(table.filter(~self.condition).column("row").to_pylist())  # false, whatever is unknown
-        self._known.update((number, True) for row, number in enumerate(rows["channel_id"]) if row not in unmet)
+        self._known.update((number, True) for row, number in enumerate(rows[column]) if row not in unmet)
         return [number for number in wanted if self._known[number]]
 
     def types(self, known: Iterable[str]) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date
 from typing import Any, TypeAlias
 
+import asyncpg
 import pyarrow as pa
 
 from ingest.timestamps import microseconds
@@ -32,15 +33,8 @@ _TYPES: Mapping[str, Any] = {
     "text": pa.string(),
     "timestamptz": TIME,
 }
-_WHOLE = (
-    "gap",
-    "channel",
-    "source",
-    "channel_version",
-    "described_channel",
-    "retirement",
-    "quarantine",
-)  # read at once
+_WHOLE = ("gap", "source", "retirement", "quarantine")  # read at once
+_OF_CHANNELS = {"channel": "id", "channel_version": "channel_id", "described_channel": "channel_id"}  # ids
 _ROLLUPS = {  # view → section, its tables, and rows of an hour
     "samples_1m": ("select_minutes", ("rollup_1m", "rollup_1m_packed"), 60),
     "samples_1h": ("select_hours", ("rollup_1h",), 1),
@@ -50,17 +44,19 @@ _ROLLUPS = {  # view → section, its tables, and rows of an hour
 def tables(reader: Reader, samples: Samples, scans: Scans, once: bool) -> dict[str, ScannedTable]:
     """The tables by name. ``once``: whether what is not samples is read once only, for several queries that belong
     together."""
-    found = _Tables(reader, samples)
+    found = _Tables(reader, samples, once)
     others = {
         "event": (EVENTS, found.events),
         **{name: found.rollups(name) for name in _ROLLUPS},
         **{name: found.whole(name) for name in _WHOLE},
     }
+    channels = {name: found.of_channels(name, column) for name, column in _OF_CHANNELS.items()}
     return {
         "stored_samples": ScannedTable(SAMPLES, samples.read, scans),
         "sample_stretches": ScannedTable(STRETCHES, found.stretches, scans),
         "value_runs": ScannedTable(RUNS, found.runs, scans),
         "value_steps": ScannedTable(STEPS, found.steps, scans),
+        **{name: ScannedTable(of, read, scans) for name, (of, read) in channels.items()},
         **{name: ScannedTable(of, _once(read) if once else read, scans) for name, (of, read) in others.items()},
     }
 
@@ -82,8 +78,9 @@ def _once(read: Read) -> Read:
 
 
 class _Tables:
-    def __init__(self, reader: Reader, samples: Samples) -> None:
+    def __init__(self, reader: Reader, samples: Samples, once: bool) -> None:
         self._reader = reader
+        self._once = once
         self._samples = samples
         self._queries = load("sql")
 
@@ -119,14 +116,26 @@ class _Tables:
 
         return columns, read
 
+    def of_channels(self, name: str, column: str) -> tuple[Any, Read]:
+        """A table of channels, with their ids in a column: its columns, and what reads those that are wanted."""
+        columns = self._columns(f"select_{name}")
+        known: dict[tuple[int, ...] | None, list[asyncpg.Record]] = {}
+
+        def read(scan: Scan) -> Iterator[Any]:
+            ids = tuple(scan.channels(self._channel_ids(), column=column)) if scan.limits(column) else None
+            if ids not in known or not self._once:
+                known[ids] = self._reader.fetch(self._queries[f"select_{name}"], ids)
+            yield _batch(known[ids], columns, scan)
+
+        return columns, read
+
     def rollups(self, name: str) -> tuple[Any, Read]:
         """Rollups, which are read some channels at a time."""
         section, stored, per_hour = _ROLLUPS[name]
         columns = self._columns(section)
 
         def read(scan: Scan) -> Iterator[Any]:
-            ids = [row["id"] for row in self._reader.fetch(self._queries["select_channel_ids"])]
-            channels = scan.channels(ids, lambda _: [{}])
+            channels = scan.channels(self._channel_ids())
             for hours in scan.hours(self._days(stored), "bucket"):
                 size = max(1, _ROWS // (per_hour * len(hours.hours)))
                 for first in range(0, len(channels), size):
@@ -159,6 +168,11 @@ class _Tables:
     def _archived_events(self, day: date) -> Iterator[tuple[Any, ...]]:
         for row in self._reader.fetch(self._queries["select_archived"], [day]):
             yield from self._samples.days.files(row, day).rows("events")
+
+    def _channel_ids(self) -> list[int]:
+        [row] = self._reader.fetch(self._queries["select_channel_ids"])
+        ids: list[int] = row[0]
+        return ids
 
     def _days(self, stored: tuple[str, ...]) -> list[date]:
         return [row["day"] for row in self._reader.fetch(self._queries["select_days"], stored)]

@@ -83,15 +83,20 @@ CREATE MACRO date_bin(step, time, origin) AS make_timestamptz(
     floor((epoch_us(time) - epoch_us(origin)) / epoch_us(step)::DOUBLE)::BIGINT * epoch_us(step) + epoch_us(origin)
 );
 
-CREATE MACRO unit_at(channel, "at") AS (
-    SELECT arg_max(v.unit, v.valid_from) FROM channel_version AS v WHERE v.channel_id = channel AND v.valid_from <= "at"
+-- patterns, here and below: a list, which the channel is among, so that others are not read; NULL: every channel.
+CREATE MACRO unit_at(channel, "at", patterns := NULL) AS (
+    SELECT arg_max(v.unit, v.valid_from)
+    FROM channel_version AS v
+    WHERE v.channel_id = channel AND v.valid_from <= "at" AND (patterns IS NULL OR v.channel_id IN channel_ids(patterns))
 );
 
--- patterns: a list; NULL: every channel.
 CREATE MACRO channels_like(patterns) AS TABLE
 SELECT c.channel_id, c.name, c.kind, c.unit, c.low, c.high, c.span, c.unit_path, c.quantity, c.ends
 FROM described_channel AS c
 WHERE patterns IS NULL OR c.channel_id IN channel_ids(patterns);
+
+CREATE MACRO gaps_of(patterns) AS TABLE
+SELECT g.* FROM gap_channel AS g WHERE patterns IS NULL OR g.channel_id IN channel_ids(patterns);
 
 -- channel_ids is computed before the query runs: only the samples of these channels are read.
 CREATE MACRO samples_of(patterns, since, until) AS TABLE
@@ -130,14 +135,13 @@ FROM value_steps AS s
 WHERE s.since = epoch_us(since) AND s.until = epoch_us(until) AND s.few = few::BIGINT AND s.jump = jump::DOUBLE
   AND (patterns IS NULL OR s.channel_id IN channel_ids(patterns));
 
--- The gaps of all channels.
-CREATE MACRO chart_gaps(since, until) AS TABLE
+CREATE MACRO chart_gaps(patterns, since, until) AS TABLE
 WITH
 gaps AS (
     SELECT g.channel_id, g.from_time, g.to_time, g.reason, g.detail, g.backfilled_at IS NOT NULL AS backfilled,
            g.reason = 'poll_missed' AND (g.from_time = lag(g.to_time) OVER by_reason
                                          OR g.to_time = lead(g.from_time) OVER by_reason) AS in_turn
-    FROM gap_channel AS g
+    FROM gaps_of(patterns) AS g
     WHERE g.from_time < until + INTERVAL '10 min' AND coalesce(g.to_time, 'infinity') > since - INTERVAL '10 min'
     WINDOW by_reason AS (PARTITION BY g.channel_id, g.reason ORDER BY g.from_time)
 ),
@@ -204,7 +208,7 @@ CREATE MACRO gapped_channels(patterns, since, until) AS TABLE
 WITH gaps AS (
     SELECT g.channel_id, list(epoch_us(g.from_time) ORDER BY g.from_time) AS begins,
            list(coalesce(epoch_us(g.to_time), 9223372036854775807) ORDER BY g.from_time) AS ends
-    FROM gap_channel AS g
+    FROM gaps_of(patterns) AS g
     WHERE g.from_time < until AND coalesce(g.to_time, 'infinity'::TIMESTAMPTZ) > since AND g.backfilled_at IS NULL
     GROUP BY g.channel_id
 )

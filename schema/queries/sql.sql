@@ -48,7 +48,7 @@ WHERE v.valid_from IS NOT NULL
 ORDER BY v.channel_id, v.valid_from;
 
 -- name: select_channel_ids
-SELECT c.id FROM plant.channel AS c ORDER BY c.id;
+SELECT coalesce(array_agg(c.id ORDER BY c.id), '{}') FROM plant.channel AS c;
 
 -- name: select_events_dropped_until
 -- Events before this time may be only in an archive; NULL: none was dropped.
@@ -76,9 +76,11 @@ FROM plant.gap AS g
 ORDER BY g.from_time, g.id;
 
 -- name: select_channel
+-- Channels $1 (NULL: all).
 SELECT c.id, c.name, c.source_id, c.address, c.kind, c.unit, c.range_lo, c.range_hi, c.deadband, c.description,
        c.attributes::text AS attributes, c.retired_at, c.retention, c.configured_at
 FROM plant.channel AS c
+WHERE $1::int[] IS NULL OR c.id = ANY ($1::int[])
 ORDER BY c.id;
 
 -- name: select_source
@@ -88,26 +90,32 @@ FROM plant.source AS s
 ORDER BY s.id;
 
 -- name: select_channel_version
--- What channels meant over time.
+-- What channels $1 (NULL: all) meant over time.
 SELECT v.channel_id, v.valid_from, v.valid_to, v.name, v.unit
 FROM plant.channel_version AS v
-WHERE v.valid_from IS NOT NULL
+WHERE v.valid_from IS NOT NULL AND ($1::int[] IS NULL OR v.channel_id = ANY ($1::int[]))
 ORDER BY v.channel_id, v.valid_from;
 
 -- name: select_described_channel
--- plant.channels_like, which the setting plant.installation limits, and what else questions ask of a channel.
+-- Channels $1 (NULL: all) of plant.channels_like, which the setting plant.installation limits, and what else questions ask of them.
 SELECT l.channel_id, l.name, l.kind, l.unit, l.low, l.high, l.span, l.unit_path, l.quantity, l.ends, c.source_id,
        s.kind AS source_kind, i.seconds AS expected, c.configured_at
 FROM plant.channels_like(NULL) AS l
 JOIN plant.channel AS c ON c.id = l.channel_id
 JOIN plant.source AS s ON s.id = c.source_id
 LEFT JOIN plant.channel_interval AS i ON i.channel_id = l.channel_id
+WHERE $1::int[] IS NULL OR l.channel_id = ANY ($1::int[])
 ORDER BY l.channel_id;
 
--- name: select_channel_names
-SELECT l.channel_id, l.name, l.unit_path, i.seconds AS expected
-FROM plant.channels_like(NULL) AS l
-LEFT JOIN plant.channel_interval AS i ON i.channel_id = l.channel_id;
+-- name: select_matching_channels
+-- The ids of the channels that match the patterns $1.
+SELECT array_agg(l.channel_id ORDER BY l.channel_id) FROM plant.channels_like($1::text[]) AS l;
+
+-- name: select_shortest_interval
+-- In s, of the channels that match the patterns $1 (NULL: all).
+SELECT min(i.seconds)
+FROM plant.channels_like($1::text[]) AS l
+JOIN plant.channel_interval AS i ON i.channel_id = l.channel_id;
 
 -- name: select_has_sample_before
 -- Whether the database has a sample of channel $1 before $2.
@@ -128,14 +136,6 @@ WITH RECURSIVE types AS (
 )
 SELECT t.type FROM types AS t WHERE t.type IS NOT NULL;
 
--- name: select_events_of
--- Events of the types $3 (NULL: any), $1 <= time < $2.
-SELECT e.time, e.id, e.type, e.source_id, e.channel_id, e.status, e.text, e.detail::text AS detail
-FROM plant.event AS e
-WHERE e.time >= $1::timestamptz AND e.time < $2::timestamptz AND ($3::text[] IS NULL OR e.type = ANY ($3::text[]))
-ORDER BY e.time, e.id;
-
--- name: select_retirement
 -- name: select_days_of_events
 -- Those of the days $1 that have events of the types $2 (NULL: any).
 SELECT d.day
@@ -147,6 +147,14 @@ CROSS JOIN LATERAL (
     LIMIT 1
 ) AS e;
 
+-- name: select_events_of
+-- Events of the types $3 (NULL: any), $1 <= time < $2.
+SELECT e.time, e.id, e.type, e.source_id, e.channel_id, e.status, e.text, e.detail::text AS detail
+FROM plant.event AS e
+WHERE e.time >= $1::timestamptz AND e.time < $2::timestamptz AND ($3::text[] IS NULL OR e.type = ANY ($3::text[]))
+ORDER BY e.time, e.id;
+
+-- name: select_retirement
 -- Past periods in which channels were retired.
 SELECT c.id AS channel_id, coalesce(lower(r.period), '-infinity') AS from_time, coalesce(upper(r.period), 'infinity') AS to_time
 FROM plant.channel AS c

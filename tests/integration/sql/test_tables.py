@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from ops.evidence.reader import begin
+from ops.sql.reader import Reader
 from ops.sql.session import opened
 from schema.forensics import duckdb_forms
 from tests import docs
@@ -39,6 +41,39 @@ async def test_conditions_limit_what_is_read(plant: Maintained, monkeypatch: pyt
     assert await asked(plant, "SELECT count(*) FROM samples WHERE time > now() - INTERVAL 1 HOUR") == [(0,)]
     assert await asked(plant, "SELECT count(*) FROM samples_named WHERE name = 'none'") == [(0,)]
     assert read.files == []
+
+
+@pytest.mark.parametrize(
+    ("query", "read"),
+    [
+        ("SELECT name FROM channel WHERE id = $flow", ["flow"]),
+        ("SELECT name FROM channel WHERE id IN ($flow, $pressure, -1) ORDER BY name", ["flow", "pressure"]),
+        ("SELECT name FROM channel WHERE (id = $flow OR kind IS NULL) AND kind IS NOT NULL", []),
+        ("SELECT name FROM channel WHERE name = 'other/flow'", None),
+        ("SELECT unit FROM channel_version WHERE channel_id = $flow", ["flow"]),
+        ("SELECT name FROM channels_like(['other/*'])", ["flow"]),
+        ("SELECT DISTINCT unit_at(c.id, now(), patterns := ['*/flow']) FROM channel AS c WHERE c.id = $flow", ["flow"]),
+    ],
+)
+async def test_conditions_limit_which_channels_are_read(
+    plant: Maintained, monkeypatch: pytest.MonkeyPatch, query: str, read: list[str] | None
+) -> None:
+    ids = {name.rpartition("/")[2]: number for name, number in plant.site.plant.ids.items()}
+    for name, number in ids.items():
+        query = query.replace(f"${name}", f"{number}")
+    asked_for: list[Any] = []
+    fetch = Reader.fetch
+
+    def noted(self: Reader, statement: str, *arguments: Any) -> Any:
+        if "$1::int[] IS NULL OR" in statement:
+            asked_for.append(arguments[0])
+        return fetch(self, statement, *arguments)
+
+    monkeypatch.setattr(Reader, "fetch", noted)
+    whole = await asked(plant, query.replace("WHERE", "WHERE random() >= 0 AND"))
+    asked_for.clear()
+    assert await asked(plant, query) == whole != []
+    assert set(asked_for) == {None if read is None else tuple(sorted(ids[name] for name in read or ids))}
 
 
 async def test_names_and_units_are_those_of_the_time(plant: Maintained) -> None:

@@ -27,7 +27,7 @@ ranked AS (
 SELECT n.name AS channel, r.r AS correlation, extract(epoch FROM r.n * c.step)::float8 AS lag_seconds,
        r.at_zero AS correlation_at_zero, r.pairs
 FROM ranked AS r
-JOIN channel AS n ON n.id = r.channel_id
+JOIN channels_like(channels) AS n ON n.channel_id = r.channel_id
 CROSS JOIN chosen AS c
 WHERE r.place = 1 AND abs(r.r) >= least_correlation;
 

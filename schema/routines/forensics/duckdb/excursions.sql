@@ -41,7 +41,7 @@ SELECT c.name AS channel, s.class, count(*) AS episodes, min(s.begins) AS first_
        max(s.ends - s.begins) AS longest, arg_max(s.peak, s.far) AS peak, arg_max(s.peak_at, s.far) AS peak_at,
        max(s.far) AS sigmas_at_peak
 FROM spaced AS s
-JOIN channel AS c ON c.id = s.channel_id
+JOIN channels_like(channels) AS c ON c.channel_id = s.channel_id
 GROUP BY c.name, s.class;
 
 CREATE MACRO excursions(

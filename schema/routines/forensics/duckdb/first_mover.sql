@@ -9,9 +9,9 @@ WITH moves AS (
     FROM (SELECT list(g.asked) AS asked FROM gapped_channels(channels, since - reference, until) AS g HAVING count(*) > 0) AS a
 )
 SELECT c.name AS channel, m.time AS moved_at, CASE WHEN m.value > m.mean THEN 'up' ELSE 'down' END AS direction, m.mean AS usual,
-       m.value AS moved_to, unit_at(m.channel_id, m.time) AS unit, m.times AS times_limit
+       m.value AS moved_to, unit_at(m.channel_id, m.time, patterns := channels) AS unit, m.times AS times_limit
 FROM moves AS m
-JOIN channel AS c ON c.id = m.channel_id;
+JOIN channels_like(channels) AS c ON c.channel_id = m.channel_id;
 
 CREATE MACRO first_mover(
     since, until, channels := NULL, step := NULL, sigmas := 6, reference := '1 hour'

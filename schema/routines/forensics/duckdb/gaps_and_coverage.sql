@@ -68,7 +68,7 @@ spans AS MATERIALIZED (
 pieces AS MATERIALIZED (
     SELECT g.channel_id, g.reason, g.backfilled_at IS NOT NULL AS backfilled,
            greatest(g.from_time, since) AS from_time, least(coalesce(g.to_time, now()), until) AS to_time
-    FROM gap_channel AS g
+    FROM gaps_of(channels) AS g
     WHERE g.from_time < least(until, now()) AND coalesce(g.to_time, now()) > since
     UNION ALL
     SELECT k.channel_id, 'quarantined', false, k.from_time, k.to_time

@@ -41,7 +41,7 @@ SELECT c.time, w.name AS channel,
        || CASE WHEN EXISTS (FROM event AS e
                             WHERE e.channel_id = c.channel_id AND e.type = 'rounded' AND e.time < until)
                THEN ', rounded' ELSE '' END AS what,
-       c.old, c.new, unit_at(c.channel_id, c.time) AS unit, c.held AS held_before
+       c.old, c.new, unit_at(c.channel_id, c.time, patterns := channels) AS unit, c.held AS held_before
 FROM changes AS c
 JOIN wanted AS w ON w.channel_id = c.channel_id
 WHERE c.old IS NOT NULL AND c.time >= since

@@ -18,7 +18,7 @@ still AS MATERIALIZED (
     FROM runs AS r
     JOIN wanted AS w ON w.channel_id = r.channel_id
     WHERE coalesce(r.next_time, w.ends) > since AND coalesce(r.next_time, w.ends) - r.from_time >= hold
-      AND NOT EXISTS (FROM gap_channel AS g
+      AND NOT EXISTS (FROM gaps_of(channels) AS g
                       WHERE g.channel_id = r.channel_id AND g.backfilled_at IS NULL
                         AND g.from_time < coalesce(r.next_time, w.ends) AND coalesce(g.to_time, 'infinity') > r.from_time)
 ),
@@ -78,7 +78,7 @@ beside AS (
                       WHERE r.channel_id = o.other AND r.from_time <= o.from_time AND coalesce(r.next_time, 'infinity') >= o.to_time)
     GROUP BY o.channel_id, o.from_time
 )
-SELECT w.name AS channel, s.from_time AS stuck_from, s.to_time AS stuck_to, s.value, unit_at(s.channel_id, s.from_time) AS unit,
+SELECT w.name AS channel, s.from_time AS stuck_from, s.to_time AS stuck_to, s.value, unit_at(s.channel_id, s.from_time, patterns := channels) AS unit,
        s.times AS times_usual, coalesce(s.value <= w.low OR s.value >= w.high, false) AS at_range_limit,
        coalesce(b.moving, 0) AS moving_beside, s.note
 FROM stuck AS s

@@ -8,7 +8,10 @@ wanted AS (
 ),
 -- Events and gaps of a whole source are included if one of the channels belongs to it.
 sources AS (
-    SELECT DISTINCT c.source_id FROM wanted AS w JOIN channel AS c ON c.id = w.channel_id
+    SELECT DISTINCT c.source_id
+    FROM wanted AS w
+    JOIN channel AS c ON c.id = w.channel_id
+    WHERE channels IS NULL OR c.id IN channel_ids(channels)
 ),
 matching AS (
     SELECT e.time, e.id, e.type AS what, coalesce(w.name, s.name, '') AS channel,
@@ -58,7 +61,7 @@ moves AS (
     SELECT c.channel_id, c.time,
            CASE WHEN w.kind = 'discrete' THEN 'state' WHEN c.steps <= 3 THEN 'held value' ELSE 'jump' END AS what,
            rounded_text(c.old_value) || ' → ' || rounded_text(c.value) || ' '
-           || unit_at(c.channel_id, c.time) AS detail
+           || unit_at(c.channel_id, c.time, patterns := channels) AS detail
     FROM changes AS c
     JOIN wanted AS w ON w.channel_id = c.channel_id
     WHERE c.is_step

@@ -16,12 +16,12 @@ intervals AS (
 ),
 breaks AS MATERIALIZED (
     SELECT false AS later, w.channel_id, coalesce(before_since, since - (until - since)) AS begins, b.from_time, b.to_time
-    FROM chart_gaps(coalesce(before_since, since - (until - since)) - carry, coalesce(before_until, since)) AS b
+    FROM chart_gaps(channels, coalesce(before_since, since - (until - since)) - carry, coalesce(before_until, since)) AS b
     JOIN wanted AS w ON w.channel_id = b.channel_id
     WHERE NOT b.backfilled
     UNION ALL
     SELECT true, w.channel_id, since, b.from_time, b.to_time
-    FROM chart_gaps(since - carry, until) AS b
+    FROM chart_gaps(channels, since - carry, until) AS b
     JOIN wanted AS w ON w.channel_id = b.channel_id
     WHERE NOT b.backfilled
 ),
@@ -56,8 +56,8 @@ compared AS (
     -- If the unit changed between the intervals, their means cannot be compared: both units are given.
     CROSS JOIN LATERAL (
         SELECT concat_ws(' → ', nullif(nullif(s.before, s.after), ''), s.after) AS unit
-        FROM (SELECT unit_at(w.channel_id, coalesce(before_since, since - (until - since))) AS before,
-                     unit_at(w.channel_id, until) AS after) AS s
+        FROM (SELECT unit_at(w.channel_id, coalesce(before_since, since - (until - since)), patterns := channels) AS before,
+                     unit_at(w.channel_id, until, patterns := channels) AS after) AS s
     ) AS u
     LEFT JOIN spreads AS b ON b.channel_id = w.channel_id AND NOT b.later
     LEFT JOIN spreads AS a ON a.channel_id = w.channel_id AND a.later
