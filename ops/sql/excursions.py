@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ingest.batch import Float64s, Int64s
 from ops.archive.sample_file import TIME, segments
-from ops.sql.columns import Columns, good_samples, joined
+from ops.sql.columns import Columns, count_up, good_samples, joined
 from ops.sql.resampled import require_length
 
 FAR_OFF = pa.struct(
@@ -68,20 +68,20 @@ class Excursions:
 
     def _of_channel(self, bins: _Bins, time: Int64s, value: Float64s) -> Iterator[tuple[Int64s, Float64s, float]]:
         """On each scale times, how far off, and what spread is usual. ``time``, ``value``: of all samples."""
-        before = bins.short < 0
-        if not before.any():
+        first = int(np.searchsorted(bins.short, 0))
+        before, after = bins.part(slice(0, first)), bins.part(slice(first, None))
+        if not first:
             return
         begins = np.append(0, np.flatnonzero(bins.long[1:] != bins.long[:-1]) + 1)
         number, n = bins.long[begins], np.diff(np.append(begins, len(bins.long)))
         long_mean = np.add.reduceat(bins.mean, begins) / n
         medium = bins.mean - np.repeat(long_mean, n)
         slow = long_mean - long_mean[number < 0].mean()
-        weight = bins.n * before
-        samples = weight.sum()
+        samples, variance, middle = before.n.sum(), before.variances(value), before.medians(value)
         whole = 0.0
-        if bins.low[before].min() < bins.high[before].max():
-            off = bins.mean - (weight @ bins.mean) / samples
-            whole = float(np.sqrt(weight @ (bins.variance + off * off) / samples))
+        if before.low.min() < before.high.max():
+            off = before.mean - (before.n @ before.mean) / samples
+            whole = float(np.sqrt(before.n @ (variance + off * off) / samples))
         largest = max(abs(float(bins.low.min())), abs(float(bins.high.max())))
         # A ten-thousandth of the range is no excursion, however quiet the channel was before; nor are rounding errors.
         floor = max(self.spans.get(int(bins.channel[0]), 0.0) * 1e-4, largest * _ROUNDING, _TINY)
@@ -91,12 +91,14 @@ class Excursions:
             return max(float(np.sqrt(square)), whole * share, floor)
 
         # A spike must not hide itself by pulling its own mean.
-        spread = usual(weight @ bins.square / samples, 0.0)
-        limit = max(self.sigmas * spread, 1.5 * float(bins.farthest[before].max()))
-        spiking = np.flatnonzero((bins.farthest > limit) & ~before) if samples >= _LEAST else ()
-        rows = [np.arange(bins.first[place], bins.first[place] + bins.n[place]) for place in spiking]
-        sample = np.concatenate(rows) if rows else np.empty(0, np.intp)
-        off = value[sample] - np.repeat(bins.middle[spiking], bins.n[spiking]) if rows else value[:0]
+        off = before.mean - middle
+        spread = usual(before.n @ np.where(before.low < before.high, variance + off * off, 0.0) / samples, 0.0)
+        farthest = float(np.maximum(before.high - middle, middle - before.low).max())
+        limit = max(self.sigmas * spread, 1.5 * farthest)
+        # To find medians takes most of the time. In a bin that is no wider than this, no sample is as far from it.
+        wide = after.part((after.high - after.low > limit) & (samples >= _LEAST))
+        sample = np.repeat(wide.first, wide.n) + count_up(wide.n)
+        off = value[sample] - np.repeat(wide.medians(value), wide.n)
         far = np.abs(off) > limit
         yield time[sample][far], off[far], spread
 
@@ -121,47 +123,37 @@ class _Bins:
     first: NDArray[np.intp]  # place of the first sample
     n: Int64s  # samples
     mean: Float64s
-    variance: Float64s
     low: Float64s
     high: Float64s
-    middle: Float64s  # the median
 
     @classmethod
     def of(cls, channel: NDArray[np.int32], short: Int64s, long: Int64s, value: Float64s) -> _Bins:
         if not len(value):
-            return cls(channel, short, long, short, short, value, value, value, value, value)
+            return cls(channel, short, long, short, short, value, value, value)
         changes = (channel[1:] != channel[:-1]) | (short[1:] != short[:-1]) | (long[1:] != long[:-1])
         first = np.append(0, np.flatnonzero(changes) + 1)
         n = np.diff(np.append(first, len(value)))
         mean = np.add.reduceat(value, first) / n
-        off = value - np.repeat(mean, n)
-        variance = np.add.reduceat(off * off, first) / n
         low, high = np.minimum.reduceat(value, first), np.maximum.reduceat(value, first)
-        return cls(
-            channel[first], short[first], long[first], first, n, mean, variance, low, high, _medians(value, first, n)
-        )
+        return cls(channel[first], short[first], long[first], first, n, mean, low, high)
 
-    def part(self, rows: slice) -> _Bins:
+    def part(self, rows: Any) -> _Bins:
         """Some of them."""
         return _Bins(*(getattr(self, one.name)[rows] for one in fields(self)))
 
-    @property
-    def farthest(self) -> Float64s:
-        """How far a sample is from the median, at most."""
-        return np.maximum(self.high - self.middle, self.middle - self.low)
+    def variances(self, value: Float64s) -> Float64s:
+        """Of bins that follow each other, at least one. ``value``: of all samples."""
+        begin, end = self.first[0], self.first[-1] + self.n[-1]
+        off = value[begin:end] - np.repeat(self.mean, self.n)
+        squares: Float64s = np.add.reduceat(off * off, self.first - begin) / self.n
+        return squares
 
-    @property
-    def square(self) -> Float64s:
-        """Mean square of how far samples are from the median."""
-        off = self.mean - self.middle
-        return np.where(self.low < self.high, self.variance + off * off, 0.0)
-
-
-def _medians(value: Float64s, begins: NDArray[np.intp], n: Int64s) -> Float64s:
-    found = np.empty(len(n))
-    for size in np.unique(n).tolist():
-        rows = np.flatnonzero(n == size)
-        ordered = np.sort(value[begins[rows][:, None] + np.arange(size)], axis=1)
-        low, high = ordered[:, (size - 1) // 2], ordered[:, size // 2]
-        found[rows] = low + (high - low) / 2
-    return found
+    def medians(self, value: Float64s) -> Float64s:
+        """``value``: of all samples."""
+        found = np.empty(len(self.n))
+        for size in np.unique(self.n).tolist():
+            rows = np.flatnonzero(self.n == size)
+            ordered = np.sort(value[self.first[rows][:, None] + np.arange(size)], axis=1)
+            low, high = ordered[:, (size - 1) // 2], ordered[:, size // 2]
+            found[rows] = low + (high - low) / 2
+        return found
