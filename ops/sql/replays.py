@@ -6,6 +6,7 @@ To have DuckDB compare the windows of all samples takes 600 ns of CPU a sample.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -65,7 +66,8 @@ class Replays:
     def _of_channel(self, found: Columns) -> Columns:
         _, time, value = good_samples(found)
         step = np.diff(value, prepend=np.nan)[: len(value)]
-        distance, first, last = _stretches(_repeated(_windows(step)), time >= self.since, self.samples)
+        bits = len(step).bit_length()
+        distance, first, last = _stretches(_repeated(_windows(step, bits), bits), time >= self.since, self.samples)
         lengths = last - first + 1
         position = np.repeat(first, lengths) + count_up(lengths)
         old = position - np.repeat(distance, lengths)
@@ -84,31 +86,38 @@ class Replays:
         }
 
 
-def _windows(step: Float64s) -> tuple[Int64s, NDArray[np.uint64]]:
-    """Last positions and hashes of the windows that are compared: by the ratios of steps to those before."""
-    if len(step) < _WINDOW:
-        return np.empty(0, np.int64), np.empty(0, np.uint64)
-    parts = [_hashes(step[max(0, begin - 1) : begin + _BLOCK], begin > 0) for begin in range(0, len(step), _BLOCK)]
-    hashes, changed = parts[0] if len(parts) == 1 else (np.concatenate(one) for one in zip(*parts, strict=True))
-    sums, changes = np.cumsum(hashes), np.cumsum(changed, dtype=np.int32)
-    sums[_WINDOW:], changes[_WINDOW:] = sums[_WINDOW:] - sums[:-_WINDOW], changes[_WINDOW:] - changes[:-_WINDOW]
-    last = np.flatnonzero(changes[_WINDOW - 1 :] >= _CHANGES) + _WINDOW - 1
-    return last, sums[last]
-
-
-def _hashes(step: Float64s, has_one_before: bool) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    """Hashes of steps by their ratios to those before, and whether a value changed; without those of the first one if
-    it is there for the second.
-
-    Arrays that fit into the caches take half of the time.
+def _windows(step: Float64s, bits: int) -> NDArray[np.uint64]:
+    """Of the windows that are compared: hashes of the ratios of steps to those before, and in so many bits behind each
+    the position of its last step. Arrays that fit into the caches take half of the time.
     """
-    changed = (step != 0) & ~np.isnan(step)
-    ratio = np.full(len(step), np.nan)
+    parts = [_windows_of(step, begin, np.uint64(bits)) for begin in range(0, len(step), _BLOCK)]
+    return np.concatenate(parts) if parts else np.empty(0, np.uint64)
+
+
+def _windows_of(step: Float64s, begin: int, bits: np.uint64) -> NDArray[np.uint64]:
+    """Of those that end in a block."""
+    before = min(begin, _WINDOW)
+    block = step[begin - before : begin + _BLOCK]
+    changed = (block != 0) & ~np.isnan(block)
+    ratio = np.full(len(block), np.nan)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
-        np.divide(step[1:], step[:-1], out=ratio[1:])
+        np.divide(block[1:], block[:-1], out=ratio[1:])
     known = np.isfinite(ratio) & (ratio != 0)
     hashes = np.where(known, _HASHES[proportions(ratio)], changed * _CHANGED)
-    return hashes[has_one_before:], changed[has_one_before:]
+    compared = _sums(changed, np.int32) >= _CHANGES
+    compared[: max(0, before - _WINDOW + 1)] = False
+    keys = _sums(hashes, np.uint64)
+    keys <<= bits
+    keys |= np.arange(begin - before + _WINDOW - 1, begin + len(block) - before, dtype=np.uint64)
+    wanted: NDArray[np.uint64] = keys[compared]
+    return wanted
+
+
+def _sums(values: Any, kind: Any) -> Any:
+    """Of windows."""
+    sums = np.zeros(len(values) + 1, kind)
+    np.cumsum(values, out=sums[1:])
+    return sums[_WINDOW:] - sums[:-_WINDOW]
 
 
 def proportions(ratio: Float64s) -> Int64s:
@@ -117,20 +126,19 @@ def proportions(ratio: Float64s) -> Int64s:
     return coarse
 
 
-def _repeated(windows: tuple[Int64s, NDArray[np.uint64]]) -> tuple[Int64s, Int64s]:
+def _repeated(windows: NDArray[np.uint64], bits: int) -> tuple[Int64s, Int64s]:
     """Positions of windows with the hash of an earlier one that does not overlap, and how far the latest of them is."""
-    position, key = windows
-    bits = np.uint64(max(1, int(position[-1]).bit_length() if len(position) else 1))
-    ordered = np.sort(key << bits | position.astype(np.uint64))  # hashes with positions, so that one sort is enough
-    hashes = ordered >> bits
-    same = np.zeros(len(hashes) + 1, np.bool_)
-    np.equal(hashes[1:], hashes[:-1], out=same[1:-1])
-    several = ordered[same[1:] | same[:-1]]
-    hashes, position = several >> bits, (several & ((np.uint64(1) << bits) - np.uint64(1))).astype(np.int64)
+    ordered = np.sort(windows)  # hashes with positions, so that one sort is enough
+    same = np.zeros(len(ordered) + 1, np.bool_)
+    np.less(ordered[1:] ^ ordered[:-1], 1 << bits, out=same[1:-1])
+    ordered = ordered[same[1:] | same[:-1]]
+    hashes, position = ordered >> np.uint64(bits), (ordered & np.uint64((1 << bits) - 1)).astype(np.int64)
     group = np.cumsum(np.append(True, hashes[1:] != hashes[:-1])[: len(hashes)])
     size = 1 + _WINDOW + int(position.max(initial=0))
     place = group * size + position
-    latest = np.searchsorted(place, place - _WINDOW, "right") - 1
+    latest = np.arange(len(place)) - 1
+    overlapping = np.flatnonzero(np.diff(place, prepend=-size) < _WINDOW)
+    latest[overlapping] = np.searchsorted(place, place[overlapping] - _WINDOW, "right") - 1
     there = (latest >= 0) & (group[latest] == group)
     return position[there], position[there] - position[latest[there]]
 
