@@ -130,8 +130,12 @@ def value_bits(table: Any) -> Bits:
 
 def segments(channel: NDArray[np.int32]) -> list[slice]:
     """The rows of each channel, of rows of which those of a channel are together."""
+    if not len(channel):
+        return []
+    if channel[0] == channel[-1]:
+        return [slice(0, len(channel))]
     edges = np.flatnonzero(channel[1:] != channel[:-1]) + 1
-    return [slice(*one) for one in pairwise([0, *edges.tolist(), len(channel)])] if len(channel) else []
+    return [slice(*one) for one in pairwise([0, *edges.tolist(), len(channel)])]
 
 
 def rows_of(channels: NDArray[Any], one: int) -> slice:

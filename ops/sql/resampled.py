@@ -17,6 +17,7 @@ from ops.archive.sample_file import TIME, segments
 from ops.sql.columns import Columns, count_up, following, good_samples
 from ops.sql.gapped import Gapped
 
+_SEVERAL = 32  # samples of a bucket: to look up where it begins takes less time than to compute the bucket of each
 MEANS = pa.struct([("channel_id", pa.int32()), ("time", TIME), ("value", pa.float64())])
 
 
@@ -44,10 +45,9 @@ class Grid:
         ``found``: all samples of some channels, by channel and time; those before since are held, too.
         """
         channel, time, value = good_samples(found)
-        number = np.maximum((time - self.since) // self.step, -1)
-        edges = np.flatnonzero((channel[1:] != channel[:-1]) | (number[1:] != number[:-1])) + 1
-        first, last = np.append(0, edges)[: len(time)], np.append(edges, len(time))[: len(time)] - 1
-        channel, number, held = channel[first], number[first], value[last]
+        first = self._first_rows(channel, time)
+        last = np.append(first, len(time))[1:] - 1
+        channel, number, held = channel[first], self._number(time[first]), value[last]
         mean = np.add.reduceat(value, first) / (last - first + 1) if len(first) else value
         ends = self.channels.ends[self.channels.places(channel)]
         until = np.minimum(following(channel, number), self._first_from(ends))
@@ -64,6 +64,19 @@ class Grid:
         one = self.numbers(found)
         time = self.since + one["number"] * self.step
         return {"channel_id": one["channel_id"], "time": time, "value": one["value"]}
+
+    def _number(self, time: Int64s) -> Int64s:
+        """Of the bucket; -1: it is before the first one."""
+        return np.maximum((time - self.since) // self.step, -1)
+
+    def _first_rows(self, channel: NDArray[np.int32], time: Int64s) -> Int64s:
+        """The first row of each bucket of each channel."""
+        if len(time) and channel[0] == channel[-1] and (n := int(self._number(time[-1])) + 1) < len(time) // _SEVERAL:
+            begins = np.searchsorted(time, self.since + self.step * np.arange(n))
+            return np.append(0, begins[np.diff(begins, prepend=0) > 0])
+        number = self._number(time)
+        edges = np.flatnonzero((channel[1:] != channel[:-1]) | (number[1:] != number[:-1])) + 1
+        return np.append(0, edges)[: len(time)]
 
     def _first_from(self, time: Int64s) -> Int64s:
         """The first bucket that begins at a time or later."""

@@ -69,8 +69,14 @@ def samples_of(channels: list[Channel]) -> list[Sample]:
     ]
 
 
-@given(st.lists(_CHANNEL, min_size=1, max_size=4), st.integers(1, 30))
-def test_means_are_those_of_a_loop(channels: list[Channel], step: int) -> None:
+@given(st.lists(_CHANNEL, min_size=1, max_size=4), st.integers(1, 30), st.sampled_from([1, 32]))
+def test_means_are_those_of_a_loop(channels: list[Channel], step: int, several: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ops.sql.resampled._SEVERAL", several)
+        check_means(channels, step)
+
+
+def check_means(channels: list[Channel], step: int) -> None:
     every = [asked(number, gaps, ends) for number, (_, gaps, ends) in enumerate(channels)]
     grid = Grid(Gapped.of(every[::-1]), 0, step)
     found = grid.of(columns(samples_of(channels)))
