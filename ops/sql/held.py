@@ -24,6 +24,7 @@ ASKED = pa.struct(
         ("channels", pa.list_(gapped.ASKED)),
     ]
 )
+_BLOCK = 32_768  # samples
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,26 +46,51 @@ class Held:
 
         ``found``: samples by channel and time. Without channels that held nothing.
         """
-        channel, time, value = good_samples(part(found, self._inside(found)))
+        samples = good_samples(part(found, self._inside(found)))
+        starts = range(0, max(1, len(samples[0])), _BLOCK)
+        one = joined([self._of_rows(*samples, slice(start, start + _BLOCK)) for start in starts])
+        first, n = _first(one["channel_id"])
+        seconds = _sums(one["seconds"], first)
+        mean = _sums(one["mean"] * one["seconds"], first) / seconds
+        off = one["mean"] - np.repeat(mean, n)
+        spread = np.sqrt(_sums(one["squares"] + off * off * one["seconds"], first) / seconds)
+        return {
+            "later": np.full(len(first), self.later),
+            "channel_id": one["channel_id"][first],
+            "mean": mean,
+            "spread": spread,
+        }
+
+    def _of_rows(self, channel: NDArray[np.int32], time: Int64s, value: Float64s, rows: slice) -> Columns:
+        """Of the channels among some rows what they held: ``seconds``, their ``mean`` and ``squares`` from it.
+
+        Arrays that fit into the caches take a third of the time.
+        """
+        more = slice(rows.start, rows.stop + 1)  # the row behind says how long the last one is held
+        channels, times, values = channel[more], time[more], value[more]
+        channel, time, value = channel[rows], time[rows], value[rows]
+        until = following(channels, times)[: len(time)]
         first, n = _first(channel)
         place = self.channels.places(channel[first])
-        counter, end = np.repeat(self.channels.counters[place], n), np.repeat(self.channels.ends[place], n)
-        next_time = following(channel, time)
+        counter, end = _of_each(self.channels.counters[place], n), _of_each(self.channels.ends[place], n)
         gap = self._gaps(channel, time)
-        seconds = (np.minimum(np.minimum(next_time, gap), end) - np.maximum(time, self.since)) / 1e6
-        held = (seconds > 0) & (~counter | ((next_time < NEVER) & (gap >= next_time)))
+        seconds = (np.minimum(until, np.minimum(gap, end)) - np.maximum(time, self.since)) / 1e6
+        held = seconds > 0
         if counter.any():
-            with np.errstate(divide="ignore", invalid="ignore"):  # from one channel to the next, which does not count
-                rate = np.append(np.diff(value) / (np.diff(time) / 1e6), 0.0)[: len(time)]
-            value = np.where(counter, rate, value)
-        channel, level, seconds = channel[held], value[held], seconds[held]
+            held &= ~counter | ((until < NEVER) & (gap >= until))
+            value = np.where(counter, _rates(times, values)[: len(time)], value)
+        if not held.all():
+            channel, value, seconds = channel[held], value[held], seconds[held]
         first, n = _first(channel)
         whole = _sums(seconds, first)
-        mean = _sums(level * seconds, first) / whole
-        off = level - np.repeat(mean, n)
-        spread = np.sqrt(_sums(off * off * seconds, first) / whole)
-        later = np.full(len(first), self.later)
-        return {"later": later, "channel_id": channel[first], "mean": mean, "spread": spread}
+        mean = _sums(value * seconds, first) / whole
+        off = value - _of_each(mean, n)
+        return {
+            "channel_id": channel[first],
+            "seconds": whole,
+            "mean": mean,
+            "squares": _sums(off * off * seconds, first),
+        }
 
     def _inside(self, found: Columns) -> Any:
         """The rows of samples that count."""
@@ -74,13 +100,13 @@ class Held:
         return (time >= self.samples[0]) & (time < self.samples[1])
 
     def _gaps(self, channel: NDArray[np.int32], time: Int64s) -> Int64s:
-        """Where the next gap begins, of each sample."""
-        gap = np.full(len(time), NEVER)
-        for rows in segments(channel):
-            edges = self.channels.gaps_of(int(channel[rows.start]))[:, 0]
-            if len(edges):
-                before = np.diff(np.searchsorted(time[rows], edges, "right"), prepend=0)
-                gap[rows][: before.sum()] = np.repeat(edges, before)
+        """Where the next gap begins, of each sample. If there is none, one element stands for all."""
+        edges = [(rows, self.channels.gaps_of(int(channel[rows.start]))[:, 0]) for rows in segments(channel)]
+        gap = np.full(len(time) if any(len(begins) for _, begins in edges) else 1, NEVER)
+        for rows, begins in edges:
+            if len(begins):
+                before = np.diff(np.searchsorted(time[rows], begins, "right"), prepend=0)
+                gap[rows][: before.sum()] = np.repeat(begins, before)
         return gap
 
 
@@ -116,6 +142,17 @@ def _first(channel: NDArray[np.int32]) -> tuple[Int64s, Int64s]:
     """The first row of each channel, and how many it has."""
     first = np.array([rows.start for rows in segments(channel)], np.int64)
     return first, np.diff(np.append(first, len(channel)))
+
+
+def _rates(time: Int64s, value: Float64s) -> Float64s:
+    """From each value to the next."""
+    with np.errstate(divide="ignore", invalid="ignore"):  # from one channel to the next, which does not count
+        return np.append(np.diff(value) / (np.diff(time) / 1e6), 0.0)
+
+
+def _of_each(values: NDArray[Any], n: Int64s) -> NDArray[Any]:
+    """Those of channels for each of their rows. The only one stands for all."""
+    return values if len(values) == 1 else np.repeat(values, n)
 
 
 def _sums(values: Float64s, first: Int64s) -> Float64s:

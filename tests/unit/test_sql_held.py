@@ -51,9 +51,10 @@ def expected(
     ),
     st.integers(-5, 40),
     st.integers(-5, 10),
+    st.sampled_from([1, 4, 32_768]),
 )
 def test_what_was_held(
-    channels: list[tuple[dict[int, tuple[float, int]], list[int], int, bool]], since: int, first: int
+    channels: list[tuple[dict[int, tuple[float, int]], list[int], int, bool]], since: int, first: int, block: int
 ) -> None:
     """Of channels with their samples, gaps and ends, and whether they are counters."""
     edges = [sorted(gap * 1_000_000 for gap in gaps) for _, gaps, _, _ in channels]
@@ -69,7 +70,9 @@ def test_what_was_held(
     ]
     held = Held(Gapped.of(every[::-1]), since * 1_000_000, (first * 1_000_000, 50_000_000), since > 9)
     samples = [(number, time * 1_000_000, *of[time]) for number, (of, *_) in enumerate(channels) for time in sorted(of)]
-    found = held.of(columns(samples))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ops.sql.held._BLOCK", block)
+        found = held.of(columns(samples))
     wanted = []
     for number, (_, _, end, counter) in enumerate(channels):
         good = [
