@@ -23,7 +23,6 @@ from ingest.config.quantities import (
     AGE_LEGAL,
     BYTES_LEGAL,
     DELAY_LEGAL,
-    DURATION_LEGAL,
     KEEP_LEGAL,
     PATTERNS_LEGAL,
     RETENTION_LEGAL,
@@ -37,6 +36,7 @@ from ingest.config.quantities import (
     parse_retention,
     parse_span,
 )
+from ingest.durations import DURATION_LEGAL
 from ingest.errors import Problem
 
 _PATH_MAX = 4096  # characters, on Linux

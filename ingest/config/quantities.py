@@ -7,16 +7,15 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import BeforeValidator, ValidationInfo
 
-_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+from ingest.durations import DURATION_LEGAL, DURATIONS, SECONDS, seconds_of
+
 _BYTES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
-_DURATIONS = (0.001, 366 * 86400.0)  # s
 _DELAYS = (0.001, 1.0)  # s
 _AGES = (1.0, 36525 * 86400.0)  # s
 _KEEPS = (60.0, 30 * 86400.0)  # s
 _RETENTIONS = (86400.0, 36525 * 86400.0)  # s
 _SIZES = (1024**2, 1024**5)
 
-DURATION_LEGAL = 'a duration from "1ms" to "366d", such as "500ms", "1s", "2m", "1h"'
 DELAY_LEGAL = 'a duration from "1ms" to "1s", such as "250ms"'
 AGE_LEGAL = 'a duration from "1s" to "36525d", such as "1h", "30d", "3650d"'
 KEEP_LEGAL = '"0s", or a duration from "1m" to "30d", such as "24h"'
@@ -28,7 +27,7 @@ PATTERNS_LEGAL = 'a list of strings of 1 to 255 characters, as in ["pulses", "al
 
 def parse_duration(text: Any, info: ValidationInfo) -> float:
     """Seconds in ``"500ms"``; raises ValueError with what is legal. Programs give seconds, files must not."""
-    return _seconds(text, info, _DURATIONS, DURATION_LEGAL)
+    return _seconds(text, info, DURATIONS, DURATION_LEGAL)
 
 
 def parse_delay(text: Any, info: ValidationInfo) -> float:
@@ -61,11 +60,7 @@ def parse_retention(text: Any, info: ValidationInfo) -> float | None:
 def _seconds(text: Any, info: ValidationInfo, limits: tuple[float, float], legal: str) -> float:
     if isinstance(text, float) and not from_file(info):
         return text
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(us|ms|s|m|h|d)\s*", text) if isinstance(text, str) else None
-    seconds = float(match[1]) * _SECONDS[match[2]] if match is not None else 0.0
-    if not limits[0] <= seconds <= limits[1]:
-        raise ValueError(legal)
-    return seconds
+    return seconds_of(text, limits, legal)
 
 
 def parse_bytes(text: Any, info: ValidationInfo) -> int:
@@ -82,7 +77,7 @@ def parse_bytes(text: Any, info: ValidationInfo) -> int:
 
 def span_text(seconds: float) -> str:
     """A span as it is written in a file, in the largest unit of which it is a whole number: ``500ms``, ``2m``."""
-    return _in_largest_unit(round(seconds * 1e6), {unit: round(of * 1e6) for unit, of in _SECONDS.items()}, "")
+    return _in_largest_unit(round(seconds * 1e6), {unit: round(of * 1e6) for unit, of in SECONDS.items()}, "")
 
 
 def size_text(size: int) -> str:

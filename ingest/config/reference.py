@@ -25,7 +25,6 @@ from ingest.config.quantities import (
     AGE_LEGAL,
     BYTES_LEGAL,
     DELAY_LEGAL,
-    DURATION_LEGAL,
     KEEP_LEGAL,
     RETENTION_LEGAL,
     SPAN_LEGAL,
@@ -42,6 +41,7 @@ from ingest.config.sources import (
     PushTag,
     Tag,
 )
+from ingest.durations import DURATION_LEGAL
 
 _CHECKOUT = Path(__file__).parents[2]
 PAGE = _CHECKOUT / "docs" / "configuration.md"

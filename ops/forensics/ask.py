@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import asyncpg
-from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ingest.config.quantities import DURATION_LEGAL, Duration
 from ingest.database import connect, database_errors
+from ingest.durations import DURATION_LEGAL, seconds_of
 from ingest.errors import OperationError
 from ops.answers import Answer
 from ops.forensics import archived
@@ -206,6 +205,6 @@ def parse_time(option: str, text: str, now: datetime) -> datetime:
 def parse_duration(option: str, text: str) -> timedelta:
     """The duration that ``text`` means as the value of ``option``. Raises OperationError."""
     try:
-        return timedelta(seconds=TypeAdapter(Duration).validate_python(text))
-    except ValidationError:
+        return timedelta(seconds=seconds_of(text))
+    except ValueError:
         raise OperationError(f"{option}: found {text!r}; legal: {DURATION_LEGAL}") from None
