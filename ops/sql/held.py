@@ -24,7 +24,7 @@ ASKED = pa.struct(
         ("channels", pa.list_(gapped.ASKED)),
     ]
 )
-_BLOCK = 32_768  # samples
+_BLOCK = 65_536  # samples
 
 
 @dataclass(frozen=True, slots=True, eq=False)

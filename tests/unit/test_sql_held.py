@@ -51,7 +51,7 @@ def expected(
     ),
     st.integers(-5, 40),
     st.integers(-5, 10),
-    st.sampled_from([1, 4, 32_768]),
+    st.sampled_from([1, 4, 65_536]),
 )
 def test_what_was_held(
     channels: list[tuple[dict[int, tuple[float, int]], list[int], int, bool]], since: int, first: int, block: int
