@@ -20,15 +20,32 @@ from ops.paths import CHECKOUT
         ),
         ("import ops.appliance.status, ops.appliance.status_table", {"aiohttp", "asyncua", "cryptography", "numpy"}),
         ("import ops.appliance.apply", {"aiohttp", "asyncua", "cryptography", "numpy"}),
-        ("import ops.forensics.portions", {"cryptography"}),
+        ("import ops.cli.ask, ops.forensics.ask", {"cryptography", "duckdb", "numpy", "pyarrow", "pydantic"}),
+        ("import ops.forensics.portions", {"cryptography", "pydantic"}),
         ("import ingest.__main__", {"asyncpg", "asyncua"}),
     ],
-    ids=["plantlog --help", "plantlog status", "plantlog apply", "plantlog ask", "collectors"],
+    ids=[
+        "plantlog --help",
+        "plantlog status",
+        "plantlog apply",
+        "plantlog ask",
+        "plantlog ask, archived",
+        "collectors",
+    ],
 )
 def test_start_is_not_slowed_by_libraries_that_are_not_used(started: str, slow: set[str]) -> None:
     code = f"import sys; {started}; print(*{{name.partition('.')[0] for name in sys.modules}})"
     run = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=True)
     assert set(run.stdout.split()) & slow == set()
+
+
+def test_no_command_is_imported_but_the_one_that_is_named() -> None:
+    code = (
+        "import sys; from ops.cli import app; app._command_line('ask'); "
+        "print(*{name for name in sys.modules if name.startswith('ops.cli.')})"
+    )
+    run = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    assert set(run.stdout.split()) == {"ops.cli.app", "ops.cli.ask", "ops.cli.permissions"}
 
 
 def test_no_commands_are_built_but_the_one_that_is_named() -> None:
