@@ -80,9 +80,10 @@ class Functions:
         if patterns is None:
             return None
         key = tuple(patterns)
-        if key not in self._known or not self._once:
-            self._known[key] = self._value("select_matching_channels", patterns) or []
-        return self._known[key]
+        found: list[int] = self._known[key] if key in self._known else self._value("select_matching_channels", patterns)
+        if self._once:
+            self._known[key] = found
+        return found
 
     def calm_channels(
         self, patterns: Sequence[str] | None, since: datetime | None, until: datetime | None, hold: timedelta | None

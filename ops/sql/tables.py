@@ -123,9 +123,10 @@ class _Tables:
 
         def read(scan: Scan) -> Iterator[Any]:
             ids = tuple(scan.channels(self._channel_ids(), column=column)) if scan.limits(column) else None
-            if ids not in known or not self._once:
-                known[ids] = self._reader.fetch(self._queries[f"select_{name}"], ids)
-            yield _batch(known[ids], columns, scan)
+            rows = known[ids] if ids in known else self._reader.fetch(self._queries[f"select_{name}"], ids)
+            if self._once:
+                known[ids] = rows
+            yield _batch(rows, columns, scan)
 
         return columns, read
 
@@ -145,7 +146,7 @@ class _Tables:
         return columns, read
 
     def events(self, scan: Scan) -> Iterator[Any]:
-        """Reads events by the hour; those that retention dropped are in the archive."""
+        """Reads events by the day; those that retention dropped are in the archive."""
         dropped_until = self._reader.run(lambda c: c.fetchval(self._queries["select_events_dropped_until"]))
         types = None
         if scan.mentions("type"):

@@ -109,7 +109,7 @@ ORDER BY l.channel_id;
 
 -- name: select_matching_channels
 -- The ids of the channels that match the patterns $1.
-SELECT array_agg(l.channel_id ORDER BY l.channel_id) FROM plant.channels_like($1::text[]) AS l;
+SELECT coalesce(array_agg(l.channel_id ORDER BY l.channel_id), '{}') FROM plant.channels_like($1::text[]) AS l;
 
 -- name: select_shortest_interval
 -- In s, of the channels that match the patterns $1 (NULL: all).
