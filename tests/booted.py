@@ -74,6 +74,12 @@ class Machine:
         is_active = ("systemctl", "is-active", "multi-user.target")
         return self.init() is not None and self.run(*is_active, code=None).strip() == "active"
 
+    def waits_for(self) -> str:
+        """What it has not started yet."""
+        if self.init() is None:
+            return "there is no process 1"
+        return self.run("systemctl", "list-jobs", "--no-pager", "--no-legend", code=None)
+
     def reboot(self) -> None:
         """Shut it down and boot it again; returns when its services are started."""
         before = self.init()
@@ -102,7 +108,8 @@ def machine(folder: Path) -> Iterator[Machine]:
             deadline = time.monotonic() + PATIENCE
             while not booted.has_booted():
                 if process.poll() is not None or time.monotonic() > deadline:
-                    pytest.skip(f"no system can be booted in name spaces here: {log.read_text()}")
+                    found = f"{log.read_text()}{booted.waits_for()}"
+                    pytest.skip(f"no system can be booted in name spaces here: {found}")
                 time.sleep(0.2)
             yield booted
         finally:
