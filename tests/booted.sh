@@ -3,6 +3,7 @@
 # with the last process. booted.sh setup WORK GROUP FOLDER=PATH…: a folder for mounts, the control group of all
 # processes, and folders that are found at these paths: what others change meanwhile must not lie below an overlay.
 set -euo pipefail
+umask 022 # whatever that of the tests is: without it, nobody but root may read the file system
 step=$1 work=$2
 root=$work/root
 
