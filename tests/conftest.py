@@ -89,7 +89,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """None for single files. More than cores for folders, since tests wait; unit tests hardly do.
 
     Whole appliances are busy while their tests wait: seven at a time leave two cores little to start others with, and
-    the chaos tests took half as long again.
+    the chaos tests took 754 s instead of 583.
     """
     if config.option.collectonly or any(".py" in argument for argument in config.args):
         return 0
