@@ -42,13 +42,11 @@ _USUAL = pa.struct([("channel_id", pa.int32()), ("seconds", pa.float64())])
 class Functions:
     """``channel_ids`` and the others that :meth:`register` names."""
 
-    def __init__(self, reader: Reader, samples: Samples, failures: list[BaseException], once: bool) -> None:
-        """``failures``: where errors are put that end a query. ``once``: whether channels are read once only."""
+    def __init__(self, reader: Reader, samples: Samples, failures: list[BaseException]) -> None:
+        """``failures``: where errors are put that end a query."""
         self._reader = reader
         self._samples = samples
         self._failures = failures
-        self._once = once
-        self._known: dict[tuple[str, ...], list[int]] = {}  # channels by patterns
 
     def register(self, connection: Any) -> None:
         """Let queries call them. DuckDB computes those of constants before it reads any table."""
@@ -77,13 +75,7 @@ class Functions:
 
     def channel_ids(self, patterns: Sequence[str] | None) -> list[int] | None:
         """The channels that have one of these names, in which ``*`` stands for any text; null: all."""
-        if patterns is None:
-            return None
-        key = tuple(patterns)
-        found: list[int] = self._known[key] if key in self._known else self._value("select_matching_channels", patterns)
-        if self._once:
-            self._known[key] = found
-        return found
+        return None if patterns is None else self._value("select_matching_channels", patterns)
 
     def calm_channels(
         self, patterns: Sequence[str] | None, since: datetime | None, until: datetime | None, hold: timedelta | None
@@ -174,7 +166,7 @@ class Functions:
 
     def _value(self, section: str, *arguments: Any) -> Any:
         """Of the only row of a query."""
-        [row] = self._reader.fetch(load("sql")[section], *arguments)
+        [row] = self._reader.fetch_once(load("sql")[section], *arguments)
         return row[0]
 
     def _noted(self, call: Callable[..., Any]) -> Callable[..., Any]:

@@ -24,13 +24,16 @@ _END_SECONDS = 5.0
 class Reader:
     """One connection, whose statements run one at a time, whichever threads ask for them."""
 
-    def __init__(self, dsn: str, installation: UUID | None = None) -> None:
-        """``installation``: the one whose channels ``plant.channels_like`` returns (None: all).
+    def __init__(self, dsn: str, installation: UUID | None = None, *, once: bool = False) -> None:
+        """``installation``: the one whose channels ``plant.channels_like`` returns (None: all). ``once``: whether all
+        queries are parts of one, for which :meth:`fetch_once` reads the same rows once.
 
         Raises what :func:`ingest.database.connect` raises.
         """
         self._dsn = dsn
         self._installation = installation
+        self._once = once
+        self._known: dict[tuple[str, str], list[asyncpg.Record]] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="plantlog sql", daemon=True)
         self._thread.start()
@@ -61,6 +64,15 @@ class Reader:
     def fetch(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
         """The rows of a statement."""
         return self.run(lambda connection: connection.fetch(statement, *arguments))
+
+    def fetch_once(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
+        """The same, of what may be as it was when a query asked for it first."""
+        if not self._once:
+            return self.fetch(statement, *arguments)
+        key = statement, repr(arguments)
+        if key not in self._known:
+            self._known[key] = self.fetch(statement, *arguments)
+        return self._known[key]
 
     def cancel(self) -> None:
         """End what runs; who waits for it gets a CancelledError."""

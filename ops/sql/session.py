@@ -127,7 +127,7 @@ def opened(
         workers = workers or Workers(limits.threads)
         stack.callback(workers.close)
         with database_errors():
-            reader = Reader(state.dsn("reader"), installation)
+            reader = Reader(state.dsn("reader"), installation, once=asked is not None)
             stack.callback(reader.close)
             stack.callback(scans.end, _END_SECONDS)
             stack.callback(workers.close)  # what reads does not wait for them
@@ -148,7 +148,7 @@ def opened(
         stack.enter_context(connection)
         for name, table in found.items():
             connection.register(name, table)
-        Functions(reader, samples, scans.failures, once=asked is not None).register(connection)
+        Functions(reader, samples, scans.failures).register(connection)
         for section in ("settings", "views", "texts", "macros", *(["ask"] if asked else [])):
             connection.execute(queries[section])
         for name, form in duckdb_forms().items():

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date
 from typing import Any, TypeAlias
 
-import asyncpg
 import pyarrow as pa
 
 from ingest.timestamps import microseconds
@@ -42,21 +41,23 @@ _ROLLUPS = {  # view → section, its tables, and rows of an hour
 
 
 def tables(reader: Reader, samples: Samples, scans: Scans, once: bool) -> dict[str, ScannedTable]:
-    """The tables by name. ``once``: whether what is not samples is read once only, for several queries that belong
+    """The tables by name. ``once``: whether events and rollups are read once only, for several queries that belong
     together."""
-    found = _Tables(reader, samples, once)
+    found = _Tables(reader, samples)
     others = {
         "event": (EVENTS, found.events),
         **{name: found.rollups(name) for name in _ROLLUPS},
-        **{name: found.whole(name) for name in _WHOLE},
     }
-    channels = {name: found.of_channels(name, column) for name, column in _OF_CHANNELS.items()}
+    few = {
+        **{name: found.whole(name) for name in _WHOLE},
+        **{name: found.of_channels(name, column) for name, column in _OF_CHANNELS.items()},
+    }
     return {
         "stored_samples": ScannedTable(SAMPLES, samples.read, scans),
         "sample_stretches": ScannedTable(STRETCHES, found.stretches, scans),
         "value_runs": ScannedTable(RUNS, found.runs, scans),
         "value_steps": ScannedTable(STEPS, found.steps, scans),
-        **{name: ScannedTable(of, read, scans) for name, (of, read) in channels.items()},
+        **{name: ScannedTable(of, read, scans) for name, (of, read) in few.items()},
         **{name: ScannedTable(of, _once(read) if once else read, scans) for name, (of, read) in others.items()},
     }
 
@@ -78,9 +79,8 @@ def _once(read: Read) -> Read:
 
 
 class _Tables:
-    def __init__(self, reader: Reader, samples: Samples, once: bool) -> None:
+    def __init__(self, reader: Reader, samples: Samples) -> None:
         self._reader = reader
-        self._once = once
         self._samples = samples
         self._queries = load("sql")
 
@@ -112,21 +112,17 @@ class _Tables:
         columns = self._columns(f"select_{name}")
 
         def read(scan: Scan) -> Iterator[Any]:
-            yield _batch(self._reader.fetch(self._queries[f"select_{name}"]), columns, scan)
+            yield _batch(self._reader.fetch_once(self._queries[f"select_{name}"]), columns, scan)
 
         return columns, read
 
     def of_channels(self, name: str, column: str) -> tuple[Any, Read]:
         """A table of channels, with their ids in a column: its columns, and what reads those that are wanted."""
         columns = self._columns(f"select_{name}")
-        known: dict[tuple[int, ...] | None, list[asyncpg.Record]] = {}
 
         def read(scan: Scan) -> Iterator[Any]:
             ids = tuple(scan.channels(self._channel_ids(), column=column)) if scan.limits(column) else None
-            rows = known[ids] if ids in known else self._reader.fetch(self._queries[f"select_{name}"], ids)
-            if self._once:
-                known[ids] = rows
-            yield _batch(rows, columns, scan)
+            yield _batch(self._reader.fetch_once(self._queries[f"select_{name}"], ids), columns, scan)
 
         return columns, read
 
@@ -150,7 +146,7 @@ class _Tables:
         dropped_until = self._reader.run(lambda c: c.fetchval(self._queries["select_events_dropped_until"]))
         types = None
         if scan.mentions("type"):
-            types = scan.types(row["type"] for row in self._reader.fetch(self._queries["select_event_types"]))
+            types = scan.types(row["type"] for row in self._reader.fetch_once(self._queries["select_event_types"]))
         every = list(scan.hours(self._days(("event",)), "time"))
         rows = self._reader.fetch(self._queries["select_days_of_events"], [one.day for one in every], types)
         in_database = {row["day"] for row in rows}
@@ -171,12 +167,12 @@ class _Tables:
             yield from self._samples.days.files(row, day).rows("events")
 
     def _channel_ids(self) -> list[int]:
-        [row] = self._reader.fetch(self._queries["select_channel_ids"])
+        [row] = self._reader.fetch_once(self._queries["select_channel_ids"])
         ids: list[int] = row[0]
         return ids
 
     def _days(self, stored: tuple[str, ...]) -> list[date]:
-        return [row["day"] for row in self._reader.fetch(self._queries["select_days"], stored)]
+        return [row["day"] for row in self._reader.fetch_once(self._queries["select_days"], stored)]
 
 
 def _batch(rows: Iterable[Iterable[Any]], columns: Any, scan: Scan) -> Any:

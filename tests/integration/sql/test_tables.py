@@ -12,6 +12,7 @@ from ops.evidence.reader import begin
 from ops.sql.reader import Reader
 from ops.sql.session import opened
 from schema.forensics import duckdb_forms
+from schema.queries import load
 from tests import docs
 from tests.integration.evidence.archive_maintenance import Maintained
 from tests.integration.evidence.plant import DAY
@@ -139,6 +140,31 @@ async def test_documented_queries_run(plant: Maintained) -> None:
     assert len(queries) == 3
     for query in queries:
         assert await asked(plant, query) == []
+
+
+@pytest.mark.parametrize(("question", "times"), [("timeline", 1), (None, 2)])
+async def test_queries_of_a_question_read_channels_once(
+    plant: Maintained, monkeypatch: pytest.MonkeyPatch, question: str | None, times: int
+) -> None:
+    read: list[str] = []
+    fetch = Reader.fetch
+
+    def noted(self: Reader, statement: str, *arguments: Any) -> Any:
+        read.append(statement)
+        return fetch(self, statement, *arguments)
+
+    monkeypatch.setattr(Reader, "fetch", noted)
+
+    def counts() -> list[tuple[Any, ...]]:
+        found = []
+        with opened(plant.site.plant.state, LIMITS, asked=question) as session:
+            for _ in range(2):
+                with session.rows("SELECT count(*) FROM described_channel") as (_, rows):
+                    found += list(rows)
+        return found
+
+    assert await asyncio.to_thread(counts) == [(len(plant.site.plant.ids),)] * 2
+    assert read.count(load("sql")["select_described_channel"]) == times
 
 
 async def test_session_of_a_question_is_prepared_for_no_other(plant: Maintained) -> None:

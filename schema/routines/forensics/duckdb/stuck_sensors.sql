@@ -78,9 +78,9 @@ beside AS (
                       WHERE r.channel_id = o.other AND r.from_time <= o.from_time AND coalesce(r.next_time, 'infinity') >= o.to_time)
     GROUP BY o.channel_id, o.from_time
 )
-SELECT w.name AS channel, s.from_time AS stuck_from, s.to_time AS stuck_to, s.value, unit_at(s.channel_id, s.from_time, patterns := channels) AS unit,
-       s.times AS times_usual, coalesce(s.value <= w.low OR s.value >= w.high, false) AS at_range_limit,
-       coalesce(b.moving, 0) AS moving_beside, s.note
+SELECT w.name AS channel, s.from_time AS stuck_from, s.to_time AS stuck_to, s.value,
+       unit_at(s.channel_id, s.from_time, patterns := channels) AS unit, s.times AS times_usual,
+       coalesce(s.value <= w.low OR s.value >= w.high, false) AS at_range_limit, coalesce(b.moving, 0) AS moving_beside, s.note
 FROM stuck AS s
 JOIN wanted AS w ON w.channel_id = s.channel_id
 LEFT JOIN beside AS b ON b.channel_id = s.channel_id AND b.from_time = s.from_time;
