@@ -5,6 +5,7 @@ To have DuckDB compare the windows of all samples takes 600 ns of CPU a sample.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,7 @@ _WINDOW = 16  # samples
 _CHANGES = 12  # of them, at least, for a window to be compared
 _APART = 48  # samples without a window that is like an older one end a stretch
 _BLOCK = 32_768  # samples
+_DIVIDING = 4  # bits
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _HALF = np.uint64(0x13C6EF372FE95)  # 0.618 of a step: no ratio of small numbers is where one ends
 
@@ -67,7 +69,8 @@ class Replays:
         _, time, value = good_samples(found)
         step = np.diff(value, prepend=np.nan)[: len(value)]
         bits = len(step).bit_length()
-        distance, first, last = _stretches(_repeated(_windows(step, bits), bits), time >= self.since, self.samples)
+        windows = _perhaps_repeated(_windows(step, bits), bits)
+        distance, first, last = _stretches(_repeated(windows, bits), time >= self.since, self.samples)
         lengths = last - first + 1
         position = np.repeat(first, lengths) + count_up(lengths)
         old = position - np.repeat(distance, lengths)
@@ -86,12 +89,11 @@ class Replays:
         }
 
 
-def _windows(step: Float64s, bits: int) -> NDArray[np.uint64]:
+def _windows(step: Float64s, bits: int) -> Iterator[NDArray[np.uint64]]:
     """Of the windows that are compared: hashes of the ratios of steps to those before, and in so many bits behind each
     the position of its last step. Arrays that fit into the caches take half of the time.
     """
-    parts = [_windows_of(step, begin, np.uint64(bits)) for begin in range(0, len(step), _BLOCK)]
-    return np.concatenate(parts) if parts else np.empty(0, np.uint64)
+    return (_windows_of(step, begin, np.uint64(bits)) for begin in range(0, len(step), _BLOCK))
 
 
 def _windows_of(step: Float64s, begin: int, bits: np.uint64) -> NDArray[np.uint64]:
@@ -124,6 +126,30 @@ def proportions(ratio: Float64s) -> Int64s:
     """Sign and size, so coarsely that the last bits of a scaled copy don't matter: in steps of a tenth, 15 bits."""
     coarse: Int64s = ((ratio.view(np.uint64) + _HALF) >> np.uint64(49)).view(np.int64)
     return coarse
+
+
+def _perhaps_repeated(windows: Iterable[NDArray[np.uint64]], bits: int) -> NDArray[np.uint64]:
+    """Those whose hash another one has, and few others: to sort all of them would take half of the time.
+
+    By their first bits they are divided into parts whose counts fit into the caches.
+    """
+    middle = (bits + 64 - _DIVIDING) // 2
+    parts = (np.concatenate(some) for some in zip(*map(_divided, windows), strict=True))
+    found = [_counted_twice(_counted_twice(part, bits), middle) for part in parts]
+    return np.concatenate(found) if found else np.empty(0, np.uint64)
+
+
+def _divided(windows: NDArray[np.uint64]) -> list[NDArray[np.uint64]]:
+    part = (windows >> np.uint64(64 - _DIVIDING)).astype(np.uint8)
+    lengths = np.bincount(part, minlength=1 << _DIVIDING)
+    return np.split(windows[np.argsort(part, kind="stable")], np.cumsum(lengths)[:-1])
+
+
+def _counted_twice(windows: NDArray[np.uint64], first: int) -> NDArray[np.uint64]:
+    """Those that share some bits, from a ``first`` one upwards, with another one."""
+    bits = np.uint64((1 << len(windows).bit_length() + 1) - 1)
+    place = (windows >> np.uint64(first) & bits).view(np.int64)
+    return windows[np.bincount(place)[place] > 1]
 
 
 def _repeated(windows: NDArray[np.uint64], bits: int) -> tuple[Int64s, Int64s]:
