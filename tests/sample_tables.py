@@ -13,7 +13,6 @@ import numpy as np
 
 from ingest.timestamps import microseconds, timestamp
 from ingest.writer.copy_stream import COLUMNS, copy_stream
-from tests.database import Database, connected
 from tests.waiting import until
 
 DAY = datetime(2026, 3, 9, tzinfo=UTC)
@@ -61,23 +60,26 @@ BEGIN
 END
 $$
 """
-_PLANNED_FIRST = "WITH query AS MATERIALIZED ({}) SELECT q.* FROM query AS q WHERE q.rows >= pg_temp.planned()"
 _PLANNING = "SELECT EXISTS (SELECT FROM pg_locks AS l WHERE l.locktype = 'advisory' AND l.objid = 1 AND NOT l.granted)"
+
+
+def planned_first(query: str) -> str:
+    """``query``, which returns ``rows``, for :func:`planned_before`."""
+    return f"WITH query AS MATERIALIZED ({query}) SELECT q.* FROM query AS q WHERE q.rows >= pg_temp.planned()"
 
 
 @asynccontextmanager
 async def planned_before(
-    database: Database, owner: asyncpg.Connection[Any], query: str
+    session: asyncpg.Connection[Any], owner: asyncpg.Connection[Any], query: str
 ) -> AsyncIterator[asyncio.Task[list[asyncpg.Record]]]:
-    """``query``, which returns ``rows``, planned before the block, and run after it."""
-    async with connected(database.owner_dsn) as reader:
-        await reader.execute(_PLANNED)
-        await owner.execute("SELECT pg_advisory_lock(1)")
-        rows = asyncio.create_task(reader.fetch(_PLANNED_FIRST.format(query)))
-        await until(lambda: owner.fetchval(_PLANNING))
-        yield rows
-        await owner.execute("SELECT pg_advisory_unlock(1)")
-        await rows
+    """A query that a session of the owner plans before the block, and runs after it. The session keeps the plan."""
+    await session.execute(_PLANNED)
+    await owner.execute("SELECT pg_advisory_lock(1)")
+    rows = asyncio.create_task(session.fetch(query))
+    await until(lambda: owner.fetchval(_PLANNING))
+    yield rows
+    await owner.execute("SELECT pg_advisory_unlock(1)")
+    await rows
 
 
 _BLOCKS_READ = """

@@ -147,7 +147,7 @@ async def analyze(context: JobContext, connection: Connection) -> JobResult:
 
 
 async def chunks_ahead(context: JobContext, connection: Connection) -> JobResult:
-    """Chunks of today and tomorrow of every hypertable, so that at midnight no writer waits for one to be made."""
+    """Chunks of today and two days of every hypertable, so that at midnight no writer waits for one to be made."""
     queries = load("maintenance")
     tables = [row["relation"] for row in await connection.fetch(queries["select_hypertables"])]
     chunks_made: dict[str, int] = {}

@@ -392,7 +392,7 @@ async def test_chunks_are_created_ahead_without_visible_rows(
     tables = await owner.fetchval(
         "SELECT count(*) FROM timescaledb_information.hypertables AS h WHERE h.hypertable_schema = 'plant'"
     )
-    for moment in (datetime.now(UTC), datetime.now(UTC) + timedelta(days=1)):
+    for moment in (datetime.now(UTC) + timedelta(days=days) for days in range(3)):
         assert await owner.fetchval(ahead, moment) == tables
     for table in ("samples_raw", "samples_packed", "event"):
         assert await owner.fetchval(f"SELECT count(*) FROM plant.{table}") == 0
@@ -400,10 +400,10 @@ async def test_chunks_are_created_ahead_without_visible_rows(
     async with owner.transaction():
         await owner.execute("LOCK TABLE _timescaledb_catalog.chunk IN SHARE ROW EXCLUSIVE MODE")
         insert = "INSERT INTO plant.samples_raw VALUES ($1, 1, 1, 0)"
-        await ingest.execute(insert, datetime.now(UTC) + timedelta(days=1), timeout=PATIENCE)
+        await ingest.execute(insert, datetime.now(UTC) + timedelta(days=2), timeout=PATIENCE)
         await ingest.execute("SET lock_timeout = '100ms'")
         with pytest.raises(asyncpg.LockNotAvailableError):
-            await ingest.execute(insert, datetime.now(UTC) + timedelta(days=2))
+            await ingest.execute(insert, datetime.now(UTC) + timedelta(days=3))
     assert (await run_ok(JOBS["ahead"], context)).done.rows == 0
 
 

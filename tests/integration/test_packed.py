@@ -24,6 +24,7 @@ from tests.sample_tables import (
     compress,
     copy,
     planned_before,
+    planned_first,
     samples_between,
     samples_in_view,
 )
@@ -109,16 +110,20 @@ async def test_readers_see_each_sample_once_at_every_moment(database: Database, 
     assert await raw_rows(owner) == 0
 
 
-async def test_query_that_is_being_planned_misses_nothing(database: Database, owner: asyncpg.Connection[Any]) -> None:
-    whole = await filled(owner)
-    async with connected(database.owner_dsn) as packer:
-        async with planned_before(database, owner, _LOOK.format("plant.samples")) as look:
-            packing = asyncio.create_task(compress(packer))
+@pytest.mark.parametrize("relation", ["plant.samples", f"plant.samples_between('{DAY}', '{NEXT_DAY}')"])
+async def test_query_that_is_being_planned_misses_nothing(
+    relation: str, database: Database, owner: asyncpg.Connection[Any]
+) -> None:
+    """Nor does the next one with its plan."""
+    whole, query = await filled(owner), planned_first(_LOOK.format(relation))
+    async with connected(database.owner_dsn) as packer, connected(database.owner_dsn) as reader:
+        async with planned_before(reader, owner, query) as looked:
+            packing = asyncio.create_task(compress(packer, DAY + timedelta(hours=1)))
             await until(lambda: owner.fetchval("SELECT count(*) FROM public.show_chunks('plant.samples_packed')"))
         await packing
-    [row] = look.result()
-    assert tuple(row)[1:] == whole
-    assert await raw_rows(owner) == 0
+        looks = [*await looked, *await reader.fetch(query)]
+    assert [tuple(look)[1:] for look in looks] == [whole] * 2
+    assert await raw_rows(owner) == whole[0] * 3 // 4
 
 
 async def test_older_snapshot_keeps_its_rows(reader: asyncpg.Connection, owner: asyncpg.Connection[Any]) -> None:

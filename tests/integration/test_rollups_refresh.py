@@ -12,7 +12,7 @@ import pytest
 from ingest.timestamps import now_us, timestamp
 from tests.database import Database, add_channels, connected
 from tests.integration.test_rollups import SECOND, WrittenSamples, assert_exact, owner, refresh
-from tests.sample_tables import DAY, DAY_US, HOUR_US, NEXT_DAY, blocks_read, planned_before
+from tests.sample_tables import DAY, DAY_US, HOUR_US, NEXT_DAY, blocks_read, planned_before, planned_first
 from tests.waiting import until
 
 __all__ = ["owner"]  # a fixture
@@ -107,14 +107,16 @@ async def test_all_channels_of_a_packed_day(owner: asyncpg.Connection[Any]) -> N
 
 
 async def test_query_that_is_being_planned_misses_nothing(database: Database, owner: asyncpg.Connection[Any]) -> None:
+    """Nor does the next one with its plan."""
     await owner.execute(_MINUTES, DAY, 2, 30)
-    query = "SELECT count(*) AS rows FROM plant.samples_1m"
-    async with connected(database.owner_dsn) as packer:
-        async with planned_before(database, owner, query) as look:
+    query = planned_first("SELECT count(*) AS rows FROM plant.samples_1m")
+    async with connected(database.owner_dsn) as packer, connected(database.owner_dsn) as reader:
+        async with planned_before(reader, owner, query) as looked:
             packing = asyncio.create_task(packer.execute("CALL plant.pack_rollups_before($1)", NEXT_DAY))
             await until(lambda: owner.fetchval("SELECT count(*) FROM public.show_chunks('plant.rollup_1m_packed')"))
         await packing
-    assert look.result()[0]["rows"] == 60
+        looks = [*await looked, *await reader.fetch(query)]
+    assert [look["rows"] for look in looks] == [60, 60]
     assert await owner.fetchval("SELECT count(*) FROM plant.rollup_1m_packed") == 2
 
 

@@ -3,6 +3,9 @@
 -- A query does not read a chunk that was created after the query was planned, but its snapshot may be newer. If rows moved
 -- to that chunk in between, it would miss them in both forms. So the chunk is created first, and rows move once all
 -- transactions are over that began before that and have a lock of the table. Nobody waits for this procedure.
+--
+-- A session may keep a plan that it made meanwhile for its next queries: of a table in a function that is inlined, PostgreSQL
+-- knows that the plan depends on it only once it is made. A change of the table makes all sessions plan anew.
 CREATE OR REPLACE PROCEDURE plant._await_older_queries(relation regclass, at_most interval, INOUT over boolean)
 LANGUAGE plpgsql
 AS $$
@@ -23,5 +26,8 @@ BEGIN
         PERFORM pg_sleep(0.02);
         COMMIT; -- pg_stat_activity stays the same within a transaction
     END LOOP;
+    EXECUTE format('CREATE STATISTICS plant.changed_%s ON channel_id, n FROM %s', relation::oid, relation);
+    EXECUTE format('DROP STATISTICS plant.changed_%s', relation::oid);
+    COMMIT;
 END
 $$;
