@@ -32,6 +32,7 @@ _MEMORY = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     "MALLOC_MMAP_THRESHOLD_": str(32 * 1024**2),
     "MALLOC_TRIM_THRESHOLD_": str(256 * 1024**2),
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",  # huge pages: what a channel's month takes is a sixth less
     "OPENBLAS_NUM_THREADS": "1",
     "JE_ARROW_MALLOC_CONF": "background_thread:false",  # no thread is there when the first process forks the others
 }
