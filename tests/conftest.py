@@ -97,7 +97,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     match sorted({Path(argument).name for argument in config.args}):
         case ["unit"]:
             return cores
-        case ["machines"] | ["chaos"]:
+        case ["machines"] | ["chaos"] | ["chaos", "machines"]:
             return 2 * cores
         case _:
             return 3 * cores + 1
