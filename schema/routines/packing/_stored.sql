@@ -26,18 +26,22 @@ each AS (
     UNION ALL
     SELECT p.relation, p.stored, NULL, false FROM plain AS p
 ),
--- Mean of n, from its most common values and its histogram, whose bins have equal numbers of rows.
-mean AS (
-    SELECT to_regclass(format('%I.%I', s.schemaname, s.tablename))::oid AS stored,
-           coalesce((SELECT sum(v.n * f.share)
-                     FROM unnest(s.most_common_vals::text::float8[], s.most_common_freqs) AS f (n, share)
-                     CROSS JOIN LATERAL (SELECT f.n) AS v), 0)
-           + coalesce((SELECT avg(b.n) FROM unnest(s.histogram_bounds::text::float8[]) AS b (n))
-                      * (1 - (SELECT coalesce(sum(f.share), 0) FROM unnest(s.most_common_freqs) AS f (share))), 0) AS n
+-- Materialized: other tables have a column n as well, whose values are no numbers.
+packed AS MATERIALIZED (
+    SELECT to_regclass(format('%I.%I', s.schemaname, s.tablename))::oid AS stored, s.most_common_vals::text AS common,
+           s.most_common_freqs AS shares, s.histogram_bounds::text AS bounds
     FROM pg_stats AS s
     WHERE s.attname = 'n' AND (s.schemaname, s.tablename) IN (
         SELECT k.chunk_schema, k.chunk_name FROM timescaledb_information.chunks AS k
         WHERE k.hypertable_schema = 'plant' AND k.hypertable_name = 'samples_packed')
+),
+-- Mean of n, from its most common values and its histogram, whose bins have equal numbers of rows.
+mean AS (
+    SELECT p.stored,
+           coalesce((SELECT sum(f.n * f.share) FROM unnest(p.common::float8[], p.shares) AS f (n, share)), 0)
+           + coalesce((SELECT avg(b.n) FROM unnest(p.bounds::float8[]) AS b (n))
+                      * (1 - (SELECT coalesce(sum(f.share), 0) FROM unnest(p.shares) AS f (share))), 0) AS n
+    FROM packed AS p
 )
 SELECT e.relation, e.stored, e.day, e.columnstored,
        CASE WHEN pg_relation_size(e.stored) = 0 THEN 0

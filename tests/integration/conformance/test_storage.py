@@ -28,6 +28,21 @@ async def test_storage_shows_each_day_in_its_form(plant: ConformancePlant) -> No
     assert set(await plant.forms()) == {(DAY, closed), (DAY, "rows"), (NEXT_DAY, "rows")}
 
 
+async def test_storage_of_archived_channels(plant: ConformancePlant) -> None:
+    """Their column n has arrays, of which PostgreSQL keeps statistics, too."""
+    await plant.owner.execute(
+        "INSERT INTO plant.installation (id, plant, class_prefix, number) VALUES (gen_random_uuid(), 'p', '', 1)"
+    )
+    await plant.owner.execute(
+        "INSERT INTO plant.archived_channel (day, channel_id, installation, n, whole)"
+        " SELECT $1, c, 1, array_fill(3600, ARRAY[24]), true FROM generate_series(1, 50) AS c",
+        DAY,
+    )
+    await plant.owner.execute("ANALYZE plant.archived_channel")
+    stored = "SELECT s.rows FROM plant.storage() AS s WHERE s.relation = 'archived_channel'"
+    assert await plant.owner.fetchval(stored) == 50
+
+
 async def test_storage_bytes_equal_the_disk(plant: ConformancePlant) -> None:
     """Indexes and TOAST included, and of all that the schema holds."""
     await plant.fill()
