@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -46,4 +47,5 @@ async def test_member_takes_over_from_one_that_is_killed(pair: Pair) -> None:
     await pair.check(complete, killed + SECOND, 2)
     assert await two.fetchval(GAPS) == gaps
     assert states(two)["load2"] == "connected"
+    await until(partial(two.fetchval, IDLE_GAPS), 30, 0.5)  # once the database knows it, too
     assert await two.fetchval(IDLE_GAPS) == ["away true"]
