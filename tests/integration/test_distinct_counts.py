@@ -71,6 +71,26 @@ async def test_counts_are_those_of_a_set(owner: asyncpg.Connection, reader: asyn
     assert [row[1] for row in await counts(reader, ["b/*", "alone"], DAY, DAY + timedelta(days=1), None)] == ["", "b/c"]
 
 
+async def test_samples_that_retention_dropped_are_an_error(
+    owner: asyncpg.Connection, reader: asyncpg.Connection
+) -> None:
+    await add_sources(owner, "s")
+    await owner.executemany(_CHANNEL, [(i, name) for i, name in enumerate(_NAMES, 1)])
+    next_day = DAY + timedelta(days=1)
+    for at in (DAY, next_day):
+        await owner.executemany(_SAMPLE, [(at, c, 0) for c in (1, 2)])
+    await owner.execute("INSERT INTO plant.rollup_dirty (from_time, to_time) VALUES ($1, $2)", DAY, next_day)
+    await owner.execute("CALL plant.refresh_rollups()")
+    await owner.execute("INSERT INTO plant.retention_class (name) VALUES ('fast')")
+    await owner.execute("UPDATE plant.channel SET retention = 'fast' WHERE id = 1")
+    assert await owner.fetch("SELECT * FROM plant.drop_before($1, 'raw', 'fast', false)", next_day)
+    for patterns in (None, ["a/x"]):
+        with pytest.raises(asyncpg.NoDataFoundError, match="retention dropped samples that were stored at"):
+            await counts(reader, patterns, DAY, next_day, None)
+    assert await counts(reader, ["a/y"], DAY, next_day, None) == [(DAY, "a", 1, 0, 0)]
+    assert await counts(reader, None, next_day, next_day + timedelta(days=1), None) == [(next_day, "a", 2, 0, 0)]
+
+
 async def test_time_without_an_end_or_a_step_of_nothing_is_refused(reader: asyncpg.Connection) -> None:
     for arguments in ((None, DAY, None, None), (None, DAY, DAY, None), (None, DAY, DAY + timedelta(1), timedelta(0))):
         with pytest.raises(asyncpg.InvalidParameterValueError):

@@ -8,6 +8,7 @@
 -- channel of which an alarm was raised. Buckets do not add up: ask for a longer one.
 -- Cost: an index lookup for each channel and bucket: 20,000 channels take 0.4 s for a day, 11 s for its hours. The counts
 -- are exact: a sketch (HyperLogLog) would have to be kept up to date with every late sample and every deletion.
+-- If retention dropped samples of `from`, it is an error.
 -- Example: SELECT * FROM plant.distinct_counts(NULL, now() - INTERVAL '1 day', now(), INTERVAL '1 hour');
 CREATE OR REPLACE FUNCTION plant.distinct_counts(patterns text[], "from" timestamptz, "to" timestamptz,
                                                  step interval DEFAULT NULL)
@@ -31,7 +32,15 @@ DECLARE
     until      timestamptz;
     first_hour timestamptz; -- the hours that are whole in the bucket
     after_hour timestamptz;
+    ids        int[];
 BEGIN
+    IF EXISTS (SELECT FROM plant.dropped AS d WHERE d.what = 'raw' AND d.until > "from") THEN
+        ids := ARRAY(SELECT c.channel_id FROM plant.channels_like(patterns) AS c);
+        IF cardinality(plant.retained_channels(ids, 'raw', "from")) < cardinality(ids) THEN
+            RAISE EXCEPTION 'distinct_counts: retention dropped samples that were stored at %', "from"
+                USING ERRCODE = 'no_data_found', HINT = 'Ask for a later time. If they are archived, `plantlog sql` reads them.';
+        END IF;
+    END IF;
     FOR since, until IN
         SELECT i.time, i.time + INTERVAL '1 microsecond' * i.width
         FROM plant._intervals("from", "to", step) AS i ORDER BY i.time

@@ -19,7 +19,7 @@ BEGIN ATOMIC
         FROM (
             SELECT u.*, lag(u.value, 1, b.value) OVER (PARTITION BY u.value IS NULL OR u.held ORDER BY u.at) AS before
             FROM plant._values(channel, "from", "to", step, treat_uncertain_as_bad) AS u
-            LEFT JOIN plant.value_before(
+            LEFT JOIN plant._value_before(
                 channel, "from", CASE WHEN treat_uncertain_as_bad THEN 'good' ELSE 'uncertain' END) AS b ON true
         ) AS v
         GROUP BY v.bucket

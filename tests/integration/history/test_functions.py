@@ -85,6 +85,26 @@ async def test_storage_form_makes_no_difference(database: Database, owner: async
         assert [await reader.fetch(f"SELECT * FROM plant.{function}", *window) for function in _FUNCTIONS] == rows
 
 
+async def test_samples_that_retention_dropped_are_an_error(database: Database, owner: asyncpg.Connection[Any]) -> None:
+    """What is computed without them would look like an answer."""
+    await copy(owner, 1, some_samples(26))
+    await owner.execute(
+        "INSERT INTO plant.rollup_dirty (from_time, to_time) VALUES ($1, $2)", DAY, NEXT_DAY + timedelta(hours=2)
+    )
+    await owner.execute("CALL plant.refresh_rollups()")
+    await owner.execute("INSERT INTO plant.retention_class (name) VALUES ('fast')")
+    await owner.execute("UPDATE plant.channel SET retention = 'fast' WHERE id = 1")
+    assert await owner.fetch("SELECT * FROM plant.drop_before($1, 'raw', 'fast', false)", NEXT_DAY)
+    async with connected(database.reader_dsn) as reader:
+        for function in _FUNCTIONS:
+            query = f"SELECT * FROM plant.{function}"
+            with pytest.raises(asyncpg.NoDataFoundError, match=r"channel 1: samples .* not in the database") as e:
+                await reader.fetch(query, DAY + _HOUR, DAY + 2 * _HOUR)
+            assert "plantlog sql" in (e.value.hint or "")
+            assert await reader.fetch(query, NEXT_DAY + _HOUR / 2, NEXT_DAY + _HOUR)
+        assert await reader.fetch("SELECT * FROM plant.time_average(1, $1, $2)", NEXT_DAY, NEXT_DAY + _HOUR)
+
+
 async def test_stepped_average_equals_the_rollups(owner: asyncpg.Connection[Any]) -> None:
     await copy(owner, 1, some_samples(3))
     await owner.execute(_GAP, DAY + _HOUR, DAY + _HOUR + timedelta(seconds=200))
