@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ops.evidence.reader import begin
 from ops.maintenance.jobs import jobs
-from ops.maintenance.run import RUNS_ELSEWHERE, JobContext, JobRun, run
+from ops.maintenance.run import RUNS_ELSEWHERE, Job, JobContext, JobRun, run
 from tests.config_in_force import activate
 from tests.database import Database
 from tests.integration.evidence.archive_site import Site, archive_site
@@ -50,11 +50,14 @@ class Maintained:
         state = site.plant.state
         self._context = JobContext(maintenance_dsn, site.plant.database.owner_dsn, state)
 
-    async def job(self, name: str = "archive") -> JobRun:
-        """Run the job once, as a new process does: the server may not have noticed yet that the last one is gone."""
+    async def job(self, name: str = "archive", of: Sequence[Job] | None = None) -> JobRun:
+        """Run the job once, as a new process does: the server may not have noticed yet that the last one is gone.
+
+        ``of``: those of a process that goes on.
+        """
 
         async def ran() -> JobRun | None:
-            done = await run(next(job for job in jobs() if job.name == name), self._context)
+            done = await run(next(job for job in of or jobs() if job.name == name), self._context)
             return None if done.done.detail == RUNS_ELSEWHERE else done
 
         found: JobRun = await until(ran)

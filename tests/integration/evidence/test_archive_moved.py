@@ -14,6 +14,7 @@ from ops.archive.day import archived_samples
 from ops.archive.reader import Archive
 from ops.evidence.reader import begin
 from ops.evidence.verify import verify
+from ops.maintenance.jobs import jobs
 from schema.queries import load
 from tests.config_in_force import activate
 from tests.database import Database
@@ -85,8 +86,9 @@ async def test_other_location_gets_what_is_stored_and_waits_for_copies(plant: Ma
     await configure(plant, other)
     assert await plant.drop(_NEXT) == ["unarchived"]  # it is in the old one, which may be lost
     await site.plant.late("unit/pressure", minute(0, [1.0], 9))
+    process = jobs()
     for _ in range(2):
-        done = await plant.job()
+        done = await plant.job(of=process)
         assert (done.outcome, done.done.detail) == (
             "failed",
             f"1 day could not be archived: {DAY}: archive {other}: {DAY} is not in it; it was archived in "
@@ -102,8 +104,8 @@ async def test_other_location_gets_what_is_stored_and_waits_for_copies(plant: Ma
     assert await plant.drop(_NEXT) == ["chunk"]
     shutil.copytree(site.folder, other, dirs_exist_ok=True, ignore=shutil.ignore_patterns(f"*{_NEXT}*"))
     site.folder.rename(site.folder.with_name("unmounted"))
-    assert (await plant.job()).outcome == "ok"  # as it is
-    assert (await plant.job()).outcome == "ok"  # with what came
+    assert (await plant.job(of=process)).outcome == "ok"  # as it is
+    assert (await plant.job(of=process)).outcome == "ok"  # with what came
     rows = await plant.owner.fetch("SELECT location, late FROM plant.archived_day WHERE samples > 0")
     assert [tuple(row) for row in rows] == [(str(other), False)] * 2
     archive = Archive.open(str(other))
