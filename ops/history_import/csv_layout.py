@@ -120,9 +120,11 @@ def find_layout(file: Path, options: Options) -> CsvLayout:
     header = [cell.strip() for cell in rows[named_at]] if header_lines else _invented(body[0][1])
     roles = column_roles(file, header, options.columns)
     at = {role: place for place, role in roles.items() if role != "ignore"}
+    first = body[0][0]
     body = [(number, row) for number, row in body if len(row) == len(header)]
     if not body:
-        raise bad_input(file, 2, "line", lines[-1].rstrip("\r\n"), f"{len(header)} fields, as in the first line")
+        legal = f"{len(header)} fields, as in the first line; decimal commas need another delimiter, or quotes"
+        raise bad_input(file, first, "line", lines[first - 1].rstrip("\r\n"), legal)
 
     def column(place: int) -> list[str]:
         return [row[place] for _, row in body]

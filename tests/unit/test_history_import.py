@@ -325,6 +325,11 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         {},
         ":3: line: found '2 fields'; legal: 3 fields, as in the first line: tag, time, value",
     ),
+    "decimal commas": (
+        "tag,time,value\na,2026-03-10 10:00:00Z,1,5\na,2026-03-10 10:00:01Z,2,5\n",
+        {},
+        ":2: line: found 'a,2026-03-10 10:00:00Z,1,5'; legal: 3 fields, as in the first line; decimal commas need",
+    ),
     "quote": (
         'tag,time,value\na,2026-03-10 10:00:00Z,1\n"a,2026-03-10 10:00:00Z,1\n',
         {},
