@@ -21,7 +21,7 @@ _FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UT
 
 def samples(
     location: str,
-    channels: Iterable[int | str] | None = None,
+    channels: int | str | Iterable[int | str] | None = None,
     start: datetime | str | None = None,
     end: datetime | str | None = None,
     *,
@@ -34,8 +34,8 @@ def samples(
     Its columns are ``channel_id``, ``time``, ``value``, ``status``, and ``name`` and ``unit`` as they were at the time.
 
     ``location``: a folder or ``s3://BUCKET/PATH``. ``channels``: ids, or names as of each day, in which ``*`` stands
-    for any text; None: all. Times are datetimes or in ISO 8601, in UTC where they have no zone; None: as far as the
-    archive reaches. ``installation``: its id, where the archive has several.
+    for any text; or one; None: all. Times are datetimes or in ISO 8601, in UTC where they have no zone; None: as far as
+    the archive reaches. ``installation``: its id, where the archive has several.
 
     Size and identity of each file that is read are compared with the manifest, and its pages with their checksums.
     ``verify``: each day is first compared with its seal as a whole, which reads all of it.

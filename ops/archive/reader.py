@@ -76,14 +76,14 @@ class Archive:
         """What of a day is not as sealed. ``anchors``: trusted public keys. Raises OperationError."""
         return problems_of(self._files(day), anchors)
 
-    def samples(self, channels: Iterable[int | str], since: datetime, until: datetime) -> Any:
+    def samples(self, channels: int | str | Iterable[int | str], since: datetime, until: datetime) -> Any:
         """An Arrow table of the samples with since <= time < until, sorted by day, channel and time.
 
         ``name`` and ``unit`` are those that the channel had at the time.
-        ``channels``: ids, or names as of each day, in which ``*`` stands for any text. Raises OperationError if a file
-        is missing, damaged, or another one; a day that is not archived has no samples.
+        ``channels``: ids, or names as of each day, in which ``*`` stands for any text; or one. Raises OperationError if
+        a file is missing, damaged, or another one; a day that is not archived has no samples.
         """
-        wanted = list(channels)
+        wanted = [channels] if isinstance(channels, int | str) else list(channels)
         bounds = microseconds(since), microseconds(until)
         found = [one for day in self.days_between(since, until) for one in self._day(day, wanted, bounds)]
         return pa.Table.from_batches(found, SAMPLES).unify_dictionaries()

@@ -47,6 +47,10 @@ def test_samples_are_chosen_by_channel_and_time(archive: str) -> None:
     assert {(one["name"], one["unit"], one["status"]) for one in table.to_pylist()} == {("unit/pressure", "bar", 0)}
     [number] = {one["channel_id"] for one in table.to_pylist()}
     assert plantlog_archive.samples(archive, [number], end=f"{DAY}T05:01").num_rows == 60
+    assert plantlog_archive.samples(archive, number, end=f"{DAY}T05:01").num_rows == 60
+    assert (
+        plantlog_archive.samples(archive, "unit/p*").num_rows == plantlog_archive.samples(archive, ["unit/p*"]).num_rows
+    )
     assert plantlog_archive.samples(archive, ["none"]).num_rows == 0
 
 
