@@ -47,8 +47,8 @@ class DayFiles:
         place = f"archive {self.location.name}: {path}"
         size = self.location.size(path)
         if size != file.bytes:
-            found = "is missing" if size is None else f"has {size:,} bytes"
-            raise OperationError(f"{place} {found}, {file.bytes:,} by the manifest: restore the file")
+            found = f"is missing, {file.bytes:,} bytes" if size is None else f"has {size:,} bytes, {file.bytes:,}"
+            raise OperationError(f"{place} {found} by the manifest: restore the file")
         try:
             with ExitStack() as stack:
                 source = stack.enter_context(self.location.opened(path))

@@ -59,7 +59,7 @@ async def test_samples_without_evidence_are_never_dropped(plant: Maintained) -> 
     await plant.late()
     for _ in range(2):
         done = await plant.job()
-        assert done.done.detail.endswith("samples of 1 dropped day are not in it: they stay in the database")
+        assert done.done.detail.endswith("late samples of 1 day are not in it: they stay in the database")
         assert await plant.drop() == ["unarchived"]
     odd = plant.site.plant.ids["unit/odd"]
     assert {channel for channel, _ in await plant.stored()} == {odd, pressure}
