@@ -99,10 +99,11 @@ expected AS (
     WHERE c.name = ${channel:sqlstring}
 ),
 missing AS (
-    SELECT e.times AS expected, e.times * coalesce(range_agg(tstzrange(g.from_time, g.to_time)), '{}') AS times
+    SELECT e.times AS expected,
+           e.times * coalesce((SELECT range_agg(tstzrange(g.from_time, g.to_time))
+                               FROM plant.chart_gaps(e.id, lower(e.times), upper(e.times)) AS g
+                               WHERE NOT g.backfilled), '{}') AS times
     FROM expected AS e
-    LEFT JOIN LATERAL plant.chart_gaps(e.id, lower(e.times), upper(e.times)) AS g ON NOT g.backfilled
-    GROUP BY e.times
 )
 SELECT 100 * (1 - coalesce((SELECT sum(extract(epoch FROM upper(r) - lower(r))) FROM unnest(m.times) AS r), 0)
                   / (SELECT sum(extract(epoch FROM upper(r) - lower(r))) FROM unnest(m.expected) AS r)) AS "Coverage"

@@ -273,6 +273,7 @@ async def test_time_before_a_channel_was_configured_is_not_covered(
             here = {"unit": "late/device", "channel": "late/device/level"}
             assert (await panels.ask("channel", "Coverage", **here))["Coverage"] == pytest.approx([covered], abs=1)
             await owner.execute("DELETE FROM plant.gap WHERE channel_id = (SELECT max(id) FROM plant.channel)")
+        assert (await panels.ask("channel", "Coverage", **here))["Coverage"] == [100], "there is no gap"
         await owner.execute("UPDATE plant.channel SET retired_at = configured_at WHERE name = 'late/device/level'")
         assert (await panels.ask("channel", "Coverage", **here))["Coverage"] == []
     finally:
