@@ -103,8 +103,8 @@ class DayWriter:
         manifest = await in_thread(find_manifest, location, folder)
         self._generation = manifest.generation + 1 if manifest is not None else 1
         await in_thread(sweep, location, folder)  # of a run that was killed
-        await in_thread(location.write, f"{folder.incoming}/begun", b"")
         try:
+            await in_thread(location.write, f"{folder.incoming}/begun", b"")
             await write_samples()
             await self._rows()
             await in_thread(self._channels_and_seal)
