@@ -55,19 +55,20 @@ BEGIN
     stays := coalesce(stepped, kind <> 'analog');
 
     -- The points around the interval, so far as they have to do with it.
-    since := (SELECT b.time FROM plant._value_before(channel, "from", worst) AS b);
+    since := (SELECT b.time FROM plant._nearest_value(channel, "from", false, worst) AS b);
     IF since IS NOT NULL AND use_sloped_extrapolation AND NOT simple_bounds THEN -- by the last two points
-        since := coalesce((SELECT b.time FROM plant._value_before(channel, since, worst) AS b), since);
-    ELSIF since IS NULL AND NOT EXISTS (SELECT FROM plant._value_before(channel, "from")) THEN
+        since := coalesce((SELECT b.time FROM plant._nearest_value(channel, since, false, worst) AS b), since);
+    ELSIF since IS NULL AND NOT EXISTS (SELECT FROM plant._nearest_value(channel, "from", false)) THEN
         begin_of_data := coalesce(
             round(date_part('epoch', plant.first_sample(channel, "from", "to") - "from") * 1e6), length);
     END IF;
-    until := (SELECT a.time FROM plant._value_after(channel, "to" - INTERVAL '1 microsecond', worst) AS a);
+    until := (SELECT a.time FROM plant._nearest_value(channel, "to" - INTERVAL '1 microsecond', true, worst) AS a);
     gaps := (SELECT g.begins FROM plant.gap_begins(ARRAY[channel], coalesce(since, "from" - plant.hold_limit()),
                                                              coalesce(until, "to")) AS g);
-    IF until IS NULL AND NOT EXISTS (SELECT FROM plant._value_after(channel, "to" - INTERVAL '1 microsecond')) THEN
+    IF until IS NULL AND NOT EXISTS (SELECT FROM plant._nearest_value(channel, "to" - INTERVAL '1 microsecond', true)) THEN
         newest := (SELECT b.time
-                   FROM plant._value_before(channel, "to", 'bad', "to" - coalesce(since, "from") + plant.hold_limit()) AS b);
+                   FROM plant._nearest_value(channel, "to", false, 'bad',
+                                             "to" - coalesce(since, "from") + plant.hold_limit()) AS b);
         end_of_data := coalesce((SELECT round(date_part('epoch', min(g.g) - "from") * 1e6) + 1 FROM unnest(gaps) AS g (g)
                                  WHERE g.g >= newest),
                                 CASE WHEN newest IS NULL THEN '-infinity'

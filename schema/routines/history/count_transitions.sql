@@ -19,8 +19,8 @@ BEGIN ATOMIC
         FROM (
             SELECT u.*, lag(u.value, 1, b.value) OVER (PARTITION BY u.value IS NULL OR u.held ORDER BY u.at) AS before
             FROM plant._values(channel, "from", "to", step, treat_uncertain_as_bad) AS u
-            LEFT JOIN plant._value_before(
-                channel, "from", CASE WHEN treat_uncertain_as_bad THEN 'good' ELSE 'uncertain' END) AS b ON true
+            LEFT JOIN plant._nearest_value(
+                channel, "from", false, CASE WHEN treat_uncertain_as_bad THEN 'good' ELSE 'uncertain' END) AS b ON true
         ) AS v
         GROUP BY v.bucket
     ) AS p ON p.bucket = i.bucket

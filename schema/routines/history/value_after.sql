@@ -9,7 +9,7 @@ AS $$
 DECLARE
     found record;
 BEGIN
-    SELECT b.time, b.value, b.status INTO found FROM plant._value_after(channel, at, worst, within) AS b;
+    SELECT b.time, b.value, b.status INTO found FROM plant._nearest_value(channel, at, true, worst, within) AS b;
     PERFORM plant._require_samples(channel, at, coalesce(found.time, at + within));
     RETURN QUERY SELECT found.time, found.value, found.status WHERE found.time IS NOT NULL;
 END

@@ -9,7 +9,7 @@ AS $$
 DECLARE
     found record;
 BEGIN
-    SELECT b.time, b.value, b.status INTO found FROM plant._value_before(channel, at, worst, within) AS b;
+    SELECT b.time, b.value, b.status INTO found FROM plant._nearest_value(channel, at, false, worst, within) AS b;
     PERFORM plant._require_samples(channel, coalesce(found.time, at - within), at);
     RETURN QUERY SELECT found.time, found.value, found.status WHERE found.time IS NOT NULL;
 END
