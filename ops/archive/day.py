@@ -83,10 +83,12 @@ async def archive_day(
         found = _Stored({number: hours.n for number, hours in sealed.hours().items()})
         await _record(connection, own, location, sealed, manifest, started, found, "written", dropped=False)
         return manifest
-    if current is None or row["location"] != location.name:
-        elsewhere = f"it was archived in {row['location']}: copy it from there"
-        advice = elsewhere if row["location"] != location.name else f"restore {folder.manifest}"
-        raise OperationError(f"archive {location.name}: {day} is not in it; {advice}")
+    if row["location"] != location.name:
+        raise OperationError(
+            f"archive {location.name}: {day} is not in it; it was archived in {row['location']}: copy it from there"
+        )
+    if current is None:
+        raise OperationError(f"archive {location.name}: {day} is not in it; restore {folder.manifest}")
     before = DayFiles(location, folder, current)
     samples = await ArchivedSamples.of(connection, day, before, own.number)
     if row["late"] and not await amend_archived_day(state, samples):
