@@ -21,7 +21,7 @@ from ops.evidence.reader import Series
 Columns: TypeAlias = dict[str, NDArray[Any]]
 Result = TypeVar("Result")
 NEVER = np.iinfo(np.int64).max  # a time
-_PART = 131_072  # samples of one channel: twice as many take twice as long to be joined
+_PART = 131_072  # samples of one channel: of twice as many, each takes twice as long to be joined
 _ROWS = 65_536  # of samples that something is made of: arrays of twice as many no longer fit into caches
 
 
