@@ -29,6 +29,11 @@ class PlantlogError(Exception):
     """Base class of all exceptions that plantlog raises deliberately."""
 
 
+def one_line(text: str) -> str:
+    """A text as one line, whatever it quotes: characters that cannot be printed are escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One error in the configuration, with the legal values."""
@@ -41,9 +46,7 @@ class Problem:
 
     def __str__(self) -> str:
         place = self.file if self.line is None else f"{self.file}:{self.line}"
-        text = f"{place}: {self.field}: found {self.found}; legal: {self.legal}"
-        # One line, whatever names of files and fields hold
-        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+        return one_line(f"{place}: {self.field}: found {self.found}; legal: {self.legal}")
 
 
 class ConfigError(PlantlogError):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 from ingest.config.base import fields_of
 from ingest.config.sources import Tag
+from ingest.config.tags import write_rows
 from simulator.tags import Plant, SimTag, node_identifier
 
 _OPCUA_COLUMNS = ("name", "address", "kind", "unit", "lo", "hi", "interval", "description")
@@ -116,9 +116,7 @@ def _write(path: Path, columns: tuple[str, ...], rows: list[dict[str, object]]) 
     used = {column for row in rows for column in row}
     alarms = [column for column in _ALARM_COLUMNS if column in used]
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [*columns, *alarms], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+        write_rows(file, [*columns, *alarms], rows)
 
 
 def _duration(seconds: float) -> str:

@@ -10,6 +10,9 @@ from pydantic.fields import FieldInfo
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9_]+(-[a-z0-9_]+)*$", max_length=63)]
 
+# PostgreSQL stores no NUL.
+Text = Annotated[str, Field(pattern=r"^[^\x00]*$")]
+
 
 class Frozen(BaseModel):
     """An object that does not change, and has no options but those that are declared."""

@@ -90,7 +90,7 @@ def _in_opcua_source(source: OpcuaSource) -> Iterator[Contradiction]:
             legal = f"at most a third of lifetime, which is {source.lifetime:g} s by default (OPC 10000-4, 5.14.2)"
             yield "keep_alive", f"{source.keep_alive:g} s", legal
     for notifier in source.notifiers:
-        if not _is_node_address(notifier):
+        if node_address.fault(notifier):
             yield "notifiers", shown(notifier), 'node ids, such as "i=2253" for the Server object'
     if source.password_file is not None and source.username is None:
         yield "password_file", shown(source.password_file), "no value, or set username"
@@ -131,9 +131,9 @@ def in_tag(tag: Tag) -> Iterator[Contradiction]:
     if tag.lo is not None and tag.hi is not None and tag.lo >= tag.hi:
         yield "lo", shown(tag.lo), f"less than hi, which is {tag.hi}"
     yield from _in_alarms(tag)
-    if isinstance(tag, OpcuaTag) and not _is_node_address(tag.address):
+    if isinstance(tag, OpcuaTag) and (fault := node_address.fault(tag.address)):
         legal = "a node id as in ns=2;s=Boiler1.Pressure, ns=2;i=1001 or nsu=http://vendor.com/line;s=Boiler1.Pressure"
-        yield "address", shown(tag.address), legal
+        yield "address", f"{shown(tag.address)} ({fault})", legal
     if isinstance(tag, OpcuaTag) and tag.reads_whole and tag.deadband:
         what = "a structure" if tag.member else "a matrix"
         column = "member" if tag.member else "an index of several dimensions"
@@ -256,11 +256,3 @@ def _in_addresses(source: OpcuaSource) -> Iterator[Contradiction]:
     if source.server_certificate is not None:
         legal = "not with addresses: each server has its own; put them into pki/trusted in the state folder"
         yield "server_certificate", shown(source.server_certificate), legal
-
-
-def _is_node_address(text: str) -> bool:
-    try:
-        node_address.parse(text)
-    except ValueError:
-        return False
-    return True

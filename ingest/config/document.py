@@ -36,6 +36,7 @@ class Document:
         text = read_text(self.path, "file", "a TOML file in UTF-8", self.problems, self.digests)
         if text is None:
             return None
+        text = text.replace("\r\n", "\n")  # as TOML reads it
         try:
             content = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:

@@ -60,6 +60,7 @@ _PATTERNS = {
         "a member of a structure, as in Speed, Motor.Speed, Motors[2].Speed or [2].Speed; "
         "the index at the end is in the column index"
     ),
+    "text": "a string without NUL characters",
     "register": "coil:N, discrete:N, input:N or holding:N, N from 0",
 }
 _PARSED: dict[Any, str] = {
@@ -114,7 +115,7 @@ def read_text(
         if digests is not None:
             digests[str(path)] = hashlib.sha256(content).hexdigest()
         # Not by utf-8-sig: places in its errors are without the byte order mark, or with it.
-        return content.removeprefix(codecs.BOM_UTF8).decode().replace("\r\n", "\n")
+        return content.removeprefix(codecs.BOM_UTF8).decode()
     except FileNotFoundError:
         problems.append(Problem(str(path), None, field, "no such file", legal))
     except UnicodeDecodeError:
@@ -225,7 +226,7 @@ def _pattern(name: str, pattern: str) -> str:
         return _PATTERNS["template"]
     if name == "address" and not pattern.startswith(r"^[\p{L}"):
         return _PATTERNS["register" if "holding" in pattern else "opc.tcp" if "opc" in pattern else "modbus"]
-    return _PATTERNS["channel" if "/" in pattern else "name"]
+    return _PATTERNS["text" if r"\x00" in pattern else "channel" if "/" in pattern else "name"]
 
 
 def _limits(metadata: Iterable[Any]) -> str:

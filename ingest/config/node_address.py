@@ -1,7 +1,8 @@
 """The address of an OPC UA tag: a node id as text (OPC 10000-6, 5.3.1.10 and 5.3.1.11).
 
 ``ns=2;s=Tank1.Level`` names the namespace by its index, ``nsu=http://vendor.com/line;s=Tank1.Level`` by its URI. In a
-URI, ``%3B`` stands for a semicolon, ``%25`` for a percent sign. A text identifier may hold anything, also ``;``.
+URI, ``%3B`` stands for a semicolon, ``%25`` for a percent sign. A text identifier may hold anything, also ``;`` and
+blanks at its ends, but no NUL, which the database cannot store.
 """
 
 from __future__ import annotations
@@ -15,9 +16,13 @@ from urllib.parse import unquote
 
 Identifier: TypeAlias = int | str | uuid.UUID | bytes
 
-_ADDRESS = re.compile(r"(?:ns=([0-9]{1,5});|nsu=([^;]+);)?([isgb])=(.+)", re.DOTALL)
+_ADDRESS = re.compile(r"(?:ns=([0-9]{1,5});|nsu=([^;]+);)?([isgb])=(.*)", re.DOTALL)
 _STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_GUID = re.compile("[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
+_BASE64 = re.compile("(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 _URI_PREFIX = "nsu="
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")  # lone surrogates stand for bytes that are not UTF-8
+_LONGEST = 4096  # characters or bytes of an identifier (OPC 10000-3, 8.2.4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +48,34 @@ class NodeAddress:
 
 
 def parse(text: str) -> NodeAddress:
-    """Parse an address. Raises ValueError."""
+    """Parse an address. Raises ValueError, which says what is wrong."""
     match = _ADDRESS.fullmatch(text)
     if match is None:
         raise ValueError("not a node id")
+    if (no_text := _NO_TEXT.search(text)) is not None:
+        raise ValueError("a node id with a NUL character" if no_text[0] == "\0" else "a node id that is not UTF-8")
     index, uri, kind, identifier = match.groups()
+    if not identifier:
+        raise ValueError("a node id with an empty identifier")
     if int(index or 0) > 0xFFFF:
         raise ValueError("a namespace index is at most 65535")
     return NodeAddress(_unescaped(uri) if uri else int(index or 0), _identifier(kind, identifier))
+
+
+def fault(text: str) -> str:
+    """Why it cannot be an address; empty: it is one."""
+    try:
+        parse(text)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def in_cell(cell: str) -> str:
+    """The address in a cell. Blanks around it are not part of it, but for those after a text identifier."""
+    text = cell.strip()
+    match = _ADDRESS.fullmatch(text)
+    return cell.lstrip() if match is not None and match[3] == "s" else text
 
 
 def namespace_uri(text: str) -> str | None:
@@ -78,12 +103,16 @@ def _identifier(kind: str, text: str) -> Identifier:
                 raise ValueError("a numeric identifier is 0 to 4294967295")
             return int(text)
         case "g":
-            guid = uuid.UUID(text)
-            if str(guid) != text.lower():
+            if _GUID.fullmatch(text) is None:
                 raise ValueError("not a GUID")
-            return guid
+            return uuid.UUID(text)
         case "b":
-            if not (content := base64.b64decode(text, validate=True)):
-                raise ValueError("an empty byte string")
+            if _BASE64.fullmatch(text) is None:
+                raise ValueError("not Base64")
+            content = base64.b64decode(text)
+            if len(content) > _LONGEST:
+                raise ValueError(f"a node id with more than {_LONGEST} bytes")
             return content
+    if len(text) > _LONGEST:
+        raise ValueError(f"a node id with more than {_LONGEST} characters")
     return text

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
 from pydantic_core import ArgsKwargs
 
-from ingest.config.base import Frozen, Name
+from ingest.config.base import Frozen, Name, Text
 from ingest.config.modbus_address import PATTERN
 from ingest.config.quantities import Duration, Patterns, Texts, parse_texts
 from ingest.config.value_path import INDEX_PATTERN, MEMBER_PATTERN, joined
@@ -73,7 +73,7 @@ class Tag:
     """The channel's name, unique in the plant."""
     kind: ChannelKind = "analog"
     """What the values are. `text`: the values are events, not samples, and integers stay exact beyond 2^53."""
-    unit: str = ""
+    unit: Text = ""
     """The unit of measurement, for people."""
     lo: float | None = None
     """The low end of the measuring range."""
@@ -81,7 +81,7 @@ class Tag:
     """The high end of the measuring range."""
     deadband: Annotated[float, Field(ge=0)] = 0.0
     """OPC UA: the absolute deadband, in the unit. Other protocols ignore it."""
-    description: str = ""
+    description: Text = ""
     """A description, for people."""
     retention: str = DEFAULT_CLASS
     """The retention class, a table `[retention.CLASS]`."""
@@ -118,7 +118,8 @@ class OpcuaTag(Tag):
 
     address: str
     """The node id, as in `nsu=http://vendor.com/line;s=boiler1.pressure`, which names the namespace by its URI, or
-    `ns=2;s=boiler1.pressure`, by its index. In a URI, `%3B` stands for a semicolon and `%25` for a percent sign."""
+    `ns=2;s=boiler1.pressure`, by its index. In a URI, `%3B` stands for a semicolon and `%25` for a percent sign. Blanks
+    at the end of a text identifier, which begins with `s=`, belong to it."""
     index: Annotated[str, Field(pattern=INDEX_PATTERN, coerce_numbers_to_str=True)] | None = None
     """If the variable, or its `member`, is an array: the element to read, from 0, with a number for each dimension, as
     in `3` or `1,2`. Not set: it is no array."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TextIO, TypeAlias, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -17,13 +18,15 @@ from ingest.config.base import fields_of
 from ingest.config.contradictions import width
 from ingest.config.explain import csv_fault, did_you_mean, found, legal_values, read_text, shown
 from ingest.config.sources import Tag
-from ingest.config.templates import COLUMN, TagPlace, Templates
+from ingest.config.templates import COLUMN, TagPlace, Templates, in_cell
 from ingest.errors import Problem
 
-__all__ = ["read_tags", "width"]
+__all__ = ["read_tags", "width", "write_rows"]
 
 T = TypeVar("T", bound=Tag)
 _IDENTITY = ("name", "retention")  # what can be checked of a row even if other cells are illegal
+_QUOTE = '"'
+_QUOTED = re.compile(r'[",\r\n]|^\s|\s$')
 _What: TypeAlias = tuple[str, str, str]  # column, found, legal
 _TAG: TypeAdapter[Tag] = TypeAdapter(Tag)
 
@@ -66,6 +69,19 @@ def read_tags(
     return tags
 
 
+def write_rows(file: TextIO, columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:
+    """A tag list that is read as it was written: also cells with line ends of any kind, or blanks at their ends."""
+    file.write(_line(columns))
+    for row in rows:
+        file.write(_line(["" if (cell := row.get(column)) is None else str(cell) for column in columns]))
+
+
+def _line(cells: Sequence[str]) -> str:
+    """A row as CSV (RFC 4180). Python's own writer leaves a carriage return unquoted, which ends a row."""
+    quoted = (f'"{cell.replace(_QUOTE, _QUOTE * 2)}"' if _QUOTED.search(cell) else cell for cell in cells)
+    return f"{','.join(quoted)}\n"
+
+
 def _rows(
     path: Path, text: str, model: type[Tag], problems: list[Problem], templates: Templates
 ) -> Iterator[tuple[TagPlace, dict[str, str]]]:
@@ -78,9 +94,9 @@ def _rows(
             return  # of each row the same would be wrong
         columns = {*fields_of(model), COLUMN}
         for line in reader:
-            cells = [*map(str.strip, line)]
-            row = {name: cell for name, cell in zip(header, cells, strict=False) if cell and name in columns}
-            if len(cells) <= len(header):
+            cells = ((name, in_cell(name, cell)) for name, cell in zip(header, line, strict=False))
+            row = {name: cell for name, cell in cells if cell and name in columns}
+            if len(line) <= len(header):
                 if COLUMN in row:
                     yield from templates.expand(reader.line_num, row)
                 elif "{" in row.get("name", ""):
@@ -88,9 +104,9 @@ def _rows(
                     problems.append(Problem(str(path), reader.line_num, COLUMN, "nothing", legal))
                 elif row:
                     yield TagPlace(reader.line_num), row
-            elif any(cells):
+            elif any(map(str.strip, line)):
                 legal = f"{len(header)} cells, as in the header"
-                problems.append(Problem(str(path), reader.line_num, "row", f"{len(cells)} cells", legal))
+                problems.append(Problem(str(path), reader.line_num, "row", f"{len(line)} cells", legal))
     except csv.Error as error:
         problems.append(Problem(str(path), *csv_fault(text, error)))
     else:

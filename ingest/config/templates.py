@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+from ingest.config import node_address
 from ingest.config.explain import csv_fault, did_you_mean, read_text, shortened, shown
 from ingest.errors import Problem
 
@@ -26,8 +27,14 @@ _SHOWN = 40  # columns in a message
 _NAME = re.compile(r"\w{1,63}")
 _TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _PLACEHOLDER = re.compile(r"\s*(\w+)\s*(?:\*\s*(\d{1,9}))?\s*(?:([+-])\s*(\d{1,9}))?\s*")
+_TEXT_IDENTIFIER = re.compile(r"(?:^\s*|;)s=")
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,15}")
 _LEGAL = "a placeholder as in {motor}, {base+4} or {number*20+100}; a brace itself is {{ or }}"
+
+
+def in_cell(column: str, text: str) -> str:
+    """The value in a cell of a tag list: what stands there without the blanks around it, see ``node_address``."""
+    return node_address.in_cell(text) if column == "address" else text.strip()
 
 
 class TagPlace(NamedTuple):
@@ -91,7 +98,7 @@ class Templates:
         for instance, filled in zip(instances.lines, zip(*cells.values(), strict=True), strict=True):
             yield (
                 TagPlace(line, path, instance),
-                {n: c for n, cell in zip(cells, filled, strict=True) if (c := cell.strip())},
+                {name: cell for name, text in zip(cells, filled, strict=True) if (cell := in_cell(name, text))},
             )
 
     def finish(self) -> None:
@@ -121,19 +128,23 @@ class Templates:
         path = self._path.parent / name
         reader = csv.reader(io.StringIO(text, newline=""), strict=True)
         wrong: list[tuple[int, str, str, str]] = []
-        rows: dict[tuple[str, ...], int] = {}  # cells of an instance → its line
+        rows: dict[tuple[str, ...], int] = {}  # cells of an instance, without blanks around them → its line
+        kept: list[tuple[str, ...]] = []  # its cells as they are
         try:
             header = [cell.strip() for cell in next(reader, [])]
             wrong += [(1, "header", *what) for what in _header_problems(header)]
-            for cells in (tuple(map(str.strip, row)) for row in reader):
-                if not any(cells):
+            for cells in map(tuple, reader):
+                if not any(map(str.strip, cells)):
                     continue
                 filled = (*cells, *[""] * (len(header) - len(cells)))
                 if len(cells) > len(header):
                     found, legal = f"{len(cells)} cells", f"{len(header)} cells, as in the header"
                     wrong.append((reader.line_num, "row", found, legal))
-                elif (first := rows.setdefault(filled, reader.line_num)) != reader.line_num:
-                    found = shown(",".join(cells))
+                    continue
+                kept.append(filled)
+                first = rows.setdefault(tuple(map(str.strip, filled)), reader.line_num)
+                if first != reader.line_num:
+                    found = shown(",".join(map(str.strip, cells)))
                     wrong.append((reader.line_num, "row", found, f"each instance once; line {first} has the same"))
         except csv.Error as error:
             wrong.append(csv_fault(text, error))
@@ -145,7 +156,7 @@ class Templates:
             )
         if wrong or not rows:
             return None
-        columns = map(list, zip(*rows, strict=True))
+        columns = map(list, zip(*kept, strict=True))
         return _InstanceList(path, list(rows.values()), dict(zip(header, columns, strict=True)))
 
 
@@ -181,23 +192,30 @@ def _filled(column: str, text: str, instances: _InstanceList, wrong: list[_Contr
             wrong.append((column, shown(token[0]), f"a column of {instances.path}: {names}"))
         else:
             instances.used.add(match[1])
-            parts.append(list(_values(column, match, instances, wrong)))
+            in_identifier = column == "address" and _TEXT_IDENTIFIER.search(text, 0, token.start()) is not None
+            parts.append(list(_values(column, match, instances, in_identifier, wrong)))
     parts.append([text[at:]] * count)
     return [text] * count if len(parts) == 1 else list(map("".join, zip(*parts, strict=True)))
 
 
 def _values(
-    column: str, placeholder: re.Match[str], instances: _InstanceList, wrong: list[_Contradiction]
+    column: str,
+    placeholder: re.Match[str],
+    instances: _InstanceList,
+    in_identifier: bool,
+    wrong: list[_Contradiction],
 ) -> Iterator[str]:
-    """The text of a placeholder for each instance."""
+    """The text of a placeholder for each instance. In the text identifier of a node, blanks of a cell belong to it."""
     name, factor, sign, summand = placeholder.groups()
+    cells = instances.cells[name]
+    if not in_identifier:
+        cells = [*map(str.strip, cells)]
     if factor is None and summand is None:
-        yield from instances.cells[name]
+        yield from cells
         return
     multiplied, added = int(factor or 1), int(f"{sign or ''}{summand or 0}")
-    cells = instances.cells[name]
     for line, cell in zip(instances.lines, cells, strict=True):
-        if not _WHOLE_NUMBER.fullmatch(cell):
+        if not _WHOLE_NUMBER.fullmatch(cell.strip()):
             found = f"{shown(f'{{{placeholder[0]}}}')} with {instances.path}:{line}, where {name} is {shown(cell)}"
             wrong.append((column, found, f"a whole number in each row of the column {name}"))
             yield from cells

@@ -1,4 +1,4 @@
-"""Names of channels from the browse names of a server."""
+"""Names of channels from the browse names of a server, and its other texts for people."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ def legal_name(text: str) -> str:
         c if c in "_.%-" or unicodedata.category(c)[0] in "LMN" else " " for c in unicodedata.normalize("NFC", text)
     ]
     return re.sub(r" +", "_", "".join(kept)) or "_"
+
+
+def plain(text: str) -> str:
+    """A text on one line. Control characters, and bytes that are not UTF-8, become replacement characters."""
+    return "".join("\ufffd" if unicodedata.category(c) in ("Cc", "Cs") else c for c in " ".join(text.split()))
 
 
 def unique_names(paths: Iterable[tuple[K, str, str]]) -> dict[K, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -11,11 +10,13 @@ from typing import Any, TextIO, TypeAlias
 
 from asyncua import Client, ua
 
+from ingest.config import node_address
 from ingest.config.sources import ChannelKind, OpcuaSource, OpcuaTag
+from ingest.config.tags import write_rows
 from ingest.config.value_path import Indexes
 from ingest.errors import SourceError
 from ingest.opcua.browse import Browser, local
-from ingest.opcua.channel_names import legal_name, unique_names
+from ingest.opcua.channel_names import legal_name, plain, unique_names
 from ingest.opcua.engineering_units import units_and_ranges
 from ingest.opcua.namespaces import Namespaces, read_namespaces
 from ingest.opcua.session import close, connect
@@ -69,6 +70,9 @@ async def discover(source: OpcuaSource, pki: Path, progress: Progress = lambda _
         elsewhere = await _elsewhere(browser, configured, {v.node for v in variables})
         every = [*variables, *elsewhere]
         await _attributes(browser, every)
+        for variable in every:
+            if fault := node_address.fault(namespaces.address(variable.node)):
+                variable.reason = f"{fault}, which a tag list cannot have"
         kinds = await _kinds(browser, every)
         await _lengths(browser, [v for v in every if v.dimensions and any(t.path for t in configured.get(v.node, ()))])
         members = await members_of(browser, every, kinds, configured)
@@ -107,10 +111,7 @@ async def discover(source: OpcuaSource, pki: Path, progress: Progress = lambda _
 def write_tag_list(tags: list[OpcuaTag], file: TextIO) -> None:
     """The tags as a CSV file for ``plant.toml``."""
     columns = [name for name in COLUMNS if name != "member" or any(tag.member for tag in tags)]
-    writer = csv.DictWriter(file, columns, lineterminator="\n")
-    writer.writeheader()
-    for tag in tags:
-        writer.writerow({name: "" if (cell := getattr(tag, name)) is None else cell for name in columns})
+    write_rows(file, columns, ({name: getattr(tag, name) for name in columns} for tag in tags))
 
 
 async def _connect(source: OpcuaSource, pki: Path) -> Client:
@@ -198,7 +199,7 @@ async def _attributes(browser: Browser, variables: list[Variable]) -> None:
         elif access.StatusCode.is_good() and access.Value is not None and not int(access.Value.Value or 0) & 1:
             variable.reason = "it is not readable (AccessLevel)"
         if description.StatusCode.is_good() and description.Value is not None:
-            variable.description = " ".join((getattr(description.Value.Value, "Text", None) or "").split())
+            variable.description = plain(getattr(description.Value.Value, "Text", None) or "")
 
 
 async def _kinds(browser: Browser, variables: list[Variable]) -> dict[tuple[Any, str], ChannelKind]:

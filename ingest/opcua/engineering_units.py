@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from asyncua import ua
 
 from ingest.opcua.browse import Browser
+from ingest.opcua.channel_names import plain
 
 UnitAndRange: TypeAlias = tuple[str, float | None, float | None]  # unit, low and high end of the range
 
@@ -29,7 +30,7 @@ async def units_and_ranges(browser: Browser, properties: Mapping[Any, Mapping[st
     for (node, name, _), value in zip(wanted, values, strict=True):
         read: Any = None if value.Value is None else value.Value.Value
         if name == "EngineeringUnits" and hasattr(read, "DisplayName"):
-            units[node] = (read.DisplayName.Text or "").strip() or _common_code(read)
+            units[node] = plain(read.DisplayName.Text or "") or _common_code(read)
         elif name == "EURange" and hasattr(read, "Low") and math.isfinite(read.Low) and math.isfinite(read.High):
             ranges[node] = (read.Low, read.High)
     found: dict[Any, UnitAndRange] = {}

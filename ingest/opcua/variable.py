@@ -116,6 +116,8 @@ def _field(variable: Variable, structure: Structure, member: str) -> Field | str
         element, path = split(parse(member))
     except ValueError:
         return "its name has a dot or a bracket"
+    if member != member.strip() or not member.isprintable():
+        return "its name has a blank at an end, or characters that cannot be printed"
     if element and not variable.dimensions:
         return NO_ARRAY
     if len(element) != variable.dimensions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import sys
 from collections.abc import Iterator
@@ -15,7 +16,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ingest.config.load import load_opcua_source, load_opcua_tags
 from ingest.config.sources import OpcuaSource
-from ingest.errors import OperationError, SourceError
+from ingest.errors import OperationError, SourceError, one_line
+from ingest.files import write_atomically
 from ingest.opcua.compare import Comparison, Different, Unreadable, compare
 from ingest.opcua.discover import COLUMNS, Discovered, write_tag_list
 from ingest.opcua.discover import discover as browse
@@ -37,10 +39,11 @@ def discover(source: str, insecure: bool, output: Path | None, config: Path | No
     if output is None:
         write_tag_list(found.tags, sys.stdout)
     else:
-        with output.open("w", newline="", encoding="utf-8") as file:
-            write_tag_list(found.tags, file)
+        text = io.StringIO()
+        write_tag_list(found.tags, text)
+        write_atomically(output, text.getvalue())
     for variable in found.skipped:
-        print(f"skipped: {variable.name} {variable.address}: {variable.reason}", file=sys.stderr)
+        print(one_line(f"skipped: {variable.name} {variable.address}: {variable.reason}"), file=sys.stderr)
     print(f"{len(found.tags):,} variables listed, {len(found.skipped):,} skipped", file=sys.stderr)
 
 
@@ -53,7 +56,11 @@ def show_difference(name: str, as_json: bool, config: Path | None, state: State)
         raise OperationError(f"{name} is an address: --diff needs the name of a source, which has a tag list")
     source, file, tags = load_opcua_tags(_configuration(config, state), name)
     comparison = compare(tags, _browse(source, state))
-    print(json.dumps(_as_json(file, comparison), indent=2) if as_json else "\n".join(_lines(file, comparison)))
+    print(
+        json.dumps(_as_json(file, comparison), indent=2)
+        if as_json
+        else "\n".join(map(one_line, _lines(file, comparison)))
+    )
     return not comparison.equal
 
 

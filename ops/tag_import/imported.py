@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 from collections.abc import Iterator, Mapping
@@ -15,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from ingest.config import contradictions
 from ingest.config.explain import shown
 from ingest.config.sources import CHANNEL_NAME_LENGTH, ModbusTag, OpcuaTag, SourceKind
+from ingest.config.tags import write_rows
 from ingest.errors import OperationError
 from ingest.opcua.channel_names import legal_name
 
@@ -69,9 +69,7 @@ class ImportedSource:
         """The tag list, with the columns that have a value."""
         columns = list(dict.fromkeys(["name", "address", *(column for row in self.rows for column in row)]))
         text = io.StringIO()
-        writer = csv.DictWriter(text, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(self.rows)
+        write_rows(text, columns, self.rows)
         return text.getvalue()
 
     def stanza(self) -> str:

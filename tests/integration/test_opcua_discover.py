@@ -124,6 +124,7 @@ async def test_discover_names_skipped_nodes(tmp_path: Path) -> None:
 async def test_discover_names_and_node_ids(tmp_path: Path) -> None:
     """All of it is legal for ``check``, and the same each time."""
     ids = ["s=a;b=c;i=5", "s= spaces = and ; ", "i=4294967295", "g=00000000-0000-0000-0000-000000000007", "b=AQID"]
+    ids += ["s=x", "s=x ", "s= x", "s=a\rb\r\nc\n", "s=\u2028{x}"]
     async with serving() as (_, folder, address):
         for number, text in enumerate(ids):
             await folder.add_variable(ua.NodeId.from_string(f"ns=2;{text}"), f"2:odd{number}", 1.0)
@@ -159,8 +160,28 @@ async def test_discover_names_and_node_ids(tmp_path: Path) -> None:
         f'[plant]\nname = "p"\n[[source]]\nname = "d"\nkind = "opcua"\naddress = "{address}"\ntags = "tags.csv"\n'
     )
     (source,) = load(tmp_path / "plant.toml").sources
-    spaces = "nsu=urn:tests;s= spaces = and ; "
-    assert {tag.address for tag in source.tags} == {a.strip() if a == spaces else a for a in by_address}
+    assert {tag.address for tag in source.tags} == set(by_address)
+    assert {f"nsu=urn:tests;{text}" for text in ids} < set(by_address)
+
+
+async def test_node_ids_that_no_tag_list_can_have_are_skipped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = {"s=a\0b": "a NUL", "s=\udce4": "is not UTF-8"}
+    made = tmp_path / "made.csv"
+    async with serving() as (_, folder, address):
+        for text in ("s=good ", *odd):
+            variable = await folder.add_variable(ua.NodeId(text[2:], 2), "2:v\udcff", 1.0)
+            description = ua.LocalizedText("\udcfc \0")
+            await variable.write_attribute(ua.AttributeIds.Description, ua.DataValue(ua.Variant(description)))
+        await asyncio.to_thread(command, address, True, made, None, State(tmp_path / "state"))
+    assert made.read_text().splitlines()[1:] == ['Plant/v__2,"nsu=urn:tests;s=good ",analog,,,,\ufffd \ufffd']
+    skipped = capsys.readouterr().err.splitlines()
+    assert len(skipped) == len(odd) + 1
+    for text, reason in odd.items():
+        assert any(
+            f";{text.encode('unicode_escape').decode()}: a node id" in line and reason in line for line in skipped
+        )
 
 
 async def test_discover_without_encryption(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
