@@ -73,7 +73,7 @@ async def connect(
     first one, and an unreachable one would use up the time.) ``prepare``: what a suitable server lets be done with the
     connection. Raises the error of a server that refused or was refused; if none did, that of the first address.
     """
-    server_settings = {"application_name": application_name[:63], **(settings or {})}
+    server_settings = {"application_name": application_name[:63], "timezone": "UTC", **(settings or {})}
     hosts = dict.fromkeys(addresses(dsn))  # each server once
     attempts = {host: asyncio.create_task(_attempt(host, server_settings, seconds, len(hosts) > 1)) for host in hosts}
     chosen: asyncpg.Connection[Any] | None = None

@@ -75,7 +75,8 @@ def _format_value(value: object) -> str:
         case None:
             return ""
         case datetime():
-            return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f").rstrip("0").rstrip(".") + "Z"
+            text = (value.astimezone(UTC) if value.tzinfo else value).strftime("%Y-%m-%d %H:%M:%S.%f")
+            return text.rstrip("0").rstrip(".") + ("Z" if value.tzinfo else "")
         case bool():
             return "yes" if value else "no"
         case float():

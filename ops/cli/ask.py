@@ -19,7 +19,10 @@ def ask(
         str | None, typer.Argument(metavar="NAME", help="Question. Some have options of their own: see --describe.")
     ] = None,
     since: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="Start: ISO 8601, or an age such as 10m.")
+        str | None,
+        typer.Option(
+            "--from", metavar="TIME", help="Start: ISO 8601 (UTC if it has no offset), or an age such as 10m."
+        ),
     ] = None,
     until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="End. Default: now.")] = None,
     at: Annotated[str | None, typer.Option("--at", metavar="TIME", help="Center of the interval.")] = None,

@@ -109,7 +109,10 @@ def restore(
     s3_uri_style: Annotated[str | None, typer.Option(metavar="STYLE", help="S3: path or host.")] = None,
     ca_file: Annotated[Path | None, typer.Option(metavar="FILE", help="S3.")] = None,
     at: Annotated[
-        str | None, typer.Option("--at", metavar="TIME", help="Restore the database as it was then. Default: all.")
+        str | None,
+        typer.Option(
+            "--at", metavar="TIME", help="Restore the database as it was then (UTC if it has no offset). Default: all."
+        ),
     ] = None,
     into: Annotated[Path | None, typer.Option(metavar="FOLDER", help="New state folder.")] = None,
     start: Annotated[bool, typer.Option(help="Start the appliance.")] = True,

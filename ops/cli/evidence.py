@@ -29,7 +29,8 @@ _Channels = Annotated[
 def seal(
     day: Annotated[str | None, typer.Argument(metavar="DAY", help="UTC day. Default: all closed days.")] = None,
     before: Annotated[
-        str | None, typer.Option("--before", metavar="TIME", help="Seal days that ended by this time.")
+        str | None,
+        typer.Option("--before", metavar="TIME", help="Seal days that ended by this time (UTC if it has no offset)."),
     ] = None,
     public_key: Annotated[bool, typer.Option("--public-key", help="Print the public key and exit.")] = False,
     rotate_key: Annotated[bool, typer.Option("--rotate-key", help="Create a new key, signed by the old one.")] = False,

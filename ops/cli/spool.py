@@ -73,7 +73,12 @@ def accept_database() -> None:
 
 
 def replay(
-    since: Annotated[str, typer.Option("--from", metavar="TIME", help="Start: ISO 8601, or an age such as 10m.")],
+    since: Annotated[
+        str,
+        typer.Option(
+            "--from", metavar="TIME", help="Start: ISO 8601 (UTC if it has no offset), or an age such as 10m."
+        ),
+    ],
     until: Annotated[str, typer.Option("--to", metavar="TIME", help="End.")] = "now",
     as_json: _Json = False,
 ) -> None:

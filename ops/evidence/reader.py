@@ -65,7 +65,6 @@ def begin(day: date, hour: int = 0) -> datetime:
 async def connect(dsn: str, application: str) -> asyncpg.Connection[Any]:
     """A session whose statements know their constants (chunks are found by them), take one core, and end with us."""
     settings = {
-        "timezone": "UTC",
         "jit": "off",
         "plan_cache_mode": "force_custom_plan",
         "max_parallel_workers_per_gather": "0",

@@ -132,7 +132,7 @@ async def _answer(
 ) -> Answer | archived.Asked:
     queries = load("ask")
     # Compiling such long statements takes longer than it saves.
-    settings = {"jit": "off", "timezone": "UTC"}
+    settings = {"jit": "off"}
     connection = await connect(dsn, "plantlog ask", settings)
     try:
         own = await chosen(connection, installation)
@@ -186,12 +186,15 @@ def describe(question: Question) -> str:
 
 
 def parse_time(option: str, text: str, now: datetime) -> datetime:
-    """The time that ``text`` means as the value of ``option``: ISO 8601, an age, or now. Raises OperationError."""
+    """Time (UTC) of the value of ``option``: ISO 8601, in UTC unless it has an offset, an age, or now.
+
+    Raises OperationError.
+    """
     if text == "now" or _ZERO_DURATION.fullmatch(text):
         return now
     try:
-        moment: datetime = datetime.fromisoformat(text)  # without a zone: this machine's
-        return moment.astimezone(UTC)
+        moment: datetime = datetime.fromisoformat(text)
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     except ValueError:
         pass
     try:

@@ -56,7 +56,7 @@ def verify_rollups(state: State, since: datetime | None = None, until: datetime 
 async def verify_at(dsn: str, since: datetime | None = None, until: datetime | None = None) -> VerificationResult:
     """The same, of the database at a DSN."""
     # The reader's statement_timeout is for people at a chart.
-    settings = {"jit": "off", "timezone": "UTC", "statement_timeout": "0"}
+    settings = {"jit": "off", "statement_timeout": "0"}
     connection = await connect(dsn, "plantlog verify", settings)
     try:
         return await verify(connection, since, until)

@@ -97,8 +97,8 @@ days AS (
     SELECT DISTINCT (d.day AT TIME ZONE 'UTC')::date AS day
     FROM spans AS s
     CROSS JOIN LATERAL generate_series(date_trunc('day', s.begins, 'UTC'), least(s.ends, $1::timestamptz),
-                                       INTERVAL '1 day') AS d (day)
-    WHERE d.day + INTERVAL '1 day' <= $1::timestamptz
+                                       INTERVAL '24 hours') AS d (day)
+    WHERE d.day + INTERVAL '24 hours' <= $1::timestamptz
 )
 SELECT d.day,
        d.day > coalesce((SELECT max(s.day) FROM plant.day_seal AS s WHERE s.chain = $2), 'infinity') AS after_newest_seal

@@ -45,7 +45,7 @@ _READ = (
     "SELECT * FROM plant.samples_1m",
     "SELECT * FROM plant.samples_1h",
     "SELECT * FROM plant.states_1m",
-    "SELECT day, name, got, got_good, backfilled_seconds FROM plant.coverage WHERE got > 0",
+    "SELECT day::date, name, got, got_good, backfilled_seconds FROM plant.coverage WHERE got > 0",
     "SELECT * FROM plant.alarm_active",
     "SELECT * FROM plant.event_count_named",
     "SELECT key, value, installation_id FROM plant.setting WHERE key !~ '^((routine|edition|forensics)/|sealing$)'",

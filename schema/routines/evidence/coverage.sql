@@ -2,11 +2,14 @@
 CREATE OR REPLACE VIEW plant.coverage AS
 WITH
 -- From the first chunk, gap or channel on; finding the first chunk reads no samples.
+first AS (
+    SELECT (least(plant.first_sample_day(), (SELECT min(g.from_time) FROM plant.gap AS g),
+                  (SELECT min(c.configured_at) FROM plant.channel AS c)) AT TIME ZONE 'UTC')::date AS day
+),
 days AS (
-    SELECT generate_series(
-               date_trunc('day', least(plant.first_sample_day(), (SELECT min(g.from_time) FROM plant.gap AS g),
-                                       (SELECT min(c.configured_at) FROM plant.channel AS c)), 'UTC'),
-               now(), INTERVAL '1 day') AS day
+    SELECT f.day + n.n AS day
+    FROM first AS f
+    CROSS JOIN LATERAL generate_series(0, (now() AT TIME ZONE 'UTC')::date - f.day) AS n (n)
 )
 SELECT d.day, o.*
 FROM days AS d

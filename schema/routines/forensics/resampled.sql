@@ -31,7 +31,7 @@ got AS (
 grid AS (
     SELECT w.channel_id, g.bucket
     FROM wanted AS w
-    CROSS JOIN generate_series(since, least(until, now(), w.ends) - INTERVAL '1 microsecond', step) AS g (bucket)
+    CROSS JOIN generate_series(since, least(until, now(), w.ends) - INTERVAL '1 microsecond', step, 'UTC') AS g (bucket)
 ),
 -- Each bucket with samples begins a block, which lasts up to the next one.
 blocks AS (

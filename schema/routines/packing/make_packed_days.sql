@@ -16,7 +16,7 @@ BEGIN
     END IF;
     FOREACH day IN ARRAY closed LOOP
         EXECUTE 'SELECT EXISTS (SELECT FROM plant.samples_packed AS p WHERE p.hour >= $1 AND p.hour < $2)'
-            INTO known USING day, plant.add_interval(day, INTERVAL '1 day');
+            INTO known USING day, plant.add_interval(day, INTERVAL '24 hours');
         IF known THEN
             days := days || day;
         ELSE

@@ -4,6 +4,7 @@ CREATE OR REPLACE FUNCTION plant.retention_due()
 RETURNS TABLE (what text, relation regclass, from_time timestamptz, to_time timestamptz, classes text[])
 LANGUAGE sql STABLE
 SET search_path = pg_catalog
+SET timezone = 'UTC'
 AS $$
 WITH
 cutoffs AS MATERIALIZED (

@@ -13,12 +13,13 @@ import asyncpg
 from ingest.batch import SampleBatch
 from ingest.config.model import WriterOptions
 from ingest.writer.writer import Writer
-from tests.database import Database
+from tests.database import Database, connected
 from tests.sample_tables import DAY, Sample, copy, samples_between, samples_in_view
 from tests.spooling import drained, spooled
 from tests.waiting import until
 
 CHANNELS = 16
+ZONE = "Europe/Berlin"
 MINUTE = 60_000_000  # µs
 NEXT_DAY = DAY + timedelta(days=1)
 _FILL = """
@@ -34,6 +35,16 @@ SELECT count(*) AS rows, count(DISTINCT (s.channel_id, s.time)) AS keys,
 FROM {} AS s
 WHERE s.channel_id <= {}
 """
+
+
+async def set_time_zone(database: Database, zone: str) -> None:
+    """The time zone of sessions that name none."""
+    async with connected(database.owner_dsn) as owner:
+        await owner.execute(
+            await owner.fetchval(
+                "SELECT format('ALTER DATABASE %I SET timezone = %L', current_database(), $1::text)", zone
+            )
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
@@ -219,3 +219,17 @@ async def test_coverage_includes_closed_days(plant: ConformancePlant) -> None:
     await plant.compress()
     await plant.compress()
     assert await plant.owner.fetch(query, DAY, NEXT_DAY) == before
+
+
+async def test_days_of_coverage_are_utc_when_the_clocks_change(plant: ConformancePlant) -> None:
+    await plant.owner.execute("UPDATE plant.channel SET attributes = '{\"expected_interval\": 60}'")
+    first = datetime(2026, 3, 28, tzinfo=UTC)  # on the 29th, a day has 23 hours in Berlin
+    await plant.fill(first, 3 * 1440, channels=1)
+    days = [(first + timedelta(days=n)).date() for n in range(3)]
+    rows = "SELECT o.expected, o.got, o.missing FROM plant.coverage{} AS o WHERE {}"
+    for day in days:
+        whole = [(1440, 1440, 0)]
+        assert await plant.owner.fetch(rows.format("", f"o.day = '{day}' AND o.channel_id = 1")) == whole
+        assert await plant.owner.fetch(rows.format(f"_of('{day}')", "o.channel_id = 1")) == whole
+    listed = await plant.owner.fetch("SELECT o.day FROM plant.coverage AS o WHERE o.channel_id = 1 AND o.got > 0")
+    assert [row["day"] for row in listed] == days

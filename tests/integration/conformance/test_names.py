@@ -14,7 +14,7 @@ _RELATIONS = {
         " channel_id integer"
     ),
     "coverage": (
-        "day timestamp with time zone, channel_id integer, name text, expected bigint, got bigint, got_good bigint,"
+        "day date, channel_id integer, name text, expected bigint, got bigint, got_good bigint,"
         " missing bigint, missing_seconds double precision, backfilled_seconds double precision, quarantined bigint"
     ),
 }
