@@ -9,6 +9,7 @@ import argparse
 import re
 import sys
 from functools import partial
+from typing import Literal
 
 from ingest.run.entry import Process, add_arguments, run
 from ingest.run.process import run_collectors, run_notifier, run_push, run_writer
@@ -17,15 +18,16 @@ from ingest.scheduling import start_own_session
 _PROCESSES: dict[str, Process] = {"push": run_push, "writer": run_writer, "notifier": run_notifier}
 
 
-def _process(name: str) -> Process:
-    """``opcua``, ``modbus``, further ones of these such as ``modbus-2``, or one of the others."""
-    if collector := re.fullmatch("(?:opcua|(modbus))(?:-([2-9]|1[0-9]))?", name):
-        return partial(run_collectors, "modbus" if collector[1] else "opcua", int(collector[2] or 1))
-    if name not in _PROCESSES:
+def _process(argument: str) -> tuple[str, Process]:
+    """Name and function of ``opcua``, ``modbus``, further ones of these such as ``modbus-2``, or one of the others."""
+    if collector := re.fullmatch("(opcua|modbus)(?:-([2-9]|1[0-9]))?", argument):
+        kind: Literal["opcua", "modbus"] = "opcua" if collector[1] == "opcua" else "modbus"
+        return f"collector-{argument}", partial(run_collectors, kind, int(collector[2] or 1))
+    if argument not in _PROCESSES:
         raise argparse.ArgumentTypeError(
-            f"unknown process {name!r}; legal: opcua, modbus, modbus-2 …, {', '.join(_PROCESSES)}"
+            f"unknown process {argument!r}; legal: opcua, modbus, modbus-2 …, {', '.join(_PROCESSES)}"
         )
-    return _PROCESSES[name]
+    return f"collector-{argument}" if argument == "push" else argument, _PROCESSES[argument]
 
 
 def main() -> int:
@@ -35,7 +37,8 @@ def main() -> int:
     add_arguments(parser)
     arguments = parser.parse_args()
     start_own_session()
-    return run(arguments.process, arguments.state)
+    name, process = arguments.process
+    return run(name, process, arguments.state)
 
 
 if __name__ == "__main__":

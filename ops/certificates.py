@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from ingest import own_certificate
-from ingest.config import https
+from ingest.config.https import TlsSettings
 from ingest.config.model import Plant
 from ingest.errors import OperationError
 from ingest.opcua import certificate as client_certificate
@@ -112,10 +112,10 @@ def listed(pki: Path) -> Iterator[str]:
 
 def server(plant: Plant, state: Path) -> str:
     """The certificate that plantlog's servers show, and whom clients have to trust."""
-    file = https.certificate_file(plant, state)
+    file = TlsSettings.of(plant).certificate_file(state)
     if file is None:
         raise OperationError("all servers listen on loopback, or have plain_http = true: they have no certificate")
-    https.ensure(plant, state)
+    TlsSettings.of(plant).ensure(state)
     lines = _server("certificate", file)
     own = plant.tls.certificate_file is None
     return "\n".join([*lines, *(_server("CA, to be trusted", ca_file(state / "pki")) if own else ())])
@@ -123,16 +123,16 @@ def server(plant: Plant, state: Path) -> str:
 
 def authority_pem(plant: Plant, state: Path) -> str:
     """The certificate of plantlog's own CA, for clients to trust."""
-    if plant.tls.certificate_file is not None or https.certificate_file(plant, state) is None:
+    if plant.tls.certificate_file is not None or TlsSettings.of(plant).certificate_file(state) is None:
         raise OperationError("the servers show no certificate of plantlog's own CA")
-    https.ensure(plant, state)
+    TlsSettings.of(plant).ensure(state)
     return ca_file(state / "pki").read_text()
 
 
 def fault(plant: Plant) -> str | None:
     """What is wrong with the certificate in [tls]; None: nothing."""
     file = plant.tls.certificate_file
-    if (problem := https.problem(plant)) is not None or file is None:
+    if (problem := TlsSettings.of(plant).problem()) is not None or file is None:
         return problem
     found = client_certificate.read(file.read_bytes(), file)
     begins, ends, now = found.not_valid_before_utc, client_certificate.expires_at(found), datetime.now(UTC)

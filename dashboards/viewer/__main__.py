@@ -14,4 +14,4 @@ if __name__ == "__main__":
     add_arguments(parser)
     arguments = parser.parse_args()
     lower_priority()
-    sys.exit(run(run_viewer, arguments.state))
+    sys.exit(run("viewer", run_viewer, arguments.state))

@@ -9,16 +9,13 @@ from typing import Any
 from dashboards.viewer.library import Library
 from dashboards.viewer.reader import Reader
 from dashboards.viewer.server import serve
-from ingest import health
-from ingest.config import https
-from ingest.config.model import Plant
+from ingest.config import health_page
+from ingest.config.settings import ViewerSettings
 from ingest.errors import DatabaseError
 from ingest.timestamps import now_us
 
-HEALTH_PORT = 5  # offset to [health].port
 
-
-async def run_viewer(plant: Plant, state: Path, stop: asyncio.Event) -> None:
+async def run_viewer(settings: ViewerSettings, state: Path, stop: asyncio.Event) -> None:
     """Serve until ``stop``. Runs without the database, too: then the page shows that it is unavailable."""
     since = now_us()
     reader = Reader(state)
@@ -39,10 +36,8 @@ async def run_viewer(plant: Plant, state: Path, stop: asyncio.Event) -> None:
 
     try:
         async with (
-            health.serve(
-                plant.health.host, plant.health.port + HEALTH_PORT, report, state, https.of(plant, plant.health, state)
-            ),
-            serve(plant.viewer, state, reader, Library(), https.of(plant, plant.viewer, state)),
+            health_page.serve("viewer", settings, report, state),
+            serve(settings.viewer, state, reader, Library(), settings.server_tls(settings.viewer, state)),
         ):
             await stop.wait()
     finally:

@@ -10,14 +10,14 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ingest import log
-from ingest.config.model import Plant
+from ingest.config.settings import Settings, settings_of
 from ingest.config.snapshot import plant_in_force
 from ingest.errors import PlantlogError
 
-Process: TypeAlias = Callable[[Plant, Path, asyncio.Event], Awaitable[None]]  # options, state folder, stop
+Process: TypeAlias = Callable[[Any, Path, asyncio.Event], Awaitable[None]]  # its settings, state folder, stop
 
 
 def add_arguments(arguments: argparse.ArgumentParser) -> None:
@@ -25,8 +25,8 @@ def add_arguments(arguments: argparse.ArgumentParser) -> None:
     arguments.add_argument("--state", type=Path, required=True, metavar="FOLDER")
 
 
-def run(process: Process, state: Path) -> int:
-    """Run one process with the configuration in force until it is terminated; returns its exit code.
+def run(name: str, process: Process, state: Path) -> int:
+    """Run a process with its settings in the configuration in force until it is terminated; returns its exit code.
 
     SIGTERM writes pending data to disk and exits with 0; a second SIGTERM exits at once.
     """
@@ -34,14 +34,15 @@ def run(process: Process, state: Path) -> int:
     log.configure()
     logging.getLogger("asyncua").setLevel(logging.ERROR)  # it formats every message it sees
     try:
-        asyncio.run(_run_until_terminated(process, plant_in_force(state, tags_of=()), state))
+        settings = settings_of(name, plant_in_force(state, tags_of=()))
+        asyncio.run(_run_until_terminated(process, settings, state))
     except PlantlogError as error:
         print(error, file=sys.stderr)
         return 1
     return 0
 
 
-async def _run_until_terminated(process: Process, plant: Plant, state: Path) -> None:
+async def _run_until_terminated(process: Process, settings: Settings, state: Path) -> None:
     stop = asyncio.Event()
 
     def on_signal() -> None:
@@ -52,4 +53,4 @@ async def _run_until_terminated(process: Process, plant: Plant, state: Path) -> 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
-    await process(plant, state, stop)
+    await process(settings, state, stop)

@@ -17,9 +17,9 @@ from ingest.alarms.conditions import Conditions
 from ingest.alarms.evaluator import AlarmEvaluator
 from ingest.alarms.limits import PRIORITIES
 from ingest.alarms.operator_api import OperatorApi
-from ingest.config import https, snapshot
-from ingest.config.model import Plant
-from ingest.config.processes import collector, port
+from ingest.config import health_page, snapshot
+from ingest.config.processes import collector
+from ingest.config.settings import CollectorSettings, NotifierSettings, PushSettings, WriterSettings
 from ingest.config.snapshot import Snapshot
 from ingest.config.sources import ModbusSource, OpcuaSource, SourceKind
 from ingest.errors import OperationError, PlantlogError
@@ -29,7 +29,6 @@ from ingest.run import capacity
 from ingest.source_states import UP
 from ingest.spool.append import Spool
 from ingest.status import SourceStatus
-from ingest.time_limits import TimeLimits
 from ingest.timestamps import now_us
 
 if TYPE_CHECKING:
@@ -93,24 +92,22 @@ class _Configuration:
 
 
 async def run_collectors(
-    kind: Literal["opcua", "modbus"], number: int, plant: Plant, state: Path, stop: asyncio.Event
+    kind: Literal["opcua", "modbus"], number: int, settings: CollectorSettings, state: Path, stop: asyncio.Event
 ) -> None:
     """Read the sources of one kind that are assigned to process ``number``, until ``stop``."""
     from ingest.run.collectors import Collectors
 
     since, process = now_us(), collector(kind, number)
-    limits = TimeLimits(plant.writer.future_limit, plant.writer.oldest)
-    spool = Spool(state / "spool" / f"{kind}.sqlite", plant.spool.max_bytes, limits)
+    spool = Spool(state / "spool" / f"{kind}.sqlite", settings.max_bytes, settings.limits)
     # What is read from a source's history: the writer takes it when nothing else waits.
     backfill_spool = (
-        Spool(state / "spool" / f"{kind}.backfill.sqlite", plant.spool.max_bytes // 4, limits)
+        Spool(state / "spool" / f"{kind}.backfill.sqlite", settings.max_bytes // 4, settings.limits)
         if kind == "opcua"
         else spool
     )
     collectors = Collectors(state, spool, backfill_spool, process)
     ids: set[int] = set()  # of the sources of all processes of the kind
     files: list[Path] = []  # with certificates; one process looks after them
-    looks_after = number == 1 and (kind == "opcua" or not plant.opcua_sources())
 
     async def apply(current: Snapshot, registry: Registry) -> None:
         opcua, modbus = current.plant.opcua_sources(), current.plant.modbus_sources()
@@ -120,6 +117,7 @@ async def run_collectors(
         await collectors.configure(own, registry, current.versions, elsewhere)
         ids.clear()
         ids.update(registry.sources[source.name] for source in sources)
+        looks_after = number == 1 and (kind == "opcua" or not opcua)
         files[:] = capacity.certificate_files(state / "pki", [*opcua, *modbus]) if looks_after else []
 
     configuration = _Configuration(state, kind, apply, number)
@@ -137,12 +135,10 @@ async def run_collectors(
         return {**content, "certificates": expiring, "configuration": configuration.number}
 
     async with (
-        health.serve(
-            plant.health.host, port(process, plant.health), report, state, https.of(plant, plant.health, state)
-        ),
+        health_page.serve(process, settings, report, state),
         command_socket.serve(
             command_socket.socket_path(state, process),
-            OperatorApi(collectors.evaluators, plant.alarms, collectors.conditions),
+            OperatorApi(collectors.evaluators, settings.alarms, collectors.conditions),
         ),
     ):
         watching = asyncio.create_task(capacity.watch_certificates(certificates, ids, spool), name="certificates")
@@ -199,18 +195,17 @@ def _alarms(alarms: Iterable[AlarmEvaluator | Conditions]) -> dict[str, int]:
     return dict(total)
 
 
-async def run_push(plant: Plant, state: Path, stop: asyncio.Event) -> None:
+async def run_push(settings: PushSettings, state: Path, stop: asyncio.Event) -> None:
     """Accept data from gateways until ``stop``. Ready: they can push; whether they do is each source's state."""
     from ingest.push.channels import Channels
     from ingest.push.endpoint import Endpoint, serve
     from ingest.push.gateways import Gateways
 
     since = now_us()
-    limits = TimeLimits(plant.writer.future_limit, plant.writer.oldest)
-    spool = Spool(state / "spool" / "push.sqlite", plant.spool.max_bytes, limits)
+    spool = Spool(state / "spool" / "push.sqlite", settings.max_bytes, settings.limits)
     try:
         gateways = Gateways(spool, Channels(state, ingest_dsn(state)))
-        endpoint = Endpoint(plant.push, gateways)
+        endpoint = Endpoint(settings.push, gateways)
 
         async def apply(current: Snapshot, registry: Registry) -> None:
             await gateways.configure(current.plant.push_sources(), registry, current.versions)
@@ -229,18 +224,12 @@ async def run_push(plant: Plant, state: Path, stop: asyncio.Event) -> None:
             }
 
         async with (
-            health.serve(
-                plant.health.host,
-                port("collector-push", plant.health),
-                report,
-                state,
-                https.of(plant, plant.health, state),
-            ),
+            health_page.serve("collector-push", settings, report, state),
             command_socket.serve(
-                command_socket.socket_path(state, "collector-push"), OperatorApi(gateways.evaluators, plant.alarms)
+                command_socket.socket_path(state, "collector-push"), OperatorApi(gateways.evaluators, settings.alarms)
             ),
         ):
-            async with serve(endpoint, https.of(plant, plant.push, state)):
+            async with serve(endpoint, settings.server_tls(settings.push, state)):
                 following = asyncio.create_task(gateways.follow_tokens(), name="tokens")
                 await configuration.follow(stop)
                 following.cancel()
@@ -250,13 +239,13 @@ async def run_push(plant: Plant, state: Path, stop: asyncio.Event) -> None:
         await spool.close()
 
 
-async def run_writer(plant: Plant, state: Path, stop: asyncio.Event) -> None:
+async def run_writer(settings: WriterSettings, state: Path, stop: asyncio.Event) -> None:
     """Write until ``stop``, then drain the spools for a limited time."""
     from ingest.writer.pair import PairWriter
 
     dsn = ingest_dsn(state)
     since = now_us()
-    writer = _writer(plant, state, dsn)
+    writer = _writer(settings, state, dsn)
 
     async def report() -> dict[str, Any]:
         rows, used, journal = await writer.backlog()
@@ -275,9 +264,7 @@ async def run_writer(plant: Plant, state: Path, stop: asyncio.Event) -> None:
             "redundancy": writer.report() if isinstance(writer, PairWriter) else None,
         }
 
-    async with health.serve(
-        plant.health.host, port("writer", plant.health), report, state, https.of(plant, plant.health, state)
-    ):
+    async with health_page.serve("writer", settings, report, state):
         writing = asyncio.create_task(writer.run())
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait((writing, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -291,24 +278,23 @@ async def run_writer(plant: Plant, state: Path, stop: asyncio.Event) -> None:
             log.warning("stopped before the spools were empty; the rest is written after the next start")
 
 
-def _writer(plant: Plant, state: Path, dsn: str) -> Writer | PairWriter:
+def _writer(settings: WriterSettings, state: Path, dsn: str) -> Writer | PairWriter:
     from ingest.writer.pair import PairWriter
     from ingest.writer.writer import Writer
 
-    member, installation = plant.redundancy.member, installation_of(state)
-    if member is None:
-        return Writer(state / "spool", dsn, plant.writer, plant.spool)
+    installation = installation_of(state)
+    if settings.member is None:
+        return Writer(state / "spool", dsn, settings.writer, settings.spool)
     if installation is None:
         raise OperationError(f"{state} has no installation yet: run `plantlog up`")
-    return PairWriter(state / "spool", dsn, installation, member, plant.writer, plant.spool)
+    return PairWriter(state / "spool", dsn, installation, settings.member, settings.writer, settings.spool)
 
 
-async def run_notifier(plant: Plant, state: Path, stop: asyncio.Event) -> None:
+async def run_notifier(settings: NotifierSettings, state: Path, stop: asyncio.Event) -> None:
     """Send alarm notifications until ``stop``."""
     from ingest.alarms.notifier import process as notifier
 
-    installation = installation_of(state)
-    await notifier.run(plant, state, ingest_dsn(state), port("notifier", plant.health), stop, installation)
+    await notifier.run(settings, state, ingest_dsn(state), stop, installation_of(state))
 
 
 def ingest_dsn(state: Path) -> str:

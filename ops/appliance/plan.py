@@ -23,6 +23,7 @@ from ingest.errors import OperationError
 from ingest.users.directory import UserDirectory, closed_viewer
 from ops.appliance import programs
 from ops.appliance.supervisor import Supervisor
+from ops.backup import repository
 from ops.deployment import Deployment
 from ops.formatting import count
 from ops.paths import State
@@ -55,6 +56,7 @@ class Plan:
     stopped: Sequence[str]
     started: Sequence[str]
     reconnected: Sequence[str]  # sources
+    installed: Sequence[str]  # programs of the system
     closed: str | None = None  # why nobody can use the viewer then
 
     def __bool__(self) -> bool:
@@ -107,6 +109,8 @@ class Plan:
         for verb, names in words.items():
             if names:
                 yield f"{verb}: {', '.join(names)}"
+        if self.installed:
+            yield f"installs: {', '.join(self.installed)}"
         if self.reconnected:
             yield f"connects again: {', '.join(self.reconnected)}"
         if not self.restarted and not self.stopped and not self.reconnected:
@@ -144,6 +148,7 @@ class Plan:
             "stops": list(self.stopped),
             "starts": list(self.started),
             "reconnects": list(self.reconnected),
+            "installs": list(self.installed),
             "closed": self.closed,
         }
 
@@ -155,13 +160,15 @@ async def make_plan(
     number, before = latest_number(state.root), plant_in_force(state.root)
     with database_errors():
         difference = await preview(plant, state.dsn("owner"), state, decisions)
-    wanted = programs.wanted(deployment, plant, state, own_database=not state.has_external_database)
-    restarted, stopped, started = Supervisor(state).restarts(wanted)
+    own_database = not state.has_external_database
+    wanted = programs.wanted(deployment, plant, state, own_database=own_database, planned=True)
+    processes = Supervisor(state).restarts(wanted)
     known = {source.name: source for source in before.sources}
     reconnected = [s.name for s in plant.sources if s.name in known and reconnects(known[s.name], s)]
     options = option_changes(before, plant)
     closed = closed_viewer(plant.viewer.host, UserDirectory(state.root).users())
-    return Plan(number, plant, digests, difference, options, restarted, stopped, started, reconnected, closed)
+    installed = repository.missing_programs(state, plant.backup) if own_database else []
+    return Plan(number, plant, digests, difference, options, *processes, reconnected, installed, closed)
 
 
 def option_changes(before: Plant, now: Plant) -> dict[str, OptionChange]:

@@ -1,23 +1,23 @@
-"""The processes of an appliance: their commands, and the settings and code whose change restarts them."""
+"""The processes of an appliance: their commands, and a digest of the settings and code whose change restarts them."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 import psutil
 
 from ingest.addresses import OPCUA_PORT
-from ingest.config import https, processes
-from ingest.config.files import named_files
-from ingest.config.model import Plant, ServerOptions
+from ingest.config import processes
+from ingest.config.files import digest
+from ingest.config.model import Plant
+from ingest.config.settings import settings_of
 from ingest.config.snapshot import in_force
 from ingest.config.sources import PushSource, Source
 from ingest.errors import OperationError
@@ -31,18 +31,30 @@ from ops.postgres.binaries import shared_root_file_system
 from ops.postgres.cluster import ARCHIVE_FILE
 from ops.postgres.listening import Listening
 
+# Module, and the packages that it imports
+_INGEST = "ingest", "ingest", "schema"
+_STARTED_BY = {
+    "maintenance": ("ops.maintenance", "ingest", "schema", "ops"),
+    "viewer": ("dashboards.viewer", "ingest", "schema", "ops", "dashboards"),
+}
 _OTHER_PORTS = "stop that program, or choose other ports for the simulated plant with up --port"
 
 
-def postgres(state: State, plant: Plant | None = None) -> Program:
-    """The state folder's own database server; ``plant``: of its appliance."""
+def postgres(state: State, plant: Plant | None = None, *, planned: bool = False) -> Program:
+    """The state folder's own database server; ``plant``: of its appliance.
+
+    ``planned``: as it will be with the plant's [backup], if the repository is accepted.
+    """
     rootfs = shared_root_file_system(state.root)
     archive = Archive.load(state.root / "postgres" / ARCHIVE_FILE)
-    settings = [archive.repository.encode()] if archive is not None and archive.archiving else []
+    archives_to = archive.repository if archive is not None and archive.archiving else None
+    if planned and plant is not None and plant.backup.repository != (archive and archive.repository):
+        archives_to = plant.backup.repository
+    settings = [] if archives_to is None else [archives_to.encode()]
     if plant is not None and (listens := Listening.of(plant, state.root)) is not None:
         settings.append(repr(listens).encode())
-    digest = _digest(settings) if settings else ""
-    environment = _environment(digest) | ({"PLANTLOG_ROOTFS": str(rootfs)} if rootfs else {})
+    environment = _environment(_digest(settings) if settings else "")
+    environment |= {"PLANTLOG_ROOTFS": str(rootfs)} if rootfs else {}
     command = _python("ops.postgres", "--state", str(state.root))
     return Program("postgres", command, environment, stop_signal="INT", stop_seconds=60)  # INT: fast shutdown
 
@@ -74,60 +86,27 @@ def simulator(deployment: Deployment, plant: Plant, state: State) -> Program:
     return Program("simulator", command, _environment(_digest([]), "simulator"))
 
 
-def ingest(plant: Plant, state: State) -> list[Program]:
-    """Writer and collectors, in the order in which they start."""
-    collector_settings = [plant.spool.model_dump(), plant.alarms.model_dump()]
-    push = plant.push.model_dump(include={"host", "port", "plain_http"})
-    settings_of: dict[str, list[Any]] = {
-        "writer": [plant.writer.model_dump(), plant.redundancy.member, state.dsn_file("ingest").read_text()],
-        "collector-opcua": collector_settings,
-        "collector-modbus": collector_settings,
-        "collector-push": [*collector_settings, push, _tls(plant, plant.push), state.dsn_file("ingest").read_text()],
-        "notifier": [_notifier_settings(plant), plant.redundancy.member, state.dsn_file("ingest").read_text()],
-    }
-    return [
-        Program(
-            name,
-            _python("ingest", name.removeprefix("collector-"), "--state", str(state.root)),
-            _environment(_digest([json.dumps([_health(plant), *settings]).encode()]), "ingest", "schema"),
-        )
-        for name in health.processes(plant)
-        if (settings := settings_of.get(processes.base_name(name))) is not None
-    ]
-
-
-def maintenance(plant: Plant, state: State) -> Program:
-    """The process that keeps the database in shape, and reports the certificate of all servers.
-
-    It reads its options from the database: only its health page and that certificate are told.
-    """
-    options = plant.model_dump(include={"storage", "sealing", "retention"})
-    shown = None if https.certificate_file(plant, state.root) is None else plant.tls.model_dump(mode="json")
-    settings = json.dumps([_health(plant), options, processes.collectors(plant, "modbus"), shown])
-    environment = _environment(
-        _digest([settings.encode(), *(state.dsn_file(role).read_bytes() for role in ("maintenance", "owner"))]),
-        *("ingest", "schema", "ops"),
+def process(name: str, plant: Plant, state: State) -> Program:
+    """A process of plantlog, which is restarted with other settings, other secrets or other code."""
+    settings = settings_of(name, plant)
+    module, *packages = _STARTED_BY.get(name, _INGEST)
+    arguments = [name.removeprefix("collector-")] if module == "ingest" else []
+    read = [str(digest(path)).encode() for path in settings.files(state.root)]
+    return Program(
+        name,
+        _python(module, *arguments, "--state", str(state.root)),
+        _environment(_digest([settings.model_dump_json().encode(), *read]), *packages),
     )
-    command = _python("ops.maintenance", "--state", str(state.root))
-    return Program("maintenance", command, environment)
 
 
-def viewer(plant: Plant, state: State) -> Program:
-    """The process that shows the dashboards."""
-    settings = json.dumps([_health(plant), plant.viewer.model_dump(mode="json"), _tls(plant, plant.viewer)])
-    command = _python("dashboards.viewer", "--state", str(state.root))
-    digest = _digest([settings.encode(), state.dsn_file("reader").read_bytes()])
-    return Program("viewer", command, _environment(digest, "ingest", "schema", "dashboards"))
-
-
-def wanted(deployment: Deployment, plant: Plant, state: State, *, own_database: bool) -> list[Program]:
-    """All processes of the appliance."""
+def wanted(
+    deployment: Deployment, plant: Plant, state: State, *, own_database: bool, planned: bool = False
+) -> list[Program]:
+    """All processes of the appliance; ``planned``: as of :func:`postgres`."""
     return [
-        *([postgres(state, plant)] if own_database else []),
+        *([postgres(state, plant, planned=planned)] if own_database else []),
         *([simulator(deployment, plant, state)] if deployment.simulator else []),
-        *ingest(plant, state),
-        maintenance(plant, state),
-        viewer(plant, state),
+        *(process(name, plant, state) for name in health.processes(plant)),
     ]
 
 
@@ -201,24 +180,24 @@ def _python(*arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", *arguments]
 
 
-def _environment(digest: str = "", *packages: str) -> dict[str, str]:
+def _environment(settings: str = "", *packages: str) -> dict[str, str]:
     """What a process needs; the supervisor restarts it where any of this has changed."""
     environment = {"PYTHONPATH": str(CHECKOUT), "PYTHONUNBUFFERED": "1"}
-    if digest:
+    if settings:
         libraries = (sys.version.encode(), (CHECKOUT / "requirements.lock").read_bytes())
-        settings_of = (digest.encode(), *libraries, *_code(packages))
-        environment["PLANTLOG_READS"] = _digest(settings_of)
+        environment["PLANTLOG_READS"] = _digest((settings.encode(), *libraries, *map(_code, packages)))
     return environment
 
 
 def code_digest() -> str:
     """Digest of all that ``up`` runs, and that it brings into the database."""
-    return _digest(_code(("ingest", "schema", "ops")))
+    return _digest(map(_code, ("ingest", "schema", "ops")))
 
 
-def _code(packages: Iterable[str]) -> Iterator[bytes]:
-    for package in packages:
-        yield from (path.read_bytes() for path in sorted((CHECKOUT / package).rglob("*")) if _is_code(path))
+@cache
+def _code(package: str) -> bytes:
+    """Digest of a package; most processes have the same ones."""
+    return _digest(path.read_bytes() for path in sorted((CHECKOUT / package).rglob("*")) if _is_code(path)).encode()
 
 
 def _is_code(path: Path) -> bool:
@@ -226,25 +205,7 @@ def _is_code(path: Path) -> bool:
 
 
 def _digest(parts: Iterable[bytes]) -> str:
-    digest = hashlib.sha256()
+    whole = hashlib.sha256()
     for part in parts:
-        digest.update(hashlib.sha256(part).digest())
-    return digest.hexdigest()[:16]
-
-
-def _health(plant: Plant) -> list[Any]:
-    """The options of the health page."""
-    return [plant.health.model_dump(), _tls(plant, plant.health)]
-
-
-def _tls(plant: Plant, server: ServerOptions) -> Any:
-    """Those of its certificate, if the server has one. New contents of the files need no restart."""
-    return plant.tls.model_dump(mode="json") if server.scheme == "https" else None
-
-
-def _notifier_settings(plant: Plant) -> Any:
-    """All that the notifier reads of the configuration and the files that it names."""
-    options = plant.notify
-    if options is None:
-        return None
-    return [plant.name, options.model_dump(mode="json"), _digest(path.read_bytes() for path in named_files(options))]
+        whole.update(hashlib.sha256(part).digest())
+    return whole.hexdigest()[:16]

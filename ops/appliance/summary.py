@@ -6,7 +6,8 @@ import socket
 
 from rich.console import Console
 
-from ingest.config import https, processes
+from ingest.config import processes
+from ingest.config.https import TlsSettings
 from ingest.config.model import Plant, ServerOptions
 from ingest.config.sources import PushSource, Source
 from ops import health
@@ -39,7 +40,7 @@ def print_summary(
 
 
 def _certificate(plant: Plant, state: State) -> list[str]:
-    file = https.certificate_file(plant, state.root)
+    file = TlsSettings.of(plant).certificate_file(state.root)
     return [] if file is None else [f"  {'certificate':<24} {file}  (./plantlog certificate server)"]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ingest.config import https
+from ingest.config.https import TlsSettings
 from ingest.config.load import load_with_digests
 from ingest.config.model import Plant
 from ingest.config.snapshot import Snapshot, in_force
@@ -161,8 +161,8 @@ def _check_config(
     check_same_plant(state, deployment.config, plant, replace_plant)
     if (closed := closed_viewer(plant.viewer.host, UserDirectory(state.root).users())) is not None:
         step.note(closed)
-    https.ensure(plant, state.root, all_names=True)
-    if problem := https.problem(plant):
+    TlsSettings.of(plant).ensure(state.root, all_names=True)
+    if problem := TlsSettings.of(plant).problem():
         step.warn(problem)
     tags = sum(len(source.tags) for source in plant.sources)
     step.result = (

@@ -21,7 +21,7 @@ from ingest.folder_lock import folder_lock
 from ops.backup.pgbackrest import call, explain
 from ops.paths import State
 from ops.postgres.archive import Archive, check_writable
-from ops.postgres.binaries import provide_pgbackrest
+from ops.postgres.binaries import find, has_pgbackrest, provide_pgbackrest
 from ops.postgres.cluster import Cluster
 from ops.postgres.mounted import existing
 from schema.queries import load
@@ -93,6 +93,13 @@ def check_database(state: State, config: Path, options: BackupOptions) -> None:
         raise OperationError(
             f"{config}: [backup] repository: found {options.repository!r}; legal: no [backup]. {_NOT_OURS}"
         )
+
+
+def missing_programs(state: State, options: BackupOptions) -> list[str]:
+    """The programs that :func:`configure` installs, by name."""
+    if options.repository is None or (binaries := find(state.root)) is None:
+        return []
+    return [] if has_pgbackrest(binaries) else ["pgBackRest"]
 
 
 def configure(

@@ -11,7 +11,8 @@ from pathlib import Path
 from rich.console import Console
 
 from ingest.addresses import is_loopback
-from ingest.config import https, snapshot
+from ingest.config import snapshot
+from ingest.config.https import TlsSettings
 from ingest.config.load import load_with_digests
 from ingest.errors import OperationError
 from ingest.users.directory import UserDirectory, closed_viewer
@@ -50,7 +51,7 @@ def prepare(config: Path, console: Console, take_over: str | None, decisions: Ta
             raise OperationError(f"{config}: [redundancy] is not supported in containers; legal: no table [redundancy]")
         if (closed := closed_viewer(plant.viewer.host, UserDirectory(state.root).users())) is not None:
             step.note(closed)
-        https.ensure(plant, state.root, all_names=True)
+        TlsSettings.of(plant).ensure(state.root, all_names=True)
         step.result = f"{config}: plant {plant.name}, {count(len(plant.sources), 'source')}"
     verified.check(state.dsn("owner"), "secrets/owner_dsn, which `plantlog init` updates")
     db = Database(state, None)

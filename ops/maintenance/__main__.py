@@ -14,4 +14,4 @@ if __name__ == "__main__":
     add_arguments(parser)
     told = parser.parse_args()
     lower_priority()
-    sys.exit(run(run_maintenance, told.state))
+    sys.exit(run("maintenance", run_maintenance, told.state))

@@ -12,7 +12,7 @@ import asyncpg
 
 from ingest import metrics
 from ingest.addresses import is_loopback
-from ingest.config import https
+from ingest.config.https import TlsSettings
 from ingest.config.snapshot import in_force
 from ingest.database import addresses
 from ingest.errors import DatabaseError
@@ -196,7 +196,7 @@ class Certificate:
             current = in_force(context.state.root, ())
             if current is None or is_loopback(current.plant.database.host):
                 return JobSkipped("[database] host is loopback")
-            https.ensure(current.plant, context.state.root)
+            TlsSettings.of(current.plant).ensure(context.state.root)
         cluster = existing(context.state.root)
         cluster.renew_certificate()
         if (changed_at := cluster.certificate_changed_at) == self._used:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ingest import health, metrics
-from ingest.config import https
-from ingest.config.model import Plant
-from ingest.config.processes import collectors, port
+from ingest.config import health_page
+from ingest.config.https import TlsSettings
+from ingest.config.settings import MaintenanceSettings
 from ingest.run.capacity import measure_certificates
 from ingest.timestamps import now_us
 from ops.maintenance.jobs import jobs
@@ -148,14 +148,14 @@ class Maintenance:
             self.due(name)
 
 
-async def run_maintenance(plant: Plant, state: Path, stop: asyncio.Event) -> None:
+async def run_maintenance(settings: MaintenanceSettings, state: Path, stop: asyncio.Event) -> None:
     """Keep the database in shape until ``stop``. Ready means that the database answers."""
     context = job_context(State(state))
     maintenance = Maintenance(context)
     overload_monitor = OverloadMonitor(
         context.state,
-        collectors(plant, "modbus"),
-        plant.health,
+        settings.polling,
+        settings.health,
         lambda: connect(context.dsn, "plantlog maintenance: overload", _RECORD_SECONDS),
     )
     since = now_us()
@@ -169,12 +169,10 @@ async def run_maintenance(plant: Plant, state: Path, stop: asyncio.Event) -> Non
             "database": maintenance.database,
             "jobs": maintenance.reports(),
             "overload": overload_monitor.overload.report(),
-            "certificates": await asyncio.to_thread(_certificates, plant, state),
+            "certificates": await asyncio.to_thread(_certificates, settings.servers, state),
         }
 
-    async with health.serve(
-        plant.health.host, port("maintenance", plant.health), report, state, https.of(plant, plant.health, state)
-    ):
+    async with health_page.serve("maintenance", settings, report, state):
         working = asyncio.create_task(maintenance.run(overload_monitor))
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -186,9 +184,9 @@ async def run_maintenance(plant: Plant, state: Path, stop: asyncio.Event) -> Non
         await asyncio.wait((working,), timeout=_DRAIN_SECONDS)
 
 
-def _certificates(plant: Plant, state: Path) -> list[str]:
+def _certificates(servers: TlsSettings, state: Path) -> list[str]:
     """What is wrong with the certificate of the servers, or will be soon."""
-    file, problem = https.certificate_file(plant, state), https.problem(plant)
+    file, problem = servers.certificate_file(state), servers.problem()
     expiring = measure_certificates([] if file is None else [file])
     return [*map(str, expiring), *([] if problem is None else [problem])]
 

@@ -169,6 +169,11 @@ def mirror() -> str:
     )
 
 
+def has_pgbackrest(binaries: Binaries) -> bool:
+    """Whether pgBackRest is there."""
+    return _program(binaries, PROGRAM).exists()
+
+
 def provide_pgbackrest(binaries: Binaries, progress: Callable[[str], None]) -> None:
     """pgBackRest beside the server, installed if missing. Raises OperationError."""
     provide_packages(binaries, PROGRAM, ["pgbackrest"], progress)
@@ -176,7 +181,7 @@ def provide_pgbackrest(binaries: Binaries, progress: Callable[[str], None]) -> N
 
 def provide_packages(binaries: Binaries, path: str, packages: Sequence[str], progress: Callable[[str], None]) -> None:
     """Packages beside the server, installed if their program is missing. Raises OperationError."""
-    program = binaries.root / path.lstrip("/")
+    program = _program(binaries, path)
     if program.exists():
         return
     if os.geteuid() != 0:
@@ -187,6 +192,10 @@ def provide_packages(binaries: Binaries, path: str, packages: Sequence[str], pro
             progress(f"installing {' and '.join(packages)}")
             _run([*enter, "apt-get", "update", "-qq"])
             _run([*enter, "apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages])
+
+
+def _program(binaries: Binaries, path: str) -> Path:
+    return binaries.root / path.lstrip("/")
 
 
 def debian_version() -> int:

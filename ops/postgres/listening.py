@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ingest.addresses import is_loopback
-from ingest.config import https
+from ingest.config.https import TlsSettings
 from ingest.config.model import Plant
 from ingest.files import write_atomically
 from ingest.server_tls import context
@@ -30,7 +30,7 @@ class Listening:
         """None: on loopback only."""
         if is_loopback(plant.database.host):
             return None
-        certificate, key = https.files(plant, state)
+        certificate, key = TlsSettings.of(plant).files(state)
         return cls(plant.database.host, str(certificate), str(key))
 
     @classmethod

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ingest.config import https
+from ingest.config.https import TlsSettings
 from ingest.config.snapshot import in_force
 from ingest.errors import OperationError
 from ops.postgres.binaries import Binaries, find
@@ -58,7 +58,7 @@ class MountedCluster(Cluster):
         with suppress(OperationError):  # of another version, which `migrate` replaces
             current = in_force(self._state.root, ())
             if current is not None:
-                https.ensure(current.plant, self._state.root)
+                TlsSettings.of(current.plant).ensure(self._state.root)
                 named.update(current.plant.tls.names)
         own_certificate.ensure(self._state.pki, named, file=self._pem)
         self.give(self._pem)

@@ -17,7 +17,7 @@ import pytest
 from cryptography import x509
 
 from ingest import own_certificate
-from ingest.config import https
+from ingest.config.https import TlsSettings
 from ingest.database import connect
 from ingest.server_tls import ca_file, server_file
 from ops.backup.state_files import pack
@@ -150,7 +150,7 @@ def shared(tmp_path: Path) -> Iterator[State]:
     with TemporaryDirectory(prefix="tls.") as folder:
         state = State(Path(folder))
         current = activate(state.root, plant(tmp_path, '[database]\nhost = "0.0.0.0"\n'))
-        https.ensure(current.plant, state.root)
+        TlsSettings.of(current.plant).ensure(state.root)
         cluster = provision(state.root, lambda line: None)
         cluster.listening = Listening.of(current.plant, state.root)
         with Server(state.root, ("-cfsync=off", "-cshared_buffers=32MB"), cluster) as server:

@@ -21,6 +21,9 @@ from ops.appliance.summary import print_summary
 from ops.appliance.supervisor import render
 from ops.deployment import Deployment
 from ops.paths import State
+from ops.postgres.archive import PROGRAM, Archive
+from ops.postgres.binaries import Binaries
+from ops.postgres.cluster import ARCHIVE_FILE
 from ops.registration.redefined_tags import TagDecisions
 from ops.registration.register import Registration, register
 from ops.registration.rename import rename, rename_channel
@@ -73,7 +76,8 @@ class Plant:
         expected = None if plan is None else plan.difference
         done = await register(plant, self.database.owner_dsn, self.state, None, decisions, expected)
         snapshot.save(self.state.root, self.deployment.config, digests, plant, done.versions)
-        wanted = programs.wanted(self.deployment, plant, self.state, own_database=False)
+        own_database = not self.state.has_external_database
+        wanted = programs.wanted(self.deployment, plant, self.state, own_database=own_database)
         (self.state.run / "supervisord.conf").write_text(render(self.state, wanted))
         return done
 
@@ -212,6 +216,31 @@ async def test_maintenance_restarts_with_another_certificate_which_it_reports(he
     await here.up()
     here.write(here.deployment.config.read_text().replace("0.0.0.0", "127.0.0.1"), _PLC)
     assert "restarts: maintenance, viewer" in (await here.plan()).effects()
+
+
+async def test_plan_names_what_backups_need(here: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PostgreSQL restarts to archive, once; a program that is missing is installed."""
+    here.state.external_database_marker.unlink()
+    folder = here.deployment.config.parent
+    root = folder / "root"
+    monkeypatch.setattr("ops.backup.repository.find", lambda state: Binaries(root))
+    await here.up()
+    secret = folder / "passphrase"
+    secret.write_text("0123456789abcdef0123456789abcdef")
+    secret.chmod(0o600)
+    backup = f'[backup]\nrepository = "{folder}/backup"\npassphrase_file = "{secret}"\n'
+    here.write(_CONFIGURATION + backup, _PLC)
+    plan = await here.plan()
+    assert list(plan.effects()) == ["restarts: postgres", "installs: pgBackRest"]
+    assert plan.to_json()["installs"] == ["pgBackRest"]
+    (root / PROGRAM[1:]).parent.mkdir(parents=True, exist_ok=True)
+    (root / PROGRAM[1:]).touch()
+    assert list((await here.plan()).effects()) == ["restarts: postgres"]
+    Archive(f"{folder}/backup", "", 30, 1, archiving=True).save(here.state.root / "postgres" / ARCHIVE_FILE)
+    await here.up()
+    assert not await here.plan()
+    here.write(_CONFIGURATION, _PLC)
+    assert "restarts: postgres" in (await here.plan()).effects()
 
 
 async def test_stale_plan_is_refused(here: Plant) -> None:

@@ -23,6 +23,7 @@ from ingest.batch import EventBatch, GapBatch, SampleBatch
 from ingest.config import snapshot, token_file
 from ingest.config.load import load
 from ingest.config.model import Plant, WriterOptions
+from ingest.config.settings import PushSettings
 from ingest.registry import Registry
 from ingest.run.process import run_push
 from ingest.spool.reader import SpoolReader
@@ -88,7 +89,7 @@ class Site:
     async def running(self) -> AsyncIterator[None]:
         self.put_in_force()
         stop = asyncio.Event()
-        process = asyncio.create_task(run_push(self.plant, self.state.root, stop))
+        process = asyncio.create_task(run_push(PushSettings.of(self.plant), self.state.root, stop))
         await until(lambda: self.ready(process))
         yield
         stop.set()

@@ -26,9 +26,11 @@ from dashboards.viewer.reader import Reader
 from dashboards.viewer.server import serve
 from ingest import http, own_certificate, server_tls
 from ingest.addresses import machine_addresses
-from ingest.config import https, processes, token_file
+from ingest.config import processes, token_file
+from ingest.config.https import TlsSettings
 from ingest.config.load import load
 from ingest.config.model import HealthOptions, Plant, ServerOptions, TlsOptions, ViewerOptions
+from ingest.config.settings import MaintenanceSettings
 from ingest.errors import SourceError
 from ingest.server_tls import ServerTls, ca_file, server_file
 from ops.appliance.status import StatusMonitor
@@ -55,7 +57,7 @@ def plant(**tls: Any) -> Plant:
 
 
 def own(state: Path) -> ServerTls:
-    found = https.of(plant(), _SOMEWHERE, state)
+    found = TlsSettings.of(plant()).server(_SOMEWHERE, state)
     assert found is not None
     return found
 
@@ -127,7 +129,7 @@ async def test_clients_that_trust_the_ca_verify_host_names_and_addresses(tmp_pat
 
 async def test_servers_on_loopback_and_those_that_are_told_speak_http(tmp_path: Path) -> None:
     for options in (ServerOptions(), ServerOptions(host="::1"), ServerOptions(host="0.0.0.0", plain_http=True)):
-        assert https.of(Plant(name="p", sources=()), options, tmp_path) is None
+        assert TlsSettings.of(Plant(name="p", sources=())).server(options, tmp_path) is None
     assert not (tmp_path / "pki").exists()
     async with serving(None) as port:
         assert await command("curl", "-sS", f"http://127.0.0.1:{port}/") == (0, "http")
@@ -141,7 +143,7 @@ async def test_new_certificate_is_shown_while_open_connections_go_on(
     used = tmp_path / "server.crt", tmp_path / "server.key"
     for source, target in zip(first, used, strict=True):
         shutil.copyfile(source, target)
-    tls = https.of(plant(certificate_file=used[0], key_file=used[1]), _SOMEWHERE, tmp_path)
+    tls = TlsSettings.of(plant(certificate_file=used[0], key_file=used[1])).server(_SOMEWHERE, tmp_path)
     trusting = ssl.create_default_context(cafile=str(first[0]))
 
     def put(source: Path, target: Path) -> None:
@@ -205,20 +207,21 @@ def test_own_certificate_gets_names_that_it_lacks(tmp_path: Path) -> None:
         found = x509.load_pem_x509_certificate(server_file(tmp_path / "pki").read_bytes())
         return set(own_certificate.names_of(found))
 
-    https.ensure(plant(), tmp_path)
+    TlsSettings.of(plant()).ensure(tmp_path)
     assert {"localhost", "127.0.0.1", socket.gethostname().lower()} <= names()
     assert "0.0.0.0" not in names()
     before = server_file(tmp_path / "pki").read_bytes()
-    https.ensure(plant(), tmp_path, all_names=True)
+    TlsSettings.of(plant()).ensure(tmp_path, all_names=True)
     assert server_file(tmp_path / "pki").read_bytes() == before
-    https.ensure(plant(names=("Historian.example.org", "2001:DB8::5")), tmp_path)
+    TlsSettings.of(plant(names=("Historian.example.org", "2001:DB8::5"))).ensure(tmp_path)
     assert {"historian.example.org", "2001:db8::5", "localhost"} <= names()
     ca = ca_file(tmp_path / "pki").read_bytes()
     (tmp_path / "pki" / "tls" / "ca.key").unlink()
-    https.ensure(plant(), tmp_path)  # nothing to do
+    TlsSettings.of(plant()).ensure(tmp_path)  # nothing to do
     with pytest.raises(SourceError, match=r"ca\.key can't be read .*restore it, or remove"):
-        https.ensure(plant(names=("other",)), tmp_path)
-    assert https.of(plant(names=("other",)), _SOMEWHERE, tmp_path) is not None, "it starts with what there is"
+        TlsSettings.of(plant(names=("other",))).ensure(tmp_path)
+    other = TlsSettings.of(plant(names=("other",)))
+    assert other.server(_SOMEWHERE, tmp_path) is not None, "it starts with what there is"
     assert ca_file(tmp_path / "pki").read_bytes() == ca
 
 
@@ -257,9 +260,9 @@ async def test_unusable_certificate_does_not_keep_a_process_from_starting(
     content = key.read_bytes()
     key.write_bytes(b"")
     here = plant(certificate_file=certificate, key_file=key)
-    tls = https.of(here, _SOMEWHERE, tmp_path)
+    tls = TlsSettings.of(here).server(_SOMEWHERE, tmp_path)
     assert f"{key} can't be used with" in caplog.text
-    assert f"'{key}', which can't be used with" in (https.problem(here) or "")
+    assert f"'{key}', which can't be used with" in (TlsSettings.of(here).problem() or "")
     async with serving(tls) as port:
         assert await shown(port) == "CN=plantlog"
         key.write_bytes(content)
@@ -268,7 +271,7 @@ async def test_unusable_certificate_does_not_keep_a_process_from_starting(
             return await shown(port) == "CN=yours"
 
         await until(is_yours)
-    assert https.problem(here) is None
+    assert TlsSettings.of(here).problem() is None
 
 
 async def test_status_tells_of_a_certificate_that_ends_soon_or_was_destroyed(tmp_path: Path) -> None:
@@ -282,7 +285,7 @@ async def test_status_tells_of_a_certificate_that_ends_soon_or_was_destroyed(tmp
     here = here.model_copy(update={"health": HealthOptions(port=free_ports(8))})
     Running("p", here.health, ("maintenance",)).save(state)
     stop = asyncio.Event()
-    process = asyncio.create_task(run_maintenance(here, state.root, stop))
+    process = asyncio.create_task(run_maintenance(MaintenanceSettings.of(here), state.root, stop))
     reported: list[str] = []
 
     async def is_reported(*texts: str) -> bool:
@@ -328,7 +331,7 @@ def test_check_refuses_what_does_not_keep_up_from_starting(
     assert result.code == 1
     assert f"{folder}/plant.toml: {fault.format(folder)}" in result.err
     loaded = load(folder / "plant.toml")
-    assert https.of(loaded, loaded.viewer, tmp_path / "state") is not None
+    assert TlsSettings.of(loaded).server(loaded.viewer, tmp_path / "state") is not None
 
 
 @pytest.mark.parametrize("said", [b"", b"\x16\x03\x01"], ids=["nothing", "a beginning"])
@@ -362,7 +365,7 @@ async def test_viewer_requires_https_of_browsers_with_a_certificate_of_yours(min
     add_users(tmp_path, anna="engineer")
     options = ViewerOptions(host="0.0.0.0", port=free_ports(1))
     reader = Reader(tmp_path)
-    async with serve(options, tmp_path, reader, Library(), https.of(here, here.viewer, tmp_path)) as port:
+    async with serve(options, tmp_path, reader, Library(), TlsSettings.of(here).server(here.viewer, tmp_path)) as port:
         status, output = await command("curl", "-sSkI", "-X", "GET", f"https://127.0.0.1:{port}/login")
         assert status == 0
         assert "200 OK" in output
@@ -374,7 +377,7 @@ async def test_viewer_requires_https_of_browsers_with_a_certificate_of_yours(min
 async def push_with_tls(here: Site) -> AsyncIterator[ssl.SSLContext]:
     """The push process; what a client trusts that it serves."""
     activate(here.state.root, here.root / "p" / "plant.toml")
-    https.ensure(here.plant, here.state.root)
+    TlsSettings.of(here.plant).ensure(here.state.root)
     trusting = ssl.create_default_context(cafile=str(ca_file(here.state.pki)))
 
     async def answers() -> bool:

@@ -16,12 +16,13 @@ from uuid import UUID
 
 import asyncpg
 
-from ingest import health, metrics
+from ingest import metrics
 from ingest.alarms.notifier.messages import Message, Notice, decide
 from ingest.alarms.notifier.receivers import Receiver, StoredMessage, receivers
 from ingest.backoff import exponential, jittered
-from ingest.config import https
-from ingest.config.model import NotifyOptions, Plant
+from ingest.config import health_page
+from ingest.config.model import NotifyOptions
+from ingest.config.settings import NotifierSettings
 from ingest.database import FAILURES, connect_writer
 from ingest.errors import DeliveryError
 from ingest.timestamps import now_us
@@ -179,23 +180,26 @@ def _keys(notices: list[Notice] | tuple[Notice, ...]) -> tuple[list[Any], list[i
     return [notice.time for notice in notices], [notice.event_id for notice in notices]
 
 
-async def run(plant: Plant, state: Path, dsn: str, port: int, stop: asyncio.Event, installation: UUID | None) -> None:
+async def run(
+    settings: NotifierSettings, state: Path, dsn: str, stop: asyncio.Event, installation: UUID | None
+) -> None:
     """Send notifications until ``stop``. Raises OperationError if a secret cannot be read.
 
     Without ``[notify]`` it idles: `up` does not start it then, but a container that exited would be restarted again
     and again.
     """
     since = now_us()
-    if plant.notify is None:
+    if settings.notify is None:
         log.warning("notifications are disabled: the configuration has no [notify] table")
 
         async def idle() -> dict[str, Any]:
             return {"process": "notifier", "ready": True, "alive": True, "since": since, "note": "no [notify]"}
 
-        async with health.serve(plant.health.host, port, idle, state, https.of(plant, plant.health, state)):
+        async with health_page.serve("notifier", settings, idle, state):
             await stop.wait()
         return
-    notifier = Notifier(plant.name, plant.notify, dsn, receivers(plant.notify), installation, plant.redundancy.member)
+    options = settings.notify
+    notifier = Notifier(settings.name, options, dsn, receivers(options), installation, settings.member)
 
     async def report() -> dict[str, Any]:
         return {
@@ -209,7 +213,7 @@ async def run(plant: Plant, state: Path, dsn: str, port: int, stop: asyncio.Even
             "delivered": notifier.delivered,
         }
 
-    async with health.serve(plant.health.host, port, report, state, https.of(plant, plant.health, state)):
+    async with health_page.serve("notifier", settings, report, state):
         notifying = asyncio.create_task(notifier.run())
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait((notifying, stopping), return_when=asyncio.FIRST_COMPLETED)
