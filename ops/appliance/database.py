@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import secrets
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
@@ -32,6 +33,7 @@ from schema.queries import load
 _ROLES = ("ingest", "reader", "maintenance")
 _ANSWER_SECONDS = 60.0
 _HINT_SECONDS = 3.0  # for what a command only hints at
+_HARMLESS = re.compile("LANG|LC_[A-Z]+|PATH|PGCLIENTENCODING|PGTZ|TERM|COLUMNS|LINES")  # variables, to psql
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,16 +209,21 @@ def _login_name(*parts: str) -> str:
     return "_".join(("plantlog", *parts))
 
 
-def psql_command(state: State) -> tuple[list[str], dict[str, str]]:
-    """psql as the reader: the command, and the environment that holds the password. Raises OperationError."""
+def psql_command(state: State, statements: Sequence[str] = ()) -> tuple[list[str], dict[str, str]]:
+    """psql as the reader: the command, and the environment that holds the password. Raises OperationError.
+
+    ``statements``: SQL that it only passes on to the server; it runs no other program, and reads no file.
+    """
     parts = urlsplit(state.dsn("reader"))
     binaries = find(state.root)
     program = binaries.psql() if binaries is not None else [shutil.which("psql") or ""]
     if not program[0]:
         raise OperationError("psql is not installed: apt-get install postgresql-client")
     address = parts._replace(netloc=f"{parts.username}@{parts.netloc.rpartition('@')[2]}")
-    environment = {**os.environ, "PGPASSWORD": parts.password or "", "PGAPPNAME": "plantlog psql"}
-    return [*program, "--dbname", urlunsplit(address)], environment
+    variables = {name: text for name, text in os.environ.items() if not statements or _HARMLESS.fullmatch(name)}
+    environment = {**variables, "PGPASSWORD": parts.password or "", "PGAPPNAME": "plantlog psql"}
+    options = ["--no-psqlrc", "--pset=pager=off", *(f"--command={one}" for one in statements)] if statements else []
+    return [*program, "--dbname", urlunsplit(address), *options], environment
 
 
 def archived_until(state: State) -> date | None:

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import warnings
+from contextlib import suppress
 from copy import copy
 from functools import cache
 from importlib import import_module
@@ -197,14 +198,26 @@ def logs(
 
 @app.command(context_settings=_PASS_THROUGH)
 def psql(context: typer.Context) -> None:
-    """Run psql with the read-only login. Arguments are passed on to psql."""
-    from ops.appliance.database import archived_until, psql_command
+    """Run psql with the read-only login. Arguments are passed on to psql.
 
-    command, environment = psql_command(State.current())
+    -c SQL alone is for every role. Other arguments, files and the prompt are for engineers: psql can start programs.
+    """
+    import subprocess
+
+    from ops.appliance.database import archived_until, psql_command
+    from ops.cli.permissions import sql_only
+
+    statements = sql_only(context.args)
+    command, environment = psql_command(State.current(), statements or ())
     if (day := archived_until(State.current())) is not None:
         hint = f"samples of some days up to {day} are only in the archive: `plantlog sql` reads both"
         typer.echo(hint, err=True)
-    os.execvpe(command[0], [*command, *context.args], environment)
+    passed_on = context.args if statements is None else ()
+    with subprocess.Popen([*command, *passed_on], env=environment) as process:
+        while process.poll() is None:
+            with suppress(KeyboardInterrupt):  # it ends a query of psql, not this
+                process.wait()
+    raise typer.Exit(process.returncode)
 
 
 @app.command()

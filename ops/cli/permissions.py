@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,12 +24,13 @@ from ops.paths import State
 _ALL = frozenset(ROLES)
 _ENGINEER: frozenset[Role] = frozenset({"engineer"})
 _AUDITOR: frozenset[Role] = frozenset({"auditor"})
-_NOBODY = None  # run by no person: by systemd, the maintenance or containers; or without a state folder
+_MACHINES = None  # run by systemd, the maintenance, containers, tests: a person who runs them must be an engineer
 
-# Command, also with an option that is given alone → the roles that may run it. What only looks is not recorded.
+# Command, also with an argument, or with an option that is given alone → the roles that may run it. What every role may
+# run is not recorded, but for _RECORDED. A file that a command reads shows in its errors, and may be one of root's.
 COMMANDS: Mapping[str, frozenset[Role] | None] = {
-    **dict.fromkeys(("service run", "prepare", "backup rehearse", "init", "test"), _NOBODY),
-    **dict.fromkeys(("status", "logs", "psql", "sql", "ask", "check", "retention", "targets", "alarms"), _ALL),
+    **dict.fromkeys(("service run", "prepare", "backup rehearse", "init", "test"), _MACHINES),
+    **dict.fromkeys(("status", "logs", "psql -c", "sql", "ask", "check", "retention", "targets", "alarms"), _ALL),
     **dict.fromkeys(("backup list", "certificate show", "certificate list", "database status"), _ALL),
     **dict.fromkeys(("certificate server", "config log", "token list"), _ALL),
     **dict.fromkeys(("maintenance", "spool show", "spool quarantine", "user list", "seal --public-key"), _ALL),
@@ -37,7 +38,7 @@ COMMANDS: Mapping[str, frozenset[Role] | None] = {
     **dict.fromkeys(("alarms unsuppress", "alarms out-of-service", "alarms in-service"), OPERATORS),
     **dict.fromkeys(("verify", "export"), _AUDITOR),
     **dict.fromkeys(("up", "apply", "down", "discover", "rename", "seal", "replay", "restore"), _ENGINEER),
-    **dict.fromkeys(("import", "import-tags"), _ENGINEER),
+    **dict.fromkeys(("import", "import-tags", "psql", "check PLANT.TOML", "token list --config"), _ENGINEER),
     **dict.fromkeys(("backup", "backup verify", "backup take-over", "maintenance run"), _ENGINEER),
     **dict.fromkeys(("certificate renew", "certificate export", "certificate import"), _ENGINEER),
     **dict.fromkeys(("certificate trust", "certificate add"), _ENGINEER),
@@ -50,6 +51,7 @@ COMMANDS: Mapping[str, frozenset[Role] | None] = {
     **dict.fromkeys(("simulator", "chaos"), _ENGINEER),
 }
 OWN = frozenset({"user password"})  # what every enabled user may do to itself
+_RECORDED = frozenset({"psql -c"})
 _BENCHMARKS = "bench "
 _COMPARE = ("config diff", "discover", "verify")  # exit code 1: what they compared is not the same
 _EMERGENCY = ("down", "restore")  # run even if the audit trail can't be written
@@ -57,8 +59,26 @@ _SECRETS = re.compile(r"(?<=:)[^:/@\s]+(?=@)|(?<=password=)\S+")
 
 
 def roles_of(command: str) -> frozenset[Role] | None:
-    """Who may run it; None: no person runs it."""
-    return COMMANDS.get(command, _ENGINEER)
+    """Who may run it; None: machines do."""
+    return _MACHINES if command.startswith(_BENCHMARKS) else COMMANDS.get(command, _ENGINEER)
+
+
+def sql_only(arguments: Sequence[str]) -> list[str] | None:
+    """The SQL of psql's arguments if they are nothing but ``-c SQL``; None: anything that psql itself would do.
+
+    psql passes what ``-c`` gives on to the server as it is, unless it begins with a backslash.
+    """
+    statements, rest = [], list(arguments)
+    while rest:
+        name, equals, value = rest.pop(0).partition("=")
+        if name in ("-c", "--command") and not equals and rest:
+            value = rest.pop(0)
+        elif name != "--command" or not equals:
+            return None
+        if value.startswith("\\"):
+            return None
+        statements.append(value)
+    return statements or None
 
 
 def guard(command: Any, path: str = "") -> None:
@@ -73,7 +93,7 @@ def guard(command: Any, path: str = "") -> None:
         def run(**parameters: Any) -> Any:
             if context.invoked_subcommand is not None:  # it is checked itself
                 return callback(**parameters)
-            with _permitted(_with_option(path, context), lambda: _arguments(context)):
+            with _permitted(_entry(path, context), lambda: _arguments(context)):
                 return callback(**parameters)
 
         command.callback = run
@@ -100,24 +120,27 @@ def user_name(state: State) -> str | None:
 def _permitted(command: str, arguments: Callable[[], Mapping[str, str]]) -> Iterator[None]:
     """Run the block if the person may, and record it. Raises OperationError otherwise."""
     roles, state = roles_of(command), State.current()
-    if roles is None or command.startswith(_BENCHMARKS):
-        yield
-        return
     name = account(state)
     is_root = name == ROOT and os.geteuid() == 0
+    by_sudo = name != _login(os.geteuid())
     try:
         users = UserDirectory(state.root).users()
     except OperationError:
-        if not is_root:  # who has to repair it
+        if not is_root and (by_sudo or roles is not None):  # root has to repair it, and machines go on
             raise
         users = {}
     user = users.get(name)
+    if roles is None:
+        if not users or (user is None and not by_sudo):
+            yield
+            return
+        roles = _ENGINEER
     trail = _Trail(state, command, arguments, name, None if user is None else user.role)
     legal = _ALL if command in OWN and arguments().get("name") == name else roles
     if users and not is_root and (why := _why_not(command, name, user, legal)) is not None:
         trail.end("refused", why)
         raise OperationError(why)
-    if roles == _ALL:
+    if roles == _ALL and command not in _RECORDED:
         yield
         return
     if users:
@@ -196,15 +219,21 @@ def _why_not(command: str, name: str, user: User | None, roles: frozenset[Role])
         return f"user {name} is disabled: an engineer, or root, can enable it (`plantlog user enable {name}`)"
     if user.role not in roles:
         needed = " or ".join(role for role in ROLES if role in roles)
-        return f"user {name} has the role {user.role}; legal for `plantlog {command}`: {needed}"
+        other = "; -c SQL alone: every role; at a prompt: `plantlog sql`" if command == "psql" else ""
+        return f"user {name} has the role {user.role}; legal for `plantlog {command}`: {needed}{other}"
     return None
 
 
-def _with_option(command: str, context: typer.Context) -> str:
-    """The command, or its entry with the option that is given alone."""
-    options = [option for parameter in _given(context) for option in parameter.opts]
-    one = f"{command} {options[0]}" if len(options) == 1 else ""
-    return one if one in COMMANDS else command
+def _entry(command: str, context: typer.Context) -> str:
+    """The command's entry: that with an argument or option that fewer may give, or with an option given alone."""
+    if command == "psql":
+        return command if sql_only(context.args) is None else "psql -c"
+    entries = [f"{command} {name}" for one in _given(context) for name in (*one.opts, one.metavar)]
+    entries = [one for one in entries if one in COMMANDS]
+    for one in entries:
+        if COMMANDS.get(command) == _ALL or len(_given(context)) == 1:
+            return one
+    return command
 
 
 def _given(context: typer.Context) -> list[Any]:

@@ -229,6 +229,11 @@ def test_external_database_is_remembered_with_own_logins(tmp_path: Path, monkeyp
     else:
         assert command[-1] == "postgresql://plantlog_reader@db.example:5433/plant?sslmode=require"
         assert environment["PGPASSWORD"] in reader
+        monkeypatch.setenv("PAGER", "sh")
+        monkeypatch.setenv("PGSSLKEY", "engine:evil")
+        command, environment = psql_command(state, ["SELECT 1"])
+        assert command[-3:] == ["--no-psqlrc", "--pset=pager=off", "--command=SELECT 1"]
+        assert environment.keys() <= {"PATH", "LANG", "LC_ALL", "TERM", "PGPASSWORD", "PGAPPNAME"}
 
 
 @pytest.mark.parametrize("dsn", ["plant", "mysql://u:p@h/d", "postgresql://u:p@h", "postgresql:u:p@h/d"])

@@ -44,7 +44,7 @@ def run_as(user: str, state: Path, *words: object) -> CommandResult:
 
 
 def test_every_command_says_who_may_run_it() -> None:
-    listed = {command.partition(" --")[0] for command in COMMANDS}
+    listed = {re.split(" -| [A-Z]", command)[0] for command in COMMANDS}
     assert {command for command in RUNNABLE if not command.startswith(_BENCHMARKS)} == listed
 
 
@@ -55,13 +55,13 @@ def test_documentation_lists_who_may_run_what() -> None:
     for line in table.splitlines():
         _, roles, listed, _ = line.split("|")
         documented[roles.strip()] = set(re.findall("`([^`]+)`", listed))
-    names: dict[frozenset[Role] | None, str] = {None: "not checked", frozenset(ROLES): "every role"}
+    names: dict[frozenset[Role] | None, str] = {None: "machines, engineer", frozenset(ROLES): "every role"}
     right: dict[str, set[str]] = {}
     for command, allowed in COMMANDS.items():
         name = names.get(allowed) or ", ".join(role for role in ROLES if role in (allowed or ()))
         right.setdefault(name, set()).add(command)
     right["every role"] |= OWN
-    right["not checked"].add(_BENCHMARKS.strip())
+    right["machines, engineer"].add(_BENCHMARKS.strip())
     assert documented == right
 
 
@@ -76,6 +76,18 @@ def test_documentation_lists_who_may_run_what() -> None:
         (("seal", "--public-key"), {"engineer", "operator", "viewer", "auditor"}),
         (("seal", "--public-key", "--rotate-key"), {"engineer"}),
         (("seal", "2026-03-09", "--public-key"), {"engineer"}),
+        (("psql", "-c", "SELECT 1"), {"engineer", "operator", "viewer", "auditor"}),
+        (("psql", "--command=SELECT 1", "-c", "SELECT '\\! id'"), {"engineer", "operator", "viewer", "auditor"}),
+        (("psql",), {"engineer"}),
+        (("psql", "-c", "\\! id"), {"engineer"}),
+        (("psql", "-c", "SELECT 1", "-c", "\\copy event to x"), {"engineer"}),
+        (("psql", "-c", "SELECT 1", "-f", "x"), {"engineer"}),
+        (("psql", "-oid", "-c", "SELECT 1"), {"engineer"}),
+        (("psql", "-c"), {"engineer"}),
+        (("psql", "--comm=\\! id"), {"engineer"}),
+        (("psql", "-c=SELECT 1"), {"engineer"}),
+        (("psql", "-Xc", "\\! id"), {"engineer"}),
+        (("psql", "-v", "x=1", "-c", "SELECT 1"), {"engineer"}),
         (("config", "log"), {"engineer", "operator", "viewer", "auditor"}),
         (("config", "show", "1", "plant.toml"), {"engineer"}),
         (("config", "diff", "1"), {"engineer"}),
@@ -88,6 +100,48 @@ def test_role_decides(state: Path, command: tuple[str, ...], roles: set[Role]) -
         refused = f"plantlog: user {user} has the role {role}; legal for `plantlog {' '.join(command[:1])}"
         assert (done.code, done.err.startswith(refused)) == (1, role not in roles), done.err
         assert role not in roles or NO_DATABASE in done.err or "no collector is running" in done.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("check", "secrets/seal.key"),
+        ("token", "list", "--config", "secrets/seal.key"),
+        ("token", "list", "press", "--config", "secrets/seal.key"),
+        ("prepare",),
+        ("init",),
+        ("test", "x.py"),
+        ("bench", "day"),
+        ("backup", "rehearse"),
+    ],
+    ids=" ".join,
+)
+def test_by_sudo_only_engineers_name_files_and_do_what_machines_do(state: Path, command: tuple[str, ...]) -> None:
+    for user, role in (("otto", "operator"), ("vera", "viewer"), ("udo", "auditor")):
+        done = run_as(user, state, *command)
+        assert done.err.startswith(f"plantlog: user {user} has the role {role}; legal for `plantlog {command[0]}"), done
+        assert done.err.endswith(": engineer\n")
+    assert [event.detail["outcome"] for event in recorded_actions(state)] == ["refused"] * 3
+    assert run_as("nobody", state, *command).err.startswith("plantlog: nobody is not a user of plantlog")
+
+
+def test_machines_are_let_in(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLANTLOG_STATE", str(state))
+    monkeypatch.delenv("SUDO_USER", raising=False)
+    for damaged in (False, True):
+        if damaged:
+            (state / "users.json").write_text("damaged")
+        with _permitted("service run", dict):
+            pass
+    assert recorded_actions(state) == []
+
+
+def test_sql_of_psql_is_recorded(state: Path) -> None:
+    assert NO_DATABASE in run_as("vera", state, "psql", "-c", "SELECT 1").err
+    assert [event.text for event in recorded_actions(state)] == [
+        "vera: psql -c arguments=-c SELECT 1: begun",
+        f"vera: psql -c arguments=-c SELECT 1: failed: {state} {NO_DATABASE}",
+    ]
 
 
 def test_own_password_is_changed_by_every_enabled_user(state: Path, tmp_path: Path) -> None:
