@@ -13,16 +13,19 @@ from pathlib import Path
 def atomic_path(path: Path, mode: int = 0o666) -> Iterator[Path]:
     """A new file beside ``path``, to be written in the block; it replaces ``path`` durably when the block ends.
 
-    ``mode``: its permissions, less the umask. If anything raises, ``path`` stays as it was. Raises OSError.
+    The path of the block is that of the open file, so that nobody can put a link in its place. A link at ``path`` is
+    replaced, too. ``mode``: its permissions, less the umask. If anything raises, ``path`` stays as it was. Raises
+    OSError.
     """
     partial = path.with_name(f"{path.name}.partial")
     partial.unlink(missing_ok=True)  # left by a killed process, perhaps with other permissions
-    partial.touch(mode, exist_ok=False)
+    descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
     try:
-        yield partial
-        sync(partial)
+        yield Path(f"/proc/self/fd/{descriptor}")
+        os.fsync(descriptor)
         partial.replace(path)
     finally:
+        os.close(descriptor)
         partial.unlink(missing_ok=True)
     sync(path.parent)
 

@@ -15,6 +15,7 @@ from ingest import own_certificate
 from ingest.config.https import TlsSettings
 from ingest.config.model import Plant
 from ingest.errors import OperationError
+from ingest.files import write_atomically
 from ingest.opcua import certificate as client_certificate
 from ingest.opcua import revocation
 from ingest.opcua import trust as trust_list
@@ -43,7 +44,8 @@ def export(pki: Path, file: Path, with_key: bool) -> str:
         if with_key:
             client_certificate.write_private(file, pem + client_certificate.key_pem(identity.key))
         else:
-            file.write_bytes(pem if file.suffix == ".pem" else identity.certificate.public_bytes(Encoding.DER))
+            der = identity.certificate.public_bytes(Encoding.DER)
+            write_atomically(file, pem if file.suffix == ".pem" else der)
     except OSError as error:
         raise OperationError(f"cannot write {file}: {error.strerror}") from error
     return f"{file}: {identity}"

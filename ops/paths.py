@@ -30,11 +30,24 @@ def state_folder() -> Path:
 
 
 def temporary_folder(name: str) -> Path:
-    """This user's folder of that name among the temporary files. Raises OperationError if another user has it."""
-    folder = Path(tempfile.gettempdir()) / f"{name}-{os.geteuid()}"
+    """This user's folder of that name among the temporary files, which nobody else can write to or replace.
+
+    Raises OperationError if another user has it, or can.
+    """
+    above = Path(tempfile.gettempdir())
+    folder = above / f"{name}-{os.geteuid()}"
+    remedy = "remove it, or set TMPDIR to a folder of your own"
+    shared = above.stat()
+    if shared.st_mode & 0o022 and not shared.st_mode & stat.S_ISVTX:
+        raise OperationError(f"others can replace what is in {above}: run chmod +t, or set TMPDIR to another folder")
     folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.geteuid():
-        raise OperationError(f"{folder} belongs to another user: remove it, or set TMPDIR to a folder of your own")
+    made = folder.lstat()  # may be a link of another user
+    if not stat.S_ISDIR(made.st_mode):
+        raise OperationError(f"{folder} is not a folder, but a link: {remedy}")
+    if made.st_uid != os.geteuid():
+        raise OperationError(f"{folder} belongs to another user: {remedy}")
+    if made.st_mode & 0o022:
+        raise OperationError(f"{folder} can be written to by others: {remedy}")
     return folder
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import stat
 import sys
 from collections.abc import Collection, Mapping
@@ -16,7 +15,7 @@ import typer
 
 from ingest.config.snapshot import in_force
 from ingest.errors import OperationError
-from ingest.files import atomic_path
+from ingest.files import atomic_path, write_atomically
 from ops.appliance.apply import confirm
 from ops.paths import State
 from ops.registration.file_diff import Side, differences
@@ -88,7 +87,7 @@ def _read(paths: Mapping[str, Path]) -> dict[str, bytes]:
 def _copy(path: Path) -> Path:
     copy = path.with_name(f"{path.name}.until-{datetime.now(UTC):%Y%m%dT%H%M%S}")
     try:
-        shutil.copy2(path, copy)
+        write_atomically(copy, path.read_bytes())
         _give(copy, path)
     except OSError as error:
         raise OperationError(f"{path} can't be copied: {error}. Nothing was written") from error

@@ -1,7 +1,7 @@
 """Where an archive is: a folder, or a bucket of S3-compatible storage, by pyarrow's file systems.
 
-A file appears whole or not at all. In a folder it is written under another name, synchronised, and renamed. An object
-of S3 appears when its upload is complete.
+A file appears whole or not at all. In a folder it is written under another name, synchronised, and renamed; links in it
+are not followed, but for reading. An object of S3 appears when its upload is complete.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from ingest.errors import OperationError
-from ingest.files import sync
+from ops.archive.folder_files import FolderFiles
 
 _S3 = "s3://"
 _CHUNK = 8 * 1024**2  # bytes
@@ -62,7 +62,7 @@ class Location:
         """``folder``: where it is a folder of this machine."""
         self.name = name
         self._files = filesystem
-        self._folder = folder
+        self._folder = None if folder is None else FolderFiles(folder)
 
     @property
     def is_remote(self) -> bool:
@@ -107,13 +107,13 @@ class Location:
         """A file object to be written in the block; durable when it ends, gone if anything raises."""
         with self.failures(path):
             if self._folder is not None:
-                (self._folder / path).parent.mkdir(parents=True, exist_ok=True)
+                with self._folder.created(path) as stream:
+                    yield stream
+                return
             stream = self._files.open_output_stream(path, compression=None)
             try:
                 yield stream
                 stream.close()
-                if self._folder is not None:
-                    sync(self._folder / path)
             except BaseException:
                 with suppress(OSError, pa.ArrowException):
                     stream.close()
@@ -134,16 +134,7 @@ class Location:
     def move(self, path: str, to: str) -> None:
         """Rename a file; it replaces what is there."""
         with self.failures(to):
-            if self._folder is None:
-                self._files.move(path, to)
-                return
-            target = self._folder / to
-            target.parent.mkdir(parents=True, exist_ok=True)
-            (self._folder / path).replace(target)
-            for folder in (target.parent, *target.parent.parents):
-                sync(folder)
-                if folder == self._folder:
-                    break
+            (self._files if self._folder is None else self._folder).move(path, to)
 
     def opened(self, path: str) -> Any:
         """A file object to read from anywhere in it."""
@@ -180,18 +171,22 @@ class Location:
     def listing(self, path: str) -> list[str]:
         """Paths of the files below a folder, in order; none where there is no such folder."""
         with self.failures(path):
+            if self._folder is not None:
+                return sorted(self._folder.listing(path))
             selector = pafs.FileSelector(path, allow_not_found=True, recursive=True)
             return sorted(one.path for one in self._files.get_file_info(selector) if one.type == pafs.FileType.File)
 
     def remove(self, path: str) -> None:
         """Remove a file."""
         with self.failures(path):
-            self._files.delete_file(path)
+            (self._files.delete_file if self._folder is None else self._folder.remove)(path)
 
     def clear(self, path: str) -> None:
         """Remove a folder with all that it holds, where there is one."""
         with self.failures(path):
-            if self._files.get_file_info(path).type == pafs.FileType.Directory:
+            if self._folder is not None:
+                self._folder.clear(path)
+            elif self._files.get_file_info(path).type == pafs.FileType.Directory:
                 self._files.delete_dir(path)
 
 

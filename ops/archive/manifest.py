@@ -24,6 +24,7 @@ MANIFESTS = "manifests"
 INCOMING = "incoming"  # files of days that are being written
 _MAY_BE_THERE = (f"{MARKER}.partial", "lost+found")  # of a writer that was killed, and of an empty disk
 PROBE = f"{INCOMING}/answers"  # is written to see whether the storage answers
+_DAY = re.compile(r"\d{4}-[01]\d-[0-3]\d")
 _FILE, _SEAL = re.compile(r"[0-9]+-[0-9]+\.parquet"), re.compile(r"[0-9]+\.json\.gz")
 _TAIL = 8  # bytes at the end of a Parquet file: the footer's length, and PAR1
 METADATA = b"plantlog.archive"  # key of the file's identity in the metadata of a Parquet file
@@ -167,21 +168,21 @@ def read_manifest(location: Location, folder: DayFolder) -> Manifest:
 
 
 def sweep(location: Location, folder: DayFolder) -> None:
-    """Remove what of a day its manifest does not name."""
+    """Remove what a writer made of a day and its manifest does not name."""
     manifest = find_manifest(location, folder)
     kept = {file.path for file in manifest.files} if manifest is not None else set()
-    found = [path for table in get_args(Table) if table != "seal" for path in location.listing(folder.table(table))]
-    found += [path for path in location.listing(folder.seals) if path.startswith(f"{folder.seals}/{folder.day}-")]
-    for path in found:
-        if path not in kept:
-            location.remove(path)
+    tables = [(f"{folder.table(table)}/", _FILE) for table in get_args(Table) if table != "seal"]
+    for begin, pattern in (*tables, (f"{folder.seals}/{folder.day}-", _SEAL)):
+        for path in location.listing(begin.rpartition("/")[0]):
+            if path.startswith(begin) and pattern.fullmatch(path, len(begin)) and path not in kept:
+                location.remove(path)
     location.clear(folder.incoming)  # last: as long as it is there, the day is swept
 
 
 def begun(location: Location, installation: UUID) -> list[DayFolder]:
     """Days of which a writer that was killed may have left files."""
     found = {path.split("/")[2] for path in location.listing(f"{INCOMING}/{installation}")}
-    return [DayFolder(installation, date.fromisoformat(day)) for day in sorted(found)]
+    return [DayFolder(installation, date.fromisoformat(day)) for day in sorted(found) if _DAY.fullmatch(day)]
 
 
 def _require_marker(location: Location) -> None:

@@ -7,7 +7,7 @@ values recur (transmitters with a resolution), splitting by byte where they don'
 
 from __future__ import annotations
 
-import shutil
+import inspect
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ingest.errors import OperationError
-from ingest.files import atomic_path
+from ingest.files import atomic_path, write_atomically
 from ingest.timestamps import microseconds
 from ops.evidence import parquet, standalone
 from ops.evidence.day_samples import DaySamples, SamplesOf, in_database
@@ -103,7 +103,7 @@ async def export(
             events, events_differ = await writer.events(events_path)
             gaps, gaps_differ = await writer.gaps(gaps_path)
         if with_verifier:
-            shutil.copyfile(standalone.__file__, verifier)
+            write_atomically(verifier, inspect.getsource(standalone))
         counts = [rows, events, gaps]
         return ExportResult(list(zip(paths, counts, strict=True)), differs + events_differ + gaps_differ)
     except OSError as error:

@@ -32,6 +32,7 @@ from schema.queries import load
 _FETCHED = 10_000  # rows
 _END_SECONDS = 5.0
 _TEMPORARY = "8GiB"  # of files beside the memory
+_PREFIX = "session-"  # of their folders
 
 
 class OutOfMemoryError(OperationError):
@@ -164,10 +165,11 @@ def _temporary_files() -> Iterator[Path]:
     folders = temporary_folder("plantlog-sql")
     with ExitStack() as stack:
         with folder_lock(folders):  # no other session removes this one's folder before it is locked
-            for left in folders.iterdir():
+            for left in folders.glob(f"{_PREFIX}*"):
                 with suppress(OSError), folder_lock(left, _leave):
                     rmtree(left, ignore_errors=True)
-            folder = Path(stack.enter_context(TemporaryDirectory(dir=folders, ignore_cleanup_errors=True)))
+            made = TemporaryDirectory(prefix=_PREFIX, dir=folders, ignore_cleanup_errors=True)
+            folder = Path(stack.enter_context(made))
             stack.enter_context(folder_lock(folder))
         yield folder
 

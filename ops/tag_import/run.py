@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from ingest.config.base import Name
 from ingest.config.sources import ModbusSource, OpcuaSource, WordOrder
 from ingest.errors import OperationError
+from ingest.files import write_atomically
 from ops.formatting import count
 from ops.tag_import import ignition, kepware, opc_publisher
 from ops.tag_import.imported import Imported, ImportedSource
@@ -73,5 +74,4 @@ def _write(imported: Imported, folder: Path) -> None:
         raise OperationError(f"{existing[0]} already exists: choose another --name or --output")
     folder.mkdir(parents=True, exist_ok=True)
     for file, source in files.items():
-        with file.open("w", newline="", encoding="utf-8") as text:
-            text.write(source.tag_list())
+        write_atomically(file, source.tag_list())
