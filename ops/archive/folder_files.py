@@ -75,7 +75,7 @@ class FolderFiles:
         *folders, name = path.split("/")
         descriptor = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            for folder in folders:
+            for folder in filter(None, folders):
                 if create:
                     with suppress(FileExistsError):
                         os.mkdir(folder, dir_fd=descriptor)

@@ -35,6 +35,8 @@ RETAIN = next(job for job in jobs() if job.name == "retain")
 AHEAD = next(job for job in jobs() if job.name == "ahead")
 _EVENTS = "SELECT e.text, e.detail FROM plant.event AS e WHERE e.type = 'retention' ORDER BY e.time, e.id"
 
+_CHUNK_READS = "SELECT f.calls FROM pg_stat_user_functions AS f WHERE f.funcname = 'chunks_of'"
+
 
 async def retain(connection: Connection, database: Database, state: Path) -> list[Slice]:
     """A run, as the process does it; what its dry run said before."""
@@ -405,3 +407,20 @@ async def test_maintenance_login_has_only_its_privileges(
             "SELECT * FROM plant.drop_slice('raw', 'plant.samples_raw', $1, $2, NULL, '', true)", day(3), day(2)
         )
     assert len(await sample_counts(owner)) == 4
+
+
+async def test_cost_of_a_slice_does_not_grow_with_the_number_of_chunks(owner: Connection) -> None:
+    """A request may make a thousand days: sizes of all chunks are read once for the plan, not once a slice."""
+    await add_plant(owner, 9)
+    await set_retention(owner, "fast", raw=5)
+    await set_retention(owner, "default", raw=5)
+    await owner.execute("SET track_functions = 'all'")
+    reads = []
+    for days in ((8, 7), (20, 19, 18, 17, 16)):
+        await add_plant(owner, *days)
+        await owner.fetch("SELECT pg_stat_reset(), pg_stat_force_next_flush()")
+        planned = await plan(owner)
+        await owner.fetch("SELECT pg_stat_force_next_flush()")
+        reads.append((len(planned.slices), await owner.fetchval(_CHUNK_READS)))
+    assert [slices for slices, _ in reads] == [3, 8]
+    assert reads[0][1] == reads[1][1] > 0

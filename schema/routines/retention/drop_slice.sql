@@ -33,10 +33,26 @@ BEGIN
         PERFORM pg_advisory_xact_lock(CASE WHEN what IN ('1m', '1h') THEN 7361023400154 ELSE 7361023400153 END);
         PERFORM set_config('lock_timeout', '2s', true);
     END IF;
-    SELECT t.column_name, k.chunk, k.from_time, k.to_time, k.bytes INTO unit
+    -- A whole chunk, at the same cost however many there are. Its columnstore is as large as it was when it was filled.
+    SELECT t.column_name, k.chunk, drop_slice.from_time, drop_slice.to_time,
+           pg_total_relation_size(k.chunk)
+           + coalesce(z.compressed_heap_size + z.compressed_toast_size + z.compressed_index_size, 0) AS bytes
+    INTO unit
     FROM plant.retention_tables(what) AS t
-    CROSS JOIN LATERAL plant.chunks_of(t.relation) AS k
-    WHERE t.relation = drop_slice.relation AND k.from_time <= drop_slice.from_time AND k.to_time >= drop_slice.to_time;
+    JOIN pg_class AS c ON c.oid = t.relation
+    JOIN timescaledb_information.hypertables AS h
+        ON h.hypertable_schema = c.relnamespace::regnamespace::name AND h.hypertable_name = c.relname
+    CROSS JOIN LATERAL public.show_chunks(t.relation, older_than => drop_slice.to_time, newer_than => drop_slice.from_time)
+        AS k (chunk)
+    LEFT JOIN _timescaledb_catalog.compression_chunk_size AS z
+        ON z.chunk_id = _timescaledb_functions.chunk_id_from_relid(k.chunk)
+    WHERE t.relation = drop_slice.relation;
+    IF NOT FOUND THEN -- a part of a chunk
+        SELECT t.column_name, k.chunk, k.from_time, k.to_time, k.bytes INTO unit
+        FROM plant.retention_tables(what) AS t
+        CROSS JOIN LATERAL plant.chunks_of(t.relation) AS k
+        WHERE t.relation = drop_slice.relation AND k.from_time <= drop_slice.from_time AND k.to_time >= drop_slice.to_time;
+    END IF;
     IF NOT FOUND THEN -- a table without chunks
         SELECT u.column_name, u.chunk, u.from_time, u.to_time, u.bytes INTO unit
         FROM plant.retention_units(what) AS u
