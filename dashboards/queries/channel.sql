@@ -77,38 +77,10 @@ CROSS JOIN LATERAL (
 WHERE c.name = ${channel:sqlstring};
 
 -- name: covered
--- The share of the elapsed time without gaps of chart_gaps(), except backfilled ones. Overlapping gaps count once. Samples are
--- expected from the configuration of a channel, or from its first minute with samples if that is earlier, but not while it
--- is retired.
-WITH
-expected AS (
-    SELECT c.id, tstzmultirange(tstzrange(b.began, greatest(b.began, b.ends))) - c.retirements AS times
-    FROM plant.channel AS c
-    JOIN plant.source AS s ON s.id = c.source_id
-    CROSS JOIN LATERAL (
-        SELECT min(m.bucket) AS time
-        FROM plant.samples_1m AS m
-        WHERE m.channel_id = c.id AND m.n > 0 AND m.bucket >= $__timeFrom()::timestamptz - INTERVAL '1 min'
-          AND m.bucket < least($__timeTo()::timestamptz, c.configured_at - INTERVAL '1 min')
-    ) AS f
-    CROSS JOIN LATERAL (
-        SELECT CASE WHEN c.configured_at IS NULL THEN $__timeFrom()::timestamptz
-                    ELSE greatest($__timeFrom()::timestamptz, least(c.configured_at, f.time)) END AS began,
-               least(now(), $__timeTo()::timestamptz, c.retired_at, s.retired_at) AS ends
-    ) AS b
-    WHERE c.name = ${channel:sqlstring}
-),
-missing AS (
-    SELECT e.times AS expected,
-           e.times * coalesce((SELECT range_agg(tstzrange(g.from_time, g.to_time))
-                               FROM plant.chart_gaps(e.id, lower(e.times), upper(e.times)) AS g
-                               WHERE NOT g.backfilled), '{}') AS times
-    FROM expected AS e
-)
-SELECT 100 * (1 - coalesce((SELECT sum(extract(epoch FROM upper(r) - lower(r))) FROM unnest(m.times) AS r), 0)
-                  / (SELECT sum(extract(epoch FROM upper(r) - lower(r))) FROM unnest(m.expected) AS r)) AS "Coverage"
-FROM missing AS m
-WHERE NOT isempty(m.expected);
+-- As in Forensics. Of a day at most, since it reads all samples.
+SELECT g.covered_percent AS "Coverage"
+FROM plant.gaps_and_coverage(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 day'),
+                             $__timeTo()::timestamptz, ARRAY[${channel:sqlstring}]::text[], true) AS g;
 
 -- name: curve
 SELECT d.time, d.low AS "lowest", d.high AS "highest", d.mean AS "mean"

@@ -20,6 +20,7 @@ from ops.sql.excursions import FAR_OFF, Excursions
 from ops.sql.gapped import ASKED, Asked, Gapped, spans
 from ops.sql.held import HELD, Held
 from ops.sql.movers import MOVES, Movers
+from ops.sql.pauses import PAUSES, pauses
 from ops.sql.reader import Reader
 from ops.sql.replays import PAIRS, Replays
 from ops.sql.resampled import MEANS, Grid
@@ -63,6 +64,7 @@ class Functions:
         ids, number, asked = duckdb.list_type(of), "BIGINT", _sql_type(pa.list_(ASKED))
         for function, arguments, kind in (
             (self.usual_run_lengths, [ids, *[number] * 2], _USUAL),
+            (self.pauses, [ids, *[number] * 2], PAUSES),
             (self.held_statistics, [_sql_type(pa.list_(held.ASKED))], HELD),
             (self.replays, [ids, *[number] * 3, of], PAIRS),
             (self.resampled_means, [asked, *[number] * 4], MEANS),
@@ -117,6 +119,10 @@ class Functions:
     def usual_run_lengths(self, channels: list[int], since: int, until: int) -> Any:
         """How long (s) 95 % of the values of channels are held, with since <= time < until (µs)."""
         return listed(_USUAL, self._samples.made(_scan(channels), (since, until), each(runs.usual_lengths)))
+
+    def pauses(self, channels: list[int], since: int, until: int) -> Any:
+        """As ``plant.pauses``, of samples with since <= time < until (µs)."""
+        return listed(PAUSES, self._samples.made(_scan(channels), (since, until), each(pauses), names=()))
 
     def held_statistics(self, intervals: list[dict[str, Any]]) -> Any:
         """The mean and the spread of the values of channels in intervals (ops/sql/held.py)."""

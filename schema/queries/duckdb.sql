@@ -1,6 +1,6 @@
 -- What `plantlog sql` makes in DuckDB: settings, views and macros. The tables stored_samples, sample_stretches, value_runs, value_steps, event,
 -- samples_1m, samples_1h, gap, channel, source, channel_version, described_channel, retirement and quarantine are those of ops/sql/tables.py; the functions
--- channel_ids, shortest_interval, calm_channels, quarantined_channels, first_sample, has_sample_before, usual_run_lengths, held_statistics,
+-- channel_ids, shortest_interval, calm_channels, quarantined_channels, first_sample, has_sample_before, usual_run_lengths, pauses, held_statistics,
 -- replays, resampled_means, first_moves, lagged_correlations and far_samples those of ops/sql/functions.py.
 
 -- name: settings

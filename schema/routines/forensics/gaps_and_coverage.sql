@@ -4,22 +4,27 @@
 --   since     timestamptz  from this moment on
 --   until     timestamptz  before this moment (never later than now)
 --   channels  text[]       names or patterns [all]
---   complete  boolean      also list channels that are complete [false]
--- covered_percent is the share of time without gaps, quarantined samples and unrecorded silence. expected is the number
--- of samples of a polled channel: stored plus missing. A device that is slower than its interval covers the time but
--- misses samples; the reason is poll_stretched. not_yet_read is the time from a channel's configuration to its first
--- value. time_stands_still is the time from the first value with a repeated timestamp, which is not stored, to the next
--- sample.
+--   complete  boolean      also list channels that are complete, or of which that is not known [false]
+--   lookback  interval     time before since that tells the usual distance of a channel with few samples [1 day]
+-- covered_percent is the share of time without gaps, quarantined samples and unrecorded silence. expected is the
+-- number of samples of a polled channel: stored plus missing. A device that is slower than its interval covers the
+-- time but misses samples; its regular gaps are left out, as in chart_gaps, and the reason is poll_stretched.
+-- not_yet_read is the time from a channel's configuration to its first value. time_stands_still is the time from the
+-- first value with a repeated timestamp, which is not stored, to the next sample. A pushed or imported channel has no
+-- interval, but its own usual distance of samples: a silence longer than usual_seconds, which is five times what 90 %
+-- of its distances do not exceed, is unrecorded. It takes 20 distances in the interval, or with the time of lookback
+-- before it. If there are fewer, covered_percent is NULL: nobody knows.
 -- Shown first: channel, covered_percent, missing_seconds, gaps, unrecorded_seconds, reasons
 -- Cost: one pass over the channels' samples of the interval: 2 s per million samples.
 -- Example: SELECT * FROM plant.gaps_and_coverage('2026-03-09 00:00+00', '2026-03-10 00:00+00');
 CREATE OR REPLACE FUNCTION plant.gaps_and_coverage(
-    since timestamptz, until timestamptz, channels text[] DEFAULT NULL, complete boolean DEFAULT false
+    since timestamptz, until timestamptz, channels text[] DEFAULT NULL, complete boolean DEFAULT false,
+    lookback interval DEFAULT '1 day'
 )
 RETURNS TABLE (
     channel text, covered_percent float8, samples bigint, good bigint, gaps bigint, missing_seconds float8,
     longest_seconds float8, backfilled_seconds float8, unrecorded bigint, unrecorded_seconds float8, reasons text,
-    expected bigint, missing bigint
+    expected bigint, missing bigint, usual_seconds float8
 )
 LANGUAGE sql STABLE
 AS $$
@@ -66,10 +71,10 @@ spans AS (
     WHERE NOT isempty(e.configured)
 ),
 pieces AS (
-    SELECT g.channel_id, g.reason, g.backfilled_at IS NOT NULL AS backfilled,
+    SELECT w.channel_id, g.reason, g.backfilled,
            tstzrange(greatest(g.from_time, since), least(coalesce(g.to_time, now()), until)) AS piece
-    FROM plant.gap_channel AS g
-    WHERE g.from_time < least(until, now()) AND coalesce(g.to_time, now()) > since
+    FROM wanted AS w
+    CROSS JOIN LATERAL plant.chart_gaps(w.channel_id, since, least(until, now())) AS g
     UNION ALL
     SELECT k.channel_id, 'quarantined', false, tstzrange(k.from_time, k.to_time)
     FROM quarantined AS k
@@ -79,6 +84,13 @@ pieces AS (
            tstzrange(greatest(t.from_time, since), least(t.to_time, now(), until))
     FROM plant.frozen_timestamps(since, until) AS t
     WHERE greatest(t.from_time, since) < least(t.to_time, now(), until)
+),
+-- All gaps: those of a device that is slow in its regular way explain its silences, too.
+recorded AS (
+    SELECT g.channel_id, range_agg(tstzrange(g.from_time, g.to_time)) AS pieces
+    FROM plant.gap_channel AS g
+    WHERE g.from_time < until AND coalesce(g.to_time, 'infinity') > since
+    GROUP BY g.channel_id
 ),
 heard AS (
     SELECT w.channel_id, w.expected, w.began, least(w.first_time, min(lower(p.piece))) AS first_time
@@ -135,7 +147,22 @@ lengths AS (
             FROM unnest(j.backfilled - j.missing) AS r)::float8 AS backfilled
     FROM joined AS j
 ),
--- Polled channels: silences of at least three intervals, including those at the bounds.
+dense AS MATERIALIZED (
+    SELECT p.*
+    FROM plant.pauses((SELECT array_agg(w.channel_id) FROM wanted AS w WHERE w.pushed), since, until) AS p
+),
+sparse AS MATERIALIZED (
+    SELECT p.*
+    FROM plant.pauses((SELECT array_agg(w.channel_id) FROM wanted AS w
+                       WHERE w.pushed AND w.channel_id NOT IN (SELECT d.channel_id FROM dense AS d)),
+                      since - lookback, until) AS p
+),
+learned AS (
+    SELECT d.channel_id, d.usual_seconds FROM dense AS d
+    UNION
+    SELECT s.channel_id, s.usual_seconds FROM sparse AS s
+),
+-- Polled channels: silences of at least three intervals, including those at the bounds. Pushed ones: longer than usual.
 silences AS (
     SELECT r.channel_id, greatest(r.previous, w.began) AS from_time, r.time AS to_time
     FROM readings AS r
@@ -160,27 +187,42 @@ silences AS (
       AND (w.expected IS NOT NULL
            -- If a channel reports changes, its last sample holds, if there is one.
            OR (NOT w.pushed AND NOT plant.has_sample_before(w.channel_id, w.began)))
+    UNION ALL
+    SELECT p.channel_id, greatest(p.from_time, w.began), least(p.to_time, w.ends)
+    FROM (SELECT * FROM dense UNION ALL SELECT * FROM sparse) AS p
+    JOIN spans AS w ON w.channel_id = p.channel_id
+    WHERE extract(epoch FROM least(p.to_time, w.ends) - greatest(p.from_time, w.began)) > p.usual_seconds
+    UNION ALL
+    SELECT w.channel_id, w.began, w.first_time
+    FROM spans AS w
+    JOIN (SELECT DISTINCT d.channel_id, d.usual_seconds FROM dense AS d) AS d ON d.channel_id = w.channel_id
+    WHERE CASE WHEN extract(epoch FROM w.first_time - w.began) > d.usual_seconds
+               THEN plant.has_sample_before(w.channel_id, w.began) END
 ),
--- The part of a silence outside all gaps, backfilled or not. A remainder of less than three intervals does not count.
+-- The part of a silence outside all gaps, backfilled or not. A remainder that is not long enough itself does not count.
 unexplained AS (
     SELECT s.channel_id, count(*) AS n, sum(extract(epoch FROM upper(r.piece) - lower(r.piece)))::float8 AS seconds
     FROM silences AS s
     JOIN spans AS w ON w.channel_id = s.channel_id
     LEFT JOIN joined AS j ON j.channel_id = s.channel_id
+    LEFT JOIN recorded AS g ON g.channel_id = s.channel_id
+    LEFT JOIN learned AS d ON d.channel_id = s.channel_id
     CROSS JOIN LATERAL unnest(tstzmultirange(tstzrange(s.from_time, s.to_time)) * w.configured
-                              - coalesce(j.missing + j.backfilled, '{}')) AS r (piece)
-    WHERE extract(epoch FROM upper(r.piece) - lower(r.piece)) >= 3 * coalesce(w.expected, 0)
+                              - coalesce(j.missing, '{}') - coalesce(g.pieces, '{}')) AS r (piece)
+    WHERE extract(epoch FROM upper(r.piece) - lower(r.piece)) >= coalesce(3 * w.expected, d.usual_seconds, 0)
     GROUP BY s.channel_id
 )
 SELECT w.name,
        -- So many digits that only complete coverage is rounded to 100.
-       round(greatest(0, 100 * (1 - (coalesce(l.missing, 0) + coalesce(u.seconds, 0))
-                                    / w.seconds::float8))::numeric, 9)::float8,
+       CASE WHEN NOT w.pushed OR d.channel_id IS NOT NULL OR l.missing >= w.seconds
+            THEN round(greatest(0, 100 * (1 - (coalesce(l.missing, 0) + coalesce(u.seconds, 0))
+                                         / w.seconds::float8))::numeric, 9)::float8 END,
        coalesce(w.samples, 0), coalesce(w.good, 0), coalesce(l.gaps, 0), coalesce(l.missing, 0), coalesce(l.longest, 0),
        coalesce(l.backfilled, 0), coalesce(u.n, 0), coalesce(u.seconds, 0),
        concat_ws(', ', l.reasons, CASE WHEN p.channel_id IS NOT NULL THEN 'poll_stretched' END),
-       coalesce(w.samples, 0) + m.missing, m.missing
+       coalesce(w.samples, 0) + m.missing, m.missing, d.usual_seconds
 FROM spans AS w
+LEFT JOIN learned AS d ON d.channel_id = w.channel_id
 LEFT JOIN stretched AS p ON p.channel_id = w.channel_id
 LEFT JOIN refused AS k ON k.channel_id = w.channel_id
 CROSS JOIN LATERAL (

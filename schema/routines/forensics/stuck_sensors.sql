@@ -3,6 +3,7 @@
 -- Works for channels that repeat equal values and for those that report only changes, where a stuck sensor is silent.
 -- Not listed: channels with few changes (such as set points), silence in a recorded gap, and a value that lasts less
 -- than three times as long as the longest one before since (such as a machine that runs at one speed for a long time).
+-- Nor is a pushed channel listed that sent nothing for longer than usual: gaps_and_coverage has that as unrecorded.
 -- A channel whose source timestamp repeats is listed with a note: its value since then is unknown.
 --
 -- Parameters
@@ -59,7 +60,7 @@ lasting AS (
     JOIN wanted AS w ON w.channel_id = h.channel_id
     WHERE coalesce(h.next_time, w.ends) > since
 ),
-still AS (
+long AS MATERIALIZED (
     SELECT l.*, extract(epoch FROM l.to_time - l.from_time)::float8 / greatest(l.usual, 1e-6) AS times
     FROM lasting AS l
     WHERE l.to_time - l.from_time >= hold
@@ -68,6 +69,23 @@ still AS (
       AND NOT EXISTS (SELECT FROM plant.gap_channel AS g
                       WHERE g.channel_id = l.channel_id AND g.backfilled_at IS NULL
                         AND g.from_time < l.to_time AND coalesce(g.to_time, 'infinity') > l.from_time)
+),
+-- A pushed channel that was silent for longer than usual may have had any value meanwhile.
+silences AS MATERIALIZED (
+    SELECT p.channel_id, p.from_time, least(p.to_time, w.ends) AS to_time
+    FROM plant.pauses((SELECT array_agg(DISTINCT l.channel_id)
+                       FROM long AS l
+                       JOIN plant.channel AS c ON c.id = l.channel_id
+                       JOIN plant.source AS s ON s.id = c.source_id
+                       WHERE s.kind = 'push'), since - lookback, until) AS p
+    JOIN wanted AS w ON w.channel_id = p.channel_id
+    WHERE extract(epoch FROM least(p.to_time, w.ends) - p.from_time) > p.usual_seconds
+),
+still AS (
+    SELECT l.*
+    FROM long AS l
+    WHERE NOT EXISTS (SELECT FROM silences AS s
+                      WHERE s.channel_id = l.channel_id AND s.from_time < l.to_time AND s.to_time > l.from_time)
 ),
 frozen AS (
     SELECT t.channel_id, t.value, t.from_time, least(t.to_time, w.ends) AS to_time,

@@ -84,6 +84,10 @@ class Recording:
         attributes = "{}" if interval is None else f'{{"expected_interval": {interval}}}'
         self.ids[name] = await self._owner.fetchval(_CHANNEL, name, self.source, kind, unit, lo, hi, attributes, known)
 
+    async def pushed(self) -> None:
+        """The source is a gateway, or an import."""
+        await self._owner.execute("UPDATE plant.source SET kind = 'push' WHERE id = $1", self.source)
+
     async def new_unit(self, name: str, unit: str, seconds: float) -> None:
         """The channel's values are in this unit from then on."""
         versions = "UPDATE plant.channel_version SET {} = $1 WHERE channel_id = $2 AND {} = '{}'"

@@ -185,3 +185,56 @@ async def test_values_with_a_frozen_timestamp_are_missing(recorded: Recording) -
         ("stands", 0, 1000, "time_stands_still"),
         ("goes_on", 90, 100, "time_stands_still"),
     ]
+
+
+async def test_pushed_channels_are_judged_by_their_own_usual_distance(recorded: Recording) -> None:
+    await recorded.pushed()
+    minutes = np.arange(0.0, 4 * 3600, 60)
+    jitter = minutes + np.random.default_rng(1).uniform(-25, 25, len(minutes))
+    hole = (minutes > 3600) & (minutes < 3600 + 22 * 60)  # between 3600 and 4920
+    await recorded.samples("whole", minutes, minutes)
+    await recorded.samples("uneven", jitter[1:], minutes[1:])
+    await recorded.samples("hole", minutes[~hole], minutes[~hole])
+    await recorded.samples("recorded", minutes[~hole], minutes[~hole])
+    await recorded.gap("recorded", 3600, 4920)
+    await recorded.samples("ended", minutes[minutes <= 3600], minutes[minutes <= 3600])
+    await recorded.samples("begun", [-3600, *minutes[minutes >= 3600]], [0, *minutes[minutes >= 3600]])
+    await recorded.samples("new", minutes[minutes >= 3600], minutes[minutes >= 3600])
+    await recorded.samples("dead", minutes[:60] - 5 * 3600, minutes[:60])
+    await recorded.samples("rare", [-7200, 100, 9000], [1, 2, 3])
+    await recorded.channel("never")
+    await recorded.channel("away")
+    await recorded.gap("away", -100, None)
+    columns = ("covered_percent", "gaps", "unrecorded", "unrecorded_seconds", "usual_seconds")
+
+    async def shares(since: float, until: float, options: str = "") -> dict[str, tuple[object, ...]]:
+        rows = await recorded.ask(f"gaps_and_coverage($1, $2{options})", at(since), at(until))
+        return {r["channel"]: tuple(r[c] for c in columns) for r in rows}
+
+    found = await shares(0, 14400, ", complete => true")
+    assert found.pop("uneven")[:4] == (100, 0, 0, 0)
+    assert found == {
+        "away": (0, 1, 0, 0, None),
+        "dead": (0, 0, 1, 14400, 300),
+        "ended": (25, 0, 1, 10800, 300),
+        "begun": (75, 0, 1, 3600, 300),
+        "hole": (pytest.approx(100 - 100 * 1320 / 14400), 0, 1, 1320, 300),
+        "recorded": (pytest.approx(100 - 100 * 1320 / 14400), 1, 0, 0, 300),
+        "new": (100, 0, 0, 0, 300),
+        "whole": (100, 0, 0, 0, 300),
+        "never": (None, 0, 0, 0, None),
+        "rare": (None, 0, 0, 0, None),
+    }
+    assert (await shares(0, 14400)).keys() == {"away", "dead", "ended", "begun", "hole", "recorded"}
+    within = await shares(3900, 4500)  # what is usual is known from before
+    assert (within["hole"], within["ended"]) == ((0, 0, 1, 600, 300), (0, 0, 1, 600, 300))
+    assert "hole" not in await shares(3900, 4500, ", lookback => '10 min'"), "nobody knows"
+
+
+async def test_a_hole_is_one_however_the_usual_distance_is_exceeded(recorded: Recording) -> None:
+    """38 hours; in the fewest distances that tell."""
+    await recorded.pushed()
+    seconds = np.r_[np.arange(0.0, 10.0), np.arange(0.0, 11.0) + 38 * 3600]
+    await recorded.samples("x", seconds, seconds)
+    (row,) = await recorded.ask("gaps_and_coverage($1, $2)", at(0), at(38 * 3600 + 11))
+    assert (row["unrecorded"], row["unrecorded_seconds"]) == (1, 38 * 3600 - 9)

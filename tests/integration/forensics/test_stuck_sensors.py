@@ -69,3 +69,15 @@ async def test_frozen_timestamp_is_reported(recorded: Recording) -> None:
     ]
     assert rows[2]["note"] == ("its time stands still at 2026-03-09 11:04:59 UTC: 4 or more values were not kept")
     assert rows[2]["moving_beside"] == 2
+
+
+async def test_a_hole_in_pushed_data_is_no_stuck_sensor(recorded: Recording) -> None:
+    await recorded.pushed()
+    kept = ~((_SECONDS >= 3700) & (_SECONDS < 3900))
+    for name in ("unit/hole", "unit/ended", "unit/stuck"):
+        await recorded.channel(name)
+    await recorded.samples("unit/hole", _SECONDS[kept], noise(1)[kept])
+    await recorded.samples("unit/ended", _SECONDS[_SECONDS < 3700], noise(2)[_SECONDS < 3700])
+    await recorded.samples("unit/stuck", _SECONDS, np.where(kept, noise(3), 51.5))
+    rows = await recorded.ask("stuck_sensors($1, $2)", at(3600), at(4200))
+    assert [r["channel"] for r in rows] == ["unit/stuck"]

@@ -4,7 +4,7 @@
 -- their edges are put in order, and between two edges it is known what applies.
 --
 -- Portions: channel
-CREATE MACRO gaps_and_coverage_of(since, until, channels, complete) AS TABLE
+CREATE MACRO gaps_and_coverage_of(since, until, channels, complete, lookback) AS TABLE
 WITH
 wanted AS (
     SELECT c.channel_id, c.name, c.expected, c.source_id, c.configured_at, c.source_kind = 'push' AS pushed,
@@ -66,10 +66,9 @@ spans AS MATERIALIZED (
           GROUP BY c.channel_id) AS c ON c.channel_id = b.channel_id
 ),
 pieces AS MATERIALIZED (
-    SELECT g.channel_id, g.reason, g.backfilled_at IS NOT NULL AS backfilled,
+    SELECT g.channel_id, g.reason, g.backfilled,
            greatest(g.from_time, since) AS from_time, least(coalesce(g.to_time, now()), until) AS to_time
-    FROM gaps_of(channels) AS g
-    WHERE g.from_time < least(until, now()) AND coalesce(g.to_time, now()) > since
+    FROM chart_gaps(channels, since, least(until, now())) AS g
     UNION ALL
     SELECT k.channel_id, 'quarantined', false, k.from_time, k.to_time
     FROM quarantined AS k
@@ -110,7 +109,23 @@ stretched AS (
     FROM wanted AS w
     JOIN paces AS p ON p.source_id = w.source_id AND p.seconds = w.expected AND p.pace IS NOT NULL AND p.to_time > since
 ),
--- Polled channels: silences of at least three intervals, including those at the bounds.
+dense AS MATERIALIZED (
+    SELECT unnest(pauses(p.channels, epoch_us(since), epoch_us(until)), recursive := true)
+    FROM (SELECT list(w.channel_id) AS channels FROM wanted AS w WHERE w.pushed HAVING count(*) > 0) AS p
+),
+sparse AS MATERIALIZED (
+    SELECT unnest(pauses(p.channels, epoch_us(since - lookback), epoch_us(until)), recursive := true)
+    FROM (SELECT list(w.channel_id) AS channels
+          FROM wanted AS w
+          WHERE w.pushed AND w.channel_id NOT IN (SELECT d.channel_id FROM dense AS d)
+          HAVING count(*) > 0) AS p
+),
+learned AS MATERIALIZED (
+    SELECT d.channel_id, d.usual_seconds FROM dense AS d
+    UNION
+    SELECT s.channel_id, s.usual_seconds FROM sparse AS s
+),
+-- Polled channels: silences of at least three intervals, including those at the bounds. Pushed ones: longer than usual.
 silences AS (
     SELECT r.channel_id, greatest(r.previous, w.began) AS from_time, r.time AS to_time
     FROM pauses AS r
@@ -134,14 +149,28 @@ silences AS (
                WHEN w.pushed THEN false
                -- If a channel reports changes, its last sample holds, if there is one.
                ELSE NOT has_sample_before(w.channel_id, w.began) END
+    UNION ALL
+    SELECT p.channel_id, greatest(p.from_time, w.began), least(p.to_time, w.ends)
+    FROM (SELECT * FROM dense UNION ALL SELECT * FROM sparse) AS p
+    JOIN spans AS w ON w.channel_id = p.channel_id
+    WHERE (epoch_us(least(p.to_time, w.ends)) - epoch_us(greatest(p.from_time, w.began))) / 1e6 > p.usual_seconds
+    UNION ALL
+    SELECT w.channel_id, w.began, w.first_time
+    FROM spans AS w
+    JOIN (SELECT DISTINCT d.channel_id, d.usual_seconds FROM dense AS d) AS d ON d.channel_id = w.channel_id
+    WHERE CASE WHEN (epoch_us(w.first_time) - epoch_us(w.began)) / 1e6 > d.usual_seconds
+               THEN has_sample_before(w.channel_id, w.began) ELSE false END
 ),
--- What of all that is within the time in which the channel was configured. A silence has a number.
+-- What of all that is within the time in which the channel was configured. A silence has a number. What has none and is
+-- neither missing nor backfilled is a gap, which explains silences also if it is left out above.
 placed AS MATERIALIZED (
     SELECT p.channel_id, p.reason, p.backfilled, p.silence,
            greatest(p.from_time, c.from_time) AS from_time, least(p.to_time, c.to_time) AS to_time
     FROM (SELECT *, NULL AS silence FROM pieces
           UNION ALL
           SELECT *, NULL FROM unread
+          UNION ALL
+          SELECT g.channel_id, NULL, NULL, g.from_time, coalesce(g.to_time, 'infinity'), NULL FROM gaps_of(channels) AS g
           UNION ALL
           SELECT s.channel_id, NULL, NULL, s.from_time, s.to_time, row_number() OVER () FROM silences AS s) AS p
     JOIN configured AS c ON c.channel_id = p.channel_id AND c.from_time < p.to_time AND c.to_time > p.from_time
@@ -155,13 +184,14 @@ reasons AS (
 ),
 edges AS (
     SELECT e.channel_id, e.time, sum(e.missing) AS missing, sum(e.backfilled) AS backfilled, sum(e.silent) AS silent,
-           max(e.silence) AS silence
+           sum(e.recorded) AS recorded, max(e.silence) AS silence
     FROM (SELECT p.channel_id, p.from_time AS time, (p.backfilled IS false)::INT AS missing,
-                 (p.backfilled IS true)::INT AS backfilled, (p.silence IS NOT NULL)::INT AS silent, p.silence
+                 (p.backfilled IS true)::INT AS backfilled, (p.silence IS NOT NULL)::INT AS silent,
+                 (p.silence IS NULL)::INT AS recorded, p.silence
           FROM placed AS p
           UNION ALL
           SELECT p.channel_id, p.to_time, -(p.backfilled IS false)::INT, -(p.backfilled IS true)::INT,
-                 -(p.silence IS NOT NULL)::INT, NULL
+                 -(p.silence IS NOT NULL)::INT, -(p.silence IS NULL)::INT, NULL
           FROM placed AS p) AS e
     GROUP BY e.channel_id, e.time
 ),
@@ -169,7 +199,8 @@ edges AS (
 between_edges AS (
     SELECT e.channel_id, e.time, (epoch_us(lead(e.time) OVER in_order) - epoch_us(e.time)) / 1e6 AS seconds,
            sum(e.missing) OVER in_order > 0 AS missing, sum(e.backfilled) OVER in_order > 0 AS backfilled,
-           sum(e.silent) OVER in_order > 0 AS silent, last_value(e.silence IGNORE NULLS) OVER in_order AS silence
+           sum(e.silent) OVER in_order > 0 AND sum(e.recorded) OVER in_order = 0 AS silent,
+           last_value(e.silence IGNORE NULLS) OVER in_order AS silence
     FROM edges AS e
     WINDOW in_order AS (PARTITION BY e.channel_id ORDER BY e.time)
 ),
@@ -177,8 +208,7 @@ between_edges AS (
 runs AS (
     SELECT b.*,
            count(*) FILTER (WHERE NOT b.missing) OVER (PARTITION BY b.channel_id ORDER BY b.time) AS gap,
-           count(*) FILTER (WHERE b.missing OR b.backfilled OR NOT b.silent)
-               OVER (PARTITION BY b.channel_id, b.silence ORDER BY b.time) AS rest
+           count(*) FILTER (WHERE NOT b.silent) OVER (PARTITION BY b.channel_id, b.silence ORDER BY b.time) AS rest
     FROM between_edges AS b
 ),
 gaps AS (
@@ -195,15 +225,16 @@ backfills AS (
 refused AS (
     SELECT k.channel_id, sum(k.n) AS n FROM quarantined AS k GROUP BY k.channel_id HAVING sum(k.n) > 0
 ),
--- The part of a silence outside all gaps, backfilled or not. A remainder of less than three intervals does not count.
+-- The part of a silence outside all gaps, backfilled or not. A remainder that is not long enough itself does not count.
 unexplained AS (
     SELECT u.channel_id, count(*) AS n, sum(u.seconds) AS seconds
     FROM (SELECT r.channel_id, sum(r.seconds) AS seconds
           FROM runs AS r
-          WHERE r.silent AND NOT r.missing AND NOT r.backfilled
+          WHERE r.silent
           GROUP BY r.channel_id, r.silence, r.rest) AS u
     JOIN spans AS w ON w.channel_id = u.channel_id
-    WHERE u.seconds >= 3 * coalesce(w.expected, 0)
+    LEFT JOIN learned AS d ON d.channel_id = u.channel_id
+    WHERE u.seconds >= coalesce(3 * w.expected, d.usual_seconds, 0)
     GROUP BY u.channel_id
 ),
 missed AS (
@@ -216,14 +247,17 @@ missed AS (
 )
 SELECT w.name AS channel,
        -- So many digits that only complete coverage is rounded to 100.
-       round(greatest(0, 100 * (1 - (coalesce(g.missing, 0) + coalesce(u.seconds, 0)) / w.seconds)), 9) AS covered_percent,
+       CASE WHEN NOT w.pushed OR d.channel_id IS NOT NULL OR g.missing >= w.seconds
+            THEN round(greatest(0, 100 * (1 - (coalesce(g.missing, 0) + coalesce(u.seconds, 0)) / w.seconds)), 9)
+            END AS covered_percent,
        coalesce(w.samples, 0) AS samples, coalesce(w.good, 0) AS good, coalesce(g.gaps, 0) AS gaps,
        coalesce(g.missing, 0.0) AS missing_seconds, coalesce(g.longest, 0.0) AS longest_seconds,
        coalesce(b.backfilled, 0.0) AS backfilled_seconds, coalesce(u.n, 0) AS unrecorded,
        coalesce(u.seconds, 0.0) AS unrecorded_seconds,
        concat_ws(', ', r.reasons, CASE WHEN p.channel_id IS NOT NULL THEN 'poll_stretched' END) AS reasons,
-       coalesce(w.samples, 0) + m.missing AS expected, m.missing
+       coalesce(w.samples, 0) + m.missing AS expected, m.missing, d.usual_seconds
 FROM spans AS w
+LEFT JOIN learned AS d ON d.channel_id = w.channel_id
 JOIN missed AS m ON m.channel_id = w.channel_id
 LEFT JOIN stretched AS p ON p.channel_id = w.channel_id
 LEFT JOIN reasons AS r ON r.channel_id = w.channel_id
@@ -233,9 +267,9 @@ LEFT JOIN unexplained AS u ON u.channel_id = w.channel_id
 WHERE complete OR r.channel_id IS NOT NULL OR u.channel_id IS NOT NULL OR p.channel_id IS NOT NULL
    OR w.good < w.samples;
 
-CREATE MACRO gaps_and_coverage(since, until, channels := NULL, complete := false) AS TABLE
+CREATE MACRO gaps_and_coverage(since, until, channels := NULL, complete := false, lookback := '1 day') AS TABLE
 WITH found AS (
-    FROM gaps_and_coverage_of(since::TIMESTAMPTZ, until::TIMESTAMPTZ, channels::TEXT[], complete::BOOLEAN)
+    FROM gaps_and_coverage_of(since::TIMESTAMPTZ, until::TIMESTAMPTZ, channels::TEXT[], complete::BOOLEAN, lookback::INTERVAL)
 )
 SELECT * FROM found
 ORDER BY covered_percent, channel;

@@ -38,12 +38,27 @@ habits AS (
                WHERE r.next_time < since
                GROUP BY r.channel_id) AS b ON b.channel_id = r.channel_id
 ),
-lengthy AS (
+lengthy AS MATERIALIZED (
     SELECT l.*, epoch(l.to_time - l.from_time) / greatest(h.usual, 1e-6) AS times
     FROM still AS l
     JOIN habits AS h ON h.channel_id = l.channel_id
     WHERE epoch(l.to_time - l.from_time) >= factor * h.usual
       AND (h.longest_before IS NULL OR l.to_time - l.from_time >= 3 * h.longest_before)
+),
+-- A pushed channel that was silent for longer than usual may have had any value meanwhile.
+pushed AS (
+    SELECT unnest(pauses(l.channels, epoch_us(since - lookback), epoch_us(until)), recursive := true)
+    FROM (SELECT list(DISTINCT l.channel_id) AS channels
+          FROM lengthy AS l
+          JOIN described_channel AS c ON c.channel_id = l.channel_id
+          WHERE c.source_kind = 'push'
+          HAVING count(*) > 0) AS l
+),
+silences AS MATERIALIZED (
+    SELECT p.channel_id, p.from_time, least(p.to_time, w.ends) AS to_time
+    FROM pushed AS p
+    JOIN wanted AS w ON w.channel_id = p.channel_id
+    WHERE (epoch_us(least(p.to_time, w.ends)) - epoch_us(p.from_time)) / 1e6 > p.usual_seconds
 ),
 frozen AS (
     SELECT t.channel_id, t.value, t.from_time, least(t.to_time, w.ends) AS to_time,
@@ -56,7 +71,9 @@ frozen AS (
 stuck AS (
     SELECT l.channel_id, l.value, l.from_time, l.to_time, l.times, NULL AS note
     FROM lengthy AS l
-    WHERE NOT EXISTS (FROM frozen AS t
+    WHERE NOT EXISTS (FROM silences AS s
+                      WHERE s.channel_id = l.channel_id AND s.from_time < l.to_time AND s.to_time > l.from_time)
+      AND NOT EXISTS (FROM frozen AS t
                       WHERE t.channel_id = l.channel_id AND t.from_time < l.to_time AND t.to_time > l.from_time)
     UNION ALL
     SELECT t.channel_id, t.value, t.from_time, t.to_time, NULL, t.note FROM frozen AS t
