@@ -38,6 +38,8 @@ def down(wipe: bool, yes: bool, console: Console) -> None:
         return
     if not state.claimed:
         raise OperationError(f"{state.root} is not a plantlog state folder")
+    if wipe:
+        _check_mounts(state)
     if wipe and not yes:
         question = f"Delete {state.root} with all samples, logs and secrets?"
         confirm(sys.stdin.isatty, partial(typer.confirm, question, err=True), "deleted")
@@ -101,14 +103,16 @@ def _drain(state: State, writer_runs: bool, step: Step) -> str:
     return f"{left_in}; the other member of the pair writes what it has, too, and the next `up` the rest"
 
 
+def _check_mounts(state: State) -> None:
+    mounted = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    mounted_below = [path for path in mounted if Path(path).is_relative_to(state.root) and Path(path) != state.root]
+    if mounted_below:
+        raise OperationError(f"{mounted_below[0]} is a mount point: unmount it first, or its content would be deleted")
+
+
 def _wipe(state: State, steps: Steps) -> None:
     with steps.step("delete state folder") as step:
-        mounted = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-        mounted_below = [path for path in mounted if Path(path).is_relative_to(state.root) and Path(path) != state.root]
-        if mounted_below:
-            raise OperationError(
-                f"{mounted_below[0]} is a mount point: unmount it first, or its content would be deleted"
-            )
+        _check_mounts(state)  # again: it took a while
         external = not (state.root / "postgres" / "cluster").exists() and state.dsn_file("owner").exists()
         for path in sorted(state.root.iterdir(), key=lambda path: path.name == "plantlog-state"):
             if path.is_dir() and not path.is_symlink():

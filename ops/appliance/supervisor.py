@@ -283,6 +283,22 @@ class Supervisor:
             time.sleep(_POLL_SECONDS)
 
 
+@contextmanager
+def database_stopped(state: State) -> Iterator[None]:
+    """A block in which the database does not run; collectors go on. If it fails, the database goes on, too."""
+    supervisor = Supervisor(state)
+    running = supervisor.answers() and [p.name for p in supervisor.processes() if p.state in ACTIVE_STATES]
+    if not running or "postgres" not in running:
+        yield
+        return
+    supervisor.stop_programs("postgres")
+    try:
+        yield
+    except BaseException:
+        supervisor.start_program("postgres")
+        raise
+
+
 def _sections(text: str) -> dict[str, str]:
     """What ``supervisord.conf`` says of each program, by name."""
     return dict(one.strip().split("]", 1) for one in text.split("[program:")[1:])

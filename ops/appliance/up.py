@@ -178,11 +178,11 @@ def _start_supervisor(state: State, db: Database, deployment: Deployment, plant:
         orphans.end(state, step.note)
     processes = supervisor.processes() if supervisor.answers() else []
     running = {process.name: process.pid for process in processes if process.state in ACTIVE_STATES}
+    programs_wanted = programs.ports(deployment, plant)
+    programs.check_ports(programs_wanted, running, state)
     if db.cluster is not None and running and "postgres" not in running and not supervisor.is_own():
         _stop_other_version(supervisor, state, step)  # the server that it would start may be gone with its checkout
         running = {}
-    programs_wanted = programs.ports(deployment, plant)
-    programs.check_ports(programs_wanted, running, state)
     if "postgres" not in running:
         db.ensure_free_port(step.note, {port.port for required in programs_wanted.values() for port in required})
     if not supervisor.answers():

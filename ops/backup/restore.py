@@ -6,6 +6,7 @@ import asyncio
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,14 +32,16 @@ def restore(
     progress: Callable[[str], None],
     rehearsed: State | None = None,
     take_over: bool = False,
+    server_stopped: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Cluster:
     """Restore the newest data, or those of ``at``, and start the server once, so that it recovers.
 
     A state folder that lost only its database keeps all it has. A new one gets the files of the backup, and
     configuration files go where they were; those that exist there are kept. A copy of an appliance that is
     ``rehearsed`` has its programs and no configuration, and its server does not archive; neither does that of any new
-    one, unless it is to ``take_over`` the repository. A restore that failed or was killed can be repeated. Raises
-    OperationError.
+    one, unless it is to ``take_over`` the repository. The server is ``server_stopped`` while its data are made. A
+    restore that failed or was killed can be repeated. Raises OperationError, with the database and its server as they
+    were.
     """
     if (folder := repository.folder) is not None:
         check_repository(folder)
@@ -54,17 +57,43 @@ def restore(
     copy = not state.installation.exists() or (before is not None and before.held)
     held = copy and not take_over
     cluster.archive = replace(repository, archiving=not (rehearsed or held), held=held)
-    shutil.rmtree(cluster.data, ignore_errors=True)
     try:
-        _restore_files(state, cluster, at, progress, configuration=rehearsed is None)
-        progress("recovering")
-        log = state.log / "postgres.log"
-        with database_errors(), Server(state.root, cluster=cluster, log=log):
-            asyncio.run(_catch_up(state))
-    except DatabaseError as error:
-        raise OperationError(f"the restored database does not recover: {_last_words(log)} (see {log})") from error
+        _check_backups(state, cluster)
+        with server_stopped():
+            _restore(state, cluster, at, progress, configuration=rehearsed is None)
+    except BaseException:
+        cluster.archive = before
+        raise
     state_files.finish(state)
     return cluster
+
+
+def _check_backups(state: State, cluster: Cluster) -> None:
+    assert cluster.archive is not None
+    cluster.folder.mkdir(parents=True, exist_ok=True)
+    cluster.give(cluster.folder)
+    cluster.configure_archive()
+    if "backup" not in asyncio.run(call(state, cluster, "repo-ls")).split():  # it also says what is wrong with a server
+        raise OperationError(f"{cluster.archive.repository} has no backups of plantlog: is the path right?")
+
+
+def _restore(
+    state: State, cluster: Cluster, at: datetime | None, progress: Callable[[str], None], *, configuration: bool
+) -> None:
+    """Make the data, and recover them. What is not whole does not stay."""
+    partial = cluster.data.with_name("data.restored")
+    log = state.log / "postgres.log"
+    _remove(cluster.data, partial)
+    try:
+        _restore_files(state, cluster, at, progress, partial, configuration=configuration)
+        progress("recovering")
+        with database_errors(), Server(state.root, cluster=cluster, log=log):
+            asyncio.run(_catch_up(state))
+    except BaseException as error:
+        _remove(cluster.data, partial)
+        if isinstance(error, DatabaseError):
+            raise OperationError(f"the restored database does not recover: {_last_words(log)} (see {log})") from error
+        raise
 
 
 async def _catch_up(state: State) -> None:
@@ -90,17 +119,22 @@ def _last_words(log: Path) -> str:
     return found[-1] if found else "it exited"
 
 
+def _remove(*folders: Path) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def _restore_files(
-    state: State, cluster: Cluster, at: datetime | None, progress: Callable[[str], None], *, configuration: bool
+    state: State,
+    cluster: Cluster,
+    at: datetime | None,
+    progress: Callable[[str], None],
+    partial: Path,
+    *,
+    configuration: bool,
 ) -> None:
-    partial = cluster.data.with_name("data.restored")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True, mode=0o700)
-    cluster.give(partial.parent, partial)
-    cluster.configure_archive()
-    if "backup" not in asyncio.run(call(state, cluster, "repo-ls")).split():  # it also says what is wrong with a server
-        assert cluster.archive is not None
-        raise OperationError(f"{cluster.archive.repository} has no backups of plantlog: is the path right?")
+    partial.mkdir(mode=0o700)
+    cluster.give(partial)
     progress("restoring the data directory")
     target = ["--type=default"]
     if at is not None:
@@ -113,6 +147,6 @@ def _restore_files(
     else:
         for path in state_files.unpack(packed, state, configuration=configuration):
             progress(f"{path} exists and was kept as it is")
+        cluster.move()  # the DSNs are those of where the backup was made
     packed.unlink()
-    cluster.move()
     partial.rename(cluster.data)

@@ -122,8 +122,9 @@ def restore(
 ) -> None:
     """Restore the database, or a whole appliance on a new machine, from its backups, and start it."""
     from datetime import UTC, datetime
+    from functools import partial
 
-    from ops.appliance.supervisor import Supervisor
+    from ops.appliance.supervisor import database_stopped
     from ops.appliance.up import UpOptions, state_folder_lock, up
     from ops.backup.repository import archive_of, options_in_force
     from ops.backup.restore import restore as run
@@ -150,9 +151,8 @@ def restore(
     state = State.current()
     console = Console()
     with state_folder_lock(state, console):
-        if (supervisor := Supervisor(state)).answers():
-            supervisor.stop_programs("postgres")  # it waits for its data; collectors go on
-        run(state, archive, time, typer.echo, take_over=take_over)
+        stopped = partial(database_stopped, state)
+        run(state, archive, time, typer.echo, take_over=take_over, server_stopped=stopped)
     typer.echo(f"{state.root} is restored")
     if start:
         up(UpOptions(), console)

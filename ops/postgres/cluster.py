@@ -74,8 +74,14 @@ class Cluster:
 
     @property
     def port(self) -> int:
-        """The port on 127.0.0.1: chosen once, and reserved even while the server is stopped."""
-        return int(self._port_file.read_text()) if self._port_file.exists() else ports.reserve(self._port_file)
+        """The port on 127.0.0.1: chosen once, and reserved even while the server is stopped.
+
+        The DSNs keep it where only the database was lost.
+        """
+        if self._port_file.exists():
+            return int(self._port_file.read_text())
+        known = self._state.dsn_file("owner").exists() and urlsplit(self._state.dsn("owner")).port
+        return ports.reserve(self._port_file, known or None)
 
     @property
     def _port_file(self) -> Path:
@@ -86,7 +92,7 @@ class Cluster:
         return self._home / USER_FILE
 
     def move(self) -> None:
-        """Choose another port and update the DSNs: another program took the port, or the server was restored here."""
+        """Choose another port and update the DSNs: another program took it, or the server is restored elsewhere."""
         ports.reserve(self._port_file)
         for role in ROLES:
             path = self._state.dsn_file(role)

@@ -7,6 +7,7 @@ import io
 import os
 import shlex
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,8 +23,9 @@ from ingest.config.model import Plant
 from ingest.errors import OperationError
 from ops.appliance import orphans
 from ops.appliance.database import Database
+from ops.appliance.down import down
 from ops.appliance.steps import Step
-from ops.appliance.supervisor import Program, Supervisor, render, socket_path
+from ops.appliance.supervisor import Program, Supervisor, database_stopped, render, socket_path
 from ops.appliance.up import _start_supervisor
 from ops.deployment import Deployment
 from ops.paths import CHECKOUT, State
@@ -94,6 +96,40 @@ def until_running(supervisor: Supervisor, *names: str) -> None:
         return all(process.state == "RUNNING" for process in supervisor.processes() if process.name in names)
 
     until_sync(run, every=0.05, show=supervisor.processes)
+
+
+def test_a_failed_command_leaves_the_database_running(state: State) -> None:
+    with supervised(state, [sleeper("a"), sleeper("postgres")]) as supervisor:
+        for name in ("a", "postgres"):
+            supervisor.start_program(name)
+        until_running(supervisor, "a", "postgres")
+        with database_stopped(state):
+            assert pids(supervisor)["postgres"] is None
+        with pytest.raises(ZeroDivisionError), database_stopped(state):  # it was not running
+            raise ZeroDivisionError
+        assert pids(supervisor)["postgres"] is None
+        supervisor.start_program("postgres")
+        with pytest.raises(ZeroDivisionError), database_stopped(state):
+            raise ZeroDivisionError
+        until_running(supervisor, "a", "postgres")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+def test_wiping_is_refused_before_anything_is_stopped(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLANTLOG_STATE", str(state.root))
+    state.claim()
+    disk = state.root / "disk"
+    disk.mkdir()
+    with supervised(state, [sleeper("a")]) as supervisor:
+        supervisor.start_program("a")
+        before = pids(supervisor)
+        subprocess.run(["mount", "-t", "tmpfs", "plantlog-test", disk], check=True)
+        try:
+            with pytest.raises(OperationError, match=f"{disk} is a mount point: unmount it first"):
+                down(wipe=True, yes=True, console=Console())
+        finally:
+            subprocess.run(["umount", "--lazy", disk], check=True)
+        assert pids(supervisor) == before
 
 
 def test_update_stops_only_changed_programs(state: State) -> None:

@@ -31,6 +31,8 @@ from ingest.spool.append import Spool
 from ingest.spool.file import connect, read_notes
 from ingest.timestamps import microseconds, now_us
 from ingest.writer.writer import Writer
+from ops.appliance import programs
+from ops.appliance.supervisor import ACTIVE_STATES, Supervisor
 from ops.backup.pgbackrest import environment
 from ops.backup.rehearse import Proof, rehearse
 from ops.backup.repository import back_up, backups, configure, due_file, take_over, verify
@@ -40,7 +42,7 @@ from ops.maintenance.backup import back_up_when_due, rehearse_when_due
 from ops.maintenance.run import JobContext, JobResult
 from ops.paths import State
 from ops.postgres.archive import Archive
-from ops.postgres.bootstrap import bootstrap
+from ops.postgres.bootstrap import bootstrap, wait_until_ready
 from ops.postgres.cluster import Cluster, provision
 from ops.postgres.mounted import existing
 from ops.postgres.server import Server
@@ -49,7 +51,7 @@ from tests.database import add_channels, add_sources, connected
 from tests.integration.test_spool_disk import MIB, Disk, run
 from tests.samples import T0, batch
 from tests.spooling import drained
-from tests.waiting import until, until_sync
+from tests.waiting import PATIENCE, until, until_sync
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
 
@@ -243,6 +245,40 @@ def test_a_point_in_time(site: Site, tmp_path: Path) -> None:
     restore(state, archive(repository), site.second_written, print)
     with Server(state.root):
         assert asyncio.run(values(state)) == [1, 2]
+
+
+def test_a_restore_that_is_refused_leaves_all_as_it_was(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = shutil.copytree(site.repository, tmp_path / "mounted")
+    state = State(tmp_path / "new")
+    cluster = restore(state, archive(repository), None, print)
+    port, kept = cluster.port, cluster.archive
+    monkeypatch.setenv("PLANTLOG_STATE", str(state.root))
+    monkeypatch.setenv("PLANTLOG_BACKUP_PASSPHRASE", PASSPHRASE)
+    supervisor = Supervisor(state)
+    supervisor.start([programs.postgres(state)])
+    try:
+        supervisor.start_program("postgres")
+        asyncio.run(wait_until_ready(state.dsn("owner"), PATIENCE))
+        [before] = supervisor.processes()
+        with pytest.raises(OperationError, match="has a database already"):
+            command.restore(str(repository), start=False)
+        assert [process.pid for process in supervisor.processes()] == [before.pid], "it was not stopped"
+        supervisor.stop_programs("postgres")
+        cluster.data.rename(state.root / "lost")
+        supervisor.start_program("postgres")
+        with pytest.raises(OperationError, match="it has no backup, or none of that time"):
+            command.restore(str(repository), at="2026-01-01", start=False)
+        assert [process.state in ACTIVE_STATES for process in supervisor.processes()] == [True], "it waits for its data"
+        assert (cluster.archive, cluster.data.exists(), cluster.port) == (kept, False, port)
+        command.restore(str(repository), start=False)
+        supervisor.start_program("postgres")
+        asyncio.run(wait_until_ready(state.dsn("owner"), PATIENCE))
+        assert cluster.port == port
+        assert asyncio.run(values(state)) == [1, 2, 3]
+    finally:
+        supervisor.shutdown()
 
 
 def test_a_rehearsal_finds_what_the_backup_lacks(site: Site) -> None:
@@ -447,7 +483,9 @@ def test_everything_on_any_disk_is_there_after_the_loss_of_the_data_directory(si
     site.cluster.data.rename(site.state.root / "lost")
     seal = site.state.root / "secrets" / "seal.key"
     seal.write_text("newer than the backup")
+    port = site.cluster.port
     restore(site.state, archive(site.repository), None, print)
+    assert site.cluster.port == port
     assert seal.read_text() == "newer than the backup"
     site.server.start()
     assert set(asyncio.run(values(site.state))) <= {1, 2, 3, 4}

@@ -325,6 +325,14 @@ def test_restored_server_on_loopback_is_reached_without_the_options_of_the_other
     assert state.dsn("owner") == f"postgresql://o:p@127.0.0.1:{cluster.port}/plantlog"
 
 
+def test_a_database_that_was_lost_comes_back_on_the_port_of_its_logins(tmp_path: Path) -> None:
+    state = State(tmp_path)
+    state.dsn_file("owner").parent.mkdir()
+    state.dsn_file("owner").write_text("postgresql://o:p@127.0.0.1:12345/plantlog\n")
+    assert Cluster(tmp_path, Binaries(tmp_path)).port == 12345
+    assert (tmp_path / "postgres" / "port").read_text() == "12345"
+
+
 def test_database_with_verify_full_needs_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dsn = "postgresql://u:p@db.example/d?sslmode=verify-full&sslrootcert="
     state, file = claimed(tmp_path / "state"), tmp_path / "ca.crt"
