@@ -44,17 +44,16 @@ class Migration:
 
 
 def migrations(folder: Path = FOLDER) -> list[Migration]:
-    """All files of ``migrations/``, by version. Raises DatabaseError where a number is missing, double or malformed."""
-    found = []
+    """All files of ``migrations/``, by version. Raises DatabaseError where a number is double or malformed."""
+    found: dict[int, Migration] = {}
     for path in sorted((folder / "migrations").glob("*.sql")):
         match = re.fullmatch(r"(\d{4})_(\w+)\.sql", path.name)
-        if match is None:
-            raise DatabaseError(f"{path.name} is not a valid migration name; legal: 0100_name.sql")
-        found.append(Migration(int(match[1]), match[2], path.read_text(encoding="utf-8")))
-    for expected, migration in enumerate(found, _VERSION_1_0):
-        if migration.version != expected:
-            raise DatabaseError(f"migration {expected:04d} is missing before {migration.version:04d}_{migration.name}")
-    return found
+        if match is None or int(match[1]) < _VERSION_1_0:
+            raise DatabaseError(f"{path.name} is not a valid migration name; legal: 0100_name.sql, and higher numbers")
+        if int(match[1]) in found:
+            raise DatabaseError(f"{path.name}: another migration has this number")
+        found[int(match[1])] = Migration(int(match[1]), match[2], path.read_text(encoding="utf-8"))
+    return list(found.values())
 
 
 def tables(folder: Path = FOLDER) -> list[str]:
