@@ -266,7 +266,8 @@ class NotifyOptions(Frozen):
     returns: bool = False
     """Also send the return to normal."""
     flood: Annotated[int, Field(ge=1, le=10_000)] = 10
-    """More alarms than this within `flood_window` are sent as one message."""
+    """More alarms than this within `flood_window` are sent as one message. An alarm that chatters (raised three times
+    within a minute, or more often than this within `flood_window`) counts once: its messages are summed up."""
     flood_window: Duration = 600.0
     """The time in which alarms are counted for `flood`."""
     max_age: Age = 86400.0

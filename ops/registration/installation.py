@@ -134,6 +134,7 @@ async def claim(
     await connection.execute(
         queries["upsert_installation"], own, plant.name, plant.sealing.enabled, plant.archive.location
     )
+    await connection.execute(queries["update_notifies_from"], own, plant.notify is not None)
     await connection.execute(queries["adopt"], own)
     return own, taken_over
 

@@ -99,24 +99,48 @@ ON CONFLICT (event_time, event_id) DO NOTHING;
 SELECT pg_advisory_xact_lock(7361023400154);
 
 -- name: select_pending_notices
--- Notices of installation $1 (NULL: all) without an outcome, oldest first, with the alarm's state now.
-SELECT n.event_time, n.event_id, n.queued_at, n.kind, n.channel_id, coalesce(k.channel, c.name) AS channel,
+-- Notices of installation $1 (NULL: all) without an outcome, oldest first, with the alarm's state now; those of alarms
+-- that chatter, of which there are many, last. An alarm chatters (ISA-18.2) if it was raised three times within a minute,
+-- or more than $3 times in all, in the last $2 seconds.
+WITH notice AS (
+    SELECT n.*, coalesce(n.source_id || ' ' || n.condition_key, n.channel_id || ' ' || n.limit_name) AS alarm_key
+    FROM plant.alarm_notice AS n
+    WHERE n.outcome IS NULL OR n.queued_at > clock_timestamp() - $2::float8 * INTERVAL '1 second'
+),
+raised AS (
+    SELECT n.alarm_key, n.event_time, n.notification_id,
+           lag(n.event_time, 2) OVER (PARTITION BY n.alarm_key ORDER BY n.event_time) AS second_before
+    FROM notice AS n
+    WHERE n.kind = 'alarm'
+),
+recent AS (
+    SELECT r.alarm_key, max(m.created_at) AS notified_at,
+           count(*) > $3::int OR bool_or(r.event_time - r.second_before <= INTERVAL '1 minute') AS chatters
+    FROM raised AS r
+    LEFT JOIN plant.notification AS m ON m.id = r.notification_id
+    GROUP BY r.alarm_key
+)
+SELECT n.event_time, n.event_id, n.queued_at, n.kind, n.alarm_key, coalesce(k.channel, c.name) AS channel,
        coalesce(c.unit, '') AS unit, n.limit_name, n.priority, n.value, n.threshold, n.late,
        coalesce(k.state, a.state, 'normal') AS state_now, plant.unit_of(coalesce(k.channel, c.name)) AS plant_unit,
-       k.message, clock_timestamp() - n.queued_at AS age
-FROM plant.alarm_notice AS n
+       k.message, coalesce(n.queued_at < i.notifies_from, false) AS disabled, coalesce(r.chatters, false) AS chatters,
+       r.notified_at
+FROM notice AS n
+LEFT JOIN recent AS r ON r.alarm_key = n.alarm_key
 LEFT JOIN plant.condition_now AS k ON k.source_id = n.source_id AND k.condition_key = n.condition_key
 LEFT JOIN plant.channel AS c ON c.id = n.channel_id
 JOIN plant.source AS s ON s.id = coalesce(n.source_id, c.source_id)
+LEFT JOIN plant.installation AS i ON i.id = s.installation_id
 LEFT JOIN plant.alarm AS a ON a.channel_id = n.channel_id AND a.limit_name = n.limit_name AND n.condition_key IS NULL
 WHERE n.outcome IS NULL AND coalesce(s.installation_id = $1::uuid, true)
-ORDER BY n.queued_at, n.event_time, n.event_id
+ORDER BY coalesce(r.chatters, false), n.queued_at, n.event_time, n.event_id
 LIMIT 10000;
 
 -- name: select_recent_alarms
--- Alarms sent of those queued within the last $1 seconds, the time of the last flood message, and the time now; of
--- installation $2 (NULL: all).
-SELECT (SELECT count(*) FROM plant.alarm_notice AS n
+-- Alarms sent of those queued within the last $1 seconds, however often they were raised, the time of the last flood
+-- message, and the time now; of installation $2 (NULL: all).
+SELECT (SELECT count(DISTINCT coalesce(n.source_id || ' ' || n.condition_key, n.channel_id || ' ' || n.limit_name))
+        FROM plant.alarm_notice AS n
         JOIN plant.notification AS m ON m.id = n.notification_id
         WHERE n.outcome = 'sent' AND n.kind = 'alarm' AND coalesce(m.installation_id = $2::uuid, true)
           AND n.queued_at > clock_timestamp() - $1::float8 * INTERVAL '1 second')::int AS sent,

@@ -75,6 +75,12 @@ SET plant = excluded.plant, sealing = excluded.sealing, archive_location = exclu
     archive_from = CASE WHEN $4 IS NOT NULL THEN coalesce(i.archive_from, excluded.archive_from) END
 WHERE (i.plant, i.sealing) <> (excluded.plant, excluded.sealing) OR i.archive_location IS DISTINCT FROM $4;
 
+-- name: update_notifies_from
+-- Installation $1 sends notifications, or does not ($2): of alarms that are recorded from now on.
+UPDATE plant.installation AS i
+SET notifies_from = CASE WHEN $2::boolean THEN clock_timestamp() END
+WHERE i.id = $1 AND (i.notifies_from IS NOT NULL) <> $2::boolean;
+
 -- name: select_sealing
 SELECT i.sealing FROM plant.installation AS i WHERE i.id = $1;
 

@@ -22,7 +22,8 @@ CREATE TABLE plant.installation (
     number        int         NOT NULL UNIQUE CHECK (number > 0),
     sealing       boolean     NOT NULL DEFAULT false,
     archive_from  timestamptz,
-    archive_location text
+    archive_location text,
+    notifies_from timestamptz
 );
 COMMENT ON TABLE plant.installation IS 'State folders that are registered in this database, with the name of their plant.';
 COMMENT ON COLUMN plant.installation.class_prefix IS 'What the names of its retention classes begin with in plant.retention_class. Empty: the first installation.';
@@ -30,6 +31,7 @@ COMMENT ON COLUMN plant.installation.number IS 'Its number in seals, which never
 COMMENT ON COLUMN plant.installation.sealing IS 'Whether it seals closed days, as configured.';
 COMMENT ON COLUMN plant.installation.archive_from IS 'It archives sealed days from then on: retention had dropped samples of the last day before that were not archived. NULL: it archives nothing.';
 COMMENT ON COLUMN plant.installation.archive_location IS 'Where it archives them, as configured.';
+COMMENT ON COLUMN plant.installation.notifies_from IS 'Alarms that were recorded since then are sent: notifications were enabled. NULL: none are sent.';
 GRANT ALL ON plant.installation TO plant_owner;
 
 -- Where an installation runs. Without this, a copy of its state folder would register and write as the same installation.

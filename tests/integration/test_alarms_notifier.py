@@ -34,6 +34,7 @@ from ingest.batch import Event
 from ingest.config.model import NotifyOptions
 from ingest.writer.alarm_rows import write_alarms
 from ops.ports import free_ports
+from schema.queries import load
 from tests.config_in_force import activate
 from tests.database import Database, add_sources, connected
 from tests.samples import T0
@@ -211,16 +212,71 @@ async def test_flood_is_one_message_and_the_rest_is_held_back(
         assert (flood["kind"], flood["alarms"]) == ("flood", 500)
         assert flood["first_out"]["channel"] == "area/unit4/c499"
         assert flood["by_unit"] == {f"area/unit{unit}": 100 for unit in range(5)}
-        # Ten minutes pass: the flood's message and notices are as old as that.
-        owner = await asyncpg.connect(database.owner_dsn)
-        async with owner.transaction():
-            await owner.execute("UPDATE plant.notification SET created_at = created_at - INTERVAL '11 minutes'")
-            await owner.execute("UPDATE plant.alarm_notice SET queued_at = queued_at - INTERVAL '11 minutes'")
-        await owner.close()
+        await age(database)
         await until(lambda: _recorded(ingest, 2))
     assert [(message["kind"], message["alarms"]) for message in hook.got] == [("flood", 500), ("flood", 21)]
     outcomes = await ingest.fetch("SELECT outcome, count(*)::int AS n FROM plant.alarm_notice GROUP BY outcome")
     assert {row["outcome"]: row["n"] for row in outcomes} == {"sent": 521}
+
+
+async def age(database: Database) -> None:
+    """Eleven minutes pass for what was queued and sent."""
+    async with connected(database.owner_dsn) as owner, owner.transaction():
+        await owner.execute("UPDATE plant.notification SET created_at = created_at - INTERVAL '11 minutes'")
+        await owner.execute("UPDATE plant.alarm_notice SET queued_at = queued_at - INTERVAL '11 minutes'")
+
+
+async def test_alarm_that_chatters_is_summed_up_and_others_get_through(
+    database: Database, ingest: asyncpg.Connection[Any], hook: Hook
+) -> None:
+    def raised(channel: int, numbers: range, seconds: int = 25) -> list[Event]:
+        """At these seconds, and returned in between: less than three times a minute does not chatter."""
+        return [
+            alarm(channel, n * seconds * 1_000_000 + (action == "returned"), state, action)
+            for n in numbers
+            for state, action in (("unacknowledged_active", "raised"), ("return_to_normal_unacknowledged", "returned"))
+        ]
+
+    await happen(ingest, *raised(7, range(29)), *raised(8, range(3), 31))
+    async with notifying(database, to(hook, returns=False)):
+        await until(lambda: _recorded(ingest, 4))
+        assert sorted(message["subject"] for message in hook.got) == [
+            "[demo] medium: area/unit2/c7 above its high limit × 29",
+            *["[demo] medium: area/unit3/c8 above its high limit"] * 3,
+        ]
+        await happen(ingest, *raised(7, range(29, 50)), *(alarm(channel) for channel in range(20, 25)))
+        await until(lambda: _recorded(ingest, 9))
+        assert {message["kind"] for message in hook.got} == {"alarm"}
+        held = "SELECT count(*) FROM plant.alarm_notice WHERE outcome IS NULL AND channel_id = 7 AND kind = 'alarm'"
+        assert await ingest.fetchval(held) == 21
+        await age(database)
+        await until(lambda: _recorded(ingest, 10))
+    assert hook.got[-1]["alarm"]["channel"] == "area/unit2/c7"
+    assert hook.got[-1]["alarm"]["times"] == 21
+
+
+async def test_alarms_from_before_notifications_were_enabled_are_not_sent(
+    database: Database, ingest: asyncpg.Connection[Any], hook: Hook
+) -> None:
+    queries, own = load("installation"), uuid4()
+    async with connected(database.owner_dsn) as owner:
+        await owner.execute(queries["upsert_installation"], own, "demo", False, None)
+        await owner.execute(queries["adopt"], own)
+        await owner.execute(queries["update_notifies_from"], own, False)
+        await happen(ingest, alarm(1))
+        await owner.execute(queries["update_notifies_from"], own, True)
+        await happen(ingest, alarm(2))
+        await owner.execute(queries["update_notifies_from"], own, True)  # the next `up` changes nothing
+        async with notifying(database, to(hook)):
+            await until(lambda: _recorded(ingest, 1))
+            await owner.execute(queries["update_notifies_from"], own, False)
+            await happen(ingest, alarm(3))
+            await owner.execute(queries["update_notifies_from"], own, True)
+            await happen(ingest, alarm(4))
+            await until(lambda: _recorded(ingest, 2))
+    assert [message["alarm"]["channel"][-2:] for message in hook.got] == ["c2", "c4"]
+    outcomes = "SELECT n.outcome FROM plant.alarm_notice AS n ORDER BY n.channel_id"
+    assert [row["outcome"] for row in await ingest.fetch(outcomes)][::2] == ["notifications were disabled"] * 2
 
 
 async def test_alarm_shelved_meanwhile_is_not_sent(

@@ -90,6 +90,17 @@ async def test_options_that_the_database_needs_are_in_its_tables(database: Datab
     assert await rows(database, channels) == [("a", "default"), ("b", "default")]
 
 
+async def test_notifications_count_from_when_they_are_enabled(database: Database, tmp_path: Path) -> None:
+    state, tags, notify = state_in(tmp_path), "a,holding:4,,,,,,,,\n", '[notify]\nwebhook = "http://127.0.0.1:1/"\n'
+    found = []
+    for more in ("", notify, notify, "", notify):
+        await register(plant(tmp_path / "p", tags, more), database.owner_dsn, state)
+        [(since,)] = await rows(database, "SELECT i.notifies_from FROM plant.installation AS i")
+        found.append(since)
+    assert (found[0], found[3]) == (None, None)
+    assert found[1] == found[2] < found[4]
+
+
 async def test_configuration_is_in_the_tables(database: Database, tmp_path: Path) -> None:
     state = state_in(tmp_path)
     described = plant(

@@ -128,6 +128,44 @@ def test_returns_to_normal_are_not_notified_in_a_flood() -> None:
     assert decision(*waiting[1::2], options=replace_options(returns=True)).messages == []
 
 
+def test_alarm_that_chatters_is_one_message_with_its_number() -> None:
+    some = [notice(number, alarm="7 hi", chatters=True, channel="a/b") for number in range(29)]
+    (message,) = decision(*some).messages
+    assert (message.kind, message.subject) == ("alarm", "[demo] medium: a/b above its high limit × 29")
+    assert message.notices == tuple(some)
+    assert message.body["alarm"] | {"times": 29, "first": "2026-03-09T11:59:59Z"} == message.body["alarm"]
+    text = text_of(message.kind, message.subject, message.body)
+    assert "raised    29 times since 2026-03-09T11:59:59Z" in text
+    assert "now       unacknowledged active" in text
+
+
+def test_alarm_that_chatters_is_held_after_a_message_and_others_get_through() -> None:
+    def chattering(priority: str, since: float) -> list[Notice]:
+        at = NOW - timedelta(seconds=since)
+        return [notice(n, alarm="7 hi", chatters=True, notified_at=at, priority=priority) for n in range(29)]
+
+    others = [notice(number, alarm=f"{number} hi") for number in range(40, 45)]
+    assert [m.notices for m in decision(*chattering("medium", 599), *others).messages] == [(one,) for one in others]
+    assert len(decision(*chattering("medium", 601), *others).messages) == 6
+    assert decision(*chattering("critical", 59)).messages == []
+    assert len(decision(*chattering("critical", 61)).messages) == 1
+
+
+def test_alarm_that_chatters_counts_once_in_a_flood() -> None:
+    some = [notice(number, alarm="7 hi", chatters=True, channel="a/b") for number in range(29)]
+    others = [notice(number, alarm=f"{number} hi") for number in range(40, 50)]
+    (flood,) = decision(*some, *others).messages
+    assert (flood.kind, flood.body["alarms"], len(flood.notices)) == ("flood", 11, 39)
+    assert flood.body["named"][0]["times"] == 29
+    assert "a/b  hi × 29" in text_of(flood.kind, flood.subject, flood.body)
+    returned = decision(notice(kind="return", chatters=True), options=replace_options(returns=True))
+    assert list(returned.unsent) == ["return, chattering"]
+
+
+def test_alarms_from_before_notifications_were_enabled_are_not_sent() -> None:
+    assert list(decision(notice(disabled=True)).unsent) == ["notifications were disabled"]
+
+
 @given(st.lists(st.tuples(st.sampled_from(PRIORITIES), st.booleans(), st.booleans()), max_size=40), st.integers(0, 20))
 def test_each_alarm_is_notified_at_most_once_or_is_pending(made: list[tuple[str, bool, bool]], sent: int) -> None:
     waiting = [

@@ -1,4 +1,7 @@
-"""Build messages from queued notices: one per alarm, or a single one during an alarm flood (ISA-18.2)."""
+"""Build messages from queued notices: one per alarm, or a single one during an alarm flood (ISA-18.2).
+
+An alarm that chatters is summed up: one message for all its notices, and the next one after the flood window.
+"""
 
 from __future__ import annotations
 
@@ -45,6 +48,10 @@ class Notice:
     late: bool  # it became known long after it happened
     state_now: str  # of the alarm, in the database
     message: str | None = None  # of a condition of a server
+    alarm: str = ""  # its key
+    chatters: bool = False
+    notified_at: datetime | None = None  # the last message of the alarm within the flood window
+    disabled: bool = False  # notifications were, when it was queued
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,54 +77,71 @@ def decide(
 ) -> Decision:
     """Messages for ``waiting``, in order. ``sent``: number of alarms notified within the window before ``now``.
 
-    More than ``options.flood`` within ``options.flood_window`` become one message with the first-out alarm; later ones
-    are held until the window ends, or for one minute if one is critical, and then become one message, too, if there
-    are still too many. Returns to normal are not sent during a flood.
+    More than ``options.flood`` alarms within ``options.flood_window`` become one message with the first-out alarm;
+    later ones are held until the window ends, or for one minute if one is critical, and then become one message, too,
+    if there are still too many. Returns to normal are not sent during a flood. An alarm that chatters counts once, and
+    is held in the same way after each message about it; its returns are not sent.
     """
     decision = Decision()
-    to_send: list[Notice] = []
+    alarms: dict[str, list[Notice]] = {}  # those of an alarm that chatters are together
+    returns: list[Notice] = []
     for notice in waiting:
         reason = _reason_not_sent(notice, now, options)
-        if reason is None:
-            to_send.append(notice)
-        else:
+        if reason is not None:
             decision.unsent.setdefault(reason, []).append(notice)
-    alarms = [notice for notice in to_send if notice.kind == "alarm"]
-    critical = any(notice.priority == "critical" for notice in alarms)
-    hold = min(options.flood_window, _CRITICAL_SECONDS) if critical else options.flood_window
-    if flood_at is not None and (now - flood_at).total_seconds() < hold:
+        elif notice.kind == "return":
+            returns.append(notice)
+        elif not (notice.chatters and notice.notified_at and _is_held(notice.notified_at, [notice], now, options)):
+            alarms.setdefault(notice.alarm if notice.chatters else f"event {notice.event_id}", []).append(notice)
+    all_alarms = [notice for notices in alarms.values() for notice in notices]
+    if flood_at is not None and _is_held(flood_at, all_alarms, now, options):
         return decision
-    if sent + max(len(alarms), len(to_send) - len(alarms)) <= options.flood:
-        decision.messages.extend(_single(notice, plant) for notice in to_send)
+    if sent + max(len(alarms), len(returns)) <= options.flood:
+        single = sorted([*alarms.values(), *([notice] for notice in returns)], key=_order)
+        decision.messages.extend(_single(notices, plant) for notices in single)
         return decision
     if alarms:
-        decision.messages.append(_flood(alarms, plant))
-    if len(alarms) < len(to_send):
-        decision.unsent["return, in a flood"] = [notice for notice in to_send if notice.kind == "return"]
+        decision.messages.append(_flood([*alarms.values()], plant))
+    if returns:
+        decision.unsent["return, in a flood"] = returns
     return decision
+
+
+def _order(notices: Sequence[Notice]) -> tuple[datetime, datetime, int]:
+    return notices[0].queued_at, notices[0].time, notices[0].event_id
+
+
+def _is_held(since: datetime, notices: Sequence[Notice], now: datetime, options: NotifyOptions) -> bool:
+    """Whether ``notices`` wait behind a message that was made at ``since``."""
+    critical = any(notice.priority == "critical" for notice in notices)
+    hold = min(options.flood_window, _CRITICAL_SECONDS) if critical else options.flood_window
+    return (now - since).total_seconds() < hold
 
 
 def _reason_not_sent(notice: Notice, now: datetime, options: NotifyOptions) -> str | None:
     """Why a notice is not sent; None: it is sent."""
-    if (now - notice.queued_at).total_seconds() > options.max_age:
-        return "too old"
-    if PRIORITIES.index(notice.priority) > PRIORITIES.index(options.min_priority):
-        return "priority"
-    if notice.kind == "return" and not options.returns:
-        return "returns are not sent"
-    if notice.state_now in INHIBITED:
-        return notice.state_now
-    if notice.late and notice.state_now not in ("unacknowledged_active", "acknowledged_active"):
-        return "late, and already over"
-    return None
+    active = notice.state_now in ("unacknowledged_active", "acknowledged_active")
+    reasons = {
+        "notifications were disabled": notice.disabled,
+        "too old": (now - notice.queued_at).total_seconds() > options.max_age,
+        "priority": PRIORITIES.index(notice.priority) > PRIORITIES.index(options.min_priority),
+        "returns are not sent": notice.kind == "return" and not options.returns,
+        "return, chattering": notice.kind == "return" and notice.chatters,
+        notice.state_now: notice.state_now in INHIBITED,
+        "late, and already over": notice.late and not active,
+    }
+    return next((reason for reason, applies in reasons.items() if applies), None)
 
 
-def _single(notice: Notice, plant: str) -> Message:
-    if notice.kind == "return":
-        subject = f"[{plant}] returned to normal: {notice.channel} ({notice.limit})"
-        return Message("return", subject, {"plant": plant, "alarm": _alarm_body(notice)}, (notice,))
-    subject = f"[{plant}] {notice.priority}: {notice.channel} {_occurrence(notice)}"
-    return Message("alarm", subject, {"plant": plant, "alarm": _alarm_body(notice)}, (notice,))
+def _single(notices: Sequence[Notice], plant: str) -> Message:
+    """A message about an alarm; several notices: it chatters."""
+    newest = notices[-1]
+    if newest.kind == "return":
+        subject = f"[{plant}] returned to normal: {newest.channel} ({newest.limit})"
+        return Message("return", subject, {"plant": plant, "alarm": _alarm_body(newest)}, (newest,))
+    times = f" × {len(notices)}" if len(notices) > 1 else ""
+    subject = f"[{plant}] {newest.priority}: {newest.channel} {_occurrence(newest)}{times}"
+    return Message("alarm", subject, {"plant": plant, "alarm": _alarm_body(*notices)}, tuple(notices))
 
 
 def _occurrence(notice: Notice) -> str:
@@ -127,27 +151,30 @@ def _occurrence(notice: Notice) -> str:
     return f"{notice.limit}: {notice.message}" if notice.message else notice.limit
 
 
-def _flood(alarms: Sequence[Notice], plant: str) -> Message:
-    first = min(alarms, key=lambda notice: notice.time)
-    units = Counter(notice.plant_unit for notice in alarms)
-    priorities = Counter(notice.priority for notice in alarms)
-    by_time = sorted(alarms, key=lambda notice: notice.time)
+def _flood(alarms: Sequence[Sequence[Notice]], plant: str) -> Message:
+    """A message about many alarms, each with its notices."""
+    by_time = sorted(alarms, key=lambda notices: notices[0].time)
+    first = by_time[0][0]
+    units = Counter(notices[0].plant_unit for notices in alarms)
+    priorities = Counter(notices[0].priority for notices in alarms)
     body = {
         "plant": plant,
         "alarms": len(alarms),
         "first_out": _alarm_body(first),
         "by_unit": dict(units.most_common()),
         "by_priority": {priority: priorities[priority] for priority in PRIORITIES if priorities[priority]},
-        "from": _iso(by_time[0].time),
-        "to": _iso(by_time[-1].time),
-        "named": [_alarm_body(notice) for notice in by_time[:_MAX_LISTED]],
+        "from": _iso(first.time),
+        "to": _iso(max(notices[-1].time for notices in alarms)),
+        "named": [_alarm_body(*notices) for notices in by_time[:_MAX_LISTED]],
     }
     number = "1 alarm" if len(alarms) == 1 else f"{len(alarms)} alarms"
     subject = f"[{plant}] alarm flood: {number}, first-out: {first.channel} {_occurrence(first)}"
-    return Message("flood", subject, body, tuple(alarms))
+    return Message("flood", subject, body, tuple(notice for notices in alarms for notice in notices))
 
 
-def _alarm_body(notice: Notice) -> dict[str, Any]:
+def _alarm_body(*notices: Notice) -> dict[str, Any]:
+    """The newest notice of an alarm; of one that chatters, also their number, the first one, and the state now."""
+    notice = notices[-1]
     return {
         "channel": notice.channel,
         "limit": notice.limit,
@@ -159,7 +186,12 @@ def _alarm_body(notice: Notice) -> dict[str, Any]:
         "plant_unit": notice.plant_unit,
         "event_id": str(notice.event_id),
         **({"late": True} if notice.late else {}),
+        **(_repeated(notices) if len(notices) > 1 else {}),
     }
+
+
+def _repeated(notices: Sequence[Notice]) -> dict[str, Any]:
+    return {"times": len(notices), "first": _iso(notices[0].time), "state": notices[-1].state_now}
 
 
 def _iso(time: datetime) -> str:
@@ -172,7 +204,7 @@ def text_of(kind: str, subject: str, body: Mapping[str, Any]) -> str:
         return "\n".join((subject, "", *_lines(body["alarm"]), ""))
     units = [f"  {n:>6}  {unit or '(no unit)'}" for unit, n in body["by_unit"].items()]
     priorities = [f"  {n:>6}  {priority}" for priority, n in body["by_priority"].items()]
-    named = [f"  {a['time']}  {a['priority']:<8}  {a['channel']}  {a['limit']}" for a in body["named"]]
+    named = [f"  {a['time']}  {a['priority']:<8}  {a['channel']}  {a['limit']}{_times(a)}" for a in body["named"]]
     more = body["alarms"] - len(named)
     return "\n".join(
         (
@@ -201,4 +233,10 @@ def _lines(alarm: Mapping[str, Any]) -> list[str]:
         f"  value     {value}",
         f"  time      {alarm['time']}",
         f"  priority  {alarm['priority']}",
+        *([f"  raised    {alarm['times']} times since {alarm['first']}"] if "times" in alarm else []),
+        *([f"  now       {alarm['state'].replace('_', ' ')}"] if "times" in alarm else []),
     ]
+
+
+def _times(alarm: Mapping[str, Any]) -> str:
+    return f" × {alarm['times']}" if "times" in alarm else ""

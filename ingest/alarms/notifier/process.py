@@ -97,7 +97,13 @@ class Notifier:
         async with connection.transaction():
             await connection.execute(queries["lock_notifier"])
             notices = [
-                _notice(row) for row in await connection.fetch(queries["select_pending_notices"], self._installation)
+                _notice(row)
+                for row in await connection.fetch(
+                    queries["select_pending_notices"],
+                    self._installation,
+                    self._options.flood_window,
+                    self._options.flood,
+                )
             ]
             if notices:
                 recent = await connection.fetchrow(
@@ -173,6 +179,10 @@ def _notice(row: asyncpg.Record) -> Notice:
         row["late"],
         row["state_now"],
         row["message"],
+        row["alarm_key"],
+        row["chatters"],
+        row["notified_at"],
+        row["disabled"],
     )
 
 
