@@ -140,6 +140,7 @@ GAP_REASONS = (
     "database_restored",  # the database lost what it had, and the journal no longer has it
     STANDBY,  # the other member of a redundant pair polls
     "away",  # neither member of a redundant pair ran
+    "time_stands_still",  # values differ, but their timestamps repeat: one is stored
     "stale",  # no value of the channel for longer than configured
     "removed",  # the channel was removed from the configuration: its last value ends
 )

@@ -188,14 +188,14 @@ class OpcuaServer:
         node = self._server.get_node(ua.NodeId(ua.ObjectIds.Server_ServiceLevel))
         await node.write_value(ua.Variant(level, ua.VariantType.Byte))
 
-    async def write(self, tag: int, value: Any, time_us: int, status: int) -> None:
-        """Publish one value with its source timestamp; a Bad one without its value."""
+    async def write(self, tag: int, value: Any, time_us: int, status: int, server_time_us: int = 0) -> None:
+        """Publish one value with its timestamps (µs, by default equal ones); a Bad one without its value."""
         opcua = self._tags[tag].opcua
         assert opcua is not None
         assert self._server is not None
-        time = utc(time_us)
+        time, server_time = utc(time_us), utc(server_time_us or time_us)
         code = self._statuses.get(status) or self._statuses.setdefault(status, ua.StatusCode(status))
-        data = _Published(ua.Variant(_CASTS[opcua](value), _TYPES[opcua]), code, time, time)
+        data = _Published(ua.Variant(_CASTS[opcua](value), _TYPES[opcua]), code, time, server_time)
         await self._server.iserver.aspace.write_attribute_value(self._nodes[tag], ua.AttributeIds.Value, data)
         self._history.published(self._nodes[tag], data)
 

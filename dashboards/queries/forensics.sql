@@ -118,7 +118,8 @@ missing AS (
             SELECT CASE WHEN g.backfilled THEN 1
                         WHEN g.reason IN ('stopped', 'killed') THEN 2
                         WHEN g.reason IN ('disconnected', 'subscription_lost', 'not_available') THEN 3
-                        WHEN g.reason IN ('poll_failed', 'poll_missed', 'overflow', 'undecodable', 'refused', 'removed') THEN 4
+                        WHEN g.reason IN ('poll_failed', 'poll_missed', 'overflow', 'undecodable', 'refused', 'removed',
+                                          'time_stands_still') THEN 4
                         WHEN g.reason = 'stale' THEN 5
                         WHEN g.reason IN ('spool_full', 'spool_corrupt', 'database_restored') THEN 6 ELSE 7 END AS why
         ) AS n

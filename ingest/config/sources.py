@@ -22,6 +22,7 @@ RegisterTable: TypeAlias = Literal["coil", "discrete", "input", "holding"]
 RegisterType: TypeAlias = Literal[
     "bool", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64", "string"
 ]
+TimeOrigin: TypeAlias = Literal["source", "server", "arrival"]
 AlarmPriority: TypeAlias = Literal["critical", "high", "medium", "low"]
 SecurityPolicy: TypeAlias = Literal["Basic256Sha256", "Aes128Sha256RsaOaep", "Aes256Sha256RsaPss"]
 # What may be wrong with a server's certificate that is trusted (OPC 10000-4, 6.1.3)
@@ -127,6 +128,8 @@ class OpcuaTag(Tag):
     """If the variable is a structure: the member to read, as in `Speed`; of a structure in it, as in `Motor.Speed`; of
     one in an array, as in `Motors[2].Speed`; if the variable is an array, as in `[2].Speed`. Not set: the variable is
     no structure."""
+    time: TimeOrigin | None = None
+    """The origin of the samples' times. Not set: that of the source."""
     interval: Duration | None = None
     """The publishing interval, and the sampling interval unless the source sets one. Not set: that of the source."""
     stale_after: Duration | None = None
@@ -248,6 +251,10 @@ class OpcuaSource(_Source):
     """How long the server keeps a subscription without publish requests. At least three times `keep_alive`."""
     keep_alive: Duration = 10.0
     """The interval at which the server sends a keep-alive message if it has no data to send."""
+    time: TimeOrigin = "source"
+    """The origin of the samples' times. `source`: the source timestamp, or the server timestamp where there is none, or
+    where a value differs from the one before and its source timestamp is not later. `server`: the server timestamp.
+    `arrival`: plantlog's clock, also where the server sends no timestamp."""
     stale_after: Duration | None = None
     """A gap is recorded if a channel has no samples for this long. Not set: a channel may be silent while its value
     does not change."""

@@ -25,6 +25,7 @@ from ingest.opcua.decoded import DataChange
 from ingest.opcua.history import read_history, server_start
 from ingest.opcua.index_range import sends_whole_arrays
 from ingest.opcua.namespaces import read_namespaces
+from ingest.opcua.repeated_timestamps import RepeatedTimestamps
 from ingest.opcua.service import chunks
 from ingest.opcua.structures import Structures
 from ingest.opcua.tags import Tags
@@ -202,7 +203,7 @@ class Backfill:
     ) -> int:
         """Read the history of some tags into the backfill spool. Returns the number of values."""
         seen: set[int] = set()
-        changes: list[tuple[int, DataChange]] = []  # values of a channel
+        changes: list[tuple[int, DataChange]] = []  # values of a tag
         events: list[Event] = []
         texts = 0
         source, whole_arrays = self._tags.source, self._whole_arrays
@@ -211,6 +212,7 @@ class Backfill:
             if page.change is None:
                 unknown[channel] = end
                 continue
+            self._tags.date(page.change)
             if page.tag not in seen:
                 seen.add(page.tag)
                 until = _unknown_until(page.change, start, end)
@@ -226,7 +228,7 @@ class Backfill:
                 texts += len(found)
                 events += found
             elif page.change.handle:
-                changes.append((channel, page.change))
+                changes.append((page.tag, page.change))
             if page.change.rounded and channel not in self._rounded:
                 self._rounded.add(channel)
                 events.append(Event("rounded", now_us(), channel, detail=ROUNDED_DETAIL))
@@ -241,14 +243,19 @@ class Backfill:
         """Store one batch with the values of all channels between ``start`` and ``end`` (µs)."""
         if not changes:
             return None
-        columns = [(np.concatenate(c.time), np.concatenate(c.value), np.concatenate(c.status)) for _, c in changes]
-        time, value, status = (np.concatenate([column[k] for column in columns]) for k in range(3))
-        sizes = [len(column[0]) for column in columns]
-        ids = np.repeat(np.array([channel for channel, _ in changes], np.int32), sizes)
-        since = np.repeat(
-            np.array([max(start, self._versions.floor(channel)) for channel, _ in changes], np.int64), sizes
-        )
-        in_range = (time >= since) & (time <= end) & (status & 0xFFFF_0000 != _BOUND_NOT_FOUND)
+        source = np.concatenate([run for _, change in changes for run in change.time])
+        server = np.concatenate([run for _, change in changes for run in change.server])
+        value = np.concatenate([run for _, change in changes for run in change.value])
+        status = np.concatenate([run for _, change in changes for run in change.status])
+        sizes = [sum(map(len, change.time)) for _, change in changes]
+        place = np.repeat(np.array([tag for tag, _ in changes], np.uint32), sizes)
+        ids = self._tags.ids[place]
+        floors = [max(start, self._versions.floor(int(self._tags.ids[tag]))) for tag, _ in changes]
+        dated = RepeatedTimestamps(self._tags).date(place, source, server, value, status, 0)
+        time = dated.time
+        in_range = (time >= np.repeat(floors, sizes)) & (time <= end) & (status & 0xFFFF_0000 != _BOUND_NOT_FOUND)
+        if dated.keep is not None:
+            in_range &= dated.keep
         if not in_range.any():
             return None
         return SampleBatch(

@@ -120,28 +120,25 @@ def _run(
     items = np.frombuffer(reader.body, layout, run, reader.at)
     reader.at += run * layout.itemsize
     handles = items["handle"] if head else np.full(run, handle, np.uint32)
-    time = _times(items, handles, mask, arrival, decoded)
+    time, server = _times(items, handles, mask, arrival, decoded)
     status = items["status"].astype(np.uint32) if mask & _STATUS else np.zeros(run, np.uint32)
     if not mask & _VALUE:
         if forms.structures:
-            handles, status, time = _each_member(handles, status, time, forms)
-        decoded.handle.append(handles)
-        decoded.status.append(status)
-        decoded.time.append(time)
-        decoded.value.append(np.full(len(handles), np.nan))
+            handles, status, time, server = _each_member(handles, status, time, server, forms)
+        decoded.append(handles, np.full(len(handles), np.nan), status, time, server)
         return run
     value = items["value"]
     if forms.structures and (structured := handles >= FIRST_STRUCTURE).any():
         for one in handles[structured].tolist():
             decoded.unsupported += forms.structures[one].other_type(type_name(kind)) if one in forms.structures else []
-        value = value[~structured]
-        handles, status, time = handles[~structured], status[~structured], time[~structured]
+        value, handles, status = value[~structured], handles[~structured], status[~structured]
+        time, server = time[~structured], server[~structured]
     if forms.element is not None and (no_array := _by_handle(forms.element, handles) >= 0).any():
         what = type_name(kind) + NOT_AN_ARRAY
         decoded.unsupported += [Unsupported(handle, what) for handle in handles[no_array].tolist()]
-        value = value[~no_array]
-        handles, status, time = handles[~no_array], status[~no_array], time[~no_array]
-    _numbers(value, kind, handles, status, time, decoded, forms.exact)
+        value, handles, status = value[~no_array], handles[~no_array], status[~no_array]
+        time, server = time[~no_array], server[~no_array]
+    _numbers(value, kind, handles, status, time, server, decoded, forms.exact)
     return run
 
 
@@ -151,26 +148,24 @@ def _numbers(
     handles: UInt32s,
     status: UInt32s,
     time: Int64s,
+    server: Int64s,
     decoded: DataChange,
     exact: NDArray[np.bool_] | None,
 ) -> None:
     """Append values of one type: as numbers, or as exact text."""
     if exact is not None and (as_text := _by_handle(exact, handles)).any():
         texts = [str(bool(v)).lower() if kind == _BOOLEAN else str(v) for v in raw[as_text]]
-        columns = handles[as_text].tolist(), texts, status[as_text].tolist(), time[as_text].tolist()
-        decoded.texts += [Text(*one, "") for one in zip(*columns, strict=True)]
-        raw = raw[~as_text]
-        handles, status, time = handles[~as_text], status[~as_text], time[~as_text]
+        columns = handles[as_text].tolist(), texts, *(c[as_text].tolist() for c in (status, time, server))
+        decoded.texts += [Text(*one, "", last) for *one, last in zip(*columns, strict=True)]  # type: ignore[call-arg]
+        raw, handles, status = raw[~as_text], handles[~as_text], status[~as_text]
+        time, server = time[~as_text], server[~as_text]
     with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN
         value = raw.astype(np.float64)
     if kind in _LONG and (rounded := is_rounded(raw, value)).any():
         decoded.rounded.append(handles[rounded])
     if kind == _BOOLEAN:
         value = (value != 0).astype(np.float64)  # any byte except 0 is true (OPC 10000-6, 5.2.2.1)
-    decoded.handle.append(handles)
-    decoded.status.append(status)
-    decoded.time.append(time)
-    decoded.value.append(value)
+    decoded.append(handles, value, status, time, server)
 
 
 def _channels(handle: int, forms: Forms) -> UInt32s:
@@ -179,13 +174,15 @@ def _channels(handle: int, forms: Forms) -> UInt32s:
     return np.array([handle], np.uint32) if picker is None else picker.channels
 
 
-def _each_member(handles: UInt32s, status: UInt32s, time: Int64s, forms: Forms) -> tuple[UInt32s, UInt32s, Int64s]:
+def _each_member(
+    handles: UInt32s, status: UInt32s, time: Int64s, server: Int64s, forms: Forms
+) -> tuple[UInt32s, UInt32s, Int64s, Int64s]:
     """What is true of a structure is true of each member."""
     if not (handles >= FIRST_STRUCTURE).any():
-        return handles, status, time
+        return handles, status, time, server
     channels = [_channels(handle, forms) for handle in handles.tolist()]
     sizes = [len(one) for one in channels]
-    return np.concatenate(channels), np.repeat(status, sizes), np.repeat(time, sizes)
+    return np.concatenate(channels), np.repeat(status, sizes), np.repeat(time, sizes), np.repeat(server, sizes)
 
 
 def _by_handle(column: NDArray[Any], handles: UInt32s) -> NDArray[Any]:
@@ -193,18 +190,21 @@ def _by_handle(column: NDArray[Any], handles: UInt32s) -> NDArray[Any]:
     return found
 
 
-def _times(items: NDArray[Any], handles: UInt32s, mask: int, arrival: int, decoded: DataChange) -> Int64s:
-    time = np.full(len(items), arrival, np.int64)
-    for bit, name in ((_SERVER, "server"), (_SOURCE, "source")):
-        if mask & bit:
-            ticks = items[name].astype(np.int64)  # 0: not set
-            time = np.where(ticks > 0, (ticks - UNIX_EPOCH_TICKS) // 10, time)
-    no_source = items["source"] <= 0 if mask & _SOURCE else np.ones(len(items), bool)
-    if no_source.any():
-        server = no_source & (items["server"] > 0) if mask & _SERVER else np.zeros(len(items), bool)
-        decoded.server_time.append(handles[server])
-        decoded.arrival_time.append(handles[no_source & ~server])
-    return time
+def _times(
+    items: NDArray[Any], handles: UInt32s, mask: int, arrival: int, decoded: DataChange
+) -> tuple[Int64s, Int64s]:
+    """Time and server timestamp (µs)."""
+    source, server = (
+        (np.maximum(items[name], UNIX_EPOCH_TICKS) - UNIX_EPOCH_TICKS) // 10
+        if mask & bit
+        else np.zeros(len(items), int)
+        for bit, name in ((_SOURCE, "source"), (_SERVER, "server"))
+    )  # 0: not set, or before 1970
+    if (source > 0).all():
+        return source, server
+    decoded.server_time.append(handles[(source == 0) & (server > 0)])
+    decoded.arrival_time.append(handles[(source == 0) & (server == 0)])
+    return np.where(source > 0, source, np.where(server > 0, server, arrival)), server
 
 
 def _single(reader: Reader, head: int, handle: int, arrival: int, decoded: DataChange, forms: Forms) -> None:
@@ -248,7 +248,7 @@ def _value_or_element(
     elif wanted is not None and kind:
         decoded.unsupported.append(Unsupported(handle, type_name(kind) + NOT_AN_ARRAY))
     elif text is not None:
-        decoded.texts.append(Text(handle, text, status, time, FORMS[kind][0]))
+        decoded.append_text(handle, text, status, time, FORMS[kind][0])
     elif kind:
         decoded.unsupported.append(Unsupported(handle, type_name(kind)))
     else:
@@ -273,11 +273,12 @@ def _structured(reader: Reader, picker: Picker, arrival: int, decoded: DataChang
 
 def _status_and_time(reader: Reader, mask: int, arrival: int, handles: UInt32s, decoded: DataChange) -> tuple[int, int]:
     """What follows the value."""
-    status, source, server = reader.status_and_times(mask)
-    ticks = source if source > 0 else server
-    if source <= 0:
-        (decoded.server_time if ticks > 0 else decoded.arrival_time).append(handles)
-    return status, microseconds(ticks) if ticks > 0 else arrival
+    status, *ticks = reader.status_and_times(mask)
+    source, server = (max(0, microseconds(each)) for each in ticks)
+    decoded.item_server = server
+    if not source:
+        (decoded.server_time if server else decoded.arrival_time).append(handles)
+    return status, source or server or arrival
 
 
 def _element(
@@ -289,8 +290,8 @@ def _element(
         decoded.append_one(handle, np.nan, status if status & _BAD else _BAD_INDEX_RANGE_NO_DATA, time)
     elif kind in FORMS:
         name, form = FORMS[kind]
-        decoded.texts.append(Text(handle, form(Reader(body, at)), status, time, name))
+        decoded.append_text(handle, form(Reader(body, at)), status, time, name)
     else:
         raw = np.frombuffer(body, _NUMBERS[kind], 1, at)
         columns = np.array([handle], np.uint32), np.array([status], np.uint32), np.array([time], np.int64)
-        _numbers(raw, kind, *columns, decoded, forms.exact)
+        _numbers(raw, kind, *columns, np.array([decoded.item_server]), decoded, forms.exact)

@@ -27,6 +27,7 @@ class Text:
     status: int
     time: int  # µs
     type: str  # name of the built-in type; empty: exact text of a number
+    server: int = 0  # µs, server timestamp; 0: none
 
 
 @dataclass(slots=True)
@@ -44,27 +45,39 @@ class DataChange:
     handle: list[UInt32s] = field(default_factory=list)
     value: list[Float64s] = field(default_factory=list)
     status: list[UInt32s] = field(default_factory=list)
-    time: list[Int64s] = field(default_factory=list)  # µs
+    time: list[Int64s] = field(
+        default_factory=list
+    )  # µs: the source timestamp, else the server timestamp, else arrival
+    server: list[Int64s] = field(default_factory=list)  # µs: the server timestamp; 0: none
     texts: list[Text] = field(default_factory=list)
     unsupported: list[Unsupported] = field(default_factory=list)
     rounded: list[UInt32s] = field(default_factory=list)  # handles of integers that float64 cannot represent
     server_time: list[UInt32s] = field(default_factory=list)  # handles without source timestamp: server timestamp used
     arrival_time: list[UInt32s] = field(default_factory=list)  # handles without timestamps: time of arrival used
     clamped: list[tuple[int, int]] = field(default_factory=list)  # handle, original time (µs), clamped to a later one
+    item_server: int = 0  # µs, server timestamp of the item that is being decoded
 
-    def append_one(self, handle: int, value: float, status: int, time: int) -> None:
-        """Append one sample."""
-        self.handle.append(np.array([handle], np.uint32))
-        self.value.append(np.array([value], np.float64))
-        self.status.append(np.array([status], np.uint32))
-        self.time.append(np.array([time], np.int64))
-
-    def append_all(self, handles: UInt32s, value: Float64s, status: int, time: int) -> None:
-        """Append samples of one time."""
+    def append(self, handles: UInt32s, value: Float64s, status: UInt32s, time: Int64s, server: Int64s) -> None:
+        """Append samples."""
         self.handle.append(handles)
         self.value.append(value)
-        self.status.append(np.full(len(handles), status, np.uint32))
-        self.time.append(np.full(len(handles), time, np.int64))
+        self.status.append(status)
+        self.time.append(time)
+        self.server.append(server)
+
+    def append_one(self, handle: int, value: float, status: int, time: int) -> None:
+        """Append one sample of the item that is being decoded."""
+        self.append_all(np.array([handle], np.uint32), np.array([value], np.float64), status, time)
+
+    def append_all(self, handles: UInt32s, value: Float64s, status: int, time: int) -> None:
+        """Append samples of the item that is being decoded."""
+        n = len(handles)
+        times = np.full(n, time, np.int64), np.full(n, self.item_server, np.int64)
+        self.append(handles, value, np.full(n, status, np.uint32), *times)
+
+    def append_text(self, handle: int, text: str, status: int, time: int, type_: str) -> None:
+        """Append one text."""
+        self.texts.append(Text(handle, text, status, time, type_, self.item_server))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from ingest.batch import UInt32s
 from ingest.config.value_path import Indexes, Path, flat_index, parse, split
 from ingest.errors import DecodeError
 from ingest.opcua.binary import Reader
-from ingest.opcua.decoded import DataChange, Text, Unsupported
+from ingest.opcua.decoded import DataChange, Unsupported
 from ingest.opcua.member_steps import ABSENT, NO_ELEMENT, Status, Steps
 from ingest.opcua.structure import (
     NOT_AN_ARRAY,
@@ -246,9 +246,9 @@ class Members:
             if isinstance(value, Status):
                 decoded.append_one(channel, np.nan, status if status & _BAD else int(value), time)
             elif kind in FORMS:
-                decoded.texts.append(Text(channel, value, status, time, FORMS[kind][0]))
+                decoded.append_text(channel, value, status, time, FORMS[kind][0])
             elif as_text is not None and as_text[k]:
-                decoded.texts.append(Text(channel, _exact(kind, value), status, time, ""))
+                decoded.append_text(channel, _exact(kind, value), status, time, "")
             else:
                 decoded.append_one(channel, float(value), status, time)
                 if kind in _LONG and int(float(value)) != value:

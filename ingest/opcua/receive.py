@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
@@ -13,6 +14,7 @@ import numpy as np
 from ingest import metrics
 from ingest.appender import Appender, Notes, until_durable
 from ingest.batch import Batch, Event, EventBatch, Float64s, Int64s, SampleBatch, UInt32s
+from ingest.channel_map import from_ranges, to_ranges
 from ingest.downtime import Downtime
 from ingest.errors import DecodeError
 from ingest.gaps import Gaps
@@ -33,6 +35,7 @@ from ingest.versions import ChannelVersions
 log = logging.getLogger(__name__)
 
 _MOVE_REASON = "stopped"  # reason of a gap between the items of two nodes
+_REPEATED_REASON = "time_stands_still"
 
 
 class Receiver:
@@ -66,6 +69,10 @@ class Receiver:
             int, asyncio.Event
         ] = {}  # subscription → set once everything queued before its marker came
         self._marker_came: set[int] = set()  # subscriptions whose marker came, with more messages to follow
+        self._noted_repeats = 0  # number of channels in the note
+        self._repeats_note = f"repeats:{status.source_id}"
+        repeats = from_ranges(json.loads(spool.notes.get(self._repeats_note, "[]"))).tolist()
+        self._tracking.repeated.restore(repeats, gaps.channels_open_for(_REPEATED_REASON), self.newest)
         self._first_awaited = set(
             gaps.channels_open_for(_MOVE_REASON)
         )  # channels moved to other nodes, without data so far
@@ -183,7 +190,8 @@ class Receiver:
                 has_marker |= bool(self._marker_events) and any(
                     (handles == MARKER_HANDLE).any() for handles in change.handle
                 )
-                change = self._tracking.tags.by_place(change)
+                tags = self._tracking.tags
+                change = tags.date(tags.by_place(change), arrival)
                 reached |= self._tracking.clamp_times(change)
             except DecodeError as error:
                 await self._undecodable(notification, subscription, error)
@@ -214,7 +222,12 @@ class Receiver:
         if not isinstance(batch, SampleBatch):
             return {}
         self.newest = min(max(self.newest, int(batch.time.max())), self.end_of_gap(publish_time))
-        return self._downtime.notes(self.newest)
+        notes = self._downtime.notes(self.newest)
+        repeats = self._tracking.repeated.repeats
+        if (n := int(np.count_nonzero(repeats))) != self._noted_repeats:
+            self._noted_repeats = n
+            notes = {**notes, self._repeats_note: json.dumps(to_ranges(self._tracking.tags.ids[repeats].tolist()))}
+        return notes
 
     async def check(self, late: float = 0.0) -> None:
         """Periodic check for stale channels and clock differences.
@@ -225,9 +238,18 @@ class Receiver:
         if self._tracking.looks_for_stale:
             silent = [([channel], since) for channel, since in self._tracking.newly_stale()]
             await self._gaps.open_each(silent, "stale", "silent for longer than stale_after")
+        await self._gaps.close_each(self._tracking.repeated.ended())
+        self._remark_repeated()
         events = self._skew.events(self._tracking)
         if events:
             await self.append(EventBatch(self._status.source_id, now_us(), events))
+
+    def _remark_repeated(self) -> None:
+        if n := self._tracking.repeated.gaps:
+            lost = f"values of {n:,} channel{'s' if n > 1 else ''} are lost because their timestamps repeat"
+            self._status.remarks["repeated"] = lost
+        else:
+            self._status.remarks.pop("repeated", None)
 
     def count_missed(self) -> None:
         """Count a lost notification."""
@@ -274,27 +296,32 @@ class Receiver:
         tracking, tags = self._tracking, self._tracking.tags
         self._status.decode_errors += len(change.unsupported)
         metrics.decode_errors.labels(source=self._status.name).inc(len(change.unsupported))
+        self._texts.date(change.texts)
         texts = [
             Event("text", t.time, int(tags.ids[t.handle]), t.status, t.text)
             for t in change.texts
             if t.handle < len(tags.ids)
         ]
         batches: list[Batch] = []
-        place, time, value, status = _columns(change)
+        place, time, server, value, status = _columns(change)
         ours = place < np.uint32(len(tags))  # servers may send unknown handles
         if not ours.all():
-            place, time, value, status = place[ours], time[ours], value[ours], status[ours]
+            place, time, value, status, server = place[ours], time[ours], value[ours], status[ours], server[ours]
+        dated = tracking.repeated.date(place, time, server, value, status, arrival)
+        time = dated.time
         with_texts = _with_texts(place, time, status, change.texts, len(tags))
         events = await self._unreadable.check(tags, change, place, time, status, tracking.time, arrival)
         publish_time = notification.publish_time
         await self._inspect(tracking, Message(*with_texts, arrival, more), subscription, publish_time)
         again, at = tracking.unchanged.find(place, time, notification.sequence)
         stated = place[again], at, value[again], status[again]
-        keep, conflicts = tracking.repeated.filter(place, time, value, status, arrival)
-        if keep is not None:
-            place, time, value, status = place[keep], time[keep], value[keep], status[keep]
-            events += conflicts
-        stored.append(partial(tracking.repeated.stored, place, time, value, status))
+        if dated.keep is not None:
+            place, time, value, status = place[dated.keep], time[dated.keep], value[dated.keep], status[dated.keep]
+        if dated.gaps:
+            begins = [([channel], at) for channel, at in dated.gaps]
+            await self._gaps.open_each(begins, _REPEATED_REASON, "different values have the same timestamps")
+        events += dated.conflicts
+        stored.append(partial(tracking.repeated.stored, place, time))
         if len(again):
             tracking.record_samples(*stated[:2])
             stored.append(partial(tracking.unchanged.stored, stated[0]))
@@ -378,11 +405,13 @@ class Receiver:
         return SampleBatch(self._status.source_id, arrival, tags.ids[handle], time, value, status), events
 
 
-def _columns(change: DataChange) -> tuple[UInt32s, Int64s, Float64s, UInt32s]:
-    """Indices, times, values and status codes of everything but texts."""
+def _columns(change: DataChange) -> tuple[UInt32s, Int64s, Int64s, Float64s, UInt32s]:
+    """Indices, times, server timestamps, values and status codes of everything but texts."""
     if not change.handle:
-        return np.empty(0, np.uint32), np.empty(0, np.int64), np.empty(0, np.float64), np.empty(0, np.uint32)
-    return tuple(np.concatenate(c) for c in (change.handle, change.time, change.value, change.status))  # type: ignore[return-value]
+        times = np.empty(0, np.int64)
+        return np.empty(0, np.uint32), times, times, np.empty(0, np.float64), np.empty(0, np.uint32)
+    columns = change.handle, change.time, change.server, change.value, change.status
+    return tuple(np.concatenate(c) for c in columns)  # type: ignore[return-value]
 
 
 def _with_texts(

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from ingest.batch import Event
 from ingest.gaps import Gaps
+from ingest.opcua.decoded import Text
 
 
 class RepeatedTexts:
@@ -15,6 +16,19 @@ class RepeatedTexts:
         self._gaps = gaps
         self._opened = gaps.opened
         self._last: dict[int, Event] = {}  # by channel id
+        self._dated: dict[int, tuple[int, str, int, int]] = {}  # place → source timestamp, text, status, time
+
+    def date(self, texts: Iterable[Text]) -> None:
+        """Date another text that repeats the source timestamp by the server timestamp, if that is later (µs)."""
+        for text in texts:
+            source, before, status, time = self._dated.get(text.handle, (0, "", 0, 0))
+            if (source, before, status) == (text.time, text.text, text.status):
+                text.time = time
+                continue
+            source, repeats = text.time, source == text.time
+            if repeats:
+                text.time = max(text.time, text.server)
+            self._dated[text.handle] = source, text.text, text.status, text.time
 
     def changed(self, texts: Iterable[Event], in_order: bool) -> list[Event]:
         """Those to store, of one notification, in order of time.

@@ -10,10 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.batch import Int32s, Int64s, UInt32s
-from ingest.config.sources import OpcuaSource, OpcuaTag
+from ingest.config.sources import OpcuaSource, OpcuaTag, TimeOrigin
 from ingest.config.value_path import Indexes, parse_index
 from ingest.opcua.decoded import DataChange, Forms
 from ingest.versions import NO_VERSIONS
+
+_ORIGINS: tuple[TimeOrigin, ...] = ("source", "server", "arrival")
+_SERVER = 1
 
 Place: TypeAlias = tuple[str, str | None, str]  # address, index, member
 
@@ -38,6 +41,8 @@ class Tags:
         self._places = np.full(int(self.ids.max(initial=-1)) + 2, len(self.ids), np.uint32)
         self._places[self.ids] = np.arange(len(self.ids), dtype=np.uint32)
         self.forms = Forms(self._exact(), *self._elements())  # by client handle
+        origins = [_ORIGINS.index(tag.time or source.time) for tag in source.tags]
+        self._origin = np.array([*origins, 0], np.uint8)  # (n + 1,) of times; the last one is for unknown handles
 
     def _exact(self) -> NDArray[np.bool_] | None:
         """Whether it is a text channel."""
@@ -97,6 +102,26 @@ class Tags:
         change.rounded = [self._of(handles) for handles in change.rounded]
         for unsupported in change.unsupported:
             unsupported.handle = self._place.get(unsupported.handle, len(self))
+        return change
+
+    def date(self, change: DataChange, arrival: int = 0) -> DataChange:
+        """``change``, by index, with times of the configured origin. ``arrival``: µs; 0: unknown, as of history."""
+        if not self._origin.any():
+            return change
+        for run, (places, server) in enumerate(zip(change.handle, change.server, strict=True)):
+            configured = self._origin[places]
+            by_server = (configured > 0) & (server > 0) & ((configured == _SERVER) | (arrival == 0))
+            by_arrival = (configured > 0) & ~by_server & (arrival > 0)
+            change.time[run] = np.where(by_server, server, np.where(by_arrival, arrival, change.time[run]))
+            change.server[run] = np.where(by_arrival, 0, server)
+            change.server_time.append(places[by_server])
+            change.arrival_time.append(places[by_arrival])
+        for text in change.texts:
+            origin = self._origin[text.handle]
+            if origin and text.server and (origin == _SERVER or not arrival):
+                text.time = text.server
+            elif origin and arrival:
+                text.time, text.server = arrival, 0
         return change
 
     def _of(self, handles: UInt32s) -> UInt32s:

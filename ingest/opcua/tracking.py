@@ -33,7 +33,7 @@ class ChannelTracking:
         self.looks_for_stale = bool(np.isfinite(self._stale_after).any())
         self._seen = np.full(n, monotonic())  # s, monotonic
         self._stale = np.zeros(n, bool)
-        self.repeated = RepeatedTimestamps(tags)  # reset with each configuration: only an optimisation
+        self.repeated = RepeatedTimestamps(tags)
         self.unchanged = Unchanged(n)
         self._rounded = np.zeros(n, bool)  # rounding was recorded
         self.floor: Int64s = np.zeros(
@@ -48,6 +48,7 @@ class ChannelTracking:
             stay = np.flatnonzero(np.isin(tags.ids, before._ids))
             old = before.tags.places(tags.ids[stay].tolist())
             self.unchanged.keep(stay, before.unchanged, old)
+            self.repeated.keep(stay, before.repeated, old)
             for mine, theirs in (
                 (self.time, before.time),
                 (self._origin, before._origin),
@@ -160,9 +161,10 @@ class ChannelTracking:
 
     def origins(self, change: DataChange, handle: UInt32s) -> list[Event]:
         """Events for changed origins of times, and for clamped times."""
-        if not (change.server_time or change.arrival_time or change.clamped or self._origin.any()):
+        repeats = self.repeated.repeats
+        if not (change.server_time or change.arrival_time or change.clamped or self._origin.any() or repeats.any()):
             return []
-        origin = np.zeros(len(self._origin), np.uint8)
+        origin = repeats.astype(np.uint8)
         for code, runs in ((1, change.server_time), (2, change.arrival_time)):
             for run in runs:
                 origin[run[run < len(origin)]] = code

@@ -35,7 +35,7 @@ CREATE INDEX gap_time ON plant.gap (from_time, to_time);
 CREATE INDEX gap_open ON plant.gap (source_id) WHERE to_time IS NULL;
 COMMENT ON TABLE plant.gap IS 'Intervals in which samples are missing. channel_id NULL: the whole source. to_time NULL: still open.';
 COMMENT ON COLUMN plant.gap.to_time IS 'Time of the first sample after the gap. NULL: still open. Equal to from_time: no samples were missing after all.';
-COMMENT ON COLUMN plant.gap.reason IS 'stopped, killed, disconnected, subscription_lost, not_available, overflow, undecodable, refused, poll_failed, poll_missed, clock_set, spool_full, spool_corrupt, database_restored, away, stale, removed.';
+COMMENT ON COLUMN plant.gap.reason IS 'stopped, killed, disconnected, subscription_lost, not_available, overflow, undecodable, refused, poll_failed, poll_missed, clock_set, spool_full, spool_corrupt, database_restored, away, time_stands_still, stale, removed.';
 COMMENT ON COLUMN plant.gap.revision IS 'When the collector reported the gap (µs since 1970). A later report replaces an earlier one.';
 GRANT INSERT, UPDATE (to_time, backfilled_at, reason, detail, revision) ON plant.gap TO plant_ingest;
 GRANT ALL ON plant.gap TO plant_owner;

@@ -637,25 +637,34 @@ async def test_bad_text_keeps_its_status_code(tmp_path: Path) -> None:
         assert not kept.samples(2)
 
 
-async def test_frozen_source_timestamp_keeps_one_sample_and_few_events(tmp_path: Path) -> None:
+@pytest.mark.parametrize("server_timestamp", [True, False])
+async def test_frozen_source_timestamp(tmp_path: Path, server_timestamp: bool) -> None:
+    """While the server's timestamp moves, no value is lost; without it, that is one gap, and few events."""
     async with (
         serving(tmp_path) as server,
         collecting(server.address, OURS, tmp_path / "pki", **OPTIONS) as (kept, status),
     ):
         await until(lambda: status.state == "connected")
+        await kept.until(lambda: bool(kept.samples(0)))
         time, before = now_us(), len(kept.samples(0))
         for n in range(1, 21):
-            await server.server.write(0, float(n), time, 0)
-            await asyncio.sleep(0.15)
-        await server.server.write(0, 99.0, now_us(), 0)
-        await kept.until(lambda: any(v == 99.0 for _, v, _ in kept.samples(0)))
-        stood = [v for at, v, _ in kept.samples(0)[before:] if at == time]
-        told = [e.detail["refused"] for e in kept.events("conflict")]
-        assert stood[0] == 1.0
-        assert len(stood) < 10, "else each goes to the database, which refuses it"
-        assert told == [2**n for n in range(len(told))]
-        assert 3 <= len(told) <= 5
-        assert {e.text for e in kept.events("conflict")} == {"time stands still"}
+            await server.server.write(0, float(n), time, 0, now_us() if server_timestamp else 0)
+            await asyncio.sleep(0.05)
+        if server_timestamp:
+            await kept.until(lambda: kept.samples(0)[-1][1] == 20.0)
+            samples = kept.samples(0)[before:]
+            assert [value for _, value, _ in samples] == [float(n) for n in range(1, 21)]
+            assert samples == sorted(samples) and samples[0][0] == time
+            assert [event.text for event in kept.events("time_source")] == ["server"]
+            assert not kept.events("conflict") and not kept.gaps()
+            return
+        await kept.until(lambda: any(event.detail["refused"] >= 16 for event in kept.events("conflict")))
+        assert [value for _, value, _ in kept.samples(0)[before:]] == [1.0]
+        assert {event.text for event in kept.events("conflict")} == {"time stands still"}
+        assert len(kept.events("conflict")) <= 5
+        [gap] = [gap for gap in kept.gaps() if gap.reason == "time_stands_still"]
+        assert (gap.from_time, gap.to_time, gap.channel_ids) == (time, None, (0,))
+        await until(lambda: "1 channel are" in status.remarks.get("repeated", ""))
 
 
 async def test_clock_skew_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

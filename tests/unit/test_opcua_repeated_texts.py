@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ingest.batch import Event
 from ingest.gaps import Gaps
+from ingest.opcua.decoded import Text
 from ingest.opcua.repeated_texts import RepeatedTexts
 from ingest.status import SourceStatus
 from tests.memory_appender import MemoryAppender
@@ -64,3 +65,12 @@ def test_text_that_is_not_stored_is_not_known() -> None:
     gaps = Gaps(SourceStatus(1, "ua", "opcua", "", 1), MemoryAppender())
     texts = RepeatedTexts(gaps)
     assert texts.changed([text(1, "a")], in_order=True) == texts.changed([text(1, "a")], in_order=True) != []
+
+
+def test_other_text_with_the_same_source_timestamp_takes_the_server_timestamp() -> None:
+    texts = RepeatedTexts(Gaps(SourceStatus(1, "ua", "opcua", "", 1), MemoryAppender()))
+    rows = [("a", 7, 10), ("b", 7, 11), ("b", 7, 12), ("a", 7, 13), ("c", 7, 0), ("a", 8, 14)]
+    received = [Text(0, value, 0, source, "String", server) for value, source, server in rows]
+    texts.date(received[:2])
+    texts.date(received[2:])
+    assert [text.time for text in received] == [7, 11, 11, 13, 7, 8]
