@@ -3,7 +3,7 @@
 A value holds until the next sample. So a delay ends at its due time, whether the next sample or a check of
 the clock in between finds out; both give the same change at the same time.
 
-- A Bad sample or a NaN tells nothing about the value: delays restart, active alarms stay active.
+- A Bad sample or a NaN tells nothing about the value: delays restart, active alarms stay active. A NaN is not Bad.
 - The rate is that between a sample and the one before it. A channel that has been silent for :data:`QUIET_US` does
   not change; without a sample before (after a start, a Bad one) there is no rate.
 - Silence is counted by our clock, everything else by the samples' own times.
@@ -103,7 +103,7 @@ class AlarmChannel:
         else:
             for monitor in self.monitors:
                 self._set_pending(monitor, None)
-        bad = bad or math.isnan(value)
+        unknown = bad or math.isnan(value)
         elapsed, before = (time - self.time) / 1e6, self.value
         for monitor in self.monitors:
             limit = monitor.limit
@@ -112,7 +112,7 @@ class AlarmChannel:
                     self._toggle(monitor, received_at, value)
             elif limit.name == "bad":
                 self._evaluate(monitor, time, value, bad, not bad)
-            elif bad:
+            elif unknown:
                 self._set_pending(monitor, None)
             elif limit.is_level:
                 self._evaluate(monitor, time, value, *beyond(limit, value))
@@ -121,7 +121,7 @@ class AlarmChannel:
             else:
                 fast = abs(value - before) > limit.threshold * elapsed
                 self._evaluate(monitor, time, value, fast, not fast)
-        self.time, self.value, self.seen = time, math.nan if bad else value, received_at
+        self.time, self.value, self.seen = time, math.nan if unknown else value, received_at
         # What these watches do next follows from this very sample, also in a process that was started since.
         self.dirty |= any(w.pending is not None or (w.active and w.limit.name == "rate") for w in self.monitors)
         return self._take_changes()

@@ -130,6 +130,8 @@ def in_tag(tag: Tag) -> Iterator[Contradiction]:
     """Between columns of a tag."""
     if tag.lo is not None and tag.hi is not None and tag.lo >= tag.hi:
         yield "lo", shown(tag.lo), f"less than hi, which is {tag.hi}"
+    if tag.no_data and tag.kind == "text":
+        yield "no_data", shown(tag.no_data), "no value with kind text"
     yield from _in_alarms(tag)
     if isinstance(tag, OpcuaTag) and (fault := node_address.fault(tag.address)):
         legal = "a node id as in ns=2;s=Boiler1.Pressure, ns=2;i=1001 or nsu=http://vendor.com/line;s=Boiler1.Pressure"

@@ -17,6 +17,7 @@ from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from ingest import no_data
 from ingest.config import modbus_address
 from ingest.config.base import fields_of
 from ingest.config.quantities import (
@@ -61,6 +62,7 @@ _PATTERNS = {
         "the index at the end is in the column index"
     ),
     "text": "a string without NUL characters",
+    "no_data": no_data.LEGAL,
     "register": "coil:N, discrete:N, input:N or holding:N, N from 0",
 }
 _PARSED: dict[Any, str] = {
@@ -214,7 +216,7 @@ def field_legal(name: str, field: FieldInfo) -> str:
 
 
 _OWN_PATTERNS = (
-    *("host", "index", "location", "member", "repository", "s3_endpoint", "s3_region"),
+    *("host", "index", "location", "member", "no_data", "repository", "s3_endpoint", "s3_region"),
     *("smtp", "url", "webhook"),
 )
 

@@ -14,6 +14,7 @@ from ingest.config.base import Frozen, Name, Text
 from ingest.config.modbus_address import PATTERN
 from ingest.config.quantities import Duration, Patterns, Texts, parse_texts
 from ingest.config.value_path import INDEX_PATTERN, MEMBER_PATTERN, joined
+from ingest.no_data import PATTERN as NO_DATA_PATTERN
 
 SourceKind: TypeAlias = Literal["modbus", "opcua", "push"]
 ChannelKind: TypeAlias = Literal["analog", "discrete", "counter", "text"]
@@ -80,6 +81,11 @@ class Tag:
     """The low end of the measuring range."""
     hi: float | None = None
     """The high end of the measuring range."""
+    no_data: Annotated[str, Field(pattern=NO_DATA_PATTERN, coerce_numbers_to_str=True)] = ""
+    """Raw values, before `scale` and `offset`, by which the device says that it has no value, as in `65535`,
+    `0x8000; 0x7FFF`, `32760..32767` or `nan`. With a signed type, `0x8000` is -32768. Such a sample is Bad
+    (BadNoDataAvailable), and its value NaN. A NaN of a Modbus device always is; that of an OPC UA server keeps its
+    status."""
     deadband: Annotated[float, Field(ge=0)] = 0.0
     """OPC UA: the absolute deadband, in the unit. Other protocols ignore it."""
     description: Text = ""

@@ -31,6 +31,7 @@ from ingest.modbus.poll import Failure, Poll
 from ingest.modbus.poll_writer import PollWriter
 from ingest.modbus.schedule import Schedule
 from ingest.modbus.transport import Answer, Connections, Device
+from ingest.no_data import BAD_NO_DATA
 from ingest.recorded_state import RecordedState
 from ingest.source_states import SourceState
 from ingest.status import SourceStatus
@@ -313,7 +314,9 @@ class Collector:
         at = np.array([answer.at for _, answer in run.answers], np.int64)
         self._holds[decoder.covered] = True
         poll.read(decoder.covered, at[decoder.covered_by])
-        poll.add(decoder.tags, at[decoder.read], decoder.numbers(raw), 0)
+        values = decoder.numbers(raw)
+        status = np.isnan(values) * np.uint32(BAD_NO_DATA)
+        poll.add(decoder.tags, at[decoder.read], values, status)
         poll.texts += [(i, int(at[read]), text) for i, read, text in decoder.texts(raw)]
         self._record_rounded(poll, [(int(self._ids[i]), int(at[read])) for i, read in decoder.rounded(raw)])
         if self._bad:

@@ -19,6 +19,7 @@ from ingest.config.sources import ModbusTag, WordOrder
 from ingest.config.tags import width
 from ingest.errors import DecodeError
 from ingest.modbus.plan import Read
+from ingest.no_data import NoData
 
 _DTYPES = {
     "int16": ">i2",
@@ -82,18 +83,21 @@ class Decoder:
             )
             for key, members in numbers.items()
         }
-        self._set_columns(columns, texts, scales, read.count, [np.array(read.tags, np.int32)])
+        no_data = {i: tags[i].no_data for i in read.tags if tags[i].no_data}
+        self._set_columns(columns, texts, scales, no_data, read.count, [np.array(read.tags, np.int32)])
 
     def _set_columns(
         self,
         numbers: Mapping[_Key, _NumberColumns],
         texts: Sequence[_Text],
         scales: Mapping[int, _Scale],
+        no_data: Mapping[int, str],
         count: int,
         covered: Sequence[Int32s],
     ) -> None:
         """``covered``: the tags of each read, which have ``count`` registers or bits together."""
         self._numbers, self._texts, self._scales, self._count = numbers, texts, scales, count
+        self._no_data_cells = no_data
         self.covered: Int32s = np.concatenate(covered)
         """Indices of all tags, also those of texts, read by read."""
         self.covered_by = np.repeat(np.arange(len(covered), dtype=np.int32), [len(of) for of in covered])
@@ -102,6 +106,8 @@ class Decoder:
         """Indices of the tags whose numbers :meth:`numbers` returns, in its order."""
         self.read: Int32s = np.concatenate([_NO_TAGS, *(of.read for of in numbers.values())])
         """Which of the reads each of :attr:`tags` is in."""
+        self._no_data_rows = np.flatnonzero(np.isin(self.tags, list(no_data)))
+        self._no_data = NoData((row, no_data[self.tags[row]]) for row in self._no_data_rows.tolist())
         # Only these: adding 0.0 would turn a -0.0 into 0.0.
         self._scaled = np.flatnonzero(np.isin(self.tags, list(scales)))
         of_each = np.array([scales[i] for i in self.tags[self._scaled].tolist()], np.float64)
@@ -113,6 +119,7 @@ class Decoder:
         numbers: dict[_Key, list[_NumberColumns]] = {}
         texts: list[_Text] = []
         scales: dict[int, _Scale] = {}
+        no_data: dict[int, str] = {}
         count = 0
         for number, one in enumerate(decoders):
             for key, of in one._numbers.items():
@@ -121,17 +128,21 @@ class Decoder:
                 )
             texts += [replace(text, at=text.at + count, read=number) for text in one._texts]
             scales |= one._scales
+            no_data |= one._no_data_cells
             count += one._count
         columns = {
             key: _NumberColumns(*(np.concatenate([getattr(one, f.name) for one in of]) for f in fields(_NumberColumns)))
             for key, of in numbers.items()
         }
         made = cls.__new__(cls)
-        made._set_columns(columns, texts, scales, count, [one.covered for one in decoders])
+        made._set_columns(columns, texts, scales, no_data, count, [one.covered for one in decoders])
         return made
 
     def numbers(self, raw: NDArray[np.uint16]) -> Float64s:
-        """Values (n,) of :attr:`tags` from registers (or 0/1 for each bit). Raises DecodeError if there are too few."""
+        """Values (n,) of :attr:`tags` from registers (or 0/1 for each bit); NaN: the device has none.
+
+        Raises DecodeError if there are too few registers.
+        """
         if len(raw) < self._count:
             raise DecodeError(f"short response: {len(raw)} of {self._count} registers")
         values = np.empty(len(self.tags), np.float64)
@@ -141,6 +152,9 @@ class Decoder:
             with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN
                 values[done : done + len(found)] = found >> numbers.bit & 1 if kind == "bool" else found
             done += len(found)
+        rows = self._no_data_rows
+        if len(rows):
+            values[rows[self._no_data.mask(rows, values[rows])]] = np.nan
         if len(self._scaled):
             with np.errstate(over="ignore", invalid="ignore"):  # beyond the largest number: infinite
                 values[self._scaled] = values[self._scaled] * self._scale / self._divisor + self._offset

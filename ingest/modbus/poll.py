@@ -62,8 +62,8 @@ class Poll:
             self.rounds.append(Round())
         self.rounds[-1].read(tags, at)
 
-    def add(self, tags: Int32s, at: int | Int64s, value: Float64s, status: int) -> None:
-        """Samples of one status, at one time or each at its own."""
+    def add(self, tags: Int32s, at: int | Int64s, value: Float64s, status: int | UInt32s) -> None:
+        """Samples of one status and at one time, or each with its own."""
         if len(tags):
             self._tag.append(tags)
             self._time.append(np.full(len(tags), at, np.int64))

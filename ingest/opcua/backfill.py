@@ -251,6 +251,7 @@ class Backfill:
         place = np.repeat(np.array([tag for tag, _ in changes], np.uint32), sizes)
         ids = self._tags.ids[place]
         floors = [max(start, self._versions.floor(int(self._tags.ids[tag]))) for tag, _ in changes]
+        value, status = self._tags.without_no_data(place, value, status)
         dated = RepeatedTimestamps(self._tags).date(place, source, server, value, status, 0)
         time = dated.time
         in_range = (time >= np.repeat(floors, sizes)) & (time <= end) & (status & 0xFFFF_0000 != _BOUND_NOT_FOUND)

@@ -307,6 +307,7 @@ class Receiver:
         ours = place < np.uint32(len(tags))  # servers may send unknown handles
         if not ours.all():
             place, time, value, status, server = place[ours], time[ours], value[ours], status[ours], server[ours]
+        value, status = tags.without_no_data(place, value, status)
         dated = tracking.repeated.date(place, time, server, value, status, arrival)
         time = dated.time
         with_texts = _with_texts(place, time, status, change.texts, len(tags))

@@ -9,14 +9,16 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import Int32s, Int64s, UInt32s
+from ingest.batch import Float64s, Int32s, Int64s, UInt32s
 from ingest.config.sources import OpcuaSource, OpcuaTag, TimeOrigin
 from ingest.config.value_path import Indexes, parse_index
+from ingest.no_data import BAD_NO_DATA, NoData
 from ingest.opcua.decoded import DataChange, Forms
 from ingest.versions import NO_VERSIONS
 
 _ORIGINS: tuple[TimeOrigin, ...] = ("source", "server", "arrival")
 _SERVER = 1
+_BAD = np.uint32(0x8000_0000)
 
 Place: TypeAlias = tuple[str, str | None, str]  # address, index, member
 
@@ -41,6 +43,7 @@ class Tags:
         self._places = np.full(int(self.ids.max(initial=-1)) + 2, len(self.ids), np.uint32)
         self._places[self.ids] = np.arange(len(self.ids), dtype=np.uint32)
         self.forms = Forms(self._exact(), *self._elements())  # by client handle
+        self.no_data = NoData(enumerate(tag.no_data for tag in source.tags))  # by index
         origins = [_ORIGINS.index(tag.time or source.time) for tag in source.tags]
         self._origin = np.array([*origins, 0], np.uint8)  # (n + 1,) of times; the last one is for unknown handles
 
@@ -123,6 +126,12 @@ class Tags:
             elif origin and arrival:
                 text.time, text.server = arrival, 0
         return change
+
+    def without_no_data(self, place: UInt32s, value: Float64s, status: UInt32s) -> tuple[Float64s, UInt32s]:
+        """Values and status codes, by index, in which values that mean no value are Bad."""
+        if not self.no_data or not (none := self.no_data.mask(place, value) & (status < _BAD)).any():
+            return value, status
+        return np.where(none, np.nan, value), np.where(none, np.uint32(BAD_NO_DATA), status)
 
     def _of(self, handles: UInt32s) -> UInt32s:
         places: UInt32s = self._places[np.minimum(handles, np.uint32(len(self._places) - 1))]

@@ -13,6 +13,7 @@ from ingest.batch import ROUNDED_DETAIL, Event, EventBatch
 from ingest.clock import ReadClocks, machine_clocks
 from ingest.config.sources import PushSource
 from ingest.errors import DatabaseError, SpoolError
+from ingest.no_data import NoData
 from ingest.push.arrivals import Arrivals
 from ingest.push.body_queue import BodyQueue
 from ingest.push.channels import Channels
@@ -49,6 +50,7 @@ class _Definition:
         self.configured = {tag.address: channel_ids[tag.name] for tag in source.tags}
         self.names = {tag.name: channel_ids[tag.name] for tag in source.tags}
         self.text_channels = {channel_ids[tag.name] for tag in source.tags if tag.kind == "text"}
+        self.no_data = NoData((channel_ids[tag.name], tag.no_data) for tag in source.tags)
         self.template = Template(source.channel)
         self.rule = CountRule(source.counts)
 
@@ -139,6 +141,7 @@ class Gateway:
         arrival, notes = (0, {}) if note is None else self.arrivals.time_of(note, untimed)
         texts = definition.text_channels | self._channels.texts
         found = await self._body_queue.run_next(rows, parsed.points, keys, arrival, named.counts, texts)
+        found.no_data = definition.no_data
         if found or found.misplaced or found.waiting:
             self.silence.record_activity()
         if found.waiting:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ingest.batch import Event, Int64s, SampleBatch
 from ingest.config.sources import ChannelKind
+from ingest.no_data import BAD_NO_DATA, NoData
 from ingest.push.counts import NO_COUNTS, CountRows, CountRule
 from ingest.push.line_protocol import BadLine, Point, Series, Value
 from ingest.push.template import NoChannelName, Template
@@ -47,6 +48,7 @@ class MappedRows:
     counts: CountRows = field(default_factory=CountRows)
     bad: list[BadLine] = field(default_factory=list)
     waiting: int = 0  # values whose channel there is not yet
+    no_data: NoData | None = None
 
     def __len__(self) -> int:
         return len(self.value) + len(self.texts) + len(self.counts)
@@ -69,15 +71,13 @@ class MappedRows:
         return np.concatenate((np.array(self.time, np.int64), texts, self.counts.times()))
 
     def samples(self, source_id: int, received_at: int) -> SampleBatch:
-        """The samples, all of them Good."""
-        return SampleBatch(
-            source_id,
-            received_at,
-            np.array(self.channel_id, np.int32),
-            np.array(self.time, np.int64),
-            np.array(self.value, np.float64),
-            np.zeros(len(self.value), np.uint32),
-        )
+        """The samples: Bad where the value means no value, else Good."""
+        channel_id, value = np.array(self.channel_id, np.int32), np.array(self.value, np.float64)
+        status = np.zeros(len(value), np.uint32)
+        if self.no_data:
+            none = self.no_data.mask(channel_id, value)
+            value[none], status[none] = np.nan, BAD_NO_DATA
+        return SampleBatch(source_id, received_at, channel_id, np.array(self.time, np.int64), value, status)
 
 
 def names(points: Sequence[Point], template: Template, rule: CountRule = NO_COUNTS) -> ChannelNames:

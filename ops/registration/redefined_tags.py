@@ -21,7 +21,7 @@ from ops.registration.difference import Change, Redefinitions, change_of, flat
 from ops.registration.rename import superseded_name
 
 _PRESENTATION_FIELDS = frozenset(
-    {"lo", "hi", "deadband", "description", "retention", "interval", "expected_interval", "stale_after", "time"}
+    {"lo", "hi", "deadband", "description", "retention", "interval", "expected_interval", "no_data", "stale_after", "time"}
 )
 _FIELDS_SET_LATER = frozenset({"unit", "unit_id"})  # nothing was claimed before: the first one contradicts nothing
 

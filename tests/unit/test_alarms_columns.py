@@ -168,9 +168,11 @@ def test_alarm_columns_equal_the_model_however_batches_are_split(random: Random)
         if not accepted or not of:
             assert all(key[0] != channel for key in found)
             continue
-        history = [(row.time, math.nan if row.bad else row.value) for row in accepted]
+        values = [(row.time, math.nan if row.bad else row.value) for row in accepted]
+        statuses = [(row.time, math.nan if row.bad else 0.0) for row in accepted]  # a Good NaN is not Bad
         held = max(end - columns.channel(channel).seen - GRACE_US, 0)
         for limit in of:
+            history = statuses if limit.name == "bad" else values
             expected = model(limit, history, accepted[-1].time + held)
             assert found[channel, limit.name] == expected, (channel, limit)
 
@@ -219,6 +221,13 @@ def test_channel_with_limits_between_channels_without() -> None:
     columns = AlarmColumns({5: limits_of(tag(alarm_hi=10.0)), 6: ()}, T0)
     rows = [Sample(channel, T0 + 1, 99.0, False, T0 + 1) for channel in (1, 4, 5, 6, 7, 2_000_000)]
     assert [change.channel_id for change in columns.evaluate(batch_of(rows))] == [5]
+
+
+def test_good_nan_is_no_bad_sample() -> None:
+    columns = AlarmColumns({5: limits_of(tag(alarm_hi=10.0, alarm_bad=True))}, T0)
+    assert columns.evaluate(batch_of([Sample(5, T0 + 1, math.nan, False, T0 + 1)])) == []
+    (change,) = columns.evaluate(batch_of([Sample(5, T0 + 2, math.nan, True, T0 + 2)]))
+    assert (change.limit.name, change.action) == ("bad", "raised")
 
 
 def test_silence_is_counted_by_our_clock_and_ends_with_any_sample() -> None:

@@ -138,6 +138,42 @@ def test_tenths_are_exact_with_a_divisor() -> None:
     assert values == {0: 0.3, 1: 2.0, 2: 1.0}
 
 
+@pytest.mark.parametrize(
+    ("value_type", "no_data", "words", "expected"),
+    [
+        ("uint16", "0xFFFF", (0xFFFF,), None),
+        ("uint16", "65535", (0xFFFE,), 65534),
+        ("int16", "0x8000; 0x7FFF", (0x8000,), None),
+        ("int16", "0x8000; 0x7FFF", (0x7FFF,), None),
+        ("int16", "32760..32767", (32763,), None),
+        ("int16", "-1", (0xFFFF,), None),
+        ("uint32", "0x80000000", (0x8000, 0), None),
+        ("int32", "0x80000000", (0x8000, 0), None),
+        ("int32", "0x80000000", (0x8000, 1), -(2**31) + 1),
+        ("float32", "1e30", (0x7149, 0xF2CA), None),
+        ("float32", "", (0x7FC0, 0), None),
+        ("float32", "", (0x7F80, 0), math.inf),
+    ],
+)
+def test_values_that_mean_no_value(
+    value_type: str, no_data: str, words: tuple[int, ...], expected: float | None
+) -> None:
+    """They are raw: the scale and the offset do not count."""
+    tags = [
+        tag("holding:0", value_type, no_data=no_data, scale=0.5, offset=7.0),
+        tag("holding:10", "uint16", no_data="5"),
+        tag("holding:11", "uint16"),
+    ]
+    raw = np.array(words, np.uint16)
+    alone = Decoder(plan(tags[:1], [0], 0, 125)[0], tags[:1]).numbers(raw)
+    decoder = Decoder.combined([Decoder(read, tags) for read in plan(tags, range(3), 0, 125)])
+    together = decoder.numbers(np.append(raw, [5, 0xFFFF]).astype(np.uint16))
+    by_tag = dict(zip(decoder.tags.tolist(), together.tolist(), strict=True))
+    assert math.isnan(by_tag[1]) and by_tag[2] == 65535
+    scaled = math.nan if expected is None else expected * 0.5 + 7
+    assert np.array_equal([alone[0], by_tag[0]], [scaled, scaled], equal_nan=True)
+
+
 def test_consecutive_answers_are_decoded_independently() -> None:
     tags = [
         tag("holding:0", divisor=10.0),
