@@ -1,8 +1,8 @@
 """Tags whose definition changed under the same name. Only an operator can say what that means.
 
 Either the measured quantity is the same (its id and history continue, and the change is recorded), or it is another
-one (a new channel). Fields that only affect reading or display (range, deadband, description, intervals,
-alarm limits, retention class) do not count.
+one (a new channel). Fields that only affect reading or display (range, deadband, description, intervals, origin of
+times, alarm limits, retention class) do not count.
 """
 
 from __future__ import annotations
@@ -21,7 +21,18 @@ from ops.registration.difference import Change, Redefinitions, change_of, flat
 from ops.registration.rename import superseded_name
 
 _PRESENTATION_FIELDS = frozenset(
-    {"lo", "hi", "deadband", "description", "retention", "interval", "expected_interval", "no_data", "stale_after", "time"}
+    {
+        "lo",
+        "hi",
+        "deadband",
+        "description",
+        "retention",
+        "interval",
+        "expected_interval",
+        "no_data",
+        "stale_after",
+        "time",
+    }
 )
 _FIELDS_SET_LATER = frozenset({"unit", "unit_id"})  # nothing was claimed before: the first one contradicts nothing
 
