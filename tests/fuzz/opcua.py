@@ -48,7 +48,7 @@ from ingest.opcua.subscription_state import Item, Subscription
 from ingest.opcua.tags import Tags
 from ingest.spool.format import decode, encode
 from ingest.status import SourceStatus
-from ingest.timestamps import microseconds
+from ingest.timestamps import EPOCH, microseconds
 from ingest.versions import ChannelVersions
 from tests.memory_appender import MemoryAppender
 
@@ -215,9 +215,9 @@ def _time(value: Any) -> int | None:
     if value.SourcePicoseconds is not None and value.ServerTimestamp is not None:
         return None  # asyncua reads these two in an order that is not OPC 10000-6, 5.2.2.17's
     for time in (value.SourceTimestamp, value.ServerTimestamp):
-        if time is None or time == _FIRST:
+        if time is None or time <= EPOCH:
             if time is not None:
-                return None  # one of the first ten ticks, or before
+                return None  # before 1970, which stands for none
             continue
         return _microseconds(time)
     return _ARRIVAL
