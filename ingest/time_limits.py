@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import Int64s
+from ingest.batch import NO_SOURCE, Int64s
 from ingest.timestamps import EARLIEST_US, LATEST_US
 
 
@@ -24,14 +24,15 @@ class TimeLimits:
         earliest = received_at - round(self.oldest * 1e6)
         return max(EARLIEST_US, earliest), min(LATEST_US, received_at + round(self.future * 1e6))
 
-    def inside(self, received_at: int, time: Int64s) -> NDArray[np.bool_]:
-        """Mask of the times (µs) within the bounds, (n,)."""
+    def inside(self, received_at: int, time: Int64s, source_id: int = NO_SOURCE) -> NDArray[np.bool_]:
+        """Mask of the times (µs) within the bounds, (n,), for data of a source."""
         earliest, latest = self.bounds(received_at)
         return (time >= earliest) & (time <= latest)
 
-    def reason(self, received_at: int, time: int) -> Literal["future", "ancient"]:
-        """The quarantine reason of a time outside."""
-        return "future" if time > self.bounds(received_at)[1] else "ancient"
+    def reason(self, received_at: int, time: int) -> Literal["future", "ancient", "days"]:
+        """The quarantine reason of a time that is not inside."""
+        earliest, latest = self.bounds(received_at)
+        return "future" if time > latest else "ancient" if time < earliest else "days"
 
 
 NO_LIMITS = TimeLimits(1e12, 1e12)

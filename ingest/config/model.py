@@ -63,6 +63,9 @@ class WriterOptions(Frozen):
     """Samples and events that are dated further ahead of their arrival than this are quarantined."""
     oldest: Age = 3650 * 86400.0
     """Samples and events that are older than this when they arrive are quarantined."""
+    days_per_hour: Annotated[int, Field(ge=1, le=100_000)] = 366
+    """The number of days, more than a week from now, that a source may write to within an hour. Samples and events of
+    further days are quarantined, and `plantlog spool retry` writes them. Imports are not limited."""
 
 
 Host = Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+$")]
@@ -109,6 +112,9 @@ class ViewerOptions(ServerOptions):
     """The port to listen on."""
     url: Annotated[str, Field(pattern=r"^https?://[^/\s?#]+$")] | None = None
     """What browsers call the viewer by. Grafana's dashboards 3 and 4 link to it. Not set: `http://127.0.0.1:9110`."""
+    trusted_proxies: Annotated[tuple[Host, ...], BeforeValidator(parse_texts)] = ()
+    """Addresses of reverse proxies, which say in `X-Forwarded-For` whose request it is: wrong passwords are counted by
+    user and that address."""
 
 
 class TlsOptions(Frozen):

@@ -126,7 +126,7 @@ def _days(batch: Batch, limits: TimeLimits) -> Int64s:
     first, last = int(day.min()), int(day.max())
     if last - first < MOST_DAYS:  # live data, nearly always
         return np.arange(first, last + 1)
-    return np.unique(day[limits.inside(batch.received_at, _times(batch))])
+    return np.unique(day[limits.inside(batch.received_at, _times(batch), batch.source_id)])
 
 
 def _times(batch: SampleBatch | EventBatch | CountBatch) -> Int64s:

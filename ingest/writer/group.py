@@ -105,7 +105,7 @@ def assemble(batches_by_file: Sequence[tuple[Path, Sequence[SpooledBatch]]], lim
 
 def _samples_in_time(batch: SampleBatch, limits: TimeLimits) -> tuple[SampleBatch, list[Quarantined]]:
     """Split samples: within the time limits, and others."""
-    inside = limits.inside(batch.received_at, batch.time)
+    inside = limits.inside(batch.received_at, batch.time, batch.source_id)
     if inside.all():
         return batch, []
     outside = [
@@ -117,10 +117,11 @@ def _samples_in_time(batch: SampleBatch, limits: TimeLimits) -> tuple[SampleBatc
 
 def _events_in_time(batch: EventBatch, limits: TimeLimits, events: list[tuple[int, Event]]) -> list[Quarantined]:
     """Add the events within the time limits to ``events``; return the others."""
-    earliest, latest = limits.bounds(batch.received_at)
+    times = np.array([event.time for event in batch.events], np.int64)
+    inside = limits.inside(batch.received_at, times, batch.source_id).tolist()
     outside: list[Quarantined] = []
-    for event in batch.events:
-        if earliest <= event.time <= latest:
+    for event, is_inside in zip(batch.events, inside, strict=True):
+        if is_inside:
             events.append((batch.source_id, event))
         else:
             reason = limits.reason(batch.received_at, event.time)
@@ -130,7 +131,7 @@ def _events_in_time(batch: EventBatch, limits: TimeLimits, events: list[tuple[in
 
 def _counted(spooled: SpooledBatch, batch: CountBatch, limits: TimeLimits) -> CountedBatch:
     """Split increments: within the time limits, and others."""
-    inside = limits.inside(batch.received_at, batch.time)
+    inside = limits.inside(batch.received_at, batch.time, batch.source_id)
     if inside.all():
         return CountedBatch(spooled.key, batch, ())
     outside = aggregate([subset(batch, ~inside)], step=1)

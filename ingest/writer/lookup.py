@@ -64,7 +64,10 @@ class Lookup:
             batch = one.batch
             if not one.is_polled or not isinstance(batch, SampleBatch | EventBatch):
                 continue
-            if isinstance(batch, EventBatch) or self.limits.inside(batch.received_at, batch.time).all():
+            if (
+                isinstance(batch, EventBatch)
+                or self.limits.inside(batch.received_at, batch.time, batch.source_id).all()
+            ):
                 found.append((place, batch))
         return found
 
@@ -105,7 +108,7 @@ async def _samples(batches: Sequence[SpooledBatch], limits: TimeLimits, fetch: F
     if not some:
         return set()
     which = np.repeat([place for place, _ in some], [len(batch) for _, batch in some])
-    inside = np.concatenate([limits.inside(batch.received_at, batch.time) for _, batch in some])
+    inside = np.concatenate([limits.inside(batch.received_at, batch.time, batch.source_id) for _, batch in some])
     channel, time, value, status = (
         np.concatenate([getattr(batch, name) for _, batch in some])[inside]
         for name in ("channel_id", "time", "value", "status")

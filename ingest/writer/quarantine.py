@@ -20,6 +20,7 @@ from ingest.writer.failures import sqlstate
 Reason: TypeAlias = Literal[
     "future",  # time later than arrival + [writer] future_limit
     "ancient",  # time earlier than arrival - [writer] oldest
+    "days",  # of a day beyond the number that one source may write to in an hour, [writer] days_per_hour
     "refused",  # rejected by the database; detail has the error
 ]
 

@@ -38,9 +38,9 @@ from ingest.journal.reader import ReplayReader
 from ingest.journal.request import BY_OTHER
 from ingest.spool.format import SpooledBatch
 from ingest.spool.reader import SpoolReader
-from ingest.time_limits import TimeLimits
 from ingest.writer.alarm_rows import write_alarms
 from ingest.writer.commit_mark import CommitMark
+from ingest.writer.day_limits import DayLimits
 from ingest.writer.gap_rows import write_gaps
 from ingest.writer.lease import Lease
 from ingest.writer.lookup import Lookup, is_content
@@ -87,7 +87,7 @@ class Standby:
         self._dsn = dsn
         self._lease = lease
         self._member = lease.member
-        self._limits = TimeLimits(options.future_limit, options.oldest)
+        self._limits = DayLimits.of(options)
         self._lookup = Lookup(self._limits, 3 - lease.member, self._query)
         self._max_rows = options.max_rows
         self._time_out = options.time_out
@@ -266,7 +266,10 @@ class Standby:
     def _is_outside(self, spooled: SpooledBatch) -> bool:
         """Whether some samples have times that go to the quarantine: those cannot be looked up."""
         batch = spooled.batch
-        return isinstance(batch, SampleBatch) and not self._limits.inside(batch.received_at, batch.time).all()
+        return (
+            isinstance(batch, SampleBatch)
+            and not self._limits.inside(batch.received_at, batch.time, batch.source_id).all()
+        )
 
     async def _query(self, query: str, *parameters: object) -> list[asyncpg.Record]:
         connection = await self._connected()

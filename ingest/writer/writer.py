@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -31,6 +31,7 @@ from ingest.time_limits import TimeLimits
 from ingest.timestamps import now_us
 from ingest.writer.backlog import Backlog, BatchesByFile, is_low_priority
 from ingest.writer.bisect import Piece, bisect, split_by_days
+from ingest.writer.day_limits import DayLimits
 from ingest.writer.failures import Backoffs, Failure, backoffs, classify, timed_out, too_much
 from ingest.writer.group import assemble
 from ingest.writer.lease import Fence
@@ -64,7 +65,7 @@ class Writer:
         self._fence = fence
         self._dsn = dsn
         self._options = options
-        self._limits = TimeLimits(options.future_limit, options.oldest)
+        self._limits = DayLimits.of(options)
         self._backlog = Backlog(folder, options.max_rows, spool or SpoolOptions())
         self._thread = ThreadPoolExecutor(1, "spool")  # one thread reads and trims the SQLite files
         self._wake_up = asyncio.Event()
@@ -232,7 +233,12 @@ class Writer:
         return self._divide(batches_by_file), more
 
     def _divide(self, batches_by_file: BatchesByFile) -> list[Piece]:
-        return split_by_days(assemble(batches_by_file, self._limits), self._limits)
+        limits = self._limits_of(path for path, _ in batches_by_file)
+        return split_by_days(assemble(batches_by_file, limits), limits)
+
+    def _limits_of(self, files: Iterable[Path]) -> TimeLimits:
+        """A replay writes what was written once, on however many days."""
+        return TimeLimits(self._limits.future, self._limits.oldest) if any(map(is_request, files)) else self._limits
 
     def _delete(self) -> None:
         """Move committed batches to the journal. If that fails, log it and continue: replaying them is a no-op."""
@@ -288,7 +294,8 @@ class Writer:
         poison = classify(error) == "poison"
         smaller = [pieces[0]]
         if poison or timed_out(error) or too_much(error):
-            smaller = bisect(pieces[0], self._limits, error, poison)
+            limits = self._limits_of(path for path, _ in pieces[0].group.batches_by_file)
+            smaller = bisect(pieces[0], limits, error, poison)
         failed = pieces.popleft()
         if poison and smaller == [failed]:
             await self._dead_letter(failed, error)

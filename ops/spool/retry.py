@@ -24,7 +24,7 @@ from ingest.errors import DatabaseError, OperationError, SpoolCorrupt
 from ingest.spool import dead_letter
 from ingest.spool.format import SpooledBatch, decode
 from ingest.time_limits import NO_LIMITS, TimeLimits
-from ingest.writer.bisect import bisect, undivided
+from ingest.writer.bisect import MOST_DAYS, bisect, undivided
 from ingest.writer.failures import classify
 from ingest.writer.group import Group, assemble
 from ingest.writer.quarantine import to_batch
@@ -34,6 +34,7 @@ from ops.paths import State
 from schema.queries import load
 
 _ROWS = 1000  # of the quarantine, a transaction
+_DAY_US = 86_400_000_000
 _FIRST_ID = -1  # ids are positive
 _NO_FILE = Path("quarantine")
 
@@ -106,6 +107,9 @@ async def _write_rows(
     """Write rows and delete them from the quarantine, in one transaction. Returns the ids of rejected rows."""
     if not rows:
         return []
+    if len({spooled.first_time // _DAY_US for _, spooled in rows}) > MOST_DAYS:
+        rows = sorted(rows, key=lambda row: row[1].first_time)
+        return await _write_halves(connection, rows, counts)
     queries = load("quarantine")
     try:
         async with connection.transaction():
@@ -119,10 +123,16 @@ async def _write_rows(
             raise
         if len(rows) == 1:
             return [rows[0][0]]
-        half = len(rows) // 2
-        return await _write_rows(connection, rows[:half], counts) + await _write_rows(connection, rows[half:], counts)
+        return await _write_halves(connection, rows, counts)
     counts.written += len(locked)
     return []
+
+
+async def _write_halves(
+    connection: asyncpg.Connection[Any], rows: Sequence[tuple[int, SpooledBatch]], counts: _Counts
+) -> list[int]:
+    half = len(rows) // 2
+    return await _write_rows(connection, rows[:half], counts) + await _write_rows(connection, rows[half:], counts)
 
 
 def _as_spooled(batch: Batch) -> SpooledBatch:

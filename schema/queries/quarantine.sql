@@ -19,7 +19,8 @@ SELECT q.quarantined_at, coalesce(s.name, q.source_id::text) AS source, coalesce
                 CASE WHEN q.reason = 'future' THEN 'later than [writer] future_limit'
                      WHEN q.reason = 'ancient' AND s.kind = 'push' AND q.time_us BETWEEN 0 AND 31535999999999
                          THEN 'older than [writer] oldest; in 1970: is the precision ns?'
-                     WHEN q.reason = 'ancient' THEN 'older than [writer] oldest' END) AS error,
+                     WHEN q.reason = 'ancient' THEN 'older than [writer] oldest'
+                     WHEN q.reason = 'days' THEN 'of more days in an hour than [writer] days_per_hour' END) AS error,
        coalesce(q.detail ->> 'event', q.detail ->> 'gap', q.detail ->> 'count') AS content
 FROM plant.quarantine AS q
 LEFT JOIN plant.source AS s ON s.id = q.source_id

@@ -305,6 +305,19 @@ async def test_retry_of_stored_rows_is_a_conflict_or_a_repeat(site: Site, owner:
     assert await count(owner, "quarantine") == 0
 
 
+async def test_days_beyond_the_limit_of_an_hour_wait_in_the_quarantine(site: Site, owner: asyncpg.Connection) -> None:
+    """A line a day into the past makes no thousand chunks; whoever meant it retries, a hundred days a transaction."""
+    days = [(1, -day * DAY, float(day), 0) for day in range(1200)]
+    await site.spool("push", batch(days))
+    await site.write()
+    assert await count(owner, "samples_raw") == 8 + 366  # the days of a week are not counted
+    assert "of more days in an hour than [writer] days_per_hour" in await site.run("quarantine")
+    assert await site.json("retry") == {
+        "written": 826, "refused": 0, "outside_limits": 0, "batches_written": 0, "batches_refused": 0,
+    }  # fmt: skip
+    assert await stored(owner) == sorted((c, t, v) for c, t, v, _ in days)
+
+
 async def test_retry_beyond_the_time_limits_needs_an_option(site: Site, owner: asyncpg.Connection) -> None:
     event = Event("text", T0 + 2 * DAY, 4, 0, "from tomorrow")
     rows = batch([(1, 0, 1.0, 0), (2, 2 * DAY, 2.0, 0), (3, -4000 * DAY, 3.0, 0)])

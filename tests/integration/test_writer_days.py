@@ -37,7 +37,7 @@ async def test_ten_years_of_backfill_do_not_delay_live_data(
     pushed, live = (Spool(tmp_path / f"{name}.sqlite", 512 * MIB) for name in ("push", "opcua"))
     for channel in OLD:
         await pushed.append(_daily(channel))
-    writer = Writer(tmp_path, database.ingest_dsn, WriterOptions(connections=2))
+    writer = Writer(tmp_path, database.ingest_dsn, WriterOptions(connections=2, days_per_hour=YEARS))
     running = asyncio.create_task(writer.run())
     sent = overtaken = 0
     async with asyncio.timeout(3 * PATIENCE):

@@ -1,5 +1,6 @@
 """Groups: sorting, samples that come twice, times that no table can hold."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from ingest.batch import Event, EventBatch
 from ingest.spool.format import SpooledBatch
 from ingest.time_limits import TimeLimits
 from ingest.timestamps import timestamp
+from ingest.writer.day_limits import DayLimits
 from ingest.writer.group import Group, assemble
 from ingest.writer.quarantine import columns, to_batch
 from tests.samples import T0, batch
@@ -67,6 +69,28 @@ def test_conflict_event_has_both_values() -> None:
 
 
 DAY = 86_400_000_000  # µs
+
+
+def test_days_of_a_source_in_an_hour_are_limited() -> None:
+    """The newest days are taken; recent ones do not count, and other sources and hours have their own."""
+    limits = DayLimits(86_400.0, 3650 * 86_400.0, days=3)
+    old = [(1, -day * DAY, float(day), 0) for day in range(7, 20)]
+
+    def taken(source: int, hours: int, rows: list[Row], limits: TimeLimits = limits) -> tuple[list[float], list[str]]:
+        some = batch(rows)
+        sent = replace(some, source_id=source, received_at=some.received_at + hours * DAY // 24)
+        text = Event("text", T0 - 400 * DAY, 2, 0, "x")
+        spooled = [SpooledBatch(1, 0, 0, sent), SpooledBatch(2, 0, 0, EventBatch(source, sent.received_at, (text,)))]
+        group = assemble([(Path("a.sqlite"), spooled)], limits)
+        assert group.columns is not None and not group.events
+        assert len(group.columns) + len(group.quarantined) == len(rows) + 1
+        return sorted(group.columns.value.tolist()), [one.reason for one in group.quarantined]
+
+    assert taken(1, 0, old) == ([7.0, 8.0, 9.0, 10.0], ["days"] * 10)
+    assert taken(1, 0, old) == ([7.0, 8.0, 9.0, 10.0], ["days"] * 10), "looked at again, it is the same"
+    assert taken(1, 0, [*old[::-1], (1, 0, 0.5, 0)]) == ([0.5, 7.0, 8.0, 9.0, 10.0], ["days"] * 10)
+    assert taken(2, 0, old[5:]) == ([12.0, 13.0, 14.0], ["days"] * 6)
+    assert taken(1, 1, old[5:]) == ([12.0, 13.0, 14.0], ["days"] * 6)
 
 
 def test_rows_beyond_the_time_limits_are_quarantined_whole() -> None:
