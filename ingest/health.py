@@ -11,10 +11,12 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from ingest import http
+from ingest.addresses import is_loopback
 from ingest.installation import installation_of
 from ingest.server_tls import ServerTls
 
 HealthReport: TypeAlias = dict[str, Any]  # has "ready": bool
+_PUBLIC = ("process", "ready", "alive", "since", "installation", "configuration")
 
 
 @asynccontextmanager
@@ -23,12 +25,14 @@ async def serve(
 ) -> Any:
     """Serve on ``host:port`` while the block runs. Raises OSError if the port is in use.
 
-    The report says whose process it is: appliances in turn may have the same ports.
+    The report says whose process it is: appliances in turn may have the same ports. There is no login, so other
+    machines see neither addresses nor tokens.
     """
 
-    async def health(_: web.Request) -> web.Response:
+    async def health(request: web.Request) -> web.Response:
         content = {**await report(), "installation": str(installation_of(state))}
-        return web.json_response(content, status=200 if content["ready"] else 503)
+        shown = content if _is_from_here(request) else _public(content)
+        return web.json_response(shown, status=200 if content["ready"] else 503)
 
     async def live(_: web.Request) -> web.Response:
         return web.json_response({"alive": True})
@@ -41,3 +45,18 @@ async def serve(
     app.add_routes([web.get("/health", health), web.get("/health/live", live), web.get("/metrics", metrics)])
     async with http.serve(app, host, port, tls):
         yield
+
+
+def _public(report: HealthReport) -> HealthReport:
+    """What other machines may know."""
+    sources = [{name: one[name] for name in ("name", "state")} for one in report.get("sources", ())]
+    shown = {name: report[name] for name in _PUBLIC if name in report}
+    return {**shown, "sources": sources} if sources else shown
+
+
+def _is_from_here(request: web.Request) -> bool:
+    """Whether this machine sent the request, and passes on no other's."""
+    ends = [request.get_extra_info(name) for name in ("peername", "sockname")]
+    if None in ends or "X-Forwarded-For" in request.headers:
+        return False
+    return is_loopback(ends[0][0]) or ends[0][0] == ends[1][0]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import time
 
+from ingest.printable import printable
+
 _MAX_PER_MINUTE = 60  # records of one kind a minute
 _MINUTE = 60.0  # s
 
@@ -41,6 +43,10 @@ class UtcFormatter(logging.Formatter):
 
     converter = staticmethod(time.gmtime)
     default_msec_format = "%s.%03d Z"
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line; texts of others in it control no terminal."""
+        return printable(super().format(record))
 
 
 def utc_now() -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
+from typing import Annotated
 
 from aiohttp import web
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dashboards.viewer.alarm_commands import AlarmCommands
 from dashboards.viewer.login import COOKIE, SESSION_SECONDS, Login, Refused, session
@@ -28,12 +31,21 @@ HEADERS = {
 }
 
 
+class _LoginRequest(BaseModel):
+    """The body of ``POST /login``."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    name: Annotated[str, Field(max_length=300)]
+    password: Annotated[str, Field(max_length=1000)]
+
+
 class Access:
     """Checks every request to a viewer that listens on ``host``."""
 
-    def __init__(self, host: str, state: Path) -> None:
+    def __init__(self, host: str, state: Path, proxies: Collection[str] = ()) -> None:
         self._host = host
-        self._login = Login(state)
+        self._login = Login(state, proxies)
         self._alarms = AlarmCommands(state, self._login)
 
     @web.middleware
@@ -74,12 +86,11 @@ class Access:
     async def login(self, request: web.Request) -> web.StreamResponse:
         """``POST /login {"name": …, "password": …}``: sets a session cookie if both are correct. Raises Refused."""
         try:
-            body = await request.json()
-        except ValueError:
-            raise Refused(400, "the request body is not valid JSON") from None
-        given = [body.get(field) if isinstance(body, dict) else None for field in ("name", "password")]
-        name, password = (one if isinstance(one, str) else "" for one in given)
-        user = await self._login.check(request, self._login.users(), name, password)
+            body = _LoginRequest.model_validate_json(await request.read())
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise Refused(400, ": ".join(map(str, (*first["loc"], first["msg"])))) from None
+        user = await self._login.check(request, self._login.users(), body.name, body.password)
         cookie, until = session(user)
         response = web.json_response({"until": until})
         response.set_cookie(

@@ -11,7 +11,7 @@ import math
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 COOKIE = "plantlog-viewer"
 SESSION_SECONDS = 12 * 3600
 _HASHES = 2  # passwords that are checked at a time, each with 64 MiB
-_MAX_WAITING = 30  # passwords that wait for that
+_MAX_WAITING = 300  # passwords that wait for that
 _BASIC_SECONDS = 600.0  # for which a program's password is not checked again
 _MAX_BASIC = 1000  # programs
 
@@ -46,10 +46,15 @@ class Refused(Exception):  # noqa: N818  (an answer, not a fault)
 class Login:
     """The users, and their sessions. A session ends with any change of its user."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, proxies: Collection[str] = ()) -> None:
+        """``proxies``: addresses that say in X-Forwarded-For whose requests they pass on."""
         self._state = state
         self._directory = UserDirectory(state)
+        self._proxies = proxies
         self._attempts = LoginAttempts()
+        self._unknown = LoginAttempts()  # of names that are no user's: they don't crowd out what is kept of users
+        self._guesses = LoginAttempts()  # the same, whatever the name: passwords that are checked for nothing
+        self._check_seconds = 0.0  # that the last check took
         self._threads = ThreadPoolExecutor(_HASHES, "argon2")
         self._waiting = 0
         self._key = secrets.token_bytes()
@@ -87,29 +92,45 @@ class Login:
 
     async def check(self, request: web.Request, users: Mapping[str, User], name: str, password: str) -> User:
         """The user with this name and password. Raises Refused; for a name that is unknown after the same time."""
-        address = client_network(request.remote or "")
-        if wait := self._attempts.wait(address):
+        address, user = client_network(self.client(request)), users.get(name)
+        attempts = self._unknown if user is None else self._attempts
+        if wait := attempts.wait(address, name):
             raise Refused(429, "too many failed attempts: try again later", wait)
         if self._waiting >= _MAX_WAITING:
             raise Refused(503, "too many logins at once: try again", 1.0)
-        user = users.get(name)
-        self._attempts.record_failure(address)  # until it is none: others of the address may be on their way
-        self._waiting += 1
-        try:
-            right = await asyncio.get_running_loop().run_in_executor(
-                self._threads, passwords.matches, None if user is None else user.password, password
-            )
-        finally:
-            self._waiting -= 1
+        attempts.record_failure(address, name)  # until it is none: others may be on their way
+        if user is None and self._guesses.wait(address, ""):
+            right = False
+            await asyncio.sleep(self._check_seconds)
+        else:
+            if user is None:
+                self._guesses.record_failure(address, "")
+            right = await self._matches(user, password)
         if user is None or not right or not user.enabled:
             metrics.wrong_tokens.labels(endpoint="viewer").inc()
-            log.warning("failed login from %s", request.remote)
+            log.warning("failed login from %s", self.client(request))
             why = "disabled" if user is not None and right else "wrong name or password"
             await self.record(request, user, "viewer login", "refused", why)
             raise Refused(401, "wrong name or password")
-        self._attempts.withdraw_failure(address)
+        attempts.withdraw_failure(address, name)
         await self.record(request, user, "viewer login")
         return user
+
+    async def _matches(self, user: User | None, password: str) -> bool:
+        started = time.monotonic()
+        self._waiting += 1
+        try:
+            loop, known = asyncio.get_running_loop(), None if user is None else user.password
+            return await loop.run_in_executor(self._threads, passwords.matches, known, password)
+        finally:
+            self._waiting -= 1
+            self._check_seconds = time.monotonic() - started
+
+    def client(self, request: web.Request) -> str:
+        """The address that a request comes from; of one by a trusted proxy, the last that is none (RFC 7239, 5.2)."""
+        hops = [request.remote or ""]
+        hops += [hop.strip() for hop in reversed(request.headers.get("X-Forwarded-For", "").split(","))]
+        return next((hop for hop in hops if hop not in self._proxies and hop), hops[0])
 
     async def record(
         self,
@@ -122,7 +143,7 @@ class Login:
     ) -> bool:
         """Put an action into the audit trail. Returns whether that worked; if not, the log has it."""
         name, role = (None, None) if user is None else (user.name, user.role)
-        person = audit.Person(name, role, None, request.remote or "")
+        person = audit.Person(name, role, None, self.client(request))
         try:
             done = audit.Action(action, arguments or {}, outcome, error)
             await asyncio.to_thread(audit.record, self._state, person, done)

@@ -151,7 +151,7 @@ async def serve(
 
     ``state``: the state folder, which has the users.
     """
-    access = Access(options.host, state)
+    access = Access(options.host, state, options.trusted_proxies)
     app = application(Viewer(library, reader), access)
     if tls is not None and not tls.is_own:
         # Not with plantlog's own certificate: it would also hold for Grafana and others on this host.

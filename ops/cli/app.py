@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from ingest.errors import ConfigError, NotConfirmed, PlantlogError
 from ops.formatting import count
 from ops.paths import CHECKOUT, EXAMPLE, State
+from ops.terminal import Console, protect
 
 # Commands import what they need when they run, so that --help and a typing error are answered at once.
 # ruff: noqa: PLC0415
@@ -190,10 +190,15 @@ def logs(
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Number of lines to print.")] = 40,
 ) -> None:
     """Print the logs of the processes."""
+    import subprocess
+
     from ops.appliance.logs import tail_command
 
     command = tail_command(State.current(), process, follow, lines)
-    os.execvp(command[0], command)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors="replace") as tail:
+        for line in tail.stdout or ():
+            print(line, end="", flush=follow)
+    raise typer.Exit(tail.returncode)
 
 
 @app.command(context_settings=_PASS_THROUGH)
@@ -347,6 +352,7 @@ def main() -> int:
     """Run a command. Errors are printed without a traceback, with exit code 1."""
     if not sys.warnoptions:
         warnings.simplefilter("ignore")  # what libraries say to programmers
+    protect()
     for library in ("asyncua", "asyncio"):
         logging.getLogger(library).setLevel(logging.CRITICAL)
     try:

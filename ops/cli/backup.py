@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from ingest.errors import OperationError
 from ops.formatting import wide
 from ops.paths import State
+from ops.terminal import Console
 
 if TYPE_CHECKING:
     from ingest.config.model import BackupOptions

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from ingest.errors import OperationError
 from ops.bench.termination import run
 from ops.formatting import wide
+from ops.terminal import Console
 
 if TYPE_CHECKING:
     from ops.bench.copy_speed import BenchDatabase

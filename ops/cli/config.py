@@ -7,13 +7,13 @@ import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from ingest.errors import OperationError, PlantlogError
 from ops.formatting import wide
 from ops.paths import State
+from ops.terminal import Console
 
 if TYPE_CHECKING:
     from pathlib import Path

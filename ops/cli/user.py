@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from ingest.errors import OperationError
@@ -15,6 +14,7 @@ from ingest.timestamps import iso
 from ingest.users.directory import ROLES, Role, UserDirectory
 from ops.formatting import wide
 from ops.paths import State
+from ops.terminal import Console
 
 # Commands import what they need when they run, so that --help and a typing error are answered at once.
 # ruff: noqa: PLC0415

@@ -8,7 +8,6 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -20,6 +19,7 @@ from ops.maintenance.process import job_context
 from ops.maintenance.retention import Plan, plan, table_rows
 from ops.maintenance.run import Job, JobContext, JobRun, connect, run
 from ops.paths import State
+from ops.terminal import Console
 from schema.queries import load
 
 _TIMEOUT = 300.0

@@ -11,8 +11,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from rich.console import Console
-
 from ingest.errors import OperationError, PlantlogError
 from ingest.source_states import UP
 from ops import health
@@ -25,6 +23,7 @@ from ops.deployment import Running
 from ops.formatting import count
 from ops.paths import State
 from ops.service.notify import ServiceManager
+from ops.terminal import Console
 
 _CHECK_SECONDS = 5.0
 _STUCK_SECONDS = 120.0  # neither an answer nor work for so long
