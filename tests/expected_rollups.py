@@ -29,6 +29,8 @@ class Rollups:
     hours: dict[tuple[int, int], Row] = field(default_factory=dict)
     state_minutes: dict[tuple[int, int, float], States] = field(default_factory=dict)
     state_hours: dict[tuple[int, int, float], States] = field(default_factory=dict)
+    held: dict[tuple[int, int, int], tuple[float, int, bool]] = field(default_factory=dict)
+    """By (width in µs, channel, begin) of a bucket without samples: value, µs that it holds, and whether to the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,11 @@ class _Point:
     at: float
     good: float | None
     sample: bool
+
+    @property
+    def holds(self) -> float | None:
+        """The value, unless it is too large to be summed."""
+        return None if self.good is None or abs(self.good) > 1e280 else self.good
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,21 @@ def rollups(samples: Mapping[int, Mapping[int, tuple[float, int]]], gaps: Iterab
         course.sort(key=lambda point: point.at)
         _minutes(made, channel, course)
         _hours(made, channel, begins[channel])
+        _held(made, channel, course)
     return made
+
+
+def _held(made: Rollups, channel: int, course: Sequence[_Point]) -> None:
+    filled = {width: {int(p.at) // width for p in course if p.sample} for width in (_MINUTE, _HOUR)}
+    for point, later in zip(course, [*course[1:], None], strict=True):
+        if point.holds is None:
+            continue
+        ends = int(point.at) + _HOLD if later is None else min(math.floor(later.at), int(point.at) + _HOLD)
+        for width in (_MINUTE, _HOUR):
+            for begin in range(int(point.at) // width * width, ends, width):
+                if begin // width not in filled[width]:
+                    known = min(ends, begin + width) - begin
+                    made.held[width, channel, begin] = (point.holds, known, begin + width <= ends)
 
 
 def _weight(value: float) -> float:
@@ -100,16 +121,16 @@ def _minutes(made: Rollups, channel: int, course: list[_Point]) -> None:
         parts: list[tuple[float, int]] = []  # value, µs
         entered: dict[float, int] = defaultdict(int)
         for before, point in pairs:
-            if before is not None and before.good is not None:
+            if before is not None and before.holds is not None:
                 held = min(math.floor(point.at), int(before.at) + _HOLD) - max(int(before.at), begin)
-                parts.append((before.good, max(0, held)))
-            if point.good is not None:
-                known = before is not None and before.good == point.good and before.at + _HOLD >= point.at
-                entered[point.good + 0] += not known
+                parts.append((before.holds, max(0, held)))
+            if point.holds is not None:
+                known = before is not None and before.holds == point.holds and before.at + _HOLD >= point.at
+                entered[point.holds + 0] += not known
         last = pairs[-1][1]
         goods = [point for _, point in pairs if point.good is not None]
         values = [point.good for point in goods if point.good is not None]
-        behind = (last.good, end - int(last.at)) if last.good is not None else (0.0, 0)
+        behind = (last.holds, end - int(last.at)) if last.holds is not None else (0.0, 0)
         area = _sum(_weight(value) * (held / 1e6) for value, held in parts)
         n = sum(point.sample for _, point in pairs)
         most = _most(values)
@@ -125,9 +146,9 @@ def _minutes(made: Rollups, channel: int, course: list[_Point]) -> None:
             int(goods[0].at) if goods else None,
             int(goods[-1].at) if goods else None,
             len(goods),
-            last.good is not None,
+            last.holds is not None,
         )
-        _put_states(made.state_minutes, channel, begin, [*parts, behind] if last.good is not None else parts, entered)
+        _put_states(made.state_minutes, channel, begin, [*parts, behind] if last.holds is not None else parts, entered)
 
 
 def _put_states(

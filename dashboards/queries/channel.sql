@@ -37,7 +37,7 @@ SELECT CASE WHEN c.kind = 'text' THEN t.text
             WHEN s.value IS NULL OR s.value = 'NaN' THEN NULL
             WHEN abs(s.value) < 0.01 AND s.value <> 0 THEN concat_ws(' ', s.value::text, nullif(u.unit, ''))
             ELSE concat_ws(' ', round(s.value::numeric, 3)::float8::text, nullif(u.unit, '')) END AS "Latest",
-       CASE WHEN (c.range_hi > c.range_lo AND s.value <> 'NaN') IS NOT TRUE THEN NULL
+       CASE WHEN (c.range_hi > c.range_lo AND abs(s.value) < 1e300) IS NOT TRUE THEN NULL
             ELSE round((100 * (s.value - c.range_lo) / (c.range_hi - c.range_lo))::numeric) || ' % of ' || c.range_lo || ' to '
                  || c.range_hi END AS "% of range"
 FROM plant.channel AS c
@@ -55,7 +55,8 @@ WHERE c.name = ${channel:sqlstring};
 
 -- name: figures
 SELECT min(d.low) AS "Minimum",
-       sum(d.mean * greatest(d.n_good, 1)) / nullif(sum(greatest(d.n_good, 1)) FILTER (WHERE d.mean IS NOT NULL), 0) AS "Mean",
+       plant.rollup_mean(sum(plant.rollup_weight(d.mean) * greatest(d.n_good, 1)),
+                         sum(greatest(d.n_good, 1)) FILTER (WHERE d.mean IS NOT NULL), min(d.low), max(d.high)) AS "Mean",
        max(d.high) AS "Maximum"
 FROM plant.channel AS c
 CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ingest.batch import Float64s, Int32s, Int64s
 from ingest.writer.counts import MINUTE_US
 from ingest.writer.group import Columns
-from ingest.writer.rollup_rows import Bools, Rows, SampleCourse, States, changes, rows, states, weight
+from ingest.writer.rollup_rows import Bools, Rows, SampleCourse, States, changes, rows, states, summable, weight
 
 NEVER = -(2**62)  # µs: "no sample before"
 _NOTHING_CARRIED = NEVER - 1  # µs: nothing known yet of the sample before
@@ -57,12 +57,12 @@ class _Channels:
 
 
 class _Last(_Channels):
-    """The last sample of each channel, or the gap after it (as a Bad one)."""
+    """The last sample of each channel, or the gap after it (as one that does not hold)."""
 
-    _empty: ClassVar = {"time": np.int64(NEVER), "value": np.float64(0), "good": np.False_}
+    _empty: ClassVar = {"time": np.int64(NEVER), "value": np.float64(0), "holds": np.False_}
     time: Int64s
     value: Float64s
-    good: Bools
+    holds: Bools
 
 
 class _Sums(_Channels):
@@ -170,19 +170,20 @@ class Accumulator:
     def _course(self, columns: Columns) -> SampleCourse:
         """The samples and gaps with what was before each; remembers the last of each channel."""
         last, channel = self._last, columns.channel_id
-        good = (columns.status < _BAD) & ~np.isnan(columns.value)
+        not_bad = columns.status < _BAD
+        good, holds = not_bad & ~np.isnan(columns.value), not_bad & summable(columns.value)
         first = changes(channel)
         if first.all():  # live data, nearly always
             at = _places(channel)
-            before = last.time[at].copy(), last.value[at].copy(), last.good[at].copy()
-            last.time[at], last.value[at], last.good[at] = columns.time, columns.value, good
-            return SampleCourse(channel, columns.time, columns.value, good, *before)
+            before = last.time[at].copy(), last.value[at].copy(), last.holds[at].copy()
+            last.time[at], last.value[at], last.holds[at] = columns.time, columns.value, holds
+            return SampleCourse(channel, columns.time, columns.value, good, holds, *before)
         begins = channel[first]
-        time, value, was_good = np.roll(columns.time, 1), np.roll(columns.value, 1), np.roll(good, 1)
-        time[first], value[first], was_good[first] = last.time[begins], last.value[begins], last.good[begins]
+        time, value, held = np.roll(columns.time, 1), np.roll(columns.value, 1), np.roll(holds, 1)
+        time[first], value[first], held[first] = last.time[begins], last.value[begins], last.holds[begins]
         ends = np.roll(first, -1)
-        last.time[begins], last.value[begins], last.good[begins] = columns.time[ends], columns.value[ends], good[ends]
-        return SampleCourse(channel, columns.time, columns.value, good, time, value, was_good)
+        last.time[begins], last.value[begins], last.holds[begins] = columns.time[ends], columns.value[ends], holds[ends]
+        return SampleCourse(channel, columns.time, columns.value, good, holds, time, value, held)
 
 
 def _merged(columns: Columns, gaps: GapStarts) -> tuple[Columns, Bools]:
@@ -207,11 +208,11 @@ def _add(minute: _Minute, course: SampleCourse, sample: Bools | None) -> None:
         of, carried = channel[new], runs.begins[new]
         sums.carried_time[of] = course.time_before[carried]
         sums.carried[of] = course.before[carried]
-        sums.carries[of] = course.good_before[carried]
+        sums.carries[of] = course.held_before[carried]
         sums.doubtful[of] |= course.time_before[carried] == NEVER
     good, value = course.good, course.value
     held = course.held(minute.begin)
-    area = np.where(course.good_before, weight(course.before) * (held / 1e6), 0.0)
+    area = np.where(course.held_before, weight(course.before) * (held / 1e6), 0.0)
     runs.add(sums.sum, np.where(good, weight(value), 0.0))
     runs.add(sums.area, area)
     sums.known[at] += runs.total(held)
@@ -221,7 +222,7 @@ def _add(minute: _Minute, course: SampleCourse, sample: Bools | None) -> None:
         samples = runs.total(sample.astype(np.int32))
         sums.n[at] += samples
         sums.gaps[at] += runs.count - samples
-    sums.holds[at] = runs.last(good)
+    sums.holds[at] = runs.last(course.holds)
     if minute.discrete.size and (discrete := np.isin(course.channel, minute.discrete)).any():
         minute.courses.append(course.part(discrete))
     if not good.all():  # the rest counts good ones only

@@ -27,9 +27,10 @@ class SampleCourse(NamedTuple):
     time: Int64s
     value: Float64s
     good: Bools  # not Bad, not NaN, not a gap
+    holds: Bools  # good, and not too large to be summed
     time_before: Int64s  # far in the past: no predecessor
     before: Float64s
-    good_before: Bools
+    held_before: Bools
 
     def part(self, which: Bools | NDArray[np.intp]) -> SampleCourse:
         """Some of them."""
@@ -38,7 +39,7 @@ class SampleCourse(NamedTuple):
     def held(self, begin: int) -> Int64s:
         """µs since ``begin`` during which the previous value was valid, (n,)."""
         until = np.minimum(self.time, self.time_before + _HOLD_US)
-        return np.where(self.good_before, np.maximum(until - np.maximum(self.time_before, begin), 0), 0)
+        return np.where(self.held_before, np.maximum(until - np.maximum(self.time_before, begin), 0), 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,14 +112,14 @@ def states(courses: Sequence[SampleCourse], channels: Int32s, begin: int) -> Sta
     order = np.lexsort((course.time, course.channel))
     course = course.part(order)
     last = np.roll(changes(course.channel), -1)
-    stays = course.good_before & (course.before == course.value) & (course.time_before + _HOLD_US >= course.time)
+    stays = course.held_before & (course.before == course.value) & (course.time_before + _HOLD_US >= course.time)
     behind = np.where(last, begin + MINUTE_US - course.time, 0)
     held = course.held(begin)
-    before, good = course.good_before, course.good
-    channel = np.concatenate((course.channel[before], course.channel[good]))
-    state = np.concatenate((course.before[before], course.value[good])) + 0.0  # no -0
-    entered = np.concatenate((np.zeros(int(before.sum()), np.int64), (~stays[good]).astype(np.int64)))
-    known = np.concatenate((held[before], behind[good]))
+    before, holds = course.held_before, course.holds
+    channel = np.concatenate((course.channel[before], course.channel[holds]))
+    state = np.concatenate((course.before[before], course.value[holds])) + 0.0  # no -0
+    entered = np.concatenate((np.zeros(int(before.sum()), np.int64), (~stays[holds]).astype(np.int64)))
+    known = np.concatenate((held[before], behind[holds]))
     if not len(channel):
         return NO_STATES
     order = np.lexsort((state, channel))
@@ -133,6 +134,12 @@ def weight(value: Float64s) -> Float64s:
     """Like ``plant.rollup_weight``."""
     size = np.abs(value)
     return np.where((size >= 1e-280) & (size <= 1e280), value, 0.0)
+
+
+def summable(value: Float64s) -> Bools:
+    """Mask of values that ``plant.rollup_weight`` gives a weight; NaN and infinities have none."""
+    mask: Bools = np.abs(value) <= 1e280
+    return mask
 
 
 def tidy(total: Float64s, terms: Int32s, most: Float64s) -> Float64s:

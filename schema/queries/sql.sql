@@ -57,18 +57,23 @@ SELECT max(d.until) FROM plant.dropped AS d WHERE d.what = 'event';
 -- name: select_minutes
 -- samples_1m of channels $1, $2 <= bucket < $3.
 SELECT r.channel_id, r.bucket, r.n, r.n_good, r.min, r.max, plant.rollup_mean(r.sum, r.n_good, r.min, r.max) AS avg,
-       plant.rollup_mean(r.area, r.known / 1e6::float8, -1e280, 1e280) AS twa, r.known / 1e6::float8 AS seconds,
+       r.area / nullif(r.known / 1e6::float8, 0) AS twa, r.known / 1e6::float8 AS seconds,
        r.first, r.last, r.first_time, r.last_time, r.holds
 FROM plant.minutes_between($1::int[], $2::timestamptz, $3::timestamptz) AS r
-ORDER BY r.channel_id, r.bucket;
+UNION ALL
+SELECT h.* FROM plant.held_means(INTERVAL '1 minute', $2::timestamptz, $3::timestamptz) AS h WHERE h.channel_id = ANY ($1::int[])
+ORDER BY channel_id, bucket;
 
 -- name: select_hours
 -- samples_1h of the same.
-SELECT r.channel_id, r.bucket, r.n, r.n_good, r.min, r.max, r.avg, r.twa, r.seconds, r.first, r.last, r.first_time, r.last_time,
-       r.holds
-FROM plant.samples_1h AS r
+SELECT r.channel_id, r.bucket, r.n, r.n_good, r.min, r.max, plant.rollup_mean(r.sum, r.n_good, r.min, r.max) AS avg,
+       r.area / nullif(r.known / 1e6::float8, 0) AS twa, r.known / 1e6::float8 AS seconds,
+       r.first, r.last, r.first_time, r.last_time, r.holds
+FROM plant.rollup_1h AS r
 WHERE r.channel_id = ANY ($1::int[]) AND r.bucket >= $2::timestamptz AND r.bucket < $3::timestamptz
-ORDER BY r.channel_id, r.bucket;
+UNION ALL
+SELECT h.* FROM plant.held_means(INTERVAL '1 hour', $2::timestamptz, $3::timestamptz) AS h WHERE h.channel_id = ANY ($1::int[])
+ORDER BY channel_id, bucket;
 
 -- name: select_gap
 SELECT g.id, g.source_id, g.channel_id, g.from_time, g.to_time, g.reason, g.backfilled_at, g.detail, g.revision, g.opened_at
@@ -99,7 +104,8 @@ ORDER BY v.channel_id, v.valid_from;
 -- name: select_described_channel
 -- Channels $1 (NULL: all) of plant.channels_like, which the setting plant.installation limits, and what else questions ask of them.
 SELECT l.channel_id, l.name, l.kind, l.unit, l.low, l.high, l.span, l.unit_path, l.quantity, l.ends, c.source_id,
-       s.kind AS source_kind, i.seconds AS expected, c.configured_at
+       s.kind AS source_kind, i.seconds AS expected, c.configured_at,
+       (c.attributes ->> 'wraps_at')::float8 AS wraps_at
 FROM plant.channels_like(NULL) AS l
 JOIN plant.channel AS c ON c.id = l.channel_id
 JOIN plant.source AS s ON s.id = c.source_id

@@ -5,14 +5,15 @@
 --   n_good                  samples that are neither Bad nor NaN; all other columns are computed from these
 --   min, max, first, last   infinities count; first_time, last_time: times of the first and the last one
 --   avg                     mean of the samples, with equal weights
---   twa, seconds            time-weighted average, and the time that it covers
+--   twa, seconds            time-weighted average, and the time that it covers: neither that of unknown nor of too large values
 --   holds                   whether the last value still held at the end of the bucket
 -- A value holds until the next sample of its channel, until the start of a recorded gap that was not backfilled, or for
 -- 24 h, whichever comes first. A Bad sample, a NaN and a gap make the value unknown until the next sample; that time does
--- not count. The value carried into a bucket holds until its first sample. A bucket without samples has no row; in the
--- average of its hour, an empty minute counts with the value that held.
--- Sums: values beyond +-1e280 (including infinities) make avg and twa NULL, and values closer to 0 than 1e-280 count as 0,
--- so that no sum fails. All sums are added in time order: the same samples give the same bits, whenever they arrived. A sum
+-- not count. The value carried into a bucket holds until its first sample. A bucket without samples is not stored: the views
+-- derive it from those around it (routines/rollups/held_buckets.sql); in the average of its hour, an empty minute counts with
+-- the value that held.
+-- Sums: values beyond +-1e280 (including infinities) make avg NULL and do not hold: until the next sample, the value is as
+-- unknown as after a Bad one. Values closer to 0 than 1e-280 count as 0. So no sum fails. All sums are added in time order: the same samples give the same bits, whenever they arrived. A sum
 -- that is a multiple of one millionth, except for the rounding errors of adding doubles, is rounded to that multiple.
 -- An hour is computed from its minutes: counts, min, max, first and last are those of its samples; sums are sums of the
 -- sums of its minutes.

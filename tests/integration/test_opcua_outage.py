@@ -73,7 +73,7 @@ def earlier(batches: Sequence[Batch]) -> list[Batch]:
 
 
 async def stored(owner: asyncpg.Connection, channel: int) -> Stored:
-    minutes = await owner.fetch("SELECT bucket, seconds FROM plant.samples_1m WHERE channel_id = $1", channel)
+    minutes = await owner.fetch("SELECT bucket, seconds FROM plant.samples_1m WHERE n > 0 AND channel_id = $1", channel)
     rows = await owner.fetch(
         "SELECT (extract(epoch FROM time) * 1000000)::int8 FROM plant.samples WHERE channel_id = $1 ORDER BY 1", channel
     )

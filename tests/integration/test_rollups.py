@@ -108,6 +108,14 @@ async def stored(connection: asyncpg.Connection[Any]) -> Rollups:
     for relation, states in (("rollup_states_1m", made.state_minutes), ("rollup_states_1h", made.state_hours)):
         for row in await connection.fetch(f"SELECT channel_id, bucket, state, n, known FROM plant.{relation}"):
             states[row[0], microseconds(row[1]), row[2]] = (row[3], row[4])
+    for width, word in ((MINUTE_US, "minute"), (HOUR_US, "hour")):
+        query = "SELECT * FROM plant.held_buckets($1::text::interval, '-infinity', 'infinity')"
+        for row in await connection.fetch(query, f"1 {word}"):
+            made.held[width, row["channel_id"], microseconds(row["bucket"])] = (
+                row["value"],
+                row["known"],
+                row["holds"],
+            )
     return made
 
 
@@ -115,7 +123,7 @@ async def assert_exact(connection: asyncpg.Connection[Any], plant: WrittenSample
     """Nothing is dirty, and all is as it would be made from scratch."""
     assert await connection.fetch("SELECT * FROM plant.rollup_dirty") == []
     found, expected = await stored(connection), plant.expected()
-    for name in ("minutes", "hours", "state_minutes", "state_hours"):
+    for name in ("minutes", "hours", "state_minutes", "state_hours", "held"):
         there, right = getattr(found, name), getattr(expected, name)
         assert there.keys() == right.keys(), name
         wrong = {key: (there[key], right[key]) for key in right if there[key] != right[key]}
@@ -149,11 +157,12 @@ async def test_rollups_of_one_channel_equal_a_hand_computation(
     await refresh(owner)
     await assert_exact(owner, plant)
     query = "SELECT n, n_good, min, max, avg, twa, seconds, first, last, holds FROM plant.samples_{} ORDER BY bucket"
-    assert [tuple(row) for row in await owner.fetch(query.format("1m"))] == [
+    minutes, hours = (query.format(width).replace("ORDER", "WHERE n > 0 ORDER") for width in ("1m", "1h"))
+    assert [tuple(row) for row in await owner.fetch(minutes)] == [
         (2, 2, 10, 20, 15, 15, 60, 10, 20, True),
         (4, 2, 40, 60, 50, (30 * 20 + 10 * 40 + 9 * 60) / 49, 49, 40, 60, False),
     ]
-    assert [tuple(row) for row in await owner.fetch(query.format("1h"))] == [
+    assert [tuple(row) for row in await owner.fetch(hours)] == [
         (6, 4, 10, 60, 32.5, (30 * 10 + 60 * 20 + 10 * 40 + 9 * 60) / 109, 109, 10, 60, False)
     ]
 
@@ -164,7 +173,7 @@ async def test_gap_ends_a_held_value(owner: asyncpg.Connection[Any]) -> None:
     await plant.write(owner, [(channel, at + s * SECOND, 1.0, 0) for channel in (1, 2) for s in (0, 600, 7200 - 1)])
     await refresh(owner)
     await assert_exact(owner, plant)
-    seconds = "SELECT twa, seconds FROM plant.samples_1h WHERE channel_id = 1 ORDER BY bucket"
+    seconds = "SELECT twa, seconds FROM plant.samples_1h WHERE channel_id = 1 AND n > 0 ORDER BY bucket"
     assert [tuple(row) for row in await owner.fetch(seconds)] == [(1, 3600), (1, 3600)]
     gap = Gap(at + 900 * SECOND, None, "stale", (1,))
     for change in (gap, replace(gap, to_time=at + 7000 * SECOND)):
@@ -177,7 +186,51 @@ async def test_gap_ends_a_held_value(owner: asyncpg.Connection[Any]) -> None:
     await assert_exact(owner, plant)
     assert [tuple(row) for row in await owner.fetch(seconds)] == [(1, 3600), (1, 3600)]
     state = "SELECT seconds, n FROM plant.states_1h WHERE channel_id = 2 ORDER BY bucket"
-    assert [tuple(row) for row in await owner.fetch(state)] == [(3600, 1), (3600, 0)]
+    assert [tuple(row) for row in await owner.fetch(state)] == [(3600, 1), *[(3600, 0)] * 24, (3599, 0)]
+
+
+async def test_states_hold_in_buckets_without_samples(owner: asyncpg.Connection[Any]) -> None:
+    plant = WrittenSamples()
+    begin = DAY_US + 10 * MINUTE_US
+    samples = [(0, 1.0, 0), (10, 1.0, 0x80050000), (20, 1.0, 0), (310, 0.0, 0)]  # minute, value, status
+    await plant.write(owner, [(2, begin + minute * MINUTE_US, value, status) for minute, value, status in samples])
+    await refresh(owner)
+    await assert_exact(owner, plant)
+    for view, hour in (("1m", 60), ("1h", 1)):
+        states = f"SELECT sum(seconds), max(seconds) FROM plant.states_{view} WHERE channel_id = 2 AND state = 1"
+        (found,) = await owner.fetch(states)
+        assert tuple(found) == (18_000, 3600 / hour)
+        means = (
+            f"SELECT DISTINCT twa, n FROM plant.samples_{view} WHERE channel_id = 2 AND bucket >= $1 AND bucket < $2"
+        )
+        hours = timestamp(DAY_US + HOUR_US), timestamp(DAY_US + 5 * HOUR_US)
+        assert [tuple(row) for row in await owner.fetch(means, *hours)] == [(1.0, 0)]
+    # late data, and a gap, while their buckets are still to be recomputed and after
+    await plant.write(owner, [(2, begin + 100 * MINUTE_US, 0.0, 0)])
+    await plant.say(owner, Gap(begin + 200 * MINUTE_US + 7, None, "stale", (2,)))
+    late = "SELECT min(bucket), max(bucket) FROM plant.held_buckets('1 minute', $1, $2) WHERE channel_id = 2"
+    bounds = timestamp(begin + 50 * MINUTE_US), timestamp(begin + 300 * MINUTE_US)
+    (pending,) = await owner.fetch(late, *bounds)
+    assert tuple(pending) == (bounds[0], timestamp(begin + 99 * MINUTE_US))
+    await refresh(owner)
+    await assert_exact(owner, plant)
+    (exact,) = await owner.fetch(late, *bounds)
+    assert tuple(exact) == (bounds[0], timestamp(begin + 200 * MINUTE_US))
+
+
+async def test_too_large_values_are_told_apart_from_a_mean(owner: asyncpg.Connection[Any]) -> None:
+    plant = WrittenSamples()
+    samples = [(0, 5.0), (30, math.inf), (90, 7.0), (120, -1e308), (150, 1e308), (600, 1.0)]  # s, value
+    await plant.write(owner, [(2, DAY_US + s * SECOND, value, 0) for s, value in samples])
+    await refresh(owner)
+    await assert_exact(owner, plant)
+    query = "SELECT n, n_good, min, max, avg, twa, seconds FROM plant.samples_1m WHERE bucket < $1 ORDER BY bucket"
+    assert [tuple(row) for row in await owner.fetch(query, timestamp(DAY_US + 600 * SECOND))] == [
+        (2, 2, 5, math.inf, None, 5, 30),
+        (1, 1, 7, 7, 7, 7, 30),
+        (2, 2, -1e308, 1e308, None, None, 0),
+    ]
+    assert {row["state"] for row in await owner.fetch("SELECT state FROM plant.states_1m")} == {5, 7, 1}
 
 
 async def test_a_late_sample_changes_the_next_bucket_that_has_samples(owner: asyncpg.Connection[Any]) -> None:

@@ -42,9 +42,9 @@ ORDER BY 1
 """
 _READ = (
     "SELECT * FROM plant.samples_named",
-    "SELECT * FROM plant.samples_1m",
-    "SELECT * FROM plant.samples_1h",
-    "SELECT * FROM plant.states_1m",
+    "SELECT * FROM plant.samples_1m WHERE n > 0",
+    "SELECT * FROM plant.samples_1h WHERE n > 0",
+    "SELECT * FROM plant.states_1m WHERE n > 0",
     "SELECT day::date, name, got, got_good, backfilled_seconds FROM plant.coverage WHERE got > 0",
     "SELECT * FROM plant.alarm_active",
     "SELECT * FROM plant.event_count_named",
@@ -130,7 +130,10 @@ async def test_a_pre_release_keeps_its_data(earlier: str, owner: asyncpg.Connect
     before = await _data(owner, queries)
     assert [query for query, lines in before.items() if not lines] == []
     await migrate(earlier)
-    assert await _data(owner, queries) == before
+    after = await _data(owner, queries)
+    (dirty,) = (query for query in queries if "plant.rollup_dirty" in query)
+    assert set(before.pop(dirty)) <= set(after.pop(dirty))  # a migration has some recomputed
+    assert after == before
 
 
 async def test_seals_of_a_pre_release_hold(earlier: str, owner: asyncpg.Connection[Any]) -> None:

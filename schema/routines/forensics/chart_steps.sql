@@ -62,8 +62,8 @@ blocks AS (
 held AS (
     SELECT k.*, first_value(k.last) OVER (PARTITION BY k.block ORDER BY k.bucket) AS holds FROM blocks AS k
 )
-SELECT h.bucket, coalesce(h.low, h.holds), coalesce(h.mean, h.holds), coalesce(h.high, h.holds), coalesce(h.n, 0),
-       coalesce(h.n_good, 0)
+SELECT h.bucket, coalesce(h.low, h.holds), CASE WHEN h.n IS NULL THEN h.holds ELSE h.mean END, coalesce(h.high, h.holds),
+       coalesce(h.n, 0), coalesce(h.n_good, 0)
 FROM held AS h
 CROSS JOIN bounds AS b
 WHERE h.bucket >= b.first

@@ -21,7 +21,7 @@ BEGIN
            coalesce(plant.round_sum(m.sum, m.n, w.most), 0), plant.round_sum(m.area + w.behind, m.n + 1, w.most * 60),
            m.goods[1], m.goods[m.n_good], (m.known + h.left_over)::bigint,
            "from" + INTERVAL '1 microsecond' * m.first_at, "from" + INTERVAL '1 microsecond' * m.last_at,
-           m.n_good::int, coalesce(m.last_at = m.end_at, false)
+           m.n_good::int, h.holds
     FROM unnest(channels) AS c (id)
     LEFT JOIN gaps AS g ON g.channel_id = c.id
     CROSS JOIN LATERAL (
@@ -48,7 +48,8 @@ BEGIN
     ) AS m
     CROSS JOIN LATERAL (
         -- µs after the last sample during which it holds
-        SELECT CASE WHEN m.last_at = m.end_at THEN 6e7 * (m.minute + 1) - m.last_at ELSE 0 END AS left_over
+        SELECT l.holds, CASE WHEN l.holds THEN 6e7 * (m.minute + 1) - m.last_at ELSE 0 END AS left_over
+        FROM (SELECT coalesce(m.last_at = m.end_at AND plant.rollup_weight(m.goods[m.n_good]) IS NOT NULL, false) AS holds) AS l
     ) AS h
     CROSS JOIN LATERAL (
         SELECT CASE WHEN h.left_over > 0 THEN plant.rollup_weight(m.goods[m.n_good]) * (h.left_over / 1e6) ELSE 0 END AS behind,

@@ -24,7 +24,8 @@ BEGIN
         FROM unnest(channels) AS c (id)
         LEFT JOIN gaps AS g ON g.channel_id = c.id
         CROSS JOIN LATERAL (
-            SELECT s.at, s.good + 0 AS state, s.sample, floor(s.at / 6e7) AS minute -- + 0: no -0
+            SELECT s.at, CASE WHEN abs(s.good) <= 1e280 THEN s.good + 0 END AS state, -- + 0: no -0
+                   s.sample, floor(s.at / 6e7) AS minute
             FROM plant.value_points(c.id, g.begins, since, "from", "to") AS s
         ) AS u
         WINDOW path AS (PARTITION BY c.id ORDER BY u.minute, u.at)
