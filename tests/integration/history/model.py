@@ -189,17 +189,16 @@ def durations(
     data_ends = history.data_ends(end)
     for start, stop in _intervals(begin, end, step):
         cells = [(length, value) for length, value in history.cells(start, stop) if value is not None]
-        good = sum(length for length, value in cells if value[1] == GOOD)
         if not cells:
             made.append((None, 0, NO_DATA))
             continue
-        counts = good if history.configuration.treat_uncertain_as_bad else sum(length for length, _ in cells)
+        known = sum(length for length, _ in cells)
         whole = Fraction(int(min(stop, data_ends) - start))
-        status = _ratio_status(history, whole, Fraction(counts), whole - counts)
-        inside = sum(length for length, value in cells if value == (state, GOOD))
+        status = _ratio_status(history, whole, Fraction(known), whole - known)
+        inside = sum(length for length, value in cells if value[0] == state)
         none = status & 0x80000000
         status |= _partial(history, (begin, end, step), start, stop)
-        made.append((None if none else Fraction(inside), good, status))
+        made.append((None if none else Fraction(inside), known, status))
     return made
 
 

@@ -112,7 +112,7 @@ async def test_stepped_average_equals_the_rollups(owner: asyncpg.Connection[Any]
         "INSERT INTO plant.rollup_dirty (from_time, to_time, hours) VALUES ($1, $2, false)", DAY, DAY + 3 * _HOUR
     )
     await owner.execute("CALL plant.refresh_rollups()")
-    minutes = await owner.fetch("SELECT bucket, twa, seconds FROM plant.samples_1m WHERE seconds > 0.001")
+    minutes = await owner.fetch("SELECT bucket, twa, seconds FROM plant.samples_1m WHERE seconds > 0.001 AND n > 0")
     assert len(minutes) > 170
     rows = await owner.fetch(
         "SELECT * FROM plant.time_average(1, $1, $2, '1 minute', true, true, treat_uncertain_as_bad => false)",
@@ -167,6 +167,42 @@ async def test_value_holds_until_now_at_most(owner: asyncpg.Connection[Any]) -> 
     await owner.execute("UPDATE plant.channel SET retired_at = $1 WHERE id = 2", begin - 1.5 * _HOUR)
     (until_retired,) = await owner.fetch(query, begin - 2 * _HOUR, begin - _HOUR)
     assert tuple(until_retired) == (1800.0, 1800.0, 0x405)
+
+
+async def test_uncertain_states_count_unless_they_are_treated_as_bad(owner: asyncpg.Connection[Any]) -> None:
+    samples = [(0, 0), (1200, 0x40000000), (3000, 0), (3600, 0x80000000)]  # s, status
+    await copy(owner, 2, [(at * SECOND, bits(float(at < 3000)), status) for at, status in samples])
+    query = "SELECT seconds, known, status FROM plant.duration_in_state(2, $1, $2, 1, treat_uncertain_as_bad => $3)"
+    (as_bad,) = await owner.fetch(query, DAY, DAY + _HOUR, True)
+    (as_good,) = await owner.fetch(query, DAY, DAY + _HOUR, False)
+    assert tuple(as_bad) == (1200, 1800, 0x40A40401)
+    assert tuple(as_good) == (3000, 3600, 0x401)
+
+
+async def test_counters_increase_across_resets_and_wraps(owner: asyncpg.Connection[Any]) -> None:
+    await owner.execute(_CHANNEL.format(3, "pulses", "counter", ""))
+    await owner.execute(_CHANNEL.format(4, "energy", "counter", "kWh"))
+    await owner.execute("UPDATE plant.channel SET attributes = '{\"wraps_at\": 65536}' WHERE id = 3")
+    pulses = [65000, 65500, 100, 400, 30]  # 500, a wrap: 136, 300, a reset: 30
+    energy = [70.0, 71.5, 0.5, 2.0]  # 1.5, a reset: 0.5, 1.5
+    for channel, values in ((3, pulses), (4, energy)):
+        await copy(owner, channel, [(i * 600 * SECOND, bits(float(v)), 0) for i, v in enumerate(values)])
+    gap = _GAP.replace("(1, 1, ", "(1, 3, ")
+    await owner.execute(gap, DAY + timedelta(seconds=601), DAY + timedelta(seconds=1100))  # it counts on in a gap
+    query = "SELECT value, status FROM plant.{}({}, $1, $2, {})"
+    window = DAY + timedelta(seconds=600), DAY + timedelta(seconds=3000)
+
+    async def rows(function: str, channel: int, step: str = "NULL") -> list[tuple[float, int]]:
+        return [tuple(row) for row in await owner.fetch(query.format(function, channel, step), *window)]
+
+    assert [value for value, _ in await rows("increase", 3)] == [500 + 136 + 300 + 30]
+    assert [value for value, _ in await rows("increase", 3, "'10 min'")] == [500, 136, 300, 30]
+    assert [value for value, _ in await rows("rate", 3, "'10 min'")] == [500 / 600, 136 / 600, 0.5, 0.05]
+    assert [value for value, _ in await rows("increase", 4, "'20 min'")] == [2.0, 1.5]
+    (first,) = await owner.fetch(query.format("rate", 4, "NULL"), DAY - _HOUR, DAY + timedelta(seconds=601))
+    assert tuple(first) == (1.5 / 601, 0x405)  # partial: the data begins in it
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="channel 1 is analog, no counter"):
+        await rows("increase", 1)
 
 
 async def test_values_that_cannot_be_summed(owner: asyncpg.Connection[Any]) -> None:
