@@ -19,6 +19,7 @@ from ingest import metrics
 from ingest.alarms import checkpoint
 from ingest.alarms.channel import AlarmChange, AlarmChannel
 from ingest.alarms.columns import AlarmColumns
+from ingest.alarms.counter_resets import CounterResets
 from ingest.alarms.limits import PRIORITIES, limits_of
 from ingest.alarms.state import INHIBITED, UNACKNOWLEDGED, Alarm
 from ingest.appender import Appender, Notes
@@ -54,6 +55,7 @@ class AlarmEvaluator:
         self._unwritten: list[Event] = []  # that are not on disk yet
         self._unsaved: set[AlarmChannel] = set()  # channels whose note is not that on disk
         self._last_check = now_us()
+        self._counters = CounterResets((), {})
         self.columns: AlarmColumns | None = None
         states = {checkpoint.channel_of(note): text for note, text in spool.notes.items()}
         self._evaluate_by(source, channel_ids, {c: states[c] for c in channel_ids.values() if c in states})
@@ -69,6 +71,7 @@ class AlarmEvaluator:
         """Evaluate with these limits from now on. ``states``: notes of channels with recorded state."""
         self.names = {channel_ids[tag.name]: tag.name for tag in source.tags}
         self.units = {channel_ids[tag.name]: tag.unit for tag in source.tags}
+        self._counters = CounterResets(source.tags, channel_ids, self._counters)
         limits = {channel_ids[tag.name]: limits_of(tag) for tag in source.tags}
         now = now_us()
         before = self.columns
@@ -96,10 +99,13 @@ class AlarmEvaluator:
         return self._spool.limits
 
     async def append(self, batch: Batch, notes: Notes | None = None) -> None:
-        """Evaluate samples, then append. Raises SpoolFull and SpoolError."""
-        if isinstance(batch, SampleBatch) and self.columns is not None:
+        """Evaluate samples, and look for resets of counters, then append. Raises SpoolFull and SpoolError."""
+        if isinstance(batch, SampleBatch):
             inside = self.limits.inside(batch.received_at, batch.time)
-            self._queue(self.columns.evaluate(batch if inside.all() else sample_subset(batch, inside)))
+            samples = batch if inside.all() else sample_subset(batch, inside)
+            self._unwritten += self._counters.events(samples)
+            if self.columns is not None:
+                self._queue(self.columns.evaluate(samples))
         if not self._unwritten:
             await self._save_with(lambda channel_notes: self._spool.append(batch, {**(notes or {}), **channel_notes}))
             return
@@ -210,7 +216,8 @@ class AlarmEvaluator:
         except SpoolError:
             self._unwritten = events + self._unwritten
             raise
-        metrics.events.labels(source=self.source, type="alarm").inc(len(events))
+        for kind, number in Counter(event.type for event in events).items():
+            metrics.events.labels(source=self.source, type=kind).inc(number)
 
     async def _save_with(self, write: Callable[[Notes], Awaitable[None]]) -> None:
         """Write with the notes of all changed channels. Raises SpoolError."""

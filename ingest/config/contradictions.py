@@ -140,6 +140,10 @@ def in_tag(tag: Tag) -> Iterator[Contradiction]:
         what = "a structure" if tag.member else "a matrix"
         column = "member" if tag.member else "an index of several dimensions"
         yield "deadband", shown(tag.deadband), f"no value with {column}: a server has no deadband for {what}"
+    if tag.wraps_at is not None and tag.kind != "counter":
+        yield "wraps_at", shown(tag.wraps_at), "no value in a row whose kind is not counter"
+    elif tag.wraps_at is not None and tag.wraps_at <= 0:
+        yield "wraps_at", shown(tag.wraps_at), "more than 0"
     if isinstance(tag, ModbusTag):
         yield from _in_modbus_tag(tag)
     if isinstance(tag, PushTag) and (matching := push_address.matching(tag.address)) != tag.address:

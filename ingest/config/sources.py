@@ -74,7 +74,11 @@ class Tag:
     name: ChannelName
     """The channel's name, unique in the plant."""
     kind: ChannelKind = "analog"
-    """What the values are. `text`: the values are events, not samples, and integers stay exact beyond 2^53."""
+    """What the values are. `counter`: they only increase, unless the counter is reset. `text`: the values are events,
+    not samples, and integers stay exact beyond 2^53."""
+    wraps_at: float | None = None
+    """Of a counter: the number of its steps, in the unit, after which it starts again, as 65536 for a uint16 without
+    scaling. Not set: it does not; every decrease is a reset to 0."""
     unit: Text = ""
     """The unit of measurement, for people."""
     lo: float | None = None

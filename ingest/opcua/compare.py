@@ -17,7 +17,7 @@ Values: TypeAlias = tuple[Any, Any]  # in the tag list, on the server
 
 # What the server cannot tell, the tag list decides: whether a number counts, is a state, or has to stay exact.
 _READ_AS: dict[ChannelKind, tuple[ChannelKind, ...]] = {
-    "analog": ("analog", "counter", "discrete", "text"),
+    **dict.fromkeys(("analog", "counter"), ("analog", "counter", "discrete", "text")),
     "discrete": ("discrete", "text"),
     "text": ("text",),
 }

@@ -17,6 +17,7 @@ from ingest.config.value_path import Indexes
 from ingest.errors import SourceError
 from ingest.opcua.browse import Browser, local
 from ingest.opcua.channel_names import legal_name, plain, unique_names
+from ingest.opcua.counter_kind import is_counter
 from ingest.opcua.engineering_units import units_and_ranges
 from ingest.opcua.namespaces import Namespaces, read_namespaces
 from ingest.opcua.session import close, connect
@@ -93,11 +94,13 @@ async def discover(source: OpcuaSource, pki: Path, progress: Progress = lambda _
             found.by_node[variable.key] = SkippedVariable(name, address, variable.reason, dimensions, variable.lengths)
             continue
         unit, lo, hi = ("", None, None) if variable.member else units[variable.node]
+        kind = kinds[variable.key]
+        counts = kind == "analog" and is_counter(name, unit, variable.built_in)
         found.by_node[variable.key] = OpcuaTag(
             name=name,
             address=address,
             member=variable.member,
-            kind=kinds[variable.key],
+            kind="counter" if counts else kind,
             unit=unit,
             lo=lo,
             hi=hi,
@@ -212,6 +215,7 @@ async def _kinds(browser: Browser, variables: list[Variable]) -> dict[tuple[Any,
     for variable in left:
         top = above[variable.data_type]
         kind = None if top is None else KINDS[top.Identifier]
+        variable.built_in = 0 if top is None else top.Identifier
         variable.is_structure = top is not None and top.Identifier == _IDS.Structure
         if variable.dimensions:
             variable.set_array(variable.dimensions)

@@ -58,6 +58,7 @@ class Variable:
     place: tuple[int, ...]  # in the tree
     properties: dict[str, Any] = field(default_factory=dict)  # browse name → node id
     data_type: Any = None
+    built_in: int = 0  # of KINDS, which the data type is or is derived from
     scalar: bool | None = None  # None: depends on the value
     description: str = ""
     reason: str = ""  # for skipping it
@@ -105,6 +106,7 @@ async def members_of(
             one.reason = of if isinstance(of, str) else of.why_not
             if isinstance(of, Field) and of.is_value:
                 one.dimensions = of.dimensions
+                one.built_in = of.type
                 kinds[one.key] = "discrete" if of.enumeration else KINDS[of.type] or "analog"
             found.setdefault(variable.node, []).append(one)
     return found

@@ -16,6 +16,7 @@ from ops.archive.sample_file import TIME
 from ops.sql import held, runs
 from ops.sql.columns import Columns, each, listed
 from ops.sql.correlations import CORRELATIONS, Correlations, dense
+from ops.sql.counters import DECREASES, Decreases
 from ops.sql.excursions import FAR_OFF, Excursions
 from ops.sql.gapped import ASKED, Asked, Gapped, spans
 from ops.sql.held import HELD, Held
@@ -71,6 +72,7 @@ class Functions:
             (self.first_moves, [asked, *[number] * 5, "DOUBLE"], MOVES),
             (self.lagged_correlations, [asked, asked, *[number] * 4, of], CORRELATIONS),
             (self.far_samples, [asked, *[number] * 5, "DOUBLE"], FAR_OFF),
+            (self.counter_decreases_of, [asked, *[number] * 2], DECREASES),
         ):
             name, noted = function.__name__, self._noted(_by_row(function))
             connection.create_function(name, noted, arguments, _sql_type(pa.list_(kind)), type="arrow")
@@ -164,6 +166,11 @@ class Functions:
         """What is far from what was usual before since (ops/sql/excursions.py)."""
         found = Excursions(spans(channels), since, sigmas, short, long)
         return listed(FAR_OFF, self._made(channels, (first, until), each(found.of)))
+
+    def counter_decreases_of(self, channels: list[Asked], since: int, until: int) -> Any:
+        """Where counters run backwards (ops/sql/counters.py)."""
+        found = Decreases(Gapped.of(channels))
+        return listed(DECREASES, self._made(channels, (since, until), each(found.of)))
 
     def _made(
         self, channels: Iterable[Asked], within: tuple[int, int], made: Callable[[Iterable[Columns]], Iterable[Columns]]

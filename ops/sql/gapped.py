@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ingest.batch import Int64s
+from ingest.batch import Float64s, Int64s
 from ops.archive.sample_file import rows_of
 
 Asked = Mapping[str, Any]  # the fields of ASKED
@@ -19,6 +19,7 @@ ASKED = pa.struct(
         ("channel_id", pa.int32()),
         ("kind", pa.string()),
         ("span", pa.float64()),  # of its range; None: it has none
+        ("wraps_at", pa.float64()),  # where a counter starts again from 0; None: it does not
         ("ends", pa.int64()),  # µs
         ("gaps_from", pa.list_(pa.int64())),  # µs, ascending
         ("gaps_to", pa.list_(pa.int64())),
@@ -32,6 +33,7 @@ class Gapped:
 
     channels: NDArray[np.int32]  # (n,)
     counters: NDArray[np.bool_]  # (n,) the rate between two samples counts, and not the value
+    wraps: Float64s  # (n,) where a counter starts again from 0; NaN: it does not
     ends: Int64s  # (n,) µs
     gap_channels: NDArray[np.int32]  # (gaps,) ascending
     gaps: Int64s  # (gaps, 2) where each begins and ends (µs)
@@ -45,6 +47,7 @@ class Gapped:
         return cls(
             ids,
             np.array([one["kind"] == "counter" for one in every], np.bool_),
+            np.array([one.get("wraps_at") for one in every], np.float64),
             np.array([one["ends"] for one in every], np.int64),
             np.repeat(ids, [len(one["gaps_from"]) for one in every]),
             np.column_stack([np.array(one, np.int64) for one in edges]),

@@ -14,6 +14,7 @@ from ingest.batch import Float64s, Int64s
 from ops.archive.sample_file import segments
 from ops.sql import gapped
 from ops.sql.columns import NEVER, Columns, following, good_samples, joined, part
+from ops.sql.counters import increases
 from ops.sql.gapped import Gapped
 
 HELD = pa.struct([("later", pa.bool_()), ("channel_id", pa.int32()), ("mean", pa.float64()), ("spread", pa.float64())])
@@ -78,7 +79,9 @@ class Held:
         held = seconds > 0
         if counter.any():
             held &= ~counter | ((until < NEVER) & (gap >= until))
-            value = np.where(counter, _rates(times, values)[: len(time)], value)
+            after = np.append(values[1:], 0.0)[: len(time)]  # of the last one of a channel it does not count
+            increase = increases(value, after, _of_each(self.channels.wraps[place], n))
+            value = np.where(counter, increase / ((until - time) / 1e6), value)
         if not held.all():
             channel, value, seconds = channel[held], value[held], seconds[held]
         first, n = _first(channel)
@@ -142,12 +145,6 @@ def _first(channel: NDArray[np.int32]) -> tuple[Int64s, Int64s]:
     """The first row of each channel, and how many it has."""
     first = np.array([rows.start for rows in segments(channel)], np.int64)
     return first, np.diff(np.append(first, len(channel)))
-
-
-def _rates(time: Int64s, value: Float64s) -> Float64s:
-    """From each value to the next."""
-    with np.errstate(divide="ignore", invalid="ignore"):  # from one channel to the next, which does not count
-        return np.append(np.diff(value) / (np.diff(time) / 1e6), 0.0)
 
 
 def _of_each(values: NDArray[Any], n: Int64s) -> NDArray[Any]:

@@ -1,7 +1,7 @@
 -- What `plantlog sql` makes in DuckDB: settings, views and macros. The tables stored_samples, sample_stretches, value_runs, value_steps, event,
 -- samples_1m, samples_1h, gap, channel, source, channel_version, described_channel, retirement and quarantine are those of ops/sql/tables.py; the functions
 -- channel_ids, shortest_interval, calm_channels, quarantined_channels, first_sample, has_sample_before, usual_run_lengths, pauses, held_statistics,
--- replays, resampled_means, first_moves, lagged_correlations and far_samples those of ops/sql/functions.py.
+-- replays, resampled_means, first_moves, lagged_correlations, far_samples and counter_decreases_of those of ops/sql/functions.py.
 
 -- name: settings
 -- Nothing is read but these tables, and nothing is written but temporary files.
@@ -91,7 +91,7 @@ CREATE MACRO unit_at(channel, "at", patterns := NULL) AS (
 );
 
 CREATE MACRO channels_like(patterns) AS TABLE
-SELECT c.channel_id, c.name, c.kind, c.unit, c.low, c.high, c.span, c.unit_path, c.quantity, c.ends
+SELECT c.channel_id, c.name, c.kind, c.unit, c.low, c.high, c.span, c.unit_path, c.quantity, c.ends, c.wraps_at
 FROM described_channel AS c
 WHERE patterns IS NULL OR c.channel_id IN channel_ids(patterns);
 
@@ -213,11 +213,21 @@ WITH gaps AS (
     GROUP BY g.channel_id
 )
 SELECT c.channel_id, c.name, c.kind,
-       {'channel_id': c.channel_id, 'kind': c.kind, 'span': c.span, 'ends': epoch_us(least(until, now(), c.ends)),
+       {'channel_id': c.channel_id, 'kind': c.kind, 'span': c.span, 'wraps_at': c.wraps_at,
+        'ends': epoch_us(least(until, now(), c.ends)),
         'gaps_from': coalesce(g.begins, []::BIGINT[]), 'gaps_to': coalesce(g.ends, []::BIGINT[])} AS asked
 FROM channels_like(patterns) AS c
 LEFT JOIN gaps AS g ON g.channel_id = c.channel_id
 WHERE c.kind <> 'text';
+
+CREATE MACRO counter_decreases(patterns, since, until) AS TABLE
+SELECT d.channel_id, c.name, d.old_time, d.time, d.old_value, d.value
+FROM (SELECT unnest(counter_decreases_of(a.asked, epoch_us(since), epoch_us(until)), recursive := true)
+      FROM (SELECT list(g.asked) AS asked
+            FROM gapped_channels(patterns, since, until) AS g
+            WHERE g.kind = 'counter'
+            HAVING count(*) > 0) AS a) AS d
+JOIN channels_like(patterns) AS c ON c.channel_id = d.channel_id;
 
 -- name: ask
 -- DuckDB takes each of these tables for one row, and may keep the samples in memory to join a few rows with them. The joins of the

@@ -22,8 +22,19 @@ _SAMPLES = st.dictionaries(
 )
 
 
+def increase(before: float, value: float, wraps_at: float | None) -> float:
+    if value >= before:
+        return value - before
+    wraps = wraps_at is not None and wraps_at / 2 < before - value <= wraps_at
+    return value + wraps_at - before if wraps and wraps_at is not None else max(value, 0.0)
+
+
 def expected(
-    samples: list[tuple[int, float]], bounds: tuple[int, int], gaps: list[int], counter: bool
+    samples: list[tuple[int, float]],
+    bounds: tuple[int, int],
+    gaps: list[int],
+    counter: bool,
+    wraps_at: float | None,
 ) -> tuple[float, float] | None:
     held = []
     for place, (time, value) in enumerate(samples):
@@ -36,7 +47,7 @@ def expected(
         if counter:
             if following is None or gap < following[0]:
                 continue
-            level = (following[1] - value) / ((following[0] - time) / 1e6)
+            level = increase(value, following[1], wraps_at) / ((following[0] - time) / 1e6)
         held.append((level, seconds))
     if not held:
         return None
@@ -52,9 +63,14 @@ def expected(
     st.integers(-5, 40),
     st.integers(-5, 10),
     st.sampled_from([1, 4, 65_536]),
+    st.sampled_from([None, 8.0]),
 )
 def test_what_was_held(
-    channels: list[tuple[dict[int, tuple[float, int]], list[int], int, bool]], since: int, first: int, block: int
+    channels: list[tuple[dict[int, tuple[float, int]], list[int], int, bool]],
+    since: int,
+    first: int,
+    block: int,
+    wraps_at: float | None,
 ) -> None:
     """Of channels with their samples, gaps and ends, and whether they are counters."""
     edges = [sorted(gap * 1_000_000 for gap in gaps) for _, gaps, _, _ in channels]
@@ -62,6 +78,7 @@ def test_what_was_held(
         {
             "channel_id": number,
             "kind": "counter" if counter else "analog",
+            "wraps_at": wraps_at,
             "ends": end * 1_000_000,
             "gaps_from": of,
             "gaps_to": of,
@@ -80,7 +97,7 @@ def test_what_was_held(
             for channel, time, value, status in samples
             if channel == number and not status & BAD and abs(value) < 1e50 and first * 1_000_000 <= time < 50_000_000
         ]
-        one = expected(good, (since * 1_000_000, end * 1_000_000), edges[number], counter)
+        one = expected(good, (since * 1_000_000, end * 1_000_000), edges[number], counter, wraps_at)
         if one is not None:
             wanted.append((number, *one))
     assert found["later"].tolist() == [since > 9] * len(wanted)

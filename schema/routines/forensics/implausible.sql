@@ -5,6 +5,7 @@
 --   does not follow its flows: the level differs from inlet minus outlet, compared with the relation before since
 --   differs from its twin: two channels of one quantity of one unit (boilerhouse/boiler1/oxygen,
 --     meters/boiler1/oxygen) are further apart than before since
+--   runs backwards: a counter is lower than before, because of a reset, a replaced device, or a wrong value
 -- A tank is a unit of the plant that has the three quantities named by level, inlet and outlet.
 --
 -- Parameters
@@ -129,6 +130,14 @@ numbered AS (
     SELECT m.*, count(*) FILTER (WHERE m.apart) OVER (PARTITION BY m.name, m.rule, m.beside ORDER BY m.time) AS episode
     FROM marked AS m
 ),
+decreases AS (
+    SELECT d.*, d.time - lag(d.time) OVER (PARTITION BY d.channel_id ORDER BY d.time) > 2 * bucket AS apart
+    FROM plant.counter_decreases(channels, since - learn, until) AS d
+    WHERE d.time >= since
+),
+backwards AS (
+    SELECT d.*, count(*) FILTER (WHERE d.apart) OVER (PARTITION BY d.channel_id ORDER BY d.time) AS episode FROM decreases AS d
+),
 episodes AS (
     SELECT n.name, n.rule, n.beside, n.span, min(n.time) AS begins, max(n.time) + bucket AS ends,
            CASE WHEN n.rule LIKE 'differs%' THEN avg(n.measured) ELSE sum(n.measured) END AS measured,
@@ -140,5 +149,9 @@ episodes AS (
 SELECT e.name, e.rule, e.begins, e.ends, e.measured, e.plausible, e.beside
 FROM episodes AS e
 WHERE e.buckets >= 3 AND (e.rule LIKE 'differs%' OR abs(e.measured - e.plausible) >= rise * e.span)
-ORDER BY e.begins, e.name, e.rule
+UNION ALL
+SELECT b.name, 'runs backwards', min(b.old_time), max(b.time), min(b.value), max(b.old_value), ''
+FROM backwards AS b
+GROUP BY b.channel_id, b.name, b.episode
+ORDER BY 3, 1, 2
 $$;

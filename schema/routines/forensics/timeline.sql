@@ -1,7 +1,7 @@
 -- timeline: what happened around a point in time, in chronological order
 --
--- Events, gaps that begin or end, changes of state and quality, changes of values that are usually constant, and jumps
--- much larger than the channel's usual step. More than "busy" texts or conflicts of a channel are one line.
+-- Events, gaps that begin or end, changes of state and quality, changes of values that are usually constant, jumps much
+-- larger than the channel's usual step, and counters that run backwards ("reset"). More than "busy" texts or conflicts of a channel are one line.
 --
 -- Parameters
 --   since     timestamptz  from this moment on
@@ -37,7 +37,7 @@ matching AS (
     FROM plant.event AS e
     LEFT JOIN wanted AS w ON w.channel_id = e.channel_id
     LEFT JOIN plant.source AS s ON s.id = e.source_id
-    WHERE e.time >= since AND e.time < until
+    WHERE e.time >= since AND e.time < until AND e.type <> 'counter_reset' -- the samples tell these
       AND (w.channel_id IS NOT NULL OR e.channel_id IS NULL)
       AND (w.channel_id IS NOT NULL OR e.source_id IS NULL OR e.source_id IN (SELECT o.source_id FROM sources AS o))
 ),
@@ -103,6 +103,11 @@ moves AS (
        OR (w.kind = 'analog' AND (h.changes <= 3
                                   -- Only the first step of a jump is listed.
                                   OR (s.size > jump * h.usual AND s.size_before <= jump * h.usual)))
+    UNION ALL
+    SELECT d.channel_id, d.time, 'reset',
+           round(d.old_value::numeric, 3)::float8 || ' → ' || round(d.value::numeric, 3)::float8 || ' '
+           || plant.unit_at(d.channel_id, d.time)
+    FROM plant.counter_decreases(channels, since - lookback, until) AS d
 ),
 lines AS (
     SELECT e.time, e.what, e.channel, e.detail FROM events AS e

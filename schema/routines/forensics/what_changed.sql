@@ -1,6 +1,7 @@
 -- what_changed: which channels behave differently than in an earlier interval, most changed first
 --
--- Compares time-weighted mean and spread (standard deviation) of two intervals; for a counter, those of its rate. The
+-- Compares time-weighted mean and spread (standard deviation) of two intervals; for a counter, those of its rate, in which
+-- resets and wraps count as in increase(). The
 -- score is the shift in spreads of the earlier interval, so that channels of all units are ranked together. After a gap
 -- the value is unknown until the next sample. A channel without values in one interval comes last, with a note.
 --
@@ -27,8 +28,9 @@ LANGUAGE sql STABLE
 AS $$
 WITH
 wanted AS (
-    SELECT c.channel_id, c.name, c.kind, c.unit, c.span, c.ends
+    SELECT c.channel_id, c.name, c.kind, c.unit, c.span, c.ends, (w.attributes ->> 'wraps_at')::float8 AS wraps_at
     FROM plant.channels_like(channels) AS c
+    JOIN plant.channel AS w ON w.id = c.channel_id
     WHERE c.kind <> 'text'
 ),
 intervals AS (
@@ -37,7 +39,7 @@ intervals AS (
     SELECT 'after', since, until
 ),
 breaks AS MATERIALIZED (
-    SELECT i.which, w.channel_id, w.kind, i.begins, least(i.ends, w.ends) AS ends, b.from_time, b.to_time
+    SELECT i.which, w.channel_id, w.kind, w.wraps_at, i.begins, least(i.ends, w.ends) AS ends, b.from_time, b.to_time
     FROM (SELECT DISTINCT i.*, g.channel_id
           FROM intervals AS i
           JOIN plant.gap_channel AS g ON g.from_time < i.ends AND coalesce(g.to_time, 'infinity') > i.begins - carry
@@ -49,16 +51,16 @@ breaks AS MATERIALIZED (
 -- Both with bounds that the planner knows, so that it excludes other chunks.
 samples AS (
     SELECT 'before' AS which, coalesce(before_since, since - (until - since)) AS begins,
-           least(coalesce(before_until, since), w.ends) AS ends, w.channel_id, w.kind, s.time, s.value
+           least(coalesce(before_until, since), w.ends) AS ends, w.channel_id, w.kind, w.wraps_at, s.time, s.value
     FROM wanted AS w
     CROSS JOIN LATERAL plant.good_samples(w.channel_id, coalesce(before_since, since - (until - since)) - carry,
                                           coalesce(before_until, since)) AS s
     UNION ALL
-    SELECT 'after', since, least(until, w.ends), w.channel_id, w.kind, s.time, s.value
+    SELECT 'after', since, least(until, w.ends), w.channel_id, w.kind, w.wraps_at, s.time, s.value
     FROM wanted AS w
     CROSS JOIN LATERAL plant.good_samples(w.channel_id, since - carry, until) AS s
     UNION ALL
-    SELECT b.which, b.begins, b.ends, b.channel_id, b.kind, b.from_time, NULL FROM breaks AS b
+    SELECT b.which, b.begins, b.ends, b.channel_id, b.kind, b.wraps_at, b.from_time, NULL FROM breaks AS b
 ),
 readings AS (
     SELECT s.*, lead(s.time) OVER following AS next_time, lead(s.value) OVER following AS next_value
@@ -68,7 +70,8 @@ readings AS (
 -- A value holds until the next one; a counter's rate is that between two of its readings.
 stretches AS (
     SELECT r.which, r.channel_id,
-           CASE WHEN r.kind = 'counter' THEN (r.next_value - r.value) / extract(epoch FROM r.next_time - r.time)::float8
+           CASE WHEN r.kind = 'counter'
+                THEN plant.counter_increase(r.value, r.next_value, r.wraps_at) / extract(epoch FROM r.next_time - r.time)::float8
                 ELSE r.value END AS level,
            extract(epoch FROM least(coalesce(r.next_time, r.ends), r.ends) - greatest(r.time, r.begins))::float8
                AS seconds

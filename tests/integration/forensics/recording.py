@@ -78,10 +78,12 @@ class Recording:
         hi: float | None = 100.0,
         interval: float | None = None,
         configured: float | None = None,
+        wraps_at: float | None = None,
     ) -> None:
         """A channel without samples; ``configured`` is when it was (s; None: always)."""
         known = None if configured is None else at(configured)
-        attributes = "{}" if interval is None else f'{{"expected_interval": {interval}}}'
+        columns = {"expected_interval": interval, "wraps_at": wraps_at}
+        attributes = json.dumps({name: value for name, value in columns.items() if value is not None})
         self.ids[name] = await self._owner.fetchval(_CHANNEL, name, self.source, kind, unit, lo, hi, attributes, known)
 
     async def pushed(self) -> None:

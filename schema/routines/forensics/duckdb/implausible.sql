@@ -104,6 +104,14 @@ numbered AS (
     SELECT m.*, count(*) FILTER (WHERE m.apart) OVER (PARTITION BY m.name, m.rule, m.beside ORDER BY m.time) AS episode
     FROM marked AS m
 ),
+decreases AS (
+    SELECT d.*, d.time - lag(d.time) OVER (PARTITION BY d.channel_id ORDER BY d.time) > 2 * bucket AS apart
+    FROM counter_decreases(channels, since - learn, until) AS d
+    WHERE d.time >= since
+),
+backwards AS (
+    SELECT d.*, count(*) FILTER (WHERE d.apart) OVER (PARTITION BY d.channel_id ORDER BY d.time) AS episode FROM decreases AS d
+),
 episodes AS (
     SELECT n.name, n.rule, n.beside, n.span, min(n.time) AS begins, max(n.time + bucket) AS ends,
            CASE WHEN n.rule LIKE 'differs%' THEN avg(n.measured) ELSE sum(n.measured) END AS measured,
@@ -114,7 +122,11 @@ episodes AS (
 )
 SELECT e.name AS channel, e.rule, e.begins, e.ends, e.measured, e.plausible, e.beside
 FROM episodes AS e
-WHERE e.buckets >= 3 AND (e.rule LIKE 'differs%' OR abs(e.measured - e.plausible) >= rise * e.span);
+WHERE e.buckets >= 3 AND (e.rule LIKE 'differs%' OR abs(e.measured - e.plausible) >= rise * e.span)
+UNION ALL
+SELECT b.name, 'runs backwards', min(b.old_time), max(b.time), min(b.value), max(b.old_value), ''
+FROM backwards AS b
+GROUP BY b.channel_id, b.name, b.episode;
 
 CREATE MACRO implausible(
     since, until, channels := NULL, bucket := '30 s', learn := '1 hour', rise := 0.005, level := 'level',

@@ -21,7 +21,7 @@ matching AS (
     FROM event AS e
     LEFT JOIN wanted AS w ON w.channel_id = e.channel_id
     LEFT JOIN source AS s ON s.id = e.source_id
-    WHERE e.time >= since AND e.time < until
+    WHERE e.time >= since AND e.time < until AND e.type <> 'counter_reset' -- the samples tell these
       AND (w.channel_id IS NOT NULL OR e.channel_id IS NULL)
       AND (w.channel_id IS NOT NULL OR e.source_id IS NULL OR e.source_id IN (SELECT o.source_id FROM sources AS o))
 ),
@@ -67,6 +67,10 @@ moves AS (
     WHERE c.is_step
       -- Only the first step of a jump is listed.
       AND ((w.kind = 'discrete' AND c.steps <= busy) OR (w.kind = 'analog' AND (c.steps <= 3 OR c.is_jump)))
+    UNION ALL
+    SELECT d.channel_id, d.time, 'reset',
+           rounded_text(d.old_value) || ' → ' || rounded_text(d.value) || ' ' || unit_at(d.channel_id, d.time, patterns := channels)
+    FROM counter_decreases(channels, since - lookback, until) AS d
 ),
 lines AS (
     SELECT e.time, e.id, e.what, e.channel, e.detail FROM events AS e

@@ -4,7 +4,7 @@
 CREATE MACRO what_changed_of(since, until, channels, before_since, before_until, least_score, carry) AS TABLE
 WITH
 wanted AS (
-    SELECT c.channel_id, c.name, c.kind, c.unit, c.span, c.ends
+    SELECT c.channel_id, c.name, c.kind, c.unit, c.span, c.ends, c.wraps_at
     FROM channels_like(channels) AS c
     WHERE c.kind <> 'text'
 ),
@@ -34,7 +34,7 @@ gaps AS (
 -- A value holds until the next one or a gap; a counter's rate is that between two of its readings.
 asked AS (
     SELECT i.later, i.begins, i.ends,
-           list({'channel_id': w.channel_id, 'kind': w.kind, 'span': w.span, 'ends': epoch_us(least(i.ends, w.ends)),
+           list({'channel_id': w.channel_id, 'kind': w.kind, 'span': w.span, 'wraps_at': w.wraps_at, 'ends': epoch_us(least(i.ends, w.ends)),
                  'gaps_from': coalesce(g.begins, []::BIGINT[]), 'gaps_to': coalesce(g.ends, []::BIGINT[])}) AS channels
     FROM intervals AS i
     CROSS JOIN wanted AS w

@@ -1,0 +1,62 @@
+"""Events for counters that are reset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from ingest.batch import Event, SampleBatch
+from ingest.config.sources import Tag
+from ingest.counters import wraps
+
+_BAD = np.uint32(0x8000_0000)  # the severity Bad of a StatusCode (OPC 10000-4, 7.39)
+_APART_US = 60_000_000  # between two events of a channel at least: what is no counter does not fill the disk
+
+
+class CounterResets:
+    """Last readings of a source's counters, by place."""
+
+    def __init__(
+        self, tags: Iterable[Tag], channel_ids: Mapping[str, int], earlier: CounterResets | None = None
+    ) -> None:
+        """``earlier``: the one before; counters that it has keep their last reading."""
+        counters = {channel_ids[tag.name]: tag.wraps_at for tag in tags if tag.kind == "counter"}
+        self._ids = np.array(sorted(counters), np.int32)
+        self._wraps_at = np.array([counters[channel] for channel in self._ids.tolist()], np.float64)
+        n = len(self._ids)
+        self._time, self._value = np.full(n, np.iinfo(np.int64).min), np.full(n, np.nan)
+        self._event_time = np.full(n, np.iinfo(np.int64).min // 2)
+        if earlier is not None:
+            _, mine, theirs = np.intersect1d(self._ids, earlier._ids, return_indices=True)
+            for name in ("_time", "_value", "_event_time"):
+                getattr(self, name)[mine] = getattr(earlier, name)[theirs]
+
+    def events(self, batch: SampleBatch) -> list[Event]:
+        """An event ``counter_reset`` for each counter that is lower than before; at most one a minute of a channel.
+
+        Samples that are Bad, or not later than the last one, do not count.
+        """
+        if not len(self._ids):
+            return []
+        place = np.minimum(np.searchsorted(self._ids, batch.channel_id), len(self._ids) - 1)
+        rows = np.flatnonzero((self._ids[place] == batch.channel_id) & (batch.status < _BAD) & np.isfinite(batch.value))
+        rows = rows[batch.time[rows] > self._time[place[rows]]]
+        if not len(rows):
+            return []
+        rows = rows[np.lexsort((batch.time[rows], place[rows]))]
+        place, time, value = place[rows], batch.time[rows], batch.value[rows]
+        before = np.roll(value, 1)
+        first = np.append(True, place[1:] != place[:-1])
+        before[first] = self._value[place[first]]
+        last = np.roll(first, -1)
+        self._time[place[last]], self._value[place[last]] = time[last], value[last]
+        events = []
+        for row in np.flatnonzero((value < before) & ~wraps(before, value, self._wraps_at[place])).tolist():
+            at, counter = int(time[row]), int(place[row])
+            if at >= self._event_time[counter] + _APART_US:
+                self._event_time[counter] = at
+                detail = {"before": float(before[row]), "value": float(value[row])}
+                text = f"{before[row]:.15g} → {value[row]:.15g}"
+                events.append(Event("counter_reset", at, int(self._ids[counter]), text=text, detail=detail))
+        return events

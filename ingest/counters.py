@@ -1,0 +1,18 @@
+"""Counters: whether a lower reading is a wrap of the register."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.batch import Float64s
+
+
+def wraps(before: Float64s, value: Float64s, wraps_at: Float64s) -> NDArray[np.bool_]:
+    """Mask of lower readings that are so because the register wrapped, (n,): more than half of ``wraps_at`` is missing.
+
+    ``wraps_at``: NaN: it does not wrap; one element may stand for all. As schema/routines/history/counter_wraps.sql.
+    """
+    missing = before - value
+    mask: NDArray[np.bool_] = (missing > wraps_at / 2) & (missing <= wraps_at)
+    return mask

@@ -1,0 +1,58 @@
+"""Counters: by how much they increase from sample to sample, and where they run backwards.
+
+As schema/routines/history/counter_increase.sql and schema/routines/forensics/counter_decreases.sql have it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ingest.batch import Float64s
+from ingest.counters import wraps
+from ops.archive.sample_file import TIME
+from ops.sql.columns import Columns, good_samples
+from ops.sql.gapped import Gapped
+
+DECREASES = pa.struct(
+    [
+        ("channel_id", pa.int32()),
+        ("old_time", TIME),
+        ("time", TIME),
+        ("old_value", pa.float64()),
+        ("value", pa.float64()),
+    ]
+)
+
+
+def increases(before: Float64s, value: Float64s, wraps_at: Float64s) -> Float64s:
+    """Increase from each reading to the next, (n,). A lower one is a reset to 0, unless the register wraps.
+
+    ``wraps_at``: NaN: it does not wrap; one element may stand for all.
+    """
+    increase: Float64s = np.where(value >= before, value - before, np.maximum(value, 0.0))
+    return np.where(wraps(before, value, wraps_at), value + (wraps_at - before), increase)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decreases:
+    """Samples of counters that are lower than the good one before."""
+
+    channels: Gapped
+
+    def of(self, samples: Columns) -> Columns:
+        """The columns of DECREASES. ``samples``: all of some channels, by channel and time."""
+        channel, time, value = good_samples(samples)
+        place = self.channels.places(channel[1:])
+        lower = (channel[1:] == channel[:-1]) & (value[1:] < value[:-1])
+        lower &= ~wraps(value[:-1], value[1:], self.channels.wraps[place])
+        rows = np.flatnonzero(lower)
+        return {
+            "channel_id": channel[rows],
+            "old_time": time[rows],
+            "time": time[rows + 1],
+            "old_value": value[rows],
+            "value": value[rows + 1],
+        }
