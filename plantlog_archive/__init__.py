@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from ingest.errors import OperationError as ArchiveError
 from ops.archive.location import S3Options
 from ops.archive.reader import Archive
+from ops.evidence.standalone import UnverifiableError, read_keys
 
 __all__ = ["ArchiveError", "S3Options", "polars", "samples"]
 
@@ -28,6 +30,7 @@ def samples(
     installation: str | None = None,
     s3: S3Options | None = None,
     verify: bool = False,
+    key: str | Path | None = None,
 ) -> Any:
     """A ``pyarrow.Table`` of the samples with start <= time < end, sorted by day, channel and time.
 
@@ -38,15 +41,20 @@ def samples(
     the archive reaches. ``installation``: its id, where the archive has several.
 
     Size and identity of each file that is read are compared with the manifest, and its pages with their checksums.
-    ``verify``: each day is first compared with its seal as a whole, which reads all of it.
+    ``verify``: each day is first compared with its seal as a whole, which reads all of it, and the seals of all
+    archived days with each other. It requires ``key``: the file with the plant's public key (``plantlog seal
+    --public-key``), or its text in PEM form.
 
     Raises ArchiveError, also if nothing is archived there.
     """
     archive = Archive.open(location, _uuid(installation), s3)
     since, until = _time("start", start, _FIRST), _time("end", end, _LAST)
     if verify:
+        anchors = _anchors(key)
+        if problems := archive.chain_problems(anchors):
+            raise ArchiveError(f"archive {location}: {'; '.join(problems)}")
         for day in archive.days_between(since, until):
-            if problems := archive.verify(day):
+            if problems := archive.verify(day, anchors):
                 raise ArchiveError(f"archive {location}: {day} is not as sealed: {'; '.join(problems)}")
     return archive.samples(["*"] if channels is None else channels, since, until)
 
@@ -56,6 +64,17 @@ def polars(location: str, *arguments: Any, **options: Any) -> Any:
     from polars import from_arrow  # noqa: PLC0415  (only who wants this needs it)
 
     return from_arrow(samples(location, *arguments, **options))
+
+
+def _anchors(key: str | Path | None) -> list[str]:
+    """The public keys to trust."""
+    if key is None:
+        raise ArchiveError("key: found none; legal: the plant's public key, which verify requires")
+    try:
+        is_text = isinstance(key, str) and key.lstrip().startswith("-----BEGIN")
+        return read_keys(str(key).encode() if is_text else Path(key).read_bytes())
+    except (OSError, UnverifiableError) as error:
+        raise ArchiveError(f"key: {error}") from error
 
 
 def _uuid(text: str | None) -> UUID | None:

@@ -44,6 +44,7 @@ from ingest.writer.day_limits import DayLimits
 from ingest.writer.gap_rows import write_gaps
 from ingest.writer.lease import Lease
 from ingest.writer.lookup import Lookup, is_content
+from ingest.writer.receipts import sign_gap_receipts
 from ingest.writer.restored import RestoreCheck
 from ingest.writer.self_reports import SelfReports, operator_commands, reports_standby
 from schema.queries import load
@@ -194,6 +195,7 @@ class Standby:
                     await connection.execute(load("write")["insert_events"], *event_columns(events))
                     await write_alarms(connection, events)
                 await write_gaps(connection, gaps, (), self._member)
+                await sign_gap_receipts(connection, self._folder.parent)
 
         await bounded(connection, self._time_out, record())
         for one in commanded:

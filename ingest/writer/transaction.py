@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 import asyncpg
@@ -28,6 +29,7 @@ from ingest.writer.gap_rows import write_gaps
 from ingest.writer.group import Columns, Group, conflict, same_sample
 from ingest.writer.lease import Fence
 from ingest.writer.minutes import NO_GAPS, GapStarts
+from ingest.writer.receipts import sign_gap_receipts, today, write_event_receipts, write_sample_receipts
 from ingest.writer.repeating import RepeatingChannels
 from schema.queries import load
 
@@ -74,6 +76,7 @@ async def write(
     minutes: Collection[int] = (),
     fence: Fence | None = None,
     copy: Copy | None = None,
+    state: Path | None = None,
 ) -> WriteResult:
     """Write ``group`` in one transaction; existing rows are left unchanged.
 
@@ -90,7 +93,8 @@ async def write(
 
     ``fence``: of a redundant pair. It is checked last, so that a take-over waits for no COPY. Raises LeaseLost.
 
-    ``copy`` stores new samples in another form than rows.
+    ``copy`` stores new samples in another form than rows. ``state``: the folder with the key that receipts of gaps are
+    signed with.
     """
     columns = group.columns
     try:
@@ -99,16 +103,17 @@ async def write(
             if columns is not None:
                 new, differing = await _without_stored(connection, group, columns, repeating)
                 await (copy or copy_rows)(connection, new)
+                await write_sample_receipts(connection, new.channel_id, new.time, may_be_packed=copy is None)
                 not_good = of_quality(new.channel_id, new.time, new.status)
                 samples = _Samples("copy", new, len(new), differing, not_good)
-            result = await _finish(connection, group, complete, samples, isolate_bad_rows, minutes, fence)
+            result = await _finish(connection, group, complete, samples, isolate_bad_rows, minutes, fence, state)
             return replace(result, fresh=samples.columns)
     except asyncpg.UniqueViolationError:
         if columns is None:
             raise  # another constraint
         async with connection.transaction():
             samples = await _stage(connection, columns, _source_of(group), repeating)
-            return await _finish(connection, group, complete, samples, isolate_bad_rows, (), fence)
+            return await _finish(connection, group, complete, samples, isolate_bad_rows, (), fence, state)
 
 
 async def copy_rows(connection: asyncpg.Connection[Any], columns: Columns) -> None:
@@ -163,7 +168,9 @@ async def _stage(
     """Insert new samples through the staging table."""
     queries = load("write")
     await _copy(connection, "staging", None, columns)
-    inserted = cast(asyncpg.Record, await connection.fetchrow(queries["insert_staged"]))
+    inserted = cast(asyncpg.Record, await connection.fetchrow(queries["insert_staged"], timestamp(today())))
+    late = np.array(inserted["late_channel_id"], np.int32), np.array(inserted["late_time"], np.int64)
+    await write_sample_receipts(connection, *late)
     not_good = of_quality(
         np.array(inserted["channel_id"], np.int32),
         np.array(inserted["time"], np.int64),
@@ -194,19 +201,24 @@ async def _finish(
     isolate_bad_rows: bool,
     minutes: Collection[int],
     fence: Fence | None,
+    state: Path | None,
 ) -> WriteResult:
     """Write everything but the samples, at the end of the transaction."""
     queries = load("write")
     opened = await _mark_dirty(connection, samples.columns, minutes) if samples.columns is not None else {}
     events = (*group.events, *group.conflicts, *samples.differing)
     new_events = await connection.fetch(queries["insert_events"], *event_columns(events)) if events else ()
+    await write_event_receipts(connection, new_events)
     states = state_columns(group.events)
     if states[0]:
         await connection.execute(queries["update_source_state"], *states)
     if read := [event for _, event in group.events if event.type == "version_read"]:
         await connection.execute(queries["record_version_read"], *version_columns(read))
     await write_alarms(connection, group.events)
-    begins, held = await write_gaps(connection, group.gaps(), minutes, None if fence is None else fence.member)
+    gaps = group.gaps()
+    begins, held = await write_gaps(connection, gaps, minutes, None if fence is None else fence.member)
+    if gaps and state is not None:
+        await sign_gap_receipts(connection, state)
     for minute, row in held:
         opened.setdefault(minute, []).append(row)
     new_facts = await connection.fetch(queries["insert_batches"], *_ingest_batch_columns(complete)) if complete else ()

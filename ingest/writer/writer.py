@@ -284,6 +284,7 @@ class Writer:
             isolate_bad_rows=piece.isolate_bad_rows,
             minutes=minutes,
             fence=self._fence,
+            state=self._folder.parent,
         )
         return await bounded(connection, self._options.time_out, work)
 

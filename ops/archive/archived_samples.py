@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import date
 from typing import Any
 
 import asyncpg
 import numpy as np
 
+from ingest.batch import Int64s
 from ingest.timestamps import microseconds
 from ops.archive.day_files import DayFiles, among, joined, part
 from ops.archive.location import in_thread
@@ -63,6 +64,12 @@ class ArchivedSamples(DaySamples):
                 archived = part(one, slice(first, last))
                 stored[one.channel_id] = joined(archived, added(archived, stored.get(one.channel_id)))
         return [stored[number] for number in sorted(stored)]
+
+    async def new_times(self, times: Mapping[int, Int64s]) -> dict[int, Int64s]:
+        """Of times (µs) of samples that came to channels, those that are not archived."""
+        known = [number for number in times if number not in self.whole]
+        archived = {one.channel_id: one.time for one in await self.in_archive(known)} if known else {}
+        return {number: np.setdiff1d(some, archived.get(number, some[:0])) for number, some in times.items()}
 
     async def counts(self, channels: Sequence[int], hours: range) -> Counts:
         """The number of samples, of the channel-hours that have some."""

@@ -16,12 +16,13 @@ from ops.archive import row_group
 from ops.archive.channel_table import PLACE, Place, places_of
 from ops.archive.location import Location
 from ops.archive.manifest import METADATA, ArchivedFile, DayFolder, Manifest, footer_crc32
-from ops.archive.sample_file import segments, value_bits
+from ops.archive.sample_file import SAMPLES, segments, value_bits
 from ops.evidence import parquet as rows_in
 from ops.evidence.reader import Series
-from ops.evidence.standalone import rows_of
+from ops.evidence.standalone import UnverifiableError, require_schema, rows_of
 
 ROWS = {"events": rows_in.EVENTS, "gaps": rows_in.GAPS}
+TABLES = {**ROWS, "samples": SAMPLES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,11 @@ class DayFiles:
         found = (parquet.metadata.metadata or {}).get(METADATA, b"nothing")
         if found != expected:
             raise OperationError(f"{place} is another file: found {found.decode()}; legal: {expected.decode()}")
+        if file.table in TABLES:
+            try:
+                require_schema(parquet, TABLES[file.table])
+            except UnverifiableError as error:
+                raise OperationError(f"{place}: {error}") from error
         if file.footer_crc32 not in (None, footer_crc32(source)):
             raise OperationError(f"{place} is damaged: its footer is not as written: restore the file")
 

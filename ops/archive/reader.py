@@ -19,8 +19,10 @@ from ops.archive.location import Location, S3Options
 from ops.archive.manifest import MANIFESTS, DayFolder, Manifest, read_manifest
 from ops.archive.meanings import TEXT, Meanings
 from ops.archive.sample_file import TIME
-from ops.archive.verify import problems_of
+from ops.archive.verify import problems_of, read_bundle
 from ops.evidence.reader import Series, begin
+from ops.evidence.seal_store import chain_problems
+from ops.evidence.standalone import Key, Seal, UnverifiableError, seal_problems
 
 SAMPLES = pa.schema(
     [
@@ -75,6 +77,28 @@ class Archive:
     def verify(self, day: date, anchors: Sequence[str] | None = None) -> list[str]:
         """What of a day is not as sealed. ``anchors``: trusted public keys. Raises OperationError."""
         return problems_of(self._files(day), anchors)
+
+    def chain_problems(self, anchors: Sequence[str]) -> list[str]:
+        """Where the chain of the seals of all archived days is cut, or signed by another key. ``anchors``: trusted
+        public keys. Raises OperationError.
+
+        The days before the first one may have gone from the archive.
+        """
+        seals: dict[int, Seal] = {}
+        keys: dict[str, Key] = {}
+        for day in self.days():
+            files = self._files(day)
+            [file] = files.manifest.of("seal")
+            try:
+                bundle = read_bundle(self.location, file.path)
+            except UnverifiableError as error:
+                raise OperationError(f"archive {self.location.name}: {error}") from error
+            seals |= {seal.serial: seal for seal in bundle.seals}
+            keys |= {key.fingerprint: key for key in bundle.keys}
+        chain = [seals[serial] for serial in sorted(seals)]
+        first = min((seal for seal in chain if seal.revision == 0), key=lambda seal: seal.day, default=None)
+        known = [seal for seal in chain if first is not None and seal.serial >= first.serial]
+        return chain_problems(known, None, whole=False) + list(seal_problems(known, list(keys.values()), anchors))
 
     def samples(self, channels: int | str | Iterable[int | str], since: datetime, until: datetime) -> Any:
         """An Arrow table of the samples with since <= time < until, sorted by day, channel and time.

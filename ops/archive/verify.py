@@ -10,14 +10,19 @@ from ops.archive.channel_table import same_meaning
 from ops.archive.day_files import DayFiles
 from ops.archive.location import Location
 from ops.evidence.standalone import (
+    AmendedRows,
     Difference,
     SealBundle,
     UnverifiableError,
+    amended_hours,
+    amendments,
     compare,
     effective,
-    gap_rows,
+    event_digests,
+    event_hours,
+    gaps_digest,
+    gaps_in,
     names_of,
-    row_hours,
 )
 
 
@@ -43,10 +48,13 @@ def problems_of(files: DayFiles, anchors: Sequence[str] | None, changed: Set[int
         [seal] = manifest.of("seal")
         bundle = read_bundle(location, files.place(seal))
         problems += bundle.problems(anchors)
-        if (bundle.day, bundle.seals[-1].root) != (manifest.day, manifest.root):
-            problems.append(f"{seal.path} is not the seal of the manifest")
+        if not bundle.seals:
+            return [*problems, f"{seal.path} has no seal"]
+        problems += _Check.of_manifest(files, bundle)
         check = _Check(files, bundle, changed)
-        return [*problems, *check.channels(), *(one.describe() for one in check.differences())]
+        differences = [one.describe() for one in check.differences()]
+        unproven = amendments(bundle.differs, bundle.parts, bundle.rows, check.rows)[1]
+        return [*problems, *check.channels(), *check.lacking, *differences, *unproven]
     except UnverifiableError as error:
         return [*problems, str(error)]
 
@@ -67,6 +75,23 @@ class _Check:
         self._files = files
         self._bundle = bundle
         self._changed = changed
+        self.rows = AmendedRows()  # filled by differences()
+        self.lacking: list[str] = []  # the same
+
+    @staticmethod
+    def of_manifest(files: DayFiles, bundle: SealBundle) -> Iterator[str]:
+        """What the manifest says otherwise than the seal and the files do."""
+        manifest, seal = files.manifest, bundle.seals[-1]
+        for name in ("day", "revision", "serial", "root", "samples", "channels"):
+            said, sealed = getattr(manifest, name), getattr(seal, name)
+            if said != sealed:
+                yield f"{name}: {said} by the manifest, {sealed} by the seal"
+        for file in manifest.files:
+            if file.table == "seal":
+                continue
+            with files.opened(file) as parquet:
+                if parquet.metadata.num_rows != file.rows:
+                    yield f"{file.path} has {parquet.metadata.num_rows:,} rows, {file.rows:,} by the manifest"
 
     def channels(self) -> Iterator[str]:
         """What the table of channels says otherwise than the seal."""
@@ -80,23 +105,38 @@ class _Check:
         names = names_of(self._bundle.document)
         found: set[int] = set()
         manifest, day = self._files.manifest, self._files.folder.day
+        kept = dict.fromkeys(amended_hours(self._bundle.differs), b"")
         for series in self._files.series(self._changed):
             number = series.channel_id
             row = None if number in found else sealed.get(number)
             was = row.hours.by_hour() if row and row.hours else {}
             found.add(number)
-            yield from compare(_name(names, number), number, was, series.hours(day))
+            for one in compare(_name(names, number), number, was, series.hours(day, kept)):
+                kept.pop((number, one.hour or 0), None)
+                yield one
+        self.rows.samples = {place: content for place, content in kept.items() if content}
+        self.lacking = [
+            f"the seal lacks the digests of the hours of {_name(names, number)}"
+            for number, row in sealed.items()
+            if row.hours is None
+        ]
         for number in sorted((set(sealed) if self._changed is None else set(self._changed)) - found):
             hours = sealed[number].hours if number in sealed else None
             yield from compare(_name(names, number), number, hours.by_hour() if hours else {}, {})
         parts = self._bundle.parts[-1]
         [events] = manifest.of("events")
         with self._files.opened(events) as parquet:
-            yield from compare("events", None, parts.events.by_hour(), row_hours(parquet, manifest.day))
+            self.rows.events = event_hours(parquet, manifest.day)
+        for one in compare("events", None, parts.events.by_hour(), event_digests(self.rows.events)):
+            self.rows.events.pop(one.hour or 0, None)
+            yield one
         [gaps] = manifest.of("gaps")
         with self._files.opened(gaps) as parquet:
-            if gap_rows(parquet) != parts.gaps:
-                yield Difference("gaps", None, None, self._bundle.seals[-1].gaps, parquet.metadata.num_rows)
+            rows = gaps_in(parquet)
+        if gaps_digest(rows) == parts.gaps:
+            self.rows.gaps = rows
+        else:
+            yield Difference("gaps", None, None, self._bundle.seals[-1].gaps, len(rows))
 
 
 def _name(names: Mapping[int, tuple[str, str]], number: int) -> str:

@@ -23,10 +23,10 @@ from ops.archive.sample_file import SampleWriter
 from ops.archive.verify import problems_of
 from ops.evidence import parquet
 from ops.evidence.day_samples import DaySamples
-from ops.evidence.reader import Series, gap_rows, gaps_digest
+from ops.evidence.reader import Series, gap_rows
 from ops.evidence.scope import Scope
 from ops.evidence.seal_store import SealedDay
-from ops.evidence.standalone import Key, SealBundle
+from ops.evidence.standalone import Key, SealBundle, gaps_digest
 
 _FILE_SAMPLES = 10_000_000  # units with fewer share a file
 _EVENT_ROWS = 50_000

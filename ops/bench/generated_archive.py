@@ -27,7 +27,7 @@ from ops.evidence.day_samples import DaySamples
 from ops.evidence.keys import signer
 from ops.evidence.reader import Series, begin, connect, slices
 from ops.evidence.scope import Scope, load_scope
-from ops.evidence.seal_writer import write_seal
+from ops.evidence.seal_writer import write_first_seal
 from ops.paths import State
 from ops.registration.installation import installation_id
 from ops.sql.ahead import ahead
@@ -184,7 +184,7 @@ async def _archive(
     started = await connection.fetchval(load("evidence")["select_clock"])
     await samples.digest(scope)
     async with connection.transaction(isolation="repeatable_read"):
-        await write_seal(connection, await signer(connection, state), day, scope, None, started, started)
+        await write_first_seal(connection, await signer(connection, state), samples, scope, started)
     samples.progress(f"{day}: sealed")
 
     async def samples_of(_: asyncpg.Connection[Any], day: date, chain: int) -> DaySamples:

@@ -290,6 +290,7 @@ _SUBCOMMANDS = {  # name → module of ops.cli, and the function or group there
     "seal": ("evidence", "seal"),
     "verify": ("evidence", "verify"),
     "export": ("evidence", "export"),
+    "delete": ("evidence", "delete"),
     "retention": ("maintenance", "retention"),
     "replay": ("spool", "replay"),
     "restore": ("backup", "restore"),

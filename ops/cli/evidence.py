@@ -130,7 +130,7 @@ def verify(
     since: Annotated[datetime | None, typer.Option("--from", help="First day (UTC). Only for rollups.")] = None,
     until: Annotated[datetime | None, typer.Option("--to", help="End of the range. Only for rollups.")] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Also exit with 1 for explained differences and unsealed samples.")
+        bool, typer.Option("--strict", help="Also exit with 1 for explained differences, deletions, unsealed samples.")
     ] = False,
     limit: Annotated[int, typer.Option(min=0, help="Maximum number of differences per day. 0: all.")] = 40,
     as_json: _Json = False,
@@ -158,7 +158,7 @@ def verify(
     else:
         typer.echo("\n".join(line for report in reports for line in format_report(report, limit)))
     days = [day for report in reports for day in report.days]
-    if not all(report.ok for report in reports) or (strict and any(day.findings or day.unsealed for day in days)):
+    if not all(report.ok for report in reports) or (strict and not all(day.strictly_ok for day in days)):
         raise typer.Exit(1)
 
 
@@ -192,6 +192,33 @@ def _verify_file(state: State, path: str, key: Path | None, as_json: bool) -> No
     typer.echo(json.dumps(report, indent=2) if as_json else standalone.report(path, verdict, trusted is not None))
     if not verdict.ok:
         raise typer.Exit(1)
+
+
+def delete(
+    channel: Annotated[
+        list[str], typer.Option("--channel", "-c", metavar="NAME", help="Name, or pattern with *. Can be repeated.")
+    ],
+    since: Annotated[str, typer.Option("--from", metavar="TIME", help="First time, UTC if it has no zone.")],
+    until: Annotated[str, typer.Option("--to", metavar="TIME", help="Time behind the last, UTC if it has no zone.")],
+    why: Annotated[str, typer.Option("--why", help="The reason. It is recorded, and part of the amended seals.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Delete. Without it, samples are only counted.")] = False,
+) -> None:
+    """Delete samples. Of sealed days, the seals are amended, and name who deleted them and why."""
+    from ops.cli.permissions import account
+    from ops.evidence.delete import Deletion
+    from ops.evidence.delete import delete as run
+
+    state = State.current()
+    first, last = _parse_time("--from", since), _parse_time("--to", until)
+    if first >= last:
+        raise OperationError(f"--from: found {since}; legal: a time before --to {until}")
+    if not why.strip():
+        raise OperationError("--why: found nothing; legal: the reason")
+    result = _run(run(state.dsn("owner"), state, Deletion(channel, first, last, why, account(state)), not yes))
+    done = "deleted" if yes else "to be deleted; --yes deletes them"
+    typer.echo(f"{count(result.samples, 'sample')} {done}")
+    for item in result.seals:
+        typer.echo(f"{item.seal.day} revision {item.seal.revision}, serial {item.seal.serial}")
 
 
 def export(

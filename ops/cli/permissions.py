@@ -37,7 +37,7 @@ COMMANDS: Mapping[str, frozenset[Role] | None] = {
     **dict.fromkeys(("alarms ack", "alarms shelve", "alarms unshelve", "alarms suppress"), OPERATORS),
     **dict.fromkeys(("alarms unsuppress", "alarms out-of-service", "alarms in-service"), OPERATORS),
     **dict.fromkeys(("verify", "export"), _AUDITOR),
-    **dict.fromkeys(("up", "apply", "down", "discover", "rename", "seal", "replay", "restore"), _ENGINEER),
+    **dict.fromkeys(("up", "apply", "down", "discover", "rename", "seal", "replay", "restore", "delete"), _ENGINEER),
     **dict.fromkeys(("import", "import-tags", "psql", "check PLANT.TOML", "token list --config"), _ENGINEER),
     **dict.fromkeys(("backup", "backup verify", "backup take-over", "maintenance run"), _ENGINEER),
     **dict.fromkeys(("certificate renew", "certificate export", "certificate import"), _ENGINEER),

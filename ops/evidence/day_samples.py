@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any, TypeAlias
 
 import asyncpg
 
-from ops.evidence.reader import Series, begin, channels_of, event_rows, events_of, read, stream
+from ingest.batch import Int64s
+from ops.evidence.reader import Series, begin, channels_of, event_hours, event_rows, read, stream
 from ops.evidence.scope import Scope
-from ops.evidence.standalone import HourDigests
 from schema.queries import load
 
 Counts = dict[tuple[int, int], int]  # (channel, hour of the day) → samples
@@ -38,6 +38,10 @@ class DaySamples:
         """Samples of channels in hours of the day; channels without any are left out."""
         return await read(self.connection, channels, begin(self.day, hours.start), begin(self.day, hours.stop))
 
+    async def new_times(self, times: Mapping[int, Int64s]) -> dict[int, Int64s]:
+        """Of times (µs) of samples that came to channels, those that were not there before."""
+        return dict(times)
+
     async def counts(self, channels: Sequence[int], hours: range) -> Counts:
         """The number of samples, of the channel-hours that have some."""
         if not hours:
@@ -57,9 +61,9 @@ class DaySamples:
             async for row in event_rows(self.connection, self.day, scope):
                 yield row
 
-    async def events(self, scope: Scope) -> HourDigests:
-        """Counts and digests of the day's events."""
-        return await events_of(self.event_rows(scope), self.day)
+    async def event_hours(self, scope: Scope) -> dict[int, list[bytes]]:
+        """Hour → the day's events, as the specification has them."""
+        return await event_hours(self.event_rows(scope), self.day)
 
 
 async def in_database(connection: asyncpg.Connection[Any], day: date, chain: int) -> DaySamples:

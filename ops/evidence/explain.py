@@ -1,125 +1,134 @@
 """What accounts for a difference between stored data and their seal.
 
-A difference is explained where arrival evidence says how it came: batches of the channel's source written since the
-seal that reach into the hour (samples added), a deletion or retention on record (samples missing). A change at equal
-count is never explained: nothing that plantlog does alters a stored sample. Two things can't be told from honest
-ones: a forger who also writes the evidence, and samples changed in an hour that late data came for before its amended
-seal.
+Samples and events that came: by their receipts, if the rest is what was sealed. Gaps: by receipts that are signed. What
+retention dropped: by signed receipts, or by events of it that an earlier version recorded, and that are sealed.
+Nothing else: plantlog alters no stored sample, and deletes sealed ones only together with an amended seal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 import asyncpg
+import numpy as np
 
-from ingest.timestamps import utc
+from ingest.timestamps import microseconds, utc
+from ops.evidence.day_samples import DaySamples
+from ops.evidence.documents import SIGNED
 from ops.evidence.partial_digests import MARGIN
-from ops.evidence.reader import begin
+from ops.evidence.proof import NOTHING, amended_events, amended_gaps, amended_hour
+from ops.evidence.reader import begin, event_rows, events_of, slices
+from ops.evidence.receipts import Receipts, Removal
 from ops.evidence.report import Finding
 from ops.evidence.scope import Scope
-from ops.evidence.seal_store import SealedDay
+from ops.evidence.seal_store import SealedDay, sealed_day, seals_of_day
 from ops.evidence.standalone import Difference
 from ops.formatting import count
 from schema.queries import load
 
+_CHANNELS = 64  # that are read again at a time
+_DUE = "; an amended seal is due"
+
 
 @dataclass(frozen=True, slots=True)
-class _Removal:
-    """A deletion, or what retention took; channels None: of all."""
+class Explainer:
+    """Explains the differences of one day."""
 
-    kind: str
-    what: str  # raw, event
-    channels: frozenset[int] | None
-    description: str
+    samples: DaySamples
+    sealed: SealedDay
+    scope: Scope
+    receipts: Receipts
 
-    @classmethod
-    def of(cls, row: asyncpg.Record) -> _Removal:
-        """From section ``select_removals``."""
-        why = f" ({row['why']})" if row["why"] else ""
-        description = f"{row['type']} recorded at {row['time'].isoformat(timespec='seconds')}{why}"
-        return cls(
-            row["type"], row["what"], None if row["channels"] is None else frozenset(row["channels"]), description
-        )
+    async def explain(self, differences: Sequence[Difference]) -> list[Finding]:
+        """Each difference with what explains it."""
+        if not differences:
+            return []
+        reasons: dict[tuple[int | None, int | None, str], str] = {}
+        removals = list(self.receipts.removals)
+        if any(one.kind == "missing" for one in differences):
+            removals += await self._recorded_removals()
+        await self._came(differences, reasons)
+        for one in differences:
+            key, day = (one.channel_id, one.hour, one.what), self.sealed.day
+            if one.hour is not None and not reasons.get(key):
+                span = microseconds(begin(day, one.hour)), microseconds(begin(day, one.hour + 1))
+                gone = next((r for r in removals if r.covers(one.channel_id, *span)), None)
+                # Of a channel, all samples of the hour went; of events, some stay by their type.
+                if gone is not None and one.kind == "missing" and (one.channel_id is None or one.found == 0):
+                    reasons[key] = gone.description
+        return [Finding(one, reasons.get((one.channel_id, one.hour, one.what), "")) for one in differences]
 
-    def covers(self, channel: int | None) -> bool:
-        """Whether samples of a channel (None: events) can have gone with it."""
-        if channel is None:
-            return self.what == "event"
-        return self.what == "raw" and (self.channels is None or channel in self.channels)
+    async def _came(
+        self, differences: Sequence[Difference], reasons: dict[tuple[int | None, int | None, str], str]
+    ) -> None:
+        """What receipts prove to have come."""
+        hours = self.sealed.hours()
+        by_hour: dict[int, dict[int, Difference]] = {}
+        for one in differences:
+            if one.channel_id is None or one.hour is None or one.kind != "added":
+                continue
+            if len(self.receipts.of_hour(one.channel_id, one.hour)):
+                by_hour.setdefault(one.hour, {})[one.channel_id] = one
+        for hour, of_hour in by_hour.items():
+            imported = await self._imported(hour)
+            for part in slices(sorted(of_hour), _CHANNELS):
+                late = await self.samples.new_times({n: self.receipts.of_hour(n, hour) for n in part})
+                for series in await self.samples.read(part, range(hour, hour + 1)):
+                    number = series.channel_id
+                    was = hours[number].by_hour().get(hour, NOTHING) if number in hours else NOTHING
+                    found = amended_hour(series, hour, self.samples, late[number], was)
+                    if found is not None:
+                        text = self._late(int(np.count_nonzero(found.added)), "sample")
+                        reasons[number, hour, of_hour[number].what] = f"{text}{_DUE}{imported}"
+        if any(one.what == "events" and one.channel_id is None for one in differences):
+            for event_hour in (await amended_events(self.samples, self.sealed, self.scope, self.receipts))[0]:
+                text = self._late(int(np.count_nonzero(event_hour.added)), "event")
+                reasons[None, event_hour.hour, "events"] = f"{text}{_DUE}"
+        if any(one.what == "gaps" and one.channel_id is None for one in differences):
+            gaps = await amended_gaps(self.samples, self.sealed, self.scope, self.receipts)
+            if gaps.changes:
+                reasons[None, None, "gaps"] = f"{self._late(len(gaps.changes), 'gap')}{_DUE}"
 
+    def _late(self, n: int, noun: str) -> str:
+        return f"late data: {count(n, noun)}, the rest is as sealed; written from {self.receipts.since} on"
 
-async def explain(
-    connection: asyncpg.Connection[Any], sealed: SealedDay, differences: Sequence[Difference], scope: Scope
-) -> list[Finding]:
-    """Each difference of a day with what explains it."""
-    if not differences:
-        return []
-    queries = load("evidence")
-    since = utc(sealed.seals[-1].read_from) - MARGIN
-    sources_of: dict[int | None, set[int]] = {}
-    for row in await connection.fetch(queries["select_channel_sources"]):
-        sources_of.setdefault(row["id"], set()).add(row["source_id"])
-    # What came of a source must account for all that was added to its channels, not for each hour alone.
-    added: dict[int, int] = {}
-    for one in differences:
-        if one.channel_id is not None and one.kind == "added":
-            for source in sources_of.get(one.channel_id, ()):
-                added[source] = added.get(source, 0) + one.found - one.sealed
-    whole = await _arrivals(connection, scope, since, begin(sealed.day), begin(sealed.day, 24))
-    enough = {
-        row["source_id"] for row in whole if row["kind"] == "samples" and row["rows"] >= added.get(row["source_id"], 0)
-    }
-    arrivals: dict[int | None, list[asyncpg.Record]] = {None: whole}
-    removals: dict[int | None, list[_Removal]] = {}
-    imports: dict[int | None, str] = {}
-    for hour in {one.hour for one in differences}:
-        span = (begin(sealed.day, hour or 0), begin(sealed.day, 24 if hour is None else hour + 1))
-        if hour is not None:
-            arrivals[hour] = await _arrivals(connection, scope, since, *span)
-        files = await connection.fetch(load("history_import")["select_imports"], since, *span)
-        imports[hour] = "".join(f", imported from {row['file']}" for row in files)
-        removals[hour] = [_Removal.of(row) for row in await connection.fetch(queries["select_removals"], since, *span)]
-    findings = []
-    for one in differences:
-        sources = sources_of.get(one.channel_id, set()) & enough
-        came = [row for row in arrivals[one.hour] if one.channel_id is None or row["source_id"] in sources]
-        why = _explanation(one, came, removals[one.hour])
-        findings.append(Finding(one, why + imports[one.hour] if why and one.kind == "added" else why))
-    return findings
+    async def _imported(self, hour: int) -> str:
+        """The files that events say samples of an hour were imported from, in words."""
+        since = utc(self.sealed.seals[-1].read_from) - MARGIN
+        span = begin(self.sealed.day, hour), begin(self.sealed.day, hour + 1)
+        rows = await self.samples.connection.fetch(load("history_import")["select_imports"], since, *span)
+        return "".join(f", imported from {row['file']}" for row in rows)
 
+    async def _recorded_removals(self) -> list[Removal]:
+        """What events say that retention dropped of the day before receipts were signed."""
+        connection, day = self.samples.connection, self.sealed.day
+        rows = await connection.fetch(load("evidence")["select_retentions"], begin(day), begin(day, 24))
+        found = []
+        unsigned: dict[date, bool] = {}
+        for row in rows:
+            recorded = row["time"].astimezone(UTC).date()
+            if recorded not in unsigned:
+                unsigned[recorded] = await self._before_receipts(connection, recorded, row["time"])
+            if unsigned[recorded] and (removal := Removal.parsed(row["detail"], row["time"])) is not None:
+                found.append(removal)
+        return found
 
-async def _arrivals(
-    connection: asyncpg.Connection[Any], scope: Scope, since: datetime, *span: datetime
-) -> list[asyncpg.Record]:
-    """What is on record to have come into a span of time since a moment."""
-    rows = await connection.fetch(load("evidence")["select_arrivals"], since, *span)
-    return [row for row in rows if scope.covers(row["source_id"])]
-
-
-def _explanation(one: Difference, arrivals: Sequence[asyncpg.Record], removals: Sequence[_Removal]) -> str:
-    """What is on record that accounts for a difference; empty: nothing does."""
-    if one.what == "gaps" and one.channel_id is None:
-        came = [row for row in arrivals if row["kind"] == "gaps"]
-        return _describe_arrivals(came) if came else ""
-    # What was deleted may have come anew, and otherwise; what retention took is not changed by it.
-    removals_covering = [
-        row for row in removals if row.covers(one.channel_id) and (one.kind == "missing" or row.kind == "deleted")
-    ]
-    if one.kind == "missing":
-        return removals_covering[0].description if removals_covering else ""
-    kinds = ("samples",) if one.channel_id is not None else ("samples", "events")  # conflicts are events
-    came = [row for row in arrivals if row["kind"] in kinds]
-    if one.kind == "changed":
-        return f"{removals_covering[0].description}; {_describe_arrivals(came)}" if removals_covering and came else ""
-    enough = sum(row["rows"] for row in came) >= one.found - one.sealed
-    return _describe_arrivals(came) + "; an amended seal is due" if came and enough else ""
-
-
-def _describe_arrivals(rows: Sequence[asyncpg.Record]) -> str:
-    batches, n = sum(row["batches"] for row in rows), sum(row["rows"] for row in rows)
-    first = min(row["written_from"] for row in rows).isoformat(timespec="seconds")
-    return f"late data: {count(n, 'row')} in {count(batches, 'batch')} reaching into it, written from {first} on"
+    async def _before_receipts(self, connection: asyncpg.Connection[Any], day: date, at: datetime) -> bool:
+        """Whether a day's events are as sealed, or not sealed yet, and no seal before says that receipts are signed."""
+        chain = self.scope.chain
+        before = await connection.fetchval(load("evidence")["select_sealed_before"], chain, day)
+        if before is not None:
+            earlier = await sealed_day(connection, before, await seals_of_day(connection, chain, before))
+            if SIGNED in earlier.document or not earlier.is_whole:
+                return False
+        of_day = await seals_of_day(connection, chain, day)
+        if not of_day:
+            return True
+        sealed = await sealed_day(connection, day, of_day)
+        hour = at.astimezone(UTC).hour
+        async with connection.transaction():
+            events = await events_of(event_rows(connection, day, self.scope.of(of_day[0].installation)), day)
+        return sealed.is_whole and events.by_hour().get(hour) == sealed.parts[-1].events.by_hour().get(hour)

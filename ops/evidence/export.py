@@ -25,7 +25,6 @@ from ops.evidence.reader import (
     begin,
     connect,
     gap_rows,
-    gaps_digest,
     has_data,
     seal_time,
 )
@@ -38,6 +37,7 @@ from ops.evidence.standalone import (
     HourDigests,
     SealBundle,
     compare,
+    gaps_digest,
     row_bytes,
     tagged_hash,
 )

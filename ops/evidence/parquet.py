@@ -11,46 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ops.evidence.reader import Series
-from ops.evidence.standalone import METADATA
+from ops.evidence.standalone import METADATA, schema_of
 
-_TIME = pa.timestamp("us", tz="UTC")
-_TEXT = pa.dictionary(pa.int32(), pa.string())
-SAMPLES = pa.schema(
-    [
-        pa.field(name, kind, nullable=False)
-        for name, kind in (
-            ("time", _TIME),
-            ("channel_id", pa.int32()),
-            ("channel", _TEXT),
-            ("unit", _TEXT),
-            ("value", pa.float64()),
-            ("status", pa.uint32()),
-        )
-    ]
-)
-EVENTS = pa.schema(
-    [
-        ("time", _TIME),
-        ("id", pa.int64()),
-        ("type", pa.string()),
-        ("source_id", pa.int32()),
-        ("channel_id", pa.int32()),
-        ("status", pa.int32()),
-        ("text", pa.string()),
-        ("detail", pa.string()),
-    ]
-)
-GAPS = pa.schema(
-    [
-        ("source_id", pa.int32()),
-        ("channel_id", pa.int32()),
-        ("from_time", _TIME),
-        ("to_time", _TIME),
-        ("reason", pa.string()),
-        ("detail", pa.string()),
-        ("backfilled", pa.bool_()),
-    ]
-)
+SAMPLES, EVENTS, GAPS = (schema_of(table) for table in ("samples", "events", "gaps"))
 _GROUP = 262_144  # rows: a channel is found without reading its neighbours
 _DICTIONARY = ["channel_id", "channel", "unit", "status"]
 _TIME_ENCODING = "DELTA_BINARY_PACKED"
@@ -83,7 +46,7 @@ class SampleFile:
         self._waiting.append(
             pa.RecordBatch.from_arrays(
                 [
-                    pa.array(series.time, pa.int64()).cast(_TIME),
+                    pa.array(series.time, pa.int64()).cast(SAMPLES.field("time").type),
                     pa.array(np.full(n, series.channel_id, np.int32)),
                     _same(channel, n),
                     _same(unit, n),

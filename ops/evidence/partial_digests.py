@@ -8,9 +8,10 @@ or removed, so one whose count is still the same is as it was read.
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any
 
@@ -26,19 +27,19 @@ MAX_CHANNELS = 1000  # channels a transaction
 MARGIN = timedelta(minutes=5)  # a batch's facts have the time before its commit
 _FIRST_SLICE = 32  # channels of the first slice
 _HOUR = timedelta(hours=1)
+_LOCK_SECONDS = 0.1  # between attempts: whoever waits for a lock holds up those behind
 
 ByHour = dict[int, tuple[int, bytes]]  # hour of the day → (samples, digest)
 
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """A channel-hour that is not as it was read, or sealed."""
+    """A channel-hour that is not as it was read."""
 
     channel_id: int
     hour: int
     before: int  # samples
     now: int
-    explained: bool  # by what is on record: batches with enough rows, or a deletion
 
 
 async def read_day(samples: DaySamples, scope: Scope) -> int:
@@ -46,6 +47,9 @@ async def read_day(samples: DaySamples, scope: Scope) -> int:
     queries = load("evidence")
     connection, day = samples.connection, samples.day
     await connection.execute(queries["insert_progress"], scope.chain, day)
+    while not await connection.fetchval(queries["lock_sealed_days"]):
+        await asyncio.sleep(_LOCK_SECONDS)
+    await connection.execute(queries["unlock_sealed_days"])
     [progress] = await connection.fetch(queries["select_progress"], scope.chain, day)
     channels = await samples.channels(scope)
     size, total = _FIRST_SLICE, 0
@@ -101,7 +105,7 @@ class Window:
     channels: frozenset[int] | None
     first: datetime
     last: datetime  # behind it
-    rows: int | None  # that came; None: samples were deleted
+    deleted: bool  # samples went; else they came
 
 
 async def windows(connection: asyncpg.Connection[Any], day: date, since: datetime, scope: Scope) -> list[Window]:
@@ -114,11 +118,11 @@ async def windows(connection: asyncpg.Connection[Any], day: date, since: datetim
     for row in await connection.fetch(queries["select_arrivals"], since, begin(day), begin(day, 24)):
         if row["kind"] == "samples":
             channels = frozenset(scope.select(by_source.get(row["source_id"], ())))
-            found.append(Window(channels, row["first_time"], row["last_time"] + _HOUR, row["rows"]))
+            found.append(Window(channels, row["first_time"], row["last_time"] + _HOUR, False))
     for row in await connection.fetch(queries["select_removals"], since, begin(day), begin(day, 24)):
         if row["type"] == "deleted":
             deleted_channels = None if row["channels"] is None else frozenset(scope.select(row["channels"]))
-            found.append(Window(deleted_channels, row["begins"], row["ends"] + _HOUR, None))
+            found.append(Window(deleted_channels, row["begins"], row["ends"] + _HOUR, True))
     return found
 
 
@@ -141,23 +145,19 @@ async def stale(
         if window.channels is None and all_channels is None:
             all_channels = frozenset(known) | frozenset(await samples.channels(scope))
         channels = window.channels if window.channels is not None else all_channels or frozenset()
-        deleted = window.rows is None
         hours = _hours(day, window)
-        if not deleted:
+        if not window.deleted:
             arrivals.append((channels, hours))
         compared = [
             one
             for part in slices(sorted(channels), MAX_CHANNELS)
             for one in await _compared(samples, part, hours, known)
         ]
-        enough = deleted or sum(max(0, one.now - one.before) for one in compared) <= (window.rows or 0)
         for one in compared:
             place = (one.channel_id, one.hour)
-            rewritten = deleted and any(one.channel_id in some and one.hour in of for some, of in arrivals)
-            if one.now == one.before and (not rewritten or place in reread):
-                continue
-            explained = deleted if one.now <= one.before else enough and not deleted
-            found[place] = replace(one, explained=explained or (place in found and found[place].explained))
+            rewritten = window.deleted and any(one.channel_id in some and one.hour in of for some, of in arrivals)
+            if one.now != one.before or (rewritten and place not in reread):
+                found[place] = one
     return [found[place] for place in sorted(found)]
 
 
@@ -178,7 +178,7 @@ async def _compared(
         for hour in hours:
             before, n = was.get(hour, (0, b""))[0], now.get((channel, hour), 0)
             if before or n:
-                found.append(Stale(channel, hour, before, n, False))
+                found.append(Stale(channel, hour, before, n))
     return found
 
 

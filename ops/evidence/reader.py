@@ -4,7 +4,7 @@ that samples are stored in.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import groupby
@@ -19,7 +19,7 @@ from ingest import database
 from ingest.batch import Int64s, UInt32s
 from ingest.timestamps import POSTGRES_EPOCH_US, microseconds
 from ops.evidence.packed_hour import Columns, elements, samples_of
-from ops.evidence.standalone import EVENT_WIDTHS, GAP_WIDTHS, ChannelLabel, HourDigests, row_bytes, tagged_hash
+from ops.evidence.standalone import EVENT_WIDTHS, ChannelLabel, HourDigests, event_digests, row_bytes, tagged_hash
 from schema.queries import load
 
 if TYPE_CHECKING:
@@ -41,20 +41,33 @@ class Series:
     value: NDArray[np.uint64]  # (n,)
     status: UInt32s  # (n,)
 
-    def hours(self, day: date) -> dict[int, tuple[int, bytes]]:
-        """Hour of the day → (n, digest), of the hours that have samples."""
+    def hours(self, day: date, kept: dict[tuple[int, int], bytes] | None = None) -> dict[int, tuple[int, bytes]]:
+        """Hour of the day → (n, digest), of the hours that have samples.
+
+        ``kept``: the values for this channel and hours of it become the samples in the canonical form.
+        """
         samples = np.empty(len(self.time), _SAMPLE)
         samples["time"], samples["value"], samples["status"] = self.time, self.value, self.status
         edges = np.searchsorted(self.time, microseconds(begin(day)) + np.arange(25) * _HOUR_US)
-        parts = enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
+        parts = list(enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)))
+        if kept:
+            kept |= {
+                (self.channel_id, hour): samples[i:j].tobytes()
+                for hour, (i, j) in parts
+                if i < j and (self.channel_id, hour) in kept
+            }
         return {hour: (j - i, tagged_hash("hour", samples[i:j].tobytes())) for hour, (i, j) in parts if i < j}
+
+    def part(self, places: slice | NDArray[np.bool_]) -> Series:
+        """Those samples."""
+        return replace(self, time=self.time[places], value=self.value[places], status=self.status[places])
 
     def by_label(self, labels: Sequence[ChannelLabel]) -> Iterator[tuple[ChannelLabel, Series]]:
         """The samples under each of the day's meanings; those without samples are left out."""
         edges = [0, *np.searchsorted(self.time, [one[0] for one in labels[1:]]).tolist(), len(self.time)]
         for label, i, j in zip(labels, edges[:-1], edges[1:], strict=True):
             if i < j:
-                yield label, replace(self, time=self.time[i:j], value=self.value[i:j], status=self.status[i:j])
+                yield label, self.part(slice(i, j))
 
 
 def begin(day: date, hour: int = 0) -> datetime:
@@ -146,13 +159,18 @@ async def has_data(connection: asyncpg.Connection[Any], day: date, scope: Scope)
     return False
 
 
-async def events_of(rows: AsyncIterator[tuple[Any, ...]], day: date) -> HourDigests:
-    """Counts and digests of a day's events."""
+async def event_hours(rows: AsyncIterator[tuple[Any, ...]], day: date) -> dict[int, list[bytes]]:
+    """Hour → events, as the specification has them."""
     found: dict[int, list[bytes]] = {}
     async for values in rows:
         hour = (values[0] - microseconds(begin(day))) // _HOUR_US
         found.setdefault(hour, []).append(row_bytes(*values, widths=EVENT_WIDTHS))
-    return HourDigests.of({hour: (len(of), tagged_hash("event hour", *of)) for hour, of in found.items()})
+    return found
+
+
+async def events_of(rows: AsyncIterator[tuple[Any, ...]], day: date) -> HourDigests:
+    """Counts and digests of a day's events."""
+    return HourDigests.of(event_digests(await event_hours(rows, day)))
 
 
 async def event_rows(connection: asyncpg.Connection[Any], day: date, scope: Scope) -> Any:
@@ -171,11 +189,6 @@ async def gap_rows(connection: asyncpg.Connection[Any], day: date, scope: Scope)
         for row in rows
         if scope.covers(row["source_id"])
     ]
-
-
-def gaps_digest(rows: Iterable[tuple[Any, ...]]) -> bytes:
-    """The digest of a day's gaps."""
-    return tagged_hash("gaps", *(row_bytes(*row, widths=GAP_WIDTHS) for row in rows))
 
 
 def slices(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import date
 from typing import Any
 
-from ops.evidence.standalone import Difference
+from ops.evidence.standalone import Amendment, Difference
 from ops.formatting import count
 
 
@@ -32,12 +32,18 @@ class DayReport:
     problems: list[str] = field(default_factory=list)  # of the digests that are kept
     findings: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    amended: list[Amendment] = field(default_factory=list)  # what later seals of the day have otherwise
     unsealed: list[str] = field(default_factory=list)  # samples of the day that no installation has sealed
 
     @property
     def ok(self) -> bool:
         """Whether nothing is unexplained."""
         return not self.unexplained
+
+    @property
+    def strictly_ok(self) -> bool:
+        """Whether all is as sealed first, or proven to have come later."""
+        return self.ok and not (self.findings or self.notes or self.unsealed) and all(a.proven for a in self.amended)
 
     @property
     def unexplained(self) -> list[str]:
@@ -77,7 +83,8 @@ class Report:
             ]
             days.append({
                 "day": day.day.isoformat(), "ok": day.ok, "revision": day.revision, "samples": day.samples,
-                "problems": day.problems, "differences": findings, "notes": day.notes, "unsealed": day.unsealed,
+                "problems": day.problems, "differences": findings, "notes": day.notes,
+                "amended": [asdict(one) for one in day.amended], "unsealed": day.unsealed,
             })  # fmt: skip
         return {
             "ok": self.ok, "installation": self.installation or None, "seals": self.seals, "anchored": self.anchored,
@@ -104,6 +111,9 @@ def format_report(report: Report, limit: int) -> list[str]:
         lines += [f"  {one.describe()}" for one in listed[: limit or None]]
         if limit and len(listed) > limit:
             lines.append(f"  {len(listed) - limit:,} more (--limit 0 lists all)")
+        lines += [f"  amended: {one.describe()}" for one in day.amended[: limit or None]]
+        if limit and len(day.amended) > limit:
+            lines.append(f"  {len(day.amended) - limit:,} more amendments (--limit 0 lists all)")
         lines += [f"  note: {note}" for note in day.notes]
         lines += [f"  NOT sealed by anyone: samples of {one}" for one in day.unsealed]
     if report.not_verified:

@@ -1,8 +1,8 @@
 """Sealing closed days, and amending seals where data came late.
 
 A seal is the state of one snapshot, in which it is also written: what the slices read before is kept where nothing came
-since, else read again in that snapshot. Only what arrival evidence explains goes into an amended seal; anything else
-stays a difference that ``plantlog verify`` names.
+since, else read again in that snapshot. An amended seal only adds: without what came, there is what was sealed.
+Anything else stays a difference that ``plantlog verify`` names.
 """
 
 from __future__ import annotations
@@ -18,16 +18,15 @@ from typing import Any
 import asyncpg
 
 from ingest.errors import DatabaseError
-from ingest.timestamps import utc
 from ops.evidence import partial_digests
 from ops.evidence.day_samples import DaySamples
 from ops.evidence.keys import Signer, signer
 from ops.evidence.partial_digests import MARGIN
 from ops.evidence.reader import connect, has_data
 from ops.evidence.scope import Scope, load_scope, own_number
-from ops.evidence.seal_store import ChainHead, SealedDay, sealed_day, seals
-from ops.evidence.seal_writer import SealResult, write_seal
-from ops.evidence.standalone import Seal, root_of
+from ops.evidence.seal_store import ChainHead, sealed_day, seals
+from ops.evidence.seal_writer import SealResult, amend, write_first_seal
+from ops.evidence.standalone import Seal
 from ops.formatting import change, count
 from ops.paths import State
 from schema.queries import load
@@ -75,7 +74,7 @@ async def seal_days(
         async with locked(connection, scope.chain) as acquired:
             if not acquired:
                 return None
-            sealing, chain = await _begin(connection, state, scope, progress, accept_chain)
+            sealing, chain = await Sealing.begin(connection, state, scope, progress, accept_chain)
             done = await sealing.amend(chain, only)
             for row in await connection.fetch(load("evidence")["select_unsealed_days"], before, scope.chain):
                 day = row["day"]
@@ -97,28 +96,9 @@ async def amend_archived_day(state: State, samples: DaySamples) -> bool:
     scope = await load_scope(connection, await own_number(connection, state))
     async with locked(connection, scope.chain) as acquired:
         if acquired:
-            sealing, chain = await _begin(connection, state, scope, log.info)
+            sealing, chain = await Sealing.begin(connection, state, scope)
             await sealing.amend_day(samples, [one for one in chain if one.day == samples.day.isoformat()])
         return acquired
-
-
-async def _begin(
-    connection: asyncpg.Connection[Any],
-    state: State,
-    scope: Scope,
-    progress: ProgressCallback,
-    accept_chain: bool = False,
-) -> tuple[_Sealing, list[Seal]]:
-    """With key and chain, once they are known to be in order. Needs the lock."""
-    key = await signer(connection, state)
-    chain = await seals(connection, scope.chain)
-    head = ChainHead.load(state) if not accept_chain else None
-    if head is not None and (problem := head.problem(chain)):
-        raise DatabaseError(
-            f"{problem}, or the database was restored from a backup: check with `plantlog verify`; "
-            "`plantlog seal --accept-chain` continues the chain as it is"
-        )
-    return _Sealing(connection, state, scope, key, progress), chain
 
 
 @asynccontextmanager
@@ -131,96 +111,99 @@ async def locked(connection: asyncpg.Connection[Any], chain: int) -> AsyncIterat
 
 
 @dataclass(frozen=True, slots=True)
-class _Sealing:
+class Sealing:
+    """What seals of one installation are made with."""
+
     connection: asyncpg.Connection[Any]
     state: State
     scope: Scope  # of what is sealed for the first time
     key: Signer
     progress: ProgressCallback
 
+    @classmethod
+    async def begin(
+        cls,
+        connection: asyncpg.Connection[Any],
+        state: State,
+        scope: Scope,
+        progress: ProgressCallback = log.info,
+        accept_chain: bool = False,
+    ) -> tuple[Sealing, list[Seal]]:
+        """With key and chain, once they are known to be in order. Needs the lock."""
+        key = await signer(connection, state)
+        chain = await seals(connection, scope.chain)
+        head = ChainHead.load(state) if not accept_chain else None
+        if head is not None and (problem := head.problem(chain)):
+            raise DatabaseError(
+                f"{problem}, or the database was restored from a backup: check with `plantlog verify`; "
+                "`plantlog seal --accept-chain` continues the chain as it is"
+            )
+        return cls(connection, state, scope, key, progress), chain
+
     async def seal_first(self, day: date) -> SealResult:
         """Read a day and seal it."""
         samples = DaySamples(self.connection, day)
         read = await partial_digests.read_day(samples, self.scope)
         [progress] = await self.connection.fetch(load("evidence")["select_progress"], self.scope.chain, day)
-        read_from = progress["read_from"]
         try:
-            done = await self._seal(samples, None, read_from, read_from)
+            done = await self._seal_read(samples, progress["read_from"])
         except asyncpg.UniqueViolationError as error:
             raise DatabaseError(f"plant.seal_digest has digests of {day} without a seal: {error}") from error
-        if done is None:
-            raise DatabaseError(f"{day}: the first seal came out as no change")
         self.progress(
             f"{day}: sealed {done.seal.samples:,} samples of {done.seal.channels:,} channels, {read:,} read now"
         )
         return done
 
+    async def _seal_read(self, samples: DaySamples, read_from: datetime) -> SealResult:
+        """Bring what was read up to date with what came since, and write the seal."""
+        day = samples.day
+        reread: set[tuple[int, int]] = set()
+        for attempt in range(_MAX_ROUNDS + 1):
+            async with self.connection.transaction(isolation="repeatable_read"):
+                known = await partial_digests.digests_so_far(self.connection, day, self.scope)
+                stale = await partial_digests.stale(samples, known, read_from - MARGIN, self.scope, reread)
+                if sum(one.now for one in stale) <= _SAMPLES_IN_SNAPSHOT or attempt == _MAX_ROUNDS:
+                    await partial_digests.reread_hours(samples, self.scope.chain, stale)
+                    done = await write_first_seal(self.connection, self.key, samples, self.scope, read_from)
+                    break
+            await partial_digests.reread_hours(samples, self.scope.chain, stale)
+            reread |= {(one.channel_id, one.hour) for one in stale}
+        ChainHead(done.seal.serial, done.seal.hash()).save(self.state)
+        return done
+
     async def amend(self, chain: list[Seal], only: date | None) -> list[SealResult]:
         """New seals for days whose data came after their seal."""
-        queries = load("evidence")
-        started = await self._clock()
-        looked_until = await self.connection.fetchval(queries["select_checked_until"], self.scope.chain)
         by_day: dict[str, list[Seal]] = {}
         for seal in chain:
             by_day.setdefault(seal.day, []).append(seal)
         done = []
-        since = looked_until - MARGIN
-        for row in await self.connection.fetch(queries["select_changed_days"], since, self.scope.chain):
+        for row in await self.connection.fetch(load("evidence")["select_changed_days"], self.scope.chain):
             day = row["day"]
-            if only not in (None, day):
-                continue
-            done += await self.amend_day(DaySamples(self.connection, day), by_day[day.isoformat()])
-        if only is None:
-            await self.connection.execute(queries["update_checked_until"], self.scope.chain, started)
+            if only in (None, day):
+                done += await self.amend_day(DaySamples(self.connection, day), by_day[day.isoformat()])
         return done
 
     async def amend_day(self, samples: DaySamples, seals: Sequence[Seal]) -> list[SealResult]:
         """A new seal for a day if what came since the last one makes a difference."""
         day = samples.day
         sealed = await sealed_day(self.connection, day, seals)
-        if sealed.problems or root_of(sealed.seals[-1], sealed.parts[-1], sealed.rows).hex() != sealed.seals[-1].root:
+        if not sealed.is_whole:
             self.progress(f"{day}: not amended, because its digests were altered: see `plantlog verify {day}`")
             return []
-        await self.connection.execute(load("evidence")["delete_progress"], self.scope.chain, day)
-        amended = await self._seal(samples, sealed, utc(sealed.seals[-1].read_from), await self._clock())
+        # What a day's first seal covers, its amended ones cover, too.
+        scope = self.scope.of(sealed.seals[-1].installation)
+        started = await self.connection.fetchval(load("evidence")["select_clock"])
+        async with self.connection.transaction(isolation="repeatable_read"):
+            if not await samples.complete(scope.chain):
+                return []  # retention dropped some meanwhile
+            amended, unproven = await amend(self.connection, self.key, samples, scope, sealed, started)
+        if unproven:
+            self.progress(f"{day}: {', '.join(unproven)} unexplained: see `plantlog verify {day}`")
         if amended is None:
             return []
+        ChainHead(amended.seal.serial, amended.seal.hash()).save(self.state)
         self.progress(f"{day}: amended (revision {amended.seal.revision}): {summary(amended.differs)}")
         return [amended]
-
-    async def _clock(self) -> datetime:
-        moment: datetime = await self.connection.fetchval(load("evidence")["select_clock"])
-        return moment
-
-    async def _seal(
-        self, samples: DaySamples, sealed: SealedDay | None, since: datetime, started: datetime
-    ) -> SealResult | None:
-        """Bring the work up to date with what came since a moment, and write the seal. None: there is no news."""
-        # What a day's first seal covers, its amended ones cover, too.
-        scope = self.scope.of(sealed.seals[-1].installation) if sealed else self.scope
-        day = samples.day
-        reread: set[tuple[int, int]] = set()
-        for attempt in range(_MAX_ROUNDS + 1):
-            async with self.connection.transaction(isolation="repeatable_read"):
-                if not await samples.complete(scope.chain):
-                    return None  # retention dropped some meanwhile
-                known = {number: hours.by_hour() for number, hours in sealed.hours().items()} if sealed else {}
-                for number, hours in (await partial_digests.digests_so_far(self.connection, day, scope)).items():
-                    known[number] = {**known.get(number, {}), **hours}
-                stale = await partial_digests.stale(samples, known, since - MARGIN, scope, reread)
-                explained = [one for one in stale if sealed is None or one.explained]
-                if len(explained) < len(stale):
-                    number = len(stale) - len(explained)
-                    self.progress(f"{day}: {number:,} channel-hours are unexplained: see `plantlog verify {day}`")
-                if sum(one.now for one in explained) <= _SAMPLES_IN_SNAPSHOT or attempt == _MAX_ROUNDS:
-                    await partial_digests.reread_hours(samples, scope.chain, explained)
-                    done = await write_seal(self.connection, self.key, day, scope, sealed, started, since)
-                    break
-            await partial_digests.reread_hours(samples, scope.chain, explained)
-            reread |= {(one.channel_id, one.hour) for one in explained}
-        if done is not None:
-            ChainHead(done.seal.serial, done.seal.hash()).save(self.state)
-        return done
 
 
 def summary(differs: str) -> str:

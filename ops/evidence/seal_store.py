@@ -24,6 +24,8 @@ from ops.evidence.standalone import (
     effective,
     labels_of,
     names_of,
+    root_of,
+    tagged_hash,
 )
 from ops.paths import State
 from schema.queries import load
@@ -40,6 +42,15 @@ class SealedDay:
     rows: list[ChannelDigests]
     document: str  # of the last revision; empty where it is missing
     problems: list[str]  # what could not be read
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the newest seal is made from what is kept."""
+        return (
+            not self.problems
+            and tagged_hash("document", self.document.encode()) == self.parts[-1].document
+            and root_of(self.seals[-1], self.parts[-1], self.rows).hex() == self.seals[-1].root
+        )
 
     def hours(self) -> dict[int, HourDigests]:
         """Channel id → its hours in the last revision."""
@@ -143,3 +154,28 @@ class ChainHead:
 
 def _head_file(state: State) -> Path:
     return state.root / "secrets" / "seal.head"
+
+
+def chain_problems(chain: Sequence[Seal], head: ChainHead | None, whole: bool = True) -> list[str]:
+    """Where the chain is cut or out of order. ``head``: its end, as known from elsewhere; ``whole``: from seal 1 on."""
+    found = []
+    before: Seal | None = None
+    revisions: dict[str, int] = {}
+    for seal in chain:
+        name = f"seal {seal.serial} ({seal.day}, revision {seal.revision})"
+        if before is None and not whole:
+            pass
+        elif seal.serial != (before.serial + 1 if before else 1):
+            first, last = (before.serial + 1 if before else 1), seal.serial - 1
+            missing = f"seal {first} is" if first == last else f"seals {first} to {last} are"
+            found.append(f"the chain is cut before {name}: {missing} missing")
+        elif seal.previous != (before.hash() if before else "0" * 64):
+            on = f"seal {before.serial} as it is" if before else "the beginning"
+            found.append(f"the chain is broken at {name}: it does not follow {on}")
+        if seal.revision != revisions.get(seal.day, -1) + 1:
+            found.append(f"{name} follows revision {revisions.get(seal.day, 'none')}")
+        revisions[seal.day] = seal.revision
+        before = seal
+    if head is not None and (problem := head.problem(chain)):
+        found.append(problem)
+    return found

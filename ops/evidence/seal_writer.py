@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
 import asyncpg
+import numpy as np
 
+from ingest.batch import Int64s
 from ingest.timestamps import microseconds, utc
 from ops.evidence import partial_digests
+from ops.evidence.day_samples import DaySamples
+from ops.evidence.documents import merged
 from ops.evidence.keys import Signer
-from ops.evidence.partial_digests import MARGIN, ByHour
-from ops.evidence.reader import begin, event_rows, events_of, gap_rows, gaps_digest
+from ops.evidence.proof import amended_events, amended_gaps, amended_samples, by_channel
+from ops.evidence.reader import begin, event_rows, events_of, gap_rows
+from ops.evidence.receipts import Receipts, receipts_of
 from ops.evidence.scope import Scope
 from ops.evidence.seal_store import SealedDay, seals
-from ops.evidence.standalone import ChannelDigests, HourDigests, Revision, Seal, names_of, root_of, tagged_hash
+from ops.evidence.standalone import (
+    ChannelDigests,
+    HourDigests,
+    Revision,
+    Seal,
+    gaps_digest,
+    names_of,
+    root_of,
+    tagged_hash,
+)
+from ops.formatting import count
 from schema.queries import load
-
-_NONE = HourDigests((0,) * 24, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,42 +46,140 @@ class SealResult:
     differs: str
 
 
-async def write_seal(
+async def write_first_seal(
+    connection: asyncpg.Connection[Any], key: Signer, samples: DaySamples, scope: Scope, started: datetime
+) -> SealResult:
+    """Write the first seal of a day by the digests so far, in the snapshot that the caller has."""
+    day = samples.day
+    text = await connection.fetchval(load("evidence")["build_document"], begin(day), begin(day, 24), scope.number)
+    read = await partial_digests.digests_so_far(connection, day, scope)
+    hours = {
+        number: HourDigests.of({h: found for h, found in some.items() if found[0]}) for number, some in read.items()
+    }
+    events = await events_of(event_rows(connection, day, scope), day)
+    gaps = await gap_rows(connection, day, scope)
+    # What receipts in this snapshot are for is sealed now.
+    receipts = await receipts_of(connection, day, scope, [key.public])
+    await _replace(connection, receipts, receipts.others, set())
+    parts = Revision(tagged_hash("document", text.encode()), events, gaps_digest(gaps))
+    state = SealContent(parts, len(gaps), {number: one for number, one in hours.items() if any(one.n)}, text)
+    return await write_revision(connection, key, day, scope, None, state, {}, started)
+
+
+async def amend(
+    connection: asyncpg.Connection[Any],
+    key: Signer,
+    samples: DaySamples,
+    scope: Scope,
+    sealed: SealedDay,
+    started: datetime,
+) -> tuple[SealResult | None, list[str]]:
+    """Write an amended seal in the snapshot that the caller has (None: there is no news), and what is not proven."""
+    day = samples.day
+    receipts = await receipts_of(connection, day, scope, [key.public])
+    hours, unproven = await amended_samples(samples, sealed, receipts)
+    event_hours, unproven_events, _ = await amended_events(samples, sealed, scope, receipts)
+    gaps = await amended_gaps(samples, sealed, scope, receipts)
+    now = await connection.fetchval(load("evidence")["build_document"], begin(day), begin(day, 24), scope.number)
+    text, meanings = merged(sealed.document, now)
+    names, differs = names_of(text), dict[str, Any](channels=[])
+    before, changed = sealed.hours(), dict[int, HourDigests]()
+    for number, of_channel in by_channel(hours):
+        was = before[number].by_hour() if number in before else {}
+        changed[number] = HourDigests.of({**was, **{one.hour: one.now for one in of_channel}})
+        name = names.get(number, ("", ""))[0]
+        differs["channels"] += [one.as_json(id=number, name=name) for one in of_channel]
+    last = sealed.parts[-1]
+    events = HourDigests.of({**last.events.by_hour(), **{one.hour: one.now for one in event_hours}})
+    if event_hours:
+        differs["events"] = [one.as_json() for one in event_hours]
+    gaps_now, n_gaps = last.gaps, sealed.seals[-1].gaps
+    if gaps.changes:
+        differs["gaps"] = {"before": n_gaps, "after": len(gaps.rows), "rows": list(gaps.changes)}
+        gaps_now, n_gaps = gaps.digest, len(gaps.rows)
+    if gaps.changes is None:
+        receipts.ids = [one for one in receipts.ids if one not in receipts.gap_ids]
+    if meanings and (changed or event_hours or gaps.changes):
+        differs["document"] = meanings
+    else:
+        text = sealed.document
+    await _replace(
+        connection,
+        receipts,
+        {**receipts.others, **_left(receipts, unproven)},
+        {*unproven_events, *await _not_covered(connection, day, receipts, scope)},
+    )
+    failed = [f"{count(len(unproven), 'channel-hour')}"] if unproven else []
+    failed += [count(len(unproven_events), "event")] if unproven_events else []
+    failed += ["gaps"] if gaps.changes is None else []
+    if not (changed or event_hours or gaps.changes):
+        return None, failed
+    parts = Revision(tagged_hash("document", text.encode()), events, gaps_now)
+    state = SealContent(parts, n_gaps, changed, text)
+    return await write_revision(connection, key, day, scope, sealed, state, differs, started), failed
+
+
+def _left(receipts: Receipts, unproven: Set[tuple[int, int]]) -> dict[int, Int64s]:
+    """Times of samples by channel that are not sealed."""
+    found: dict[int, list[Int64s]] = {}
+    for channel, hour in sorted(unproven):
+        found.setdefault(channel, []).append(receipts.of_hour(channel, hour))
+    return {channel: np.concatenate(times) for channel, times in found.items()}
+
+
+async def _not_covered(
+    connection: asyncpg.Connection[Any], day: date, receipts: Receipts, scope: Scope
+) -> set[tuple[int, int]]:
+    """Events of receipts that another installation seals."""
+    if not receipts.events or scope.number == 0:
+        return set()
+    own = {(row[0], row[1]) async for row in event_rows(connection, day, scope)}
+    everyone = {(row[0], row[1]) async for row in event_rows(connection, day, scope.of(0))}
+    return receipts.events & (everyone - own)
+
+
+async def _replace(
+    connection: asyncpg.Connection[Any],
+    receipts: Receipts,
+    samples: Mapping[int, Int64s],
+    events: Set[tuple[int, int]],
+) -> None:
+    """Remove the receipts, but for what is not sealed."""
+    if receipts.ids:
+        contents = receipts.contents(samples), receipts.event_contents(events)
+        await connection.execute(load("evidence")["replace_receipts"], receipts.ids, receipts.day, *contents)
+
+
+@dataclass(frozen=True, slots=True)
+class SealContent:
+    """What a seal covers."""
+
+    parts: Revision
+    gaps: int
+    hours: Mapping[int, HourDigests]  # of the channels that differ from the revision before
+    document: str
+
+
+async def write_revision(
     connection: asyncpg.Connection[Any],
     key: Signer,
     day: date,
     scope: Scope,
     sealed: SealedDay | None,
+    state: SealContent,
+    differing: Mapping[str, Any],
     started: datetime,
-    since: datetime,
-) -> SealResult | None:
-    """Write the seal of a day by the digests so far, in the snapshot that the caller has. None: there is no news.
-
-    ``sealed``: the day as it was sealed before; ``since``: what came from then on is news of gaps.
-    """
+) -> SealResult:
+    """Sign and store a seal."""
     queries = load("evidence")
-    before = sealed.hours() if sealed else {}
-    rows, differing = [], []
     revision = len(sealed.seals) if sealed else 0
-    text = await connection.fetchval(queries["build_document"], begin(day), begin(day, 24), scope.number)
-    names = names_of(text)
-    for number, read in (await partial_digests.digests_so_far(connection, day, scope)).items():
-        before_hours = before[number].by_hour() if number in before else {}
-        hours = HourDigests.of({hour: found for hour, found in {**before_hours, **read}.items() if found[0]})
-        if hours != before.get(number, _NONE):
-            rows.append(
-                ChannelDigests(number, revision, hours, hours.digest("channel", number) if any(hours.n) else b"")
-            )
-            differing += (
-                _changed_hours(number, names.get(number, ("", ""))[0], before_hours, hours.by_hour()) if sealed else []
-            )
-    parts, gaps, others = await _parts(connection, day, scope, sealed, text, since)
-    if sealed and not rows and not others:
-        await connection.execute(queries["delete_progress"], scope.chain, day)
-        return None
-    differs = json.dumps({"channels": differing, **others}) if sealed else ""
+    rows = [
+        ChannelDigests(number, revision, hours, hours.digest("channel", number) if any(hours.n) else b"")
+        for number, hours in state.hours.items()
+    ]
+    differs = json.dumps(differing) if sealed else ""
     all_rows = [*(sealed.rows if sealed else ()), *rows]
-    samples = sum(sum(h.n) for h in {**before, **{r.channel_id: r.hours for r in rows if r.hours}}.values())
+    samples = sum(sum(h.n) for h in {**(sealed.hours() if sealed else {}), **state.hours}.values())
     newest = {row.channel_id: row for row in all_rows}
     last = next(iter(await seals(connection, scope.chain, 1)), None)
     sealed_at = await connection.fetchval(queries["select_clock"])
@@ -83,16 +194,16 @@ async def write_seal(
         microseconds(sealed_at),
         samples,
         sum(1 for row in newest.values() if row.digest),
-        sum(parts.events.n),
-        gaps,
+        sum(state.parts.events.n),
+        state.gaps,
         sha256(differs.encode()).hexdigest(),
         key.fingerprint,
         installation=scope.number,
     )
-    seal = replace(seal, root=root_of(seal, parts, all_rows).hex())
+    seal = replace(seal, root=root_of(seal, state.parts, all_rows).hex())
     seal = replace(seal, signature=key.sign(seal.statement()))
-    await connection.execute(queries["insert_document"], parts.document, text)
-    await _insert(connection, seal, day, parts, differs)
+    await connection.execute(queries["insert_document"], state.parts.document, state.document)
+    await _insert(connection, seal, day, state.parts, differs)
     records = [
         (day, scope.number, revision, r.channel_id, list(r.hours.n), b"".join(r.hours.digests)) for r in rows if r.hours
     ]
@@ -100,33 +211,6 @@ async def write_seal(
     await connection.copy_records_to_table("seal_digest", schema_name="plant", records=records, columns=columns)
     await connection.execute(queries["delete_progress"], scope.chain, day)
     return SealResult(seal, (sealed_at - started) / timedelta(seconds=1), differs)
-
-
-async def _parts(
-    connection: asyncpg.Connection[Any], day: date, scope: Scope, sealed: SealedDay | None, text: str, since: datetime
-) -> tuple[Revision, int, dict[str, Any]]:
-    """What besides the channels is sealed, the number of gaps, and what differs from the revision before."""
-    events = await events_of(event_rows(connection, day, scope), day)
-    gaps = await gap_rows(connection, day, scope)
-    digest, n_gaps, differs = gaps_digest(gaps), len(gaps), dict[str, Any]()
-    if sealed:
-        last, before_hours = sealed.parts[-1], sealed.parts[-1].events.by_hour()
-        # Events are only ever added, and what is known of gaps comes in batches: else it is a difference, no news.
-        explained = {h: found for h, found in events.by_hour().items() if found[0] > before_hours.get(h, (0, b""))[0]}
-        events = HourDigests.of({**before_hours, **explained})
-        if explained:
-            differs["events"] = [
-                {"hour": h, "before": before_hours.get(h, (0, b""))[0], "after": explained[h][0]}
-                for h in sorted(explained)
-            ]
-        arrivals = await connection.fetch(
-            load("evidence")["select_arrivals"], since - MARGIN, begin(day), begin(day, 24)
-        )
-        if digest != last.gaps and any(row["kind"] == "gaps" and scope.covers(row["source_id"]) for row in arrivals):
-            differs["gaps"] = {"before": sealed.seals[-1].gaps, "after": n_gaps}
-        else:
-            digest, n_gaps = last.gaps, sealed.seals[-1].gaps
-    return Revision(tagged_hash("document", text.encode()), events, digest), n_gaps, differs
 
 
 async def _insert(connection: asyncpg.Connection[Any], seal: Seal, day: date, parts: Revision, differs: str) -> None:
@@ -144,20 +228,3 @@ async def _insert(connection: asyncpg.Connection[Any], seal: Seal, day: date, pa
         *(parts.document, list(parts.events.n), b"".join(parts.events.digests), parts.gaps, differs),
         *(bytes.fromhex(seal.key), bytes.fromhex(seal.signature), seal.installation),
     )
-
-
-def _changed_hours(
-    number: int, name: str, before_hours: ByHour, now: Mapping[int, tuple[int, bytes]]
-) -> list[dict[str, Any]]:
-    """The hours of a channel that an amended seal has otherwise."""
-    hours = (h for h in range(24) if before_hours.get(h) != now.get(h))
-    return [
-        {
-            "id": number,
-            "name": name,
-            "hour": h,
-            "before": before_hours.get(h, (0, b""))[0],
-            "after": now.get(h, (0, b""))[0],
-        }
-        for h in hours
-    ]

@@ -25,6 +25,21 @@ Specification 1. Numbers are big-endian two's complement, days and hours are UTC
               of the statement of the seal before (64 zeros for the first): a chain in the order of sealing
     key       each key's statement is signed by the key itself, and by the key that it succeeds
 
+An amended seal proves that what was sealed before is still there. "differs", whose SHA-256 is in the statement, lists
+what it has otherwise than the revision before, as JSON:
+
+    channels  for each hour: id, name, hour, before and after (numbers of samples), and "added", the samples that came:
+              a bit for each sample of the hour as amended, by time, the highest bit of a byte first, compressed (zlib)
+              and in Base64. Without them, the hour has the digest that the revision before says
+    events    the same for hours of events
+    gaps      before and after, and "rows": for each gap that was added or reported anew its key (source id, channel id,
+              from), and "was", the row as it was (null: there was none). With these, the digest is that of the
+              revision before
+    deleted   from, to, why, by: the hours of this revision had samples deleted by `plantlog delete`, which signs the
+              seal; they have no "added"
+
+An hour that differs and has neither was amended by a version of plantlog that kept no proof.
+
 Specification 2, for databases that several installations share. Each has a chain with keys of its own, and its seals
 cover only its own channels, events and gaps: their statement ends with the line "installation: " and its number, and
 their document names it. The first installation has number 1, and covers what belongs to no other. A seal without that
@@ -40,8 +55,8 @@ import json
 import struct
 import sys
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 SPECIFICATION = 1
@@ -53,6 +68,47 @@ _HOUR_US = 3_600_000_000
 
 class UnverifiableError(Exception):
     """What was given can't be verified at all; the message says why."""
+
+
+def schema_of(table: str) -> Any:
+    """The pyarrow schema of an exported table: samples, events or gaps."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    time, text = pa.timestamp("us", tz="UTC"), pa.dictionary(pa.int32(), pa.string())
+    columns: dict[str, list[tuple[str, Any]]] = {
+        "samples": [
+            ("time", time), ("channel_id", pa.int32()), ("channel", text), ("unit", text), ("value", pa.float64()),
+            ("status", pa.uint32()),
+        ],
+        "events": [
+            ("time", time), ("id", pa.int64()), ("type", pa.string()), ("source_id", pa.int32()),
+            ("channel_id", pa.int32()), ("status", pa.int32()), ("text", pa.string()), ("detail", pa.string()),
+        ],
+        "gaps": [
+            ("source_id", pa.int32()), ("channel_id", pa.int32()), ("from_time", time), ("to_time", time),
+            ("reason", pa.string()), ("detail", pa.string()), ("backfilled", pa.bool_()),
+        ],
+    }  # fmt: skip
+    return pa.schema([pa.field(name, kind, nullable=table != "samples") for name, kind in columns[table]])
+
+
+def require_schema(file: Any, schema: Any) -> None:
+    """Compare the columns of a pyarrow ParquetFile, also as readers other than Arrow see them: an integer is another
+    time with another unit or zone. Raises UnverifiableError.
+    """
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    sink = pa.BufferOutputStream()
+    pq.write_table(schema.empty_table(), sink)
+    legal = pq.ParquetFile(pa.BufferReader(sink.getvalue()))
+    if file.schema_arrow.equals(legal.schema_arrow) and file.schema.equals(legal.schema):
+        return
+    for place in range(max(len(file.schema_arrow), len(schema))):
+        found, wanted = (str(one.field(place)) if place < len(one) else "none" for one in (file.schema_arrow, schema))
+        if found != wanted:
+            raise UnverifiableError(f"column {place + 1}: found {found}; legal: {wanted}")
+    raise UnverifiableError(f"columns: found {file.schema}; legal: {legal.schema}")
 
 
 def tagged_hash(tag: str, *parts: bytes) -> bytes:
@@ -77,7 +133,7 @@ class HourDigests:
 
     @classmethod
     def unpacked(cls, n: Sequence[int], joined: bytes) -> HourDigests:
-        """From counts and joined digests. Raises Unsound where they don't fit."""
+        """From counts and joined digests. Raises UnverifiableError where they don't fit."""
         digests = tuple(joined[i : i + 32] for i in range(0, len(joined), 32))
         if len(n) != 24 or len(digests) != sum(1 for one in n if one) or len(joined) % 32:
             raise UnverifiableError("counts and digests of 24 hours do not fit together")
@@ -191,7 +247,7 @@ def signed(public: str, signature: str, statement: bytes) -> bool:
 
 
 def read_keys(pem: bytes) -> list[str]:
-    """Public keys, in hex, of a PEM file with one or more. Raises Unsound."""
+    """Public keys, in hex, of a PEM file with one or more. Raises UnverifiableError."""
     from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
 
@@ -321,7 +377,7 @@ class SealBundle:
 
     @classmethod
     def decode(cls, text: bytes) -> SealBundle:
-        """The inverse. Raises Unsound."""
+        """The inverse. Raises UnverifiableError."""
         try:
             data = json.loads(text)
             if data["specification"] not in (SPECIFICATION, INSTALLATIONS):
@@ -361,6 +417,17 @@ class SealBundle:
                 found.append(f"{name}: the digests in the file do not make up its root")
             if hashlib.sha256(differs.encode()).hexdigest() != seal.differs:
                 found.append(f"{name}: its list of differences from the revision before was altered")
+        for seal, parts in zip(self.seals, self.parts, strict=True):
+            sealed = effective(self.rows, seal.revision)
+            hours = [row.hours for row in sealed.values() if row.hours is not None]
+            counts = [("events", seal.events, sum(parts.events.n)), ("channels", seal.channels, len(sealed))]
+            if len(hours) == len(sealed):
+                counts.append(("samples", seal.samples, sum(sum(one.n) for one in hours)))
+            found += [
+                f"seal {seal.serial} (revision {seal.revision}) says {number:,} {noun}, its digests {n:,}"
+                for noun, number, n in counts
+                if number != n
+            ]
         if [seal.revision for seal in self.seals] != list(range(len(self.seals))) or not self.seals:
             found.append("revisions of the day's seal are missing")
         elif tagged_hash("document", self.document.encode()) != self.parts[-1].document:
@@ -404,11 +471,15 @@ def _begin(day: str) -> int:
 
 
 def sample_hours(
-    file: Any, day: str, names_in_file: dict[tuple[int, str, str], tuple[int, int]]
+    file: Any,
+    day: str,
+    names_in_file: dict[tuple[int, str, str], tuple[int, int]],
+    kept: dict[tuple[int, int], bytes],
 ) -> Iterator[tuple[int, int, int, bytes]]:
-    """(channel id, hour, n, digest) in the order of a pyarrow ParquetFile. Raises Unsound.
+    """(channel id, hour, n, digest) in the order of a pyarrow ParquetFile. Raises UnverifiableError.
 
-    ``names_in_file`` is filled with (channel id, name, unit) → first and last time, µs, as the rows have them.
+    ``names_in_file`` is filled with (channel id, name, unit) → first and last time, µs, as the rows have them; the
+    values of ``kept`` with the samples of those channels and hours.
     """
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
@@ -438,27 +509,45 @@ def sample_hours(
                     yield *now, n, digest.digest()
                 now, n, digest = place, 0, hashlib.sha256(f"plantlog {SPECIFICATION} hour\0".encode())
             part = slice(first * 8, last * 8)
-            digest.update(canonical_bytes(time[part], value[part], status[first * 4 : last * 4]))
+            content = canonical_bytes(time[part], value[part], status[first * 4 : last * 4])
+            digest.update(content)
+            if place in kept:
+                kept[place] += content
             n += last - first
             first = last
     if now is not None:
         yield *now, n, digest.digest()
 
 
-def row_hours(file: Any, day: str) -> dict[int, tuple[int, bytes]]:
-    """Hour → (n, digest) of a file of events. Raises Unsound."""
+def event_hours(file: Any, day: str) -> dict[int, list[bytes]]:
+    """Hour → events, as fields, of a file of events. Raises UnverifiableError."""
     begin = _begin(day)
-    names = ("time", "id", "type", "source_id", "channel_id", "status", "text", "detail")
+    schema = schema_of("events")
+    require_schema(file, schema)
     found: dict[int, list[bytes]] = {}
-    for values in rows_of(file, names):
+    for values in rows_of(file, schema.names):
         found.setdefault((values[0] - begin) // _HOUR_US, []).append(row_bytes(*values, widths=EVENT_WIDTHS))
-    return {hour: (len(rows), tagged_hash("event hour", *rows)) for hour, rows in found.items()}
+    return found
 
 
-def gap_rows(file: Any) -> bytes:
-    """The digest of a file of gaps. Raises Unsound."""
-    names = ("source_id", "channel_id", "from_time", "to_time", "reason", "detail", "backfilled")
-    return tagged_hash("gaps", *(row_bytes(*values, widths=GAP_WIDTHS) for values in rows_of(file, names)))
+def event_digests(hours: Mapping[int, Sequence[bytes]]) -> dict[int, tuple[int, bytes]]:
+    """Hour → (n, digest)."""
+    return {hour: (len(rows), tagged_hash("event hour", *rows)) for hour, rows in hours.items() if rows}
+
+
+GapRow = tuple[Any, ...]  # the fields of a gap
+
+
+def gaps_in(file: Any) -> list[GapRow]:
+    """The rows of a file of gaps. Raises UnverifiableError."""
+    schema = schema_of("gaps")
+    require_schema(file, schema)
+    return list(rows_of(file, schema.names))
+
+
+def gaps_digest(rows: Iterable[GapRow]) -> bytes:
+    """The digest of a day's gaps."""
+    return tagged_hash("gaps", *(row_bytes(*row, widths=GAP_WIDTHS) for row in rows))
 
 
 def rows_of(file: Any, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
@@ -532,6 +621,143 @@ def label_at(labels: Sequence[ChannelLabel], us: int) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
+class Amendment:
+    """A difference of an amended seal from the revision before."""
+
+    revision: int
+    what: str  # in words
+    proven: bool  # that all rows of the revision before are there as they were
+
+    def describe(self) -> str:
+        """For people."""
+        return f"revision {self.revision}: {self.what}"
+
+
+@dataclass(slots=True)
+class AmendedRows:
+    """The rows of the newest revision where an amended seal differs: those of the hours that have its digests."""
+
+    samples: dict[tuple[int, int], bytes] = field(default_factory=dict)  # (channel id, hour) → samples, 20 bytes each
+    events: dict[int, list[bytes]] = field(default_factory=dict)  # hour → rows
+    gaps: list[GapRow] | None = None
+
+
+def amended_hours(differs: Sequence[str]) -> set[tuple[int, int]]:
+    """(channel id, hour) of all samples that amended seals have otherwise."""
+    try:
+        return {(one["id"], one["hour"]) for text in differs if text for one in json.loads(text)["channels"]}
+    except (ValueError, KeyError, TypeError):
+        return set()  # amendments() says so
+
+
+def rows_before(rows: Sequence[bytes], added: str) -> list[bytes]:
+    """Rows without those that came. ``added``: a bit for each (see above)."""
+    bits = zlib.decompress(base64.b64decode(added))
+    return [row for place, row in enumerate(rows) if not bits[place >> 3] >> (7 - (place & 7)) & 1]
+
+
+def gaps_before(rows: Iterable[GapRow], changed: Sequence[Mapping[str, Any]]) -> list[GapRow]:
+    """Gaps as they were before the changes of an amended seal, in the order of the specification."""
+    keys = {tuple(one["gap"]) for one in changed}
+    former = [tuple(one["was"]) for one in changed if one["was"] is not None]
+    kept = [row for row in rows if tuple(row[:3]) not in keys]
+    return sorted([*kept, *former], key=lambda row: (row[0], row[1] is not None, row[1] or 0, row[2]))
+
+
+def amendments(
+    differs: Sequence[str], parts: Sequence[Revision], sealed: Sequence[ChannelDigests], rows: AmendedRows
+) -> tuple[list[Amendment], list[str]]:
+    """All differences of a day's revisions, oldest first, and what does not hold of their proofs.
+
+    Proofs of hours that ``rows`` lacks are not checked: whoever signed the seal did. ``rows`` goes back to revision 0.
+    """
+    try:
+        return _amendments(differs, parts, sealed, rows)
+    except (ValueError, KeyError, IndexError, TypeError, zlib.error) as error:
+        return [], [f"the list of differences between its revisions was altered: {type(error).__name__}: {error}"]
+
+
+def _amendments(
+    differs: Sequence[str], parts: Sequence[Revision], sealed: Sequence[ChannelDigests], rows: AmendedRows
+) -> tuple[list[Amendment], list[str]]:
+    found: list[Amendment] = []
+    problems: list[str] = []
+    for revision in range(len(differs) - 1, 0, -1):
+        changes = json.loads(differs[revision])
+        before = effective(sealed, revision - 1)
+        gone = changes.get("deleted")
+        why = f", deleted by {gone['by']} ({gone['why']})" if gone else ""
+        of_revision = []
+        for one in changes["channels"]:
+            name, place = one["name"] or f"channel {one['id']}", (one["id"], one["hour"])
+            row = before.get(one["id"])
+            was = row.hours.by_hour().get(one["hour"], (0, b"")) if row and row.hours else (0, b"")
+            text, proven = _amended(one, f"{name}, hour {one['hour']:02}", "sample", why)
+            of_revision.append(Amendment(revision, text, proven))
+            if place in rows.samples:
+                content = rows.samples.pop(place)
+                samples = [content[i : i + 20] for i in range(0, len(content), 20)]
+                rest = rows_before(samples, one["added"]) if "added" in one else []
+                if proven and (len(rest), tagged_hash("hour", *rest) if rest else b"") != was:
+                    problems.append(f"revision {revision}: {name}, hour {one['hour']:02}: {_NO_PROOF}")
+                elif proven and rest:
+                    rows.samples[place] = b"".join(rest)
+        for one in changes.get("events", ()):
+            was = parts[revision - 1].events.by_hour().get(one["hour"], (0, b""))
+            text, proven = _amended(one, f"events, hour {one['hour']:02}", "event", "")
+            of_revision.append(Amendment(revision, text, proven))
+            if one["hour"] in rows.events:
+                events = rows.events.pop(one["hour"])
+                rest = rows_before(events, one["added"]) if "added" in one else []
+                if proven and (len(rest), tagged_hash("event hour", *rest) if rest else b"") != was:
+                    problems.append(f"revision {revision}: events, hour {one['hour']:02}: {_NO_PROOF}")
+                elif proven and rest:
+                    rows.events[one["hour"]] = rest
+        if "gaps" in changes:
+            listed = changes["gaps"].get("rows")
+            of_revision += _amended_gaps(revision, changes["gaps"], listed)
+            rows.gaps = None if rows.gaps is None or listed is None else gaps_before(rows.gaps, listed)
+            if rows.gaps is not None and gaps_digest(rows.gaps) != parts[revision - 1].gaps:
+                problems.append(f"revision {revision}: gaps: {_NO_PROOF}")
+                rows.gaps = None
+        if "document" in changes:
+            of_revision.append(Amendment(revision, f"meanings were added: {', '.join(changes['document'])}", True))
+        found = [*of_revision, *found]
+    return found, problems
+
+
+_NO_PROOF = "without what is said to have been added, the rows are not those of the revision before"
+
+
+def _amended(one: Mapping[str, Any], where: str, noun: str, why: str) -> tuple[str, bool]:
+    """An hour that was amended, in words; whether its rows of before must be there."""
+    n = one["after"] - one["before"]
+    proven = "added" in one or (one["before"] == 0 and n > 0 and not why)
+    rows = f"{abs(n):,} {noun}{'' if abs(n) == 1 else 's'} {'added' if n > 0 else 'missing' if n < 0 else 'changed'}"
+    return f"{where}: {rows}{why}" + ("" if proven or why else ", by a version that kept no proof"), proven
+
+
+def _amended_gaps(
+    revision: int, changes: Mapping[str, Any], listed: Sequence[Mapping[str, Any]] | None
+) -> Iterator[Amendment]:
+    if listed is None:
+        text = f"gaps: {changes['before']} before, {changes['after']} after, by a version that kept no proof"
+        yield Amendment(revision, text, False)
+        return
+    for one in listed:
+        source, channel, since = one["gap"]
+        of = f"source {source}" if channel is None else f"channel {channel}"
+        how = "was added" if one["was"] is None else "was reported anew"
+        yield Amendment(revision, f"gap of {of} from {_words(since)} {how}", True)
+
+
+def _words(us: int) -> str:
+    from datetime import UTC, datetime  # noqa: PLC0415
+
+    return f"{datetime.fromtimestamp(us // 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What was found of a file."""
 
@@ -539,6 +765,7 @@ class Verdict:
     problems: list[str]  # of the seals
     differences: list[Difference]  # of the rows
     rows: int
+    amended: list[Amendment]  # what later revisions of the seal have otherwise than the first one
 
     @property
     def ok(self) -> bool:
@@ -547,7 +774,7 @@ class Verdict:
 
 
 def open_file(path: str) -> tuple[Any, SealBundle]:
-    """A Parquet file and its seal. Raises Unsound with the reason in words."""
+    """A Parquet file and its seal. Raises UnverifiableError with the reason in words."""
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 
@@ -559,32 +786,49 @@ def open_file(path: str) -> tuple[Any, SealBundle]:
     if text is None:
         file.close()
         raise UnverifiableError(f"{path} contains no seal: it was not written by `plantlog export`")
-    return file, SealBundle.decode(text)
+    bundle = SealBundle.decode(text)
+    suffix = next((table for table in ("events", "gaps") if path.endswith(f".{table}.parquet")), "samples")
+    if bundle.table != suffix:
+        file.close()
+        raise UnverifiableError(
+            f"{path}: by its name it has {suffix}, by its seal {bundle.table}; legal: NAME.parquet for samples, "
+            "NAME.events.parquet, NAME.gaps.parquet"
+        )
+    return file, bundle
 
 
 def verify_file(path: str, anchors: Sequence[str] | None) -> Verdict:
-    """Check signatures, digests and every row. ``anchors``: trusted public keys; None: any. Raises Unsound."""
+    """Check signatures, digests and every row. ``anchors``: trusted public keys; None: any.
+
+    Raises UnverifiableError.
+    """
     import pyarrow as pa  # noqa: PLC0415
 
     file, bundle = open_file(path)
     try:
         problems = bundle.problems(anchors)
-        check = {"samples": _samples, "events": _events, "gaps": _gaps}.get(bundle.table)
-        if check is None or not bundle.parts:
-            raise UnverifiableError(f"{path}: unknown table")
-        differences = list(check(file, bundle, problems))
-        return Verdict(bundle, problems, differences, file.metadata.num_rows)
-    except (pa.ArrowException, OSError, KeyError, IndexError) as error:
+        if not bundle.parts:
+            raise UnverifiableError(f"{path}: its seal is empty")
+        check = {"samples": _samples, "events": _events, "gaps": _gaps}[bundle.table]
+        rows = AmendedRows()
+        differences = list(check(file, bundle, problems, rows))
+        amended, unproven = amendments(bundle.differs, bundle.parts, bundle.rows, rows)
+        return Verdict(bundle, problems + unproven, differences, file.metadata.num_rows, amended)
+    except UnverifiableError as error:
+        raise UnverifiableError(f"{path}: {error}") from error
+    except (pa.ArrowException, OSError, KeyError, IndexError, ValueError, TypeError, zlib.error) as error:
         raise UnverifiableError(f"{path} is damaged: {error}") from error
     finally:
         file.close()
 
 
-def _samples(file: Any, bundle: SealBundle, problems: list[str]) -> Iterator[Difference]:
+def _samples(file: Any, bundle: SealBundle, problems: list[str], rows: AmendedRows) -> Iterator[Difference]:
+    require_schema(file, schema_of("samples"))
+    kept = dict.fromkeys(amended_hours(bundle.differs), b"")
     names, labels = names_of(bundle.document), labels_of(bundle.document)
     found: dict[int, dict[int, tuple[int, bytes]]] = {}
     names_in_file: dict[tuple[int, str, str], tuple[int, int]] = {}
-    for channel, hour, n, digest in sample_hours(file, bundle.day, names_in_file):
+    for channel, hour, n, digest in sample_hours(file, bundle.day, names_in_file, kept):
         hours = found.setdefault(channel, {})
         if hour in hours:
             problems.append(f"channel {channel}, hour {hour:02}: its rows are not contiguous")
@@ -598,23 +842,35 @@ def _samples(file: Any, bundle: SealBundle, problems: list[str]) -> Iterator[Dif
             problems.append(
                 f"channel {channel} is called {name_in_file} in rows of the file, and {name_in_seal} in the seal"
             )
+    rows.samples = {place: content for place, content in kept.items() if content}
     sealed = effective(bundle.rows, len(bundle.seals) - 1)
     for channel in sorted(set(found) | set(sealed)):
         row = sealed.get(channel)
         if row is None or row.hours is not None:
             name = names.get(channel, (f"channel {channel}", ""))[0]
-            yield from compare(name, channel, row.hours.by_hour() if row and row.hours else {}, found.get(channel, {}))
+            was = row.hours.by_hour() if row and row.hours else {}
+            for one in compare(name, channel, was, found.get(channel, {})):
+                rows.samples.pop((channel, one.hour or 0), None)  # it differs from its newest seal: that says enough
+                yield one
         elif channel in found or bundle.complete:
             problems.append(f"channel {channel}: the file lacks the digests of its hours")
 
 
-def _events(file: Any, bundle: SealBundle, _: list[str]) -> Iterator[Difference]:
-    yield from compare("events", None, bundle.parts[-1].events.by_hour(), row_hours(file, bundle.day))
+def _events(file: Any, bundle: SealBundle, _: list[str], rows: AmendedRows) -> Iterator[Difference]:
+    rows.events = event_hours(file, bundle.day)
+    for one in compare("events", None, bundle.parts[-1].events.by_hour(), event_digests(rows.events)):
+        rows.events.pop(one.hour or 0, None)
+        yield one
 
 
-def _gaps(file: Any, bundle: SealBundle, _: list[str]) -> Iterator[Difference]:
-    if gap_rows(file) != bundle.parts[-1].gaps:
-        yield Difference("gaps", None, None, bundle.seals[-1].gaps, file.metadata.num_rows)
+def _gaps(file: Any, bundle: SealBundle, _: list[str], rows: AmendedRows) -> Iterator[Difference]:
+    found = gaps_in(file)
+    if gaps_digest(found) != bundle.parts[-1].gaps:
+        yield Difference("gaps", None, None, bundle.seals[-1].gaps, len(found))
+        return
+    rows.gaps = found
+    if len(found) != bundle.seals[-1].gaps:
+        yield Difference("the number of gaps", None, None, bundle.seals[-1].gaps, len(found))
 
 
 def report(path: str, verdict: Verdict, anchored: bool) -> str:
@@ -627,6 +883,7 @@ def report(path: str, verdict: Verdict, anchored: bool) -> str:
         lines.append("contains only some of the day's channels")
     lines += [f"  seal: {problem}" for problem in verdict.problems]
     lines += [f"  {one.describe()}" for one in verdict.differences]
+    lines += [f"  amended: {one.describe()}" for one in verdict.amended]
     if not anchored and bundle.seals:
         lines.append(
             f"signed by key {bundle.seals[-1].key}, which is in the file: compare it with the plant's public key, "
@@ -646,7 +903,8 @@ def as_json(path: str, verdict: Verdict) -> dict[str, Any]:
     return {
         "ok": verdict.ok, "file": path, "table": verdict.bundle.table, "day": verdict.bundle.day,
         "complete": verdict.bundle.complete, "rows": verdict.rows, "problems": verdict.problems,
-        "differences": differences, "seals": [seal.as_dict() for seal in verdict.bundle.seals],
+        "differences": differences, "amended": [asdict(one) for one in verdict.amended],
+        "seals": [seal.as_dict() for seal in verdict.bundle.seals],
     }  # fmt: skip
 
 
@@ -656,6 +914,9 @@ def main() -> int:
     parser.add_argument("file")
     parser.add_argument("--key", help="the plant's public key in PEM form (plantlog seal --public-key)")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument(
+        "--strict", action="store_true", help="also exit with 1 if sealed rows were deleted, or amended without proof"
+    )
     arguments = parser.parse_args()
     try:
         anchors = None
@@ -674,7 +935,7 @@ def main() -> int:
         if arguments.json
         else report(arguments.file, verdict, bool(arguments.key))
     )
-    return 0 if verdict.ok else 1
+    return 0 if verdict.ok and not (arguments.strict and any(not one.proven for one in verdict.amended)) else 1
 
 
 if __name__ == "__main__":

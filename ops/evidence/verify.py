@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,23 +13,37 @@ import asyncpg
 
 from ingest.errors import OperationError
 from ops.evidence.day_samples import DaySamples, SamplesOf, in_database
-from ops.evidence.explain import explain
+from ops.evidence.documents import changed_meanings
+from ops.evidence.explain import Explainer
 from ops.evidence.keys import stored_keys, trust_anchors
 from ops.evidence.partial_digests import MAX_CHANNELS, MAX_SAMPLES, ByHour
 from ops.evidence.reader import (
-    begin,
     channels_of,
     connect,
     gap_rows,
-    gaps_digest,
     has_data,
     lateness,
     seal_time,
 )
+from ops.evidence.receipts import receipts_of
 from ops.evidence.report import DayReport, Report
 from ops.evidence.scope import Chain, Scope, choose, load_scope
-from ops.evidence.seal_store import ChainHead, SealedDay, sealed_day, seals, seals_of_day
-from ops.evidence.standalone import Difference, HourDigests, Seal, compare, root, root_of, seal_problems, tagged_hash
+from ops.evidence.seal_store import ChainHead, SealedDay, chain_problems, sealed_day, seals, seals_of_day
+from ops.evidence.standalone import (
+    AmendedRows,
+    Difference,
+    HourDigests,
+    Seal,
+    amended_hours,
+    amendments,
+    compare,
+    event_digests,
+    gaps_digest,
+    root,
+    root_of,
+    seal_problems,
+    tagged_hash,
+)
 from ops.formatting import count
 from ops.paths import State
 from schema.queries import load
@@ -107,7 +120,8 @@ async def _verify_chain(
         by_day.setdefault(date.fromisoformat(seal.day), []).append(seal)
     for one in sorted(by_day) if day is None else [day] if day in by_day else []:
         sealed = await sealed_day(connection, one, sorted(by_day[one], key=lambda seal: seal.revision))
-        report.days.append(await _verify_day(connection, sealed, asked, scope.of(sealed.seals[-1].installation)))
+        own_scope = scope.of(sealed.seals[-1].installation)
+        report.days.append(await _verify_day(connection, sealed, asked, own_scope, trusted))
     if day is None and not chain and not report.chain:
         report.next_seal = await _first_seal(connection, scope.of(of.number))
     return report
@@ -139,31 +153,12 @@ async def _unsealed(
     ]
 
 
-def chain_problems(chain: Sequence[Seal], head: ChainHead | None) -> list[str]:
-    """Where the chain is cut or out of order. ``head``: its end, as known from elsewhere."""
-    found = []
-    before: Seal | None = None
-    revisions: dict[str, int] = {}
-    for seal in chain:
-        name = f"seal {seal.serial} ({seal.day}, revision {seal.revision})"
-        if seal.serial != (before.serial + 1 if before else 1):
-            first, last = (before.serial + 1 if before else 1), seal.serial - 1
-            missing = f"seal {first} is" if first == last else f"seals {first} to {last} are"
-            found.append(f"the chain is cut before {name}: {missing} missing")
-        elif seal.previous != (before.hash() if before else "0" * 64):
-            on = f"seal {before.serial} as it is" if before else "the beginning"
-            found.append(f"the chain is broken at {name}: it does not follow {on}")
-        if seal.revision != revisions.get(seal.day, -1) + 1:
-            found.append(f"{name} follows revision {revisions.get(seal.day, 'none')}")
-        revisions[seal.day] = seal.revision
-        before = seal
-    if head is not None and (problem := head.problem(chain)):
-        found.append(problem)
-    return found
-
-
 async def _verify_day(
-    connection: asyncpg.Connection[Any], sealed: SealedDay, asked: _Question, scope: Scope
+    connection: asyncpg.Connection[Any],
+    sealed: SealedDay,
+    asked: _Question,
+    scope: Scope,
+    trusted: Sequence[str] | None,
 ) -> DayReport:
     seal, day = sealed.seals[-1], sealed.day
     report = DayReport(day, seal.revision, 0, list(sealed.problems))
@@ -185,8 +180,10 @@ async def _verify_day(
         samples = await asked.samples_of(connection, day, seal.chain)
         if not patterns:
             channels |= set(await samples.channels(scope))
-        found = await _digests(samples, sorted(channels), report)
-        events = None if patterns else await samples.events(scope)
+        kept = dict.fromkeys(amended_hours(sealed.differs) if digests_match_root else (), b"")
+        found = await _digests(samples, sorted(channels), report, kept)
+        event_rows = {} if patterns else await samples.event_hours(scope)
+        events = None if patterns else HourDigests.of(event_digests(event_rows))
     except OperationError as error:  # the archive can't be read
         report.problems.append(f"{day}: {error}")
         return report
@@ -207,8 +204,18 @@ async def _verify_day(
             report.notes.append("what is stored is what those digests say: seal_digest or day_seal was altered with it")
         if not digests_match_root and _stored_matches_root(sealed, found, events, gaps):
             report.notes.append("what is stored makes up the signed root all the same: only the digests were altered")
-    report.findings = await explain(connection, sealed, differences, scope)
-    report.notes += await _changed_labels(connection, sealed)
+    receipts = await receipts_of(connection, day, scope, trusted)
+    report.findings = await Explainer(samples, sealed, scope, receipts).explain(differences)
+    differing = {(one.channel_id, one.hour) for one in differences}
+    rows = AmendedRows(
+        {place: content for place, content in kept.items() if content and place not in differing},
+        {} if events is None else {h: r for h, r in event_rows.items() if (None, h) not in differing},
+        None if events is None or (None, None) in differing else gaps,
+    )
+    report.amended, unproven = amendments(sealed.differs, sealed.parts, sealed.rows, rows)
+    altered, notes = await changed_meanings(connection, sealed)
+    report.problems += [f"{day}: {one}" for one in unproven] + altered
+    report.notes += notes
     return report
 
 
@@ -231,8 +238,13 @@ async def _matching_channels(
     return found
 
 
-async def _digests(samples: DaySamples, channels: Sequence[int], report: DayReport) -> dict[int, ByHour]:
-    """All hours of channels, read again: hour by hour, as rows lie, or of few channels the day at once."""
+async def _digests(
+    samples: DaySamples, channels: Sequence[int], report: DayReport, kept: dict[tuple[int, int], bytes]
+) -> dict[int, ByHour]:
+    """All hours of channels, read again: hour by hour, as rows lie, or of few channels the day at once.
+
+    ``kept``: the values of its channels and hours become their samples in the canonical form.
+    """
     found: dict[int, ByHour] = {}
     size, hours = (_FIRST_SLICE, 1) if samples.by_hour and len(channels) > _FEW_CHANNELS else (1, 24)
     for hour in range(0, 24, hours):
@@ -240,7 +252,7 @@ async def _digests(samples: DaySamples, channels: Sequence[int], report: DayRepo
         while part := channels[done : done + size]:
             series = await samples.read(part, range(hour, hour + hours))
             for one in series:
-                found.setdefault(one.channel_id, {}).update(one.hours(samples.day))
+                found.setdefault(one.channel_id, {}).update(one.hours(samples.day, kept))
             n = sum(len(one.time) for one in series)
             report.samples += n
             done += len(part)
@@ -267,34 +279,3 @@ def _stored_matches_root(
     day, document = sealed.day.isoformat(), sealed.parts[-1].document
     made = root(day, document, events.digest("events", 0), gaps_digest(gaps), channels)
     return made.hex() == sealed.seals[-1].root
-
-
-async def _changed_labels(connection: asyncpg.Connection[Any], sealed: SealedDay) -> list[str]:
-    """What ids meant on the day as sealed, and mean otherwise by plant.channel_version: the table was altered."""
-    try:
-        was = _by_id(sealed.document or '{"channels": []}')
-    except (ValueError, KeyError, TypeError):
-        return []
-    span = (begin(sealed.day), begin(sealed.day, 24))
-    now = _by_id(await connection.fetchval(load("evidence")["build_document"], *span, sealed.seals[-1].installation))
-    notes = []
-    for number, one in was.items():
-        name = one[-1]["name"]
-        if number not in now:
-            notes.append(f"channel {number} was sealed as {name} and is no longer in plant.channel_version")
-        elif len(one) != len(now[number]):
-            notes.append(f"channel {number} ({name}) was sealed with {len(one)} definitions, now {len(now[number])}")
-        else:
-            pairs = zip(one, now[number], strict=True)
-            changed = [f"{k} {o[k]!r}, now {n.get(k)!r}" for o, n in pairs for k in o if o[k] != n.get(k)]
-            if changed:
-                notes.append(f"channel {number} ({name}) was sealed with {'; '.join(changed)}")
-    return notes
-
-
-def _by_id(document: str) -> dict[int, list[dict[str, Any]]]:
-    """Channel id → what it meant, by time."""
-    found: dict[int, list[dict[str, Any]]] = {}
-    for one in json.loads(document)["channels"]:
-        found.setdefault(one["id"], []).append(one)
-    return found

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from ingest import metrics
+from ingest.sealing_key import load_sealing_key, receipt_statement
 from ops.maintenance.disk_budget import BudgetChoice, StorageUnit, choose
 from ops.maintenance.run import Connection, JobContext, JobResult
 from ops.maintenance.settings import settings
+from ops.paths import State
 from schema.queries import load
 
 log = logging.getLogger(__name__)
@@ -134,7 +137,8 @@ class Retention:
             to_drop = [slice_ for slice_ in now.slices if slice_.droppable]
             for slice_ in to_drop:
                 if time.monotonic() < deadline:
-                    dropped.append(await _drop(connection, slice_))
+                    async with connection.transaction():
+                        dropped.append(await _drop(connection, slice_, context.state))
             # What was packed while rows went is there in the other form now: looked at again until nothing is left.
             if not to_drop or time.monotonic() >= deadline:
                 break
@@ -147,8 +151,10 @@ class Retention:
         return JobResult(rows, freed, _summary(now, sum(rows > 0 for rows, _ in dropped)), more=bool(to_drop))
 
 
-async def _drop(connection: Connection, slice_: Slice) -> tuple[int, int]:
-    """Rows and bytes that went."""
+async def _drop(connection: Connection, slice_: Slice, state: State) -> tuple[int, int]:
+    """Rows and bytes that went, with a receipt that is signed: only this explains why sealed data are missing."""
+    queries = load("maintenance")
+    started = await connection.fetchval(queries["select_clock"])
     row = await connection.fetchrow(
         load("maintenance")["drop_slice"],
         *(
@@ -162,6 +168,13 @@ async def _drop(connection: Connection, slice_: Slice) -> tuple[int, int]:
     )
     if row is None or row["action"] not in ("chunk", "rows"):
         return 0, 0
+    key = load_sealing_key(state.root)
+    if key is not None:
+        content = await connection.fetchval(queries["select_last_retention"], started, slice_.what, slice_.relation)
+        signer = hashlib.sha256(key.public_key().public_bytes_raw()).digest()
+        signature = key.sign(receipt_statement("retention", content.encode()))
+        day = slice_.from_time.astimezone(UTC).date()
+        await connection.execute(queries["insert_retention_receipt"], day, content.encode(), signer, signature)
     log.info(
         "dropped by %s: %s from %s to %s, classes %s, %d channels, %d rows, %d bytes",
         *(slice_.why, slice_.relation, slice_.from_time, slice_.to_time, ", ".join(row["retention"])),

@@ -114,9 +114,9 @@ WITH conflict AS (
           AND (e.detail ->> 'refused_value')::float8::text = d.detail ->> 'refused_value'
     )
     ON CONFLICT (time, id) DO NOTHING
-    RETURNING 1
+    RETURNING time, id
 )
-SELECT count(*) FROM conflict;
+SELECT count(*), plant.receipt_of_events(coalesce(array_agg(c.time), '{}'), coalesce(array_agg(c.id), '{}')) FROM conflict AS c;
 
 -- name: upsert_archived_channels
 -- Of day $1, installation $2: channels $3 int[] have $4 samples in each hour (24 numbers a channel, one after the other; those

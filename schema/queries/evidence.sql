@@ -109,6 +109,10 @@ ORDER BY d.day;
 -- name: select_sealed_days
 SELECT DISTINCT s.day FROM plant.day_seal AS s ORDER BY s.day;
 
+-- name: select_sealed_before
+-- The newest day before $2 that chain $1 sealed.
+SELECT max(s.day) FROM plant.day_seal AS s WHERE s.chain = $1 AND s.day < $2;
+
 -- name: select_sealed_numbers
 -- What the seals of day $1 cover: installations, or all (0).
 SELECT DISTINCT s.installation FROM plant.day_seal AS s WHERE s.day = $1;
@@ -146,7 +150,8 @@ DELETE FROM plant.seal_work AS w WHERE w.chain = $1 AND w.day = $2;
 -- name: build_document
 -- The definitions of channels and sources with $1 <= time < $2, as JSON text. Equal definitions give equal text. A channel
 -- that changed within that time has one entry a version, by time, with valid_from in µs since 1970. $3: number of the
--- installation that they belong to, which then is named; 0: all.
+-- installation that they belong to, which then is named; 0: all. Of configurations that were applied by then, the SHA-256 of
+-- what plant.config_revision has of them: files by theirs.
 WITH covered AS (
     SELECT s.*
     FROM plant.source AS s
@@ -167,12 +172,23 @@ sources AS (
     SELECT coalesce(jsonb_agg(jsonb_build_object('id', s.id, 'name', s.name, 'kind', s.kind, 'address', s.address)
                               ORDER BY s.id), '[]') AS listed
     FROM covered AS s
+),
+configurations AS (
+    SELECT coalesce(jsonb_agg(jsonb_build_object('installation', r.installation, 'revision', r.revision, 'digest',
+                                                 encode(sha256(convert_to(jsonb_build_object(
+                   'applied_at', (extract(epoch FROM r.applied_at) * 1000000)::int8, 'account', r.account,
+                   'sudo_user', r.sudo_user, 'host', r.host, 'command', r.command, 'member', r.member, 'file', r.file,
+                   'files', r.files)::text, 'UTF8')), 'hex'))
+                              ORDER BY r.installation, r.revision), '[]') AS listed
+    FROM plant.config_revision AS r
+    WHERE r.applied_at < $2 AND $3 IN (0, r.installation)
 )
-SELECT (jsonb_build_object('channels', c.listed, 'sources', s.listed)
+SELECT (jsonb_build_object('channels', c.listed, 'sources', s.listed, 'configurations', r.listed)
         || coalesce((SELECT jsonb_build_object('installation', jsonb_build_object('number', i.number, 'plant', i.plant))
                      FROM plant.installation AS i WHERE i.number = $3), '{}'))::text
 FROM channels AS c
-CROSS JOIN sources AS s;
+CROSS JOIN sources AS s
+CROSS JOIN configurations AS r;
 
 -- name: select_events
 -- $1 <= time < $2
@@ -269,41 +285,54 @@ WHERE e.type IN ('deleted', 'retention') AND e.time >= $1::timestamptz
 -- Every source that a channel is or was read from.
 SELECT DISTINCT v.channel_id AS id, v.source_id FROM plant.channel_version AS v;
 
--- name: select_checked_until
-SELECT coalesce((SELECT e.until FROM plant.seal_evidence AS e WHERE e.chain = $1), 'epoch');
+-- name: select_receipts
+-- Receipts of day $1, in the order in which they were written, and those of what retention dropped of it.
+SELECT r.id, r.kind, r.content, r.written_at, r.signature
+FROM plant.receipt AS r
+WHERE (r.day = $1::date AND r.kind <> 'retention') OR (r.day > $1::date - 32 AND r.day <= $1::date AND r.kind = 'retention')
+ORDER BY r.id;
 
--- name: update_checked_until
-INSERT INTO plant.seal_evidence (chain, until) VALUES ($1, $2) ON CONFLICT (chain) DO UPDATE SET until = excluded.until;
+-- name: replace_receipts
+-- Remove receipts $1 of day $2, whose rows are sealed now; what is not yet stays: $3 samples, $4 events (contents, or NULL).
+WITH sealed AS (DELETE FROM plant.receipt AS r WHERE r.id = ANY ($1::bigint[]))
+INSERT INTO plant.receipt (day, kind, content)
+SELECT $2::date, c.kind, c.content
+FROM (VALUES ('samples', $3::bytea), ('events', $4::bytea)) AS c (kind, content)
+WHERE length(c.content) > 0;
+
+-- name: select_retentions
+-- Events of what retention dropped of $1 <= time < $2.
+SELECT e.time, e.detail::text AS detail
+FROM plant.event AS e
+WHERE e.type = 'retention' AND e.time >= $1::timestamptz AND e.detail ? 'channel_ids'
+  AND (e.detail ->> 'from')::timestamptz < $2::timestamptz AND (e.detail ->> 'to')::timestamptz > $1::timestamptz
+ORDER BY e.time;
+
+-- name: lock_sealed_days
+-- Wait until nobody adds to a day of which plant.sealed_among did not yet say that it is being sealed; false: try again.
+SELECT pg_try_advisory_lock(7361023400155);
+
+-- name: unlock_sealed_days
+SELECT pg_advisory_unlock(7361023400155);
+
+-- name: lock_packing
+-- Excludes packing, which moves rows, until the session ends.
+SELECT pg_advisory_lock(7361023400153);
+
+-- name: delete_samples
+-- $1 channels, $2 <= time < $3, $4 why. The caller amends the seals.
+SELECT plant.delete_samples($1, $2, $3, $4)
+FROM (SELECT set_config('plant.deletion', 'sealed', true) OFFSET 0) AS s;
 
 -- name: select_changed_days
--- Days with seals of chain $2 that overlap batches of what they cover (see select_arrivals), or deletions, since $1. Those of
--- which samples are only in the archive are left to the job that archives.
-WITH sealed AS (
-    SELECT s.day, s.installation, s.day::timestamp AT TIME ZONE 'UTC' AS begins, (s.day + 1)::timestamp AT TIME ZONE 'UTC' AS ends
-    FROM plant.day_seal AS s
-    WHERE s.revision = 0 AND s.chain = $2
-),
-newest AS (
-    SELECT max(s.ends) AS ends FROM sealed AS s
-),
-reach AS (
-    SELECT DISTINCT date_trunc('hour', b.first_time, 'UTC') AS begins,
-                    date_trunc('hour', CASE b.kind WHEN 'gaps' THEN b.written_at ELSE b.last_time END, 'UTC') AS ends,
-                    coalesce(i.number, 1) AS number
-    FROM plant.ingest_batch AS b
-    LEFT JOIN plant.source AS s ON s.id = b.source_id
-    LEFT JOIN plant.installation AS i ON i.id = s.installation_id
-    WHERE b.written_at >= $1::timestamptz AND b.first_time < (SELECT n.ends FROM newest AS n)
-    UNION
-    SELECT (e.detail ->> 'from')::timestamptz, (e.detail ->> 'to')::timestamptz, NULL
-    FROM plant.event AS e
-    WHERE e.type = 'deleted' AND e.time >= $1::timestamptz AND e.detail ? 'from'
-)
-SELECT s.day
-FROM sealed AS s
-WHERE EXISTS (SELECT FROM reach AS r WHERE r.begins < s.ends AND r.ends >= s.begins
-                AND (s.installation = 0 OR coalesce(r.number, s.installation) = s.installation))
-  AND NOT EXISTS (SELECT FROM plant.archived_day AS a WHERE a.day = s.day AND a.dropped_at IS NOT NULL AND a.installation = $2)
+-- Sealed days of chain $1 that something came to. Those of which samples are only in the archive are left to the job that
+-- archives.
+SELECT DISTINCT s.day
+FROM plant.day_seal AS s
+JOIN plant.receipt AS r ON r.day = s.day AND r.kind <> 'retention'
+WHERE s.revision = 0 AND s.chain = $1
+  AND NOT EXISTS (SELECT FROM plant.archived_day AS a
+                  WHERE a.day = s.day AND a.dropped_at IS NOT NULL AND a.installation = $1)
 ORDER BY s.day;
 
 -- name: select_matching_channels

@@ -195,3 +195,18 @@ SELECT count(*) FROM pg_stat_replication;
 
 -- name: reload_settings
 SELECT pg_reload_conf();
+
+-- name: insert_retention_receipt
+-- $1 day, $2 content, $3 signer, $4 signature.
+INSERT INTO plant.receipt (day, kind, content, signer, signature) VALUES ($1, 'retention', $2, $3, $4);
+
+-- name: select_last_retention
+-- What the transaction recorded of a slice that it dropped: the newest event since $1 of $2 what and $3 relation.
+SELECT e.detail::text
+FROM plant.event AS e
+WHERE e.type = 'retention' AND e.time >= $1 AND e.detail ->> 'what' = $2 AND e.detail ->> 'relation' = $3
+ORDER BY e.time DESC
+LIMIT 1;
+
+-- name: select_clock
+SELECT clock_timestamp();

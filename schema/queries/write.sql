@@ -77,7 +77,8 @@ CREATE TEMPORARY TABLE IF NOT EXISTS staging (
 ) ON COMMIT DELETE ROWS;
 
 -- name: insert_staged
--- Returns the number of new rows, those among them that are not Good (times in µs), and the channels of repeated rows.
+-- Returns the number of new rows, those among them that are not Good and those before $1 (times in µs), and the channels of
+-- repeated rows.
 WITH inserted AS (
     INSERT INTO plant.samples_raw (time, value, channel_id, status)
     SELECT s.time, s.value, s.channel_id, s.status
@@ -94,6 +95,9 @@ SELECT (SELECT count(*) FROM inserted)::int AS new,
        coalesce(array_agg(b.channel_id), '{}') AS channel_id,
        coalesce(array_agg(b.time), '{}') AS time,
        coalesce(array_agg(b.status), '{}') AS status,
+       ARRAY(SELECT i.channel_id FROM inserted AS i WHERE i.time < $1 ORDER BY i.channel_id, i.time) AS late_channel_id,
+       ARRAY(SELECT (extract(epoch FROM i.time) * 1000000)::int8
+             FROM inserted AS i WHERE i.time < $1 ORDER BY i.channel_id, i.time) AS late_time,
        ARRAY(SELECT DISTINCT s.channel_id
              FROM staging AS s
              WHERE (s.channel_id, s.time) NOT IN (SELECT i.channel_id, i.time FROM inserted AS i)) AS repeated
@@ -154,7 +158,29 @@ SELECT e.time, e.id, e.type, e.source_id, e.channel_id, e.status, e.text, e.deta
 FROM unnest($1::timestamptz[], $2::int8[], $3::text[], $4::int[], $5::int[], $6::int[], $7::text[], $8::text[])
     AS e (time, id, type, source_id, channel_id, status, text, detail)
 ON CONFLICT (time, id) DO NOTHING
-RETURNING (extract(epoch FROM time) * 1000000)::int8 AS time, type, coalesce(channel_id, 0) AS channel_id;
+RETURNING (extract(epoch FROM time) * 1000000)::int8 AS time, type, coalesce(channel_id, 0) AS channel_id, id;
+
+-- name: select_sealed_among
+SELECT plant.sealed_among($1::date[]);
+
+-- name: insert_receipts
+-- Of samples: $1 days, $2 contents.
+INSERT INTO plant.receipt (day, kind, content)
+SELECT r.day, 'samples', r.content FROM unnest($1::date[], $2::bytea[]) AS r (day, content);
+
+-- name: insert_event_receipts
+-- $1 time, $2 id int8[] of events that are new.
+SELECT plant.receipt_of_events($1::timestamptz[], $2::int8[]);
+
+-- name: select_unsigned_receipts
+-- Of gaps that this transaction added or changed.
+SELECT r.id, r.content FROM plant.receipt AS r WHERE r.kind = 'gap' AND r.signature IS NULL AND r.xmin = pg_current_xact_id()::xid;
+
+-- name: sign_receipts
+-- $1 id int8[], $2 signature bytea[], $3 signer.
+UPDATE plant.receipt AS r SET signer = $3, signature = s.signature
+FROM unnest($1::int8[], $2::bytea[]) AS s (id, signature)
+WHERE r.id = s.id;
 
 -- name: update_source_state
 -- The newest source_state event of each source wins, in whatever order they arrive; of one state, the last reason.

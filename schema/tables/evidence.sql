@@ -88,11 +88,23 @@ CREATE TABLE plant.seal_work (
     PRIMARY KEY (chain, day, channel_id, hour)
 );
 
--- Batches written before this have been checked for data that arrived after the seal of its day.
-CREATE TABLE plant.seal_evidence (
-    until timestamptz NOT NULL DEFAULT 'epoch',
-    chain int         PRIMARY KEY
-);
-
 GRANT SELECT, INSERT ON plant.seal_key, plant.seal_document, plant.day_seal, plant.seal_digest TO plant_owner;
-GRANT ALL ON plant.seal_progress, plant.seal_work, plant.seal_evidence TO plant_owner;
+GRANT ALL ON plant.seal_progress, plant.seal_work TO plant_owner;
+
+-- Receipts are written in the transaction of what they are for: the snapshot that seals a day has both or neither.
+CREATE TABLE plant.receipt (
+    id         bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    day        date        NOT NULL,
+    kind       text        NOT NULL CHECK (kind IN ('samples', 'events', 'gap', 'retention')),
+    content    bytea       NOT NULL,
+    written_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    signer     bytea,
+    signature  bytea
+);
+CREATE INDEX receipt_day ON plant.receipt (day, kind);
+COMMENT ON TABLE plant.receipt IS 'What came to a sealed day since its newest seal, and what retention dropped. A claim and no proof: an amended seal proves by it that all that was sealed is still there.';
+COMMENT ON COLUMN plant.receipt.content IS 'samples: channel (int4) and time (int8, µs since 1970) of each; events: time (int8) and id (int8) of each, big-endian. gap and retention: JSON.';
+COMMENT ON COLUMN plant.receipt.signature IS 'Of the kinds gap and retention: by the key signer, with which the installation seals.';
+GRANT INSERT ON plant.receipt TO plant_ingest, plant_maintenance;
+GRANT SELECT, UPDATE (signer, signature) ON plant.receipt TO plant_ingest;
+GRANT ALL ON plant.receipt TO plant_owner;

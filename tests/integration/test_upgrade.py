@@ -18,9 +18,8 @@ import asyncpg
 import pytest
 
 from ops.evidence.keys import stored_keys
-from ops.evidence.seal_store import sealed_day, seals
+from ops.evidence.seal_store import chain_problems, sealed_day, seals
 from ops.evidence.standalone import root_of, seal_problems
-from ops.evidence.verify import chain_problems
 from ops.migration import extension
 from ops.migration.migrate import migrate, migrations
 from ops.postgres.bootstrap import create_database
@@ -37,7 +36,8 @@ COMMENT ON COLUMN plant.rollup_closed.rows IS 'Rows of rollup_1m that they wrote
 """
 _TABLES = """
 SELECT c.oid::regclass::text FROM pg_class AS c
-WHERE c.relnamespace = 'plant'::regnamespace AND c.relkind = 'r' AND c.relname NOT IN ('migration', 'setting')
+WHERE c.relnamespace = 'plant'::regnamespace AND c.relkind = 'r'
+  AND c.relname NOT IN ('migration', 'setting', 'seal_evidence')
 ORDER BY 1
 """
 _READ = (
@@ -96,15 +96,10 @@ async def _lines(dsn: str) -> set[str]:
 
 
 async def _queries(owner: asyncpg.Connection[Any]) -> list[str]:
-    """Read every table, and the views, in the columns that they have now; as text, to the bit.
-
-    ``seal_evidence.one`` was always true.
-    """
+    """Read every table, and the views, in the columns that they have now; as text, to the bit."""
     queries = []
     for read in (*(f"TABLE {row[0]}" for row in await owner.fetch(_TABLES)), *_READ):
-        columns = ", ".join(
-            f'q."{column.name}"' for column in (await owner.prepare(read)).get_attributes() if column.name != "one"
-        )
+        columns = ", ".join(f'q."{column.name}"' for column in (await owner.prepare(read)).get_attributes())
         queries.append(f"SELECT ROW({columns})::text FROM ({read}) AS q ORDER BY 1")
     return queries
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 
@@ -20,21 +22,28 @@ from ingest.timestamps import microseconds
 from ops.evidence import standalone
 from ops.evidence.parquet import ENCODINGS, SAMPLES, SampleFile, best_encoding
 from ops.evidence.reader import Series, begin
+from ops.evidence.receipts import bits
 from ops.evidence.report import DayReport, Finding, Report
+from ops.evidence.seal_store import chain_problems
 from ops.evidence.standalone import (
+    AmendedRows,
+    Amendment,
+    ChannelDigests,
     Difference,
     HourDigests,
     Key,
+    Revision,
     Seal,
     UnverifiableError,
+    amendments,
     canonical_bytes,
+    gaps_digest,
     row_bytes,
     sample_hours,
     seal_problems,
     tagged_hash,
     trusted_keys,
 )
-from ops.evidence.verify import chain_problems
 
 DAY = date(2026, 3, 9)
 _SPECIAL = (0x7FF8000000000000, 0x7FF8000000000ABC, 0xFFF8DEADBEEF0001, 0x7FF0000000000001, 1 << 63, 0, 1)
@@ -85,7 +94,7 @@ def test_parquet_round_trips_to_the_bit(channels: list[list[tuple[int, int, int]
     assert values == [value for samples in channels for _, value, _ in samples]
     called: dict[tuple[int, str, str], tuple[int, int]] = {}
     found: dict[int, dict[int, tuple[int, bytes]]] = {}
-    for channel, hour, n, digest in sample_hours(read, DAY.isoformat(), called):
+    for channel, hour, n, digest in sample_hours(read, DAY.isoformat(), called, {}):
         found.setdefault(channel, {})[hour] = (n, digest)
     assert found == {number: series(samples).hours(DAY) for number, samples in enumerate(channels)}
     assert set(called) == {(number, f"unit/{number}", "bar") for number in range(len(channels))}
@@ -214,3 +223,70 @@ def test_verifier_without_its_libraries_says_what_to_install() -> None:
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 2, "1 is a file that is not as sealed"
     assert run.stderr == "No module named 'pyarrow': run python3 -m pip install pyarrow cryptography\n"
+
+
+def _day(rows: Sequence[bytes], before: Sequence[bytes], added: Sequence[bool]) -> tuple[list[Amendment], list[str]]:
+    """What a day's second revision says of an hour with rows, and of an hour of events and gaps that are the same."""
+    hours, events = (
+        [HourDigests.of({5: (len(some), tagged_hash(tag, *some))} if some else {}) for some in (before, rows)]
+        for tag in ("hour", "event hour")
+    )
+    digests = [ChannelDigests(1, i, one, one.digest("channel", 1)) for i, one in enumerate(hours)]
+    events = [
+        HourDigests.of({5: (len(some), tagged_hash("event hour", *some))} if some else {}) for some in (before, rows)
+    ]
+    former = [(1, None, i, i + 10, "stopped", "", False) for i, _ in enumerate(before)]
+    gaps = [(1, None, i, i + 20, "stopped", "", False) for i, _ in enumerate(before)]
+    parts = [Revision(b"", one, gaps_digest(some)) for one, some in zip(events, (former, gaps), strict=True)]
+    hour = {"hour": 5, "before": len(before), "after": len(rows), "added": bits(added)}
+    rows_of_gaps = [{"gap": list(row[:3]), "was": list(row)} for row in former]
+    differs = {"channels": [{"id": 1, "name": "x", **hour}], "events": [hour],
+               "gaps": {"before": len(former), "after": len(gaps), "rows": rows_of_gaps}}  # fmt: skip
+    content = AmendedRows({(1, 5): b"".join(rows)}, {5: list(rows)}, list(gaps))
+    return amendments(["", json.dumps(differs)], parts, digests, content)
+
+
+def test_amendment_is_proven_by_the_rows_before() -> None:
+    before = [bytes([i]) * 20 for i in range(20)]
+    rows = [*before[:7], b"x" * 20, *before[7:], b"y" * 20]
+    added = [row not in before for row in rows]
+    found, problems = _day(rows, before, added)
+    assert problems == []
+    assert all(one.proven for one in found)
+    assert [one.what for one in found[:2]] == ["x, hour 05: 2 samples added", "events, hour 05: 2 events added"]
+    altered = [b"z" * 20, *rows[1:]]
+    for some, mask in (
+        (altered, added),
+        (rows, [not one for one in added]),
+        (rows, [False] * 22),
+        (rows[1:], added[1:]),
+    ):
+        _, problems = _day(some, before, mask)
+        assert [one.rpartition(": without")[0] for one in problems] == [
+            "revision 1: x, hour 05",
+            "revision 1: events, hour 05",
+        ]
+
+
+def test_altered_gap_has_no_proof() -> None:
+    former, now = (1, None, 0, 10, "stopped", "", False), (1, None, 0, 20, "stopped", "", False)
+    none = HourDigests((0,) * 24, ())
+    parts = [Revision(b"", none, gaps_digest([row])) for row in (former, now)]
+    for was in (list(now), None):
+        changes = {"before": 1, "after": 1, "rows": [{"gap": list(former[:3]), "was": was}]}
+        differs = ["", json.dumps({"channels": [], "gaps": changes})]
+        _, [problem] = amendments(differs, parts, [], AmendedRows(gaps=[now]))
+        assert problem.startswith("revision 1: gaps: without what is said")
+
+
+def test_amendment_of_an_earlier_version_is_not_proven() -> None:
+    hours = HourDigests.of({5: (2, tagged_hash("hour", b"a" * 40))})
+    digests = [ChannelDigests(1, revision, hours, hours.digest("channel", 1)) for revision in range(2)]
+    parts = [Revision(b"", HourDigests((0,) * 24, ()), b"")] * 2
+    changes = {"channels": [{"id": 1, "name": "x", "hour": 5, "before": 1, "after": 2}]}
+    found, problems = amendments(["", json.dumps(changes)], parts, digests, AmendedRows({(1, 5): b"a" * 40}))
+    assert (problems, [(one.what, one.proven) for one in found]) == (
+        [],
+        [("x, hour 05: 1 sample added, by a version that kept no proof", False)],
+    )
+    assert amendments(["", "{"], parts, digests, AmendedRows())[1]

@@ -11,6 +11,8 @@ SET jit = off
 AS $$
 DECLARE
     left_raw bigint;
+    times    timestamptz[];
+    ids      bigint[];
 BEGIN
     IF NOT pg_try_advisory_xact_lock(7361023400153) THEN
         RETURN NULL;
@@ -52,6 +54,7 @@ BEGIN
               AND (e.detail ->> 'refused_value')::float8::text = d.detail ->> 'refused_value'
         )
         ON CONFLICT (time, id) DO NOTHING
+        RETURNING time, id
     ),
     merged AS (
         SELECT f.channel_id, f.time, f.value, f.status FROM fresh AS f
@@ -83,7 +86,10 @@ BEGIN
         SELECT h.channel_id, from_time + INTERVAL '1 hour' FROM hours AS h
         ON CONFLICT (channel_id) DO UPDATE SET until = excluded.until WHERE c.until < excluded.until
     )
-    SELECT count(*) INTO left_raw FROM moved;
+    SELECT (SELECT count(*) FROM moved), array_agg(c.time), array_agg(c.id) INTO left_raw, times, ids FROM conflict AS c;
+    IF times IS NOT NULL THEN
+        PERFORM plant.receipt_of_events(times, ids);
+    END IF;
     IF left_raw > 0 THEN
         UPDATE plant.packed_until AS u SET until = from_time + INTERVAL '1 hour'
         WHERE u.until < from_time + INTERVAL '1 hour';

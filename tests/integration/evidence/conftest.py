@@ -37,3 +37,12 @@ async def site(database: Database, tmp_path: Path) -> AsyncIterator[Site]:
     """An archive and its plant."""
     async with archive_site(database, tmp_path) as made:
         yield made
+
+
+@pytest.fixture
+async def database_plant(database: Database, tmp_path: Path) -> AsyncIterator[SealedPlant]:
+    """A registered installation with three days of a channel."""
+    async with SealedPlant(database, tmp_path / "state", "mill") as made:
+        for day in range(3):
+            await made.samples("unit/pressure", minute(day, [40.0 + i / 100 for i in range(120)], 5))
+        yield made

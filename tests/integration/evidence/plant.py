@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import asyncpg
+import numpy as np
 
+from ingest.sealing_key import receipt_statement
+from ingest.timestamps import microseconds
+from ingest.writer.receipts import SAMPLE, sign_gap_receipts, write_sample_receipts
+from ops.evidence.delete import Deletion, delete
 from ops.evidence.keys import load_signer
 from ops.evidence.reader import begin
 from ops.evidence.report import Report
@@ -17,6 +23,7 @@ from ops.evidence.seal_writer import SealResult
 from ops.evidence.verify import verify
 from ops.paths import State
 from ops.registration.installation import installation_id
+from schema.queries import load
 from tests import sample_tables
 from tests.database import Database
 from tests.sample_tables import HOUR_US, Sample, bits, copy
@@ -85,7 +92,11 @@ class SealedPlant:
 
     async def late(self, name: str, samples: Sequence[Sample]) -> None:
         """Samples that come late, as the writer leaves them."""
-        await self.samples(name, samples)
+        times_us = np.array([microseconds(begin(DAY)) + one[0] for one in samples], np.int64)
+        async with self.owner.transaction():
+            await self.samples(name, samples)
+            ids = np.full(len(samples), await self.channel(name), np.int32)
+            await write_sample_receipts(self.owner, ids, times_us)
         times = [begin(DAY) + timedelta(microseconds=one[0]) for one in samples]
         await self.batch("samples", len(samples), min(times), max(times))
 
@@ -93,6 +104,46 @@ class SealedPlant:
         """An event of the source."""
         self._numbers += 1
         await self.owner.execute(_EVENT, at, self._numbers, kind, self.source, None, text, detail)
+
+    async def late_event(self, at: datetime, kind: str, text: str) -> None:
+        """An event that comes late, as the writer leaves it."""
+        async with self.owner.transaction():
+            await self.event(at, kind, text)
+            await self.owner.execute(
+                "SELECT plant.receipt_of_events(ARRAY[$1::timestamptz], ARRAY[$2::bigint])", at, self._numbers
+            )
+        await self.batch("events", 1, at, at)
+
+    async def gap(self, statement: str, *arguments: Any) -> None:
+        """Add or change a gap as the writer does, which signs it."""
+        async with self.owner.transaction():
+            await self.owner.execute(statement, *arguments)
+            await sign_gap_receipts(self.owner, self.state.root)
+
+    async def delete(self, name: str, since: datetime, until: datetime, why: str = "a test") -> int:
+        """Delete samples, as the command does; returns their number."""
+        deletion = Deletion([name], since, until, why, "eva")
+        return (await delete(self.database.owner_dsn, self.state, deletion, False)).samples
+
+    async def receipt(self, kind: str, content: bytes, day: date = DAY) -> None:
+        """A receipt as whoever can write to the database can add it."""
+        await self.owner.execute(
+            "INSERT INTO plant.receipt (day, kind, content) VALUES ($1, $2, $3)", day, kind, content
+        )
+
+    async def late_samples(self, rows: Sequence[tuple[str, datetime]]) -> None:
+        """The same of samples: name and time of each."""
+        content = np.array([(self.ids[name], microseconds(at)) for name, at in rows], SAMPLE)
+        await self.receipt("samples", content.tobytes())
+
+    async def retention(self, detail: Mapping[str, Any]) -> None:
+        """A receipt of what retention dropped, as maintenance leaves it."""
+        content, signer = json.dumps(detail).encode(), load_signer(self.state)
+        assert signer is not None
+        signature = bytes.fromhex(signer.sign(receipt_statement("retention", content)))
+        day = datetime.fromisoformat(detail["from"]).date()
+        query = load("maintenance")["insert_retention_receipt"]
+        await self.owner.execute(query, day, content, bytes.fromhex(signer.fingerprint), signature)
 
     async def pack(self) -> None:
         """Pack what is before :data:`BEFORE`."""

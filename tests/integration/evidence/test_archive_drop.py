@@ -49,9 +49,7 @@ async def test_samples_without_evidence_are_never_dropped(plant: Maintained) -> 
         assert await plant.drop() == ["unarchived"]
     assert "1 added" in (await plant.job()).done.detail
     assert await plant.drop() == ["unarchived"]
-    query = "SELECT plant.delete_samples(ARRAY[$1::int], $2, $3, 'a test')"
-    pressure = plant.site.plant.ids["unit/pressure"]
-    assert await plant.owner.fetchval(query, pressure, begin(DAY, 9), begin(DAY, 10)) == 1
+    assert await plant.site.plant.delete("unit/pressure", begin(DAY, 9), begin(DAY, 10)) == 1
     assert (await plant.job()).outcome == "ok"
     await plant.owner.execute("DELETE FROM plant.rollup_dirty")
     assert await plant.drop() == ["chunk"]
@@ -62,7 +60,7 @@ async def test_samples_without_evidence_are_never_dropped(plant: Maintained) -> 
         assert done.done.detail.endswith("late samples of 1 day are not in it: they stay in the database")
         assert await plant.drop() == ["unarchived"]
     odd = plant.site.plant.ids["unit/odd"]
-    assert {channel for channel, _ in await plant.stored()} == {odd, pressure}
+    assert {channel for channel, _ in await plant.stored()} == {odd, plant.site.plant.ids["unit/pressure"]}
 
 
 @pytest.mark.parametrize("packed", [False, True])

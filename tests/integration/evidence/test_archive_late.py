@@ -96,9 +96,7 @@ async def test_amended_seal_covers_what_is_only_in_the_archive(plant: Maintained
 async def test_samples_that_were_replaced_are_archived_again(plant: Maintained) -> None:
     """At the same number of samples, a deletion and what came after it make another hour."""
     await plant.job()
-    pressure = plant.site.plant.ids["unit/pressure"]
-    query = "SELECT plant.delete_samples(ARRAY[$1::int], $2, $3, 'a test')"
-    assert await plant.owner.fetchval(query, pressure, begin(DAY, 5), begin(DAY, 6)) == 120
+    assert await plant.site.plant.delete("unit/pressure", begin(DAY, 5), begin(DAY, 6)) == 120
     await plant.late("unit/pressure", minute(0, [7.0] * 120, 5))
     await plant.owner.execute("DELETE FROM plant.rollup_dirty")
     assert await plant.drop() == ["unarchived"]
@@ -238,13 +236,12 @@ async def test_readers_find_one_state_of_a_day_or_the_other(plant: Maintained, m
 async def test_late_gap_and_event_amend_a_dropped_day(plant: Maintained) -> None:
     await dropped(plant)
     site = plant.site.plant
-    await plant.owner.execute(
+    await site.gap(
         "INSERT INTO plant.gap (source_id, from_time, to_time, reason) VALUES ($1, $2, $3, 'disconnected')",
         *(site.source, begin(DAY, 11), begin(DAY, 12)),
     )
     await site.batch("gaps", 1, begin(DAY, 11), begin(DAY, 12))
-    await site.event(begin(DAY, 13), "text", "late")
-    await site.batch("events", 1, begin(DAY, 13), begin(DAY, 13))
+    await site.late_event(begin(DAY, 13), "text", "late")
     assert (await plant.job()).outcome == "ok"
     manifest = plant.site.opened.manifest(DAY)
     assert (manifest.revision, *(manifest.of(table)[0].rows for table in ("events", "gaps"))) == (1, 2, 2)

@@ -61,7 +61,7 @@ async def test_late_data_are_explained_and_the_seal_amended(plant: SealedPlant) 
     explained = await run(plant, "verify", "2026-03-09")
     assert explained.code == 0
     assert (
-        "unit/flow, hour 00: 1 added (0 sealed, 1 found): late data: 1 row in 1 batch reaching into it" in explained.out
+        "unit/flow, hour 00: 1 added (0 sealed, 1 found): late data: 1 sample, the rest is as sealed" in explained.out
     )
     assert (await run(plant, "verify", "2026-03-09", "--strict")).code == 1
     amended = await run(plant, "seal", "2026-03-09")

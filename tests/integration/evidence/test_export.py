@@ -154,9 +154,82 @@ async def test_tampered_export_rows_are_detected(plant: SealedPlant, tmp_path: P
     rewritten(path, lambda table: pa.concat_tables([table.slice(240), table.slice(0, 240)]))
     assert found() == []  # channels in another order are the same samples
     path.write_bytes(whole)
-    rewritten(path, lambda t: t.set_column(2, "channel", pa.array(["unit/flow"] * 480)))
+    flow = pa.array(["unit/flow"] * 480).dictionary_encode()
+    rewritten(path, lambda t: t.set_column(2, t.schema.field("channel"), flow))
     [problem] = found()
     assert problem.endswith("is called unit/flow in bar in rows of the file, and unit/pressure in bar in the seal")
+
+
+def with_type(table: pa.Table, name: str, kind: pa.DataType) -> pa.Table:
+    """The same integers as another type."""
+    place = table.schema.get_field_index(name)
+    column = table[name].cast(pa.int64()).cast(kind)
+    return table.set_column(place, table.schema.field(name).with_type(kind), column)
+
+
+@pytest.mark.parametrize("table", ["samples", "events", "gaps"])
+async def test_other_columns_are_refused(plant: SealedPlant, tmp_path: Path, table: str) -> None:
+    """The same integers are other times with another unit or zone, and other readers see other columns."""
+    await plant.seal()
+    _, done = await exported(plant, tmp_path)
+    path = {"samples": done.files[0], "events": done.files[1], "gaps": done.files[2]}[table][0]
+    whole, name = path.read_bytes(), "from_time" if table == "gaps" else "time"
+    for change in (
+        lambda t: with_type(t, name, pa.timestamp("ns", tz="UTC")),
+        lambda t: with_type(t, name, pa.timestamp("ms", tz="UTC")),
+        lambda t: with_type(t, name, pa.timestamp("us", tz="Europe/Berlin")),
+        lambda t: with_type(t, name, pa.timestamp("us")),
+        lambda t: with_type(t, name, pa.int64()),
+        lambda t: t.append_column("corrected", pa.array([1.0] * len(t))),
+        lambda t: t.rename_columns([*t.column_names[:-1], "Status"]),
+        lambda t: t.select([*t.column_names[1:], t.column_names[0]]),
+        lambda t: t.select(t.column_names[:-1]),
+    ):
+        rewritten(path, change)
+        run = alone(path)
+        assert (run.returncode, run.stdout) == (1, "")
+        assert "column" in run.stderr
+        assert "legal: " in run.stderr
+        path.write_bytes(whole)
+    assert alone(path).returncode == 0
+
+
+async def test_file_of_another_table_is_refused(plant: SealedPlant, tmp_path: Path) -> None:
+    await plant.seal()
+    path, _ = await exported(plant, tmp_path)
+    files = {name: tmp_path / f"day{name}.parquet" for name in ("", ".events", ".gaps")}
+    contents = {name: file.read_bytes() for name, file in files.items()}
+    for name, file in files.items():
+        for other in set(files) - {name}:
+            file.write_bytes(contents[other])
+            run = alone(file)
+            assert run.returncode == 1
+            assert "by its name it has" in run.stderr
+        file.write_bytes(contents[name])
+    assert alone(path).returncode == 0
+
+
+async def test_amendments_are_verified_from_files_alone(plant: SealedPlant, tmp_path: Path) -> None:
+    """Without what came, the rows of the files are those of the revision before."""
+    await plant.seal()
+    await plant.late("unit/flow", [(5 * HOUR_US + 500_000, bits(1.0), 0), (9 * HOUR_US, bits(1.0), 0)])
+    await plant.late_event(begin(DAY, 5), "text", "said late")
+    await plant.gap("UPDATE plant.gap SET backfilled_at = now()")
+    await plant.seal()
+    await plant.late("unit/flow", [(5 * HOUR_US + 600_000, bits(2.0), 0)])
+    await plant.seal()
+    _, done = await exported(plant, tmp_path)
+    listed = [
+        "amended: revision 1: unit/flow, hour 05: 1 sample added",
+        "amended: revision 1: unit/flow, hour 09: 1 sample added",
+        "amended: revision 1: events, hour 05: 1 event added",
+        f"amended: revision 1: gap of source {plant.source} from 2026-03-09T07:00:00Z was reported anew",
+        "amended: revision 2: unit/flow, hour 05: 1 sample added",
+    ]
+    for file, _ in done.files:
+        run = alone(file, "--strict")
+        assert run.returncode == 0, run.stdout + run.stderr
+        assert [line.strip() for line in run.stdout.splitlines() if "amended" in line] == listed
 
 
 @pytest.mark.parametrize(

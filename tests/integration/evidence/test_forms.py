@@ -76,7 +76,9 @@ async def test_every_form_has_the_same_digests(plant: SealedPlant, samples: list
     file.write(one, name, "bar")
     file.close()
     parquet = pq.ParquetFile(pa.BufferReader(sink.getvalue()))
-    assert {hour: (n, digest) for _, hour, n, digest in sample_hours(parquet, DAY.isoformat(), {})} == expected(samples)
+    assert {hour: (n, digest) for _, hour, n, digest in sample_hours(parquet, DAY.isoformat(), {}, {})} == expected(
+        samples
+    )
 
 
 async def test_digests_at_the_bounds_of_an_hour(plant: SealedPlant) -> None:

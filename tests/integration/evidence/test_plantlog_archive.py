@@ -11,11 +11,13 @@ from typing import Any
 
 import polars as pl
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import plantlog_archive
+from ops.evidence.keys import public_pem
 from ops.paths import CHECKOUT
 from tests.integration.evidence.archive_site import Site
-from tests.integration.evidence.plant import DAY
+from tests.integration.evidence.plant import DAY, public_key
 
 NEXT = DAY + timedelta(days=1)
 
@@ -39,9 +41,17 @@ def raised(*arguments: Any, **options: Any) -> str:
     return str(error.value)
 
 
-def test_samples_are_chosen_by_channel_and_time(archive: str) -> None:
+@pytest.fixture
+def key(archive: str, site: Site, tmp_path: Path) -> Path:
+    """The plant's public key."""
+    return public_key(site.plant, tmp_path / "plant.pem")
+
+
+def test_samples_are_chosen_by_channel_and_time(archive: str, key: Path) -> None:
     assert plantlog_archive.samples(archive).num_rows == 1160
-    table = plantlog_archive.samples(archive, ["unit/p*"], start=f"{DAY}T05:00:01Z", end=f"{DAY}T05:00:03", verify=True)
+    span: dict[str, Any] = {"start": f"{DAY}T05:00:01Z", "end": f"{DAY}T05:00:03"}
+    table = plantlog_archive.samples(archive, ["unit/p*"], **span, verify=True, key=key)
+    assert table.equals(plantlog_archive.samples(archive, ["unit/p*"], **span, verify=True, key=key.read_text()))
     assert [one["value"] for one in table.to_pylist()] == [40.01, 40.02]
     assert [one["time"].second for one in table.to_pylist()] == [1, 2]
     assert {(one["name"], one["unit"], one["status"]) for one in table.to_pylist()} == {("unit/pressure", "bar", 0)}
@@ -91,12 +101,42 @@ def test_swapped_file_is_an_error(archive: str) -> None:
     first.write_bytes(content)
 
 
-def test_file_with_other_bytes_is_found_by_the_seal(archive: str) -> None:
+def test_verification_needs_the_plants_key(archive: str, key: Path, tmp_path: Path) -> None:
+    """Whoever replaces files can bring a key that fits."""
+    assert raised(archive, verify=True) == "key: found none; legal: the plant's public key, which verify requires"
+    foreign = tmp_path / "foreign.pem"
+    foreign.write_text(public_pem(Ed25519PrivateKey.generate().public_key().public_bytes_raw().hex()))
+    assert "which no trusted key vouches for" in raised(archive, verify=True, key=foreign)
+    foreign.write_text("nothing")
+    assert "key: not a public key in PEM format" in raised(archive, verify=True, key=foreign)
+
+
+async def test_removed_day_between_others_is_found(site: Site, archive: str, key: Path) -> None:
+    await site.plant.seal()
+    await site.archive(NEXT + timedelta(days=1))
+    assert plantlog_archive.samples(archive, verify=True, key=key).num_rows > 0
+    only(archive, f"manifests/*/{NEXT}.json").unlink()
+    assert "the chain is cut before seal 3 (2026-03-11, revision 0): seal 2 is missing" in raised(
+        archive, start=f"{NEXT + timedelta(days=1)}", verify=True, key=key
+    )
+
+
+@pytest.mark.parametrize("name", ["samples", "channels", "serial", "revision", "rows"])
+def test_counts_of_the_manifest_are_verified(archive: str, key: Path, name: str) -> None:
+    path = only(archive, f"manifests/*/{DAY}.json")
+    data = json.loads(path.read_text())
+    of = data["files"][0] if name == "rows" else data
+    of[name] += 1
+    path.write_text(json.dumps(data))
+    assert "by the manifest" in raised(archive, verify=True, key=key)
+
+
+def test_file_with_other_bytes_is_found_by_the_seal(archive: str, key: Path) -> None:
     path = only(archive, f"samples/*/day={DAY}/*")
     content = path.read_bytes()
     path.write_bytes(content[:50] + bytes([content[50] ^ 1]) + content[51:])
     assert f"{DAY} is not as sealed: {path.relative_to(archive)} is not the file of the manifest" in raised(
-        archive, verify=True
+        archive, verify=True, key=key
     )
 
 

@@ -8,8 +8,10 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
+from ingest.timestamps import microseconds
 from ops.evidence.reader import begin
 from ops.evidence.seal import seal_closed, sealed_days
+from ops.evidence.standalone import rows_before
 from tests.integration.evidence.plant import BEFORE, DAY, SealedPlant, minute
 from tests.sample_tables import HOUR_US, bits
 
@@ -59,19 +61,27 @@ async def test_late_data_amend_the_seal_and_keep_the_first(plant: SealedPlant, p
         ("unit/flow", 6, "added"),
         ("unit/flow", 9, "added"),
     ]
-    assert "late data: 2 rows in 1 batch reaching into it" in report.days[0].findings[0].explained
+    assert report.days[0].findings[0].explained.startswith("late data: 1 sample, the rest is as sealed")
+    assert not report.days[0].strictly_ok
     [amended] = await plant.seal()
     assert (amended.seal.day, amended.seal.revision, amended.seal.kind) == ("2026-03-09", 1, "amended")
     assert amended.seal.samples == first[0].seal.samples + 2
-    assert json.loads(amended.differs)["channels"] == [
+    changes = json.loads(amended.differs)["channels"]
+    assert [rows_before([b"x"] * one["after"], one.pop("added")) for one in changes] == [[b"x"] * 120, []]
+    assert changes == [
         {"id": plant.ids["unit/flow"], "name": "unit/flow", "hour": 6, "before": 120, "after": 121},
         {"id": plant.ids["unit/flow"], "name": "unit/flow", "hour": 9, "before": 0, "after": 1},
     ]
     await plant.pack()
     report = await plant.verify()
     assert report.ok
-    assert not any(day.findings for day in report.days)
+    assert all(day.strictly_ok for day in report.days)
+    assert [one.describe() for one in report.days[0].amended] == [
+        "revision 1: unit/flow, hour 06: 1 sample added",
+        "revision 1: unit/flow, hour 09: 1 sample added",
+    ]
     assert await plant.seal() == []
+    assert await plant.owner.fetchval("SELECT count(*) FROM plant.receipt") == 0
     kept = await plant.owner.fetch("SELECT channel_id FROM plant.seal_digest WHERE day = $1 AND revision = 1", DAY)
     assert [row["channel_id"] for row in kept] == [plant.ids["unit/flow"]]
 
@@ -89,42 +99,53 @@ async def test_unexplained_difference_is_never_amended(plant: SealedPlant) -> No
 async def test_late_event_amends_the_seal(plant: SealedPlant) -> None:
     await plant.seal()
     at = begin(DAY, 11)
-    await plant.event(at, "text", "said late")
-    await plant.batch("events", 1, at, at)
+    await plant.late_event(at, "text", "said late")
+    await plant.late_event(begin(DAY, 5), "text", "said late")
+    report = await plant.verify(DAY)
+    assert [one.explained[:17] for one in report.days[0].findings] == ["late data: 1 even"] * 2
     [amended] = await plant.seal()
-    assert json.loads(amended.differs) == {"channels": [], "events": [{"hour": 11, "before": 0, "after": 1}]}
-    assert (await plant.verify()).ok
+    events = json.loads(amended.differs)["events"]
+    assert [(one["hour"], one["before"], one["after"]) for one in events] == [(5, 1, 2), (11, 0, 1)]
+    report = await plant.verify()
+    assert all(day.strictly_ok for day in report.days)
+    assert [one.what for one in report.days[0].amended] == [
+        "events, hour 05: 1 event added",
+        "events, hour 11: 1 event added",
+    ]
 
 
 async def test_open_gap_is_sealed_up_to_the_end_of_the_day(plant: SealedPlant) -> None:
     await plant.owner.execute("UPDATE plant.gap SET to_time = NULL")
     await plant.seal()
-    await plant.owner.execute("UPDATE plant.gap SET to_time = $1", BEFORE)
-    assert (await plant.verify()).ok
-    await plant.owner.execute("UPDATE plant.gap SET to_time = $1, backfilled_at = now()", begin(DAY, 8))
+    await plant.gap("UPDATE plant.gap SET to_time = $1", BEFORE)
+    assert all(day.strictly_ok for day in (await plant.verify()).days)
+    await plant.gap("UPDATE plant.gap SET to_time = $1, backfilled_at = now()", begin(DAY, 8))
     report = await plant.verify(DAY)
     assert [finding.difference.describe() for finding in report.days[0].findings] == [
         "gaps: at least 1 changed (1 sealed, 1 found)"
     ]
-    assert not report.ok
-    await plant.batch("gaps", 1, begin(DAY, 7), begin(DAY, 8))
-    assert (await plant.verify()).ok
+    assert report.ok
     done = await plant.seal()
     assert [one.seal.revision for one in done] == [1, 1, 1]
-    assert [json.loads(one.differs)["gaps"] for one in done] == [
-        {"before": 1, "after": 1},
-        *[{"before": 1, "after": 0}] * 2,  # it no longer reaches these days
+    changes = [json.loads(one.differs)["gaps"] for one in done]
+    assert [(one["before"], one["after"]) for one in changes] == [(1, 1), (1, 0), (1, 0)]  # it no longer reaches these
+    key = [plant.source, None, microseconds(begin(DAY, 7))]
+    assert changes[0]["rows"] == [{"gap": key, "was": [*key, microseconds(begin(DAY, 24)), "disconnected", "", False]}]
+    report = await plant.verify()
+    assert all(day.strictly_ok for day in report.days)
+    assert [one.what for one in report.days[2].amended] == [
+        f"gap of source {plant.source} from 2026-03-09T07:00:00Z was reported anew"
     ]
+    assert await plant.seal() == []
+    assert await plant.owner.fetchval("SELECT count(*) FROM plant.receipt") == 0
 
 
 async def test_open_gap_that_is_recorded_late_amends_each_day_that_it_reaches(plant: SealedPlant) -> None:
     await plant.seal()
     begins = begin(DAY, 30)  # on the second of three days
-    await plant.owner.execute(
+    await plant.gap(
         "INSERT INTO plant.gap (source_id, from_time, reason) VALUES ($1, $2, 'stale')", plant.source, begins
     )
-    assert not (await plant.verify()).ok
-    await plant.batch("gaps", 1, begins, begins)  # as the facts of a gap without an end are
     report = await plant.verify()
     assert [len(day.findings) for day in report.days] == [0, 1, 1]
     assert report.ok

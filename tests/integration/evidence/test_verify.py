@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -12,8 +13,8 @@ from ingest.errors import DatabaseError, OperationError
 from ops.evidence.keys import key_path, rotate
 from ops.evidence.reader import begin, connect
 from ops.evidence.report import Report, format_report
-from tests.integration.evidence.plant import BEFORE, DAY, SealedPlant, public_key
-from tests.sample_tables import HOUR_US, bits
+from schema import queries
+from tests.integration.evidence.plant import BEFORE, DAY, SealedPlant, minute, public_key
 
 SECOND = "2026-03-10"
 
@@ -23,6 +24,7 @@ def found(report: Report) -> list[str]:
     return [f"{day.day} {finding.describe()}" for day in report.days for finding in day.findings]
 
 
+_OF_DAY = "DELETE FROM plant.samples_raw WHERE channel_id = $1 AND time < $2"
 UNEXPLAINED = "NOT explained by any record"
 
 
@@ -116,78 +118,51 @@ async def test_tampered_events_and_gaps_are_detected(plant: SealedPlant) -> None
     ]
 
 
-@pytest.mark.parametrize("kind", ["deleted", "retention"])
-async def test_recorded_deletion_explains_missing_samples(plant: SealedPlant, kind: str) -> None:
+async def test_retention_with_a_signed_receipt_explains_missing_samples(plant: SealedPlant) -> None:
     await plant.seal()
-    await plant.owner.execute("DELETE FROM plant.samples_raw WHERE channel_id = $1", plant.ids["unit/flow"])
-    assert not (await plant.verify()).ok
     number = plant.ids["unit/flow"]
-    which = (
-        {"channels": [number]} if kind == "deleted" else {"channel_ids": f"{{[{number},{number + 1})}}", "what": "raw"}
+    await plant.owner.execute(
+        "DELETE FROM plant.samples_raw WHERE channel_id = $1 AND time < $2", number, begin(DAY, 24)
     )
-    span = {"from": begin(DAY).isoformat(), "to": BEFORE.isoformat(), "why": "asked for"}
-    now = await plant.owner.fetchval("SELECT now()")
-    await plant.event(now, kind, "", json.dumps({**span, **which}))
+    detail = {"from": begin(DAY).isoformat(), "to": begin(DAY, 24).isoformat(), "why": "age", "what": "raw",
+              "channel_ids": f"{{[{number},{number + 1})}}"}  # fmt: skip
+    await plant.event(await plant.owner.fetchval("SELECT now()"), "retention", "", json.dumps(detail))
+    assert not (await plant.verify(DAY)).ok  # whoever can write to the database can add such an event
+    await plant.retention(detail)
     report = await plant.verify()
     assert report.ok
-    assert len(found(report)) == 6
-    assert all(f"{kind} recorded at" in one and "(asked for)" in one for one in found(report))
-    done = await plant.seal()  # a correction makes new seals; retention leaves the old ones
-    assert [one.seal.revision for one in done] == ([1, 1, 1] if kind == "deleted" else [])
-    assert (await plant.verify()).ok
-
-
-async def test_deleted_and_inserted_samples_are_detected(plant: SealedPlant) -> None:
-    """A correction as an operator makes it: the same times, other values, the same count."""
-    await plant.seal()
-    number, at = plant.ids["unit/flow"], begin(DAY, 5)
-    await plant.owner.execute("UPDATE plant.samples_raw SET value = 9 WHERE channel_id = $1 AND time = $2", number, at)
-    detail = {"from": at.isoformat(), "to": begin(DAY, 6).isoformat(), "channels": [number], "samples": 1}
-    await plant.event(await plant.owner.fetchval("SELECT now()"), "deleted", "a wrong scale", json.dumps(detail))
-    assert not (await plant.verify(DAY)).ok  # a deletion alone changes no value
+    assert not report.days[0].strictly_ok
+    assert len(found(report)) == 2
+    assert all("retention recorded at" in one and "(age)" in one for one in found(report))
     assert await plant.seal() == []
-    await plant.batch("samples", 1, at, at)
-    [one] = (await plant.verify(DAY)).days[0].findings
-    assert one.explained.startswith("deleted recorded at ")
-    assert "(a wrong scale); late data: 1 row in 1 batch reaching into it" in one.explained
-    [amended] = await plant.seal()
-    assert [(c["id"], c["hour"], c["before"], c["after"]) for c in json.loads(amended.differs)["channels"]] == [
-        (number, 5, 120, 120)
-    ]
-    assert not (await plant.verify(DAY)).days[0].findings
-    assert await plant.seal() == []
+    await plant.owner.execute("INSERT INTO plant.samples_raw VALUES ($1, 1, $2, 0)", begin(DAY, 5), number)
+    assert not (await plant.verify(DAY)).ok
 
 
-async def test_one_late_row_does_not_explain_rows_of_all_channels(plant: SealedPlant) -> None:
+async def test_retention_before_receipts_is_explained_by_its_sealed_event(plant: SealedPlant) -> None:
+    """As an earlier version sealed and recorded it."""
+    number = plant.ids["unit/flow"]
+    detail = {"from": begin(DAY).isoformat(), "to": begin(DAY, 24).isoformat(), "why": "age", "what": "raw",
+              "channel_ids": f"{{[{number},{number + 1})}}"}  # fmt: skip
+    await plant.event(begin(DAY, 50), "retention", "", json.dumps(detail))
     await plant.seal()
-    for name in ("unit/flow", "unit/pressure"):
-        await plant.samples(name, [(5 * HOUR_US + 500_000, bits(1.0), 0)])
-    await plant.batch("samples", 1, begin(DAY, 5), begin(DAY, 6))
-    assert found(await plant.verify(DAY)) == [
-        f"2026-03-09 {name}, hour 05: 1 added (120 sealed, 121 found): {UNEXPLAINED}"
-        for name in ("unit/pressure", "unit/flow")
-    ]
-    lines: list[str] = []
-    assert await plant.seal(progress=lines.append) == []
-    assert lines == ["2026-03-09: 2 channel-hours are unexplained: see `plantlog verify 2026-03-09`"]
-
-
-async def test_unrelated_or_too_small_batch_explains_nothing(plant: SealedPlant) -> None:
-    await plant.seal()
-    rows = [(5 * HOUR_US + 500_000 + i, bits(1.0), 0) for i in range(3)]
-    await plant.samples("unit/flow", rows)
-    await plant.batch("samples", 2, begin(DAY, 5), begin(DAY, 6))
-    assert not (await plant.verify()).ok
-    assert await plant.seal() == []
-    other = await plant.owner.fetchval(
-        "INSERT INTO plant.source (name, kind, address) VALUES ('other', 'modbus', '') RETURNING id"
+    await plant.owner.execute(
+        "DELETE FROM plant.samples_raw WHERE channel_id = $1 AND time < $2", number, begin(DAY, 24)
     )
-    plant.source = other
-    await plant.batch("samples", 100, begin(DAY, 5), begin(DAY, 6))
-    assert await plant.seal() == []
-    assert found(await plant.verify()) == [
-        f"2026-03-09 unit/flow, hour 05: 3 added (120 sealed, 123 found): {UNEXPLAINED}"
-    ]
+    assert not (await plant.verify(DAY)).ok  # these seals say that receipts are signed
+    await plant.tamper("DELETE FROM plant.seal_digest")
+    await plant.tamper("DELETE FROM plant.day_seal")
+    await plant.samples("unit/flow", minute(0, [float(i % 7) for i in range(120)], 5))
+    with_marker = queries.load("evidence")["build_document"]
+    unmarked = with_marker.replace("'configurations', r.listed", "'former', r.listed")
+    with patch("ops.evidence.seal_writer.load", lambda name: {**queries.load(name), "build_document": unmarked}):
+        await plant.seal(accept_chain=True)
+    await plant.owner.execute(
+        "DELETE FROM plant.samples_raw WHERE channel_id = $1 AND time < $2", number, begin(DAY, 24)
+    )
+    assert (await plant.verify(DAY)).ok
+    await plant.owner.execute("UPDATE plant.event SET text = 'altered' WHERE type = 'retention'")
+    assert not (await plant.verify(DAY)).ok
 
 
 async def test_removed_seal_is_detected(plant: SealedPlant) -> None:

@@ -1,0 +1,24 @@
+"""The key that the installation seals with, as far as it signs receipts: ``secrets/seal.key`` in the state folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+
+def receipt_statement(kind: str, content: bytes) -> bytes:
+    """The bytes that the signature of a receipt is made over."""
+    return b"plantlog receipt 1 " + kind.encode() + b"\0" + content
+
+
+def load_sealing_key(state: Path) -> Ed25519PrivateKey | None:
+    """None: nothing was sealed yet. Raises OSError, and ValueError where it is no such key."""
+    try:
+        key = serialization.load_pem_private_key((state / "secrets" / "seal.key").read_bytes(), None)
+    except FileNotFoundError:
+        return None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise ValueError(f"{state / 'secrets' / 'seal.key'} is not an Ed25519 key")
+    return key
