@@ -29,6 +29,13 @@ class PlantlogError(Exception):
     """Base class of all exceptions that plantlog raises deliberately."""
 
 
+def first_cause(error: BaseException) -> BaseException:
+    """The first error that a group contains; an error that is no group: itself."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 def one_line(text: str) -> str:
     """A text as one line, whatever it quotes: characters that cannot be printed are escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

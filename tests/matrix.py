@@ -21,8 +21,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from ingest.config.processes import is_collector
 from ingest.timestamps import now_us
-from ops.appliance.supervisor import is_collector
 from ops.chaos.await_idle import await_idle
 from ops.chaos.relays import running_relays
 from ops.paths import State

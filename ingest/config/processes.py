@@ -31,6 +31,11 @@ def collector(kind: SourceKind, number: int = 1) -> str:
     return f"collector-{kind}" if number == 1 else f"collector-{kind}-{number}"
 
 
+def is_collector(process: str) -> bool:
+    """Whether a process reads sources."""
+    return process.startswith("collector-")
+
+
 def base_name(process: str) -> str:
     """The name without a number."""
     return process.rstrip("0123456789").removesuffix("-")

@@ -23,7 +23,7 @@ from ingest.batch import Event, EventBatch
 from ingest.cancellation import run_to_end
 from ingest.config.sources import OpcuaSource
 from ingest.downtime import Downtime
-from ingest.errors import SourceError, SpoolError
+from ingest.errors import SourceError, SpoolError, first_cause
 from ingest.gaps import Gaps
 from ingest.opcua.backfill import Backfill
 from ingest.opcua.backoff import ConnectionBackoff, connection_refused
@@ -420,7 +420,5 @@ class Collector:
 
 def _reason(group: BaseExceptionGroup[BaseException]) -> str:
     """The first error of a group as one line."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+    error = first_cause(group)
     return str(error) if isinstance(error, SourceError) else f"{type(error).__name__}: {error}".rstrip(": ")

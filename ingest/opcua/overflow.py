@@ -17,7 +17,8 @@ not Good either.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,7 @@ from ingest.batch import Int64s, UInt32s
 
 _OVERFLOW = np.uint32(0x0480)  # InfoType DataValue and Overflow (OPC 10000-4, 7.39.1)
 _SEVERITY = np.uint32(0xC000_0000)  # 0: Good
+_RECENT_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,3 +101,29 @@ def _behind_the_hole(size: int, count: int, marked: int, more: bool, began: bool
     if count < size:  # the head of the queue came earlier in the run, or its size is not the revised one
         return 0 if began else marked
     return min(marked, count - size)
+
+
+class RecentOverflows:
+    """Channels whose queue was full in the last ten minutes, for ``status``."""
+
+    def __init__(self, remarks: dict[str, str]) -> None:
+        """``remarks``: of the source."""
+        self._remarks = remarks
+        self._seen: dict[int, float] = {}  # channel → monotonic s
+
+    def add(self, channels: Iterable[int]) -> None:
+        """The queues of these channels were full."""
+        self._seen |= dict.fromkeys(channels, time.monotonic())
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Set the remark, or remove it: to be called every second or so."""
+        since = time.monotonic() - _RECENT_SECONDS
+        self._seen = {channel: at for channel, at in self._seen.items() if at >= since}
+        self._remarks.pop("overflow", None)
+        if n := len(self._seen):
+            channels = "1 channel" if n == 1 else f"{n:,} channels"
+            self._remarks["overflow"] = (
+                f"values of {channels} were lost in the last 10 minutes, because the server's queue was full: set a "
+                "longer queue_size or a shorter publishing_interval"
+            )

@@ -22,7 +22,7 @@ from ingest.opcua.data_change import data_change
 from ingest.opcua.decoded import PLAIN, DataChange, Text
 from ingest.opcua.items import MARKER_HANDLE
 from ingest.opcua.message import Notification
-from ingest.opcua.overflow import Message, Queue, overflows
+from ingest.opcua.overflow import Message, Queue, RecentOverflows, overflows
 from ingest.opcua.repeated_texts import RepeatedTexts
 from ingest.opcua.subscription_state import Subscription
 from ingest.opcua.tags import SampleTimes, Tags
@@ -62,6 +62,7 @@ class Receiver:
         self._unreadable = Unreadable(tags, status, gaps)
         self.session_forms = PLAIN  # how this session's server sends values
         self._skew = ClockSkew(tags.source.skew_limit)
+        self._recent_overflows = RecentOverflows(status.remarks)
         self._downtime = downtime
         before = downtime.interruption()
         self.newest = 0 if before is None else before[0]  # µs, last sample on disk, except of clocks that are ahead
@@ -240,6 +241,7 @@ class Receiver:
             await self._gaps.open_each(silent, "stale", "silent for longer than stale_after")
         await self._gaps.close_each(self._tracking.repeated.ended())
         self._remark_repeated()
+        self._recent_overflows.refresh()
         events = self._skew.events(self._tracking)
         if events:
             await self.append(EventBatch(self._status.source_id, now_us(), events))
@@ -387,6 +389,7 @@ class Receiver:
         found = overflows(message, tracking.time, before, since, queue)
         holes = [([int(tags.ids[place])], start, end) for place, start, end in found]
         if holes:
+            self._recent_overflows.add(channel for channels, _, _ in holes for channel in channels)
             await self._gaps.record_each(holes, "overflow", "the server's queue was full")
             await self._gaps.flush_or_raise()
 

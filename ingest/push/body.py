@@ -24,6 +24,7 @@ class BodyRefused(Exception):  # noqa: N818  (an answer, not a fault)
 async def read(request: web.Request, max_bytes: int) -> bytes:
     """Decompress the body. Raises BodyRefused."""
     encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
+    encoding = "gzip" if encoding == "x-gzip" else encoding  # RFC 9110, 8.4.1.3
     if encoding not in ("identity", "gzip"):
         raise BodyRefused(415, f"content encoding {encoding!r}; legal: gzip, identity")
     if request.content_length is not None and request.content_length > max_bytes:

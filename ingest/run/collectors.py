@@ -24,7 +24,7 @@ from ingest.appender import Appender
 from ingest.config.files import digests
 from ingest.config.live import reconnects
 from ingest.config.sources import ModbusSource, OpcuaSource
-from ingest.errors import SpoolError
+from ingest.errors import SpoolError, first_cause
 from ingest.gaps import Gaps
 from ingest.modbus.collector import Collector as ModbusCollector
 from ingest.modbus.transport import Connections
@@ -309,7 +309,8 @@ class _RunningSource:
                 log.exception(
                     "source %s: the collector failed, restarting in %.0f s", self.status.name, _RESTART_SECONDS
                 )
-                self.status.state, self.status.reason = "disconnected", f"{type(error).__name__}: {error}"
+                cause = first_cause(error)
+                self.status.state, self.status.reason = "disconnected", f"{type(cause).__name__}: {cause}"
                 await asyncio.sleep(_RESTART_SECONDS)
 
     async def _collect(self) -> None:

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ingest import log
+from ingest.config.processes import is_collector
 from ingest.config.settings import Settings, settings_of
 from ingest.config.snapshot import plant_in_force
-from ingest.errors import PlantlogError
+from ingest.errors import PlantlogError, first_cause
+from ingest.run import starts
 
 Process: TypeAlias = Callable[[Any, Path, asyncio.Event], Awaitable[None]]  # its settings, state folder, stop
 
@@ -34,10 +36,15 @@ def run(name: str, process: Process, state: Path) -> int:
     log.configure()
     logging.getLogger("asyncua").setLevel(logging.ERROR)  # it formats every message it sees
     try:
+        if not is_collector(name):
+            starts.note(state, name)
         settings = settings_of(name, plant_in_force(state, tags_of=()))
         asyncio.run(_run_until_terminated(process, settings, state))
-    except PlantlogError as error:
-        print(error, file=sys.stderr)
+    except (PlantlogError, BaseExceptionGroup) as error:
+        cause = first_cause(error)
+        if not isinstance(cause, PlantlogError):
+            raise cause from error  # its name is the last line of the log, which `status` shows
+        print(cause, file=sys.stderr)
         return 1
     return 0
 

@@ -7,13 +7,14 @@ import os
 from pathlib import Path
 
 from ingest.config.files import digest
+from ingest.config.processes import is_collector
 from ingest.database import connect, database_errors
 from ops import health
 from ops.appliance.plan import Plan
 from ops.appliance.readiness import Progress, wait_until_configured, wait_until_ready
 from ops.appliance.registered import is_as_registered, register_plant
 from ops.appliance.steps import Steps
-from ops.appliance.supervisor import Supervisor, is_collector
+from ops.appliance.supervisor import Supervisor
 from ops.deployment import Deployment
 from ops.migration.migrate import is_current
 from ops.paths import State

@@ -17,9 +17,10 @@ from ingest.installation import installation_of
 from ingest.source_states import UP
 from ingest.timestamps import iso, now_us
 from ops import health
-from ops.appliance import exits, service
+from ops.appliance import exits
 from ops.appliance.config_drift import ConfigDrift
 from ops.appliance.database import Database
+from ops.appliance.stopped import stopped as find_stopped
 from ops.appliance.supervisor import ACTIVE_STATES, Supervisor
 from ops.deployment import Running
 from ops.formatting import count
@@ -62,7 +63,7 @@ class StatusMonitor:
         jobs = (reports.get("maintenance") or {}).get("jobs", [])
         configuration = self._drift.check()
         processes = self._processes(reports, configuration["number"])
-        stopped = self._stopped(running, processes)
+        stopped = None if any(process["state"] != "STOPPED" for process in processes) else find_stopped(self._state)
         reported = {source["name"] for source in sources}
         unreported = [
             _unreported_source(source, channels, "" if stopped else f"{process} does not respond")
@@ -94,15 +95,6 @@ class StatusMonitor:
             "overload": (reports.get("maintenance") or {}).get("overload"),  # None: nobody says
             "database": database,
         }
-
-    def _stopped(self, last: Running | None, processes: list[dict[str, Any]]) -> dict[str, Any] | None:
-        """``since`` (s since 1970; None: `down` did not stop it), and what starts it; None: something runs."""
-        runs = any(process["state"] != "STOPPED" for process in processes) or Supervisor(self._state).answers()
-        if last is None or runs:
-            return None
-        since = None if last.stopped_at is None else last.stopped_at / 1e6
-        installed = service.installed(self._state)
-        return {"since": since, "start": f"systemctl start {installed.name}" if installed else "plantlog up"}
 
     def _processes(self, reports: Mapping[str, dict[str, Any] | None], number: int | None) -> list[dict[str, Any]]:
         supervisor = Supervisor(self._state)

@@ -13,9 +13,9 @@ from rich.table import Table
 
 from ingest.alarms.limits import PRIORITIES
 from ingest.source_states import UP
-from ingest.timestamps import iso
 from ops.appliance.config_drift import messages
 from ops.appliance.status import StatusMonitor
+from ops.appliance.stopped import describe as describe_stopped
 from ops.formatting import count, wide
 from ops.overload.state import describe as describe_overload
 
@@ -39,15 +39,9 @@ def render(status: dict[str, Any]) -> RenderableType:
     title = f"plant {status['plant']}" if status["plant"] else "not started yet"
     drift = (f"[yellow]{escape(line)}[/]" for line in messages(status["configuration"]))
     overload = describe_overload(status["overload"], [job["name"] for job in status["jobs"] if job["waits"]])
-    head = [*_stopped(status["stopped"]), *drift, *([f"[yellow]{overload}[/]"] if overload else [])]
+    stopped = [f"[yellow]{escape(describe_stopped(status['stopped']))}[/]"] if status["stopped"] else []
+    head = [*stopped, *drift, *([f"[yellow]{overload}[/]"] if overload else [])]
     return Group(f"[bold]{escape(title)}[/]  [dim]{escape(status['state'])}[/]", *head, *_tables(status))
-
-
-def _stopped(stopped: dict[str, Any] | None) -> Iterator[str]:
-    if stopped is not None:
-        since = stopped["since"]
-        how = "was not stopped by `plantlog down`" if since is None else f"was stopped at {iso(int(since * 1e6))[:19]}Z"
-        yield f"[yellow]plantlog does not run: it {how}. `{escape(stopped['start'])}` starts it[/]"
 
 
 def show(monitor: StatusMonitor, console: Console) -> None:
@@ -106,18 +100,15 @@ def _jobs(jobs: list[dict[str, Any]]) -> Table:
 
 
 def _source_remark(source: dict[str, Any]) -> str:
-    """Why a source is not connected, or the first of its channels that can't be read, or what is not as usual."""
+    """Why a source is not connected, or the first of its channels that can't be read, and what is not as usual."""
     bad = [f"{name}: {reason}" for name, reason in source["bad_channels"].items()]
     more = (
         f"; and {count(len(bad) - _MAX_BAD_CHANNELS, 'channel')} more: status --channels"
         if len(bad) > _MAX_BAD_CHANNELS
         else ""
     )
-    return (
-        str(source["reason"])
-        or "; ".join(bad[:_MAX_BAD_CHANNELS]) + more
-        or "; ".join(source.get("remarks", {}).values())
-    )
+    unreadable = ["; ".join(bad[:_MAX_BAD_CHANNELS]) + more] if bad else []
+    return str(source["reason"]) or "; ".join([*unreadable, *source.get("remarks", {}).values()])
 
 
 def bad_channels(status: dict[str, Any]) -> str:

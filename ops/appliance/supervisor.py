@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 from supervisor.xmlrpc import Faults, SupervisorTransport, UnixStreamHTTPConnection
 
+from ingest.config.processes import is_collector
 from ingest.errors import OperationError
 from ingest.files import write_atomically
 from ops.paths import CHECKOUT, State
@@ -103,11 +104,6 @@ def render(state: State, programs: Sequence[Program]) -> str:
             )
         )
     return "\n".join(sections)
-
-
-def is_collector(name: str) -> bool:
-    """Whether a process reads sources."""
-    return name.startswith("collector-")
 
 
 def stop_stages(names: Iterable[str]) -> list[list[str]]:

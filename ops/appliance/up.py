@@ -15,6 +15,7 @@ from rich.console import Console
 from ingest.config.https import TlsSettings
 from ingest.config.load import load_with_digests
 from ingest.config.model import Plant
+from ingest.config.processes import is_collector
 from ingest.config.snapshot import Snapshot, in_force
 from ingest.errors import DatabaseAway, DatabaseError, OperationError
 from ingest.folder_lock import folder_lock
@@ -34,7 +35,7 @@ from ops.appliance.readiness import (
 from ops.appliance.registered import register_plant, why_database_is_needed
 from ops.appliance.steps import Step, Steps
 from ops.appliance.summary import print_summary
-from ops.appliance.supervisor import ACTIVE_STATES, Program, Supervisor, is_collector
+from ops.appliance.supervisor import ACTIVE_STATES, Program, Supervisor
 from ops.backup import repository
 from ops.deployment import Deployment, Running
 from ops.formatting import count

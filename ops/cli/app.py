@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ingest.errors import ConfigError, NotConfirmed, PlantlogError
+from ingest.errors import ConfigError, DatabaseError, NotConfirmed, OperationError, PlantlogError
 from ops.formatting import count
 from ops.paths import CHECKOUT, EXAMPLE, State
 from ops.terminal import Console, protect
@@ -39,11 +39,17 @@ _TakeOver = Annotated[
 ]
 _SameQuantity = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="Changed tag that still measures the same quantity. Can be repeated."),
+    typer.Option(
+        metavar="NAME",
+        help="Changed tag that still measures the same quantity, or a pattern with *. Can be repeated.",
+    ),
 ]
 _NewChannel = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="Changed tag that becomes a new channel. Can be repeated."),
+    typer.Option(
+        metavar="NAME",
+        help="Changed tag that becomes a new channel, or a pattern with *. Can be repeated.",
+    ),
 ]
 _ReplacePlant = Annotated[
     bool, typer.Option("--replace-plant", help="The configuration is another plant's, which replaces this one.")
@@ -210,8 +216,10 @@ def psql(context: typer.Context) -> None:
     import subprocess
 
     from ops.appliance.database import archived_until, psql_command
+    from ops.appliance.stopped import check_own_database
     from ops.cli.permissions import sql_only
 
+    check_own_database(State.current())
     statements = sql_only(context.args)
     command, environment = psql_command(State.current(), statements or ())
     if (day := archived_until(State.current())) is not None:
@@ -349,6 +357,21 @@ def _only(name: str) -> typer.Typer:
     return app
 
 
+def _why_stopped(error: PlantlogError) -> str:
+    """That plantlog is stopped, if that is why the database does not respond."""
+    if not isinstance(error, DatabaseError) or error.__cause__ is None:
+        return ""
+    from ingest.database import is_away
+    from ops.appliance.stopped import check_own_database
+
+    try:
+        if is_away(error.__cause__):
+            check_own_database(State.current())
+    except OperationError as stopped:
+        return str(stopped)
+    return ""
+
+
 def main() -> int:
     """Run a command. Errors are printed without a traceback, with exit code 1."""
     if not sys.warnoptions:
@@ -367,7 +390,7 @@ def main() -> int:
         typer.echo(f"plantlog: {error}", err=True)
         return _NOT_CONFIRMED
     except PlantlogError as error:
-        typer.echo(f"plantlog: {error}", err=True)
+        typer.echo(f"plantlog: {_why_stopped(error) or error}", err=True)
         return 1
     except KeyboardInterrupt:
         return 130

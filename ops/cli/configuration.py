@@ -95,7 +95,11 @@ def rename(
         bool, typer.Option("--exchange", help="NEW is a channel, too: each gets the name of the other.")
     ] = False,
 ) -> None:
-    """Rename a channel. Its id and history are kept."""
+    """Rename a channel. Its id and history are kept.
+
+    If its definition changes, too, such as its address, type or unit, `up --same-quantity NAME` says that it still
+    measures the same.
+    """
     from ops.registration.rename import rename as run
 
     run(old, new, Console(), exchange=exchange)

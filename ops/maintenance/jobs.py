@@ -16,7 +16,9 @@ from ingest.config.https import TlsSettings
 from ingest.config.snapshot import in_force
 from ingest.database import addresses
 from ingest.errors import DatabaseError
+from ingest.run import starts
 from ingest.scheduling import lower_priority
+from ingest.timestamps import timestamp
 from ops.evidence.seal import seal_closed
 from ops.formatting import count
 from ops.maintenance.archive import Archiving
@@ -74,8 +76,8 @@ def jobs() -> tuple[Job, ...]:
             10.0,
             30.0,
             False,
-            record_heartbeat,
-            "write the heartbeat that keeps a copy from running",
+            record_presence,
+            "write the heartbeat that keeps a copy from running; record starts of processes",
             own=True,
         ),
         Job(
@@ -178,9 +180,13 @@ async def trim(context: JobContext, connection: Connection) -> JobResult:
     )
 
 
-async def record_heartbeat(context: JobContext, connection: Connection) -> JobResult:
-    """``ops.heartbeat.say``."""
+async def record_presence(context: JobContext, connection: Connection) -> JobResult:
+    """``ops.registration.heartbeat.record``, and events of the processes that started since."""
     await heartbeat.record(connection, context.state)
+    for path, process, time_us in starts.noted(context.state.root):
+        arguments = timestamp(time_us), process, context.installation
+        await connection.execute(load("maintenance")["record_restart"], *arguments)
+        path.unlink()
     return JobResult()
 
 

@@ -15,6 +15,7 @@ from ingest import health, metrics
 from ingest.config import health_page
 from ingest.config.https import TlsSettings
 from ingest.config.settings import MaintenanceSettings
+from ingest.errors import first_cause
 from ingest.run.capacity import measure_certificates
 from ingest.timestamps import now_us
 from ops.maintenance.jobs import jobs
@@ -121,7 +122,8 @@ class Maintenance:
         except Exception as error:  # our own mistake in one job: the others go on
             log.exception("job %s failed unexpectedly", job_state.job.name)
             now = time.time()
-            last_run = JobRun("failed", JobResult(detail=f"{type(error).__name__}: {error}"), now, now)
+            cause = first_cause(error)
+            last_run = JobRun("failed", JobResult(detail=f"{type(cause).__name__}: {cause}"), now, now)
         finally:
             job_state.running = False
         self._record(job_state, last_run)

@@ -6,11 +6,14 @@ import argparse
 import os
 from pathlib import Path
 
+from ingest.run import starts
 from ops.postgres.managed import server
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m ops.postgres", description=__doc__)
     parser.add_argument("--state", type=Path, required=True)
-    command = server(parser.parse_args().state.absolute()).command()
+    state = parser.parse_args().state.absolute()
+    starts.note(state, "postgres")
+    command = server(state).command()
     os.chdir("/")
     os.execvp(command[0], command)

@@ -11,12 +11,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from ingest.config.processes import is_collector
 from ingest.errors import OperationError, PlantlogError
 from ingest.source_states import UP
 from ops import health
 from ops.appliance.down import down
 from ops.appliance.service import attended
-from ops.appliance.supervisor import ProcessState, Supervisor, is_collector
+from ops.appliance.supervisor import ProcessState, Supervisor
 from ops.appliance.up import UpOptions, up
 from ops.appliance.work import WorkMeter
 from ops.deployment import Running

@@ -117,6 +117,10 @@ WHERE NOT EXISTS (SELECT FROM plant.event AS e
 -- Begin or end of an overload: $1 time, $2 text, $3 figures.
 SELECT plant.record_overload($1, $2, $3::text::jsonb);
 
+-- name: record_restart
+-- $1 time, $2 process, $3 installation.
+SELECT plant.record_restart($1, $2, $3);
+
 -- name: select_newest_overload
 -- Of installation $1.
 SELECT e.time, e.text FROM plant.event AS e

@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ingest.config.processes import is_collector
 from ingest.timestamps import now_us
-from ops.appliance.supervisor import is_collector
 from ops.paths import CHECKOUT
 from ops.ports import free_ports
 from tests.e2e.appliance import Appliance, running

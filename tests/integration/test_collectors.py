@@ -17,6 +17,7 @@ from ingest.config import snapshot
 from ingest.config.model import HealthOptions, Plant
 from ingest.config.sources import ModbusSource, ModbusTag, OpcuaSource, OpcuaTag
 from ingest.errors import OperationError
+from ingest.modbus.collector import Collector as ModbusCollector
 from ingest.registry import Registry
 from ingest.run.collectors import Collectors
 from ingest.spool.append import Spool
@@ -244,3 +245,20 @@ async def test_edited_modbus_source_leaves_others_running(tmp_path: Path) -> Non
             await until(lambda: len(spooled.values(15)) > 1)
             assert [gap for gap in spooled.gaps() if gap.reason != "poll_missed"] == []  # that is of a busy machine
             assert [source for source, event in spooled.events("restart") if event.time > start] == []
+
+
+async def test_an_unexpected_error_is_shown_by_its_first_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(_: object) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(asyncio.to_thread(int, "x"))
+
+    monkeypatch.setattr(ModbusCollector, "run", fail)
+    spool = Spool(tmp_path / "modbus.sqlite", 2**24)
+    collectors = Collectors(tmp_path, spool, spool)
+    tag = ModbusTag(name="r", address="holding:0")
+    plc = ModbusSource(name="plc", kind="modbus", address="tcp://127.0.0.1:1", tags=(tag,))
+    await collectors.configure([plc], REGISTRY)
+    await until(lambda: collectors.statuses()[0].reason)
+    assert collectors.statuses()[0].reason.startswith("ValueError: invalid literal for int()")
+    await collectors.stop(PATIENCE)
+    await spool.close()

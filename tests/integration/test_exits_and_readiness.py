@@ -246,6 +246,15 @@ def test_status_says_that_and_since_when_plantlog_is_stopped(state: State) -> No
     assert status["database"] == {"reachable": False, "reason": "it stopped with plantlog"}
     shown = run(state.root, "status", "--once").out
     assert re.search(r"plantlog does not run: it was stopped at \d{4}-\d\d-\d\dT[\d:]{8}Z\. `plantlog up`", shown)
+    state.dsn_file("reader").parent.mkdir(exist_ok=True)
+    for role in ("reader", "owner"):
+        state.dsn_file(role).write_text(f"postgresql://plantlog_{role}:x@127.0.0.1:1/plantlog")
+    sentence = re.search(r"plantlog does not run: .* starts it", shown)
+    assert sentence is not None
+    questions = ("psql", "-c", "SELECT 1"), ("ask", "stuck_sensors", "--from", "1h"), ("sql", "SELECT 1")
+    for words in (*questions, ("rename", "a", "b")):
+        refused = run(state.root, *words)
+        assert (refused.code, refused.err) == (1, f"plantlog: {sentence[0]}\n"), words
     supervisor.start([])
     assert StatusMonitor(state).snapshot()["stopped"] is None
     Running("demo", HealthOptions(port=free_ports(8)), ("writer",)).save(state)  # as `up` does

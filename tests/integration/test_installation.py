@@ -14,6 +14,7 @@ import pytest
 
 from ingest.config.model import Plant
 from ingest.errors import PlantlogError
+from ingest.run import starts
 from ops.appliance.database import Database as Used
 from ops.appliance.status import StatusMonitor
 from ops.forensics.ask import TimeRange, ask, find_question
@@ -337,6 +338,26 @@ async def test_a_copy_of_a_state_folder_is_refused_while_the_first_runs(
     await heartbeat.check(owner, copy, lines.append)
     assert await runs(copy) == ""
     assert len(lines) == 1
+
+
+async def test_starts_of_processes_are_events(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
+    state = state_in(tmp_path / "state")
+    starts.note(state.root, "writer")  # nobody's yet
+    await register(plant(tmp_path / "p", _TAGS), database.owner_dsn, state)
+    for process in ("writer", "viewer", "writer", "postgres"):
+        starts.note(state.root, process)
+    (job,) = (job for job in jobs() if job.name == "presence")
+    for _ in range(2):
+        ran = await run(job, JobContext(database.maintenance_dsn, database.owner_dsn, state))
+        assert ran.outcome == "ok", ran.done.detail
+    query = (
+        "SELECT e.detail ->> 'process' AS process, e.detail ->> 'installation' AS installation, e.source_id"
+        " FROM plant.event AS e WHERE e.type = 'restart' ORDER BY e.time"
+    )
+    own = str(installation_id(state))
+    events = [tuple(row) for row in await owner.fetch(query)]
+    assert events == [(process, own, None) for process in ("writer", "viewer", "writer", "postgres")]
+    assert list(starts.noted(state.root)) == []
 
 
 _STORED = (

@@ -273,13 +273,15 @@ async def test_gzip_is_accepted_and_bombs_refused(tmp_path: Path) -> None:
     packed = {**_TOKEN, "Content-Encoding": "gzip"}
     async with here.running():
         assert (await here.push(gzip.compress(b"boiler pressure=1 1000"), headers=packed)).status == 204
+        same = {**packed, "Content-Encoding": "x-gzip"}  # RFC 9110, 8.4.1.3
+        assert (await here.push(gzip.compress(b"boiler pressure=2 2000"), headers=same)).status == 204
         bomb = gzip.compress(b"boiler pressure=1 1000\n" * 1_000_000)
         assert len(bomb) < 1024**2
         assert (await here.push(bomb, headers=packed)).status == 413
         broken = await here.push(b"boiler pressure=1 1000", headers=packed)
         assert (broken.status, broken.body["code"]) == (400, "invalid")
         assert (await here.push(b"x", headers={**_TOKEN, "Content-Encoding": "br"})).status == 415
-        assert here.samples() == [(1, 1, 1.0)]
+        assert here.samples() == [(1, 1, 1.0), (1, 2, 2.0)]
 
 
 async def test_oversized_body_and_lines_are_refused(tmp_path: Path) -> None:

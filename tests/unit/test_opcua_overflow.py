@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.opcua.overflow import Message, Queue, overflows
+from ingest.opcua.overflow import Message, Queue, RecentOverflows, overflows
 
 OVERFLOW = 0x0480
 STEP = 1000  # µs between two values
@@ -238,3 +238,14 @@ def test_clock_set_back_makes_no_empty_gap() -> None:
     last = np.array([90 * STEP], np.int64)
     ((_, start, end),) = overflows(message, last, None, 91 * STEP, lambda _: Queue(3, True))
     assert start < end == 5 * STEP
+
+
+def test_overflow_is_remarked_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    remarks = {"queue": "another remark"}
+    recent = RecentOverflows(remarks)
+    recent.add([1, 2])
+    recent.add([2])
+    assert "values of 2 channels were lost in the last 10 minutes" in remarks["overflow"]
+    monkeypatch.setattr("ingest.opcua.overflow._RECENT_SECONDS", -1.0)
+    recent.refresh()
+    assert list(remarks) == ["queue"]
