@@ -7,6 +7,7 @@ only the frame of a message is read field by field; its samples are read as colu
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from ingest.config.value_path import Indexes, flat_index
@@ -111,8 +112,11 @@ class Reader:
             self.skip(4)  # server index
         return identifier if namespace == 0 and not elsewhere else None
 
-    def extension_object(self) -> tuple[int | None, int, int]:
-        """Skip an extension object; returns (type id, start, end) of its body."""
+    def extension_object(self, skip: Mapping[int, Callable[[], None]] | None = None) -> tuple[int | None, int, int]:
+        """Skip an extension object; returns (type id, start, end) of its body.
+
+        ``skip``: what skips bodies of a type. Old servers do not say how long these are (a length of -1).
+        """
         type_id = self.node_id()
         encoding = self.byte()
         if encoding == 0:
@@ -121,7 +125,10 @@ class Reader:
             raise DecodeError(f"extension object of unknown encoding {encoding}")
         length = self.int32()
         start = self.at
-        self.skip(max(length, 0))
+        if length < 0 and skip is not None and type_id is not None and type_id in skip:
+            skip[type_id]()
+        else:
+            self.skip(max(length, 0))
         return type_id, start, self.at
 
     def diagnostic_info(self, depth: int = 0) -> None:
@@ -158,6 +165,13 @@ class Reader:
             self.built_in(kind, depth)
         if encoding & 0x40:
             self.skip(4 * self.count(4))  # dimensions
+
+    def data_value(self) -> None:
+        """Skip a DataValue (OPC 10000-6, 5.2.2.17)."""
+        mask = self.byte()
+        if mask & 0x01:
+            self.variant()
+        self.status_and_times(mask)
 
     def element(self, indexes: Indexes, whole: bool) -> Element:
         """Skip a Variant that is an array, and find an element.

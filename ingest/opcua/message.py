@@ -76,8 +76,13 @@ def _notification(reader: Reader, more: bool) -> Notification:
     changes: list[tuple[int, int]] = []
     events: list[tuple[int, int]] = []
     status: int | None = None
+    bodies = {
+        _DATA_CHANGE: lambda: _skip_data_change(reader),
+        _EVENTS: lambda: _skip_events(reader),
+        _STATUS_CHANGE: lambda: _skip_status_change(reader),
+    }
     for _ in range(reader.count(3)):
-        type_id, start, end = reader.extension_object()
+        type_id, start, end = reader.extension_object(bodies)
         if type_id == _DATA_CHANGE:
             changes.append((start, end))
         elif type_id == _EVENTS:
@@ -86,3 +91,26 @@ def _notification(reader: Reader, more: bool) -> Notification:
             status = Reader(reader.body[:end], start).uint32()
     time = microseconds(ticks) if ticks > 0 else 0
     return Notification(sequence, time, more, tuple(changes), status, tuple(events))
+
+
+# Bodies whose length is not known (OPC 10000-4, 7.25)
+
+
+def _skip_data_change(reader: Reader) -> None:
+    for _ in range(reader.count(5)):
+        reader.skip(4)  # client handle
+        reader.data_value()
+    for _ in range(reader.count(1)):
+        reader.diagnostic_info()
+
+
+def _skip_events(reader: Reader) -> None:
+    for _ in range(reader.count(8)):
+        reader.skip(4)  # client handle
+        for _ in range(reader.count(1)):
+            reader.variant()
+
+
+def _skip_status_change(reader: Reader) -> None:
+    reader.skip(4)  # status code
+    reader.diagnostic_info()

@@ -27,7 +27,7 @@ from ingest.opcua.repeated_texts import RepeatedTexts
 from ingest.opcua.subscription_state import Subscription
 from ingest.opcua.tags import SampleTimes, Tags
 from ingest.opcua.tracking import ChannelTracking, ClockSkew
-from ingest.opcua.unreadable import Unreadable
+from ingest.opcua.unreadable import UNDECODABLE, Unreadable
 from ingest.status import SourceStatus
 from ingest.timestamps import now_us
 from ingest.versions import ChannelVersions
@@ -70,6 +70,7 @@ class Receiver:
             int, asyncio.Event
         ] = {}  # subscription → set once everything queued before its marker came
         self._marker_came: set[int] = set()  # subscriptions whose marker came, with more messages to follow
+        self._undecodable_since = set(filter(lambda c: gaps.detail(c).startswith(UNDECODABLE), gaps.channels()))
         self._noted_repeats = 0  # number of channels in the note
         self._repeats_note = f"repeats:{status.source_id}"
         repeats = from_ranges(json.loads(spool.notes.get(self._repeats_note, "[]"))).tolist()
@@ -183,6 +184,7 @@ class Receiver:
         stored: list[Callable[[], None]] = []
         has_marker = False
         reached: dict[int, int] = {}
+        undecodable: DecodeError | None = None
         for place, (start, end) in enumerate(notification.data_changes, 1):
             try:
                 whole_arrays, structures = self.session_forms.whole_arrays, self.session_forms.structures
@@ -195,7 +197,7 @@ class Receiver:
                 change = tags.date(tags.by_place(change), arrival)
                 reached |= self._tracking.clamp_times(change)
             except DecodeError as error:
-                await self._undecodable(notification, subscription, error)
+                undecodable = error
                 continue
             more = notification.more or place < len(notification.data_changes)
             batches = await self._batches(
@@ -203,6 +205,10 @@ class Receiver:
             )
             for batch in batches:
                 appends.append(self.append(batch, {**notes, **self._reached(batch, notification.publish_time)}))
+        if undecodable is not None:
+            await self._undecodable(notification, subscription, undecodable)
+        elif self._undecodable_since and notification.data_changes:
+            await self._decodable_again(notification, subscription)
         await asyncio.gather(*appends)
         if not appends:
             await self._spool.note(notes)
@@ -277,9 +283,23 @@ class Receiver:
         metrics.decode_errors.labels(source=self._status.name).inc()
         log.warning("source %s: notification %d: %s", self._status.name, notification.sequence, error)
         self.count_missed()
-        channels = list(subscription.items)
-        for start, end in self.holes(subscription, self.end_of_gap(notification.publish_time)):
-            await self._gaps.record(start, end, "undecodable", str(error), channels)
+        self._status.remarks["undecodable"] = f"notifications can't be decoded: {error}"
+        if subscription.items.keys() <= self._undecodable_since:  # one gap, however many notifications
+            return
+        self._undecodable_since |= subscription.items.keys()
+        detail, channels = f"{UNDECODABLE}: {error}", list(subscription.items)
+        (since, _), (start, end) = self.holes(subscription, self.end_of_gap(notification.publish_time))
+        await self._gaps.open(since, "undecodable", detail, channels)
+        await self._gaps.record(start, end, "undecodable", detail, channels)
+
+    async def _decodable_again(self, notification: Notification, subscription: Subscription) -> None:
+        """Close the gaps of notifications that could not be decoded."""
+        again = self._undecodable_since & subscription.items.keys()
+        gaps = [channel for channel in again if self._gaps.detail(channel).startswith(UNDECODABLE)]
+        await self._gaps.close(self.begin_of_gap(notification.publish_time), gaps)
+        self._undecodable_since -= again
+        if not self._undecodable_since:
+            self._status.remarks.pop("undecodable", None)
 
     async def _batches(
         self,

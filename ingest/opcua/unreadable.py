@@ -21,6 +21,7 @@ from ingest.status import SourceStatus
 from ingest.timestamps import now_us
 
 _REASON = "undecodable"
+UNDECODABLE = "a notification can't be decoded"  # begins the detail of the other gaps of this reason
 _BAD = np.uint32(0x8000_0000)
 _NO_ELEMENT = (0x8036_0000, 0x8037_0000)  # BadIndexRangeInvalid, BadIndexRangeNoData
 _UNFIT = (0x8007_0000, 0x8039_0000, 0x8074_0000)  # BadDecodingError, BadDataEncodingUnsupported, BadTypeMismatch
@@ -33,7 +34,11 @@ class Unreadable:
     def __init__(self, tags: Tags, status: SourceStatus, gaps: Gaps) -> None:
         self._status = status
         self._gaps = gaps
-        self._channels = {c for c in gaps.channels_open_for(_REASON) if tags.place(c) is not None}
+        self._channels = {
+            channel
+            for channel in gaps.channels_open_for(_REASON)
+            if tags.place(channel) is not None and not gaps.detail(channel).startswith(UNDECODABLE)
+        }
         self._missing: set[int] = set()  # channels whose element or member can't be read in the newest value
         for channel in self._channels:
             status.bad_channels[tags.tag(channel).name] = gaps.detail(channel)

@@ -372,3 +372,32 @@ def test_rounded_element_is_reported() -> None:
         body, 0, len(body), ARRIVAL, Forms(element=np.zeros(1, np.int64), elements=[(1,)], whole_arrays=True)
     )
     assert [run.tolist() for run in change.rounded] == [[4]]
+
+
+@pytest.mark.parametrize("unsized", [False, True])
+def test_bodies_without_a_length(unsized: bool) -> None:
+    """Old servers say a length of -1 (OPC 10000-6, 5.2.2.15): the end of a body follows from its content."""
+
+    def body(type_id: int, content: bytes) -> bytes:
+        return b"\x01\x00" + struct.pack("<HBi", type_id, 1, -1 if unsized else len(content)) + content
+
+    changes = [
+        ua.DataChangeNotification(
+            MonitoredItems=[
+                ua.MonitoredItemNotification(n, ua.DataValue(ua.Variant(value), ua.StatusCode(0)))
+                for n, value in enumerate(values)
+            ],
+            DiagnosticInfos=[ua.DiagnosticInfo(SymbolicId=3, AdditionalInfo="why")] if diagnostics else [],
+        )
+        for values, diagnostics in (([1.5, 2.5], True), (["text", [1, 2, 3], None, True], False), ([7], True))
+    ]
+    status = ua.StatusChangeNotification(Status=ua.StatusCode(0x80AA0000), DiagnosticInfo=ua.DiagnosticInfo())
+    events = ua.EventNotificationList(Events=[ua.EventFieldList(4, [ua.Variant("alarm"), ua.Variant(500)])])
+    contents = [(811, struct_to_binary(change)) for change in changes]
+    contents += [(916, struct_to_binary(events)), (820, struct_to_binary(status))]
+    header = b"\x01\x00" + struct.pack("<HqIIBiBBB", 829, 0, 1, 0, 0, 0, 0, 0, 0)
+    message = header + struct.pack("<IiBIqi", 5, 0, 0, 9, 0, len(contents)) + b"".join(body(*one) for one in contents)
+    found = publish_response(message + bytes(8)).notification
+    assert [message[start:end] for start, end in found.data_changes] == [content for _, content in contents[:3]]
+    assert [message[start:end] for start, end in found.events] == [contents[3][1]]
+    assert found.status == 0x80AA0000
