@@ -13,7 +13,17 @@ from ingest.config.base import fields_of
 from ingest.config.explain import shown
 from ingest.config.model import ArchiveOptions, BackupOptions, NotifyOptions, RetentionOptions, TlsOptions
 from ingest.config.repositories import Contradiction
-from ingest.config.sources import ModbusSource, ModbusTag, OpcuaSource, OpcuaTag, PushSource, PushTag, Source, Tag
+from ingest.config.sources import (
+    STRINGS,
+    ModbusSource,
+    ModbusTag,
+    OpcuaSource,
+    OpcuaTag,
+    PushSource,
+    PushTag,
+    Source,
+    Tag,
+)
 
 _WIDTH = {"int64": 4, "uint64": 4, "float64": 4, "int32": 2, "uint32": 2, "float32": 2}
 _BITS = ("coil", "discrete")
@@ -27,7 +37,7 @@ _NO_ALARMS = tuple(_ALARM_COLUMNS.values())
 
 def width(tag: ModbusTag) -> int:
     """How many registers, or coils, a value takes."""
-    return tag.length if tag.type == "string" else _WIDTH.get(tag.type, 1)
+    return tag.length if tag.type in STRINGS else _WIDTH.get(tag.type, 1)
 
 
 def in_options(options: object) -> Iterator[Contradiction]:
@@ -67,6 +77,9 @@ def _in_modbus_source(source: ModbusSource) -> Iterator[Contradiction]:
         return
     if source.unit_id == 0:
         yield "unit_id", "0", _NO_BROADCAST
+    if source.any_transaction_id:
+        legal = f"false with {source.address.partition(':')[0]}://, which has no transaction ids"
+        yield "any_transaction_id", "true", legal
     if source.standby == "poll":
         yield (
             "standby",
@@ -186,11 +199,11 @@ def _in_modbus_tag(tag: ModbusTag) -> Iterator[Contradiction]:
         yield "bit", "nothing", "the bit of the register, 0 to 15"
     if tag.bit is not None and (tag.type != "bool" or of_bits):
         yield "bit", shown(tag.bit), "no value: a bit requires type bool in a holding or input register"
-    if tag.length != 1 and tag.type != "string":
-        yield "length", shown(tag.length), "no value: a length requires type string"
-    if tag.type == "string" and tag.kind != "text":
+    if tag.length != 1 and tag.type not in STRINGS:
+        yield "length", shown(tag.length), "no value: a length requires type string, stringz or string16"
+    if tag.type in STRINGS and tag.kind != "text":
         default = ", the default" if tag.kind == fields_of(Tag)["kind"].default else ""
-        yield "kind", f"{shown(tag.kind)}{default}", "text for type string"
+        yield "kind", f"{shown(tag.kind)}{default}", f"text for type {tag.type}"
     if tag.kind == "text":
         yield from _in_text(tag)
     for name, factor in (("scale", tag.scale), ("divisor", tag.divisor)):
@@ -215,7 +228,7 @@ def between(source: Source, tag: Tag) -> Iterator[Contradiction]:
     if tag.unit_id == 0 and not source.address.startswith(("tcp:", "tls:")):
         yield "unit_id", "0", _NO_BROADCAST
     if width(tag) > source.max_registers:
-        name = "length" if tag.type == "string" else "type"
+        name = "length" if tag.type in STRINGS else "type"
         legal = f"at most {source.max_registers} registers, the source's max_registers"
         yield name, f"{width(tag)} registers", legal
 

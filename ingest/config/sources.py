@@ -21,8 +21,20 @@ ChannelKind: TypeAlias = Literal["analog", "discrete", "counter", "text"]
 WordOrder: TypeAlias = Literal["ABCD", "CDAB", "BADC", "DCBA"]
 RegisterTable: TypeAlias = Literal["coil", "discrete", "input", "holding"]
 RegisterType: TypeAlias = Literal[
-    "bool", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64", "string"
+    "bool",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "float32",
+    "float64",
+    "string",
+    "stringz",
+    "string16",
 ]
+STRINGS: tuple[RegisterType, ...] = ("string", "stringz", "string16")
 TimeOrigin: TypeAlias = Literal["source", "server", "arrival"]
 AlarmPriority: TypeAlias = Literal["critical", "high", "medium", "low"]
 SecurityPolicy: TypeAlias = Literal["Basic256Sha256", "Aes128Sha256RsaOaep", "Aes256Sha256RsaPss"]
@@ -163,13 +175,16 @@ class ModbusTag(Tag):
     address: Annotated[str, Field(pattern=r"^(coil|discrete|input|holding):[0-9]{1,5}$")]
     """The register table and the address, as in `holding:100`. Addresses count from 0, not from 40001."""
     type: RegisterType = "int16"
-    """The data type. For a coil or a discrete input, the default is bool."""
+    """The data type. For a coil or a discrete input, the default is bool. `string`: UTF-8, two bytes in a register,
+    padded at the end with NUL or blanks. `stringz`: the same, but what follows the first NUL is ignored. `string16`:
+    UTF-16, a character in each register. What can't be decoded, such as a NUL inside, is stored as U+FFFD, and the
+    status is Uncertain."""
     word_order: WordOrder = "ABCD"
     """The order of the bytes on the wire. A is the most significant byte."""
     bit: Annotated[int, Field(ge=0, le=15)] | None = None
     """With `type` bool: the bit of the register. 0 is the least significant one."""
     length: Annotated[int, Field(ge=1, le=123)] = 1
-    """With `type` string: the number of registers."""
+    """With `type` string, stringz or string16: the number of registers."""
     scale: float = 1.0
     """value = register × scale ÷ divisor + offset."""
     divisor: float = 1.0
@@ -320,6 +335,10 @@ class ModbusSource(_Source):
     """The maximum number of unused registers between two tags that are read to save a request."""
     max_registers: Annotated[int, Field(ge=1, le=125)] = 125
     """The maximum number of registers in a request. Some devices support fewer than the protocol allows."""
+    any_transaction_id: bool = False
+    """true: a response is accepted although it has another transaction id than the request, as some devices send it. A
+    request without a response then ends the connection, so that no other response can be taken for it. Only for `tcp://`
+    and `tls://`."""
     standby: Literal["idle", "poll"] = "idle"
     """What the standby of a redundant pair does. `idle`: it polls once it writes, which leaves a gap of the time that a
     take-over takes. `poll`: it polls, too, so that nothing is missing; the device needs a second connection. Only for

@@ -86,7 +86,8 @@ class Collector:
         self._late_answers = metrics.late_answers.labels(source=status.name)
         self._request_seconds = metrics.request_seconds.labels(source=status.name)
         connection, clock = connections.get(source.address, tls_options(source)), self._clock
-        self._device = Device(connection, source.time_out, clock.now, self._late_answers.inc, self._reconnected)
+        late, again = self._late_answers.inc, self._reconnected
+        self._device = Device(connection, source.time_out, clock.now, late, again, source.any_transaction_id)
         self._bad: dict[int, str] = {}  # tag index → why it can't be read
         self._holds = np.ones(len(self._ids), np.bool_)  # tags with no Bad sample since they were read
         self._rounded: set[int] = set()  # channel ids whose rounding was recorded

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.batch import Float64s, Int32s, is_rounded
-from ingest.config.sources import ModbusTag, WordOrder
+from ingest.config.sources import STRINGS, ModbusTag, WordOrder
 from ingest.config.tags import width
 from ingest.errors import DecodeError
 from ingest.modbus.plan import Read
@@ -33,6 +33,8 @@ _DTYPES = {
     "bool": ">u2",
 }
 _LONG = ("int64", "uint64")
+_PADDING = "\0 \t\r\n"  # behind a text
+UNDECODABLE = "\ufffd"  # stands for what is no text
 
 _Key: TypeAlias = tuple[str, WordOrder]  # type, and byte order
 _Scale: TypeAlias = tuple[float, float, float]  # scale, divisor and offset
@@ -171,7 +173,7 @@ class Decoder:
         return found
 
     def texts(self, raw: NDArray[np.uint16]) -> list[tuple[int, int, str]]:
-        """(tag, its read, text) of the text tags: an integer's decimal form, a string up to the first NUL."""
+        """(tag, its read, text) of the text tags: a string, or an integer's decimal form."""
         return [(t.tag, t.read, _text(raw[t.at], t.order, t.type)) for t in self._texts]
 
 
@@ -180,7 +182,7 @@ def _words(tag: ModbusTag, start: int) -> range:
     first = tag.register - start
     words = range(first, first + width(tag))
     # Those of a string stand in reading order whatever the word order; only bytes are swapped.
-    return words[::-1] if tag.word_order in ("CDAB", "DCBA") and tag.type != "string" else words
+    return words[::-1] if tag.word_order in ("CDAB", "DCBA") and tag.type not in STRINGS else words
 
 
 def _ordered(words: NDArray[np.uint16], order: WordOrder) -> NDArray[np.uint16]:
@@ -194,6 +196,10 @@ def _numbers(words: NDArray[np.uint16], order: WordOrder, kind: str) -> NDArray[
 
 
 def _text(words: NDArray[np.uint16], order: WordOrder, kind: str) -> str:
-    if kind != "string":
+    if kind not in STRINGS:
         return str(_numbers(words[None, :], order, kind)[0])
-    return _ordered(words, order).tobytes().split(b"\0")[0].decode("utf-8", errors="replace").rstrip()
+    encoded = _ordered(words, order).tobytes()
+    if kind == "stringz":
+        encoded = encoded.split(b"\0")[0]
+    text = encoded.decode("utf-16-be" if kind == "string16" else "utf-8", errors="replace")
+    return text.rstrip(_PADDING).replace("\0", UNDECODABLE)

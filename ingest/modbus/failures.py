@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ingest.errors import DecodeError, SourceError
 
+UNCERTAIN = 0x40000000
 BAD_COMMUNICATION_ERROR = 0x80050000
 BAD_DECODING_ERROR = 0x80070000
 BAD_TIMEOUT = 0x800A0000

@@ -18,7 +18,9 @@ _BITS = ("coil", "discrete")
 EXCEPTION = 0x80  # is set in the function code of an exception response
 _HEADER = struct.Struct(">HHHB")  # transaction, protocol (0), bytes from here on with the unit id, unit id
 _BEFORE_LENGTH = 6  # bytes that the length does not count
-_LENGTHS = range(2, 255)  # unit id and a PDU of 1 to 253 bytes
+# Unit id, function code and data. A PDU has 253 bytes at most, but some devices send twice as many data as they should:
+# that is a frame, too, so that it affects only its own read.
+_LENGTHS = range(2, 512)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ def response_size(read: Read) -> int:
 
 
 class TcpFramer:
-    """Splits a byte stream into frames. Buffers less than one frame of 260 bytes between calls."""
+    """Splits a byte stream into frames. Buffers less than one frame between calls."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -81,7 +83,8 @@ def registers(read: Read, pdu: bytes) -> NDArray[np.uint16]:
     due = response_size(read)
     if len(pdu) != due + 2 or pdu[1] != due:
         claim = f" (byte count {pdu[1]})" if len(pdu) > 1 and pdu[1] != len(pdu) - 2 else ""
-        raise DecodeError(f"response of {max(len(pdu) - 2, 0)} bytes{claim}, expected {due}")
+        twice = ", half as many" if len(pdu) == 2 * due + 2 else ""
+        raise DecodeError(f"response of {max(len(pdu) - 2, 0)} bytes{claim}, expected {due}{twice}")
     if read.table in _BITS:
         packed = np.frombuffer(pdu, np.uint8, offset=2)
         return np.unpackbits(packed, count=read.count, bitorder="little").astype(np.uint16)

@@ -23,6 +23,8 @@ from ingest.clock import ClockStep
 from ingest.downtime import Downtime
 from ingest.errors import SpoolError
 from ingest.gaps import Gaps
+from ingest.modbus.decode import UNDECODABLE
+from ingest.modbus.failures import UNCERTAIN
 from ingest.modbus.late_polls import GAP_PERIODS, Coverage, LateGap
 from ingest.modbus.poll import Failure, Poll
 from ingest.status import SourceStatus
@@ -294,7 +296,8 @@ class PollWriter:
         for i, at, text in poll.texts:
             if texts.get(i, self._texts.get(i)) != text:
                 texts[i] = text
-                changed.append(Event("text", at, int(self._ids[i]), 0, text))
+                status = UNCERTAIN if UNDECODABLE in text else 0
+                changed.append(Event("text", at, int(self._ids[i]), status, text))
         events = (*self._retry_events, *poll.events, *changed)
         if not events:
             return _NONE

@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from functools import partial
 
-from ingest.errors import SourceError
+from ingest.errors import DecodeError, SourceError
 from ingest.modbus.failures import ConnectionLost, FramingError, RequestTimeout, UnitTaken
 from ingest.modbus.frame import Frame, TcpFramer
 from ingest.modbus.plan import Read
-from ingest.modbus.rtu import OTHER_MASTER, RtuFramer
+from ingest.modbus.rtu import NO_TRANSACTION, OTHER_MASTER, RtuFramer
 from ingest.timeouts import Watchdog, unread_seconds
 
 _RECEIVED = 4096  # bytes at once; an answer has 260 at most
 _PROMPT_SECONDS = 0.001  # s; an answer that was read this soon did not lie there unread
+_NO_UNITS = (0, 255)  # unit ids by which gateways and devices without one respond
 _HANDED_ON = 0.02  # s; USB adapters and gateways may hand on what they receive so much later
 
 
 class ModbusProtocol(asyncio.BufferedProtocol):
     """One connection. The next request is sent from the receive callback; the task is woken only at the end."""
 
-    def __init__(self, framer: TcpFramer | RtuFramer, late: Callable[[int], None], transactions: Iterator[int]) -> None:
-        """``late`` is called with the unit id of each response that no request expects."""
+    def __init__(self, framer: TcpFramer | RtuFramer, late: Callable[[int], bool], transactions: Iterator[int]) -> None:
+        """``late`` is called with the unit id of each response that no request expects; whether one was due."""
         self._late = late
         self._transactions = transactions  # their ids
         self._loop = asyncio.get_running_loop()
         self._received = memoryview(bytearray(_RECEIVED))  # a view: asyncio writes to slices of it (over TLS)
         self._framer = framer
         self._expected = (-1, -1)  # transaction and unit id
+        self._any_transaction = False  # the response may have another transaction id
+        self._other = ""  # the last response since the request that has other ids, in words
         self._follow: Callable[[bytes], Read | None] | None = None
         self._done: asyncio.Future[None] | None = None
         self._watchdog: Watchdog | None = None
@@ -58,8 +62,8 @@ class ModbusProtocol(asyncio.BufferedProtocol):
             self.close()
 
     def _arrived(self, frame: Frame) -> None:
-        if self._follow is None or (frame.transaction, frame.unit_id) != self._expected:
-            self._late(frame.unit_id)
+        if self._follow is None or not self._is_expected(frame):
+            self._arrived_else(frame)
             return
         self.answers += 1
         self.answered_at = self._loop.time()
@@ -75,6 +79,24 @@ class ModbusProtocol(asyncio.BufferedProtocol):
                 self._finish()
             else:
                 self._send(following)
+
+    def _is_expected(self, frame: Frame) -> bool:
+        transaction, unit_id = self._expected
+        same = frame.transaction == transaction or (self._any_transaction and frame.transaction != NO_TRANSACTION)
+        return same and frame.unit_id == unit_id
+
+    def _arrived_else(self, frame: Frame) -> None:
+        """A response with other ids than the last request."""
+        was_due = self._late(frame.unit_id)
+        if self._follow is None or frame.transaction == NO_TRANSACTION:
+            return
+        transaction, unit_id = self._expected
+        self._other = (
+            f"a response from unit {frame.unit_id} with transaction id {frame.transaction} arrived, "
+            f"expected unit {unit_id} and transaction id {transaction}"
+        )
+        if frame.transaction == transaction and frame.unit_id in _NO_UNITS and not was_due:
+            self._finish(DecodeError(self._other))  # at once: other units need not wait for a time-out
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection ended; ``exc`` may say why."""
@@ -94,17 +116,21 @@ class ModbusProtocol(asyncio.BufferedProtocol):
         else:
             self._done.set_exception(error)
 
-    async def exchange(self, read: Read, time_out: float, follow: Callable[[bytes], Read | None]) -> None:
+    async def exchange(
+        self, read: Read, time_out: float, follow: Callable[[bytes], Read | None], any_transaction: bool = False
+    ) -> None:
         """Send ``read``, then each read that ``follow`` returns for a response PDU, until it returns None.
 
-        Raises RequestTimeout, ConnectionLost, FramingError, and what ``follow`` raises.
+        ``any_transaction``: a response may have another transaction id.
+
+        Raises RequestTimeout, DecodeError, ConnectionLost, FramingError, and what ``follow`` raises.
         """
         self.received = False
         if self.lost is not None:
             raise self.lost
         self._done, self._follow = self._loop.create_future(), follow
-        timed_out = RequestTimeout(f"no response within {time_out:g} s")
-        self._watchdog = Watchdog(time_out, lambda: self._finish(timed_out))
+        self._any_transaction = any_transaction
+        self._watchdog = Watchdog(time_out, partial(self._time_out, time_out))
         try:
             self._send(read)
             await self._done
@@ -112,10 +138,14 @@ class ModbusProtocol(asyncio.BufferedProtocol):
             self._follow = None
             self._watchdog.cancel()
 
+    def _time_out(self, seconds: float) -> None:
+        other = f": {self._other}" if self._other else ""
+        self._finish(RequestTimeout(f"no response within {seconds:g} s{other}", unreadable=bool(other)))
+
     def _send(self, read: Read) -> None:
         assert self._transport is not None and self._watchdog is not None
         transaction = next(self._transactions) & 0xFFFF
-        self._expected = (transaction, read.unit_id)
+        self._expected, self._other = (transaction, read.unit_id), ""
         self.received = False
         self.requested_at = self._loop.time()
         self._watchdog.reset()
@@ -137,7 +167,7 @@ class RtuProtocol(ModbusProtocol):
     def __init__(
         self,
         silence: float,
-        late: Callable[[int], None],
+        late: Callable[[int], bool],
         transactions: Iterator[int],
         other_master: Callable[[Frame, bool, str], None],
     ) -> None:
@@ -158,10 +188,12 @@ class RtuProtocol(ModbusProtocol):
         if self._rtu.unfinished:
             self._await_silence()
 
-    async def exchange(self, read: Read, time_out: float, follow: Callable[[bytes], Read | None]) -> None:
+    async def exchange(
+        self, read: Read, time_out: float, follow: Callable[[bytes], Read | None], any_transaction: bool = False
+    ) -> None:
         """As of the base class. RequestTimeout says what arrived instead of a response."""
         try:
-            await super().exchange(read, time_out, follow)
+            await super().exchange(read, time_out, follow, any_transaction)
         except RequestTimeout as error:
             heard = "the line is never silent" if self._due is not None else self._rtu.unreadable
             if heard:
@@ -189,7 +221,7 @@ class RtuProtocol(ModbusProtocol):
         if left > 0:
             self._timer = self._loop.call_later(left, self._await_silence)
             return
-        for frame in self._rtu.silent():
+        for frame in list(self._rtu.silent()):
             if frame.transaction == OTHER_MASTER:
                 self._asked(frame)
             else:

@@ -42,7 +42,7 @@ def crc16(data: bytes | bytearray) -> int:
 
 
 class RtuFramer:
-    """Finds the response among the bytes that arrive. Keeps at most one frame's bytes."""
+    """Finds the response among the bytes that arrive. Keeps at most two frames' bytes."""
 
     def __init__(self) -> None:
         self._rest = bytearray()  # since the last silence, or the last response
@@ -95,7 +95,7 @@ class RtuFramer:
                 self.abandon()
                 yield Frame(transaction, frame[0], frame[1:-2])
                 break
-        del rest[_MAX_FRAME + 1 :]
+        del rest[2 * _MAX_FRAME :]  # a response, and what was sent just before it
 
     def silent(self) -> Iterator[Frame]:
         """The line was silent: a frame of another unit, or one that came late. A response that began may go on."""
@@ -109,6 +109,11 @@ class RtuFramer:
         if not frames:
             self._unreadable = f"{_count(pile)} arrived without a valid CRC"
         for frame in frames:
+            if any(len(frame) == length and frame.startswith(head) for head, length in self._responses):
+                transaction = self._transaction  # behind a broadcast or the talk of other units
+                self.abandon()
+                yield Frame(transaction, frame[0], frame[1:-2])
+                continue
             if is_of_other_master(frame):
                 echo = frame == self._request  # or another master asks the same
                 asks = f"another master on the line asks unit {frame[0]}"

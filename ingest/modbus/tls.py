@@ -44,7 +44,7 @@ class TlsProtocol(ModbusProtocol):
     """As of the base class; the device may refuse the client's certificate after the handshake (RFC 8446, 4.4.2.4)."""
 
     def __init__(
-        self, address: ModbusAddress, pki: Path, late: Callable[[int], None], transactions: Iterator[int]
+        self, address: ModbusAddress, pki: Path, late: Callable[[int], bool], transactions: Iterator[int]
     ) -> None:
         """``pki``: the folder of plantlog's own certificate."""
         super().__init__(TcpFramer(), late, transactions)

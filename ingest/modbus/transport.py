@@ -200,12 +200,12 @@ class Connection:
             return None if following.unit_id in self._pending_answers else following
 
         try:
-            await protocol.exchange(reads[len(answers)], device.time_out, follow)
+            await protocol.exchange(reads[len(answers)], device.time_out, follow, device.any_transaction)
         except UnitTaken:
             return
         except RequestTimeout:
             self.waited_seconds += device.time_out
-            self._await_late(reads[len(answers)].unit_id, device.time_out)
+            self._await_late(reads[len(answers)].unit_id, device.time_out, end=device.any_transaction)
             raise
         except (ConnectionLost, asyncio.CancelledError):
             if self._address.rtu:
@@ -251,10 +251,10 @@ class Connection:
             return TlsProtocol(address, self._pki, self._late, self._transactions)
         return ModbusProtocol(TcpFramer(), self._late, self._transactions)
 
-    def _await_late(self, unit_id: int, time_out: float) -> None:
-        """Ask nothing of a unit until its response arrives, or ``time_out`` passes."""
+    def _await_late(self, unit_id: int, time_out: float, end: bool = False) -> None:
+        """Ask nothing of a unit until its response arrives, or ``time_out`` passes. ``end``: the connection, too."""
         self._await_own(unit_id, time_out)
-        if self._address.scheme == "rtu+tcp" and self._protocol is not None:
+        if (end or self._address.scheme == "rtu+tcp") and self._protocol is not None:
             self._protocol.close()
             self._protocol = None
 
@@ -264,12 +264,14 @@ class Connection:
         requested_at = now if self._protocol is None else self._protocol.requested_at
         self._pending(unit_id, time_out).own_until = max(now + time_out, requested_at + 2 * time_out)
 
-    def _late(self, unit_id: int) -> None:
-        """An unexpected response of this unit arrived."""
+    def _late(self, unit_id: int) -> bool:
+        """An unexpected response of this unit arrived; whether one was pending."""
         if self._current_device is not None:
             self._current_device.late()
-        if unit_id in self._pending_answers:
+        was_pending = unit_id in self._pending_answers
+        if was_pending:
             self._pending_answers[unit_id].response(asyncio.get_running_loop().time())
+        return was_pending
 
     def _pending(self, unit_id: int, time_out: float) -> _PendingAnswer:
         """What is pending of a unit, to be added to."""
@@ -317,7 +319,8 @@ class Device:
     """Reads registers for one source over a shared connection.
 
     ``clock``: time (µs) of each response. ``late`` is called for each response dropped, ``reconnected`` for each
-    new connection that a request needed.
+    new connection that a request needed. ``any_transaction``: a response may have another transaction id; a request
+    without a response then ends the connection, so that no other one is outstanding.
     """
 
     def __init__(
@@ -327,8 +330,10 @@ class Device:
         clock: Callable[[], int],
         late: Callable[[], None],
         reconnected: Callable[[], None],
+        any_transaction: bool = False,
     ) -> None:
         self.connection = connection
+        self.any_transaction = any_transaction
         self.time_out = time_out
         self.clock = clock
         self.late = late

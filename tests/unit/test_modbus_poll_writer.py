@@ -231,3 +231,10 @@ async def test_time_in_which_the_other_member_polls_is_a_gap_of_its_own() -> Non
         (7 * SECOND, 90 * SECOND, STANDBY),
         (90 * SECOND, 100 * SECOND + 39_000, "disconnected"),
     ]
+
+
+async def test_text_with_undecodable_bytes_is_uncertain() -> None:
+    first, second = poll(SECOND), poll(2 * SECOND)
+    first.texts, second.texts = [(0, SECOND, "AUTO")], [(0, 2 * SECOND, "AUT\ufffd")]
+    kept, _ = await told(first, second)
+    assert [(event.text, event.status) for event in kept.events("text")] == [("AUTO", 0), ("AUT\ufffd", 0x40000000)]

@@ -120,6 +120,32 @@ def test_no_response_on_a_line_is_as_long_as_a_request(registers: list[int], bri
     assert all(read.start <= tags[i].register < read.start + read.count for read in reads for i in read.tags)
 
 
+BROADCAST = framed(0, b"\x06\0\x01\0\x03")
+
+
+@pytest.mark.parametrize(
+    "before",
+    [BROADCAST, BROADCAST + BROADCAST, framed(0, b"\x10\0\x01\0\x02\x04\0\x01\0\x02"), framed(9, PDU)],
+)
+def test_response_behind_what_was_sent_just_before_it_is_taken(before: bytes) -> None:
+    framer = RtuFramer()
+    framer.request(7, READ)
+    arrived = before + framed(17, PDU)
+    assert not [*framer.feed(arrived[:13]), *framer.feed(arrived[13:])]
+    *others, response = framer.silent()
+    assert response == Frame(7, 17, PDU)
+    assert {frame.transaction for frame in others} <= {OTHER_MASTER, NO_TRANSACTION}
+    assert not framer.expects and not framer.unfinished
+
+
+def test_longest_response_behind_a_broadcast_is_taken() -> None:
+    framer, read = RtuFramer(), Read("holding", 0, 125, (), 17)
+    framer.request(7, read)
+    pdu = bytes((3, 250)) + bytes(250)
+    assert not list(framer.feed(BROADCAST + framed(17, pdu)))
+    assert list(framer.silent())[-1] == Frame(7, 17, pdu)
+
+
 def test_noise_behind_a_response_is_dropped() -> None:
     framer = RtuFramer()
     framer.request(7, READ)
