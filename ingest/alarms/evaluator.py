@@ -140,9 +140,9 @@ class AlarmEvaluator:
 
         If much more or less time has passed, the clock was set or this process did not run: that is not silence.
         """
+        step, self._last_check = now - self._last_check, now
         if self.columns is None:
             return
-        step, self._last_check = now - self._last_check, now
         if self._stands_by():  # that nothing is read is no silence
             self.columns.clock_moved(step)
             return

@@ -257,6 +257,18 @@ async def test_clock_step_and_suspension_are_no_silence() -> None:
     assert evaluator.summary()["medium"] == 1
 
 
+async def test_time_without_limits_is_no_step_of_the_clock(caplog: pytest.LogCaptureFixture) -> None:
+    """When a limit is added, no clock is to blame, and the silence since then counts."""
+    evaluator, now = AlarmEvaluator(source(tag("a/level")), IDS, 1, MemoryAppender()), now_us()
+    for seconds in range(600):
+        evaluator.check_clock(now + seconds * SECOND)
+    evaluator.configure(source(tag("a/level", alarm_stale=60.0)), IDS)
+    with caplog.at_level("INFO"):
+        evaluator.check_clock(now + 600 * SECOND)
+    assert evaluator.summary()["medium"] == 1
+    assert "by the clock" not in caplog.text
+
+
 async def test_shelving_ends_also_while_stopped() -> None:
     appender = MemoryAppender()
     evaluator = AlarmEvaluator(SOURCE, IDS, 1, appender)
