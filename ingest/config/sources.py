@@ -366,6 +366,10 @@ class PushSource(Frozen):
     """A file with the hashes of the gateway's tokens, as `plantlog token add` writes it; see *Tokens* below."""
     channel: ChannelTemplate = "{measurement}.{field}"
     """The template for the channel of a field, with `{measurement}`, `{field}` and `{tag.NAME}`."""
+    time: Literal["source", "arrival"] = "source"
+    """The origin of the samples' times. `source`: the lines' timestamps, or plantlog's clock where there is none.
+    `arrival`: plantlog's clock, for a gateway whose timestamps repeat: of different values with the same time only the
+    first is stored."""
     unknown: Literal["create", "reject"] = "reject"
     """What happens to a channel that is not in the tag list: it is created, or its lines are rejected."""
     counts: Patterns = ()

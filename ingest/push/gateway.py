@@ -19,7 +19,7 @@ from ingest.push.body_queue import BodyQueue
 from ingest.push.channels import Channels
 from ingest.push.counts import CountRows, CountRule, digest_of
 from ingest.push.line_protocol import BadLine, Parsed, Precision
-from ingest.push.mapping import ChannelNames, MappedRows, Resolved, names, rows
+from ingest.push.mapping import ChannelNames, MappedRows, Resolved, names, rows, without_times
 from ingest.push.rate_limit import RateLimit
 from ingest.push.silence import Silence
 from ingest.push.template import Template
@@ -125,13 +125,16 @@ class Gateway:
 
         Raises SpoolError if the spool rejects it: the gateway must retry.
         """
-        untimed = sum(point.time is None for point in parsed.points)
+        points = parsed.points
+        if self._definition.source.time == "arrival":
+            points = await self._body_queue.run_next(without_times, points)
+        untimed = sum(point.time is None for point in points)
         if untimed and (step := self.arrivals.detect_step()) is not None:
             await self.silence.clock_set(step)
         note = self.arrivals.note_name(precision.encode() + b"\n" + body) if untimed else None
         while True:
             definition = self._definition_of(note)
-            named = await self._body_queue.run_next(names, parsed.points, definition.template, definition.rule)
+            named = await self._body_queue.run_next(names, points, definition.template, definition.rule)
             resolved, retry_reason = await self._resolve(definition, named)
             if definition is self._definition_of(note):  # what arrives now is read as it is defined now
                 break
@@ -140,7 +143,7 @@ class Gateway:
             keys.update((key, _NO_CHANNEL) for key in named.counts if isinstance(keys[key], str))
         arrival, notes = (0, {}) if note is None else self.arrivals.time_of(note, untimed)
         texts = definition.text_channels | self._channels.texts
-        found = await self._body_queue.run_next(rows, parsed.points, keys, arrival, named.counts, texts)
+        found = await self._body_queue.run_next(rows, points, keys, arrival, named.counts, texts)
         found.no_data = definition.no_data
         if found or found.misplaced or found.waiting:
             self.silence.record_activity()

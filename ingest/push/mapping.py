@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -78,6 +78,11 @@ class MappedRows:
             none = self.no_data.mask(channel_id, value)
             value[none], status[none] = np.nan, BAD_NO_DATA
         return SampleBatch(source_id, received_at, channel_id, np.array(self.time, np.int64), value, status)
+
+
+def without_times(points: Sequence[Point]) -> list[Point]:
+    """The same points, to be dated by their arrival."""
+    return [replace(point, time=None) for point in points]
 
 
 def names(points: Sequence[Point], template: Template, rule: CountRule = NO_COUNTS) -> ChannelNames:

@@ -268,6 +268,18 @@ async def test_timestamp_precision_is_applied(tmp_path: Path, query: str, micros
         assert (refused.status, refused.message) == (400, "precision 'minutes'; legal: ns, us, ms, s")
 
 
+async def test_times_of_arrival_where_timestamps_repeat(tmp_path: Path) -> None:
+    here, since = site(tmp_path, 'time = "arrival"'), now_us()
+    async with here.running():
+        for value in range(3):
+            lines = f'boiler pressure={value} 1000\nboiler pressure={value + 0.5},mode="{value}" 1000'
+            assert (await here.push(lines.encode())).status == 204
+        assert [value for _, _, value in here.samples()] == [0.0, 0.5, 1.0, 1.5, 2.0, 2.5]
+        times = [time for _, time, _ in here.samples()]
+        assert times == sorted(set(times)) and since <= times[0] and times[-1] <= now_us()
+        assert next(time for _, time, _ in here.texts()) >= since
+
+
 async def test_gzip_is_accepted_and_bombs_refused(tmp_path: Path) -> None:
     here = site(tmp_path, push='max_body = "1 MiB"')
     packed = {**_TOKEN, "Content-Encoding": "gzip"}
