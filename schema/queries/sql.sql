@@ -56,24 +56,17 @@ SELECT max(d.until) FROM plant.dropped AS d WHERE d.what = 'event';
 
 -- name: select_minutes
 -- samples_1m of channels $1, $2 <= bucket < $3.
-SELECT r.channel_id, r.bucket, r.n, r.n_good, r.min, r.max, plant.rollup_mean(r.sum, r.n_good, r.min, r.max) AS avg,
-       r.area / nullif(r.known / 1e6::float8, 0) AS twa, r.known / 1e6::float8 AS seconds,
-       r.first, r.last, r.first_time, r.last_time, r.holds
-FROM plant.minutes_between($1::int[], $2::timestamptz, $3::timestamptz) AS r
-UNION ALL
-SELECT h.* FROM plant.held_means(INTERVAL '1 minute', $2::timestamptz, $3::timestamptz) AS h WHERE h.channel_id = ANY ($1::int[])
-ORDER BY channel_id, bucket;
+SELECT m.*
+FROM plant.means_between(INTERVAL '1 minute', $2::timestamptz, $3::timestamptz) AS m
+WHERE m.channel_id = ANY ($1::int[])
+ORDER BY m.channel_id, m.bucket;
 
 -- name: select_hours
 -- samples_1h of the same.
-SELECT r.channel_id, r.bucket, r.n, r.n_good, r.min, r.max, plant.rollup_mean(r.sum, r.n_good, r.min, r.max) AS avg,
-       r.area / nullif(r.known / 1e6::float8, 0) AS twa, r.known / 1e6::float8 AS seconds,
-       r.first, r.last, r.first_time, r.last_time, r.holds
-FROM plant.rollup_1h AS r
-WHERE r.channel_id = ANY ($1::int[]) AND r.bucket >= $2::timestamptz AND r.bucket < $3::timestamptz
-UNION ALL
-SELECT h.* FROM plant.held_means(INTERVAL '1 hour', $2::timestamptz, $3::timestamptz) AS h WHERE h.channel_id = ANY ($1::int[])
-ORDER BY channel_id, bucket;
+SELECT m.*
+FROM plant.means_between(INTERVAL '1 hour', $2::timestamptz, $3::timestamptz) AS m
+WHERE m.channel_id = ANY ($1::int[])
+ORDER BY m.channel_id, m.bucket;
 
 -- name: select_gap
 SELECT g.id, g.source_id, g.channel_id, g.from_time, g.to_time, g.reason, g.backfilled_at, g.detail, g.revision, g.opened_at

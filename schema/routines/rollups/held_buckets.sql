@@ -50,5 +50,5 @@ BEGIN ATOMIC
     CROSS JOIN LATERAL (
         SELECT (date_part('epoch', least(b.bucket + width, r.until) - b.bucket) * 1e6)::bigint AS known
     ) AS k
-    WHERE r.value IS NOT NULL AND b.bucket >= "from" AND b.bucket < "to";
+    WHERE r.value IS NOT NULL AND r.until > r.ends AND b.bucket >= "from" AND b.bucket < "to";
 END;
