@@ -117,7 +117,7 @@ WITH key AS (
     LIMIT 60
 )
 SELECT k.name || '  ' || round(s.value::numeric, 2) || ' ' || k.unit AS "Channel",
-       100 * (s.value - k.range_lo) / (k.range_hi - k.range_lo) AS "% of range"
+       CASE WHEN abs(s.value) < 1e300 THEN 100 * (s.value - k.range_lo) / (k.range_hi - k.range_lo) END AS "% of range"
 FROM key AS k
 CROSS JOIN LATERAL (
     SELECT r.value

@@ -151,6 +151,25 @@ async def test_panel_says_that_samples_were_dropped(owner: asyncpg.Connection) -
     assert await owner.fetchval(sql, *parameters) == "archived: not analysed"
 
 
+async def test_values_beyond_all_sums_break_no_panel(owner: asyncpg.Connection) -> None:
+    await add_sources(owner, "plc")
+    await add_channels(owner, [1], "mill/pump{}")
+    await owner.execute("UPDATE plant.channel SET range_lo = 0, range_hi = 10, kind = 'analog'")
+    for minutes, value in enumerate((1.0, 1e308, -1e308, math.inf, 1e308, 1e308)):
+        await owner.execute(
+            "INSERT INTO plant.samples_raw (time, value, channel_id, status) VALUES ($1, $2, 1, 0)",
+            NOW - timedelta(minutes=10 - minutes),
+            value,
+        )
+    values = {**_VALUES, "area": ["mill"], "unit": ["mill"], "channel": ["mill/pump1"]}
+    found = {}
+    for name, query in _ALL:
+        sql, parameters = expand(query.sql, values, _OVER)
+        found[name] = await owner.fetch(sql.replace("now()", f"timestamptz '{NOW.isoformat()}'"), *parameters)
+    ((low, mean, high),) = found["plantlog-channel Statistics A"]
+    assert (low, mean, high) == (-1e308, None, math.inf)
+
+
 async def test_gap_is_a_break_in_the_line(reader: Reader) -> None:
     (panel,) = [p for p in Library().dashboard("plantlog-channel").panels() if p["title"] == "Trend"]
     query = Library().dashboard("plantlog-channel").panel(panel["id"])[0]
