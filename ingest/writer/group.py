@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from ingest.batch import (
 )
 from ingest.spool.format import SpooledBatch
 from ingest.time_limits import TimeLimits
+from ingest.timestamps import iso
 from ingest.writer import quarantine
 from ingest.writer.counts import NO_COUNTS, Counts, Increments, aggregate, subset
 from ingest.writer.quarantine import Quarantined
@@ -158,22 +159,21 @@ def _merge(samples: Sequence[SampleBatch]) -> tuple[Columns, int, tuple[tuple[in
         return Columns(channel_id, time, value, status), 0, ()
     first = np.maximum.accumulate(np.where(again, 0, np.arange(len(order))))  # the row kept for this key
     differs = again & ((value.view(np.uint64) != value.view(np.uint64)[first]) | (status != status[first]))
-    source_id = np.repeat([b.source_id for b in samples], [len(b) for b in samples])[order]
-    conflicts = tuple(
-        (
-            int(source_id[i]),
-            conflict(
-                int(time[i]),
-                int(channel_id[i]),
-                kept=(float(value[first[i]]), int(status[first[i]])),
-                refused=(float(value[i]), int(status[i])),
-            ),
+    batch = np.repeat(np.arange(len(samples)), [len(b) for b in samples])[order]
+    found = [
+        Conflict(
+            int(batch[i]),
+            samples[batch[i]].source_id,
+            int(channel_id[i]),
+            int(time[i]),
+            kept=(float(value[first[i]]), int(status[first[i]])),
+            refused=(float(value[i]), int(status[i])),
         )
         for i in np.flatnonzero(differs)
-    )
+    ]
     keep = ~again
     columns = Columns(channel_id, time, value, status).part(keep)
-    return columns, int(again.sum() - differs.sum()), conflicts
+    return columns, int(again.sum() - differs.sum()), conflict_events(found)
 
 
 def same_sample(one: tuple[float, int], other: tuple[float, int]) -> bool:
@@ -181,18 +181,41 @@ def same_sample(one: tuple[float, int], other: tuple[float, int]) -> bool:
     return struct.pack("=dq", *one) == struct.pack("=dq", *other)
 
 
-def conflict(time: int, channel_id: int, kept: tuple[float, int], refused: tuple[float, int]) -> Event:
-    """The event for a second, different (value, status) of the same channel and time."""
-    return Event(
-        "conflict",
-        time,
-        channel_id,
-        status=refused[1],
-        detail={
-            # repr: the shortest text for the exact double; and JSON has no NaN
-            "kept_value": repr(kept[0]),
-            "kept_status": f"0x{kept[1]:08X}",
-            "refused_value": repr(refused[0]),
-            "refused_status": f"0x{refused[1]:08X}",
-        },
-    )
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A second, different (value, status) of the same channel and time."""
+
+    batch: int  # its place among others
+    source_id: int
+    channel_id: int
+    time: int  # µs
+    kept: tuple[float, int]
+    refused: tuple[float, int]
+
+
+def conflict_events(conflicts: Iterable[Conflict]) -> tuple[tuple[int, Event], ...]:
+    """An event for each channel of each batch, with the first of its conflicts and their number, with its source."""
+    by_channel: dict[tuple[int, int], list[Conflict]] = {}
+    for one in conflicts:
+        by_channel.setdefault((one.batch, one.channel_id), []).append(one)
+    return tuple((some[0].source_id, _conflict_event(some)) for some in by_channel.values())
+
+
+def _conflict_event(conflicts: Sequence[Conflict]) -> Event:
+    first = min(conflicts, key=lambda one: one.time)
+    last = max(one.time for one in conflicts)
+    detail: dict[str, object] = {
+        # repr: the shortest text for the exact double; and JSON has no NaN
+        "kept_value": repr(first.kept[0]),
+        "kept_status": f"0x{first.kept[1]:08X}",
+        "refused_value": repr(first.refused[0]),
+        "refused_status": f"0x{first.refused[1]:08X}",
+    }
+    if len(conflicts) > 1:
+        detail |= {"refused": len(conflicts), "to": iso(last)}
+    return Event("conflict", first.time, first.channel_id, status=first.refused[1], detail=detail)
+
+
+def conflict_count(events: Iterable[tuple[int, Event]]) -> int:
+    """The number of samples that events of conflicts stand for."""
+    return sum(event.detail.get("refused", 1) for _, event in events)

@@ -26,7 +26,7 @@ from ingest.writer.counting import AddedIncrements
 from ingest.writer.counts import MINUTE_US, NO_COUNTS, Counts, of_events, of_quality
 from ingest.writer.dirty import dirty, parameters, split_by_minutes
 from ingest.writer.gap_rows import write_gaps
-from ingest.writer.group import Columns, Group, conflict, same_sample
+from ingest.writer.group import Columns, Conflict, Group, conflict_count, conflict_events, same_sample
 from ingest.writer.lease import Fence
 from ingest.writer.minutes import NO_GAPS, GapStarts
 from ingest.writer.receipts import sign_gap_receipts, today, write_event_receipts, write_sample_receipts
@@ -36,6 +36,7 @@ from schema.queries import load
 _KINDS = {SampleBatch: "samples", EventBatch: "events", GapBatch: "gaps", CountBatch: "counts"}
 
 
+StoredConflict: TypeAlias = tuple[int, int, tuple[float, int], tuple[float, int]]  # channel, time, kept, refused
 Copy: TypeAlias = "Callable[[asyncpg.Connection[Any], Columns], Awaitable[None]]"
 
 
@@ -112,7 +113,7 @@ async def write(
         if columns is None:
             raise  # another constraint
         async with connection.transaction():
-            samples = await _stage(connection, columns, _source_of(group), repeating)
+            samples = await _stage(connection, group, columns, repeating)
             return await _finish(connection, group, complete, samples, isolate_bad_rows, (), fence, state)
 
 
@@ -147,9 +148,8 @@ async def _without_stored(
     )
     if not stored:
         return columns, ()
-    source_of = _source_of(group)
     new = np.ones(len(columns), bool)
-    differing = []
+    differing: list[StoredConflict] = []
     for row in stored:
         i = int(places[row["place"]])
         new[i] = False
@@ -157,13 +157,13 @@ async def _without_stored(
         kept = float(row["value"]), row["status"] & 0xFFFFFFFF
         refused = float(columns.value[i]), int(columns.status[i])
         if not same_sample(kept, refused):
-            differing.append((source_of[channel], conflict(int(columns.time[i]), channel, kept, refused)))
+            differing.append((channel, int(columns.time[i]), kept, refused))
     repeating.add(np.unique(columns.channel_id[~new]).tolist())
-    return columns.part(new), tuple(differing)
+    return columns.part(new), _conflicts(group, differing)
 
 
 async def _stage(
-    connection: asyncpg.Connection[Any], columns: Columns, source_of: dict[int, int], repeating: RepeatingChannels
+    connection: asyncpg.Connection[Any], group: Group, columns: Columns, repeating: RepeatingChannels
 ) -> _Samples:
     """Insert new samples through the staging table."""
     queries = load("write")
@@ -178,19 +178,16 @@ async def _stage(
     )
     repeating.add(inserted["repeated"])
     first, last = timestamp(int(columns.time.min())), timestamp(int(columns.time.max()))
-    differing = tuple(
+    differing: list[StoredConflict] = [
         (
-            source_of[row["channel_id"]],
-            conflict(
-                microseconds(row["time"]),
-                row["channel_id"],
-                kept=(row["stored_value"], row["stored_status"] & 0xFFFFFFFF),
-                refused=(row["value"], row["status"] & 0xFFFFFFFF),
-            ),
+            row["channel_id"],
+            microseconds(row["time"]),
+            (row["stored_value"], row["stored_status"] & 0xFFFFFFFF),
+            (row["value"], row["status"] & 0xFFFFFFFF),
         )
         for row in await connection.fetch(queries["select_conflicts"], first, last)
-    )
-    return _Samples("conflict", columns, inserted["new"], differing, not_good)
+    ]
+    return _Samples("conflict", columns, inserted["new"], _conflicts(group, differing), not_good)
 
 
 async def _finish(
@@ -242,8 +239,8 @@ async def _finish(
     return WriteResult(
         samples.method,
         samples.new,
-        group.repeated + known_samples - len(samples.differing),
-        len(group.conflicts) + len(samples.differing),
+        group.repeated + known_samples - conflict_count(samples.differing),
+        conflict_count((*group.conflicts, *samples.differing)),
         len(events),
         len(quarantined),
         added,
@@ -280,11 +277,18 @@ def _ingest_batch_columns(batches: Sequence[SpooledBatch]) -> tuple[list[Any], .
     )
 
 
-def _source_of(group: Group) -> dict[int, int]:
-    """channel id → source id; computed only for conflicts."""
-    return {
-        channel: spooled.batch.source_id
-        for spooled in group.batches()
-        if isinstance(spooled.batch, SampleBatch)
-        for channel in set(spooled.batch.channel_id.tolist())
-    }
+def _conflicts(group: Group, differing: Sequence[StoredConflict]) -> tuple[tuple[int, Event], ...]:
+    """Events of samples that differ from stored ones."""
+    if not differing:
+        return ()
+    batch_of: dict[tuple[int, int], tuple[int, int]] = {}  # (channel, time) → place of the first batch, and its source
+    channels = np.array(sorted({channel for channel, *_ in differing}), np.int32)
+    for place, spooled in enumerate(group.batches()):
+        batch = spooled.batch
+        if isinstance(batch, SampleBatch):
+            some = np.isin(batch.channel_id, channels)
+            for key in zip(batch.channel_id[some].tolist(), batch.time[some].tolist(), strict=True):
+                batch_of.setdefault(key, (place, batch.source_id))
+    return conflict_events(
+        Conflict(*batch_of[channel, time], channel, time, kept, refused) for channel, time, kept, refused in differing
+    )

@@ -97,18 +97,31 @@ UPDATE plant.archived_day AS a SET late = $3 WHERE a.day = $1 AND a.installation
 -- name: insert_conflicts
 -- Events of stored samples whose time archived ones have, with another value or status, as pack_hour has them; returns their
 -- number. $1 channel_id int[], $2 time int8[] (µs), $3 and $4 the archived value and status, $5 and $6 the stored ones.
-WITH conflict AS (
+WITH
+differing AS (
+    SELECT TIMESTAMPTZ 'epoch' + u.time * INTERVAL '1 microsecond' AS time, u.channel_id, u.status,
+           jsonb_build_object('kept_value', u.kept::text, 'kept_status', plant.status_hex(u.kept_status),
+                              'refused_value', u.value::text, 'refused_status', plant.status_hex(u.status)) AS detail
+    FROM unnest($1::int[], $2::int8[], $3::float8[], $4::int[], $5::float8[], $6::int[])
+        AS u (channel_id, time, kept, kept_status, value, status)
+),
+conflict AS (
     INSERT INTO plant.event (time, id, type, source_id, channel_id, status, detail)
     SELECT d.time, plant.conflict_id(d.time, d.channel_id, d.detail), 'conflict', c.source_id, d.channel_id, d.status, d.detail
     FROM (
-        SELECT TIMESTAMPTZ 'epoch' + u.time * INTERVAL '1 microsecond' AS time, u.channel_id, u.status,
-               jsonb_build_object('kept_value', u.kept::text, 'kept_status', plant.status_hex(u.kept_status),
-                                  'refused_value', u.value::text, 'refused_status', plant.status_hex(u.status)) AS detail
-        FROM unnest($1::int[], $2::int8[], $3::float8[], $4::int[], $5::float8[], $6::int[])
-            AS u (channel_id, time, kept, kept_status, value, status)
+        SELECT f.channel_id, min(f.time) AS time, (array_agg(f.status ORDER BY f.time))[1] AS status, count(*) AS n,
+               (array_agg(f.detail ORDER BY f.time))[1]
+               || CASE WHEN count(*) = 1 THEN '{}'
+                       ELSE jsonb_build_object(
+                           'refused', count(*), 'to', max(f.time),
+                           'digest', md5(string_agg(concat_ws(' ', f.time, f.detail), ',' ORDER BY f.time))) END
+                  AS detail
+        FROM differing AS f
+        GROUP BY f.channel_id
     ) AS d
     LEFT JOIN plant.channel AS c ON c.id = d.channel_id
-    WHERE NOT EXISTS (
+    -- The writer may have recorded it before the hour was packed. It writes values in Python's notation.
+    WHERE d.n > 1 OR NOT EXISTS (
         SELECT FROM plant.event AS e
         WHERE e.time = d.time AND e.channel_id = d.channel_id AND e.type = 'conflict' AND e.status = d.status
           AND (e.detail ->> 'refused_value')::float8::text = d.detail ->> 'refused_value'

@@ -94,6 +94,27 @@ async def test_conflicting_value_is_kept_out_and_recorded(
     assert {r["time"] for r in conflicts} == {timestamp(T0)}
 
 
+async def test_conflicts_of_a_body_are_one_event_a_channel(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    """However they come: against what is stored, by two ways of finding it, or within a group."""
+    first = [(channel, n, 1.0, 0) for channel in (1, 2) for n in range(5000)]
+    await spooled(tmp_path, batch(first))
+    await drained(Writer(tmp_path, database.ingest_dsn, WriterOptions()))
+    for value in (2.0, 3.0):
+        await spooled(tmp_path, batch([(*row[:2], value, 0) for row in first]))
+        writer = Writer(tmp_path, database.ingest_dsn, WriterOptions())
+        await drained(writer)
+    rows = await owner.fetch(
+        "SELECT channel_id, detail ->> 'refused_value' AS value, (detail ->> 'refused')::int AS n, time,"
+        " (detail ->> 'to')::timestamptz AS until FROM plant.event WHERE type = 'conflict' ORDER BY 2, 1"
+    )
+    assert [(row["channel_id"], row["value"], row["n"]) for row in rows] == [
+        (1, "2.0", 5000), (2, "2.0", 5000), (1, "3.0", 5000), (2, "3.0", 5000),
+    ]  # fmt: skip
+    assert {(row["time"], row["until"]) for row in rows} == {(timestamp(T0), timestamp(T0 + 4999))}
+
+
 async def test_many_batches_are_written_in_few_transactions(
     database: Database, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:

@@ -12,7 +12,7 @@ from ingest.spool.format import SpooledBatch
 from ingest.time_limits import TimeLimits
 from ingest.timestamps import timestamp
 from ingest.writer.day_limits import DayLimits
-from ingest.writer.group import Group, assemble
+from ingest.writer.group import Group, assemble, conflict_count
 from ingest.writer.quarantine import columns, to_batch
 from tests.samples import T0, batch
 
@@ -53,7 +53,9 @@ def test_first_row_of_each_key_is_kept_and_the_others_are_counted(batches: list[
         first[key] for key in keys
     ]
     assert group.repeated == repeated - len(first)
-    assert len(group.conflicts) == conflicts
+    assert conflict_count(group.conflicts) == conflicts
+    places = [(event.channel_id, event.time) for _, event in group.conflicts]
+    assert len(places) <= len(batches) * 4, "one a channel and batch"
 
 
 def test_conflict_event_has_both_values() -> None:
@@ -66,6 +68,15 @@ def test_conflict_event_has_both_values() -> None:
         "refused_value": "nan",
         "refused_status": "0x80050000",
     }
+
+
+def test_conflicts_of_a_batch_are_one_event_a_channel() -> None:
+    first = [(channel, k, 1.0, 0) for channel in (7, 8) for k in range(1000)]
+    group = group_of(first, [(*row[:2], 2.0, 0) for row in first[3:]], [(8, 5, 3.0, 0)])
+    assert [(event.channel_id, event.time - T0, event.detail.get("refused")) for _, event in group.conflicts] == [
+        (7, 3, 997), (8, 0, 1000), (8, 5, None),
+    ]  # fmt: skip
+    assert group.conflicts[0][1].detail["to"] == timestamp(T0 + 999).isoformat()
 
 
 DAY = 86_400_000_000  # µs

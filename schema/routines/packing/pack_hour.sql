@@ -33,22 +33,34 @@ BEGIN
         FROM moved AS m
         WHERE NOT EXISTS (SELECT FROM packed AS p WHERE p.channel_id = m.channel_id AND p.time = m.time)
     ),
+    differing AS (
+        SELECT m.time, m.channel_id, m.status,
+               jsonb_build_object('kept_value', p.value::text, 'kept_status', plant.status_hex(p.status),
+                                  'refused_value', m.value::text,
+                                  'refused_status', plant.status_hex(m.status)) AS detail
+        FROM moved AS m
+        JOIN packed AS p ON p.channel_id = m.channel_id AND p.time = m.time
+        WHERE float8send(p.value) <> float8send(m.value) OR p.status <> m.status
+    ),
+    -- One a channel, with the first of its conflicts and their number.
     conflict AS (
         INSERT INTO plant.event (time, id, type, source_id, channel_id, status, detail)
         SELECT d.time, plant.conflict_id(d.time, d.channel_id, d.detail), 'conflict', c.source_id, d.channel_id,
                d.status, d.detail
         FROM (
-            SELECT m.time, m.channel_id, m.status,
-                   jsonb_build_object('kept_value', p.value::text, 'kept_status', plant.status_hex(p.status),
-                                      'refused_value', m.value::text,
-                                      'refused_status', plant.status_hex(m.status)) AS detail
-            FROM moved AS m
-            JOIN packed AS p ON p.channel_id = m.channel_id AND p.time = m.time
-            WHERE float8send(p.value) <> float8send(m.value) OR p.status <> m.status
+            SELECT f.channel_id, min(f.time) AS time, (array_agg(f.status ORDER BY f.time))[1] AS status, count(*) AS n,
+                   (array_agg(f.detail ORDER BY f.time))[1]
+                   || CASE WHEN count(*) = 1 THEN '{}'
+                           ELSE jsonb_build_object(
+                               'refused', count(*), 'to', max(f.time),
+                               'digest', md5(string_agg(concat_ws(' ', f.time, f.detail), ',' ORDER BY f.time))) END
+                      AS detail
+            FROM differing AS f
+            GROUP BY f.channel_id
         ) AS d
         LEFT JOIN plant.channel AS c ON c.id = d.channel_id
         -- The writer may have recorded it before the hour was packed. It writes values in Python's notation.
-        WHERE NOT EXISTS (
+        WHERE d.n > 1 OR NOT EXISTS (
             SELECT FROM plant.event AS e
             WHERE e.time = d.time AND e.channel_id = d.channel_id AND e.type = 'conflict' AND e.status = d.status
               AND (e.detail ->> 'refused_value')::float8::text = d.detail ->> 'refused_value'
