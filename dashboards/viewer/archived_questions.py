@@ -13,6 +13,7 @@ from typing import Any
 
 import asyncpg
 
+from dashboards.viewer.frames import text_bytes
 from dashboards.viewer.questions import Rows
 from ingest.errors import OperationError, QueryError
 from ops.archive.location import left_alone
@@ -26,6 +27,7 @@ from schema.queries import load
 NARROW = "choose a shorter time range or fewer channels, or use `plantlog ask`"
 LIMITS = Limits("256MiB", 1, 15.0, NARROW, are_options=False)
 MAX_ROWS = 50_000  # of an answer
+MAX_BYTES = 16 * 1024**2  # of its texts
 _GRACE_SECONDS = 5.0  # until a question has ended whose time is up
 
 
@@ -80,6 +82,8 @@ class ArchivedQuestions:
                 columns, rows = task.result()
             except OperationError as error:
                 raise QueryError(504, str(error)) from error
+        if text_bytes(rows) > MAX_BYTES:
+            raise QueryError(504, f"the texts of the answer have more than {MAX_BYTES:,} bytes: {NARROW}")
         if len(rows) > MAX_ROWS:
             raise QueryError(504, f"the answer has more than {MAX_ROWS:,} rows: {NARROW}")
         assert columns == tuple(one.name for one in attributes)

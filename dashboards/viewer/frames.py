@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Literal, TypeAlias
 
+from ingest.errors import QueryError
+
+MAX_CELLS = 2_000_000  # of a table with a column for each curve
 Kind: TypeAlias = Literal["time", "number", "boolean", "string"]
 
 _KINDS: dict[str, Kind] = {
@@ -47,6 +50,11 @@ def frame(names: Sequence[str], types: Sequence[str], rows: Sequence[Sequence[An
     return Frame(list(names), kinds, columns)
 
 
+def text_bytes(rows: Iterable[Iterable[Any]]) -> int:
+    """The size of the texts in rows, as characters."""
+    return sum(len(value) for row in rows for value in row if isinstance(value, str))
+
+
 def wide(long: Frame) -> Frame:
     """One column per series, by time: text columns name the series, as in Grafana's format ``time_series``."""
     at = next((i for i, kind in enumerate(long.kinds) if kind == "time"), None)
@@ -56,11 +64,14 @@ def wide(long: Frame) -> Frame:
         return long
     times = sorted(set(long.columns[at]))
     place = {time: row for row, time in enumerate(times)}
+    series = len(set(zip(*(long.columns[i] for i in texts), strict=True))) * len(values)
+    if series * len(times) > MAX_CELLS:
+        raise QueryError(504, f"{series:,} curves of {len(times):,} points: choose fewer channels")
     found: dict[str, list[Any]] = {}
     for row, time in enumerate(long.columns[at]):
-        series = " ".join(str(long.columns[i][row]) for i in texts)
+        name_of_series = " ".join(str(long.columns[i][row]) for i in texts)
         for i in values:
-            name = series if len(values) == 1 else f"{long.names[i]} {series}"
+            name = name_of_series if len(values) == 1 else f"{long.names[i]} {name_of_series}"
             found.setdefault(name, [None] * len(times))[place[time]] = long.columns[i][row]
     kinds: list[Kind] = ["time"]
     kinds += ["number"] * len(found)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
-from dashboards.viewer.frames import Frame, frame
+from dashboards.viewer.frames import Frame, frame, text_bytes
 from ingest.database import connect
 from ingest.errors import DatabaseError, OperationError, QueryError
 from schema.queries import load
@@ -27,8 +27,12 @@ log = logging.getLogger(__name__)
 CONNECTIONS = 6
 STATEMENT_SECONDS = 15
 MAX_ROWS = 20_000  # per result
+MAX_BYTES = 16 * 1024**2  # of its texts
+_PORTION = 50  # rows that are fetched first
 _CONNECT_SECONDS = 5.0
 _WAIT_SECONDS = 20.0  # for a free connection
+_REPETITIONS = 2  # of a query that met the removal of a chunk
+_CONTENTION = (asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)
 _LACKS_SAMPLES = "02000"  # SQLSTATE of the notice of plant.series_width
 
 _SETTINGS = {
@@ -42,6 +46,10 @@ _SETTINGS = {
     "jit": "off",  # compiling takes longer than it saves here
     "plan_cache_mode": "force_custom_plan",  # chunk exclusion needs the actual times
 }
+
+
+class _ContendedError(DatabaseError):
+    """A query and the removal of what it reads were in each other's way."""
 
 
 class Reader:
@@ -61,6 +69,12 @@ class Reader:
 
         Raises DatabaseError, and QueryError on a timeout.
         """
+        for _ in range(_REPETITIONS):
+            with suppress(_ContendedError):
+                return await self._query(sql, parameters, max_rows)
+        return await self._query(sql, parameters, max_rows)
+
+    async def _query(self, sql: str, parameters: list[object], max_rows: int) -> Frame:
         async with self._transaction() as connection:
             with _lacks_of(connection) as lacks:
                 answer = await _fetched(connection, sql, parameters, max_rows)
@@ -100,10 +114,16 @@ class Reader:
         except (asyncpg.DataError, UnicodeEncodeError) as error:
             raise QueryError(400, str(error)) from error
         except (asyncpg.PostgresConnectionError, asyncpg.CannotConnectNowError, OSError, TimeoutError) as error:
-            raise DatabaseError(f"the database does not answer: {str(error) or type(error).__name__}") from error
+            log.warning("the database does not answer: %s: %s", type(error).__name__, error)
+            raise DatabaseError("the database does not answer") from error
+        except _CONTENTION as error:
+            log.info("query failed: %s: %s", type(error).__name__, error)
+            raise _ContendedError("the database is busy with maintenance: try again") from error
+        except (asyncpg.PLPGSQLError, asyncpg.ProgramLimitExceededError) as error:  # plantlog's own words
+            raise DatabaseError(str(error)) from error
         except (asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             log.warning("query failed: %s: %s", type(error).__name__, error)
-            raise DatabaseError(f"{type(error).__name__}: {error}") from error
+            raise DatabaseError("the query failed: see the log of the viewer") from error
 
     # What both import takes its time, and most charts and questions need neither.
     async def _archive_opened(self) -> Archive:
@@ -151,9 +171,19 @@ def _lacks_of(connection: Any) -> Iterator[list[str]]:
 async def _fetched(connection: Any, sql: str, parameters: list[object], max_rows: int) -> Frame:
     statement = await connection.prepare(sql)
     cursor = await statement.cursor(*parameters)
-    rows = await cursor.fetch(max_rows)
+    rows: list[tuple[Any, ...]] = []
+    portion, size = _PORTION, 0
+    while size < MAX_BYTES and (most := min(portion, max_rows - len(rows))):
+        if not (fetched := await cursor.fetch(most)):
+            break
+        rows += map(tuple, fetched)
+        size += text_bytes(fetched)
+        portion *= 2
     attributes = statement.get_attributes()
-    return frame([a.name for a in attributes], [a.type.name for a in attributes], [tuple(row) for row in rows])
+    answer = frame([a.name for a in attributes], [a.type.name for a in attributes], rows)
+    if size >= MAX_BYTES:
+        answer.notice = f"Only {len(rows):,} rows: their texts have more than {MAX_BYTES:,} bytes"
+    return answer
 
 
 async def _connect(*dsn: Any, **_: Any) -> asyncpg.Connection[Any]:

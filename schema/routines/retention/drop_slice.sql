@@ -112,6 +112,10 @@ BEGIN
             RETURN;
         END IF;
         IF action = 'chunk' THEN
+            -- First the chunk, as a reader does, and while nothing else is locked; then nothing is waited for. A reader that
+            -- waits for the chunk meanwhile is never in a deadlock with this.
+            EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', unit.chunk);
+            PERFORM set_config('lock_timeout', '100ms', true);
             PERFORM public.drop_chunks(relation, older_than => unit.to_time, newer_than => unit.from_time);
         ELSE
             -- Only events may have no channel. With the plain column, the columnstore deletes whole batches; coalesce would

@@ -358,4 +358,4 @@ async def test_unreachable_database_is_reported(tmp_path: Path, session: aiohttp
         question = _question(panel=_panel("plantlog-channel", "Trend"))
         async with session.post(f"{address}/api/query", json=question) as response:
             assert response.status == 503
-            assert "does not answer" in (await response.json())["error"]
+            assert (await response.json())["error"] == "the database does not answer"
