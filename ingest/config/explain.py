@@ -28,6 +28,7 @@ from ingest.config.quantities import (
     PATTERNS_LEGAL,
     RETENTION_LEGAL,
     SPAN_LEGAL,
+    TEXT_BYTES_LEGAL,
     parse_age,
     parse_bytes,
     parse_delay,
@@ -36,6 +37,7 @@ from ingest.config.quantities import (
     parse_patterns,
     parse_retention,
     parse_span,
+    parse_text_bytes,
 )
 from ingest.durations import DURATION_LEGAL
 from ingest.errors import Problem
@@ -72,6 +74,7 @@ _PARSED: dict[Any, str] = {
     parse_keep: KEEP_LEGAL,
     parse_retention: RETENTION_LEGAL,
     parse_bytes: BYTES_LEGAL,
+    parse_text_bytes: TEXT_BYTES_LEGAL,
     parse_patterns: PATTERNS_LEGAL,
     parse_span: SPAN_LEGAL,
 }

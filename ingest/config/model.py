@@ -16,7 +16,18 @@ from pydantic import BeforeValidator, Field
 
 from ingest.addresses import is_loopback
 from ingest.config.base import Frozen, Name
-from ingest.config.quantities import Age, ByteCount, Delay, Duration, Keep, Retention, Span, Texts, parse_texts
+from ingest.config.quantities import (
+    Age,
+    ByteCount,
+    Delay,
+    Duration,
+    Keep,
+    Retention,
+    Span,
+    TextBytes,
+    Texts,
+    parse_texts,
+)
 from ingest.config.sources import DEFAULT_CLASS, AlarmPriority, ModbusSource, OpcuaSource, PushSource, Source
 
 
@@ -45,6 +56,8 @@ class CollectorOptions(Frozen):
     processes: Annotated[int, Field(ge=1, le=16)] = 1
     """The number of collectors for OPC UA, and for Modbus; at most one per source or Modbus address. The sources are
     distributed by load. More than one helps if one uses a whole core. Containers always run one of each."""
+    max_text: TextBytes = 64 * 1024
+    """The maximum size of a text value, in UTF-8, and of each text of an event. A longer one is cut, with a mark."""
 
 
 class WriterOptions(Frozen):

@@ -15,12 +15,14 @@ _AGES = (1.0, 36525 * 86400.0)  # s
 _KEEPS = (60.0, 30 * 86400.0)  # s
 _RETENTIONS = (86400.0, 36525 * 86400.0)  # s
 _SIZES = (1024**2, 1024**5)
+_TEXT_SIZES = (1024, 16 * 1024**2)
 
 DELAY_LEGAL = 'a duration from "1ms" to "1s", such as "250ms"'
 AGE_LEGAL = 'a duration from "1s" to "36525d", such as "1h", "30d", "3650d"'
 KEEP_LEGAL = '"0s", or a duration from "1m" to "30d", such as "24h"'
 SPAN_LEGAL = 'a duration from "1d" to "36525d", such as "30d"'
 RETENTION_LEGAL = '"forever", or a duration from "1d" to "36525d", such as "90d"'
+TEXT_BYTES_LEGAL = 'a size from "1 KiB" to "16 MiB", such as "64 KiB"'
 BYTES_LEGAL = 'a size from "1 MiB" to "1024 TiB", such as "512 MiB" or "2 GiB"'
 PATTERNS_LEGAL = 'a list of strings of 1 to 255 characters, as in ["pulses", "alarms.*"]'
 
@@ -65,13 +67,22 @@ def _seconds(text: Any, info: ValidationInfo, limits: tuple[float, float], legal
 
 def parse_bytes(text: Any, info: ValidationInfo) -> int:
     """Bytes in ``"2 GiB"``; raises ValueError with what is legal. Programs give bytes, files must not."""
+    return _bytes_of(text, info, _SIZES, BYTES_LEGAL)
+
+
+def parse_text_bytes(text: Any, info: ValidationInfo) -> int:
+    """As :func:`parse_bytes`, for sizes of texts."""
+    return _bytes_of(text, info, _TEXT_SIZES, TEXT_BYTES_LEGAL)
+
+
+def _bytes_of(text: Any, info: ValidationInfo, limits: tuple[int, int], legal: str) -> int:
     if isinstance(text, int) and not from_file(info):
         return text
     # 18 digits: more cannot be a size, and takes time to parse
     match = re.fullmatch(r"\s*([0-9]{1,18})\s*(B|KiB|MiB|GiB|TiB)\s*", text) if isinstance(text, str) else None
     size = int(match[1]) * _BYTES[match[2]] if match is not None else 0
-    if not _SIZES[0] <= size <= _SIZES[1]:
-        raise ValueError(BYTES_LEGAL)
+    if not limits[0] <= size <= limits[1]:
+        raise ValueError(legal)
     return size
 
 
@@ -115,4 +126,5 @@ Keep: TypeAlias = Annotated[float, BeforeValidator(parse_keep)]
 Span: TypeAlias = Annotated[float, BeforeValidator(parse_span)]
 Retention: TypeAlias = Annotated[float | None, BeforeValidator(parse_retention)]
 ByteCount: TypeAlias = Annotated[int, BeforeValidator(parse_bytes)]
+TextBytes: TypeAlias = Annotated[int, BeforeValidator(parse_text_bytes)]
 Patterns: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(parse_patterns)]

@@ -28,6 +28,7 @@ from ingest.config.quantities import (
     KEEP_LEGAL,
     RETENTION_LEGAL,
     SPAN_LEGAL,
+    TEXT_BYTES_LEGAL,
     size_text,
     span_text,
 )
@@ -59,6 +60,7 @@ _SHORT = {
     RETENTION_LEGAL: '"forever" or a span',
     SPAN_LEGAL: 'a span from "1d"',
     BYTES_LEGAL: "a size",
+    TEXT_BYTES_LEGAL: "a size up to 16 MiB",
     "a string in quotes": "a string",
     "a file's path in quotes": "a path",
     "a list of strings in quotes": "a list of strings",
@@ -174,7 +176,7 @@ def value_text(name: str, field: FieldInfo, value: Any) -> str:
         value = "forever"
     elif isinstance(value, float) and legal in _SPANS:
         value = span_text(value)
-    elif isinstance(value, int) and legal == BYTES_LEGAL:
+    elif isinstance(value, int) and legal in (BYTES_LEGAL, TEXT_BYTES_LEGAL):
         value = size_text(value)
     elif isinstance(value, float) and value.is_integer():
         value = int(value)

@@ -57,6 +57,7 @@ class CollectorSettings(ProcessSettings):
 
     max_bytes: int  # of the spool
     limits: TimeLimits
+    max_text: int  # bytes of a text
     alarms: AlarmOptions
 
     @classmethod
@@ -67,7 +68,12 @@ class CollectorSettings(ProcessSettings):
 
 def _collecting(plant: Plant) -> dict[str, Any]:
     limits = TimeLimits(plant.writer.future_limit, plant.writer.oldest)
-    return {"max_bytes": plant.spool.max_bytes, "limits": limits, "alarms": plant.alarms}
+    return {
+        "max_bytes": plant.spool.max_bytes,
+        "limits": limits,
+        "max_text": plant.collectors.max_text,
+        "alarms": plant.alarms,
+    }
 
 
 class PushSettings(CollectorSettings):

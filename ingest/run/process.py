@@ -98,10 +98,10 @@ async def run_collectors(
     from ingest.run.collectors import Collectors
 
     since, process = now_us(), collector(kind, number)
-    spool = Spool(state / "spool" / f"{kind}.sqlite", settings.max_bytes, settings.limits)
+    spool = Spool(state / "spool" / f"{kind}.sqlite", settings.max_bytes, settings.limits, settings.max_text)
     # What is read from a source's history: the writer takes it when nothing else waits.
     backfill_spool = (
-        Spool(state / "spool" / f"{kind}.backfill.sqlite", settings.max_bytes // 4, settings.limits)
+        Spool(state / "spool" / f"{kind}.backfill.sqlite", settings.max_bytes // 4, settings.limits, settings.max_text)
         if kind == "opcua"
         else spool
     )
@@ -202,7 +202,7 @@ async def run_push(settings: PushSettings, state: Path, stop: asyncio.Event) -> 
     from ingest.push.gateways import Gateways
 
     since = now_us()
-    spool = Spool(state / "spool" / "push.sqlite", settings.max_bytes, settings.limits)
+    spool = Spool(state / "spool" / "push.sqlite", settings.max_bytes, settings.limits, settings.max_text)
     try:
         gateways = Gateways(spool, Channels(state, ingest_dsn(state)))
         endpoint = Endpoint(settings.push, gateways)

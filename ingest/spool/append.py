@@ -17,13 +17,14 @@ from pathlib import Path
 
 from ingest import metrics
 from ingest.appender import Notes
-from ingest.batch import Batch, CountBatch, SampleBatch
+from ingest.batch import Batch, CountBatch, EventBatch, SampleBatch
 from ingest.errors import SpoolCorrupt, SpoolError, SpoolFull
 from ingest.spool.ballast import BYTES, Ballast
 from ingest.spool.connection import SpoolConnection
 from ingest.spool.file import checkpoint, free_bytes, insert, last_sequence, read_notes, used_bytes, write_notes
 from ingest.spool.format import COLUMNAR, Record, encode
 from ingest.spool.metadata import Mark, MarkFile, read_sources, write_sources
+from ingest.spool.text_limit import MAX_TEXT, limited
 from ingest.spool.wake import Waker
 from ingest.time_limits import NO_LIMITS, TimeLimits
 from schema.queries import load
@@ -54,11 +55,13 @@ class Spool:
     A damaged file is repaired, on opening as well as later; raises SpoolError if that fails.
     """
 
-    def __init__(self, path: Path, max_bytes: int, limits: TimeLimits = NO_LIMITS) -> None:
+    def __init__(self, path: Path, max_bytes: int, limits: TimeLimits = NO_LIMITS, max_text: int = MAX_TEXT) -> None:
+        """``max_text``: bytes of a text, beyond which it is cut."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         self.max_bytes = max_bytes
         self.limits = limits
+        self._max_text = max_text
         self._queries = load("spool")
         self._ballast = Ballast(path)
         self._disk_full = not self._ballast.restore()  # remaining disk space is reserved for events and gaps
@@ -115,6 +118,8 @@ class Spool:
                 raise SpoolFull(
                     f"{self.path.name} is full: it has {self.bytes:,} bytes, max_bytes is {self.max_bytes:,}"
                 )
+        if isinstance(batch, EventBatch):
+            batch = limited(batch, self._max_text)
         await self._enqueue(encode(batch), notes or {})
 
     def _no_room(self, batch: Batch) -> bool:
