@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
-from ingest.addresses import is_loopback
+from ingest.addresses import WILDCARDS, is_loopback
 from ingest.config import certificate_files
 from ingest.config.base import Frozen
 from ingest.config.model import Plant, ServerOptions, TlsOptions
@@ -71,3 +72,16 @@ class TlsSettings(Frozen):
         for name, found, legal in certificate_files.unusable(self.options, *names) if self.hosts else ():
             return f"tls.{name}: found {found}; legal: {legal}"
         return None
+
+
+def base_url(plant: Plant, server: ServerOptions) -> str:
+    """Scheme and host by which clients reach a server: one that listens everywhere has a name of the machine."""
+    host = server.host
+    if host in WILDCARDS:
+        host = next(iter(plant.tls.names), socket.gethostname())
+    return f"{server.scheme}://[{host}]" if ":" in host else f"{server.scheme}://{host}"
+
+
+def viewer_url(plant: Plant) -> str:
+    """The address that browsers call the viewer by."""
+    return plant.viewer.url or f"{base_url(plant, plant.viewer)}:{plant.viewer.port}"

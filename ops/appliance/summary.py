@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import socket
-
 from rich.console import Console
 
 from ingest.config import processes
-from ingest.config.https import TlsSettings
-from ingest.config.model import Plant, ServerOptions
+from ingest.config.https import TlsSettings, base_url, viewer_url
+from ingest.config.model import Plant
 from ingest.config.sources import PushSource, Source
 from ops import health
 from ops.deployment import Deployment
@@ -20,7 +18,7 @@ def print_summary(
     deployment: Deployment, plant: Plant, database: str, state: State, console: Console, *, database_is_away: bool
 ) -> None:
     """Sources, addresses and next commands. ``database``: where it is."""
-    health_page = _base(plant, plant.health)
+    health_page = base_url(plant, plant.health)
     served = " (simulated)" if deployment.simulator else ""
     away = " does not respond; samples wait in the spool" if database_is_away else ""
     lines = [
@@ -31,7 +29,7 @@ def print_summary(
             f"  {name:<24} {health_page}:{processes.port(name, plant.health)}/health and /metrics"
             for name in health.processes(plant)
         ),
-        f"  {'dashboards':<24} {_base(plant, plant.viewer)}:{plant.viewer.port}/",
+        f"  {'dashboards':<24} {viewer_url(plant)}/",
         *_certificate(plant, state),
         f"  {'state and logs':<24} {state.root}",
         "Next: ./plantlog status · ./plantlog alarms · ./plantlog psql · ./plantlog logs -f · stop: ./plantlog down",
@@ -45,13 +43,5 @@ def _certificate(plant: Plant, state: State) -> list[str]:
 
 
 def _address(source: Source, plant: Plant) -> str:
-    at = f"{_base(plant, plant.push)}:{plant.push.port}" if isinstance(source, PushSource) else ""
+    at = f"{base_url(plant, plant.push)}:{plant.push.port}" if isinstance(source, PushSource) else ""
     return at + source.address
-
-
-def _base(plant: Plant, server: ServerOptions) -> str:
-    """Scheme and host by which clients reach a server: one that listens everywhere has a name of the machine."""
-    host = server.host
-    if host in ("0.0.0.0", "::"):
-        host = next(iter(plant.tls.names), socket.gethostname())
-    return f"{server.scheme}://[{host}]" if ":" in host else f"{server.scheme}://{host}"

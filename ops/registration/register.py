@@ -12,6 +12,7 @@ from uuid import UUID
 
 import asyncpg
 
+from ingest.config.https import viewer_url
 from ingest.config.model import Plant
 from ingest.database import connect
 from ingest.errors import OperationError
@@ -248,7 +249,7 @@ def _settings(plant: Plant) -> list[tuple[str, str | None]]:
         ("compression", storage.compression),
         ("lateness", f"{storage.lateness:g}"),  # s
         ("disk_budget", None if storage.disk_budget is None else str(storage.disk_budget)),  # bytes
-        ("viewer_url", plant.viewer.url),
+        ("viewer_url", viewer_url(plant)),
     ]
 
 

@@ -85,7 +85,13 @@ async def test_options_that_the_database_needs_are_in_its_tables(database: Datab
     (folder / "plant.toml").write_text(toml)
     (folder / "tags.csv").write_text("name,address\na,holding:4\nb,holding:5\n")
     await register(load(folder / "plant.toml"), database.owner_dsn, state)
-    assert dict(await rows(database, settings)) == {"lateness": "3600", "sealing": "true"}
+    (folder / "plant.toml").write_text(toml + "[viewer]\nport = 9222\n")
+    await register(load(folder / "plant.toml"), database.owner_dsn, state)
+    assert dict(await rows(database, settings)) == {
+        "lateness": "3600",
+        "viewer_url": "http://127.0.0.1:9222",
+        "sealing": "true",
+    }
     assert await rows(database, classes) == [("default", None, None, None, None)]
     assert await rows(database, channels) == [("a", "default"), ("b", "default")]
 
