@@ -6,7 +6,7 @@ import { heading, laidOut } from "./grid.js";
 import { Panel } from "./panel.js";
 import { picker } from "./picker.js";
 import { address, read } from "./state.js";
-import { duration, resolve } from "./time.js";
+import { duration, resolve, rezoned, zone } from "./time.js";
 import { tip } from "./tip.js";
 import { Variables } from "./variables.js";
 
@@ -45,7 +45,7 @@ class Page {
       bounds: () => ({ from: this.state.from, to: this.state.to }),
       variables: () => this.variables.values,
       chosen: () => this.variables.shown(),
-      texts: () => this.variables.texts(),
+      texts: (values) => this.variables.texts(values),
       regions: () => this.marks,
       zoom: (from, to) => this.changed({ from: String(from), to: String(to) }),
       send: me.operates ? (command) => this.send(command) : null,
@@ -167,7 +167,7 @@ function regions(answer, iconColor) {
   const { fields, columns } = answer;
   const column = (name) => columns[fields.findIndex((field) => field.name.toLowerCase() === name)] || [];
   const [from, to, text] = [column("time"), column("timeend"), column("text")];
-  return from.map((time, row) => ({ from: time, to: to[row] ?? time, text: text[row] || "", shade: colour(iconColor) }));
+  return from.map((time, row) => ({ from: time, to: to[row] ?? time, text: rezoned(text[row] || ""), shade: colour(iconColor) }));
 }
 
 function say(message) {
@@ -229,6 +229,17 @@ at("theme").addEventListener("click", () => {
   for (const panel of page?.panels || []) panel.redraw();
 });
 
+function zoned() {
+  at("zone").textContent = zone.name;
+}
+
+at("zone").addEventListener("click", () => {
+  zone.toggle();
+  zoned();
+  page?.drawPicker();
+  page?.refresh();
+});
+
 function themed() {
   const chosen = localStorage.getItem("theme") || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
   document.documentElement.dataset.theme = chosen;
@@ -239,4 +250,5 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   for (const panel of page?.panels || []) panel.redraw();
 });
 themed();
+zoned();
 open();

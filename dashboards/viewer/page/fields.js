@@ -1,4 +1,7 @@
 // A panel's field configuration: defaults, overrides by name and type, thresholds, mappings and colours.
+import { rezoned } from "./time.js";
+import { format } from "./units.js";
+
 const PALETTE = 10; // colours of series in page.css, --series-0 and on
 
 export function css(name) {
@@ -47,6 +50,12 @@ export function mapped(config, value) {
     if (mapping.type === "value" && mapping.options[String(value)]) return mapping.options[String(value)];
   }
   return null;
+}
+
+// A value in words: what it is mapped to, else with its unit.
+export function worded(config, value) {
+  const text = mapped(config, value)?.text || format(value, config.unit, config.decimals);
+  return typeof value === "string" ? rezoned(text) : text;
 }
 
 function thresholdColour(config, value) {

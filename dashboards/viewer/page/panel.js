@@ -51,7 +51,8 @@ export class Panel {
   }
 
   entitle() {
-    this.heading.textContent = withVariables(this.definition.title, this.variables(), this.context.texts());
+    const values = this.variables();
+    this.heading.textContent = withVariables(this.definition.title, values, this.context.texts(values));
   }
 
   needs(name) {

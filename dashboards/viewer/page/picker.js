@@ -1,6 +1,6 @@
 // Time range and refresh.
 import { element, replace } from "./dom.js";
-import { named, RANGES, resolve, stamp } from "./time.js";
+import { named, RANGES, resolve, stamp, unstamp } from "./time.js";
 
 export function picker(holder, state, refreshes, onchange) {
   const button = element("button", { type: "button", class: "chosen", id: "range" }, named(state.from, state.to));
@@ -49,7 +49,7 @@ export function picker(holder, state, refreshes, onchange) {
     if (!box.hidden) document.addEventListener("pointerdown", outside);
   });
   apply.addEventListener("click", () => {
-    const [a, b] = [Date.parse(first.value), Date.parse(last.value)];
+    const [a, b] = [unstamp(first.value), unstamp(last.value)];
     if (a < b) set(String(a), String(b));
   });
   const step = (text, title, by) => element("button", { type: "button", class: "step", title, "aria-label": title, onclick: () => move(by) }, text);

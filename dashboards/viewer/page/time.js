@@ -26,11 +26,14 @@ export function moment(text, now, roundUp = false) {
   let at = now;
   if (relative[1]) at += (relative[1] === "-" ? -1 : 1) * Number(relative[2]) * UNITS[relative[3]];
   if (relative[4]) {
-    const day = new Date(at);
-    day.setHours(roundUp ? 24 : 0, 0, 0, 0);
-    at = day.getTime();
+    at = midnight(at);
+    if (roundUp) at = midnight(at + 36 * 36e5); // a day has 23 to 25 hours
   }
   return at;
+}
+
+function midnight(ms) {
+  return unstamp(`${stamp(ms).slice(0, 10)}T00:00:00`);
 }
 
 export function resolve(from, to) {
@@ -51,12 +54,36 @@ export function duration(text) {
   return match ? Number(match[1]) * UNITS[match[2]] : 0;
 }
 
-const two = (n) => String(n).padStart(2, "0");
+// The zone of all times on the page: the browser's, or UTC.
+export const zone = {
+  get utc() {
+    return localStorage.getItem("zone") === "UTC";
+  },
+  toggle() {
+    localStorage.setItem("zone", this.utc ? "local" : "UTC");
+  },
+  get name() {
+    return this.utc ? "UTC" : Intl.DateTimeFormat().resolvedOptions().timeZone;
+  },
+};
+
+// A date whose fields in UTC are what a clock of the zone shows.
+export function wall(ms) {
+  return new Date(zone.utc ? ms : ms - new Date(ms).getTimezoneOffset() * 6e4);
+}
 
 export function stamp(ms) {
-  const at = new Date(ms);
-  const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
-  return `${day} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+  return wall(ms).toISOString().slice(0, 19).replace("T", " ");
+}
+
+// The moment at which a clock of the zone shows this text.
+export function unstamp(text) {
+  return Date.parse(zone.utc ? `${text}Z` : text);
+}
+
+// Times that the database wrote into a text, in the zone of the page.
+export function rezoned(text) {
+  return text.replace(/(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d) UTC/g, (_, day, time) => stamp(Date.parse(`${day}T${time}Z`)));
 }
 
 export function named(from, to) {

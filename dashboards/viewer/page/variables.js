@@ -108,10 +108,10 @@ export class Variables {
     });
   }
 
-  // The chosen values as people read them.
-  texts() {
+  // Values, those that are chosen or a panel's own, as people read them.
+  texts(values) {
     const named = (name, value) => (this.options[name] || []).find((option) => option.value === value)?.text ?? value;
-    return Object.fromEntries(Object.entries(this.values).map(([name, values]) => [name, values.map((value) => named(name, value))]));
+    return Object.fromEntries(Object.entries(values).map(([name, some]) => [name, some.map((value) => named(name, value))]));
   }
 
   // What belongs into the address: not what is hidden, and not All.

@@ -78,10 +78,14 @@ class BrowserPage:
         await self.page.screenshot(path=kept / f"{name}.png", full_page=True)
 
 
-async def open_page(browser: Browser, where: str, width: int = 1400, scheme: str = "light") -> BrowserPage:
+async def open_page(
+    browser: Browser, where: str, width: int = 1400, scheme: str = "light", zone: str = "UTC"
+) -> BrowserPage:
     """A new page of the viewer at ``where``."""
     page = await browser.new_page(
-        viewport={"width": width, "height": 900}, color_scheme="dark" if scheme == "dark" else "light"
+        viewport={"width": width, "height": 900},
+        color_scheme="dark" if scheme == "dark" else "light",
+        timezone_id=zone,
     )
     page.set_default_timeout(60_000)
     return BrowserPage(page, where)

@@ -50,6 +50,11 @@ _STORY = (
     CROSS JOIN plant.channel AS c
     WHERE c.name = CASE t.type WHEN 'text' THEN 'boilerhouse/boiler1/mode' ELSE 'boilerhouse/boiler1/pressure' END
     """,
+    # the source's clock, since 2001-02-03 15:00 UTC
+    """
+    INSERT INTO plant.event (time, id, type, source_id, text, detail)
+    SELECT $2::timestamptz - INTERVAL '14 min', 3000, 'clock_skew', $1::int, 'skewed', '{"since": 981212400000000}'
+    """,
     # what the writer counts of them, and alarms as they stand
     """
     INSERT INTO plant.event_count_1m (bucket, type, channel_id, n)

@@ -201,3 +201,17 @@ async def test_gap_tooltip_shows_the_reason(browser: Browser, page: str) -> None
             for part in range(2, 100, 4):
                 await look.page.mouse.move(box["x"] + box["width"] * part / 100, box["y"] + 40)
                 output += await look.page.locator("#tip").inner_text()
+
+
+@pytest.mark.slow
+async def test_all_times_of_a_page_are_in_the_zone_that_it_names(browser: Browser, page: str) -> None:
+    look = await open_page(browser, page, zone="Asia/Tokyo")
+    await look.open("plantlog-health")
+    cells = look.page.locator("section.panel:has(h2:text-is('Events')) td").filter(has_text="2001-02-0")
+    assert await look.page.locator("#zone").inner_text() == "Asia/Tokyo"
+    assert "since 2001-02-04 00:00:00" in await cells.first.inner_text()
+    await look.page.locator("#zone").click()
+    await look.wait_until_loaded()
+    assert await look.page.locator("#zone").inner_text() == "UTC"
+    assert "since 2001-02-03 15:00:00" in await cells.first.inner_text()
+    assert look.wrong == []

@@ -137,13 +137,19 @@ async def test_what_cannot_be_done_or_recorded_is_not(page: str, tmp_path: Path)
 
 
 @pytest.mark.slow
-async def test_page_has_buttons_for_operators(page: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("width", [1400, 390])
+async def test_page_has_buttons_for_operators(page: str, tmp_path: Path, width: int) -> None:
     async with running_browser() as browser, collecting(tmp_path) as collector:
-        look = await open_page(browser, page)
+        look = await open_page(browser, page, width)
         await _log_in(look, "otto")
         await look.open("plantlog-plant")
         assert await look.page.locator("#user").inner_text() == "otto Log out"
         await look.screenshot("operator", tmp_path)
+        for button in await look.page.locator("td.actions button").all():
+            box = await button.bounding_box()
+            assert box is not None
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= width
         async with _refreshed(look):
             await look.page.get_by_role("button", name=f"Acknowledge {CHANNEL} hi").click()
         assert collector.alarm()[0] == "acknowledged_active"

@@ -1,9 +1,8 @@
 // Which state each series had when: coloured stretches on one axis of time.
 import { element } from "../dom.js";
-import { configOf, css, mapped, transformed, valueColour } from "../fields.js";
+import { configOf, css, transformed, valueColour, worded } from "../fields.js";
 import { stamp } from "../time.js";
 import { tip } from "../tip.js";
-import { format } from "../units.js";
 
 // Equal states in a row are one stretch; null, and the time before the first sample, are none.
 function stretches(times, values, until) {
@@ -75,7 +74,7 @@ export function stateTimeline(panel, answers, context) {
         ctx.fillStyle = valueColour(config, value);
         ctx.fillRect(a, y, Math.max(b - a, 1), line - 4);
         ctx.globalAlpha = 1;
-        const text = mapped(config, value)?.text || format(value, config.unit, config.decimals);
+        const text = worded(config, value);
         if (b - a > ctx.measureText(text).width + 10) {
           ctx.fillStyle = css("--on-state");
           ctx.fillText(text, a + 5, y + line / 2 - 1);
@@ -96,7 +95,7 @@ export function stateTimeline(panel, answers, context) {
     const ms = since + ((event.offsetX - left) / (canvas.clientWidth - left - 8)) * (until - since);
     const found = row?.stretches.find(({ from, to }) => from <= ms && ms < to);
     if (!found) return tip.hide();
-    const text = mapped(row.config, found.value)?.text || format(found.value, row.config.unit, row.config.decimals);
+    const text = worded(row.config, found.value);
     tip.show(event.clientX, stamp(found.from), [{ shade: valueColour(row.config, found.value), text: row.name, value: text }], [`until ${stamp(found.to)}`]);
   });
   canvas.addEventListener("mouseleave", () => tip.hide());

@@ -1,20 +1,18 @@
 // Rows and columns; a click on a heading sorts.
 import { element, replace } from "../dom.js";
-import { configOf, mapped, transformed, valueColour } from "../fields.js";
+import { configOf, mapped, transformed, valueColour, worded } from "../fields.js";
 import { filled, withVariables } from "../links.js";
 import { actions, listsAlarms } from "../operate.js";
 import { stamp } from "../time.js";
-import { format } from "../units.js";
 
 const SHOWN = 500;
 
 function shownCell(field, config, value) {
-  const mapping = mapped(config, value);
-  if (mapping) return mapping.text ?? String(value);
+  if (mapped(config, value)) return worded(config, value);
   if (value === null || value === undefined || value === "") return config.noValue ?? "";
   if (field.type === "time") return stamp(value);
   if (field.type === "boolean") return value ? "yes" : "no";
-  return format(value, config.unit, config.decimals);
+  return worded(config, value);
 }
 
 function cell(field, config, value, row, context) {
@@ -25,7 +23,7 @@ function cell(field, config, value, row, context) {
   const content = links.length && shown !== ""
     ? element("a", { href: filled(links[0].url, row, context.range, context.chosen), title: links[0].title }, shown)
     : shown;
-  const made = element("td", { class: field.type === "number" ? "number" : "" });
+  const made = element("td", { class: field.type === "number" ? "number" : "", "data-name": field.name });
   if (kind === "color-background" && paint && shown !== "") made.append(element("span", { class: "mark", style: { background: paint } }, content));
   else made.append(content);
   if (kind === "color-text" && paint) made.style.color = paint;
@@ -38,7 +36,8 @@ export function table(panel, answers, context) {
   const rows = columns.length ? columns[0].map((_, row) => row) : [];
   const configs = fields.map((field) => configOf(panel, field, extra));
   const shown = fields.map((_, at) => at).filter((at) => !configs[at].custom.hidden);
-  const operated = context.send && listsAlarms(fields);
+  const alarms = listsAlarms(fields);
+  const operated = context.send && alarms;
   const body = element("tbody");
   let sorted = { at: -1, down: false };
 
@@ -78,5 +77,5 @@ export function table(panel, answers, context) {
   if (operated) heads.push(element("th", {}, ""));
   draw();
   const more = rows.length > SHOWN ? element("p", { class: "quiet" }, `${rows.length - SHOWN} more rows`) : null;
-  return element("div", { class: "rows" }, element("table", {}, element("thead", {}, element("tr", {}, ...heads)), body), more);
+  return element("div", { class: "rows" }, element("table", { class: alarms ? "alarms" : "" }, element("thead", {}, element("tr", {}, ...heads)), body), more);
 }

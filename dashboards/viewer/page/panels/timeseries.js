@@ -1,10 +1,12 @@
 // Lines, bands, bars and points over time, drawn by uPlot (a global of its script). A null is a gap: no line is drawn over it.
 import { element } from "../dom.js";
-import { colour, configOf, css, mapped, seriesColour, transformed } from "../fields.js";
-import { stamp } from "../time.js";
+import { colour, configOf, css, seriesColour, transformed, worded } from "../fields.js";
+import { stamp, wall } from "../time.js";
 import { tip } from "../tip.js";
 import { line } from "./line.js";
-import { format, tickLabels } from "../units.js";
+import { tickLabels } from "../units.js";
+
+const POWERS_OF_TWO = Array.from({ length: 50 }, (_, power) => 2 ** power); // distances of ticks in bytes
 
 function joined(frames) {
   const tables = [];
@@ -101,7 +103,7 @@ function pointed(configs, names, raw, regions) {
       .map(({ name, index, value, config }) => ({
         shade: paint(config, index),
         text: config.displayName || name,
-        value: mapped(config, value)?.text || format(value, config.unit, config.decimals),
+        value: worded(config, value),
       }));
     const notes = regions.filter(({ from, to }) => from <= at && at <= to).map(({ text }) => text);
     if (u.root.matches(":hover")) tip.show(u.root.getBoundingClientRect().left + u.over.offsetLeft + u.cursor.left, stamp(u.data[0][row]), lines, notes);
@@ -149,9 +151,10 @@ function axes(config) {
     [1, ":{ss}.{fff}", "\n{HH}:{mm}", null, "\n{HH}:{mm}", null, "\n{HH}:{mm}", null, 1],
   ];
   const ticks = { show: false };
+  const incrs = unit === "bytes" ? POWERS_OF_TWO : undefined;
   return [
     { stroke: shade, grid, ticks, font, values: time, space: 64, size: 34 },
-    { stroke: shade, grid, ticks, font, values, size, space: 28 },
+    { stroke: shade, grid, ticks, font, values, size, incrs, space: 28 },
   ];
 }
 
@@ -170,7 +173,7 @@ function legend(panel, configs, names, raw) {
         {},
         element("i", { style: { background: paint(config, index) } }),
         config.displayName || name,
-        panel.options.legend.calcs?.includes("lastNotNull") ? element("b", {}, format(value, config.unit, config.decimals)) : null,
+        panel.options.legend.calcs?.includes("lastNotNull") ? element("b", {}, worded(config, value)) : null,
       );
     }),
   );
@@ -213,6 +216,7 @@ export function timeseries(panel, answers, context) {
   };
   const options = {
     ms: 1,
+    tzDate: (ms) => new Date(wall(ms).toISOString().slice(0, 23)), // uPlot reads the fields of the browser's zone
     width: 300,
     height: 100,
     scales: { x: { time: true, range: () => [context.range.since, context.range.until] }, y: { range: soft } },

@@ -1,10 +1,9 @@
 // Panels of single values: stat, bar gauge, bar chart.
 import { element } from "../dom.js";
-import { configOf, mapped, transformed, valueColour } from "../fields.js";
-import { format } from "../units.js";
+import { configOf, mapped, transformed, valueColour, worded } from "../fields.js";
 
 function shownValue(config, value) {
-  return mapped(config, value)?.text || (value === null || value === undefined ? config.noValue : null) || format(value, config.unit, config.decimals);
+  return mapped(config, value)?.text || (value === null || value === undefined ? config.noValue : null) || worded(config, value);
 }
 
 // The last value of each column that is no time: what Grafana calls lastNotNull.
@@ -30,14 +29,15 @@ export function stat(panel, answers) {
   return element(
     "div",
     { class: "stats" },
-    ...values.map(({ name, value, config }) =>
-      element(
+    ...values.map(({ name, value, config }) => {
+      const text = shownValue(config, value);
+      return element(
         "div",
         { class: "stat" },
         many ? element("div", { class: "name" }, config.displayName || name) : null,
-        element("div", { class: "value", style: { color: valueColour(config, value) } }, shownValue(config, value)),
-      ),
-    ),
+        element("div", { class: text.length > 16 ? "value long" : "value", style: { color: valueColour(config, value) } }, text),
+      );
+    }),
   );
 }
 
