@@ -32,23 +32,41 @@ FROM plant.channel AS c
 WHERE c.name = ${channel:sqlstring};
 
 -- name: now
--- As text, since the channel may be a text channel; with its position in the range, if there is one.
+-- As text, since the channel may be a text channel; with its position in the range, if there is one. In an outage there is
+-- no latest value, but a last one: a source that can't be read has left one Bad sample behind it.
 SELECT CASE WHEN c.kind = 'text' THEN t.text
-            WHEN s.value IS NULL OR s.value = 'NaN' THEN NULL
-            WHEN abs(s.value) < 0.01 AND s.value <> 0 THEN concat_ws(' ', s.value::text, nullif(u.unit, ''))
-            ELSE concat_ws(' ', round(s.value::numeric, 3)::float8::text, nullif(u.unit, '')) END AS "Latest",
-       CASE WHEN (c.range_hi > c.range_lo AND abs(s.value) < 1e300) IS NOT TRUE THEN NULL
-            ELSE round((100 * (s.value - c.range_lo) / (c.range_hi - c.range_lo))::numeric) || ' % of ' || c.range_lo || ' to '
+            WHEN o.reason IS NULL THEN v.text
+            ELSE coalesce(v.text || ', ' || v.ago || ' ago', 'none') END AS "Latest",
+       CASE WHEN o.reason IS NOT NULL THEN 'no data: ' || o.reason
+            WHEN c.range_hi > c.range_lo AND abs(s.value) < 1e300
+            THEN round((100 * (s.value - c.range_lo) / (c.range_hi - c.range_lo))::numeric) || ' % of ' || c.range_lo || ' to '
                  || c.range_hi END AS "% of range"
 FROM plant.channel AS c
-LEFT JOIN LATERAL plant.held_before(c.id, least(now(), $__timeTo()::timestamptz) - INTERVAL '24 hours',
-                                    least(now(), $__timeTo()::timestamptz)) AS s ON c.kind <> 'text'
-LEFT JOIN LATERAL (SELECT plant.unit_at(c.id, s.time) AS unit) AS u ON true
+CROSS JOIN LATERAL (SELECT least(now(), $__timeTo()::timestamptz) AS time) AS x
+LEFT JOIN LATERAL plant.held_before(c.id, x.time - INTERVAL '24 hours', x.time) AS s ON c.kind <> 'text'
+LEFT JOIN LATERAL plant.held_before(c.id, s.time - INTERVAL '24 hours', s.time) AS b ON s.status < 0 AND b.status >= 0
+LEFT JOIN LATERAL (
+    SELECT g.reason
+    FROM plant.chart_gaps(c.id, x.time - INTERVAL '1 microsecond', x.time) AS g
+    WHERE NOT g.backfilled
+    UNION ALL
+    SELECT plant.quality(s.status) WHERE s.status < 0
+    LIMIT 1
+) AS o ON true
+CROSS JOIN LATERAL (
+    SELECT coalesce(b.time, s.time) AS time, CASE WHEN s.status >= 0 THEN s.value ELSE b.value END AS value
+) AS l
+LEFT JOIN LATERAL (
+    SELECT concat_ws(' ', CASE WHEN abs(l.value) >= 0.01 AND abs(l.value) < 1e15 THEN round(l.value::numeric, 3)::float8
+                               ELSE l.value END::text, nullif(plant.unit_at(c.id, l.time), '')) AS text,
+           CASE WHEN a.seconds < 120 THEN round(a.seconds) || ' s' WHEN a.seconds < 7200 THEN round(a.seconds / 60) || ' min'
+                ELSE round(a.seconds / 3600) || ' h' END AS ago
+    FROM (SELECT extract(epoch FROM x.time - l.time) AS seconds WHERE l.value IS NOT NULL) AS a
+) AS v ON true
 LEFT JOIN LATERAL (
     SELECT e.text
     FROM plant.event AS e
-    WHERE e.channel_id = c.id AND e.type = 'text' AND e.time < $__timeTo()::timestamptz
-      AND e.time >= $__timeTo()::timestamptz - INTERVAL '30 days'
+    WHERE e.channel_id = c.id AND e.type = 'text' AND e.time < x.time AND e.time >= x.time - INTERVAL '30 days'
     ORDER BY e.time DESC LIMIT 1
 ) AS t ON c.kind = 'text'
 WHERE c.name = ${channel:sqlstring};
@@ -110,14 +128,31 @@ WHERE c.name = ${channel:sqlstring} AND c.kind <> 'text'
 ORDER BY d.time;
 
 -- name: distribution
--- 40 classes from the lowest to the highest mean. For a long time range, these are means of steps.
+-- 40 classes from the lowest to the highest value. Of a time range of up to a day, every sample counts; of a longer one, or
+-- where nothing but a held value is known, the means of steps.
 WITH
+samples AS MATERIALIZED (
+    SELECT s.value AS mean, 1::bigint AS weight
+    FROM plant.channel AS c
+    CROSS JOIN LATERAL (
+        SELECT b.value, b.status FROM plant.samples_between(ARRAY[c.id], $__timeFrom(), $__timeTo()) AS b
+        UNION ALL
+        SELECT a.value, a.status FROM plant.archived_samples(c.id, $__timeFrom(), $__timeTo()) AS a
+    ) AS s
+    WHERE c.name = ${channel:sqlstring} AND s.status >= 0 AND abs(s.value) < 1e300
+      AND $__timeTo()::timestamptz - $__timeFrom()::timestamptz <= INTERVAL '1 day'
+      AND (plant.retained_channels(ARRAY[c.id], 'raw', $__timeFrom()) <> '{}'
+           OR plant.archived_ranges(c.id) && tstzrange($__timeFrom(), $__timeTo()))
+),
 points AS MATERIALIZED (
-    SELECT d.mean, greatest(d.n_good, 1) AS weight
+    SELECT s.mean, s.weight FROM samples AS s
+    UNION ALL
+    SELECT d.mean, greatest(d.n_good, 1)
     FROM plant.channel AS c
     CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
                                plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS d
     WHERE c.name = ${channel:sqlstring} AND d.mean IS NOT NULL AND abs(d.mean) < 1e300
+      AND NOT EXISTS (SELECT FROM samples)
 ),
 ends AS (
     SELECT min(p.mean) AS low, max(p.mean) AS high, sum(p.weight) AS weight FROM points AS p
@@ -233,3 +268,22 @@ SELECT l.limit_name AS "Limit", l.threshold AS "Threshold", l.state AS "State", 
        l.since AS "Since", l.value AS "Value", l.acknowledged_by AS "Acknowledged by"
 FROM listed AS l
 ORDER BY plant.priority_rank(l.priority), l.limit_name;
+
+-- name: clocks
+-- Moments and times at which a clock is not to be trusted: plantlog's was set, or it and the source differed.
+SELECT e.time, e.type || ' ' || e.text || coalesce(': ' || plant.detail_text(e.detail), '') AS text, 'clock' AS tags
+FROM plant.event AS e
+WHERE e.type IN ('clock_set', 'clock_skew') AND $__timeFilter(e.time)
+  AND (e.source_id IS NULL OR e.source_id IN (SELECT c.source_id FROM plant.channel AS c
+                                              WHERE c.name = ${channel:sqlstring}))
+ORDER BY e.time DESC
+LIMIT 100;
+
+-- name: limits
+-- The limits of the channel's values, from end to end of the chart.
+SELECT t.time, 'limit ' || l.limit_name AS metric, l.threshold AS value
+FROM plant.channel AS c
+JOIN plant.alarm_limit AS l ON l.channel_id = c.id
+CROSS JOIN (VALUES ($__timeFrom()::timestamptz), ($__timeTo()::timestamptz)) AS t (time)
+WHERE c.name = ${channel:sqlstring} AND c.kind <> 'text' AND l.limit_name IN ('lolo', 'lo', 'hi', 'hihi')
+ORDER BY t.time, l.limit_name;

@@ -76,7 +76,7 @@ LIMIT 200;
 -- name: stuck
 SELECT s.channel AS "Channel", regexp_replace(s.channel, '/[^/]*$', '') AS path,
        s.stuck_from AS "From", s.stuck_to AS "To", s.value AS "Value", s.unit AS "Unit of measure",
-       s.times_usual AS "× usual", s.at_range_limit AS "At range limit", s.moving_beside AS "Related signals moving",
+       s.times_usual AS "× usual", s.at_range_limit AS "At range limit", s.moving_beside AS "Moving beside",
        s.note AS "Note"
 FROM plant.stuck_sensors(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
                          $__timeTo()::timestamptz, ARRAY[${unit:sqlstring} || '/*']::text[]) AS s
@@ -103,10 +103,13 @@ ORDER BY g.covered_percent, g.channel
 LIMIT 200;
 
 -- name: gap_states
--- Gaps by channel: the number is the reason, 0 means no gap. Of overlapping gaps, the one with the highest number is shown.
+-- Gaps by channel: the number is the reason, 0 means no gap, -1 that the channel was not configured yet. Of overlapping gaps,
+-- the one with the highest number is shown.
 WITH
 wanted AS (
-    SELECT c.channel_id, c.quantity FROM plant.channels_like(ARRAY[${unit:sqlstring} || '/*']::text[]) AS c
+    SELECT c.channel_id, c.quantity, k.configured_at
+    FROM plant.channels_like(ARRAY[${unit:sqlstring} || '/*']::text[]) AS c
+    JOIN plant.channel AS k ON k.id = c.channel_id
 ),
 missing AS (
     SELECT k.quantity, k.why, lower(r.range) AS since, coalesce(upper(r.range), 'infinity') AS until
@@ -126,6 +129,11 @@ missing AS (
         GROUP BY w.quantity, n.why
     ) AS k
     CROSS JOIN LATERAL unnest(k.ranges) AS r (range)
+    UNION ALL
+    SELECT w.quantity, -1, $__timeFrom()::timestamptz, min(w.configured_at)
+    FROM wanted AS w
+    GROUP BY w.quantity
+    HAVING min(w.configured_at) > $__timeFrom()::timestamptz
 ),
 moments AS (
     SELECT w.quantity, $__timeFrom()::timestamptz AS time FROM wanted AS w

@@ -248,7 +248,11 @@ SELECT t.time, t.name AS metric,
                     ELSE 1 END AS value
 FROM states AS t
 WHERE t.state IS NOT NULL
-ORDER BY t.time, t.name;
+UNION ALL
+-- A row without a value, because Grafana takes a timeline without rows for an error.
+SELECT $__timeFrom()::timestamptz, 'no state yet', NULL
+WHERE NOT EXISTS (SELECT FROM states AS t WHERE t.state IS NOT NULL)
+ORDER BY time, metric;
 
 -- name: gaps_begun
 -- Outages: simultaneous gaps of one source for one reason count once, whatever the number of channels. Every step has a

@@ -107,8 +107,9 @@ LIMIT 1000;
 
 -- name: key_values
 -- The first analog channel with a range in each unit, in the order of the tag list: plants list the most important first.
+-- While a channel has a gap it has no value, however short the gap has been.
 WITH key AS (
-    SELECT DISTINCT ON (regexp_replace(c.name, '/[^/]*$', '')) c.id, c.name, c.unit, c.range_lo, c.range_hi
+    SELECT DISTINCT ON (regexp_replace(c.name, '/[^/]*$', '')) c.id, c.source_id, c.name, c.unit, c.range_lo, c.range_hi
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND c.kind = 'analog' AND c.range_hi > c.range_lo
       AND split_part(c.name, '/', 1) IN (${area:sqlstring})
@@ -116,15 +117,20 @@ WITH key AS (
     ORDER BY regexp_replace(c.name, '/[^/]*$', ''), c.id
     LIMIT 60
 )
-SELECT k.name || '  ' || round(s.value::numeric, 2) || ' ' || k.unit AS "Channel",
-       CASE WHEN abs(s.value) < 1e300 THEN 100 * (s.value - k.range_lo) / (k.range_hi - k.range_lo) END AS "% of range"
+SELECT k.name || '  ' || coalesce('no data: ' || o.reason, round(s.value::numeric, 2) || ' ' || k.unit, 'nothing yet') AS "Channel",
+       CASE WHEN o.reason IS NULL THEN 100 * (s.value - k.range_lo) / (k.range_hi - k.range_lo) END AS "% of range"
 FROM key AS k
-CROSS JOIN LATERAL (
-    SELECT r.value
-    FROM plant.samples_raw AS r
-    WHERE r.channel_id = k.id AND r.time > now() - INTERVAL '15 min' AND r.status >= 0 AND r.value <> 'NaN'
-    ORDER BY r.time DESC LIMIT 1
-) AS s
+LEFT JOIN LATERAL (
+    SELECT l.value
+    FROM plant.held_before(k.id, now() - INTERVAL '24 hours', now()) AS l
+    WHERE l.status >= 0 AND abs(l.value) < 1e300
+) AS s ON true
+LEFT JOIN LATERAL (
+    SELECT g.reason
+    FROM plant.gap AS g
+    WHERE g.to_time IS NULL AND g.source_id = k.source_id AND (g.channel_id IS NULL OR g.channel_id = k.id)
+    ORDER BY g.from_time LIMIT 1
+) AS o ON true
 ORDER BY k.name;
 
 -- name: alarms_now

@@ -16,24 +16,30 @@ WHERE NOT EXISTS (
 ORDER BY 1;
 
 -- name: measures
--- Units of measure of the analog channels, in the order of the tag list: each gets a chart. The last row is for a unit
--- without analog channels, because a panel cannot be repeated for no value.
-SELECT u.text AS __text, u.text AS __value
-FROM (
-    SELECT coalesce(nullif(c.unit, ''), 'no unit') AS text, min(c.id) AS first
+-- Units of measure of the analog channels, in the order of the tag list: each gets a chart, and each power of ten of the
+-- ranges one of its own, since small values are a flat line beside large ones. The last row is for a unit without analog
+-- channels, because a panel cannot be repeated for no value.
+WITH scaled AS (
+    SELECT c.id, coalesce(nullif(c.unit, ''), 'no unit') AS measure,
+           CASE WHEN c.range_hi > c.range_lo THEN ceil(log(greatest(abs(c.range_lo), abs(c.range_hi))))::int END AS power
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND c.kind = 'analog' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
       AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
-    GROUP BY 1
+),
+charts AS (
+    SELECT s.measure, s.power, min(s.id) AS first, count(*) OVER (PARTITION BY s.measure) AS scales
+    FROM scaled AS s
+    GROUP BY s.measure, s.power
+)
+SELECT t.measure || CASE WHEN t.scales = 1 THEN '' WHEN t.power IS NULL THEN ', no range'
+                         ELSE ', up to ' || trim_scale(10::numeric ^ t.power) END AS __text,
+       concat_ws(' ', t.measure, t.power) AS __value
+FROM (
+    SELECT c.measure, c.power, c.scales, c.first FROM charts AS c
     UNION ALL
-    SELECT 'no analog channels', NULL
-    WHERE NOT EXISTS (
-        SELECT FROM plant.channel AS c
-        WHERE c.retired_at IS NULL AND c.kind = 'analog' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
-          AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
-    )
-) AS u
-ORDER BY u.first
+    SELECT 'no analog channels', NULL, 1, NULL WHERE NOT EXISTS (SELECT FROM charts)
+) AS t
+ORDER BY t.first
 LIMIT 12;
 
 -- name: summary
@@ -65,19 +71,31 @@ SELECT (SELECT count(*) FROM unnest((SELECT range_agg(m.ranges) FROM missing AS 
         FROM missing AS m CROSS JOIN LATERAL unnest(m.ranges) AS r (range)) AS "Missing (all channels)";
 
 -- name: curves
--- The first 12 channels with this unit of measure.
-SELECT d.time, regexp_replace(c.name, '^.*/', '') AS metric, d.mean AS value
+-- The first 12 channels with this unit of measure and power of ten. Each line goes through the lowest and the highest value
+-- of each step, so that no peak is lost: in this order while the mean rises. Each step has two rows, since Grafana breaks a
+-- line where only another one has a row.
+SELECT s.time + p.later AS time, regexp_replace(s.name, '^.*/', '') AS metric, p.value
 FROM (
-    SELECT c.id, c.name
-    FROM plant.channel AS c
-    WHERE c.retired_at IS NULL AND c.kind = 'analog' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
-      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
-      AND coalesce(nullif(c.unit, ''), 'no unit') IN (${measure:sqlstring})
-    ORDER BY c.id LIMIT 12
-) AS c
-CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
-                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 2)) AS d
-ORDER BY d.time, c.id;
+    SELECT c.id, c.name, d.time, d.low, d.high, d.mean < lag(d.mean) OVER (PARTITION BY c.id ORDER BY d.time) AS falls
+    FROM (
+        SELECT c.id, c.name
+        FROM plant.channel AS c
+        WHERE c.retired_at IS NULL AND c.kind = 'analog' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
+          AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+          AND concat_ws(' ', coalesce(nullif(c.unit, ''), 'no unit'),
+                        CASE WHEN c.range_hi > c.range_lo THEN ceil(log(greatest(abs(c.range_lo), abs(c.range_hi))))::int END)
+              IN (${measure:sqlstring})
+        ORDER BY c.id LIMIT 12
+    ) AS c
+    CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
+                                   plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 4)) AS d
+) AS s
+CROSS JOIN LATERAL (
+    SELECT INTERVAL '0' AS later, CASE WHEN s.falls THEN s.high ELSE s.low END AS value
+    UNION ALL
+    SELECT $__interval_ms * INTERVAL '2 milliseconds', CASE WHEN s.falls THEN s.low ELSE s.high END
+) AS p
+ORDER BY 1, s.id;
 
 -- name: states
 -- The first 16 discrete channels: the highest state of each step; -1 for a missing step. Nothing is missing before a
@@ -93,7 +111,15 @@ FROM (
 CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
                                plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 2)) AS d
 WHERE d.high IS NOT NULL OR d.time >= coalesce(c.configured_at, '-infinity')
-ORDER BY d.time, c.id;
+UNION ALL
+-- A row without a value, because Grafana takes a timeline without rows for an error.
+SELECT $__timeFrom()::timestamptz, 'no discrete channels', NULL
+WHERE NOT EXISTS (
+    SELECT FROM plant.channel AS c
+    WHERE c.retired_at IS NULL AND c.kind = 'discrete' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
+      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+)
+ORDER BY time, metric;
 
 -- name: channels
 -- The newest value of each of the first 200 channels, by one index lookup each: samples at most 24 hours back.
@@ -165,3 +191,13 @@ SELECT count(*) FILTER (WHERE a.active) AS "Active alarms",
 FROM plant.alarm_active AS a
 WHERE a.plant_unit = ${unit:sqlstring}
   AND a.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
+
+-- name: clocks
+-- Moments and times at which a clock is not to be trusted: plantlog's was set, or it and the source differed.
+SELECT e.time, e.type || ' ' || e.text || coalesce(': ' || plant.detail_text(e.detail), '') AS text, 'clock' AS tags
+FROM plant.event AS e
+WHERE e.type IN ('clock_set', 'clock_skew') AND $__timeFilter(e.time)
+  AND (e.source_id IS NULL OR e.source_id IN (SELECT c.source_id FROM plant.channel AS c
+                                              WHERE regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}))
+ORDER BY e.time DESC
+LIMIT 100;

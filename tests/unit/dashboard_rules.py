@@ -82,6 +82,37 @@ def units_are_grafanas_or_suffixes(dashboard: Json) -> Iterator[str]:
                     yield f"{panel['title']}: the unit of {ref}"
 
 
+def values_beside_each_other_are_legible(dashboard: Json) -> Iterator[str]:
+    """In the wide layout, names stand beside values, and both get 10 pixels."""
+    for panel in _panels(dashboard, "stat"):
+        if panel["options"]["wideLayout"]:
+            yield panel["title"]
+
+
+def all_rows_are_shown(dashboard: Json) -> Iterator[str]:
+    """Of values that are not reduced, Grafana shows 25."""
+    for panel in _panels(dashboard, "stat", "bargauge", "gauge"):
+        reduced = panel["options"]["reduceOptions"]
+        most = max(int(n) for target in panel["targets"] for n in ("0", *re.findall(r"LIMIT (\d+)", target["rawSql"])))
+        if reduced["values"] and reduced.get("limit", 25) < most:
+            yield panel["title"]
+
+
+def a_timeline_is_never_without_rows(dashboard: Json) -> Iterator[str]:
+    """Grafana takes one for an error: "Data does not have a time field"."""
+    for panel in _panels(dashboard, "state-timeline"):
+        for target in panel["targets"]:
+            if panel["title"] in ("States", "Source states") and "NULL\nWHERE NOT EXISTS (" not in target["rawSql"]:
+                yield panel["title"]
+
+
+def times_have_the_digits_that_their_axis_needs(dashboard: Json) -> Iterator[str]:
+    """Decimals of the panel are those of each tick: 250.00 ms."""
+    for panel in _panels(dashboard, "timeseries"):
+        if _defaults(panel).get("unit") == "s" and "decimals" in _defaults(panel):
+            yield panel["title"]
+
+
 def categories_have_no_unit(dashboard: Json) -> Iterator[str]:
     """Else the axis of a bar chart has the unit of its bars, and where a label has no room the text for nothing."""
     for panel in _panels(dashboard, "barchart"):
@@ -189,6 +220,10 @@ RULES: tuple[Rule, ...] = (
     states_keep_their_colours,
     states_are_not_cut_by_nulls,
     units_are_grafanas_or_suffixes,
+    values_beside_each_other_are_legible,
+    all_rows_are_shown,
+    a_timeline_is_never_without_rows,
+    times_have_the_digits_that_their_axis_needs,
     categories_have_no_unit,
     columns_fit,
     coloured_cells_are_plain,

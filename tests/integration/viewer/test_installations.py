@@ -135,7 +135,7 @@ _SHOWN: tuple[tuple[str, str, set[Any], set[Any]], ...] = (
     ("plant inhibited", "Channel", _NORTH, _SOUTH),
     ("plant alarm_rate", "metric", {"hall", "mill"}, {"hall", "quay"}),
     ("unit units", "__value", *_UNITS),
-    ("unit measures", "__value", {"m/s"}, {"kg"}),
+    ("unit measures", "__text", {"m/s"}, {"kg"}),
     ("unit summary", "Channels", {2}, {3}),
     ("unit gaps", "Missing (all channels)", {660.0}, {1020.0}),
     ("unit curves", "metric", {"speed"}, {"weight", "tare"}),
@@ -155,7 +155,7 @@ async def _column(reader: Reader, query: str, column: str, *chosen: str) -> list
         "installation": [_IDS[one] for one in chosen],
         "area": ["hall", "mill", "quay"],
         "unit": ["hall/line"],
-        "measure": ["m/s", "kg"],
+        "measure": ["m/s 1", "kg 1"],
     }
     answer = await reader.query(*expand(queries(name)[section], values, _OVER))
     return answer.columns[answer.names.index(column)]

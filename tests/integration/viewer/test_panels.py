@@ -29,7 +29,7 @@ _VALUES = {
     "installation": [""],
     "area": ["boilerhouse", "meters", "tankfarm"],
     "unit": [UNIT],
-    "measure": ["bar"],
+    "measure": ["bar 2"],
     "channel": [CHANNEL],
     "compare": ["600"],
 }
@@ -182,9 +182,9 @@ async def test_gap_is_a_break_in_the_line(reader: Reader) -> None:
     assert all(value is None for value in minutes[18])
 
 
-def _widths(panel: dict[str, Any], names: Sequence[str], kinds: Sequence[str]) -> list[tuple[str, float]]:
-    """The shown columns of a table as Grafana lays them out, on a screen of 1600 pixels without its menu."""
-    config, width = panel["fieldConfig"], panel["gridPos"]["w"] / 24 * 1568 - 20
+def _widths(panel: dict[str, Any], names: Sequence[str], kinds: Sequence[str], screen: int) -> list[tuple[str, float]]:
+    """The shown columns of a table as Grafana lays them out, on a screen of so many pixels without its menu."""
+    config, width = panel["fieldConfig"], panel["gridPos"]["w"] / 24 * (screen - 32) - 20
     shown: dict[str, dict[str, Any]] = {}
     for name, kind in zip(names, kinds, strict=True):
         custom = dict(config["defaults"]["custom"])
@@ -200,8 +200,9 @@ def _widths(panel: dict[str, Any], names: Sequence[str], kinds: Sequence[str]) -
     return [*laid, ("all", width)]
 
 
+@pytest.mark.parametrize("screen", [1280, 1600])
 @pytest.mark.parametrize("uid", [one.uid for one in Library()])
-async def test_no_table_is_truncated(reader: Reader, uid: str) -> None:
+async def test_no_table_is_truncated(reader: Reader, uid: str, screen: int) -> None:
     dashboard = Library().dashboard(uid)
     for panel in dashboard.panels():
         if panel["type"] != "table":
@@ -210,7 +211,7 @@ async def test_no_table_is_truncated(reader: Reader, uid: str) -> None:
         answer = await reader.query(*expand(query.sql, _VALUES, _OVER))
         of = [one["matcher"] for one in panel["fieldConfig"]["overrides"]]
         assert {one["options"] for one in of if one["id"] == "byName"} <= set(answer.names), panel["title"]
-        *columns, (_, width) = _widths(panel, answer.names, answer.kinds)
+        *columns, (_, width) = _widths(panel, answer.names, answer.kinds, screen)
         assert sum(one for _, one in columns) <= width + 1, (panel["title"], columns)
         assert min(one for _, one in columns) >= 60, (panel["title"], columns)
 

@@ -6,25 +6,16 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import asyncpg
 import pytest
 
 from dashboards.viewer.library import Library
 from dashboards.viewer.macros import TimeRange, expand
-from dashboards.viewer.reader import Reader
 from schema.queries import load
 from tests.database import Database, add_channels, add_sources, connected, prepared
+from tests.integration.viewer.panels import VALUES, Panels, rows
 from tests.integration.viewer.serving import reading
-
-_VALUES = {
-    "installation": [""],
-    "area": ["pump"],
-    "unit": ["pump/house"],
-    "measure": ["m"],
-    "compare": ["600"],
-}
 
 _PLANT = """
 WITH
@@ -138,25 +129,6 @@ def story(server: str, template: str) -> Iterator[tuple[Database, datetime]]:
         yield database, now
 
 
-class Panels:
-    """Asks what a panel shows: column → values."""
-
-    def __init__(self, reader: Reader, now: datetime) -> None:
-        self.reader = reader
-        self.over = TimeRange(now - timedelta(minutes=30), now, 1000)
-
-    async def ask(self, uid: str, title: str, ref: str = "A", **values: str) -> dict[str, list[Any]]:
-        dashboard = Library().dashboard(f"plantlog-{uid}")
-        (panel,) = (one for one in dashboard.panels() if one["title"] == title and one["type"] != "row")
-        (query,) = (one for one in dashboard.panel(panel["id"]) if one.ref == ref)
-        return await self.sql(query.sql, **values)
-
-    async def sql(self, sql: str, **values: str) -> dict[str, list[Any]]:
-        variables = _VALUES | {name: [value] for name, value in values.items()}
-        answer = await self.reader.query(*expand(sql, variables, self.over))
-        return dict(zip(answer.names, answer.columns, strict=True))
-
-
 @pytest.fixture
 async def panels(story: tuple[Database, datetime], tmp_path: Path) -> AsyncIterator[Panels]:
     database, now = story
@@ -164,31 +136,27 @@ async def panels(story: tuple[Database, datetime], tmp_path: Path) -> AsyncItera
         yield Panels(reader, now)
 
 
-def _rows(found: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
-    return (dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True))
-
-
 async def test_future_sample_does_not_affect_the_displayed_lag(panels: Panels) -> None:
-    (now,) = _rows(await panels.ask("health", "Lag"))
+    (now,) = rows(await panels.ask("health", "Lag"))
     assert now["Lag"] == pytest.approx(0.25, abs=0.1)
     assert now["In the future"] > 3e7
     course = await panels.ask("health", "Lag from newest source time to commit")
     assert set(course["metric"]) == {"plc", "slow"}
     assert all(0.1 < value < 0.4 for value in course["value"])
-    sources = {row["Source"]: row for row in _rows(await panels.ask("health", "Sources"))}
+    sources = {row["Source"]: row for row in rows(await panels.ask("health", "Sources"))}
     assert sources["plc"]["In the future"] > 3e7
     assert sources["slow"]["In the future"] is None
     assert sources["plc"]["Latest sample"] / 1000 < datetime.now(UTC).timestamp() + 1200
 
 
 async def test_an_overload_shows_what_was_late_and_what_waited(panels: Panels) -> None:
-    goes_on, over = _rows(await panels.ask("health", "Overloads"))
+    goes_on, over = rows(await panels.ask("health", "Overloads"))
     assert (over["State"], over["Duration"], over["Deferred jobs"]) == ("ended", 60, "compress, rollups")
     assert (over["Lag"], over["Poll interval"], over["CPU pressure"], over["Spools"]) == (8.2, 2.4, 0.9, 4096)
     assert (goes_on["State"], goes_on["Deferred jobs"]) == ("ongoing", "rollups")
     assert goes_on["Duration"] >= 20 and goes_on["Poll interval"] == 3.5, "as was said since it began"
     states: dict[str, list[tuple[int, int]]] = {}
-    for row in _rows(await panels.ask("health", "Overload and deferred maintenance")):
+    for row in rows(await panels.ask("health", "Overload and deferred maintenance")):
         ago = round(panels.over.until.timestamp() - row["time"] / 1000)
         states.setdefault(row["metric"], []).append((ago, row["value"]))
     assert list(states) == ["ingest", "rollups", "compress", "seal", "archive", "analyze"]
@@ -199,11 +167,11 @@ async def test_an_overload_shows_what_was_late_and_what_waited(panels: Panels) -
 
 
 async def test_gaps_are_counted_as_outages(panels: Panels) -> None:
-    (unit,) = (row for row in _rows(await panels.ask("plant", "Units")) if row["Unit"] == "pump/house")
+    (unit,) = (row for row in rows(await panels.ask("plant", "Units")) if row["Unit"] == "pump/house")
     assert (unit["Channels"], unit["Outages"]) == (15, 3)
-    (missing,) = _rows(await panels.ask("unit", "Missing data"))
+    (missing,) = rows(await panels.ask("unit", "Missing data"))
     assert missing == {"Outages": 3, "Missing (all channels)": 15 * (120 + 50 + 50)}
-    (whole,) = _rows(await panels.ask("unit", "Missing data", unit="no/unit"))
+    (whole,) = rows(await panels.ask("unit", "Missing data", unit="no/unit"))
     assert whole == {"Outages": 0, "Missing (all channels)": 0}
     begun = await panels.ask("health", "New outages, by reason")
     reasons = {"stopped", "disconnected", "stale", "poll_missed"}
@@ -298,7 +266,7 @@ async def test_open_gap_says_why_its_source_has_no_data_now(panels: Panels, stor
             "SELECT s.id, $1, 'disconnected', 'nothing listens' FROM plant.source AS s WHERE s.name = 'plc'",
             now - timedelta(seconds=60),
         )
-        first, *others = _rows(await panels.ask("health", "Gaps"))
+        first, *others = rows(await panels.ask("health", "Gaps"))
         assert (first["State"], first["Detail"]) == ("open", "the server rejects user anna")
         assert {(row["State"], row["Detail"]) for row in others} == {("closed", "")}
     finally:
@@ -310,12 +278,12 @@ async def test_open_gap_says_why_its_source_has_no_data_now(panels: Panels, stor
 async def test_metres_are_not_shown_as_minutes(panels: Panels) -> None:
     here = {"unit": "slow/device", "channel": "slow/device/depth"}
     assert await panels.ask("channel", "Trend", "Unit", **here) == {"unit": ["suffix:m"]}
-    (newest,) = _rows(await panels.ask("channel", "Latest value", **here))
+    (newest,) = rows(await panels.ask("channel", "Latest value", **here))
     assert newest == {"Latest": "4.841 m", "% of range": "48 % of 0 to 10"}
 
 
 async def test_channel_without_range_is_on_no_range_chart(panels: Panels) -> None:
-    (newest,) = _rows(await panels.ask("channel", "Latest value", channel="pump/house/level1"))
+    (newest,) = rows(await panels.ask("channel", "Latest value", channel="pump/house/level1"))
     assert newest == {"Latest": None, "% of range": None}
 
 
@@ -323,26 +291,26 @@ async def test_text_channel_can_be_selected(panels: Panels) -> None:
     here = {"unit": "pump/house", "channel": "pump/house/mode"}
     channels = Library().dashboard("plantlog-channel").variable("channel")
     assert here["channel"] in (await panels.sql(channels.sql, **here))["__value"]
-    (newest,) = _rows(await panels.ask("channel", "Latest value", **here))
+    (newest,) = rows(await panels.ask("channel", "Latest value", **here))
     assert newest == {"Latest": "AUTOMATIC", "% of range": None}
-    (event,) = _rows(await panels.ask("channel", "Events", **here))
+    (event,) = rows(await panels.ask("channel", "Events", **here))
     assert (event["Type"], event["Text"], event["Detail"]) == ("text", "AUTOMATIC", None)
     assert await panels.ask("channel", "Samples", **here) == {"Samples": [1], "Good": [100]}
     assert not any((await panels.ask("channel", "Trend", **here)).values())
-    (drawn,) = _rows(await panels.ask("channel", "Quality or text value", **here))
+    (drawn,) = rows(await panels.ask("channel", "Quality or text value", **here))
     assert (drawn["metric"], drawn["value"]) == ("Text", "AUTOMATIC")
 
 
 async def test_event_details_are_readable(panels: Panels) -> None:
-    lines = [row for row in _rows(await panels.ask("forensics", "Timeline")) if row["Type"] == "alarm"]
+    lines = [row for row in rows(await panels.ask("forensics", "Timeline")) if row["Type"] == "alarm"]
     expected = "late yes, limit hi, since 2026-03-09 10:00:00 UTC, value 43.512346"
     assert [line["Detail"] for line in lines] == [f"unacknowledged_active: {expected}"]
-    (event,) = _rows(await panels.ask("channel", "Events", channel="pump/house/level1"))
+    (event,) = rows(await panels.ask("channel", "Events", channel="pump/house/level1"))
     assert event["Detail"] == expected
 
 
 async def test_lasting_state_is_drawn_from_the_left_edge(panels: Panels) -> None:
-    states = list(_rows(await panels.ask("health", "Source states")))
+    states = list(rows(await panels.ask("health", "Source states")))
     assert [(row["metric"], row["value"]) for row in states] == [("plc", 3)]
     assert states[0]["time"] == panels.over.since.timestamp() * 1000
 
@@ -373,7 +341,7 @@ async def test_reason_and_begin_of_a_unit_are_of_one_gap(database: Database) -> 
         library = Library().dashboard("plantlog-plant")
         number = next(p["id"] for p in library.panels() if (p["type"], p["title"]) == ("table", "Units"))
         (query,) = library.panel(number)
-        sql, parameters = expand(query.sql, _VALUES, TimeRange(until - timedelta(hours=1), until, 5000))
+        sql, parameters = expand(query.sql, VALUES, TimeRange(until - timedelta(hours=1), until, 5000))
         for reason in ("disconnected", "refused"):
             (row,) = await owner.fetch(sql, *parameters)
             assert (row["Reason"], row["Since"]) == (reason, since[reason])
@@ -385,7 +353,7 @@ async def test_time_before_a_channel_is_not_missing(panels: Panels, story: tuple
         begin = panels.over.since + (panels.over.until - panels.over.since) / 2
         await owner.execute("UPDATE plant.channel SET configured_at = $1 WHERE name = 'pump/house/level2'", begin)
     here = {"unit": "pump/house", "channel": "pump/house/level2"}
-    drawn = [(row["time"], row["value"]) for row in _rows(await panels.ask("channel", "Quality or text value", **here))]
+    drawn = [(row["time"], row["value"]) for row in rows(await panels.ask("channel", "Quality or text value", **here))]
     before = {value for at, value in drawn if at < begin.timestamp() * 1000}
     assert before == {"not configured yet"}
     assert "not configured yet" not in {value for at, value in drawn if at >= begin.timestamp() * 1000}
