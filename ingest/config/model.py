@@ -124,8 +124,8 @@ class ViewerOptions(ServerOptions):
     port: Annotated[int, Field(ge=1, le=65_535)] = 9110
     """The port to listen on."""
     url: Annotated[str, Field(pattern=r"^https?://[^/\s?#]+$")] | None = None
-    """What browsers call the viewer by. Grafana's dashboards 3 and 4 link to it. Not set: the scheme, `host` and `port` of
-    the viewer."""
+    """What browsers call the viewer by. Grafana's dashboards 3 and 4 link to it. Not set: the scheme, `host` and
+    `port` of the viewer."""
     trusted_proxies: Annotated[tuple[Host, ...], BeforeValidator(parse_texts)] = ()
     """Addresses of reverse proxies, which say in `X-Forwarded-For` whose request it is: wrong passwords are counted by
     user and that address."""
