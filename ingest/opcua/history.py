@@ -163,7 +163,7 @@ def answers(
     for tag in requested[:count]:
         status = reader.uint32()
         point = reader.string()
-        type_id, start, end = reader.extension_object()
+        type_id, start, end = reader.extension_object({_HISTORY_DATA: lambda: _skip_history_data(reader)})
         bad = status & _BAD or type_id != _HISTORY_DATA
         wanted = forms.get(tag, PLAIN)
         handle = FIRST_STRUCTURE + tag if wanted.structures else tag
@@ -171,3 +171,9 @@ def answers(
         yield Answer(tag, status, point, change)
     for tag in requested[count:]:
         yield Answer(tag, _BAD, b"", None)
+
+
+def _skip_history_data(reader: Reader) -> None:
+    """Of a body whose length is not known."""
+    for _ in range(reader.count(1)):
+        reader.data_value()

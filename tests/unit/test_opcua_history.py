@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -26,21 +27,28 @@ SOURCE = OpcuaSource(
 Answer = Callable[[int, str, bytes | None], tuple[list[int], bytes | None]]  # (request's number, node, point)
 
 
-async def pages(answer: Answer, at_most: int) -> list[Page]:
-    """What is read of both tags from a server that has for a node the values at these seconds, and a point to go on."""
+async def pages(answer: Answer, at_most: int, unsized: bool = False) -> list[Page]:
+    """What is read of both tags from a server that has for a node the values at these seconds, and a point to go on.
+
+    ``unsized``: it does not say how long its bodies are.
+    """
     number = 0
 
     async def send_request(request: Any, _: float) -> bytes:
         nonlocal number
         number += 1
         assert number <= at_most, "it is read for ever"
-        response = ua.HistoryReadResponse()
+        response, bodies = ua.HistoryReadResponse(), []
         for node in request.Parameters.NodesToRead:
             seconds, point = answer(number, node.NodeId.Identifier, node.ContinuationPoint)
             values = [ua.DataValue(ua.Variant(float(s)), SourceTimestamp=START + timedelta(seconds=s)) for s in seconds]
             history = ua.HistoryData(DataValues=values)
+            bodies.append(struct_to_binary(history))
             response.Results.append(ua.HistoryReadResult(ua.StatusCode(0), point, history))
-        return bytes(struct_to_binary(response))
+        encoded = bytes(struct_to_binary(response))
+        for body in bodies if unsized else ():
+            encoded = encoded.replace(struct.pack("<i", len(body)) + body, b"\xff\xff\xff\xff" + body, 1)
+        return encoded
 
     client: Any = SimpleNamespace(uaclient=SimpleNamespace(protocol=SimpleNamespace(send_request=send_request)))
     start = microseconds(START)
@@ -53,13 +61,14 @@ def values(found: list[Page], tag: int) -> list[float]:
     return [value for change in changes for run in change.value for value in run.tolist()]
 
 
-async def test_every_history_page_is_read() -> None:
+@pytest.mark.parametrize("unsized", [False, True])
+async def test_every_history_page_is_read(unsized: bool) -> None:
     def answer(number: int, node: str, point: bytes | None) -> tuple[list[int], bytes | None]:
         assert point == (None if number == 1 else str(number - 1).encode())
         last = number == (3 if node == "t0" else 150)
         return ([number] if number % 2 else []), None if last else str(number).encode()
 
-    found = await pages(answer, 150)
+    found = await pages(answer, 150, unsized)
     assert values(found, 0) == [1, 3]
     assert values(found, 1) == list(range(1, 150, 2))
     assert [page.tag for page in found if page.last] == [0, 1]

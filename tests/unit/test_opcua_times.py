@@ -10,10 +10,15 @@ from asyncua import ua
 from asyncua.ua.ua_binary import struct_to_binary
 
 from ingest.config.sources import OpcuaSource, OpcuaTag
+from ingest.gaps import Gaps
+from ingest.opcua.backfill import Backfill
 from ingest.opcua.data_change import data_change
 from ingest.opcua.decoded import DataChange
 from ingest.opcua.tags import Tags
+from ingest.status import SourceStatus
 from ingest.timestamps import utc
+from ingest.versions import ChannelVersions
+from tests.memory_appender import MemoryAppender
 
 ARRIVAL = 3_000_000
 SOURCE, SERVER = 1_000_000, 2_000_000
@@ -58,6 +63,19 @@ def test_times_are_of_the_configured_origin(
     assert np.concatenate(received.time)[0] == expected
     assert received.texts[0].time == expected
     assert bool(sum(map(len, received.server_time))) == (expected == SERVER)
+
+
+def test_history_of_values_whose_source_timestamps_repeat() -> None:
+    rows = (OpcuaTag(name="t0", address="ns=2;s=t0"),)
+    tags = Tags(OpcuaSource(name="s", kind="opcua", address="opc.tcp://h:4840", tags=rows), {"t0": 7})
+    status, spool = SourceStatus(1, "s", "opcua", "", 1), MemoryAppender()
+    versions = ChannelVersions("s", 1, spool)
+    backfill = Backfill(tags, status, spool, spool, Gaps(status, spool), versions)
+    values = [change(SOURCE, SERVER + n, {0: float(n)}) for n in range(3)]
+    samples = backfill._samples([(0, one) for one in values], 1, 2 * SERVER)
+    assert samples is not None
+    assert samples.time.tolist() == [SOURCE, SERVER + 1, SERVER + 2]
+    assert samples.value.tolist() == [0, 1, 2] and samples.channel_id.tolist() == [7] * 3
 
 
 def test_history_has_no_arrival() -> None:
