@@ -23,6 +23,7 @@ from ingest.modbus import blocks
 from ingest.modbus.collector import Collector
 from ingest.modbus.failures import BAD_COMMUNICATION_ERROR, BAD_NODE_ID_UNKNOWN, BAD_TIMEOUT
 from ingest.modbus.transport import Connections
+from ingest.no_data import BAD_NO_DATA
 from ingest.status import SourceStatus
 from ingest.timestamps import now_us
 from tests.manual_clock import ManualClock
@@ -351,6 +352,24 @@ async def test_response_from_no_unit_is_named_and_holds_up_no_other(unit: int) -
         assert "expected unit 5" in gaps(kept, 0)[0].detail
         assert not values(kept, 0) and not gaps(kept, 1) and not all_gaps(kept, None)
         assert status.reconnects == 0
+
+
+async def test_values_that_mean_no_value_are_bad() -> None:
+    """And a NaN: 0xFFFFFFFF as a float32."""
+
+    def answer(frame: bytes, number: int) -> list[tuple[float, bytes]]:
+        return [(0, good_response(frame, number if number % 3 else 0xFFFF))]
+
+    tags = [tag("a", "holding:0", no_data="0xFFFF", scale=0.1, alarm_hi=100.0), tag("b", "holding:0")]
+    tags.append(tag("c", "holding:1", "float32"))
+    async with misbehaving_device(answer) as port, collecting(port, tags) as (kept, _):
+        await kept.until(lambda: len(kept.samples(0)) >= 6)
+        rows = {name: kept.samples(i)[:6] for i, name in enumerate("abc")}
+    assert [status for _, _, status in rows["a"]] == [0, 0, BAD_NO_DATA] * 2
+    assert [status for _, _, status in rows["b"]] == [0] * 6
+    assert [status for _, _, status in rows["c"]] == [0, 0, BAD_NO_DATA] * 2
+    assert [math.isnan(value) for _, value, _ in rows["a"]] == [False, False, True] * 2
+    assert not gaps(kept, 0)
 
 
 async def test_twice_the_bytes_affect_only_their_block() -> None:
