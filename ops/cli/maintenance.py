@@ -27,8 +27,10 @@ def listed(context: typer.Context, as_json: _Json = False) -> None:
 @app.command(name="run")
 def run_now(names: Annotated[list[str], typer.Argument(metavar="JOB", help="Jobs to run, in this order.")]) -> None:
     """Run jobs now. Safe while the appliance is running."""
+    from ops.appliance.stopped import check_own_database
     from ops.maintenance.report import run_jobs
 
+    check_own_database(State.current())
     if not run_jobs(State.current(), names):
         raise typer.Exit(1)
 

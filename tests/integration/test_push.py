@@ -23,7 +23,7 @@ from ingest.batch import EventBatch, GapBatch, SampleBatch
 from ingest.config import snapshot, token_file
 from ingest.config.load import load
 from ingest.config.model import Plant, WriterOptions
-from ingest.config.settings import PushSettings
+from ingest.config.settings import PushSettings, WriterSettings
 from ingest.registry import Registry
 from ingest.run.process import run_push
 from ingest.spool.reader import SpoolReader
@@ -186,6 +186,24 @@ async def test_answered_body_is_durable(tmp_path: Path) -> None:
         assert here.texts() == [(2, 1790000000000001, "auto")]
         (source,) = (await here.health())["sources"]
         assert (source["state"], source["samples"], source["last_sample_at"]) == ("connected", 1, 1790000000000001)
+
+
+async def test_sample_that_the_writer_quarantines_raises_no_alarm(database: Database, tmp_path: Path) -> None:
+    tags = _TAGS.replace('address = "boiler.pressure"\n', 'address = "boiler.pressure"\nalarm_hi = 8.0\n')
+    plant = described(tmp_path / "p", tags=tags, more='[writer]\nfuture_limit = "1m"\n')
+    state = State(tmp_path / "state")
+    state.claim()
+    await register(plant, database.owner_dsn, state)
+    here = Site(tmp_path, plant, state, database.ingest_dsn)
+    ahead = now_us() + 600_000_000
+    async with here.running():
+        assert (await here.push(b"boiler pressure=9 %d" % (ahead * 1000))).status == 204
+        assert (await here.push(b"boiler pressure=9 %d" % (now_us() * 1000))).status == 204
+    alarms = [e for b in here.spooled() if isinstance(b, EventBatch) for e in b.events if e.type == "alarm"]
+    assert [event.time < ahead for event in alarms] == [True]
+    await drained(Writer(here.state.spool, database.ingest_dsn, WriterSettings.of(plant).writer))
+    assert await rows(database, "SELECT q.time_us, q.reason FROM plant.quarantine AS q") == [(ahead, "future")]
+    assert await rows(database, "SELECT count(*) FROM plant.samples") == [(1,)]
 
 
 async def test_text_for_a_numeric_channel_is_refused_and_recorded(tmp_path: Path) -> None:
