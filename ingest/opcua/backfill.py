@@ -122,7 +122,7 @@ class Backfill:
         )
         unknown: dict[int, int] = {}  # channel id → the history is unknown up to here (µs)
         count = 0
-        began = await server_start(client)
+        began = await server_start(client, self._tags.source)
         nodes = await self._nodes(client, wanted)
         self._whole_arrays = await sends_whole_arrays(client, self._tags.source.time_out)
         for some in chunks(wanted, _NODES):

@@ -1,15 +1,18 @@
-"""Browse and read many nodes of a server in few calls, within its operation limits (OPC 10000-4, 5.9.2 and 5.11.2)."""
+"""Browse and read many nodes of a server in few calls, within its operation limits (OPC 10000-4, 5.9.2 and 5.11.2).
+
+What an answer has is reduced at once to what is needed of it.
+"""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from asyncua import Client, ua
 
 from ingest.errors import SourceError
-from ingest.opcua.service import call, chunks, operation_limit
+from ingest.opcua.browse_response import BrowseResult, Reference, browse_results
+from ingest.opcua.service import REFUSED, Operations, checked, operation_limit, read, send
 
 T = TypeVar("T")
 
@@ -17,7 +20,12 @@ _NODES_PER_CALL = 250  # large enough to be fast, small enough to be answered in
 _IN_FLIGHT = 3  # calls
 _MAX_REFERENCES = 2_000_000  # a server that generates nodes on request never ends
 _MAX_TYPE_DEPTH = 32  # levels of subtypes
+_STUCK_PAGES = 100  # consecutive answers to BrowseNext without a new node, before a node is given up
 _LIMITS = ua.ObjectIds
+_NO_SUCH_TYPE = ("BadNodeIdUnknown", "BadNodeIdInvalid")
+_WANTED = ua.BrowseResultMask.ReferenceTypeId | ua.BrowseResultMask.NodeClass | ua.BrowseResultMask.BrowseName
+# The server has freed a continuation point for another call, or had none left. Alone, a call gets one.
+_NO_POINT = ("BadNoContinuationPoints", "BadContinuationPointInvalid")
 
 
 class Browser:
@@ -33,26 +41,32 @@ class Browser:
         self._time_out = time_out
         self._progress = progress
         self._most_references = most_references
-        self._in_flight = asyncio.Semaphore(_IN_FLIGHT)
-        self._per_browse = self._per_read = _NODES_PER_CALL
+        self._browsing = Operations(_NODES_PER_CALL, _IN_FLIGHT)
+        self._reading = Operations(4 * _NODES_PER_CALL, _IN_FLIGHT)
+        self._alone = Operations(1)
         self._references = 0
-        self.refused: list[tuple[Any, str]] = []  # nodes that could not be browsed, with the status
+        self.refused: list[tuple[Any, str]] = []  # nodes whose references are not all known, with the reason
 
     async def prepare(self) -> None:
         """Read the server's operation limits."""
         name = "Server_ServerCapabilities_OperationLimits_MaxNodesPer"
-        browse, read = getattr(_LIMITS, f"{name}Browse"), getattr(_LIMITS, f"{name}Read")
-        self._per_browse = min(_NODES_PER_CALL, await operation_limit(self._client, browse))
-        self._per_read = min(4 * _NODES_PER_CALL, await operation_limit(self._client, read))
+        for operations, service in ((self._browsing, "Browse"), (self._reading, "Read")):
+            limit = getattr(_LIMITS, f"{name}{service}")
+            operations.limit(await operation_limit(self._client, limit, self._time_out))
 
-    async def children(self, nodes: Sequence[Any], classes: int) -> list[list[Any]]:
-        """The ReferenceDescriptions of each node, down the hierarchy, to nodes of ``classes``."""
-        return await self._browse(nodes, ua.ObjectIds.HierarchicalReferences, ua.BrowseDirection.Forward, classes)
+    async def children(self, nodes: Sequence[Any], classes: int) -> list[list[Reference]]:
+        """The references of each node, down the hierarchy, to nodes of ``classes``."""
+        found = await self._browse(nodes, ua.ObjectIds.HierarchicalReferences, ua.BrowseDirection.Forward, classes)
+        self.refused += [(node, one.fault) for node, one in zip(nodes, found, strict=True) if one.fault]
+        return [one.references for one in found]
 
     async def supertypes(self, types: Sequence[Any]) -> list[Any | None]:
         """The node id of each one's supertype."""
         found = await self._browse(types, ua.ObjectIds.HasSubtype, ua.BrowseDirection.Inverse, 0)
-        return [references[0].NodeId if references else None for references in found]
+        self.refused += [
+            (node, one.fault) for node, one in zip(types, found, strict=True) if one.fault not in ("", *_NO_SUCH_TYPE)
+        ]
+        return [one.references[0].node if one.references else None for one in found]
 
     async def ancestors(self, types: Iterable[Any], is_known: Callable[[Any], bool]) -> dict[Any, Any | None]:
         """Each type → the nearest known one above it, or itself; None: there is none."""
@@ -62,29 +76,29 @@ class Browser:
             if not unknown:
                 break
             for one, top in zip(unknown, await self.supertypes(list(unknown.values())), strict=True):
-                above[one] = None if top is None else local(top)
+                above[one] = top
         return {one: top if top is not None and is_known(top) else None for one, top in above.items()}
 
     async def binary_encodings(self, types: Sequence[Any]) -> list[Any | None]:
         """The node id of each type's binary encoding (OPC 10000-3, 5.8.3)."""
         found = await self._browse(types, ua.ObjectIds.HasEncoding, ua.BrowseDirection.Forward, 0)
-        named = [{r.BrowseName.Name: local(r.NodeId) for r in references} for references in found]
+        named = [{reference.name: reference.node for reference in one.references} for one in found]
         return [names.get("Default Binary") for names in named]
 
-    async def read(self, wanted: Sequence[tuple[Any, int]]) -> list[Any]:
-        """The DataValues of (node id, attribute)."""
+    async def read(self, wanted: Sequence[tuple[Any, int]], take: Callable[[Any], T]) -> list[T]:
+        """What ``take`` makes of each DataValue of (node id, attribute)."""
 
-        async def call_one(chunk: Sequence[tuple[Any, int]]) -> list[Any]:
-            request = ua.ReadRequest()
-            request.Parameters.TimestampsToReturn = ua.TimestampsToReturn.Neither
-            request.Parameters.NodesToRead = [ua.ReadValueId(NodeId=n, AttributeId=a) for n, a in chunk]
-            answer: Any = await self._call(request, ua.ReadResponse, len(chunk))
-            return _checked(answer.Results, chunk)
+        async def read_some(some: Sequence[tuple[Any, int]]) -> list[T]:
+            values = await read(self._client, some, self._seconds(some), divisible=True)
+            self._progress(len(some))
+            return [take(value) for value in values]
 
-        return await self._all(wanted, self._per_read, call_one)
+        return await self._reading.results(
+            wanted, read_some, lambda code: take(ua.DataValue(StatusCode_=ua.StatusCode(code)))
+        )
 
-    async def _browse(self, nodes: Sequence[Any], references: int, direction: Any, classes: int) -> list[list[Any]]:
-        async def call_one(chunk: Sequence[Any]) -> list[list[Any]]:
+    async def _browse(self, nodes: Sequence[Any], references: int, direction: Any, classes: int) -> list[BrowseResult]:
+        async def browse_some(some: Sequence[Any]) -> list[BrowseResult]:
             request = ua.BrowseRequest()
             request.Parameters.RequestedMaxReferencesPerNode = self._most_references
             request.Parameters.NodesToBrowse = [
@@ -94,75 +108,53 @@ class Browser:
                     ReferenceTypeId=ua.NodeId(references),
                     IncludeSubtypes=True,
                     NodeClassMask=classes,
-                    ResultMask=ua.BrowseResultMask.All,
+                    ResultMask=_WANTED,
                 )
-                for node in chunk
+                for node in some
             ]
-            answer: Any = await self._call(request, ua.BrowseResponse, len(chunk))
-            results = _checked(answer.Results, chunk)
-            again = {i for i, result in enumerate(results) if _too_many(result)} if len(chunk) > 1 else set()
-            found = []
-            for i, (node, result) in enumerate(zip(chunk, results, strict=True)):
-                if i not in again and direction == ua.BrowseDirection.Forward and not result.StatusCode.is_good():
-                    self.refused.append((node, result.StatusCode.name))
-                found.append([] if i in again else await self._rest(result))
-            for i in again:  # the server limits continuation points; they are free again now
-                found[i] = (await call_one([chunk[i]]))[0]
-            return found
+            body = bytes(await send(self._client, request, self._seconds(some), divisible=True))
+            results = checked(browse_results(body, ua.BrowseResponse), some)
+            self._count(results)
+            self._progress(len(some))
+            return [await self._rest(*result) if result.point else result for result in results]
 
-        return await self._all(nodes, self._per_browse, call_one)
-
-    async def _rest(self, result: Any) -> list[Any]:
-        """All references of a result, including those that did not fit into the first answer."""
-        found = list(result.References or [])
-        self._count(len(found))
-        point = result.ContinuationPoint
-        while point:
-            request = ua.BrowseNextRequest()
-            request.Parameters.ReleaseContinuationPoints = False
-            request.Parameters.ContinuationPoints = [point]
-            answer: Any = await self._call(request, ua.BrowseNextResponse, 0)
-            (result,) = _checked(answer.Parameters.Results, [point])
-            result.StatusCode.check()
-            found += result.References or []
-            self._count(len(result.References or []) or 1)
-            point = result.ContinuationPoint
+        found = await self._browsing.results(nodes, browse_some, _refused)
+        again = [i for i, one in enumerate(found) if one.fault in _NO_POINT]
+        one_by_one = await self._alone.results([nodes[i] for i in again], browse_some, _refused)
+        for i, browsed in zip(again, one_by_one, strict=True):
+            found[i] = browsed
         return found
 
-    async def _all(self, items: Sequence[Any], size: int, call_one: Callable[[Sequence[Any]], Any]) -> list[Any]:
-        async def bounded(chunk: Sequence[Any]) -> list[Any]:
-            async with self._in_flight:
-                found: list[Any] = await call_one(chunk)
-            self._progress(len(chunk))
-            return found
+    async def _rest(self, references: list[Reference], point: bytes, fault: str) -> BrowseResult:
+        """All references of a node, including those that did not fit into the first answer."""
+        known, stuck = set(references), 0
+        while point:
+            request = ua.BrowseNextRequest()
+            request.Parameters.ReleaseContinuationPoints = gives_up = stuck == _STUCK_PAGES
+            request.Parameters.ContinuationPoints = [point]
+            try:
+                body = bytes(await send(self._client, request, self._time_out))
+            except (*REFUSED, ua.uaerrors.BadContinuationPointInvalid) as error:
+                return BrowseResult(references, fault=type(error).__name__)
+            if gives_up:
+                return BrowseResult(references, fault=f"{_STUCK_PAGES} answers to BrowseNext had nothing new")
+            (result,) = results = checked(browse_results(body, ua.BrowseNextResponse), [point])
+            self._count(results)
+            more = [reference for reference in result.references if reference not in known]
+            references += more
+            known.update(more)
+            stuck = 0 if more else stuck + 1
+            point, fault = result.point, fault or result.fault
+        return BrowseResult(references, fault=fault)
 
-        parts = await asyncio.gather(*(bounded(chunk) for chunk in chunks(items, size)))
-        return [item for part in parts for item in part]
-
-    async def _call(self, request: Any, response: type[T], nodes: int) -> T:
-        return await call(self._client, request, response, self._time_out + nodes * 0.02)
-
-    def _count(self, references: int) -> None:
-        self._references += references
+    def _count(self, results: Iterable[BrowseResult]) -> None:
+        self._references += sum(len(result.references) for result in results)
         if self._references > _MAX_REFERENCES:
             raise SourceError(f"the server has more than {_MAX_REFERENCES:,} references: giving up")
 
-
-def _too_many(result: Any) -> bool:
-    return bool(result.StatusCode.value == ua.StatusCodes.BadNoContinuationPoints)
-
-
-def _checked(results: list[Any] | None, requested: Sequence[Any]) -> list[Any]:
-    """The results, checked to be one per request. Raises SourceError."""
-    if len(results or []) != len(requested):
-        raise SourceError(f"the server returned {len(results or [])} results for {len(requested)} operations")
-    return results or []
+    def _seconds(self, some: Sequence[Any]) -> float:
+        return self._time_out + len(some) * 0.02
 
 
-def local(node: Any) -> Any | None:
-    """A node id of this server without URI and server; None: of another server."""
-    if getattr(node, "ServerIndex", 0):
-        return None
-    if isinstance(node, ua.ExpandedNodeId):
-        return ua.NodeId(node.Identifier, node.NamespaceIndex, node.NodeIdType)
-    return node
+def _refused(code: int) -> BrowseResult:
+    return BrowseResult([], fault=str(ua.StatusCode(code).name))

@@ -48,12 +48,13 @@ class Comparison:
     only_server: list[OpcuaTag] = field(default_factory=list)  # as ``discover`` lists them
     only_list: list[Unreadable] = field(default_factory=list)
     different: list[Different] = field(default_factory=list)
+    not_seen: list[Unreadable | SkippedVariable] = field(default_factory=list)  # not compared
     same: int = 0  # tags
 
     @property
     def equal(self) -> bool:
-        """Whether nothing differs."""
-        return not (self.only_server or self.only_list or self.different)
+        """Whether nothing differs, and all was compared."""
+        return not (self.only_server or self.only_list or self.different or self.not_seen)
 
 
 def compare(tags: Sequence[tuple[OpcuaTag, TagPlace]], found: Discovered) -> Comparison:
@@ -70,15 +71,19 @@ def compare(tags: Sequence[tuple[OpcuaTag, TagPlace]], found: Discovered) -> Com
             comparison.only_list.append(Unreadable(tag, place, str(error)))
             continue
         listed.add((node, tag.member))
-        there = found.by_node.get((node, tag.member))
-        if there is None:
-            comparison.only_list.append(Unreadable(tag, place, _no_member(found.by_node[node, ""])))
+        there, variable = found.by_node.get((node, tag.member)), found.by_node[node, ""]
+        if isinstance(variable, SkippedVariable) and not variable.is_seen:
+            comparison.not_seen.append(Unreadable(tag, place, variable.reason))
+        elif there is None:
+            comparison.only_list.append(Unreadable(tag, place, _no_member(variable)))
         elif reason := _unreadable(tag, there):
             comparison.only_list.append(Unreadable(tag, place, reason))
         elif columns := dict(_differences(tag, there)):
             comparison.different.append(Different(tag, place, columns))
         else:
             comparison.same += 1
+    of_tags = {found.namespaces.address(node) for node, _ in listed} if found.not_seen else set()
+    comparison.not_seen += [one for one in found.not_seen if not one.name or one.address not in of_tags]
     comparison.only_server = [
         tag for tag in found.tags if (found.namespaces.node_id(tag.address), tag.member) not in listed
     ]

@@ -61,7 +61,9 @@ class Definitions:
         above = await browser.ancestors(types, _is_built_in)
         tops = {one: 0 if top is None else int(top.Identifier) for one, top in above.items()}
         structured = [one for one, top in tops.items() if top == STRUCTURE]
-        values = iter(await browser.read([(one, attribute) for one in structured for attribute in _ATTRIBUTES]))
+        values = iter(
+            await browser.read([(one, attribute) for one in structured for attribute in _ATTRIBUTES], _itself)
+        )
         self._read |= {one: _definition(one, *(next(values) for _ in _ATTRIBUTES)) for one in structured}
         self._tops |= tops
         await self._read_encodings(browser, structured)
@@ -128,6 +130,10 @@ def _definition(data_type: Any, definition: Any, abstract: Any, name: Any) -> _R
     if int(read.StructureType) not in _FORMS:
         return f"the structure {shown} may contain subtypes of what it is defined of, which is not supported"
     return shown, read
+
+
+def _itself(data_value: Any) -> Any:
+    return data_value
 
 
 def _value(data_value: Any) -> Any:

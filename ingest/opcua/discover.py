@@ -15,11 +15,12 @@ from ingest.config.sources import ChannelKind, OpcuaSource, OpcuaTag
 from ingest.config.tags import write_rows
 from ingest.config.value_path import Indexes
 from ingest.errors import SourceError
-from ingest.opcua.browse import Browser, local
+from ingest.opcua.browse import Browser
 from ingest.opcua.channel_names import legal_name, plain, unique_names
 from ingest.opcua.counter_kind import is_counter
-from ingest.opcua.engineering_units import units_and_ranges
+from ingest.opcua.engineering_units import UNIT_AND_RANGE, units_and_ranges
 from ingest.opcua.namespaces import Namespaces, read_namespaces
+from ingest.opcua.service import chunks
 from ingest.opcua.session import close, connect
 from ingest.opcua.variable import KINDS, Variable, members_of
 
@@ -28,6 +29,7 @@ Progress: TypeAlias = Callable[[int], None]
 _IDS = ua.ObjectIds
 _ANY = ua.NodeId(_IDS.BaseDataType)
 _ATTRIBUTES = tuple(getattr(ua.AttributeIds, name) for name in ("DataType", "ValueRank", "AccessLevel", "Description"))
+_VARIABLES = 5000  # whose attributes are in memory at a time
 _STRUCTURE = "a structure: the column member reads a member"
 COLUMNS = ("name", "address", "member", "kind", "unit", "lo", "hi", "description")
 
@@ -41,14 +43,16 @@ class SkippedVariable:
     reason: str
     dimensions: int = 0  # of an array whose elements the column index reads
     lengths: Indexes = ()  # of an array with a configured element; empty: not known
+    is_seen: bool = True  # False: the server did not say what it is
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)  # asyncio.run forms the representation of a result
 class Discovered:
     """The variables of a server, in its own order."""
 
     tags: list[OpcuaTag] = field(default_factory=list)
     skipped: list[SkippedVariable] = field(default_factory=list)
+    not_seen: list[SkippedVariable] = field(default_factory=list)  # with it, the tags may not be all
     # By node id and member, also those of ``source.tags``; a structure itself has no member.
     by_node: dict[tuple[Any, str], OpcuaTag | SkippedVariable] = field(default_factory=dict)
     namespaces: Namespaces = field(default_factory=Namespaces, compare=False)
@@ -86,12 +90,14 @@ async def discover(source: OpcuaSource, pki: Path, progress: Progress = lambda _
     addresses = {variable.node: namespaces.address(variable.node) for variable in every}
     names = unique_names((v.key, v.path, addresses[v.node]) for v in every if v.is_listed)
     for address, status in sorted((namespaces.address(node), status) for node, status in browser.refused):
-        found.skipped.append(SkippedVariable("", address, f"its children cannot be browsed: {status}"))
+        found.not_seen.append(SkippedVariable("", address, f"not all below it can be browsed: {status}"))
     for variable in every:
         name, address = names.get(variable.key, names[variable.node, ""]), addresses[variable.node]
         if variable.reason:
             dimensions = 0 if variable.is_structure else variable.dimensions
-            found.by_node[variable.key] = SkippedVariable(name, address, variable.reason, dimensions, variable.lengths)
+            found.by_node[variable.key] = SkippedVariable(
+                name, address, variable.reason, dimensions, variable.lengths, variable.is_seen
+            )
             continue
         unit, lo, hi = ("", None, None) if variable.member else units[variable.node]
         kind = kinds[variable.key]
@@ -107,7 +113,10 @@ async def discover(source: OpcuaSource, pki: Path, progress: Progress = lambda _
             description=variable.description,
         )
     for one in (found.by_node[variable.key] for variable in variables if variable.reason != _STRUCTURE):
-        (found.tags if isinstance(one, OpcuaTag) else found.skipped).append(one)  # type: ignore[arg-type]
+        if isinstance(one, OpcuaTag):
+            found.tags.append(one)
+        else:
+            (found.skipped if one.is_seen else found.not_seen).append(one)
     return found
 
 
@@ -139,18 +148,19 @@ async def _variables(browser: Browser) -> list[Variable]:
         answers = await browser.children([node for node, *_ in level], int(classes))
         for (_, path, place, parent), references in zip(level, answers, strict=True):
             for number, reference in enumerate(references):
-                node = local(reference.NodeId)
+                node = reference.node
                 if node is None:
                     continue
-                if parent is not None and reference.ReferenceTypeId.Identifier == _IDS.HasProperty:
-                    parent.properties.setdefault(reference.BrowseName.Name or "", node)
+                if parent is not None and reference.is_property:
+                    if reference.name in UNIT_AND_RANGE:
+                        parent.properties = {reference.name: node, **parent.properties}
                     continue
                 if node in seen:
                     continue
                 seen.add(node)
-                name = f"{path}/{legal_name(reference.BrowseName.Name or '')}".lstrip("/")
+                name = f"{path}/{legal_name(reference.name)}".lstrip("/")
                 variable = None
-                if reference.NodeClass == ua.NodeClass.Variable and node.NamespaceIndex:  # 0: defined by OPC UA
+                if reference.is_variable and node.NamespaceIndex:  # 0: defined by OPC UA
                     variable = Variable(node, name, (*place, number))
                     found.append(variable)
                 below.append((node, name, (*place, number), variable))
@@ -177,32 +187,46 @@ async def _elsewhere(
     for variable, references in zip(
         found, await browser.children(list(nodes), int(ua.NodeClass.Variable)), strict=True
     ):
-        for reference in references:
-            if reference.ReferenceTypeId.Identifier == _IDS.HasProperty:
-                variable.properties.setdefault(reference.BrowseName.Name or "", local(reference.NodeId))
+        variable.properties = {one.name: one.node for one in reversed(references) if one.is_property and one.node}
     browser.refused[:] = refused  # why such a node cannot be read is told with the node
     return found
 
 
 async def _attributes(browser: Browser, variables: list[Variable]) -> None:
     """Data type, rank, access and description of each."""
-    values = iter(await browser.read([(v.node, attribute) for v in variables for attribute in _ATTRIBUTES]))
+    for some in chunks(variables, _VARIABLES):
+        wanted = [(v.node, attribute) for v in some for attribute in _ATTRIBUTES]
+        _set_attributes(some, await browser.read(wanted, _status_and_value))
+
+
+def _set_attributes(variables: Iterable[Variable], read: Iterable[tuple[str, Any]]) -> None:
+    values, types = iter(read), dict[Any, Any]()
     for variable in variables:
-        data_type, rank, access, description = (next(values) for _ in _ATTRIBUTES)
-        if not data_type.StatusCode.is_good() or data_type.Value is None:
-            status = data_type.StatusCode.name
-            unknown = status == "BadNodeIdUnknown"
-            variable.reason = "the server has no such node" if unknown else f"its data type cannot be read: {status}"
+        (status, data_type), (_, rank), (_, access), (_, description) = (next(values) for _ in _ATTRIBUTES)
+        if status or data_type is None:
+            variable.reason = (
+                "the server has no such node"
+                if status == "BadNodeIdUnknown"
+                else f"its data type cannot be read: {status or 'Good'}"
+            )
+            variable.is_seen = status in ("", "BadNodeIdUnknown")
             continue
-        variable.data_type = data_type.Value.Value
-        dimensions = rank.Value.Value if rank.StatusCode.is_good() and rank.Value is not None else -2
+        variable.data_type = types.setdefault(data_type, data_type)
+        dimensions = -2 if rank is None else rank
         variable.scalar = True if dimensions == -1 else None if dimensions in (-2, -3) else False
         if variable.scalar is False:
             variable.dimensions = max(dimensions, 1)
-        elif access.StatusCode.is_good() and access.Value is not None and not int(access.Value.Value or 0) & 1:
+        elif access is not None and not int(access or 0) & 1:
             variable.reason = "it is not readable (AccessLevel)"
-        if description.StatusCode.is_good() and description.Value is not None:
-            variable.description = plain(getattr(description.Value.Value, "Text", None) or "")
+        variable.description = description or ""
+
+
+def _status_and_value(data_value: Any) -> tuple[str, Any]:
+    """The name of the status code unless it is Good, or the value if it is."""
+    if not data_value.StatusCode.is_good():
+        return str(data_value.StatusCode.name), None
+    value = None if data_value.Value is None else data_value.Value.Value
+    return "", plain(value.Text or "") if isinstance(value, ua.LocalizedText) else value
 
 
 async def _kinds(browser: Browser, variables: list[Variable]) -> dict[tuple[Any, str], ChannelKind]:
@@ -231,25 +255,33 @@ async def _kinds(browser: Browser, variables: list[Variable]) -> dict[tuple[Any,
 
 async def _lengths(browser: Browser, arrays: list[Variable]) -> None:
     """How many elements arrays have."""
-    values = await browser.read([(v.node, ua.AttributeIds.Value) for v in arrays])
-    for variable, value in zip(arrays, values, strict=True):
-        if value.Value is not None and isinstance(value.Value.Value, list):
-            variable.lengths = tuple(value.Value.Dimensions or ()) or (len(value.Value.Value),)
-            variable.set_array(len(variable.lengths))
+    shapes = await browser.read([(v.node, ua.AttributeIds.Value) for v in arrays], _shape)
+    for variable, (lengths, _, _) in zip(arrays, shapes, strict=True):
+        if lengths:
+            variable.lengths = lengths
+            variable.set_array(len(lengths))
 
 
 async def _values(browser: Browser, variables: list[Variable]) -> None:
     """Read values to decide what type and rank leave open."""
-    values = await browser.read([(v.node, ua.AttributeIds.Value) for v in variables])
-    for variable, value in zip(variables, values, strict=True):
-        variant = value.Value
-        if variant is not None and (variant.is_array or isinstance(variant.Value, list)):
-            variable.dimensions = len(variant.Dimensions or ()) or 1
-        elif variable.data_type == _ANY and (variant is None or variant.Value is None):
-            variable.reason = f"its data type is abstract, and it has no value ({value.StatusCode.name})"
+    shapes = await browser.read([(v.node, ua.AttributeIds.Value) for v in variables], _shape)
+    for variable, (lengths, built_in, status) in zip(variables, shapes, strict=True):
+        if lengths:
+            variable.dimensions = len(lengths)
+        elif variable.data_type == _ANY and built_in is None:
+            variable.reason = f"its data type is abstract, and it has no value ({status})"
         elif variable.data_type == _ANY:
-            number = variant.VariantType.value
-            variable.data_type = ua.NodeId(_IDS.Structure if number == _IDS.Structure else number)
+            variable.data_type = ua.NodeId(built_in)
+
+
+def _shape(data_value: Any) -> tuple[Indexes, int | None, str]:
+    """The lengths of an array, at least one; the built-in type of a value, None if there is none; and the status."""
+    variant, status = data_value.Value, str(data_value.StatusCode.name)
+    if variant is None or (variant.Value is None and not variant.is_array):
+        return (), None, status
+    is_array = variant.is_array or isinstance(variant.Value, list)
+    lengths = tuple(variant.Dimensions or ()) or (len(variant.Value or ()),) if is_array else ()
+    return lengths, int(variant.VariantType.value), status
 
 
 def _known(data_type: Any) -> bool:

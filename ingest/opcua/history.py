@@ -19,7 +19,7 @@ from ingest.opcua.decoded import FIRST_STRUCTURE, PLAIN, DataChange, Forms
 from ingest.opcua.index_range import index_range_of
 from ingest.opcua.members import Picker, Wanted
 from ingest.opcua.message import response_header
-from ingest.opcua.service import call
+from ingest.opcua.service import call, read_value
 from ingest.opcua.structures import Structures
 from ingest.timestamps import microseconds, utc
 
@@ -52,10 +52,10 @@ class Answer:
     change: DataChange | None  # None: no history
 
 
-async def server_start(client: Client) -> int:
+async def server_start(client: Client, source: OpcuaSource) -> int:
     """The server's start time (µs); 0: unknown (OPC 10000-5, 6.3.1 and 12.10)."""
     try:
-        return _microseconds(await client.get_node(ua.NodeId(ua.ObjectIds.Server_ServerStatus_StartTime)).read_value())
+        return _microseconds(await read_value(client, ua.ObjectIds.Server_ServerStatus_StartTime, source.time_out))
     except ua.UaStatusCodeError:
         return 0
 

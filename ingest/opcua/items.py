@@ -16,7 +16,7 @@ from ingest.opcua.index_range import index_range_of
 from ingest.opcua.members import Wanted
 from ingest.opcua.namespaces import Namespaces
 from ingest.opcua.sequence import SequenceTracker
-from ingest.opcua.service import call, chunks, operation_limit
+from ingest.opcua.service import call, read
 from ingest.opcua.structure import other_dimensions
 from ingest.opcua.subscription_state import Item, Parameters, Refusal, Subscription, SubscriptionState
 from ingest.opcua.tags import Tags
@@ -51,20 +51,16 @@ async def create(
             node_ids[channel] = namespaces.node_id(address)
         except SourceError as error:
             state.refused[channel] = Refusal(address, str(error), *tags.place_of(channel)[1:])
-    limits = ua.ObjectIds
-    state.per_call = await operation_limit(
-        client, limits.Server_ServerCapabilities_OperationLimits_MaxMonitoredItemsPerCall
-    )
-    per_read = await operation_limit(client, limits.Server_ServerCapabilities_OperationLimits_MaxNodesPerRead)
-    types = await _read(client, node_ids, ua.AttributeIds.DataType, per_read)
+    time_out = tags.source.time_out
+    types = await _read(client, node_ids, ua.AttributeIds.DataType, state, time_out)
     elements = {c: node for c, node in node_ids.items() if index_range_of(tags.tag(c)) is not None}
-    for channel, rank in (await _read(client, elements, ua.AttributeIds.ValueRank, per_read)).items():
+    for channel, rank in (await _read(client, elements, ua.AttributeIds.ValueRank, state, time_out)).items():
         if isinstance(rank, int) and rank > 1:  # some servers send an element all the same
             reason = f"an array of {rank} dimensions{other_dimensions(rank)}"
             state.refused[channel] = Refusal(tags.tag(channel).address, reason, *tags.place_of(channel)[1:])
             del node_ids[channel]
     structured = {tags.tag(c).address: node for c, node in node_ids.items() if tags.tag(c).member}
-    await state.structures.read(client, tags.source.time_out, structured)
+    await state.structures.read(client, time_out, structured)
     by_interval: dict[float, list[int]] = {}
     for channel in sorted(channels, key=lambda c: (str(types.get(c, "")), tags.place(c))):
         by_interval.setdefault(parameters(tags, channel)[0], []).append(channel)
@@ -74,8 +70,7 @@ async def create(
             subscription = await create_subscription(client, tags.source, interval)
             state.subscriptions[subscription.id] = subscription
         requests = _requests(tags, node_ids, state, [channel for channel in members if channel in node_ids])
-        for chunk in chunks(requests, state.per_call):
-            await _create_items(client, tags, namespaces, state, subscription, chunk)
+        await _create_items(client, tags, namespaces, state, subscription, requests)
 
 
 async def create_subscription(
@@ -150,14 +145,21 @@ async def _create_items(
     namespaces: Namespaces,
     state: SubscriptionState,
     subscription: Subscription,
-    chunk: Sequence[_Request],
+    requests: Sequence[_Request],
 ) -> None:
-    request = ua.CreateMonitoredItemsRequest()
-    request.Parameters.SubscriptionId = subscription.id
-    request.Parameters.TimestampsToReturn = ua.TimestampsToReturn.Both
-    request.Parameters.ItemsToCreate = [item for *_, item in chunk]
-    answer = await call(client, request, ua.CreateMonitoredItemsResponse, tags.source.time_out + len(chunk) * 0.01)
-    for (together, handle, _), result in zip(chunk, answer.Results, strict=True):
+    async def create_some(some: Sequence[_Request]) -> Sequence[Any] | None:
+        request = ua.CreateMonitoredItemsRequest()
+        request.Parameters.SubscriptionId = subscription.id
+        request.Parameters.TimestampsToReturn = ua.TimestampsToReturn.Both
+        request.Parameters.ItemsToCreate = [item for *_, item in some]
+        time_out = tags.source.time_out + len(some) * 0.01
+        answer: Any = await call(client, request, ua.CreateMonitoredItemsResponse, time_out, divisible=True)
+        return answer.Results  # type: ignore[no-any-return]
+
+    results = await state.creating.results(
+        requests, create_some, lambda code: ua.MonitoredItemCreateResult(StatusCode=ua.StatusCode(code))
+    )
+    for (together, handle, _), result in zip(requests, results, strict=True):
         for channel in together:
             address, index, member = place = tags.place_of(channel)
             if not result.StatusCode.is_good():
@@ -185,29 +187,36 @@ async def modify(client: Client, tags: Tags, state: SubscriptionState, of: Mappi
     """
     for number, channels in of.items():
         subscription = state.subscriptions[number]
-        for chunk in chunks(channels, state.per_call):
+        requested = [(channel, subscription.items[channel], parameters(tags, channel)[1]) for channel in channels]
+
+        async def modify_some(
+            some: Sequence[tuple[int, Item, Parameters]], subscription: int = number
+        ) -> Sequence[Any] | None:
             request = ua.ModifyMonitoredItemsRequest()
-            request.Parameters.SubscriptionId = number
+            request.Parameters.SubscriptionId = subscription
             request.Parameters.TimestampsToReturn = ua.TimestampsToReturn.Both
-            requested = [parameters(tags, channel)[1] for channel in chunk]
-            items = [subscription.items[channel] for channel in chunk]
             request.Parameters.ItemsToModify = [
                 ua.MonitoredItemModifyRequest(
                     item.id, _monitoring(channel if item.handle is None else item.handle, new, item.parameters)
                 )
-                for channel, item, new in zip(chunk, items, requested, strict=True)
+                for channel, item, new in some
             ]
-            time_out = tags.source.time_out + len(chunk) * 0.01
-            answer = await call(client, request, ua.ModifyMonitoredItemsResponse, time_out)
-            for channel, item, new, result in zip(chunk, items, requested, answer.Results, strict=True):
-                revised = result.RevisedQueueSize if result.StatusCode.is_good() else item.queue_size
-                if not result.StatusCode.is_good():
-                    log.warning(
-                        "%s: the server did not modify the monitored item: %s",
-                        tags.tag(channel).name,
-                        result.StatusCode.name,
-                    )
-                subscription.items[channel] = replace(item, parameters=new, queue_size=revised)
+            time_out = tags.source.time_out + len(some) * 0.01
+            answer: Any = await call(client, request, ua.ModifyMonitoredItemsResponse, time_out, divisible=True)
+            return answer.Results  # type: ignore[no-any-return]
+
+        results = await state.modifying.results(
+            requested, modify_some, lambda code: ua.MonitoredItemModifyResult(StatusCode=ua.StatusCode(code))
+        )
+        for (channel, item, new), result in zip(requested, results, strict=True):
+            revised = result.RevisedQueueSize if result.StatusCode.is_good() else item.queue_size
+            if not result.StatusCode.is_good():
+                log.warning(
+                    "%s: the server did not modify the monitored item: %s",
+                    tags.tag(channel).name,
+                    result.StatusCode.name,
+                )
+            subscription.items[channel] = replace(item, parameters=new, queue_size=revised)
 
 
 async def create_marker(
@@ -251,20 +260,30 @@ async def delete_items(
     client: Client, source: OpcuaSource, state: SubscriptionState, subscription: int, items: Sequence[int]
 ) -> None:
     """Delete items of a subscription by their ids; unknown ones are ignored."""
-    for chunk in chunks(items, state.per_call):
+
+    async def delete_some(some: Sequence[int]) -> Sequence[Any] | None:
         request = ua.DeleteMonitoredItemsRequest()
         request.Parameters.SubscriptionId = subscription
-        request.Parameters.MonitoredItemIds = list(chunk)
-        await call(client, request, ua.DeleteMonitoredItemsResponse, source.time_out + len(chunk) * 0.01)
+        request.Parameters.MonitoredItemIds = list(some)
+        time_out = source.time_out + len(some) * 0.01
+        answer: Any = await call(client, request, ua.DeleteMonitoredItemsResponse, time_out, divisible=True)
+        return answer.Results  # type: ignore[no-any-return]
+
+    await state.deleting.results(items, delete_some, ua.StatusCode)
 
 
-async def _read(client: Client, node_ids: Mapping[int, ua.NodeId], attribute: int, per_read: int) -> dict[int, Any]:
+async def _read(
+    client: Client, node_ids: Mapping[int, ua.NodeId], attribute: int, state: SubscriptionState, time_out: float
+) -> dict[int, Any]:
     """An attribute of each channel's node, if known.
 
     Of data types: adjacent items of equal type can be decoded together.
     """
-    found: dict[int, Any] = {}
-    for chunk in chunks(list(node_ids.items()), per_read):
-        values = await client.uaclient.read_attributes([node for _, node in chunk], attribute)
-        found |= {c: value.Value.Value for (c, _), value in zip(chunk, values, strict=True) if value.Value}
-    return found
+
+    async def read_some(some: Sequence[ua.NodeId]) -> Sequence[Any]:
+        return await read(client, [(node, attribute) for node in some], time_out, divisible=True)
+
+    values = await state.reading.results(
+        list(node_ids.values()), read_some, lambda code: ua.DataValue(StatusCode_=ua.StatusCode(code))
+    )
+    return {channel: value.Value.Value for channel, value in zip(node_ids, values, strict=True) if value.Value}

@@ -13,7 +13,7 @@ from asyncua import Client, ua
 from ingest.config import node_address
 from ingest.config.node_address import NodeAddress
 from ingest.errors import SourceError
-from ingest.opcua.service import call
+from ingest.opcua.service import read
 
 _SHOWN = 20  # namespaces in a reason
 
@@ -69,12 +69,8 @@ class Namespaces:
 
 async def read_namespaces(client: Client, time_out: float) -> Namespaces:
     """Read the server's namespaces. Raises ua.UaError, OSError or TimeoutError."""
-    request = ua.ReadRequest()
-    request.Parameters.TimestampsToReturn = ua.TimestampsToReturn.Neither
     node = ua.NodeId(ua.ObjectIds.Server_NamespaceArray)
-    request.Parameters.NodesToRead = [ua.ReadValueId(NodeId=node, AttributeId=ua.AttributeIds.Value)]
-    answer = await call(client, request, ua.ReadResponse, time_out)
-    (result,) = answer.Results
+    (result,) = await read(client, [(node, ua.AttributeIds.Value)], time_out)
     if not result.StatusCode.is_good():
         return Namespaces(unreadable=result.StatusCode.name)
     uris = None if result.Value is None else result.Value.Value

@@ -21,7 +21,7 @@ from ingest.config.sources import OpcuaSource
 from ingest.errors import DecodeError, SourceError, SpoolError
 from ingest.opcua.message import Notification, publish_response, republish_response
 from ingest.opcua.sequence import distance, following
-from ingest.opcua.service import call
+from ingest.opcua.service import REFUSED, call, send
 from ingest.opcua.subscription_state import Subscription
 from ingest.timeouts import sleep_overrun
 from ingest.timestamps import now_us
@@ -129,6 +129,11 @@ class Publisher:
             except ua.uaerrors.BadTimeout:
                 self._unacknowledged += acknowledge
                 continue
+            except REFUSED as error:
+                self._unacknowledged += acknowledge
+                log.info("source %s: the server refuses a publish request: %s", self._source.name, type(error).__name__)
+                await asyncio.sleep(min(s.interval for s in self._subscriptions.values()))
+                continue
             await self._handle(body)
 
     def _acknowledgements(self) -> list[tuple[Subscription, int]]:
@@ -203,7 +208,7 @@ class Publisher:
         request.Parameters.SubscriptionId = subscription.id
         request.Parameters.RetransmitSequenceNumber = sequence
         try:
-            body = bytes(await self._client.uaclient.protocol.send_request(request, self._source.time_out))
+            body = bytes(await send(self._client, request, self._source.time_out))
             notification = republish_response(body)
             if notification.sequence != sequence:
                 raise DecodeError(f"republish returned sequence number {notification.sequence}")

@@ -14,6 +14,7 @@ from asyncua import Client, ua
 from ingest.backoff import Backoff
 from ingest.config.sources import OpcuaSource
 from ingest.errors import SourceError
+from ingest.opcua.service import read_value
 from ingest.opcua.session import close, connect
 from ingest.status import SourceStatus
 from ingest.timeouts import within
@@ -154,9 +155,8 @@ class Servers:
 
     async def _read(self, client: Client, source: OpcuaSource) -> int:
         """The ServiceLevel of a server (OPC 10000-5, 6.3.1); one that does not tell is healthy."""
-        node = client.get_node(ua.NodeId(ua.ObjectIds.Server_ServiceLevel))
         try:
-            level = int(await within(source.time_out, node.read_value()))
+            level = int(await read_value(client, ua.ObjectIds.Server_ServiceLevel, source.time_out))
         except (ua.uaerrors.BadNodeIdUnknown, TypeError):
             level = _HEALTHY
         self._levels[source.address] = level

@@ -17,6 +17,7 @@ from ingest.config.sources import OpcuaSource
 from ingest.errors import SourceError
 from ingest.opcua import message_limits, trust, validate
 from ingest.opcua.certificate import Identity, identity, load_pair
+from ingest.opcua.service import REFUSED
 from ingest.timeouts import within
 
 _POLICIES = {
@@ -93,7 +94,11 @@ class _Client(Client):  # type: ignore[misc]
             with suppress(TimeoutError):
                 await changes.next_change(self._watchdog_intervall)
         if self.uaclient.state is UaClientState.CONNECTED and not (protocol and protocol.received):
-            await self.nodes.server_state.read_value()  # within the timeout
+            try:
+                await self.nodes.server_state.read_value()  # within the timeout
+            except REFUSED:
+                if not (protocol and protocol.received):  # a refusal shows that the server is alive
+                    raise
 
     async def _stale_watchdog_loop(self) -> None:
         """Not needed: asyncua's loop checks twice per second for its own subscriptions, which ours are not."""

@@ -94,8 +94,8 @@ async def _read(client: Client, time_out: float, nodes: Mapping[str, Any], defin
     browser = Browser(client, time_out, lambda _: None)
     try:
         await browser.prepare()
-        values = await browser.read([(node, ua.AttributeIds.DataType) for node in nodes.values()])
-        types = {address: _data_type(value) for address, value in zip(nodes, values, strict=True)}
+        read = await browser.read([(node, ua.AttributeIds.DataType) for node in nodes.values()], _data_type)
+        types = dict(zip(nodes, read, strict=True))
         await definitions.read(browser, {one for one in types.values() if not isinstance(one, str)})
     except _SESSION_ENDED:
         raise

@@ -9,7 +9,7 @@ from ingest.config.value_path import joined
 from ingest.opcua.members import Wanted
 from ingest.opcua.namespaces import Namespaces
 from ingest.opcua.sequence import SequenceTracker
-from ingest.opcua.service import DEFAULT_LIMIT
+from ingest.opcua.service import Operations
 from ingest.opcua.structures import Structures
 from ingest.opcua.tags import Place, SampleTimes
 
@@ -102,11 +102,20 @@ class SubscriptionState:
 
     subscriptions: dict[int, Subscription] = field(default_factory=dict)  # by id
     refused: dict[int, Refusal] = field(default_factory=dict)  # by channel id
-    per_call: int = DEFAULT_LIMIT
     whole_arrays: bool = False  # the server does not support IndexRange
     definitions: dict[int, list[str]] = field(default_factory=dict)  # by channel id: the last Tags.definition
     handles: int = 0  # client handles that structures got until now: none is used twice
     structures: Structures = field(default_factory=Structures, compare=False)
+    # Of this session:
+    creating: Operations = field(default_factory=Operations, compare=False)
+    modifying: Operations = field(default_factory=Operations, compare=False)
+    deleting: Operations = field(default_factory=Operations, compare=False)
+    reading: Operations = field(default_factory=Operations, compare=False)
+
+    def begin_session(self, items: int, nodes: int) -> None:
+        """The server announces that a call may have so many monitored items, and a Read so many nodes."""
+        self.creating, self.modifying, self.deleting = Operations(items), Operations(items), Operations(items)
+        self.reading = Operations(nodes)
 
     def shared_items(self) -> dict[int, tuple[str, list[Wanted]]]:
         """The address and the channels of each item that several channels share, by client handle."""

@@ -19,10 +19,16 @@ from ingest.opcua.index_range import sends_whole_arrays
 from ingest.opcua.items import PROBE_HANDLE, create, create_marker, delete_items, modify, remove
 from ingest.opcua.namespaces import Namespaces, read_namespaces
 from ingest.opcua.receive import Receiver
+from ingest.opcua.service import operation_limit
 from ingest.opcua.subscription_state import Subscription
 from ingest.opcua.tags import Tags
 from ingest.opcua.transfer import delete
 from ingest.timeouts import within
+
+_LIMITS = (
+    ua.ObjectIds.Server_ServerCapabilities_OperationLimits_MaxMonitoredItemsPerCall,
+    ua.ObjectIds.Server_ServerCapabilities_OperationLimits_MaxNodesPerRead,
+)
 
 
 class Subscriptions:
@@ -42,6 +48,7 @@ class Subscriptions:
     async def begin_session(self, client: Client, source: OpcuaSource) -> Namespaces:
         """Read what the meaning of items depends on in this session."""
         namespaces = await read_namespaces(client, source.time_out)
+        self.state.begin_session(*[await operation_limit(client, limit, source.time_out) for limit in _LIMITS])
         self.state.whole_arrays = await sends_whole_arrays(client, source.time_out)
         structures, shared = self.state.structures, self.state.shared_items()
         structures.begin_session()

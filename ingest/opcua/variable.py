@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from types import MappingProxyType
 from typing import Any
 
 from asyncua import ua
@@ -48,6 +49,8 @@ KINDS: dict[int, ChannelKind | None] = {
 }
 _MAX_MEMBERS = 10_000  # of one structure
 
+_NO_PROPERTIES: Mapping[str, Any] = MappingProxyType({})
+
 
 @dataclass(slots=True)
 class Variable:
@@ -56,12 +59,13 @@ class Variable:
     node: Any
     path: str
     place: tuple[int, ...]  # in the tree
-    properties: dict[str, Any] = field(default_factory=dict)  # browse name → node id
+    properties: Mapping[str, Any] = field(default_factory=lambda: _NO_PROPERTIES)  # browse name → node id
     data_type: Any = None
     built_in: int = 0  # of KINDS, which the data type is or is derived from
     scalar: bool | None = None  # None: depends on the value
     description: str = ""
     reason: str = ""  # for skipping it
+    is_seen: bool = True  # False: it was not possible to read what it is
     member: str = ""  # it is this member of the node's value
     is_listed: bool = True  # False: the tag list has it
     is_structure: bool = False

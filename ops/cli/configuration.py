@@ -70,18 +70,22 @@ def discover(
     ] = False,
     diff: Annotated[
         bool,
-        typer.Option("--diff", help="Compare the tag list of SOURCE with the server. Exit code: 0 same, 1 different."),
+        typer.Option("--diff", help="Compare the tag list of SOURCE with the server. Exit code: 0 same, 1 not."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the difference as JSON.")] = False,
 ) -> None:
-    """Browse an OPC UA server: print its variables as a tag list, or what differs from the tag list."""
+    """Browse an OPC UA server: print its variables as a tag list, or what differs from the tag list.
+
+    Exit code 1: the server did not show all of its variables.
+    """
     from ops.cli.discover import discover as run
     from ops.cli.discover import show_difference
 
     if as_json and not diff:
         raise OperationError("--json needs --diff")
     if not diff:
-        run(source, insecure, output, config, State.current())
+        if not run(source, insecure, output, config, State.current()):
+            raise typer.Exit(1)
     elif output is not None or insecure:
         raise OperationError("--diff goes with neither --output nor --insecure")
     elif show_difference(source, as_json, config, State.current()):

@@ -28,10 +28,10 @@ from ops.paths import EXAMPLE, State
 _NAMELESS = "discover"  # a source that is given as an address
 
 
-def discover(source: str, insecure: bool, output: Path | None, config: Path | None, state: State) -> None:
-    """Write the tag list of an OPC UA server and report what was skipped. An existing file is not overwritten.
+def discover(source: str, insecure: bool, output: Path | None, config: Path | None, state: State) -> bool:
+    """Write the tag list of an OPC UA server and report what was skipped. False: not all of the server was seen.
 
-    Raises SourceError or OperationError.
+    An existing file is not overwritten. Raises SourceError or OperationError.
     """
     if output is not None and output.exists():
         raise OperationError(f"{output} already exists: choose another file name")
@@ -42,9 +42,13 @@ def discover(source: str, insecure: bool, output: Path | None, config: Path | No
         text = io.StringIO()
         write_tag_list(found.tags, text)
         write_atomically(output, text.getvalue())
-    for variable in found.skipped:
-        print(one_line(f"skipped: {variable.name} {variable.address}: {variable.reason}"), file=sys.stderr)
-    print(f"{len(found.tags):,} variables listed, {len(found.skipped):,} skipped", file=sys.stderr)
+    for what, variables in (("skipped", found.skipped), ("not seen", found.not_seen)):
+        for variable in variables:
+            name = f"{variable.name} {variable.address}".strip()
+            print(one_line(f"{what}: {name}: {variable.reason}"), file=sys.stderr)
+    incomplete = f", {len(found.not_seen):,} not seen: the tag list is incomplete" if found.not_seen else ""
+    print(f"{len(found.tags):,} variables listed, {len(found.skipped):,} skipped{incomplete}", file=sys.stderr)
+    return not found.not_seen
 
 
 def show_difference(name: str, as_json: bool, config: Path | None, state: State) -> bool:
@@ -79,12 +83,21 @@ def _lines(file: Path, comparison: Comparison) -> Iterator[str]:
     for other in comparison.different:
         columns = (f"{name} {_cell(a)}, on the server {_cell(b)}" for name, (a, b) in other.columns.items())
         yield f"  {file}:{other.place}: {other.tag.name}: {'; '.join(columns)}"
-    parts = (
+    if comparison.not_seen:
+        yield "not seen, and not compared:"
+    for unseen in comparison.not_seen:
+        if isinstance(unseen, Unreadable):
+            yield f"  {file}:{unseen.place}: {unseen.tag.name} {unseen.tag.address}: {unseen.reason}"
+        else:
+            yield f"  {f'{unseen.name} {unseen.address}'.strip()}: {unseen.reason}"
+    parts = [
         f"{len(comparison.only_server):,} only on the server",
         f"{len(comparison.only_list):,} only in the tag list",
         f"{len(comparison.different):,} different",
         f"{comparison.same:,} the same",
-    )
+    ]
+    if comparison.not_seen:
+        parts.append(f"{len(comparison.not_seen):,} not seen")
     yield ", ".join(parts)
 
 
@@ -106,6 +119,12 @@ def _as_json(file: Path, comparison: Comparison) -> dict[str, object]:
         "different": [
             _tag(one) | {column: {"list": ours, "server": theirs} for column, (ours, theirs) in one.columns.items()}
             for one in comparison.different
+        ],
+        "not_seen": [
+            _tag(one) | {"reason": one.reason}
+            if isinstance(one, Unreadable)
+            else {"name": one.name, "address": one.address, "reason": one.reason}
+            for one in comparison.not_seen
         ],
         "same": comparison.same,
     }

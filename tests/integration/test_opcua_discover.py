@@ -15,6 +15,7 @@ from uuid import UUID
 
 import pytest
 from asyncua import Server, ua
+from asyncua.server.internal_session import InternalSession
 
 from ingest.config.load import load
 from ingest.config.sources import OpcuaSource, OpcuaTag
@@ -218,6 +219,40 @@ async def test_units_without_a_name_are_unece_codes(tmp_path: Path) -> None:
     assert reasons == {"named": "°C", "coded": "CEL", "short": "P1", "unset": "", "other": ""}
 
 
+async def test_what_the_server_does_not_show_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And it is not compared: the exit code is 1."""
+    browse = InternalSession.browse
+
+    async def deny(session: InternalSession, parameters: Any) -> list[Any]:
+        results: list[Any] = await browse(session, parameters)
+        for node, result in zip(parameters.NodesToBrowse, results, strict=True):
+            if node.NodeId.Identifier == "hidden":
+                result.StatusCode, result.References = ua.StatusCode(ua.StatusCodes.BadUserAccessDenied), []
+        return results
+
+    monkeypatch.setattr(InternalSession, "browse", deny)
+    file, state, reason = tmp_path / "plant.toml", State(tmp_path / "state"), "BadUserAccessDenied"
+    async with serving() as (_, folder, address):
+        await folder.add_variable(ua.NodeId("level", 2), "2:level", 1.0)
+        hidden = await folder.add_folder(ua.NodeId("hidden", 2), "2:Hidden")
+        await hidden.add_variable(ua.NodeId("secret", 2), "2:secret", 1.0)
+        file.write_text(
+            f'[[source]]\nname = "mill"\nkind = "opcua"\naddress = "{address}"\ntags = "mill.csv"\ninsecure = true\n'
+        )
+        assert not await asyncio.to_thread(command, "mill", False, tmp_path / "mill.csv", file, state)
+        err = capsys.readouterr().err
+        assert f"not seen: nsu=urn:tests;s=hidden: not all below it can be browsed: {reason}\n" in err
+        assert "1 variables listed, 0 skipped, 1 not seen: the tag list is incomplete" in err
+        assert await asyncio.to_thread(show_difference, "mill", False, file, state), "not the same"
+        assert capsys.readouterr().out.splitlines() == [
+            "not seen, and not compared:",
+            f"  nsu=urn:tests;s=hidden: not all below it can be browsed: {reason}",
+            "0 only on the server, 0 only in the tag list, 0 different, 1 the same, 1 not seen",
+        ]
+
+
 TAG_LIST = """\
 name,address,kind,unit,lo,hi,index
 level,ns=2;s=level,analog,m,0,10,
@@ -351,7 +386,7 @@ async def test_discover_on_a_foreign_server(name: str, tmp_path: Path) -> None:
             await close(client, 5.0)
     ours = [tag for tag in found.tags if ";s=" in tag.address and ";s=Scalar" not in tag.address and not tag.member]
     assert Counter(tag.kind for tag in ours) == {"analog": 600, "discrete": 200, "text": 200}
-    assert len({child.NodeId.to_string() for child in children}) == len(children) > 1000
+    assert len({child.node for child in children}) == len(children) > 1000
 
 
 def test_discover_prints_csv() -> None:
