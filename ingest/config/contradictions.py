@@ -111,9 +111,6 @@ def _in_opcua_source(source: OpcuaSource) -> Iterator[Contradiction]:
         yield "server_certificate", shown(source.server_certificate), "no value with insecure = true"
     if source.insecure and source.accept:
         yield "accept", shown(list(source.accept)), "no value with insecure = true: no certificate is checked"
-    if source.insecure and source.password_file is not None and not source.password_in_clear:
-        legal = "no value with insecure = true, or set password_in_clear = true to send it unencrypted"
-        yield "password_file", shown(source.password_file), legal
     yield from _in_user_certificate(source)
     if source.password_in_clear and not (source.insecure and source.password_file is not None):
         yield "password_in_clear", "true", "false without insecure = true and a password_file"

@@ -256,7 +256,8 @@ class OpcuaSource(_Source):
     password_file: Path | None = None
     """The file with the user's password."""
     password_in_clear: bool = False
-    """true: with `insecure`, the password may be sent unencrypted."""
+    """true: with `insecure`, the password may be sent unencrypted. It is encrypted wherever the server offers that, but
+    somebody who poses as the server can read it."""
     user_certificate_file: Path | None = None
     """The certificate of the user, DER or PEM, instead of a user name."""
     user_key_file: Path | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,6 +12,7 @@ from urllib.parse import urlsplit
 from asyncua import Client, ua
 from asyncua.client.ua_client import UaClientState
 from asyncua.crypto import security_policies
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from ingest.addresses import OPCUA_PORT, unreachable
 from ingest.config.sources import OpcuaSource
@@ -25,6 +27,9 @@ _POLICIES = {
     "Aes128Sha256RsaOaep": security_policies.SecurityPolicyAes128Sha256RsaOaep,
     "Aes256Sha256RsaPss": security_policies.SecurityPolicyAes256Sha256RsaPss,
 }
+_NONE = security_policies.SecurityPolicyNone.URI
+_KNOWN = {policy.URI for policy in (*_POLICIES.values(), security_policies.SecurityPolicyBasic256)}  # of user tokens
+_WRONG_PATH = ("BadTcpEndpointUrlInvalid", "BadServerUriInvalid")
 NO_SECURITY = "no security"  # SecurityPolicy None in messages
 _USER_REFUSED = ("BadUserAccessDenied", "BadIdentityTokenRejected", "BadIdentityTokenInvalid")
 
@@ -52,9 +57,11 @@ async def connect(source: OpcuaSource, pki: Path) -> Client:
     except Exception as error:  # malformed answers can make asyncua raise anything
         await close(client, source.time_out)
         if source.insecure and _needs_security(error):
-            offered = ", ".join(await _offered_to(source)) or "only secure ones"
+            offered = ", ".join(_offered(await _endpoints(source, source.address))) or "only secure ones"
             reason = f"the server has no endpoint without security; it offers {offered}: remove insecure"
             raise SourceError(reason) from error
+        if elsewhere := await _elsewhere(error, source):
+            raise SourceError(elsewhere) from error
         raise SourceError(_describe(error, source, own_identity if client.secured else None)) from error
     except BaseException:
         await close(client, source.time_out)
@@ -103,19 +110,67 @@ class _Client(Client):  # type: ignore[misc]
     async def _stale_watchdog_loop(self) -> None:
         """Not needed: asyncua's loop checks twice per second for its own subscriptions, which ours are not."""
 
+    async def create_session(self) -> Any:
+        """As asyncua does it, which cannot read an endpoint without an URL: it counts as the one connected to."""
+        create = self.uaclient.create_session
+
+        async def create_readable(parameters: Any) -> Any:
+            response = await create(parameters)
+            response.ServerEndpoints = response.ServerEndpoints or []
+            for endpoint in response.ServerEndpoints:
+                endpoint.EndpointUrl = endpoint.EndpointUrl or self.server_url.geturl()
+                endpoint.UserIdentityTokens = endpoint.UserIdentityTokens or []
+            return response
+
+        self.uaclient.create_session = create_readable
+        try:
+            return await super().create_session()
+        finally:
+            self.uaclient.create_session = create
+
     def server_policy(self, token_type: Any) -> Any:
-        """The user token policy. Raises SourceError if it would expose the password, or if certificates have none."""
-        policy = super().server_policy(token_type)
-        if token_type == ua.UserTokenType.Certificate and not policy.PolicyId:
-            raise SourceError("the server accepts no user certificates: remove user_certificate_file and user_key_file")
-        if token_type == ua.UserTokenType.UserName and self._password and not self._in_clear:
-            encrypted = self.security_policy.Mode == ua.MessageSecurityMode.SignAndEncrypt
-            if not encrypted and policy.SecurityPolicyUri == security_policies.SecurityPolicyNone.URI:
+        """The user token policy (OPC 10000-4, 7.41): one that encrypts or signs, if there is one that we know.
+
+        Raises SourceError if it would expose the password, or if there is none.
+        """
+        own = self.security_policy.URI
+        policies = [p for p in self._policy_ids if p.TokenType == token_type]
+        policies = [replace(p, SecurityPolicyUri=p.SecurityPolicyUri or own) for p in policies]
+        known = [p for p in policies if p.SecurityPolicyUri in _KNOWN]
+        plain = [p for p in policies if p.SecurityPolicyUri == _NONE]
+        unknown = ", ".join(
+            sorted({_policy_name(p.SecurityPolicyUri) for p in policies if p not in known and p not in plain})
+        )
+        if token_type == ua.UserTokenType.Certificate:
+            if not known:
+                only = f", except by {unknown}, which plantlog does not support" if unknown else ""
                 raise SourceError(
-                    "the server accepts the password only in clear text, so it was not sent: use a secure endpoint, "
-                    "or set password_in_clear = true"
+                    f"the server accepts no user certificates{only}: remove user_certificate_file and user_key_file"
                 )
+            return known[0]
+        if token_type != ua.UserTokenType.UserName or not self._password:
+            return (policies or [super().server_policy(token_type)])[0]
+        if known:
+            return known[0]
+        policy = plain[0] if plain else super().server_policy(token_type)
+        if self.security_policy.Mode == ua.MessageSecurityMode.SignAndEncrypt and (plain or not policies):
+            return policy  # the channel encrypts
+        if unknown:
+            raise SourceError(
+                f"the server encrypts the password only by {unknown}, which plantlog does not support: it was not sent"
+            )
+        if not self._in_clear:
+            raise SourceError(
+                "the server accepts the password only in clear text, so it was not sent: use a secure endpoint, "
+                "or set password_in_clear = true"
+            )
         return policy
+
+    def _encrypt_password(self, password: str, policy_uri: str) -> tuple[bytes, str]:
+        certificates = validate.chain(self.security_policy.peer_certificate)  # it says what is wrong with it
+        self.security_policy.peer_certificate = certificates[0].public_bytes(Encoding.DER)
+        encrypted: tuple[bytes, str] = super()._encrypt_password(password, policy_uri)
+        return encrypted
 
 
 async def _secure(client: _Client, source: OpcuaSource, pki: Path, own_identity: Identity) -> None:
@@ -150,11 +205,21 @@ def _needs_security(error: Exception) -> bool:
     return isinstance(error, ua.UaError) and str(error).startswith("No matching endpoints")  # asyncua's text
 
 
-async def _offered_to(source: OpcuaSource) -> list[str]:
-    """What the server offers. Empty where it does not say so without security."""
-    client = _Client(source)
+async def _elsewhere(error: Exception, source: OpcuaSource) -> str:
+    """If the address has a path that the server does not know: what it has. Empty: it is not that."""
+    parts = urlsplit(_with_port(source.address))
+    if not (isinstance(error, ua.UaStatusCodeError) and ua.StatusCode(error.code).name in _WRONG_PATH):
+        return ""
+    endpoints = await _endpoints(source, parts._replace(path="", query="", fragment="").geturl())
+    addresses = sorted({endpoint.EndpointUrl for endpoint in endpoints if endpoint.EndpointUrl})
+    return f"the server has no endpoint {source.address}; it has {', '.join(addresses) or 'none that it tells'}"
+
+
+async def _endpoints(source: OpcuaSource, address: str) -> list[Any]:
+    """The server's endpoints. Empty where it does not tell them without security."""
+    client = _Client(source.at(address))
     try:
-        return _offered(await within(4 * source.time_out, client.connect_and_get_server_endpoints()))
+        return list(await within(4 * source.time_out, client.connect_and_get_server_endpoints()) or ())
     except Exception:  # malformed answers can make asyncua raise anything
         return []
     finally:
@@ -169,7 +234,11 @@ def _policy_and_mode(endpoint: Any) -> str:
     """Policy and mode of an endpoint as text."""
     if endpoint.SecurityMode == ua.MessageSecurityMode.None_:
         return NO_SECURITY
-    return f"{str(endpoint.SecurityPolicyUri).rpartition('#')[2]} {endpoint.SecurityMode.name}"
+    return f"{_policy_name(endpoint.SecurityPolicyUri)} {endpoint.SecurityMode.name}"
+
+
+def _policy_name(uri: str | None) -> str:
+    return str(uri).rpartition("#")[2]
 
 
 def _with_port(address: str) -> str:

@@ -13,10 +13,14 @@ from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from asyncua import Server, ua
+from asyncua.crypto import security_policies
 from asyncua.crypto.security_policies import SecurityPolicyNone
+from asyncua.server.internal_server import InternalServer
+from asyncua.server.internal_session import InternalSession
 from asyncua.server.user_managers import CertificateUserManager, User, UserRole
 from asyncua.ua.ua_binary import struct_to_binary, uatcp_to_binary
 from cryptography import x509
@@ -184,6 +188,105 @@ async def test_password_is_never_sent_in_clear(tmp_path: Path) -> None:
         assert not users.logins
         assert await told(source(address, **who, password_in_clear=True), tmp_path / "pki") == ""
         assert users.logins == [("logger", "drowssap")]
+
+
+ECC = "http://opcfoundation.org/UA/SecurityPolicy#ECC_nistP256"
+RSA = security_policies.SecurityPolicyBasic256Sha256.URI
+CLEAR = security_policies.SecurityPolicyNone.URI
+
+
+@pytest.mark.parametrize(
+    ("policies", "without", "reason"),
+    [
+        ((RSA,), True, ""),
+        ((ECC, CLEAR, RSA), True, ""),
+        ((ECC, CLEAR), True, "the server encrypts the password only by ECC_nistP256, which plantlog does not support"),
+        ((ECC, RSA), False, ""),
+        ((ECC, CLEAR), False, ""),
+        ((ECC,), False, "the server encrypts the password only by ECC_nistP256, which plantlog does not support"),
+    ],
+)
+async def test_the_policy_of_the_user_token_counts(
+    policies: tuple[str, ...], without: bool, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Encrypted where a policy that we know does it, even if clear text is allowed; ``without``: a secure channel."""
+    (tmp_path / "password").write_text("drowssap\n")
+    get_endpoints, activate = InternalServer.get_endpoints, InternalSession.activate_session
+    tokens: list[Any] = []
+
+    async def with_policies(server: InternalServer, *others: Any, **named: Any) -> list[Any]:
+        endpoints: list[Any] = await get_endpoints(server, *others, **named)
+        for endpoint in endpoints:
+            endpoint.EndpointUrl = None  # some servers leave it out
+            endpoint.UserIdentityTokens = [
+                ua.UserTokenPolicy(PolicyId="username", TokenType=ua.UserTokenType.UserName, SecurityPolicyUri=policy)
+                for policy in policies
+            ]
+        return endpoints
+
+    def activated(session: InternalSession, parameters: Any, *others: Any) -> Any:
+        tokens.append(parameters.UserIdentityToken)
+        return activate(session, parameters, *others)
+
+    monkeypatch.setattr(InternalServer, "get_endpoints", with_policies)
+    monkeypatch.setattr(InternalSession, "activate_session", activated)
+    certificate, users = certificates.make(tmp_path / "server"), Users()
+    how = {"insecure": True, "password_in_clear": True} if without else {"server_certificate": certificate[0]}
+    async with serving(certificate, SECURE, users) as address:
+        who = {"username": "logger", "password_file": tmp_path / "password", **how}
+        assert (await told(source(address, **who), tmp_path / "pki")).startswith(reason)
+    assert users.logins == ([] if reason else [("logger", "drowssap")])
+    assert [bool(token.EncryptionAlgorithm) for token in tokens] == ([] if reason else [RSA in policies])
+
+
+async def test_password_needs_the_certificate_to_encrypt_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "password").write_text("drowssap\n")
+    get_endpoints = InternalServer.get_endpoints
+
+    async def encrypting(server: InternalServer, *others: Any, **named: Any) -> list[Any]:
+        endpoints: list[Any] = await get_endpoints(server, *others, **named)
+        for endpoint in endpoints:
+            for policy in endpoint.UserIdentityTokens:
+                policy.SecurityPolicyUri = RSA
+        return endpoints
+
+    monkeypatch.setattr(InternalServer, "get_endpoints", encrypting)
+    who = {"insecure": True, "username": "logger", "password_file": tmp_path / "password"}
+    async with serving(None, ua.SecurityPolicyType.NoSecurity, Users()) as address:
+        reason = await told(source(address, **who), tmp_path / "pki")
+    assert reason == "the server's certificate can't be read: found nothing, expected X.509 v3 in DER"
+
+
+async def test_a_wrong_path_lists_the_endpoints(tmp_path: Path) -> None:
+    async with serving(None, ua.SecurityPolicyType.NoSecurity) as address:
+        target = urlsplit(address)
+
+        async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            hello = await reader.read(4096)
+            if b"/wrong" in hello:
+                refusal = ua.ErrorMessage(ua.StatusCode(ua.StatusCodes.BadTcpEndpointUrlInvalid), "no such endpoint")
+                writer.write(uatcp_to_binary(ua.MessageType.Error, refusal))
+                await writer.drain()
+                writer.close()
+                return
+            there, back = await asyncio.open_connection(target.hostname, target.port)
+            back.write(hello)
+
+            async def pass_on(one: asyncio.StreamReader, other: asyncio.StreamWriter) -> None:
+                with suppress(OSError):
+                    while some := await one.read(65536):
+                        other.write(some)
+                    other.close()
+
+            await asyncio.gather(pass_on(reader, back), pass_on(there, writer))
+
+        server = await asyncio.start_server(relay, "127.0.0.1", free_port())
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            reason = await told(source(f"opc.tcp://127.0.0.1:{port}/wrong", insecure=True), tmp_path / "pki")
+    assert reason.startswith(
+        f"the server has no endpoint opc.tcp://127.0.0.1:{port}/wrong; it has opc.tcp://127.0.0.1:"
+    )
 
 
 async def test_a_password_over_a_secure_channel(tmp_path: Path) -> None:
