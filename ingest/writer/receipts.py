@@ -48,7 +48,7 @@ async def write_sample_receipts(
     if not sealed:
         return
     places = places[np.isin(days, [(day - _EPOCH).days for day in sealed])]
-    if may_be_packed:
+    if may_be_packed and await connection.fetchval(queries["may_be_packed"], int(time[places].min())):
         packed = await connection.fetch(queries["select_packed"], channel_id[places].tolist(), time[places].tolist())
         places = np.delete(places, [row["place"] for row in packed])
     contents = []

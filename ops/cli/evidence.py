@@ -222,11 +222,20 @@ def delete(
 
 
 def export(
-    day: Annotated[str, typer.Argument(metavar="DAY", help="UTC day, such as 2026-03-09.")],
+    day: Annotated[
+        str | None,
+        typer.Argument(metavar="DAY", help="Sealed day (UTC), such as 2026-03-09. Or --from and --until."),
+    ] = None,
     to: Annotated[
-        Path | None, typer.Option("--to", metavar="FILE", help="File to create. Default: DAY.parquet.")
+        Path | None, typer.Option("--to", metavar="FILE", help="File to create. Default: DAY.parquet, export.parquet.")
     ] = None,
     channel: _Channels = None,
+    since: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="First time of an interval, UTC if it has no zone.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="TIME", help="Time behind the last, UTC if it has no zone.")
+    ] = None,
     installation: Annotated[
         str | None, typer.Option("--installation", metavar="INSTALLATION", help=_INSTALLATION)
     ] = None,
@@ -234,14 +243,23 @@ def export(
         bool, typer.Option("--with-verifier", help="Also write the stand-alone verifier verify_plantlog.py.")
     ] = False,
 ) -> None:
-    """Export a sealed day as Parquet files with embedded seals: samples, events and gaps."""
+    """Export samples, events and gaps as Parquet files: a sealed day with its seal, or any interval without.
+
+    The output says which days of an interval are sealed, and whether what was exported is as sealed.
+    """
     from ops.archive.day import archived_samples
     from ops.evidence.export import export as run
 
     state = State.current()
     sealed_day = _parse_day(day)
-    if sealed_day is None:
-        raise OperationError("a day is required, such as 2026-03-09")
+    if sealed_day is None or since or until:
+        if sealed_day is not None or not (since and until) or with_verifier:
+            raise OperationError(
+                "found neither a day alone nor an interval; legal: a day such as 2026-03-09, or --from and --until, "
+                "without --with-verifier"
+            )
+        _export_interval(state, since, until, to or Path("export.parquet"), channel or [], installation)
+        return
     path = to or Path(f"{sealed_day}.parquet")
     options = channel or [], with_verifier, installation, archived_samples(state)
     result = _run(run(state.dsn("reader"), state, sealed_day, path, *options))
@@ -252,6 +270,24 @@ def export(
             f"stored data differ from the seal in {count(result.differs, 'hour')}; verification of the files will show "
             f"it: see `plantlog verify {sealed_day}`"
         )
+
+
+def _export_interval(
+    state: State, since: str, until: str, to: Path, patterns: list[str], installation: str | None
+) -> None:
+    from ops.archive.day import archived_samples
+    from ops.evidence.export_interval import Interval, export_interval
+
+    interval = Interval(_parse_time("--from", since), _parse_time("--until", until), patterns)
+    if interval.since >= interval.until:
+        raise OperationError(f"--from: found {since}; legal: a time before --until {until}")
+    result = _run(export_interval(state.dsn("reader"), state, interval, to, installation, archived_samples(state)))
+    for name, rows in result.files:
+        typer.echo(f"{name}: {count(rows, 'row')}, {name.stat().st_size:,} bytes")
+    for day in result.days:
+        typer.echo(day.describe())
+    if any(day.differs for day in result.days):
+        raise OperationError("stored data differ from the seals: see `plantlog verify`")
 
 
 def _parse_day(text: str | None, wrong: str = "not a day such as 2026-03-09") -> date | None:

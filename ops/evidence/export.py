@@ -92,7 +92,9 @@ async def export(
             if closed and not await has_data(connection, day, scope):
                 raise OperationError(f"no data on {day}: nothing to export")
             after = "" if closed else f" after {when:%Y-%m-%d %H:%M} UTC"
-            raise OperationError(f"{day} is not sealed: run `plantlog seal {day}`{after}")
+            raise OperationError(
+                f"{day} is not sealed: run `plantlog seal {day}`{after}; --from and --until export it as it is"
+            )
         sealed = await sealed_day(connection, day, day_seals)
         keys = await stored_keys(connection, day_seals[0].chain)
         day_samples = await samples_of(connection, day, day_seals[0].chain)
@@ -149,7 +151,7 @@ class _Export:
                 differs += sum(1 for _ in compare("", None, was, series.hours(sealed.day)))
                 hours.pop(series.channel_id, None)
             differs += sum(1 for number in hours if number in set(channels) for n in hours[number].n if n)
-            file.close(self._bundle("samples", frozenset(channels) if patterns else None).encode())
+            file.close({METADATA: self._bundle("samples", frozenset(channels) if patterns else None).encode()})
         return rows, differs
 
     async def events(self, path: Path) -> tuple[int, int]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ops.evidence.reader import Series
-from ops.evidence.standalone import METADATA, schema_of
+from ops.evidence.standalone import schema_of
 
 SAMPLES, EVENTS, GAPS = (schema_of(table) for table in ("samples", "events", "gaps"))
 _GROUP = 262_144  # rows: a channel is found without reading its neighbours
@@ -69,12 +69,11 @@ class SampleFile:
         rest = table.slice(first)
         self._waiting, self._rows = rest.to_batches(), rest.num_rows
 
-    def close(self, metadata: bytes = b"") -> None:
-        """Write what waits and the end of the file, with the seal."""
+    def close(self, metadata: Mapping[bytes, bytes] | None = None) -> None:
+        """Write what waits and the end of the file, with the seal or what else the metadata hold."""
         if self._rows:
             self._flush(1)
-        if metadata:
-            self._writer.add_key_value_metadata({METADATA: metadata})
+        self._writer.add_key_value_metadata(dict(metadata or {}))
         self._writer.close()
 
     def abandon(self) -> None:

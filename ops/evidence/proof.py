@@ -6,7 +6,7 @@ Sealing amends by this, and verifying explains by it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -55,31 +55,43 @@ def amended_hour(series: Series, hour: int, day_samples: DaySamples, late: Any, 
     return AmendedHour(series.channel_id, hour, sealed, now, added)
 
 
+@dataclass(slots=True)
+class AmendedSamples:
+    """What came to the samples of a day."""
+
+    hours: list[AmendedHour] = field(default_factory=list)
+    unproven: set[tuple[int, int]] = field(default_factory=set)  # (channel, hour)
+    unread: set[tuple[int, int]] = field(default_factory=set)  # the same: for the next amendment
+
+
 async def amended_samples(
-    samples: DaySamples, sealed: SealedDay, receipts: Receipts
-) -> tuple[list[AmendedHour], set[tuple[int, int]]]:
-    """Hours that samples came to; and (channel, hour) of those that are not proven."""
-    found: list[AmendedHour] = []
-    unproven: set[tuple[int, int]] = set()
+    samples: DaySamples, sealed: SealedDay, receipts: Receipts, most: int | None = None
+) -> AmendedSamples:
+    """Hours that samples came to. ``most``: samples to read, about."""
+    found, read = AmendedSamples(), 0
     known = {number: hours.by_hour() for number, hours in sealed.hours().items()}
     for hour, channels in receipts.hours().items():
         n = max(
             known.get(number, {}).get(hour, NOTHING)[0] + len(receipts.of_hour(number, hour)) for number in channels
         )
         for part in slices(channels, max(1, min(MAX_CHANNELS, MAX_SAMPLES // max(n, 1)))):
+            if most is not None and read >= most:
+                found.unread |= {(number, hour) for number in part}
+                continue
             there = {one.channel_id: one for one in await samples.read(part, range(hour, hour + 1))}
+            read += sum(len(one.time) for one in there.values())
             late = await samples.new_times({number: receipts.of_hour(number, hour) for number in part})
             for number in part:
                 was = known.get(number, {}).get(hour, NOTHING)
                 if number not in there:
-                    unproven |= {(number, hour)} if was != NOTHING else set()
+                    found.unproven |= {(number, hour)} if was != NOTHING else set()
                     continue
                 one = amended_hour(there[number], hour, samples, late[number], was)
                 if one is None:
-                    unproven.add((number, hour))
+                    found.unproven.add((number, hour))
                 elif one.now != was:
-                    found.append(one)
-    return found, unproven
+                    found.hours.append(one)
+    return found
 
 
 async def amended_events(

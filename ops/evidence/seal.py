@@ -25,7 +25,7 @@ from ops.evidence.partial_digests import MARGIN
 from ops.evidence.reader import connect, has_data
 from ops.evidence.scope import Scope, load_scope, own_number
 from ops.evidence.seal_store import ChainHead, sealed_day, seals
-from ops.evidence.seal_writer import SealResult, amend, write_first_seal
+from ops.evidence.seal_writer import Amended, SealResult, amend, write_first_seal
 from ops.evidence.standalone import Seal
 from ops.formatting import change, count
 from ops.paths import State
@@ -184,26 +184,33 @@ class Sealing:
         return done
 
     async def amend_day(self, samples: DaySamples, seals: Sequence[Seal]) -> list[SealResult]:
-        """A new seal for a day if what came since the last one makes a difference."""
+        """New seals for a day if what came since the last one makes a difference; several if that is much."""
+        done: list[SealResult] = []
+        while (one := await self._amend_once(samples, [*seals, *(made.seal for made in done)])).done is not None:
+            done.append(one.done)
+            if not one.more:
+                break
+        return done
+
+    async def _amend_once(self, samples: DaySamples, seals: Sequence[Seal]) -> Amended:
         day = samples.day
         sealed = await sealed_day(self.connection, day, seals)
         if not sealed.is_whole:
             self.progress(f"{day}: not amended, because its digests were altered: see `plantlog verify {day}`")
-            return []
+            return Amended(None, [], False)
         # What a day's first seal covers, its amended ones cover, too.
         scope = self.scope.of(sealed.seals[-1].installation)
         started = await self.connection.fetchval(load("evidence")["select_clock"])
         async with self.connection.transaction(isolation="repeatable_read"):
             if not await samples.complete(scope.chain):
-                return []  # retention dropped some meanwhile
-            amended, unproven = await amend(self.connection, self.key, samples, scope, sealed, started)
-        if unproven:
-            self.progress(f"{day}: {', '.join(unproven)} unexplained: see `plantlog verify {day}`")
-        if amended is None:
-            return []
-        ChainHead(amended.seal.serial, amended.seal.hash()).save(self.state)
-        self.progress(f"{day}: amended (revision {amended.seal.revision}): {summary(amended.differs)}")
-        return [amended]
+                return Amended(None, [], False)  # retention dropped some meanwhile
+            amended = await amend(self.connection, self.key, samples, scope, sealed, started)
+        if amended.unproven:
+            self.progress(f"{day}: {', '.join(amended.unproven)} unexplained: see `plantlog verify {day}`")
+        if (done := amended.done) is not None:
+            ChainHead(done.seal.serial, done.seal.hash()).save(self.state)
+            self.progress(f"{day}: amended (revision {done.seal.revision}): {summary(done.differs)}")
+        return amended
 
 
 def summary(differs: str) -> str:

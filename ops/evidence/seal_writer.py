@@ -36,6 +36,8 @@ from ops.evidence.standalone import (
 from ops.formatting import count
 from schema.queries import load
 
+_SAMPLES = 20_000_000  # that an amendment reads, about: its snapshot holds up vacuum
+
 
 @dataclass(frozen=True, slots=True)
 class SealResult:
@@ -44,6 +46,15 @@ class SealResult:
     seal: Seal
     seconds: float
     differs: str
+
+
+@dataclass(frozen=True, slots=True)
+class Amended:
+    """An amended seal, or None if there is no news; what is not proven, in words; whether there is more to amend."""
+
+    done: SealResult | None
+    unproven: list[str]
+    more: bool
 
 
 async def write_first_seal(
@@ -73,11 +84,15 @@ async def amend(
     scope: Scope,
     sealed: SealedDay,
     started: datetime,
-) -> tuple[SealResult | None, list[str]]:
-    """Write an amended seal in the snapshot that the caller has (None: there is no news), and what is not proven."""
+) -> Amended:
+    """Write an amended seal in the snapshot that the caller has.
+
+    If much came, it is the seal of a part of it; the rest has its receipts still, for the next one.
+    """
     day = samples.day
     receipts = await receipts_of(connection, day, scope, [key.public])
-    hours, unproven = await amended_samples(samples, sealed, receipts)
+    amended = await amended_samples(samples, sealed, receipts, _SAMPLES)
+    hours, unproven = amended.hours, amended.unproven
     event_hours, unproven_events, _ = await amended_events(samples, sealed, scope, receipts)
     gaps = await amended_gaps(samples, sealed, scope, receipts)
     now = await connection.fetchval(load("evidence")["build_document"], begin(day), begin(day, 24), scope.number)
@@ -106,17 +121,18 @@ async def amend(
     await _replace(
         connection,
         receipts,
-        {**receipts.others, **_left(receipts, unproven)},
+        {**receipts.others, **_left(receipts, unproven | amended.unread)},
         {*unproven_events, *await _not_covered(connection, day, receipts, scope)},
     )
     failed = [f"{count(len(unproven), 'channel-hour')}"] if unproven else []
     failed += [count(len(unproven_events), "event")] if unproven_events else []
     failed += ["gaps"] if gaps.changes is None else []
     if not (changed or event_hours or gaps.changes):
-        return None, failed
+        return Amended(None, failed, bool(amended.unread))
     parts = Revision(tagged_hash("document", text.encode()), events, gaps_now)
     state = SealContent(parts, n_gaps, changed, text)
-    return await write_revision(connection, key, day, scope, sealed, state, differs, started), failed
+    done = await write_revision(connection, key, day, scope, sealed, state, differs, started)
+    return Amended(done, failed, bool(amended.unread))
 
 
 def _left(receipts: Receipts, unproven: Set[tuple[int, int]]) -> dict[int, Int64s]:

@@ -87,7 +87,7 @@ def test_parquet_round_trips_to_the_bit(channels: list[list[tuple[int, int, int]
     file = SampleFile(sink, encoding)
     for number, samples in enumerate(channels):
         file.write(series(samples, number), f"unit/{number}", "bar")
-    file.close(b"{}")
+    file.close({})
     read = pq.ParquetFile(pa.BufferReader(sink.getvalue()))
     assert read.schema_arrow.names == SAMPLES.names
     values = read.read()["value"].to_numpy().view(np.uint64).tolist()

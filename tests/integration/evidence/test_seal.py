@@ -191,3 +191,17 @@ async def test_more_late_samples_than_fit_an_hour_of_minutes(plant: SealedPlant)
     await plant.late("unit/new", minute(1, [1.0] * 3600, hour=23))
     [amended] = await plant.seal()
     assert (amended.seal.day, amended.seal.channels, amended.seal.samples) == ("2026-03-10", 3, 4080)
+
+
+async def test_much_late_data_are_amended_in_parts(plant: SealedPlant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No snapshot is held for long."""
+    await plant.seal()
+    monkeypatch.setattr("ops.evidence.seal_writer._SAMPLES", 200)
+    for hour in range(8, 14):
+        await plant.late("unit/flow", minute(0, [1.0] * 100, hour))
+    done = await plant.seal()
+    assert [(one.seal.revision, one.seal.samples) for one in done] == [(1, 680), (2, 880), (3, 1080)]
+    report = await plant.verify()
+    assert all(day.strictly_ok for day in report.days)
+    assert len(report.days[0].amended) == 6
+    assert await plant.seal() == []
