@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
 
 import asyncpg
 
-from ops.evidence.reader import begin
+from ops.evidence.reader import begin, connect
 from ops.evidence.seal_store import SealedDay
 from schema.queries import load
 
@@ -69,6 +70,25 @@ async def changed_meanings(connection: asyncpg.Connection[Any], sealed: SealedDa
             if changed:
                 notes.append(f"channel {number} ({name}) was sealed with {'; '.join(changed)}")
     return problems, notes
+
+
+async def altered_files(dsn: str) -> list[str]:
+    """Contents of applied configurations that are not those of the SHA-256 in their revision. ``dsn``: the owner's, as
+    nobody else may read them."""
+    connection = await connect(dsn, "plantlog verify")
+    try:
+        names = {
+            sha256: f"{name} of revision {row['revision']} of installation {row['installation']}"
+            for row in await connection.fetch(load("evidence")["select_revisions"])
+            for name, sha256 in json.loads(row["files"]).items()
+        }
+        async with connection.transaction():
+            async for row in connection.cursor(load("evidence")["select_config_files"], prefetch=10):
+                if hashlib.sha256(row["content"]).hexdigest() == row["sha256"]:
+                    names.pop(row["sha256"], None)
+        return [f"plant.config_file lacks {name}, or has another content" for name in names.values()]
+    finally:
+        connection.terminate()
 
 
 def _by_id(document: Mapping[str, Any]) -> dict[int, list[dict[str, Any]]]:

@@ -145,12 +145,8 @@ class _Writer:
                 rows = await self._events(stored)
                 events.write(rows)
                 n_samples, n_events = n_samples + n, n_events + len(rows)
-                last = seals[-1] if seals else None
-                days.append(
-                    ExportedDay(
-                        day.isoformat(), last.serial if last else None, last.revision if last else None, differs
-                    )
-                )
+                serial, revision = (seals[-1].serial, seals[-1].revision) if seals else (None, None)
+                days.append(ExportedDay(day.isoformat(), serial, revision, differs))
             gap_rows = await self._gaps()
             gaps.write(gap_rows)
             span = {"from": self.interval.since.isoformat(), "until": self.interval.until.isoformat()}

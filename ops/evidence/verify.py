@@ -13,7 +13,7 @@ import asyncpg
 
 from ingest.errors import OperationError
 from ops.evidence.day_samples import DaySamples, SamplesOf, in_database
-from ops.evidence.documents import changed_meanings
+from ops.evidence.documents import altered_files, changed_meanings
 from ops.evidence.explain import Explainer
 from ops.evidence.keys import stored_keys, trust_anchors
 from ops.evidence.partial_digests import MAX_CHANNELS, MAX_SAMPLES, ByHour
@@ -94,6 +94,8 @@ async def verify(
         if not patterns:
             for day_report in {one.day: one for report in reversed(reports) for one in report.days}.values():
                 day_report.unsealed = await _unsealed(connection, day_report.day, scope, labels)
+        if day is None and not patterns and state.dsn_file("owner").exists():
+            reports[0].chain += await altered_files(state.dsn("owner"))
         if installation is None:
             reports[0].not_verified = [label for number, label in labels.items() if number != chosen[0].number]
         return reports

@@ -190,6 +190,12 @@ FROM channels AS c
 CROSS JOIN sources AS s
 CROSS JOIN configurations AS r;
 
+-- name: select_revisions
+SELECT r.installation, r.revision, r.files::text AS files FROM plant.config_revision AS r;
+
+-- name: select_config_files
+SELECT f.sha256, f.content FROM plant.config_file AS f;
+
 -- name: select_events
 -- $1 <= time < $2
 SELECT e.time, e.id, e.type, e.source_id, e.channel_id, e.status, e.text, e.detail::text AS detail

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -198,8 +199,19 @@ async def test_altered_configuration_is_not_as_sealed(database_plant: SealedPlan
         " changed, retired, file, files) VALUES (1, 1, $1, 'eva', 'host', 'up', 0, 0, 0, 0, 'plant.toml', '{}')",
         begin(DAY, 3),
     )
+    await plant.owner.execute("INSERT INTO plant.config_file VALUES ($1, $2)", sha256(b"x").hexdigest(), b"x")
+    files = json.dumps({"plant.toml": sha256(b"x").hexdigest()})
+    await plant.tamper("UPDATE plant.config_revision SET files = $1", files)
     await plant.seal()
-    assert all(day.strictly_ok for day in (await plant.verify()).days)
+    report = await plant.verify()
+    assert report.ok
+    assert all(day.strictly_ok for day in report.days)
+    await plant.tamper("ALTER TABLE plant.config_file DROP CONSTRAINT config_file_check")
+    await plant.tamper("UPDATE plant.config_file SET content = 'y'")
+    assert (await plant.verify()).chain == [
+        "plant.config_file lacks plant.toml of revision 1 of installation 1, or has another content"
+    ]
+    await plant.tamper("UPDATE plant.config_file SET content = 'x'")
     for statement in ("UPDATE plant.config_revision SET account = 'otto'", "DELETE FROM plant.config_revision"):
         await plant.tamper(statement)
         report = await plant.verify(BEFORE.date() - timedelta(days=1))

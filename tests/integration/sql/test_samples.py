@@ -72,9 +72,8 @@ async def test_archived_sample_stays_if_another_value_comes(plant: Maintained) -
 
 async def test_deleted_samples_are_gone_although_they_are_archived(plant: Maintained) -> None:
     await plant.job()
-    query = "SELECT plant.delete_samples(ARRAY[$1::int], $2, $3, 'a test')"
-    for name, hours in (("unit/pressure", (5, 6)), ("unit/odd", (0, 24))):
-        await plant.owner.execute(query, plant.site.plant.ids[name], *(begin(DAY, hour) for hour in hours))
+    await plant.site.plant.delete("unit/pressure", begin(DAY, 5), begin(DAY, 6))
+    await plant.site.plant.delete("unit/odd", begin(DAY), begin(DAY, 24))
     expected = await both_days(plant)
     assert len(expected) == 1160 - 120 - 200
     assert await samples(plant) == expected
