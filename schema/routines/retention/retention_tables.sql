@@ -1,4 +1,5 @@
--- The tables that hold a kind of data, and their time column. Existing tables are found through the views over them.
+-- The tables that hold a kind of data, and their time column. Existing tables are found through the views over them, but for
+-- those that functions read.
 CREATE OR REPLACE FUNCTION plant.retention_tables(what text) RETURNS TABLE (relation regclass, column_name name)
 LANGUAGE sql STABLE
 SET search_path = pg_catalog
@@ -7,8 +8,8 @@ WITH RECURSIVE
 named (relation) AS (
     SELECT to_regclass('plant.' || n.name)
     FROM unnest(CASE what WHEN 'raw' THEN ARRAY['samples_raw', 'samples_packed']
-                          WHEN '1m' THEN ARRAY['samples_1m', 'states_1m', 'event_count_1m']
-                          WHEN '1h' THEN ARRAY['samples_1h', 'states_1h']
+                          WHEN '1m' THEN ARRAY['samples_1m', 'rollup_minutes', 'rollup_states_1m', 'event_count_1m']
+                          WHEN '1h' THEN ARRAY['rollup_1h', 'rollup_states_1h']
                           WHEN 'event' THEN ARRAY['event'] END) AS n (name)
 ),
 behind (relation) AS (
