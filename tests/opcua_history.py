@@ -16,11 +16,13 @@ from tests.memory_appender import MemoryAppender
 from tests.waiting import running
 
 
-async def backfilled(address: str, tags: list[OpcuaTag], pki: Path, from_time: int) -> MemoryAppender:
-    """Everything of ``tags`` (channels 0, 1, …) since ``from_time`` (µs)."""
+async def backfilled(
+    address: str, tags: list[OpcuaTag], pki: Path, from_time: int, spool: MemoryAppender | None = None
+) -> MemoryAppender:
+    """Everything of ``tags`` (channels 0, 1, …) since ``from_time`` (µs); gaps go to ``spool``."""
     source = OpcuaSource(name="ua", kind="opcua", address=address, insecure=True, tags=tuple(tags))
     status = SourceStatus(1, "ua", "opcua", address, len(tags))
-    spool, found = MemoryAppender(), MemoryAppender()
+    spool, found = spool or MemoryAppender(), MemoryAppender()
     gaps, versions = Gaps(status, spool), ChannelVersions("ua", 1, spool)
     columns = Tags(source, {tag.name: i for i, tag in enumerate(tags)})
     backfill = Backfill(columns, status, spool, found, gaps, versions)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from operator import itemgetter
@@ -26,7 +27,7 @@ from ingest.opcua.history import read_history, server_start
 from ingest.opcua.index_range import sends_whole_arrays
 from ingest.opcua.namespaces import read_namespaces
 from ingest.opcua.repeated_timestamps import RepeatedTimestamps
-from ingest.opcua.service import chunks
+from ingest.opcua.service import TOO_LARGE, chunks
 from ingest.opcua.structures import Structures
 from ingest.opcua.tags import Tags
 from ingest.status import SourceStatus
@@ -41,6 +42,9 @@ _NODES = 50  # per request
 _PAUSE = 0.02  # s, between requests: live data goes first
 _TRIES = 3  # some servers end the session over history requests; live data must continue
 _BOUND_NOT_FOUND = 0x80D7_0000
+_BAD = 0x8000_0000
+_NO_DATA = (_BOUND_NOT_FOUND, 0x809B_0000, 0x00A5_0000)  # BadNoData, GoodNoData: the server has no values of that time
+_NOT_THERE = "not in the history"
 
 
 class Backfill:
@@ -70,6 +74,7 @@ class Backfill:
         self._rounded: set[int] = set()  # channels whose rounding was recorded
         self._whole_arrays = False  # the server does not support IndexRange
         self._structures = Structures()
+        self._faults: dict[int, str] = {}  # channel id → why the server did not say what its history has
         self._tries = 0  # consecutive ones that ended with the session
 
     def configure(self, tags: Tags) -> None:
@@ -122,12 +127,13 @@ class Backfill:
         )
         unknown: dict[int, int] = {}  # channel id → the history is unknown up to here (µs)
         count = 0
+        self._faults = {}
         began = await server_start(client, self._tags.source)
         nodes = await self._nodes(client, wanted)
         self._whole_arrays = await sends_whole_arrays(client, self._tags.source.time_out)
         for some in chunks(wanted, _NODES):
             tags = {i: nodes[i] for i in some if i in nodes}
-            unknown |= {int(self._tags.ids[i]): end for i in some if i not in tags}
+            self._not_read([i for i in some if i not in tags], "the node cannot be read", end, unknown)
             try:
                 count += await self._read_within_limits(client, tags, start, end, unknown)
             except (
@@ -137,8 +143,7 @@ class Backfill:
             ) as error:  # a slow history does not mean a dead session
                 if isinstance(error, ua.uaerrors.BadConnectionClosed | ua.uaerrors.BadSessionIdInvalid):
                     raise
-                log.info("source %s: cannot read history: %s", self._status.name, type(error).__name__)
-                unknown |= {int(self._tags.ids[i]): end for i in tags}
+                self._not_read(tags, f"the history cannot be read: {type(error).__name__}", end, unknown)
             await asyncio.sleep(_PAUSE)
         if start < began:
             # Data published just before a server crash may be lost, whatever its history contains.
@@ -153,8 +158,16 @@ class Backfill:
             "source %s: read %d values of %d channels from history; the history of %d channels is incomplete",
             self._status.name, count, len(wanted), len(unknown),
         )  # fmt: skip
+        for fault, number in Counter(self._faults.values()).items():
+            log.warning("source %s: %d channels: %s", self._status.name, number, fault)
         for hole in sorted(holes, key=itemgetter(0), reverse=True):  # a gap that began where one ended would prolong it
             await self._record_outcome(hole, [int(self._tags.ids[i]) for i in wanted], unknown)
+
+    def _not_read(self, tags: Iterable[int], fault: str, end: int, unknown: dict[int, int]) -> None:
+        """The server did not say whether it has the history of these tags."""
+        channels = [int(self._tags.ids[i]) for i in tags]
+        unknown |= dict.fromkeys(channels, end)
+        self._faults |= dict.fromkeys(channels, fault)
 
     async def _nodes(self, client: Client, wanted: Iterable[int]) -> dict[int, ua.NodeId]:
         """The node ids of readable tags in this session, by index."""
@@ -175,10 +188,14 @@ class Backfill:
         empty = sum(to == end for to in remains.values())
         if empty == len(wanted):
             # Recorded again: an earlier fill may refer to a gap that contained both.
-            await self._gaps.record(start, end, reason, "not in the history", channels)
+            details = sorted({self._faults.get(channel, _NOT_THERE) for channel in remains})
+            await self._gaps.record(start, end, reason, "; ".join(details), channels)
             return
-        if remains:
-            await self._gaps.record_each([([c], start, to) for c, to in remains.items()], reason, "not in the history")
+        by_detail: dict[str, list[tuple[list[int], int, int]]] = {}
+        for channel, to in remains.items():
+            by_detail.setdefault(self._faults.get(channel, _NOT_THERE), []).append(([channel], start, to))
+        for detail, gaps in by_detail.items():
+            await self._gaps.record_each(gaps, reason, detail)
         filled = None if channels is None else tuple(channel for channel in channels if channel not in remains)
         detail = f"{len(wanted) - len(remains)} of {len(wanted)} channels backfilled from the server's history"
         if empty < len(remains):
@@ -192,7 +209,7 @@ class Backfill:
         """Respect the server's limit of nodes per request (MaxNodesPerHistoryReadData, OPC 10000-5, 6.3.11)."""
         try:
             return await self._read(client, tags, start, end, unknown)
-        except ua.uaerrors.BadTooManyOperations:
+        except TOO_LARGE:
             if len(tags) == 1:
                 raise
             halves = [dict(half) for half in chunks(list(tags.items()), -(-len(tags) // 2))]
@@ -211,6 +228,9 @@ class Backfill:
             channel = int(self._tags.ids[page.tag])
             if page.change is None:
                 unknown[channel] = end
+                if page.status not in _NO_DATA:
+                    status = ua.StatusCode(page.status).name if page.status & _BAD else "it does not end"
+                    self._faults[channel] = f"the history cannot be read: {status}"
                 continue
             self._tags.date(page.change)
             if page.tag not in seen:

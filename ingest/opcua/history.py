@@ -19,7 +19,7 @@ from ingest.opcua.decoded import FIRST_STRUCTURE, PLAIN, DataChange, Forms
 from ingest.opcua.index_range import index_range_of
 from ingest.opcua.members import Picker, Wanted
 from ingest.opcua.message import response_header
-from ingest.opcua.service import call, read_value
+from ingest.opcua.service import call, read_value, send
 from ingest.opcua.structures import Structures
 from ingest.timestamps import microseconds, utc
 
@@ -27,6 +27,12 @@ _HISTORY_READ_RESPONSE = 667  # binary encodings' node ids (OPC 10000-6, A.3)
 _HISTORY_DATA = 658
 _LEAST_RESULT = 11  # bytes of one result: status, continuation point, empty extension object
 _BAD = 0x8000_0000
+# Refusals of timestamps that a server does not keep
+_ONLY_SOURCE = (
+    *(ua.uaerrors.BadTimestampsToReturnInvalid, ua.uaerrors.BadTimestampNotSupported),
+    ua.uaerrors.BadInvalidTimestampArgument,
+)
+_ONLY_SOURCE_CODES = frozenset(error.code for error in _ONLY_SOURCE)
 _STUCK_PAGES = 100  # consecutive pages without progress before a node is given up
 NO_FORMS: Mapping[int, Forms] = MappingProxyType({})
 _VALUES = 1000  # per node and answer: small enough not to delay live data
@@ -88,7 +94,8 @@ async def read_history(
 ) -> AsyncIterator[Page]:
     """Yield raw values of ``tags`` (index → node id) from ``from_time`` to ``to_time`` (µs), with bounds, page by page.
 
-    ``whole_arrays``: the server does not support IndexRange; ``structures``: of this session.
+    ``whole_arrays``: the server does not support IndexRange; ``structures``: of this session. A server, or a node, that
+    has only source timestamps is read again with these.
 
     Raises ua.UaError, OSError, TimeoutError or DecodeError.
     """
@@ -96,38 +103,53 @@ async def read_history(
     members = {source.tags[i].address: node for i, node in tags.items() if source.tags[i].member}
     await structures.read(client, source.time_out, members)
     forms = {i: _forms(i, source.tags[i], whole_arrays, structures) for i in tags}
-    points: dict[int, bytes | None] = dict.fromkeys(tags)
-    reached: dict[int, int] = {}
-    stuck: Counter[int] = Counter()
-    while points:
-        requested = list(points)
-        request = ua.HistoryReadRequest()
-        request.Parameters.HistoryReadDetails = ua.ReadRawModifiedDetails(
-            IsReadModified=False,
-            StartTime=utc(from_time),
-            EndTime=utc(to_time),
-            NumValuesPerNode=_VALUES,
-            ReturnBounds=True,
-        )
-        request.Parameters.TimestampsToReturn = ua.TimestampsToReturn.Both
-        request.Parameters.ReleaseContinuationPoints = False
-        request.Parameters.NodesToRead = [
-            ua.HistoryReadValueId(
-                NodeId=tags[i],
-                ContinuationPoint=points[i] or None,
-                IndexRange=None if whole_arrays else index_range_of(source.tags[i]),
+    left = list(tags)
+    for timestamps in (ua.TimestampsToReturn.Both, ua.TimestampsToReturn.Source):
+        again: list[int] = []
+        points: dict[int, bytes | None] = dict.fromkeys(left)
+        reached: dict[int, int] = {}
+        stuck: Counter[int] = Counter()
+        while points:
+            requested = list(points)
+            request = ua.HistoryReadRequest()
+            request.Parameters.HistoryReadDetails = ua.ReadRawModifiedDetails(
+                IsReadModified=False,
+                StartTime=utc(from_time),
+                EndTime=utc(to_time),
+                NumValuesPerNode=_VALUES,
+                ReturnBounds=True,
             )
-            for i in requested
-        ]
-        body = bytes(await client.uaclient.protocol.send_request(request, 2 * source.time_out))
-        for answer in answers(body, requested, to_time, forms):
-            change = answer.change
-            if change is not None and answer.point and not _makes_progress(answer.tag, change, reached, stuck):
-                change = None
-            points[answer.tag] = answer.point
-            if change is None or not answer.point:
-                del points[answer.tag]
-            yield Page(answer.tag, change, answer.status, answer.tag not in points)
+            request.Parameters.TimestampsToReturn = timestamps
+            request.Parameters.ReleaseContinuationPoints = False
+            request.Parameters.NodesToRead = [
+                ua.HistoryReadValueId(
+                    NodeId=tags[i],
+                    ContinuationPoint=points[i] or None,
+                    IndexRange=None if whole_arrays else index_range_of(source.tags[i]),
+                )
+                for i in requested
+            ]
+            is_last = timestamps == ua.TimestampsToReturn.Source
+            try:
+                body = bytes(await send(client, request, 2 * source.time_out, divisible=True))
+            except _ONLY_SOURCE:
+                if is_last:
+                    raise
+                again += requested
+                break
+            for answer in answers(body, requested, to_time, forms):
+                change = answer.change
+                if answer.status in _ONLY_SOURCE_CODES and not is_last:
+                    del points[answer.tag]
+                    again.append(answer.tag)
+                    continue
+                if change is not None and answer.point and not _makes_progress(answer.tag, change, reached, stuck):
+                    change = None
+                points[answer.tag] = answer.point
+                if change is None or not answer.point:
+                    del points[answer.tag]
+                yield Page(answer.tag, change, answer.status, answer.tag not in points)
+        left = again
 
 
 def _makes_progress(tag: int, change: DataChange, reached: dict[int, int], stuck: Counter[int]) -> bool:

@@ -12,8 +12,11 @@ from asyncua import ua
 from asyncua.server.internal_session import InternalSession
 
 from ingest.config.sources import OpcuaTag
+from ingest.timestamps import now_us
 from tests.integration.test_opcua_collector import collecting
 from tests.integration.test_opcua_discover import discovered, serving
+from tests.memory_appender import MemoryAppender
+from tests.opcua_history import backfilled
 
 _SERVICES = {
     "read": lambda asked: len(asked.NodesToRead),
@@ -41,6 +44,23 @@ def refusing(monkeypatch: pytest.MonkeyPatch, refuse: Callable[[str, int], int])
     for service, size in _SERVICES.items():
         wrap(service, size, getattr(InternalSession, service))
     return refused
+
+
+async def test_a_gap_says_why_the_history_was_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only where the server says that it has none, it is "not in the history"."""
+    codes = {"v0": ua.StatusCodes.BadUserAccessDenied, "v1": ua.StatusCodes.BadNoData, "v2": ua.StatusCodes.GoodNoData}
+
+    async def history_read(_: InternalSession, asked: Any) -> list[Any]:
+        nodes = [node.NodeId.Identifier for node in asked.NodesToRead]
+        return [ua.HistoryReadResult(ua.StatusCode(codes[node]), None, ua.HistoryData()) for node in nodes]
+
+    monkeypatch.setattr(InternalSession, "history_read", history_read)
+    kept = MemoryAppender()
+    async with serving() as (_, folder, address):
+        tags = await add_variables(folder, 3)
+        await backfilled(address, tags, tmp_path / "pki", now_us() - 1_000_000, kept)
+    (gap,) = kept.gaps()
+    assert gap.detail == "not in the history; the history cannot be read: BadUserAccessDenied"
 
 
 async def add_variables(folder: Any, count: int) -> list[OpcuaTag]:

@@ -85,6 +85,34 @@ async def test_endless_history_is_given_up() -> None:
     assert set(values(found, 0)) == {1, 2}
 
 
+@pytest.mark.parametrize("fault", [True, False])
+async def test_history_of_a_server_with_source_timestamps_alone(fault: bool) -> None:
+    """It refuses the call, or one of its nodes."""
+    requests = 0
+
+    async def send_request(request: Any, _: float) -> bytes:
+        nonlocal requests
+        requests += 1
+        refused = request.Parameters.TimestampsToReturn != ua.TimestampsToReturn.Source
+        if fault and refused:
+            raise ua.UaStatusCodeError(ua.StatusCodes.BadTimestampsToReturnInvalid)
+        response = ua.HistoryReadResponse()
+        for node in request.Parameters.NodesToRead:
+            if refused and node.NodeId.Identifier == "t0":
+                code = ua.StatusCode(ua.StatusCodes.BadTimestampNotSupported)
+                response.Results.append(ua.HistoryReadResult(code, None, None))
+            else:
+                history = ua.HistoryData(DataValues=[ua.DataValue(ua.Variant(1.5), SourceTimestamp=START)])
+                response.Results.append(ua.HistoryReadResult(ua.StatusCode(0), None, history))
+        return bytes(struct_to_binary(response))
+
+    client: Any = SimpleNamespace(uaclient=SimpleNamespace(protocol=SimpleNamespace(send_request=send_request)))
+    start, nodes = microseconds(START), {i: ua.NodeId(f"t{i}", 2) for i in range(2)}
+    found = [page async for page in read_history(client, SOURCE, nodes, start, start + 10**9)]
+    assert (values(found, 0), values(found, 1), requests) == ([1.5], [1.5], 2)
+    assert all(page.change is not None for page in found)
+
+
 @pytest.mark.parametrize("whole_arrays", [False, True])
 async def test_elements_of_arrays_are_requested_and_decoded(whole_arrays: bool) -> None:
     async def send_request(request: Any, _: float) -> bytes:
