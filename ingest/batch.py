@@ -89,6 +89,7 @@ EVENT_TYPES = (
     "version_read",  # first time read with a new version of the channel; detail: version
     "counter_reset",  # a counter is lower than before; text: from what to what, detail: before, value
     "rounded",  # a channel's integers are beyond 2^53: what is stored is the nearest float64; once a process
+    "unknown_status",  # a push source sent a status (text) that is not in its status_codes; once a process
     "failover",  # another of a source's servers is in use (text: its address); detail: before, reason
     "restart",  # a process of plantlog started
     "certificate_expiry",  # our or a server's certificate expires within 30 days; detail: which, when

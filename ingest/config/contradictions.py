@@ -55,6 +55,8 @@ def in_source(source: Source) -> Iterator[Contradiction]:
     if isinstance(source, PushSource):
         if source.unknown == "reject" and not source.tags and not source.counts:
             yield "unknown", shown(source.unknown), "create, or add tags or counts: otherwise nothing can be pushed"
+        if source.status_codes and not source.status:
+            yield "status_codes", shown(list(source.status_codes)), "with status: the field or tag that has these words"
         return
     if isinstance(source, ModbusSource):
         yield from _in_modbus_source(source)

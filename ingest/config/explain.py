@@ -28,6 +28,8 @@ from ingest.config.quantities import (
     PATTERNS_LEGAL,
     RETENTION_LEGAL,
     SPAN_LEGAL,
+    STATUS_CODES_LEGAL,
+    STATUS_PLACE_LEGAL,
     TEXT_BYTES_LEGAL,
     parse_age,
     parse_bytes,
@@ -37,6 +39,8 @@ from ingest.config.quantities import (
     parse_patterns,
     parse_retention,
     parse_span,
+    parse_status_codes,
+    parse_status_place,
     parse_text_bytes,
 )
 from ingest.durations import DURATION_LEGAL
@@ -77,6 +81,8 @@ _PARSED: dict[Any, str] = {
     parse_text_bytes: TEXT_BYTES_LEGAL,
     parse_patterns: PATTERNS_LEGAL,
     parse_span: SPAN_LEGAL,
+    parse_status_codes: STATUS_CODES_LEGAL,
+    parse_status_place: STATUS_PLACE_LEGAL,
 }
 
 _LISTS = {

@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeAlias
 from pydantic import BeforeValidator, ValidationInfo
 
 from ingest.durations import DURATION_LEGAL, DURATIONS, SECONDS, seconds_of
+from ingest.status_words import status_of
 
 _BYTES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
 _DELAYS = (0.001, 1.0)  # s
@@ -24,6 +25,8 @@ SPAN_LEGAL = 'a duration from "1d" to "36525d", such as "30d"'
 RETENTION_LEGAL = '"forever", or a duration from "1d" to "36525d", such as "90d"'
 TEXT_BYTES_LEGAL = 'a size from "1 KiB" to "16 MiB", such as "64 KiB"'
 BYTES_LEGAL = 'a size from "1 MiB" to "1024 TiB", such as "512 MiB" or "2 GiB"'
+STATUS_PLACE_LEGAL = 'a field or a tag of a line, as in "field.quality" or "tag.quality"'
+STATUS_CODES_LEGAL = 'a list of WORD=STATUS, as in ["192=Good", "stale=Uncertain", "fault=0x808B0000"]'
 PATTERNS_LEGAL = 'a list of strings of 1 to 255 characters, as in ["pulses", "alarms.*"]'
 
 
@@ -108,6 +111,23 @@ def parse_patterns(texts: Any) -> tuple[str, ...]:
     return tuple(texts)
 
 
+def parse_status_place(text: Any) -> str:
+    """A field or tag of a line; raises ValueError with what is legal."""
+    if not isinstance(text, str) or (text and re.fullmatch(r"(field|tag)\..{1,255}", text) is None):
+        raise ValueError(STATUS_PLACE_LEGAL)
+    return text
+
+
+def parse_status_codes(texts: Any) -> tuple[str, ...]:
+    """A list of WORD=STATUS, as TOML or a program has it; raises ValueError with what is legal."""
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(STATUS_CODES_LEGAL)
+    pairs = [text.rpartition("=") for text in texts]
+    if not all(word and status_of(status) is not None for word, _, status in pairs):
+        raise ValueError(STATUS_CODES_LEGAL)
+    return tuple(texts)
+
+
 def from_file(info: ValidationInfo) -> bool:
     """Whether the value comes from a file and not from a program."""
     return bool(info.context and info.context.get("written"))
@@ -127,4 +147,6 @@ Span: TypeAlias = Annotated[float, BeforeValidator(parse_span)]
 Retention: TypeAlias = Annotated[float | None, BeforeValidator(parse_retention)]
 ByteCount: TypeAlias = Annotated[int, BeforeValidator(parse_bytes)]
 TextBytes: TypeAlias = Annotated[int, BeforeValidator(parse_text_bytes)]
+StatusPlace: TypeAlias = Annotated[str, BeforeValidator(parse_status_place)]
+StatusCodes: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(parse_status_codes)]
 Patterns: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(parse_patterns)]

@@ -12,7 +12,7 @@ from pydantic_core import ArgsKwargs
 
 from ingest.config.base import Frozen, Name, Text
 from ingest.config.modbus_address import PATTERN
-from ingest.config.quantities import Duration, Patterns, Texts, parse_texts
+from ingest.config.quantities import Duration, Patterns, StatusCodes, StatusPlace, Texts, parse_texts
 from ingest.config.value_path import INDEX_PATTERN, MEMBER_PATTERN, joined
 from ingest.no_data import PATTERN as NO_DATA_PATTERN
 
@@ -375,6 +375,12 @@ class PushSource(Frozen):
     """What happens to a channel that is not in the tag list: it is created, or its lines are rejected."""
     counts: Patterns = ()
     """Measurements, or fields as `measurement.field`, that are increments and are counted. `*` matches any text."""
+    status: StatusPlace = ""
+    """The field or tag of a line with the status of its values, as `field.NAME` or `tag.NAME`. Not set, and in lines
+    without it: Good. The field is no channel. Legal are Good, Uncertain, Bad, an OPC UA StatusCode, a text that ends
+    with one as `OK (0x0)` does, and what `status_codes` has; any other word is stored as Uncertain, with an event."""
+    status_codes: StatusCodes = ()
+    """What the words of `status` mean, as `WORD=STATUS`."""
     max_channels: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
     """The maximum number of channels that are created."""
     max_rate: Annotated[int, Field(ge=1, le=10_000_000)] = 50_000

@@ -22,6 +22,7 @@ from ingest.push.line_protocol import BadLine, Parsed, Precision
 from ingest.push.mapping import ChannelNames, MappedRows, Resolved, names, rows, without_times
 from ingest.push.rate_limit import RateLimit
 from ingest.push.silence import Silence
+from ingest.push.status_rule import StatusRule
 from ingest.push.template import Template
 from ingest.push.type_mismatch import TypeMismatches
 from ingest.status import SourceStatus
@@ -29,6 +30,8 @@ from ingest.timestamps import now_us
 from ingest.versions import NO_VERSIONS, ChannelVersions
 
 _MAX_FORMER = 20  # definitions that retries may be of
+_MAX_UNKNOWN_STATUSES = 100  # words of which there is an event
+_UNKNOWN_STATUS = {"reason": "values with an unknown status are stored as Uncertain: add the word to status_codes"}
 _NO_CHANNEL = 0  # counts that no channel has
 
 
@@ -53,6 +56,7 @@ class _Definition:
         self.no_data = NoData((channel_ids[tag.name], tag.no_data) for tag in source.tags)
         self.template = Template(source.channel)
         self.rule = CountRule(source.counts)
+        self.statuses = StatusRule(source.status, source.status_codes)
 
 
 class Gateway:
@@ -80,6 +84,7 @@ class Gateway:
         self._former: deque[tuple[int, _Definition]] = deque(maxlen=_MAX_FORMER)  # until when (µs), oldest first
         self._type_mismatches = TypeMismatches(status, self.silence.gaps, self._name_of)
         self._rounded: set[int] = set()  # channels whose rounding was recorded
+        self._unknown_statuses: set[str] = set()  # that were recorded
         self._removed: set[int] = set()  # channels without a tag, of which this is not on record
         self._status = status
         self._spool = spool
@@ -134,7 +139,9 @@ class Gateway:
         note = self.arrivals.note_name(precision.encode() + b"\n" + body) if untimed else None
         while True:
             definition = self._definition_of(note)
-            named = await self._body_queue.run_next(names, points, definition.template, definition.rule)
+            named = await self._body_queue.run_next(
+                names, points, definition.template, definition.rule, definition.statuses
+            )
             resolved, retry_reason = await self._resolve(definition, named)
             if definition is self._definition_of(note):  # what arrives now is read as it is defined now
                 break
@@ -143,7 +150,9 @@ class Gateway:
             keys.update((key, _NO_CHANNEL) for key in named.counts if isinstance(keys[key], str))
         arrival, notes = (0, {}) if note is None else self.arrivals.time_of(note, untimed)
         texts = definition.text_channels | self._channels.texts
-        found = await self._body_queue.run_next(rows, points, keys, arrival, named.counts, texts)
+        found = await self._body_queue.run_next(
+            rows, points, keys, arrival, named.counts, texts, definition.statuses
+        )
         found.no_data = definition.no_data
         if found or found.misplaced or found.waiting:
             self.silence.record_activity()
@@ -203,10 +212,14 @@ class Gateway:
             await self._spool.append(found.counts.batch(self._status.source_id, received, digest), notes)
         rounded = found.rounded - self._rounded
         rounding = [Event("rounded", received, i, detail=ROUNDED_DETAIL) for i in sorted(rounded)]
-        events = [*found.texts, *found.misplaced, *rounding]
+        room = _MAX_UNKNOWN_STATUSES - len(self._unknown_statuses)
+        unknown = sorted(found.unknown_statuses - self._unknown_statuses)[:room]
+        unknowns = [Event("unknown_status", received, text=word, detail=_UNKNOWN_STATUS) for word in unknown]
+        events = [*found.texts, *found.misplaced, *rounding, *unknowns]
         if events:
             await self._spool.append(EventBatch(self._status.source_id, received, events), notes)
         self._rounded |= rounded
+        self._unknown_statuses.update(unknown)
         if changed := await self._type_mismatches.update(found):
             await self._spool.append(EventBatch(self._status.source_id, received, changed), notes)
         await self.silence.samples_stored(times)

@@ -16,9 +16,12 @@ from ingest.config.sources import ChannelKind
 from ingest.no_data import BAD_NO_DATA, NoData
 from ingest.push.counts import NO_COUNTS, CountRows, CountRule
 from ingest.push.line_protocol import BadLine, Point, Series, Value
+from ingest.push.status_rule import NO_STATUS, StatusRule
 from ingest.push.template import NoChannelName, Template
+from ingest.status_words import UNCERTAIN
 
 _BAD_TYPE_MISMATCH = 0x80740000  # OPC 10000-4, 7.39.2
+_LONGEST_WORD = 100  # characters, of an unknown status
 _NO_NUMBER = 'text value for a numeric channel; stored as an event. Set kind = "text" for text values'
 
 Key: TypeAlias = tuple[Series, str]  # a field of a series: one channel
@@ -42,9 +45,11 @@ class MappedRows:
     channel_id: array[int] = field(default_factory=lambda: array("i"))
     time: array[int] = field(default_factory=lambda: array("q"))  # µs
     value: array[float] = field(default_factory=lambda: array("d"))
+    status: array[int] = field(default_factory=lambda: array("I"))
     texts: list[Event] = field(default_factory=list)
     misplaced: list[Event] = field(default_factory=list)  # texts for channels that have numbers
     rounded: set[int] = field(default_factory=set)  # channels with an integer that no float64 is equal to
+    unknown_statuses: set[str] = field(default_factory=set)  # the words, of values that are stored as Uncertain
     counts: CountRows = field(default_factory=CountRows)
     bad: list[BadLine] = field(default_factory=list)
     waiting: int = 0  # values whose channel there is not yet
@@ -53,7 +58,7 @@ class MappedRows:
     def __len__(self) -> int:
         return len(self.value) + len(self.texts) + len(self.counts)
 
-    def add(self, channel_id: int, time: int, value: Value) -> bool:
+    def add(self, channel_id: int, time: int, value: Value, status: int = 0) -> bool:
         """A sample, if it is a number."""
         if isinstance(value, str):
             self.misplaced.append(Event("text", time, channel_id, _BAD_TYPE_MISMATCH, value))
@@ -61,9 +66,19 @@ class MappedRows:
         self.channel_id.append(channel_id)
         self.time.append(time)
         self.value.append(value)
+        self.status.append(status)
         if self.value[-1] != value:  # Python compares an integer with a float exactly
             self.rounded.add(channel_id)
         return True
+
+    def status_of(self, word: str | None, statuses: StatusRule) -> int:
+        """The StatusCode of a line's values."""
+        if word is None:
+            return 0
+        status = statuses.status(word)
+        if status is None:
+            self.unknown_statuses.add(word[:_LONGEST_WORD])
+        return UNCERTAIN if status is None else status
 
     def times(self) -> Int64s:
         """Of all that is kept, (n,) µs."""
@@ -71,9 +86,9 @@ class MappedRows:
         return np.concatenate((np.array(self.time, np.int64), texts, self.counts.times()))
 
     def samples(self, source_id: int, received_at: int) -> SampleBatch:
-        """The samples: Bad where the value means no value, else Good."""
+        """The samples: Bad where the value means no value."""
         channel_id, value = np.array(self.channel_id, np.int32), np.array(self.value, np.float64)
-        status = np.zeros(len(value), np.uint32)
+        status = np.array(self.status, np.uint32)
         if self.no_data:
             none = self.no_data.mask(channel_id, value)
             value[none], status[none] = np.nan, BAD_NO_DATA
@@ -85,14 +100,16 @@ def without_times(points: Sequence[Point]) -> list[Point]:
     return [replace(point, time=None) for point in points]
 
 
-def names(points: Sequence[Point], template: Template, rule: CountRule = NO_COUNTS) -> ChannelNames:
+def names(
+    points: Sequence[Point], template: Template, rule: CountRule = NO_COUNTS, status: StatusRule = NO_STATUS
+) -> ChannelNames:
     """Channel names for all points, computed once per series and field."""
     of: dict[Key, str] = {}
     unnamed: dict[Key, str] = {}
     kinds: dict[str, ChannelKind] = {}
     counts: dict[Key, str] = {}
     for point in points:
-        for name, value in point.fields:
+        for name, value in status.values(point):
             key = (point.series, name)
             if key in of or key in unnamed:
                 continue
@@ -113,6 +130,7 @@ def rows(
     arrival: int,
     counts: Mapping[Key, str] = MappingProxyType({}),
     text_channels: Set[int] = frozenset(),
+    statuses: StatusRule = NO_STATUS,
 ) -> MappedRows:
     """Samples, texts and ``counts`` of ``points``. ``text_channels`` store all values as texts.
     A text for another channel is reported as bad, and stored as an event with a Bad status.
@@ -124,7 +142,8 @@ def rows(
     untimed: Counter[int] = Counter()
     for point in points:
         several: set[int] | None = set() if len(point.fields) > 1 else None
-        for name, value in point.fields:
+        status = found.status_of(statuses.word(point), statuses)
+        for name, value in statuses.values(point):
             channel = channels[point.series, name]
             if channel is None:
                 found.waiting += 1
@@ -148,8 +167,8 @@ def rows(
                 time = arrival + untimed[channel]
                 untimed[channel] += 1
             if channel in text_channels:
-                found.texts.append(Event("text", time, channel, 0, _text(value)))
-            elif not found.add(channel, time, value):
+                found.texts.append(Event("text", time, channel, status, _text(value)))
+            elif not found.add(channel, time, value, status):
                 found.bad.append(BadLine(point.line, f"field {name!r}: {_NO_NUMBER}"))
     return found
 

@@ -12,10 +12,11 @@ from typing import NoReturn
 import numpy as np
 
 from ingest.batch import Float64s, Int32s, Int64s, UInt32s
+from ingest.status_words import BAD
 from ops.history_import.bad_input import BadField, bad_input
 from ops.history_import.csv_block import usual_portion
 from ops.history_import.csv_layout import CsvLayout, undecodable
-from ops.history_import.fields import BAD, channel_name, parse_statuses, parse_values
+from ops.history_import.fields import channel_name, parse_statuses, parse_values
 from ops.history_import.line_order import LineOrder
 from ops.history_import.portion import Portion, WideColumn, wide_portion
 

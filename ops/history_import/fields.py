@@ -10,13 +10,12 @@ import numpy as np
 
 from ingest.batch import Float64s, UInt32s
 from ingest.config.sources import CHANNEL_NAME_LENGTH
+from ingest.status_words import BAD, UNCERTAIN, WORDS, status_of
 from ops.history_import.bad_input import BadField
 
 Decimal: TypeAlias = Literal[".", ","]
 StatusCodes: TypeAlias = Literal["opcua", "opcda"]
 
-BAD, UNCERTAIN = 0x80000000, 0x40000000  # OPC 10000-4, 7.39.1: the two bits of the severity
-_WORDS = {"good": 0, "ok": 0, "bad": BAD, "uncertain": UNCERTAIN, "questionable": UNCERTAIN}
 _DA_QUALITY = {0b11: 0, 0b01: UNCERTAIN, 0b00: BAD}  # OPC DA: bits 6 and 7
 _BAD_NO_COMMUNICATION, _BAD_TIME_OUT, _BAD_NO_DATA = 0x80310000, 0x800A0000, 0x809B0000
 # System digital states of PI, which stand in place of a number
@@ -85,7 +84,7 @@ def parse_statuses(texts: Sequence[str], codes: StatusCodes) -> UInt32s:
     """StatusCodes, (n,), of words (Good, Bad, Uncertain) or numbers; empty: Good. Raises BadField."""
     known: dict[str, int] = {}
     for text in set(texts):
-        status = _status(text.strip().lower(), codes)
+        status = _status(text, codes)
         if status is None:
             legal = "Good, Uncertain, Bad, or " + (
                 "an OPC DA quality of 0 to 65535" if codes == "opcda" else "an OPC UA StatusCode such as 0x80000000"
@@ -96,18 +95,15 @@ def parse_statuses(texts: Sequence[str], codes: StatusCodes) -> UInt32s:
 
 
 def _status(text: str, codes: StatusCodes) -> int | None:
-    if not text:
+    if not text.strip():
         return 0
-    if text in _WORDS:
-        return _WORDS[text]
+    if codes == "opcua" or text.strip().lower() in WORDS:
+        return status_of(text)
     try:
         number = int(text, 0)
     except ValueError:
         return None
-    if codes == "opcda":
-        return _DA_QUALITY.get(number >> 6 & 0b11, UNCERTAIN) if 0 <= number < 0x10000 else None
-    # The lowest 16 bits are flags: a small number is a quality of OPC DA.
-    return number if number == 0 or 0x10000 <= number < 2**32 else None
+    return _DA_QUALITY.get(number >> 6 & 0b11, UNCERTAIN) if 0 <= number < 0x10000 else None
 
 
 def channel_name(text: str) -> str:

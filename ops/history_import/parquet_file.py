@@ -14,10 +14,11 @@ import pyarrow.parquet as pq
 
 from ingest.batch import Float64s, Int32s, Int64s, UInt32s
 from ingest.errors import OperationError
+from ingest.status_words import BAD
 from ops.evidence.standalone import METADATA
 from ops.history_import.bad_input import BadField, bad_input
 from ops.history_import.csv_layout import Options, Role, column_roles, describe_columns, wide_channels
-from ops.history_import.fields import BAD, channel_name, detect_codes, parse_statuses, parse_values
+from ops.history_import.fields import channel_name, detect_codes, parse_statuses, parse_values
 from ops.history_import.line_order import LineOrder
 from ops.history_import.portion import Portion, WideColumn, wide_portion
 from ops.history_import.times import TimeFormat, detect

@@ -273,6 +273,18 @@ async def test_integers_beyond_2_53_are_exact_as_text_and_reported_once_as_round
         assert [e.text for e in events if e.type == "text"] == ["9007199254740993"] * 2
 
 
+async def test_unknown_status_is_uncertain_and_reported_once(tmp_path: Path) -> None:
+    here = site(tmp_path, 'status = "tag.q"\nstatus_codes = ["fault=Bad"]')
+    async with here.running():
+        for second in (b"1000", b"2000"):
+            body = b"boiler pressure=0 %s\nboiler,q=fault pressure=1 3%s\nboiler,q=odd pressure=2 4%s" % ((second,) * 3)
+            assert (await here.push(body)).status == 204
+        statuses = [code for b in here.spooled() if isinstance(b, SampleBatch) for code in b.status.tolist()]
+        assert statuses == [0, 0x80000000, 0x40000000] * 2
+        events = [e for batch in here.spooled() if isinstance(batch, EventBatch) for e in batch.events]
+        assert [e.text for e in events if e.type == "unknown_status"] == ["odd"]
+
+
 @pytest.mark.parametrize(
     ("query", "microseconds"),
     [("", 1), ("&precision=ns", 1), ("&precision=us", 1790), ("&precision=ms", 1790000), ("&precision=s", 1790000000)],

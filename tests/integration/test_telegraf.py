@@ -26,6 +26,8 @@ from tests.telegraf import Telegraf
 from tests.waiting import PATIENCE, until, until_sync
 
 _START = 1_790_000_000_000  # ms
+_QUALITIES = {"good": 0, "bad": 0x80000000, "sensor fault": 0x808C0000, "odd": 0x40000000}
+_STATUS = 'status = "field.quality"\nstatus_codes = ["sensor fault=0x808C0000"]\n'
 _CREATE = 'unknown = "create"\nchannel = '
 
 
@@ -102,7 +104,8 @@ def device(port: int, topic: str) -> Iterator[IO[str]]:
 
 def say(to: IO[str], numbers: range) -> None:
     for number in numbers:
-        message = {"time": _START + number, "level": number / 4, "running": number % 2 == 0}
+        quality = [*_QUALITIES][number % len(_QUALITIES)]
+        message = {"time": _START + number, "level": number / 4, "running": number % 2 == 0, "quality": quality}
         to.write(json.dumps(message) + "\n")
     to.flush()
 
@@ -151,7 +154,7 @@ async def test_telegraf_machine_metrics_are_stored(tmp_path: Path, database: Dat
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 async def test_mqtt_through_telegraf_survives_kills_of_either_side(tmp_path: Path, database: Database) -> None:
-    site = await registered(tmp_path, database, _CREATE + '"{tag.area}/{tag.equipment}/{field}"', tags="")
+    site = await registered(tmp_path, database, _STATUS + _CREATE + '"{tag.area}/{tag.equipment}/{field}"', tags="")
     plantlog = Process(site)
 
     async def stored(n: int) -> bool:
@@ -188,14 +191,21 @@ async def test_mqtt_through_telegraf_survives_kills_of_either_side(tmp_path: Pat
     await written(site, database)
     found = await rows(
         database,
-        "SELECT name, (extract(epoch FROM time) * 1000)::int8, value FROM plant.samples_named ORDER BY name, time",
+        "SELECT name, (extract(epoch FROM time) * 1000)::int8, value, status::int8 & 4294967295 "
+        "FROM plant.samples_named ORDER BY name, time",
     )
     times = range(2501)
     assert found == [
-        *(("north/tank1/level", _START + n, n / 4) for n in times),
-        *(("north/tank1/running", _START + n, float(n % 2 == 0)) for n in times),
+        *(("north/tank1/level", _START + n, n / 4, status(n)) for n in times),
+        *(("north/tank1/running", _START + n, float(n % 2 == 0), status(n)) for n in times),
     ]
+    unknown = "SELECT DISTINCT text FROM plant.event WHERE type = 'unknown_status'"
+    assert await rows(database, unknown) == [("odd",)]
     assert await rows(database, "SELECT * FROM plant.event WHERE type = 'conflict'") == []
+
+
+def status(number: int) -> int:
+    return [*_QUALITIES.values()][number % len(_QUALITIES)]
 
 
 async def _says(telegraf: Telegraf, words: str) -> bool:

@@ -25,6 +25,7 @@ from ingest.push.line_protocol import Series, parse
 from ingest.push.mapping import names, rows
 from ingest.push.rate_limit import RateLimit
 from ingest.push.silence import Silence
+from ingest.push.status_rule import StatusRule
 from ingest.push.template import NoChannelName, Template
 from ingest.status import SourceStatus
 from ingest.timestamps import now_us
@@ -98,6 +99,41 @@ def test_text_for_a_numeric_channel_is_a_bad_event() -> None:
     assert [str(bad) for bad in found.bad] == [
         "line 1: field 'x': text value for a numeric channel; stored as an event. Set kind = \"text\" for text values"
     ]
+
+
+_STATUSES = """\
+m,q=good x=1 1000
+m,q=BAD x=2,t="a" 2000
+m,q=192 x=3 3000
+m,q=OK\\ (0x40000000) x=4 4000
+m,q=open\\ wire x=5 5000
+m,q=odd x=6,t="b" 6000
+m x=7 7000
+"""
+
+
+def test_a_tag_tells_the_status_of_a_line() -> None:
+    points = parse(_STATUSES.encode()).points
+    places = {key: "xt".index(key[1]) + 1 for key in names(points, Template("{field}")).of}
+    rule = StatusRule("tag.q", ["192=Good", "Open wire=0x808B0000"])
+    found = rows(points, places, T0, text_channels={2}, statuses=rule)
+    batch = found.samples(9, T0)
+    bad, uncertain = 0x80000000, 0x40000000
+    assert batch.status.tolist() == [0, bad, 0, uncertain, 0x808B0000, uncertain, 0]
+    assert batch.value.tolist() == [1, 2, 3, 4, 5, 6, 7]
+    assert [(e.text, e.status) for e in found.texts] == [("a", bad), ("b", uncertain)]
+    assert found.unknown_statuses == {"odd"}
+    assert not rows(points, places, T0, text_channels={2}).samples(9, T0).status.any()
+
+
+def test_a_field_that_tells_the_status_is_no_channel() -> None:
+    body = b'm x=1,q="uncertain" 1000\nm q=0i,x=2 2000\nm x=3,q=2147483648u 3000\nm x=4,q=f 4000\nm x=5,q=192.0 5000'
+    points, rule = parse(body).points, StatusRule("field.q", ["false=Bad", "192=Good"])
+    named = names(points, Template("{field}"), status=rule)
+    assert set(named.kinds) == {"x"}
+    found = rows(points, dict.fromkeys(named.of, 1), T0, statuses=rule)
+    assert found.samples(9, T0).status.tolist() == [0x40000000, 0, 0x80000000, 0x80000000, 0]
+    assert not found.unknown_statuses
 
 
 def test_integers_beyond_double_precision_are_reported_and_exact_as_text() -> None:
