@@ -37,6 +37,7 @@ _ESCAPED_IN_TEXT = re.compile(r'\\(["\\])')
 
 _INTEGER = re.compile(r"([-+]?[0-9]{1,20})([iu])")
 _FLOAT = re.compile(r"[-+]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][-+]?[0-9]{1,4})?")
+_NOT_ZERO = re.compile(r"[^eE]*[1-9]")
 _TIME = re.compile(r"-?[0-9]{1,19}")
 _TRUE = ("t", "T", "true", "True", "TRUE")
 _FALSE = ("f", "F", "false", "False", "FALSE")
@@ -217,7 +218,7 @@ def _unescaped(text: str, escaped: re.Pattern[str]) -> str:
 def _number_or_boolean(name: str, text: str) -> Value:
     if _FLOAT.fullmatch(text):
         number = float(text)
-        if math.isinf(number):
+        if math.isinf(number) or (number == 0 and _NOT_ZERO.match(text)):
             raise _LineError(f"field {_quoted(name)}: {_quoted(text)} is out of range for a float")
         return number
     if integer := _INTEGER.fullmatch(text):

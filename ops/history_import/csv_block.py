@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ingest.batch import Float64s, Int32s, Int64s
 from ops.history_import.bad_input import BadField
 from ops.history_import.csv_layout import CsvLayout
-from ops.history_import.fields import parse_statuses
+from ops.history_import.fields import EXACT, parse_statuses
 from ops.history_import.portion import Portion, WideColumn, wide_portion
 
 
@@ -83,6 +83,9 @@ def _numbers(column: Any) -> Float64s:
     numbers: Float64s = column.cast(pa.float64()).to_numpy()
     if not np.isfinite(numbers).all():
         raise BadField(int(np.argmin(np.isfinite(numbers))), "", "a finite number")
+    zeros = column.filter(pa.array(numbers == 0))
+    if (np.abs(numbers) >= EXACT).any() or pc.any(pc.match_substring_regex(zeros, "[1-9]")).as_py():
+        raise BadField(0, "", "as the text says it")  # it may be rounded
     return numbers
 
 

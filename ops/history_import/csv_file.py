@@ -16,7 +16,7 @@ from ingest.status_words import BAD
 from ops.history_import.bad_input import BadField, bad_input
 from ops.history_import.csv_block import usual_portion
 from ops.history_import.csv_layout import CsvLayout, undecodable
-from ops.history_import.fields import channel_name, parse_statuses, parse_values
+from ops.history_import.fields import channel_name, parse_statuses, parse_values, rounded
 from ops.history_import.line_order import LineOrder
 from ops.history_import.portion import Portion, WideColumn, wide_portion
 
@@ -30,6 +30,7 @@ class CsvFile:
     def __init__(self, file: Path, layout: CsvLayout, characters: int = _CHARACTERS) -> None:
         self.file = file
         self.names: list[str] = list(layout.wide.values())
+        self.rounded: set[int] = set()
         self._layout = layout
         self._characters = characters
         self._ids = _Ids(self.names)
@@ -153,6 +154,7 @@ class CsvFile:
             if "" in texts:  # a Bad sample may have no value
                 texts = ["0" if not text and code & BAD else text for text, code in zip(texts, status, strict=True)]
             value, system = parse_values(texts, layout.decimal)
+            self.rounded.update(channel[rounded(texts, value)].tolist())
             return channel, value, np.where(system, system, status)
         except BadField as bad:
             self._fail(bad, numbers[bad.place], place)
@@ -170,6 +172,8 @@ class CsvFile:
                 values, statuses = parse_values(texts, self._layout.decimal)
             except BadField as bad:
                 self._fail(bad, numbers[full[bad.place]], place)
+            if rounded(texts, values):
+                self.rounded.add(number)
             found.append(WideColumn(number, full, values, statuses))
         return found
 

@@ -26,6 +26,8 @@ _PI_STATES = {
     **dict.fromkeys(("bad", "bad input", "calc failed", "configure", "equip fail", "failed", "inp outrange"), BAD),
     **dict.fromkeys(("over range", "under range", "scan off", "shutdown", "out of serv", "error"), BAD),
 }
+EXACT = 2.0**53  # up to which every integer is a float64
+_NOT_ZERO = re.compile(r"[^eE]*[1-9]")
 _BOOLEANS = {"true": "1", "false": "0"}
 _NO_NAME = re.compile(r"[^\w.%/-]")
 
@@ -61,7 +63,18 @@ def _numbers(texts: Sequence[str], decimal: Decimal) -> Float64s:
     if not np.isfinite(values).all():
         place = int(np.argmin(np.isfinite(values)))
         raise BadField(place, texts[place], "a finite number")
+    for place in np.flatnonzero(values == 0).tolist():
+        if _NOT_ZERO.match(texts[place]):
+            raise BadField(place, texts[place], "0, or a number that is at least 5e-324 away from it")
     return values
+
+
+def rounded(texts: Sequence[str], values: Float64s) -> list[int]:
+    """Places of integers that no float64 is equal to. ``values``: the numbers of ``texts``, (n,)."""
+    integers = [(place, texts[place].strip()) for place in np.flatnonzero(np.abs(values) >= EXACT).tolist()]
+    return [  # Python compares an integer with a float exactly
+        place for place, text in integers if text.lstrip("+-").isdigit() and int(text) != float(values[place])
+    ]
 
 
 def detect_decimal(texts: Sequence[str]) -> Decimal:

@@ -25,6 +25,7 @@ class LineProtocolFile:
     def __init__(self, file: Path, template: str, ignored: Collection[str] = (), size: int = _BYTES) -> None:
         self.file = file
         self.names: list[str] = []
+        self.rounded: set[int] = set()
         self._template_text = template
         self._template = Template(template)
         self._ignored = ignored
@@ -73,6 +74,8 @@ class LineProtocolFile:
                 if isinstance(value, str):
                     raise bad_input(self.file, line, name, value, _TEXT.replace("NAME", name))
                 rows.append((self._place(point, name, line), point.time, float(value), line))
+                if rows[-1][2] != value:  # Python compares an integer with a float exactly
+                    self.rounded.add(rows[-1][0])
         channel, time, value_, line_ = zip(*rows, strict=True) if rows else ((), (), (), ())
         return Portion(
             np.array(channel, np.int32),

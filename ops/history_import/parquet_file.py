@@ -11,14 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
-from ingest.batch import Float64s, Int32s, Int64s, UInt32s
+from ingest.batch import Float64s, Int32s, Int64s, UInt32s, is_rounded
 from ingest.errors import OperationError
 from ingest.status_words import BAD
 from ops.evidence.standalone import METADATA
 from ops.history_import.bad_input import BadField, bad_input
 from ops.history_import.csv_layout import Options, Role, column_roles, describe_columns, wide_channels
-from ops.history_import.fields import channel_name, detect_codes, parse_statuses, parse_values
+from ops.history_import.fields import channel_name, detect_codes, parse_statuses, parse_values, rounded
 from ops.history_import.line_order import LineOrder
 from ops.history_import.portion import Portion, WideColumn, wide_portion
 from ops.history_import.times import TimeFormat, detect
@@ -47,6 +48,7 @@ class ParquetFile:
     def __init__(self, file: Path, options: Options, cells: int = _CELLS) -> None:
         self.file = file
         self.names: list[str] = []
+        self.rounded: set[int] = set()
         self._options = options
         with self._damage():
             table = pq.ParquetFile(file)
@@ -118,7 +120,8 @@ class ParquetFile:
             with self._field(numbers, self._status_at):
                 status = self._statuses(columns[self._status_at])
         with self._field(numbers, self._value_at):
-            value, system = self._values(columns[self._value_at], status)
+            value, system, places = self._values(columns[self._value_at], status)
+        self.rounded.update(channel[places].tolist())
         return Portion(channel, time, value, np.where(system, system, status), numbers, bytes_read)
 
     def _format(self, kind: Any, first: Any) -> TimeFormat:
@@ -185,20 +188,21 @@ class ParquetFile:
             raise BadField(int(np.argmax(numbers == bad.place)), bad.found, bad.legal) from None
         return status
 
-    def _values(self, column: Any, status: UInt32s) -> tuple[Float64s, UInt32s]:
-        """Numbers, and statuses of PI's texts; a Bad sample may have no value."""
+    def _values(self, column: Any, status: UInt32s) -> tuple[Float64s, UInt32s, NDArray[np.intp]]:
+        """Numbers, statuses of PI's texts, and the places of what is rounded; a Bad sample may have no value."""
         legal = "a number; only a Bad sample may have none"
         zero = (status & BAD != 0) & column.is_null().to_numpy(zero_copy_only=False)
         if zero.any():
             column = pc.if_else(pa.array(zero), pa.scalar("0").cast(column.type), column)
         _no_nulls(column, legal)
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            return parse_values(column.to_pylist(), self._options.decimal or ".")
+            numbers, statuses = parse_values(column.to_pylist(), self._options.decimal or ".")
+            return numbers, statuses, _rounded(column, numbers)
         numbers = _numbers(column)
         if not self._is_export and not (finite := np.isfinite(numbers)).all():
             place = int(np.argmin(finite))
             raise BadField(place, str(numbers[place]), "a finite number")
-        return numbers, np.zeros(len(numbers), np.uint32)
+        return numbers, np.zeros(len(numbers), np.uint32), _rounded(column, numbers)
 
     def _columns(self, columns: dict[int, Any], numbers: Int64s) -> list[WideColumn]:
         """The cells of a wide file; null is no sample."""
@@ -207,7 +211,9 @@ class ParquetFile:
             column = columns[place]
             full = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
             with self._field(numbers[full], place):
-                values, statuses = self._values(column.drop_null(), np.zeros(len(full), np.uint32))
+                values, statuses, places = self._values(column.drop_null(), np.zeros(len(full), np.uint32))
+            if len(places):
+                self.rounded.add(number)
             found.append(WideColumn(number, full, values, statuses))
         return found
 
@@ -247,16 +253,21 @@ def _texts(column: Any) -> list[str]:
 
 
 def _numbers(column: Any) -> Float64s:
-    """Raises BadField for a type without numbers, and for an integer that a double can't hold."""
+    """Raises BadField for a type without numbers."""
     kind = column.type
     legal = "a column of numbers, booleans or texts with numbers"
     if not any(check(kind) for check in _NUMERIC):
         raise BadField(0, str(kind), legal)
     whole = column.cast(pa.int8()) if pa.types.is_boolean(kind) else column
     numbers: Float64s = whole.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    if pa.types.is_int64(kind) or pa.types.is_uint64(kind):
-        exact = np.abs(numbers) < 2.0**53
-        if not exact.all():
-            place = int(np.argmin(exact))
-            raise BadField(place, str(column[place]), "an integer below 2^53: values are doubles")
     return numbers
+
+
+def _rounded(column: Any, numbers: Float64s) -> NDArray[np.intp]:
+    """Places of integers that no float64 is equal to."""
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return np.array(rounded(column.to_pylist(), numbers), np.intp)
+    if not (pa.types.is_int64(kind) or pa.types.is_uint64(kind)):
+        return np.array([], np.intp)
+    return np.flatnonzero(is_rounded(column.to_numpy(zero_copy_only=False), numbers))

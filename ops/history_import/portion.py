@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -75,6 +75,11 @@ class Reader(Protocol):
     @property
     def names(self) -> Sequence[str]:
         """Names of channels that were read so far, each once."""
+        ...
+
+    @property
+    def rounded(self) -> Set[int]:
+        """Places in ``names`` of channels with an integer, read so far, that no float64 is equal to."""
         ...
 
     def describe(self) -> Sequence[tuple[str, str]]:

@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from ingest.batch import Event
+from ingest.batch import ROUNDED_DETAIL, Event
 from ingest.config.model import WriterOptions
 from ingest.config.snapshot import in_force
 from ingest.database import FAILURES, connect_writer
@@ -183,6 +183,9 @@ class _Import:
                 by_source.setdefault(row["source"], []).append(name + renamed)
         for source, names in sorted(by_source.items()):
             lines.append(f"  adds to {count(len(names), 'channel')} of source {source}: {_names(names)}")
+        if reader.rounded:
+            names = [reader.names[place] for place in sorted(reader.rounded)]
+            lines.append(f"  rounds integers beyond 2^53 of {count(len(names), 'channel')}: {_names(names)}")
         self.console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
     async def _store(self, connection: asyncpg.Connection[Any], found: _Found) -> None:
@@ -191,6 +194,9 @@ class _Import:
         store = Store(connection, self.time_out, checked, channels)
         await store.begin(found.reader.describe())
         await store.record(self._event(checked, "begun", None))
+        for place in sorted(found.reader.rounded):
+            channel = channels[place]
+            await store.record(Event("rounded", now_us(), channel.id, detail=ROUNDED_DETAIL), channel.source_id)
         with _progress(self.console) as progress:
             bar = _bar(progress, "import", checked.file)
             for part in regroup(found.portions, checked.hours):

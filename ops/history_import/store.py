@@ -111,11 +111,12 @@ class Store:
         days = await bounded(self.connection, self.time_out, packed_days(self.connection, group.columns.time))
         return partial(copy_packed, days) if days else None
 
-    async def record(self, event: Event) -> None:
-        """Store an event of the import."""
-        source_id = next(one.source_id for one in self.channels if one is not NO_CHANNEL)
+    async def record(self, event: Event, source_id: int | None = None) -> None:
+        """Store an event of the import, or of a channel of ``source_id``."""
+        if source_id is None:
+            source_id = next(one.source_id for one in self.channels if one is not NO_CHANNEL)
         batch = EventBatch(source_id, event.time, (event,))
-        spooled = SpooledBatch(self._sequence(f"event {event.time}"), event.time, event.time, batch)
+        spooled = SpooledBatch(self._sequence(f"event {event.time} {event.channel_id}"), event.time, event.time, batch)
         group = assemble([(_NO_FILE, [spooled])], NO_LIMITS)
         await bounded(self.connection, self.time_out, write(self.connection, group, [spooled], RepeatingChannels()))
 

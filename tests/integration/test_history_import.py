@@ -176,6 +176,22 @@ async def test_line_protocol(site: Site) -> None:
     assert await site.stored() == [("mill/c2", at(10), 1.5, 0, "edge"), ("mill/on", at(10), 1.0, 0, "import")]
 
 
+@pytest.mark.parametrize("form", ["csv", "lines"])
+async def test_rounded_integers_are_shown_and_recorded(site: Site, form: str) -> None:
+    csv = "Tag,Timestamp,Value\nmill/c2,2026-03-10T10:00:00Z,9007199254740993\nother,2026-03-10T10:00:00Z,1\n"
+    lines = "x c2=9007199254740993i,other=1i 1773136800000000000\n"
+    options = ["--channel", "mill/{field}"] if form == "lines" else []
+    shown = await site.load(site.file(csv if form == "csv" else lines), "--yes", *options)
+    assert "rounds integers beyond 2^53 of 1 channel: mill/c2" in shown
+    events = await site.owner.fetch(
+        "SELECT c.name, s.name AS source, e.detail ->> 'reason' AS reason FROM plant.event AS e"
+        " JOIN plant.channel AS c ON c.id = e.channel_id JOIN plant.source AS s ON s.id = e.source_id"
+        " WHERE e.type = 'rounded'"
+    )
+    assert [(row["name"], row["source"]) for row in events] == [("mill/c2", "edge")]
+    assert "beyond 2^53" in events[0]["reason"]
+
+
 async def test_export_of_another_database_is_imported_to_the_bit(site: Site) -> None:
     await site.load(site.file(LONG), "--yes")
     await site.owner.execute(

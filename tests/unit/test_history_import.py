@@ -299,6 +299,11 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         f":2: value: found '{'x' * 76}...; legal: a number",  # as in a configuration
     ),
     "infinite": ("tag,time,value\na,2026-03-10 10:00:00Z,inf\n", {}, ":2: value: found 'inf'; legal: a finite number"),
+    "nearly zero": (
+        "tag,time,value\na,2026-03-10 10:00:00Z,0e-9\na,2026-03-10 10:00:01Z,-1e-400\n",
+        {},
+        ":3: value: found '-1e-400'; legal: 0, or a number that is at least 5e-324 away from it",
+    ),
     "two values of one time": (
         "tag,time,value\na,2026-03-10 10:00:00Z,1\nb,2026-03-10 10:00:00Z,1\na,2026-03-10 10:00:00Z,2\n",
         {},
@@ -498,3 +503,18 @@ def test_blocks_mean_the_same_as_their_lines(rows: list[tuple[str, ...]], wide: 
         with patch.object(csv_file, "usual_portion", return_value=None):
             expected = result(file)
         assert result(file) == expected
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+@pytest.mark.parametrize("wide", [False, True])
+def test_integers_that_no_double_is_equal_to_are_rounded_and_known(wide: bool, quote: str, tmp_path: Path) -> None:
+    """In blocks and in lines."""
+    texts = ["9007199254740992", "9007199254740993", "-9007199254740993", "1e300", "0", "12345678901234567.8"]
+    lines = [f"{name},2026-03-10 10:00:00Z,{quote}{text}{quote}" for name, text in zip("abcdef", texts, strict=True)]
+    table = f"time,{','.join('abcdef')}\n2026-03-10 10:00:00Z,{','.join(f'{quote}{one}{quote}' for one in texts)}\n"
+    file = tmp_path / "counters.csv"
+    file.write_text(table if wide else "tag,time,value\n" + "\n".join(lines) + "\n")
+    reader = CsvFile(file, find_layout(file, Options()))
+    values = np.concatenate([portion.value for portion in reader.portions()])
+    assert values.tolist() == list(map(float, texts))
+    assert {reader.names[place] for place in reader.rounded} == {"b", "c"}

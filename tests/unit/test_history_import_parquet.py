@@ -110,10 +110,7 @@ _BAD: dict[str, tuple[dict[str, Any], str]] = {
     "text as time": ({"time": ["yesterday", "x"]}, ":1: time: found 'yesterday'; legal: a time such as"),
     "null value": ({"value": [1.0, None]}, ":2: value: found 'null'; legal: a number; only a Bad sample may"),
     "not a number": ({"value": [1.0, float("nan")]}, ":2: value: found 'nan'; legal: a finite number"),
-    "long integer": (
-        {"value": pa.array([1, 2**53 + 1], pa.int64())},
-        f":2: value: found '{2**53 + 1}'; legal: an integer below 2^53",
-    ),
+    "nearly zero": ({"value": ["0", "1e-400"]}, ":2: value: found '1e-400'; legal: 0, or a number that is at least"),
     "text value": ({"value": ["1.5", "high"]}, ":2: value: found 'high'; legal: a number with the decimal"),
     "list": ({"value": [[1.0], [2.0]]}, ":1: value: found 'list<element: double>'; legal: a column of numbers"),
     "status": ({"quality": ["Good", "so so"]}, ":2: quality: found 'so so'; legal: Good, Uncertain, Bad"),
@@ -150,3 +147,19 @@ def test_table_without_rows_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table(_GOOD).slice(0, 0), file)
     with pytest.raises(OperationError, match="has no samples"):
         ParquetFile(file, Options())
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.uint64(), pa.string()])
+def test_integers_that_no_double_is_equal_to_are_rounded_and_known(kind: Any, tmp_path: Path) -> None:
+    numbers = [2**53, 2**53 + 1, 2**62, 2**62 + 1, 7]
+    values = pa.array([str(n) for n in numbers] if kind == pa.string() else numbers, kind)
+    times = pa.array([T] * 5, pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table({"tag": list("abcde"), "time": times, "value": values}), tmp_path / "long.parquet")
+    reader = ParquetFile(tmp_path / "long.parquet", Options())
+    assert [value for _, _, value, _ in read(reader)] == [float(n) for n in numbers]
+    assert {reader.names[place] for place in reader.rounded} == {"b", "d"}
+    wide = {"time": times, **{name: pa.array([values[i].as_py()] * 5, kind) for i, name in enumerate("abcde")}}
+    pq.write_table(pa.table(wide), tmp_path / "wide.parquet")
+    reader = ParquetFile(tmp_path / "wide.parquet", Options())
+    read(reader)
+    assert {reader.names[place] for place in reader.rounded} == {"b", "d"}
