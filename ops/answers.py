@@ -25,6 +25,7 @@ class Answer:
 
     columns: tuple[str, ...]
     rows: Iterable[tuple[Any, ...]]
+    note: str = "no rows"  # of an answer without rows: why
 
 
 def show(answer: Answer, limit: int, console: Console, first: Sequence[str] = ()) -> None:
@@ -32,7 +33,7 @@ def show(answer: Answer, limit: int, console: Console, first: Sequence[str] = ()
     below each other, and several rows have those that are shown ``first``."""
     rows = list(answer.rows)
     if not rows:
-        console.print("no rows")
+        console.print(answer.note, markup=False, highlight=False, soft_wrap=True)
         return
     console = wide(console)
     if len(rows) == 1 and len(answer.columns) > len(first or answer.columns):

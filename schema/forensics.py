@@ -35,6 +35,8 @@ _FINISH = re.compile(
     r"^CREATE MACRO (\w+)\([^;]*?\) AS TABLE\nWITH found AS \(\n    FROM \1_of\([^;]*?\)\n\)\n([^;]*);\s*\Z",
     re.MULTILINE,
 )
+_JUDGES = re.compile(r"^-- Judges: (analog|numeric) channels( with samples before since)?$", re.MULTILINE)
+_NUMERIC = ("analog", "discrete", "counter")
 _READS = re.compile(r"^-- Reads from: (\w+)(?: - (\w+))?$", re.MULTILINE)
 _PARAMETER = re.compile(r"--   (\w+)\s+(\w+(?:\[\])?)\s+(.+)")
 
@@ -63,6 +65,8 @@ class Question:
     sql: str
     summary_columns: tuple[str, ...]  # the columns of a table for people; empty: all
     reads_from: tuple[str, str | None]  # from when on it reads samples: a parameter, and an interval before that
+    kinds: tuple[str, ...]  # of channels that it judges by their samples of the interval; empty: it judges all channels
+    compares: bool  # whether it needs samples before since, too
 
 
 def read(path: Path) -> Question:
@@ -84,9 +88,11 @@ def read(path: Path) -> Question:
     )
     reads = _READS.search(sql)
     reads_from = ("since", None) if reads is None else (reads[1], reads[2])
-    return Question(
-        name, title[1], tuple(parameters), sql, tuple(summary_columns.replace(",", " ").split()), reads_from
-    )
+    judges = _JUDGES.search(sql)
+    kinds = () if judges is None else _NUMERIC if judges[1] == "numeric" else (judges[1],)
+    compares = judges is not None and judges[2] is not None
+    summary = tuple(summary_columns.replace(",", " ").split())
+    return Question(name, title[1], tuple(parameters), sql, summary, reads_from, kinds, compares)
 
 
 @dataclass(frozen=True, slots=True)

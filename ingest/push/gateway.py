@@ -150,9 +150,7 @@ class Gateway:
             keys.update((key, _NO_CHANNEL) for key in named.counts if isinstance(keys[key], str))
         arrival, notes = (0, {}) if note is None else self.arrivals.time_of(note, untimed)
         texts = definition.text_channels | self._channels.texts
-        found = await self._body_queue.run_next(
-            rows, points, keys, arrival, named.counts, texts, definition.statuses
-        )
+        found = await self._body_queue.run_next(rows, points, keys, arrival, named.counts, texts, definition.statuses)
         found.no_data = definition.no_data
         if found or found.misplaced or found.waiting:
             self.silence.record_activity()

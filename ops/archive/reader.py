@@ -105,12 +105,23 @@ class Archive:
 
         ``name`` and ``unit`` are those that the channel had at the time.
         ``channels``: ids, or names as of each day, in which ``*`` stands for any text; or one. Raises OperationError if
-        a file is missing, damaged, or another one; a day that is not archived has no samples.
+        a file is missing, damaged, or another one, and for channels that no archived day has; a day that is not
+        archived has no samples.
         """
         wanted = [channels] if isinstance(channels, int | str) else list(channels)
         bounds = microseconds(since), microseconds(until)
         found = [one for day in self.days_between(since, until) for one in self._day(day, wanted, bounds)]
-        return pa.Table.from_batches(found, SAMPLES).unify_dictionaries()
+        table = pa.Table.from_batches(found, SAMPLES).unify_dictionaries()
+        read = table.select(["channel_id", "name"]).group_by(["channel_id", "name"]).aggregate([])
+        unknown = [one for one in wanted if one != "*" and not _has(read, one)]
+        days = reversed(self.days())
+        while unknown and (day := next(days, None)) is not None:
+            known = self.channels(day)
+            unknown = [one for one in unknown if not _has(known, one)]
+        if unknown:
+            names = ", ".join(map(str, unknown))
+            raise OperationError(f"archive {self.location.name}: no channel matches {names} (* matches any text)")
+        return table
 
     def _day(self, day: date, wanted: Sequence[int | str], bounds: tuple[int, int]) -> list[Any]:
         """Batches of the samples of a day. If the day is replaced while it is read, the new files are read instead."""
@@ -134,6 +145,12 @@ def _chosen(table: Any, wanted: Sequence[int | str]) -> set[int]:
     patterns = [".*".join(map(re.escape, one.split("*"))) for one in wanted if isinstance(one, str)]
     names = zip(table.column("channel_id").to_pylist(), table.column("name").to_pylist(), strict=True)
     return ids | {number for number, name in names if any(re.fullmatch(pattern, name) for pattern in patterns)}
+
+
+def _has(table: Any, one: int | str) -> bool:
+    """Whether a table has a channel."""
+    ids = {one} if isinstance(one, int) else _chosen(table, [one])
+    return not ids.isdisjoint(table.column("channel_id").to_pylist())
 
 
 def _batch(series: Series, meanings: Meanings) -> Any:

@@ -73,6 +73,8 @@ def ask(
         installation,
         limits,
     )
+    if (as_json or as_csv) and not answer.rows:
+        typer.echo(answer.note, err=True)
     if as_json:
         answers.write_json(answer)
     elif as_csv:

@@ -49,9 +49,8 @@ async def over_archive(
     reads are nowhere, or not where it can read them.
     """
     queries = load("ask")
-    select = await connection.fetchval(queries["format_values"], question.name, arguments)
-    values = dict(await connection.fetchrow(select) or {})
-    first, until, channels = _first(question, values), values["until"], values["channels"]
+    values = await values_of(connection, question, arguments)
+    first, until, channels = first_read(question, values), values["until"], values["channels"]
     lost = [row["day"] for row in await connection.fetch(queries["select_lost_days"], first, until, channels)]
     if lost:
         raise OperationError(
@@ -76,7 +75,13 @@ async def over_archive(
     return Asked(question, values, first, names, rate, installation, bool(dropped))
 
 
-def _first(question: Question, values: dict[str, Any]) -> datetime:
+async def values_of(connection: asyncpg.Connection[Any], question: Question, arguments: str) -> dict[str, Any]:
+    """All parameters, with defaults, as Python has PostgreSQL's types."""
+    select = await connection.fetchval(load("ask")["format_values"], question.name, arguments)
+    return dict(await connection.fetchrow(select) or {})
+
+
+def first_read(question: Question, values: dict[str, Any]) -> datetime:
     """From when on a question reads samples."""
     of, before = question.reads_from
     start = values[of]

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import asyncpg
 from rich.console import Console
@@ -21,7 +22,7 @@ from ingest.database import connect, database_errors
 from ingest.durations import DURATION_LEGAL, seconds_of
 from ingest.errors import OperationError
 from ops.answers import Answer
-from ops.forensics import archived
+from ops.forensics import archived, judged
 from ops.formatting import wide
 from ops.paths import State
 from ops.registration.installation import ALL, chosen
@@ -124,7 +125,7 @@ def ask(
             workers.start()  # they are ready when it is known where the samples are
         from ops.forensics import portions  # noqa: PLC0415 (DuckDB, which other questions don't need)
 
-        return Answer(*portions.answer(state, found, replace(limits, narrow=_NARROW), workers))
+        return portions.answer_with_note(state, found, replace(limits, narrow=_NARROW), workers)
 
 
 async def _answer(
@@ -153,10 +154,20 @@ async def _answer(
         )
         if asked := await archived.over_archive(connection, question, json.dumps(arguments), own):
             return asked
-        rows = await statement.fetch()
-        return Answer(tuple(a.name for a in statement.get_attributes()), [tuple(row) for row in rows])
+        rows = [tuple(row) for row in await statement.fetch()]
+        note = "" if rows else await _note(connection, question, json.dumps(arguments))
+        return Answer(tuple(a.name for a in statement.get_attributes()), rows, note)
     finally:
         connection.terminate()
+
+
+async def _note(connection: asyncpg.Connection[Any], question: Question, arguments: str) -> str:
+    """Why there are no rows."""
+    values = await archived.values_of(connection, question, arguments)
+    interval = judged.Interval(archived.first_read(question, values), values["since"], values["until"])
+    times = interval.first, interval.since, interval.until
+    rows = await connection.fetch(load("ask")["select_judged"], values["channels"], *times)
+    return judged.nothing_found(question, interval, [tuple(row) for row in rows])
 
 
 def list_questions(console: Console) -> None:

@@ -11,12 +11,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from ops.answers import Answer
 from ops.forensics.archived import Asked
+from ops.forensics.judged import Interval, nothing_found
 from ops.paths import State
 from ops.sql.limits import Limits
 from ops.sql.session import OutOfMemoryError, Session, opened
 from ops.sql.workers import Workers
 from schema.forensics import duckdb_forms
+from schema.queries import load
 
 _SAMPLES = 300_000_000  # of a portion: four hours of 20,000 channels, or two months of 50
 _TOGETHER: Mapping[str, Callable[[tuple[str, str]], str]] = {  # by name and unit of the plant
@@ -40,6 +43,19 @@ def answer(
             first = False
         with session.rows(form.finish) as (columns, rows):
             return columns, list(rows)
+
+
+def answer_with_note(state: State, asked: Asked, limits: Limits, workers: Workers) -> Answer:
+    """The same, with why there are no rows if there are none."""
+    columns, rows = answer(state, asked, limits, workers)
+    if rows:
+        return Answer(columns, rows)
+    interval = Interval(asked.first, asked.values["since"], asked.values["until"])
+    times = interval.first, interval.since, interval.until
+    with opened(state, limits, asked.installation) as session:
+        query = load("duckdb")["select_judged"]
+        with session.rows(query, [asked.values["channels"], *times]) as (_, channels):
+            return Answer(columns, rows, nothing_found(asked.question, interval, channels))
 
 
 def _add(session: Session, asked: Asked, groups: Sequence[Sequence[str]], first: bool, ends: float) -> None:

@@ -25,11 +25,13 @@ FAR_OFF = pa.struct(
         ("time", TIME),  # of a sample, or where a bin begins
         ("value", pa.float64()),  # how far off
         ("spread", pa.float64()),  # that is usual
+        ("is_known", pa.bool_()),  # whether there is one: else the channel did not move before
     ]
 )
 _LEAST = 6  # samples or bins before, for something to be usual
 _ROUNDING = 2.0**-52
 _TINY = 1e-12
+_NONE = 1e6  # rounding errors: a smaller spread is none
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,19 +57,29 @@ class Excursions:
         bins = _Bins.of(channel, (time - self.since) // self.short, (time - self.since) // self.long, value)
         none = np.empty(0, np.int32)
         some: list[Columns] = [
-            {"channel_id": none, "scale": none, "time": time[:0], "value": value[:0], "spread": value[:0]}
+            {
+                "channel_id": none,
+                "scale": none,
+                "time": time[:0],
+                "value": value[:0],
+                "spread": value[:0],
+                "is_known": none.astype(bool),
+            }
         ]
         for rows in segments(bins.channel):
-            for scale, (at, off, spread) in enumerate(self._of_channel(bins.part(rows), time, value)):
+            for scale, (at, off, spread, is_known) in enumerate(self._of_channel(bins.part(rows), time, value)):
                 if not len(at):
                     continue
                 ids, scales = (np.full(len(at), one, np.int32) for one in (bins.channel[rows.start], scale))
-                spreads = np.full(len(at), spread)
-                some.append({"channel_id": ids, "scale": scales, "time": at, "value": off, "spread": spreads})
+                usual = {"spread": np.full(len(at), spread), "is_known": np.full(len(at), is_known)}
+                some.append({"channel_id": ids, "scale": scales, "time": at, "value": off, **usual})
         return joined(some)
 
-    def _of_channel(self, bins: _Bins, time: Int64s, value: Float64s) -> Iterator[tuple[Int64s, Float64s, float]]:
-        """On each scale times, how far off, and what spread is usual. ``time``, ``value``: of all samples."""
+    def _of_channel(self, bins: _Bins, time: Int64s, value: Float64s) -> Iterator[tuple[Int64s, Float64s, float, bool]]:
+        """On each scale times, how far off, what spread is usual, and whether there is one.
+
+        ``time``, ``value``: of all samples.
+        """
         first = int(np.searchsorted(bins.short, 0))
         before, after = bins.part(slice(0, first)), bins.part(slice(first, None))
         if not first:
@@ -84,15 +96,18 @@ class Excursions:
             whole = float(np.sqrt(before.n @ (variance + off * off) / samples))
         largest = max(abs(float(bins.low.min())), abs(float(bins.high.max())))
         # A ten-thousandth of the range is no excursion, however quiet the channel was before; nor are rounding errors.
-        floor = max(self.spans.get(int(bins.channel[0]), 0.0) * 1e-4, largest * _ROUNDING, _TINY)
+        least, rounding = self.spans.get(int(bins.channel[0]), 0.0) * 1e-4, largest * _ROUNDING
 
-        def usual(square: Any, share: float) -> float:
+        def usual(square: Any, share: float) -> tuple[float, bool]:
             """The spread of a few slow means is uncertain: at least a share of the whole one is used."""
-            return max(float(np.sqrt(square)), whole * share, floor)
+            spread = max(float(np.sqrt(square)), whole * share, least)
+            return max(spread, rounding, _TINY), spread > max(_NONE * rounding, _TINY)
 
         # A spike must not hide itself by pulling its own mean.
         off = before.mean - middle
-        spread = usual(before.n @ np.where(before.low < before.high, variance + off * off, 0.0) / samples, 0.0)
+        spread, is_known = usual(
+            before.n @ np.where(before.low < before.high, variance + off * off, 0.0) / samples, 0.0
+        )
         farthest = float(np.maximum(before.high - middle, middle - before.low).max())
         limit = max(self.sigmas * spread, 1.5 * farthest)
         # To find medians takes most of the time. In a bin that is no wider than this, no sample is as far from it.
@@ -100,17 +115,17 @@ class Excursions:
         sample = np.repeat(wide.first, wide.n) + count_up(wide.n)
         off = value[sample] - np.repeat(wide.medians(value), wide.n)
         far = np.abs(off) > limit
-        yield time[sample][far], off[far], spread
+        yield time[sample][far], off[far], spread, is_known
 
         for values, numbers, step, share, factor in (
             (medium, bins.short, self.short, 1 / 4, 1.0),
             (slow, number, self.long, 1 / 2, 0.5),
         ):
             known = values[numbers < 0]
-            spread = usual(known @ known / len(known), share)
+            spread, is_known = usual(known @ known / len(known), share)
             limit = max(self.sigmas * factor * spread, 1.5 * float(np.abs(known).max()))
             far = (np.abs(values) > limit) & (numbers >= 0) & (len(known) >= _LEAST)
-            yield self.since + numbers[far] * step, values[far], spread
+            yield self.since + numbers[far] * step, values[far], spread, is_known
 
 
 @dataclass(frozen=True, slots=True, eq=False)

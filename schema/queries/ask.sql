@@ -64,5 +64,11 @@ ORDER BY a.day;
 -- Name and unit of the plant of the channels $1 (patterns; NULL: all).
 SELECT c.name, c.unit_path FROM plant.channels_like($1::text[]) AS c ORDER BY c.name;
 
+-- name: select_judged
+-- The channels $1 (patterns; NULL: all), and whether they have samples from $3 to before $4, and from $2 to before $3.
+SELECT c.name, c.kind, EXISTS (SELECT FROM plant.last_before(c.channel_id, $3, $4)) AS has_samples,
+       EXISTS (SELECT FROM plant.last_before(c.channel_id, $2, $3)) AS has_earlier
+FROM plant.channels_like($1::text[]) AS c;
+
 -- name: count_channels
 SELECT count(*) FROM plant.channels_like(NULL);

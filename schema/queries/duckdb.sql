@@ -229,6 +229,15 @@ FROM (SELECT unnest(counter_decreases_of(a.asked, epoch_us(since), epoch_us(unti
             HAVING count(*) > 0) AS a) AS d
 JOIN channels_like(patterns) AS c ON c.channel_id = d.channel_id;
 
+-- name: select_judged
+-- As in ask.sql.
+SELECT c.name, c.kind, s.channel_id IS NOT NULL AS has_samples, e.channel_id IS NOT NULL AS has_earlier
+FROM channels_like($1::TEXT[]) AS c
+LEFT JOIN (SELECT DISTINCT channel_id
+           FROM stretches_of($1::TEXT[], $3::TIMESTAMPTZ, $4::TIMESTAMPTZ, NULL)) AS s ON s.channel_id = c.channel_id
+LEFT JOIN (SELECT DISTINCT channel_id
+           FROM stretches_of($1::TEXT[], $2::TIMESTAMPTZ, $3::TIMESTAMPTZ, NULL)) AS e ON e.channel_id = c.channel_id;
+
 -- name: ask
 -- DuckDB takes each of these tables for one row, and may keep the samples in memory to join a few rows with them. The joins of the
 -- questions stay as they are written: what is on the right is kept in memory.

@@ -19,7 +19,7 @@ _VALUES = st.sampled_from([0.0, 0.0, 0.0, 0.1, 0.2317, 0.2571, -0.1413, 7.03, 1e
 _SAMPLES = st.dictionaries(
     st.integers(-60, 60), st.tuples(_VALUES, st.sampled_from([0, 0, 0, 0, BAD])), min_size=10, max_size=121
 ) | st.lists(st.tuples(_VALUES, st.just(0)), min_size=121, max_size=121).map(lambda of: dict(enumerate(of, -60)))
-Rows = list[tuple[int, int, float, float]]  # scale, time, value, spread
+Rows = list[tuple[int, int, float, float, bool]]  # scale, time, value, spread, whether it is known
 
 
 def expected(good: list[tuple[int, float]], wanted: Excursions, span: float | None) -> Rows:
@@ -35,7 +35,7 @@ def expected(good: list[tuple[int, float]], wanted: Excursions, span: float | No
     if not before:
         return []
     whole = 0.0 if min(before) == max(before) else math.sqrt(pvariance(before))
-    floor = max((span or 0.0) * 1e-4, max(abs(value) for _, value in good) * 2**-52, 1e-12)
+    rounding = max(abs(value) for _, value in good) * 2**-52
     middles = {key: median(value for _, value in of) for key, of in bins.items()}
     off = [(time, value - middles[key]) for key, of in bins.items() for time, value in of]
     base = fmean(mean for long, mean in long_means.items() if long < 0)
@@ -51,9 +51,11 @@ def expected(good: list[tuple[int, float]], wanted: Excursions, span: float | No
         usual = [value for time, value in values if time < 0]
         if len(usual) < 6:
             continue
-        spread = max(math.sqrt(fmean(value * value for value in usual)), least, floor)
+        spread = max(math.sqrt(fmean(value * value for value in usual)), least, (span or 0.0) * 1e-4)
+        is_known = spread > max(1e6 * rounding, 1e-12)
+        spread = max(spread, rounding, 1e-12)
         limit = max(wanted.sigmas * sigmas * spread, 1.5 * max(abs(value) for value in usual))
-        found += [(scale, time, value, spread) for time, value in values if time >= 0 and abs(value) > limit]
+        found += [(scale, time, value, spread, is_known) for time, value in values if time >= 0 and abs(value) > limit]
     return found
 
 
@@ -69,7 +71,7 @@ def test_what_is_far_off(
     wanted = Excursions(spans, 0, sigmas, *steps)
     samples = [(number, time, *of[time]) for number, (of, _) in enumerate(channels) for time in sorted(of)]
     found = wanted.of(columns(samples))
-    names = ("channel_id", "scale", "time", "value", "spread")
+    names = ("channel_id", "scale", "time", "value", "spread", "is_known")
     rows = list(zip(*(found[name].tolist() for name in names), strict=True))
     every = []
     for number, (of, span) in enumerate(channels):

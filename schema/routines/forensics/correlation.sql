@@ -10,6 +10,7 @@
 --   step      interval     length of a mean [a 300th of the interval, at least 1 s]
 --   max_lag   interval     largest lag [20 steps]
 --   least_correlation float8  lowest absolute correlation to list [0.5]
+-- Judges: numeric channels
 -- Cost: one pass over the samples, then steps × lags × channels pairs: 300 × 41 × 250 take 3 s.
 -- Example: SELECT * FROM plant.correlation('2026-03-09 10:00+00', '2026-03-09 11:00+00', 'boilerhouse/boiler1/fuel');
 CREATE OR REPLACE FUNCTION plant.correlation(

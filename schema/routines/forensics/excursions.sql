@@ -4,6 +4,8 @@
 --   fast    samples compared with the means of "short" around them: spikes, dropouts, noise
 --   medium  means of "short" compared with those of "long": swings, steps
 --   slow    means of "long" compared with the mean before since: drift, another operating point
+-- Of equal peaks, the first one is shown. sigmas_at_peak is NULL, and the row last, if the channel did not move before
+-- since: nothing can be measured by a spread of zero.
 --
 -- Parameters
 --   since      timestamptz  from this moment on
@@ -14,6 +16,7 @@
 --   long       interval     length of a long mean [5 min]
 --   reference  interval     time before since from which the usual band is learned [1 h]
 -- Reads from: since - reference
+-- Judges: analog channels with samples before since
 -- Cost: one pass over the channels' samples from since - reference to until: 3 s per million samples.
 -- Example: SELECT * FROM plant.excursions('2026-03-09 10:00+00', '2026-03-09 11:00+00', sigmas => 10);
 CREATE OR REPLACE FUNCTION plant.excursions(
@@ -79,14 +82,17 @@ whole AS (
 -- The spread of a few slow means is uncertain: at least half of the whole spread is used.
 limits AS (
     SELECT u.channel_id, u.class, u.largest,
-           greatest(u.spread, CASE u.class WHEN 'fast' THEN 0 WHEN 'medium' THEN h.spread / 4 ELSE h.spread / 2 END,
-                    coalesce(w.span, 0) * 1e-4, h.rounding, 1e-12) AS spread
+           greatest(m.spread, h.rounding, 1e-12) AS spread, m.spread > greatest(1e6 * h.rounding, 1e-12) AS is_known
     FROM usual AS u
     JOIN whole AS h ON h.channel_id = u.channel_id
     JOIN wanted AS w ON w.channel_id = u.channel_id
+    CROSS JOIN LATERAL (
+        SELECT greatest(u.spread, CASE u.class WHEN 'fast' THEN 0 WHEN 'medium' THEN h.spread / 4 ELSE h.spread / 2 END,
+                        coalesce(w.span, 0) * 1e-4) AS spread
+    ) AS m
 ),
 outside AS (
-    SELECT p.channel_id, p.class, p.time, p.value, p.apart, abs(p.value) / l.spread AS far,
+    SELECT p.channel_id, p.class, p.time, p.value, p.apart, abs(p.value) / l.spread AS far, l.is_known,
            p.time - lag(p.time) OVER (PARTITION BY p.channel_id, p.class ORDER BY p.time) > p.apart AS begins
     FROM parts AS p
     JOIN limits AS l ON l.channel_id = p.channel_id AND l.class = p.class
@@ -99,7 +105,9 @@ numbered AS (
 ),
 episodes AS (
     SELECT n.channel_id, n.class, n.episode, min(n.time) AS begins, max(n.time) AS ends, max(n.far) AS far,
-           public.last(n.value, n.far) AS peak, public.last(n.time, n.far) AS peak_at
+           bool_and(n.is_known) AS is_known,
+           (array_agg(n.value ORDER BY round(n.far::numeric, 6) DESC, n.time))[1] AS peak,
+           (array_agg(n.time ORDER BY round(n.far::numeric, 6) DESC, n.time))[1] AS peak_at
     FROM numbered AS n
     GROUP BY n.channel_id, n.class, n.episode
 ),
@@ -109,9 +117,11 @@ spaced AS (
 )
 SELECT w.name, s.class, count(*), min(s.begins), max(s.begins),
        percentile_cont(0.5) WITHIN GROUP (ORDER BY s.since_last), max(s.ends - s.begins),
-       public.last(s.peak, s.far), public.last(s.peak_at, s.far), max(s.far)
+       (array_agg(s.peak ORDER BY round(s.far::numeric, 6) DESC, s.peak_at))[1],
+       (array_agg(s.peak_at ORDER BY round(s.far::numeric, 6) DESC, s.peak_at))[1],
+       CASE WHEN bool_and(s.is_known) THEN max(s.far) END
 FROM spaced AS s
 JOIN wanted AS w ON w.channel_id = s.channel_id
 GROUP BY w.name, s.class
-ORDER BY round(max(s.far)::numeric, 6) DESC, w.name, s.class
+ORDER BY round(CASE WHEN bool_and(s.is_known) THEN max(s.far) END::numeric, 6) DESC NULLS LAST, w.name, s.class
 $$;

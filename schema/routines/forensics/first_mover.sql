@@ -12,6 +12,7 @@
 --   sigmas     float8       minimum deviation in spreads [6]
 --   reference  interval     time before since from which the usual band is learned [1 h]
 -- Reads from: since - reference
+-- Judges: numeric channels with samples before since
 -- Cost: one pass over the samples from since - reference to until and one row per bucket and channel: 2 s per million samples.
 -- Example: SELECT * FROM plant.first_mover('2026-03-09 10:00+00', '2026-03-09 10:30+00') LIMIT 10;
 CREATE OR REPLACE FUNCTION plant.first_mover(

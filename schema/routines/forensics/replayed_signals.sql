@@ -17,6 +17,7 @@
 --   tolerance  float8       largest difference of a scaled copy, as a share of its usual step [0.05]
 --   lookback   interval     how far before since to look for the original [1 h]
 -- Reads from: since - lookback
+-- Judges: analog channels
 -- Cost: one pass over the channels' samples from since - lookback to until and two sorts: 4 s per million samples.
 -- Example: SELECT * FROM plant.replayed_signals('2026-03-09 10:00+00', '2026-03-09 11:00+00');
 CREATE OR REPLACE FUNCTION plant.replayed_signals(

@@ -14,6 +14,7 @@
 --   factor    float8       minimum multiple of the usual longest time between changes (95th percentile) [20]
 --   lookback  interval     time before since from which usual behaviour is learned [1 h]
 -- Reads from: since - lookback
+-- Judges: analog channels
 -- Cost: one pass over the channels' samples from since - lookback to until, sorted by time: 1 s per million samples.
 -- Example: SELECT * FROM plant.stuck_sensors('2026-03-09 10:00+00', '2026-03-09 18:00+00');
 CREATE OR REPLACE FUNCTION plant.stuck_sensors(

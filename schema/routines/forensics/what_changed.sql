@@ -14,6 +14,7 @@
 --   least_score   float8       lowest score to list [3]
 --   carry         interval     how far back to look for the value that applies at the start [1 h]
 -- Reads from: before_since - carry
+-- Judges: numeric channels
 -- Cost: one pass over both intervals and carry, sorted by time: 3 s per million samples.
 -- Example: SELECT * FROM plant.what_changed('2026-03-09 10:00+00', '2026-03-09 11:00+00');
 CREATE OR REPLACE FUNCTION plant.what_changed(

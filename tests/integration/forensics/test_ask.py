@@ -59,7 +59,26 @@ def test_ask_takes_channels_and_a_time(state: Path) -> None:
     # _ is a letter as others are: unit/xy1 is not meant by it, nor the other way round
     assert json.loads(run(state, *around, "-c", "unit/xy1").out) == []
     nothing = run(state, "stuck_sensors", "--from", FROM, "--to", TO, "--hold", "10 min")
-    assert nothing.out == "no rows\n"
+    assert nothing.out == "no rows: nothing found in 2 channels\n"
+
+
+async def test_an_answer_without_rows_says_what_was_judged(state: Path, recorded: Recording) -> None:
+    await recorded.channel("unit/mode", kind="text")
+    for number in range(6):
+        await recorded.channel(f"unit/empty{number}")
+    await recorded.samples("unit/new", np.arange(3600.0, 4200.0), np.ones(600))
+    question = ("excursions", "--from", FROM, "--to", TO, "--sigmas", "1e9")
+    shown = await asyncio.to_thread(run, state, *question)
+    note = [
+        "no rows: nothing found in 2 channels",
+        "1 channel not judged, not analog: unit/mode",
+        "6 channels not judged, no samples from 2026-03-09 11:00:00Z to 2026-03-09 11:10:00Z: "
+        "unit/empty0, unit/empty1, unit/empty2, unit/empty3, unit/empty4 and 1 more",
+        "1 channel not judged, no samples from 2026-03-09 10:00:00Z to 2026-03-09 11:00:00Z, to compare with: unit/new",
+    ]
+    assert shown.out.splitlines() == note
+    as_json = await asyncio.to_thread(run, state, *question, "--json")
+    assert (json.loads(as_json.out), as_json.err.splitlines()) == ([], note)
 
 
 def test_a_table_is_cut_at_its_limit(state: Path) -> None:
@@ -73,16 +92,16 @@ def test_a_question_with_many_columns_fits_a_terminal(state: Path) -> None:
     words = ("gaps_and_coverage", "--from", FROM, "--to", TO, "--complete", "true")
     several = run(state, *words).out
     assert max(len(line) for line in several.splitlines()) <= 100
-    assert "7 more columns with --csv or --json, or for a single channel" in several
+    assert "8 more columns with --csv or --json, or for a single channel" in several
     assert "expected" not in several
     one = run(state, *words, "-c", "unit/x_1").out.splitlines()
     assert [line.split()[0] for line in one][:3] == ["channel", "covered", "samples"]
-    assert len(one) == 13
+    assert len(one) == 14
     assert json.loads(run(state, *words, "--json").out)[0].keys() >= {"expected", "missing", "good"}
 
 
 def test_zero_seconds_ago_means_now(state: Path) -> None:
-    assert run(state, "timeline", "--from", "1h", "--to", "0m").out == "no rows\n"
+    assert run(state, "timeline", "--from", "1h", "--to", "0m").out == "no rows: nothing found in 2 channels\n"
     assert "is not before --to" in run(state, "timeline", "--from", "0s", "--to", "1h").err
 
 

@@ -46,3 +46,25 @@ async def test_rounding_of_float8_is_no_excursion(recorded: Recording) -> None:
     await recorded.channel("serial", lo=None, hi=None)
     await recorded.samples("serial", _SECONDS, 2.0**60 + 256.0 * (_SECONDS >= 6000))
     assert await recorded.ask("excursions($1, $2)", at(5100), at(7200)) == []
+
+
+async def test_of_equal_peaks_the_first_one_is_shown(recorded: Recording) -> None:
+    spikes = {5450: 95.0, 6000: 95.0, 6300: 5.0}
+    middle = np.where(_SECONDS % 2, 49.0, 51.0)  # the median of ten is 50
+    values = np.select([second == _SECONDS for second in spikes], list(spikes.values()), middle)
+    await recorded.samples("spiking", _SECONDS, values)
+    rows = await recorded.ask("excursions($1, $2)", at(5100), at(7200))
+    [fast] = [row for row in rows if row["class"] == "fast"]
+    assert (fast["peak_at"], fast["peak"], fast["episodes"]) == (at(5450), 45, 3)
+
+
+async def test_channel_that_did_not_move_before_is_listed_last_without_sigmas(recorded: Recording) -> None:
+    await recorded.channel("constant", lo=None, hi=None)
+    await recorded.samples("constant", _SECONDS, np.where(_SECONDS == 6000, 95.0, 0.1))
+    await recorded.samples("spiking", _SECONDS, np.where(_LATE & (_SECONDS % 30 == 0), 95.0, noise(2)))
+    rows = await recorded.ask("excursions($1, $2)", at(5100), at(7200))
+    names = [row["channel"] for row in rows]
+    assert set(names) == {"constant", "spiking"}
+    assert names == sorted(names, reverse=True)
+    assert {row["sigmas_at_peak"] is None for row in rows if row["channel"] == "constant"} == {True}
+    assert all(4 < row["sigmas_at_peak"] < 1000 for row in rows if row["channel"] == "spiking")

@@ -117,6 +117,14 @@ async def rows_of(
     return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
 
 
+async def why_nothing(plant: tuple[Maintained, Recording]) -> str:
+    """What ``plantlog ask`` says where nothing is far enough from what was usual."""
+    state, options = plant[0].site.plant.state, {"sigmas": "1e9"}
+    answer = await asyncio.to_thread(ask, state, questions()["excursions"], _RANGE, [], options, ALL, LIMITS)
+    assert list(answer.rows) == []
+    return answer.note
+
+
 async def test_answers_are_the_same_once_the_day_is_only_in_the_archive(
     plant: tuple[Maintained, Recording], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,12 +134,15 @@ async def test_answers_are_the_same_once_the_day_is_only_in_the_archive(
     assert set(_QUESTIONS) == set(duckdb_forms())
     expected = {name: await rows_of(plant, name) for name in _QUESTIONS}
     assert all(expected.values())
+    why = await why_nothing(plant)
+    assert "2 channels not judged, not analog: boiler/energy, boiler/mode" in why
     assert (await maintenance.job()).outcome == "ok"
     assert await maintenance.drop() == ["chunk"]
     assert await maintenance.stored() == {}
     for name, rows in expected.items():
         assert_same(await rows_of(plant, name), rows)
     assert_same(await divided(plant, monkeypatch), expected["gaps_and_coverage"])
+    assert await why_nothing(plant) == why
     assert await rows_of(plant, "correlation", target="boiler/mode") == [], "a text has no correlation"
     with pytest.raises(OperationError, match="step: found 0 µs; legal: more than 0"):
         await rows_of(plant, "first_mover", step="0 s")

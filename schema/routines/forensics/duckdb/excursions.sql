@@ -13,12 +13,13 @@ far_off AS (
           HAVING count(*) > 0) AS a
 ),
 scaled AS (
-    SELECT f.channel_id, f.time, f.value, f.spread, CASE f.scale WHEN 0 THEN 'fast' WHEN 1 THEN 'medium' ELSE 'slow' END AS class,
+    SELECT f.channel_id, f.time, f.value, f.spread, f.is_known,
+           CASE f.scale WHEN 0 THEN 'fast' WHEN 1 THEN 'medium' ELSE 'slow' END AS class,
            CASE f.scale WHEN 0 THEN short WHEN 1 THEN to_microseconds(epoch_us(long) // 4) ELSE 2 * long END AS apart
     FROM far_off AS f
 ),
 outside AS (
-    SELECT f.channel_id, f.class, f.time, f.value, abs(f.value) / f.spread AS far,
+    SELECT f.channel_id, f.class, f.time, f.value, abs(f.value) / f.spread AS far, f.is_known,
            f.time - lag(f.time) OVER (PARTITION BY f.channel_id, f.class ORDER BY f.time) > f.apart AS begins
     FROM scaled AS f
 ),
@@ -28,7 +29,8 @@ numbered AS (
 ),
 episodes AS (
     SELECT n.channel_id, n.class, n.episode, min(n.time) AS begins, max(n.time) AS ends, max(n.far) AS far,
-           arg_max(n.value, n.far) AS peak, arg_max(n.time, n.far) AS peak_at
+           bool_and(n.is_known) AS is_known, first(n.value ORDER BY round(n.far, 6) DESC, n.time) AS peak,
+           first(n.time ORDER BY round(n.far, 6) DESC, n.time) AS peak_at
     FROM numbered AS n
     GROUP BY n.channel_id, n.class, n.episode
 ),
@@ -38,8 +40,9 @@ spaced AS (
 )
 SELECT c.name AS channel, s.class, count(*) AS episodes, min(s.begins) AS first_at, max(s.begins) AS last_at,
        to_microseconds(quantile_cont(epoch_us(s.since_last)::DOUBLE, 0.5)::BIGINT) AS usual_period,
-       max(s.ends - s.begins) AS longest, arg_max(s.peak, s.far) AS peak, arg_max(s.peak_at, s.far) AS peak_at,
-       max(s.far) AS sigmas_at_peak
+       max(s.ends - s.begins) AS longest, first(s.peak ORDER BY round(s.far, 6) DESC, s.peak_at) AS peak,
+       first(s.peak_at ORDER BY round(s.far, 6) DESC, s.peak_at) AS peak_at,
+       CASE WHEN bool_and(s.is_known) THEN max(s.far) END AS sigmas_at_peak
 FROM spaced AS s
 JOIN channels_like(channels) AS c ON c.channel_id = s.channel_id
 GROUP BY c.name, s.class;
@@ -52,4 +55,4 @@ WITH found AS (
                        long::INTERVAL, reference::INTERVAL)
 )
 SELECT * FROM found
-ORDER BY round(sigmas_at_peak, 6) DESC, channel, class;
+ORDER BY round(sigmas_at_peak, 6) DESC NULLS LAST, channel, class;
