@@ -105,35 +105,34 @@ SELECT pg_advisory_xact_lock(7361023400154);
 WITH notice AS (
     SELECT n.*, coalesce(n.source_id || ' ' || n.condition_key, n.channel_id || ' ' || n.limit_name) AS alarm_key
     FROM plant.alarm_notice AS n
-    WHERE n.outcome IS NULL OR n.queued_at > clock_timestamp() - $2::float8 * INTERVAL '1 second'
+    WHERE EXISTS (SELECT FROM plant.alarm_notice AS w WHERE w.outcome IS NULL) -- most of the time there is none
+      AND (n.outcome IS NULL OR n.queued_at > clock_timestamp() - $2::float8 * INTERVAL '1 second')
 ),
-raised AS (
-    SELECT n.alarm_key, n.event_time, n.notification_id,
-           lag(n.event_time, 2) OVER (PARTITION BY n.alarm_key ORDER BY n.event_time) AS second_before
+ordered AS (
+    SELECT n.*, lag(n.event_time, 2) OVER (PARTITION BY n.alarm_key, n.kind ORDER BY n.event_time) AS second_before
     FROM notice AS n
-    WHERE n.kind = 'alarm'
 ),
-recent AS (
-    SELECT r.alarm_key, max(m.created_at) AS notified_at,
-           count(*) > $3::int OR bool_or(r.event_time - r.second_before <= INTERVAL '1 minute') AS chatters
-    FROM raised AS r
-    LEFT JOIN plant.notification AS m ON m.id = r.notification_id
-    GROUP BY r.alarm_key
+judged AS (
+    SELECT o.*, max(m.created_at) OVER same AS notified_at,
+           count(*) FILTER (WHERE o.kind = 'alarm') OVER same > $3::int
+           OR bool_or(o.kind = 'alarm' AND o.event_time - o.second_before <= INTERVAL '1 minute') OVER same AS chatters
+    FROM ordered AS o
+    LEFT JOIN plant.notification AS m ON m.id = o.notification_id
+    WINDOW same AS (PARTITION BY o.alarm_key)
 )
 SELECT n.event_time, n.event_id, n.queued_at, n.kind, n.alarm_key, coalesce(k.channel, c.name) AS channel,
        coalesce(c.unit, '') AS unit, n.limit_name, n.priority, n.value, n.threshold, n.late,
        coalesce(k.state, a.state, 'normal') AS state_now, plant.unit_of(coalesce(k.channel, c.name)) AS plant_unit,
-       k.message, coalesce(n.queued_at < i.notifies_from, false) AS disabled, coalesce(r.chatters, false) AS chatters,
-       r.notified_at
-FROM notice AS n
-LEFT JOIN recent AS r ON r.alarm_key = n.alarm_key
+       k.message, coalesce(n.queued_at < i.notifies_from, false) AS disabled, coalesce(n.chatters, false) AS chatters,
+       n.notified_at
+FROM judged AS n
 LEFT JOIN plant.condition_now AS k ON k.source_id = n.source_id AND k.condition_key = n.condition_key
 LEFT JOIN plant.channel AS c ON c.id = n.channel_id
 JOIN plant.source AS s ON s.id = coalesce(n.source_id, c.source_id)
 LEFT JOIN plant.installation AS i ON i.id = s.installation_id
 LEFT JOIN plant.alarm AS a ON a.channel_id = n.channel_id AND a.limit_name = n.limit_name AND n.condition_key IS NULL
 WHERE n.outcome IS NULL AND coalesce(s.installation_id = $1::uuid, true)
-ORDER BY coalesce(r.chatters, false), n.queued_at, n.event_time, n.event_id
+ORDER BY coalesce(n.chatters, false), n.queued_at, n.event_time, n.event_id
 LIMIT 10000;
 
 -- name: select_recent_alarms
