@@ -109,6 +109,9 @@ class OpcuaServer:
         server.iserver.isession.add_method_callback(
             ua.NodeId(ua.ObjectIds.Server_ResendData), self._subscriptions.resend
         )
+        server.iserver.isession.add_method_callback(
+            ua.NodeId(ua.ObjectIds.Server_GetMonitoredItems), self._subscriptions.get_monitored_items
+        )
         server.set_endpoint(f"opc.tcp://{host}:{port}/plantlog/simulator")
         server.socket_address = ("127.0.0.1", 0)  # clients connect through the relay
         server.set_match_discovery_client_ip(False)

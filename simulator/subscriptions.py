@@ -179,6 +179,15 @@ class Subscriptions(SubscriptionService):  # type: ignore[misc]
             await subscription.enqueue_datachange_event(mid, notification, item.queue_size)
         return ua.StatusCode(0)
 
+    async def get_monitored_items(self, _: Any, number: Any) -> Any:
+        """Server.GetMonitoredItems (OPC 10000-5, 9.1): the handles of server and client of every item."""
+        subscription = self.subscriptions.get(number.Value)
+        if subscription is None:
+            return ua.StatusCode(ua.StatusCodes.BadSubscriptionIdInvalid)
+        items = subscription.monitored_item_srv._monitored_items
+        columns = [*items], [item.client_handle for item in items.values()]
+        return [ua.Variant(column, ua.VariantType.UInt32, is_array=True) for column in columns]
+
     async def forget(self) -> None:
         """Drop all subscriptions, like a restarted server."""
         await self.delete_subscriptions(list(self.subscriptions))

@@ -13,7 +13,7 @@ from typing import Any
 
 from ingest.appender import Notes
 from ingest.opcua.sequence import SequenceTracker
-from ingest.opcua.subscription_state import EventItem, Item, Refusal, Subscription, SubscriptionState
+from ingest.opcua.subscription_state import EventItem, Item, Refusal, Server, Subscription, SubscriptionState
 
 
 def note_name(source_id: int, subscription: Subscription) -> str:
@@ -21,17 +21,18 @@ def note_name(source_id: int, subscription: Subscription) -> str:
     return f"opcua:{source_id}:{subscription.id}"
 
 
-def encode(source_id: int, address: str, state: SubscriptionState, before: Mapping[str, str]) -> Notes:
-    """The notes for the server at ``address``; notes of deleted subscriptions are removed."""
+def encode(source_id: int, server: Server, state: SubscriptionState, before: Mapping[str, str]) -> Notes:
+    """The notes for ``server``; notes of deleted subscriptions are removed."""
     facts = {
-        "address": address,
+        "address": server.address,
+        "start": server.start,
         "bad": {str(channel): astuple(refusal) for channel, refusal in state.refused.items()},
         "read": state.definitions,
         "handles": state.handles,
         "subscriptions": [
             {
                 **{"id": s.id, "asked": s.requested_interval, "interval": s.interval, "keep_alive": s.keep_alive},
-                **{"changing": s.changing, "items": {str(c): astuple(item) for c, item in s.items.items()}},
+                **{"key": s.key, "changing": s.changing, "items": {str(c): astuple(i) for c, i in s.items.items()}},
                 **{"events": {node: astuple(item) for node, item in s.event_items.items()}},
             }
             for s in state.subscriptions.values()
@@ -42,8 +43,8 @@ def encode(source_id: int, address: str, state: SubscriptionState, before: Mappi
     return {f"opcua:{source_id}": json.dumps(facts), **tracker, **gone}
 
 
-def decode(source_id: int, addresses: Container[str], notes: Mapping[str, str]) -> tuple[SubscriptionState, str]:
-    """The saved state, and the address of the server that has the subscriptions; empty: none of ``addresses``."""
+def decode(source_id: int, addresses: Container[str], notes: Mapping[str, str]) -> tuple[SubscriptionState, Server]:
+    """The saved state, and the server that has the subscriptions; without address: none of ``addresses``."""
     facts = json.loads(notes.get(f"opcua:{source_id}", "{}"))
     owner = facts.get("address", "")
     owner = owner if owner in addresses else ""
@@ -57,9 +58,10 @@ def decode(source_id: int, addresses: Container[str], notes: Mapping[str, str]) 
         items = {int(channel): _item(*item) for channel, item in s.get("items", {}).items()}
         events = {node: EventItem(*item) for node, item in s.get("events", {}).items()}
         state.subscriptions[s["id"]] = Subscription(
-            s["id"], s["asked"], s["interval"], s["keep_alive"], items, tracker, s.get("changing", False), events
-        )
-    return state, owner
+            s["id"], s["asked"], s["interval"], s["keep_alive"], items, tracker, s.get("changing", False), events,
+            key=s.get("key", 0),
+        )  # fmt: skip
+    return state, Server(owner, facts.get("start", 0) if owner else 0)
 
 
 def _item(number: int, node_id: str, parameters: list[Any], *others: Any) -> Item:

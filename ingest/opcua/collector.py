@@ -28,17 +28,17 @@ from ingest.gaps import Gaps
 from ingest.opcua.backfill import Backfill
 from ingest.opcua.backoff import ConnectionBackoff, connection_refused
 from ingest.opcua.difference import difference
-from ingest.opcua.history import server_time
+from ingest.opcua.history import server_start, server_time
 from ingest.opcua.message import Notification
 from ingest.opcua.publish import Publisher
 from ingest.opcua.receive import Receiver
 from ingest.opcua.server_events import ServerEvents
 from ingest.opcua.servers import Servers
 from ingest.opcua.session import close, connect
-from ingest.opcua.subscription_state import Subscription
+from ingest.opcua.subscription_state import Server, Subscription
 from ingest.opcua.subscriptions import Subscriptions
 from ingest.opcua.tags import Tags
-from ingest.opcua.transfer import delete, transfer
+from ingest.opcua.transfer import delete, prove_ours, transfer
 from ingest.recorded_state import RecordedState
 from ingest.source_states import SourceState
 from ingest.status import SourceStatus
@@ -84,7 +84,7 @@ class Collector:
         self.conditions = self._events.conditions
         self._backfill = Backfill(self._tags, status, spool, backfill, self._gaps, self._versions)
         self._subscriptions = Subscriptions(status.source_id, source.servers, self._receiver, spool)
-        self._servers = Servers(source, pki, status, self._subscriptions.server)
+        self._servers = Servers(source, pki, status, self._subscriptions.server.address)
         self._reason = ""  # of the last loss of a session
         self._recorded_state = RecordedState()
         self._since = now_us()
@@ -220,8 +220,12 @@ class Collector:
         namespaces = await managed.begin_session(client, self._source)
         self._events.begin_session(namespaces)
         whole_arrays = managed.state.whole_arrays
-        same_server = managed.server == address
-        transferred = await transfer(client, self._source, managed.state) if same_server else {}
+        server = Server(address, await server_start(client))
+        transferred = {}
+        if server.continues(managed.server):
+            transferred = await transfer(client, self._source, managed.state)
+            for number in transferred:
+                await prove_ours(client, self._source, subscriptions[number])
         unfinished = subscriptions.keys() - managed.saved_ids
         for number in unfinished:
             del subscriptions[number]
@@ -239,8 +243,7 @@ class Collector:
             await delete(client, self._source, obsolete)
         if lost:
             await self._record_lost(lost)
-        if not same_server:
-            await self._start_server(address)
+        await self._start_server(server)
         tags = self._tags
         changes = difference(tags, managed.state)
         if self._versions.not_yet_read(tags.versions):
@@ -264,11 +267,18 @@ class Collector:
             await self._gaps.close(now_us(), [c for c in self._gaps.channels() if self._tags.place(c) is None])
             await self._record_refused()
 
-    async def _start_server(self, address: str) -> None:
-        """The source is read from this server from now on; nothing of another one's subscriptions continues here."""
-        before, self._subscriptions.server = self._subscriptions.server, address
+    async def _start_server(self, server: Server) -> None:
+        """The source is read from this server from now on; nothing of another one's subscriptions continues here.
+
+        After a restart of the same server, what it rejected is requested again.
+        """
+        previous, self._subscriptions.server = self._subscriptions.server, server
+        if not server.continues(previous):
+            self._subscriptions.state.refused.clear()
+        before, address = previous.address, server.address
+        if before == address:
+            return
         self._servers.in_use = address
-        self._subscriptions.state.refused.clear()
         self._receiver.start_server()
         if before:
             detail = {"before": before, "reason": self._reason}

@@ -119,7 +119,7 @@ def _run(
         run, limit = upto, limit * 8
     items = np.frombuffer(reader.body, layout, run, reader.at)
     reader.at += run * layout.itemsize
-    handles = items["handle"] if head else np.full(run, handle, np.uint32)
+    handles = items["handle"] ^ np.uint32(forms.key) if head else np.full(run, handle, np.uint32)
     time, server = _times(items, handles, mask, arrival, decoded)
     status = items["status"].astype(np.uint32) if mask & _STATUS else np.zeros(run, np.uint32)
     if not mask & _VALUE:
@@ -210,7 +210,7 @@ def _times(
 def _single(reader: Reader, head: int, handle: int, arrival: int, decoded: DataChange, forms: Forms) -> None:
     """Decode an item without a fixed size."""
     if head:
-        handle = reader.uint32()
+        handle = reader.uint32() ^ forms.key
     picker = forms.structures.get(handle) if forms.structures else None
     if picker is None:
         place = -1 if forms.element is None else int(forms.element[min(handle, len(forms.element) - 1)])

@@ -89,6 +89,7 @@ class Forms:
     elements: Sequence[Indexes] = ()  # of arrays
     whole_arrays: bool = False  # the server sends whole arrays, not only the element
     structures: Mapping[int, Picker] = field(default_factory=dict)  # by handle
+    key: int = 0  # what the client handles of the subscription are combined with (XOR)
 
 
 PLAIN = Forms()

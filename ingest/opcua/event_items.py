@@ -60,7 +60,7 @@ async def _create_item(
                 ItemToMonitor=ua.ReadValueId(NodeId=node, AttributeId=ua.AttributeIds.EventNotifier),
                 MonitoringMode=ua.MonitoringMode.Reporting,
                 RequestedParameters=ua.MonitoringParameters(
-                    ClientHandle=handle,
+                    ClientHandle=subscription.key ^ handle,
                     SamplingInterval=0,
                     Filter=event_filter(conditions=conditions),
                     QueueSize=QUEUE_SIZE,

@@ -69,7 +69,7 @@ async def create(
         if subscription is None:
             subscription = await create_subscription(client, tags.source, interval)
             state.subscriptions[subscription.id] = subscription
-        requests = _requests(tags, node_ids, state, [channel for channel in members if channel in node_ids])
+        requests = _requests(tags, node_ids, state, subscription.key, [c for c in members if c in node_ids])
         await _create_items(client, tags, namespaces, state, subscription, requests)
 
 
@@ -93,9 +93,9 @@ async def create_subscription(
 
 
 def _requests(
-    tags: Tags, node_ids: Mapping[int, ua.NodeId], state: SubscriptionState, channels: Sequence[int]
+    tags: Tags, node_ids: Mapping[int, ua.NodeId], state: SubscriptionState, key: int, channels: Sequence[int]
 ) -> list[_Request]:
-    """A request for each channel, or for all that share a whole value."""
+    """A request for each channel, or for all that share a whole value; ``key``: of their subscription."""
     shared: dict[str, list[int]] = {}
     for channel in channels:
         if tags.tag(channel).reads_whole:
@@ -116,7 +116,9 @@ def _requests(
                 NodeId=node_ids[channel], AttributeId=ua.AttributeIds.Value, IndexRange=index_range
             ),
             MonitoringMode=ua.MonitoringMode.Reporting,
-            RequestedParameters=_monitoring(channel if handle is None else handle, parameters(tags, channel)[1]),
+            RequestedParameters=_monitoring(
+                key ^ (channel if handle is None else handle), parameters(tags, channel)[1]
+            ),
         )
         requests.append((together, handle, request))
     return requests
@@ -156,6 +158,7 @@ async def _create_items(
         answer: Any = await call(client, request, ua.CreateMonitoredItemsResponse, time_out, divisible=True)
         return answer.Results  # type: ignore[no-any-return]
 
+    subscription.requested = frozenset(together[0] if handle is None else handle for together, handle, _ in requests)
     results = await state.creating.results(
         requests, create_some, lambda code: ua.MonitoredItemCreateResult(StatusCode=ua.StatusCode(code))
     )
@@ -178,6 +181,7 @@ async def _create_items(
             )
             state.definitions[channel] = tags.definition(channel)
             state.refused.pop(channel, None)
+    subscription.requested = frozenset()
 
 
 async def modify(client: Client, tags: Tags, state: SubscriptionState, of: Mapping[int, Sequence[int]]) -> None:
@@ -190,14 +194,17 @@ async def modify(client: Client, tags: Tags, state: SubscriptionState, of: Mappi
         requested = [(channel, subscription.items[channel], parameters(tags, channel)[1]) for channel in channels]
 
         async def modify_some(
-            some: Sequence[tuple[int, Item, Parameters]], subscription: int = number
+            some: Sequence[tuple[int, Item, Parameters]], subscription: Subscription = subscription
         ) -> Sequence[Any] | None:
             request = ua.ModifyMonitoredItemsRequest()
-            request.Parameters.SubscriptionId = subscription
+            request.Parameters.SubscriptionId = subscription.id
             request.Parameters.TimestampsToReturn = ua.TimestampsToReturn.Both
             request.Parameters.ItemsToModify = [
                 ua.MonitoredItemModifyRequest(
-                    item.id, _monitoring(channel if item.handle is None else item.handle, new, item.parameters)
+                    item.id,
+                    _monitoring(
+                        subscription.key ^ (channel if item.handle is None else item.handle), new, item.parameters
+                    ),
                 )
                 for channel, item, new in some
             ]
@@ -234,7 +241,7 @@ async def create_marker(
         ua.MonitoredItemCreateRequest(
             ItemToMonitor=node,
             MonitoringMode=ua.MonitoringMode.Reporting,
-            RequestedParameters=_monitoring(handle, (subscription.interval, 1, True, 0.0)),
+            RequestedParameters=_monitoring(subscription.key ^ handle, (subscription.interval, 1, True, 0.0)),
         )
     ]
     answer = await call(client, request, ua.CreateMonitoredItemsResponse, source.time_out)

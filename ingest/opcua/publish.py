@@ -59,7 +59,7 @@ class Publisher:
         self._unacknowledged: list[tuple[Subscription, int]] = []  # on disk, to be acknowledged
         self._in_flight = 0
         self._last_heard: dict[int, float] = {}
-        self.all_publishing = asyncio.Event()  # set once every subscription publishes in this session
+        self.all_publishing = asyncio.Event()  # set once every subscription publishes in this session, and is ours
         self._can_resend = True  # whether the server may offer ResendData
 
     async def run(self) -> None:
@@ -89,7 +89,7 @@ class Publisher:
             await self._request(subscription, held if missing is None else missing)
 
     def _check_all_publishing(self) -> None:
-        if all(s.has_published for s in self._subscriptions.values()):
+        if all(s.has_published and s.is_ours for s in self._subscriptions.values()):
             self.all_publishing.set()
 
     async def _watch(self) -> None:
@@ -178,6 +178,7 @@ class Publisher:
         tracker = subscription.tracker
         first = tracker.first
         await self._store_notification(body, notification, subscription, {self._note(subscription): tracker.note()})
+        self._check_all_publishing()
         if distance(tracker.saved_first, first) < 2**31:
             tracker.saved_first = first
         tracker.done(notification.sequence, 0 if notification.more else self._complete_to(notification))

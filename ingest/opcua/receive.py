@@ -20,7 +20,7 @@ from ingest.errors import DecodeError
 from ingest.gaps import Gaps
 from ingest.opcua.data_change import data_change
 from ingest.opcua.decoded import PLAIN, DataChange, Text
-from ingest.opcua.items import MARKER_HANDLE
+from ingest.opcua.items import MARKER_HANDLE, PROBE_HANDLE
 from ingest.opcua.message import Notification
 from ingest.opcua.overflow import Message, Queue, RecentOverflows, overflows
 from ingest.opcua.repeated_texts import RepeatedTexts
@@ -188,8 +188,15 @@ class Receiver:
         for place, (start, end) in enumerate(notification.data_changes, 1):
             try:
                 whole_arrays, structures = self.session_forms.whole_arrays, self.session_forms.structures
-                forms = replace(self._tracking.tags.forms, whole_arrays=whole_arrays, structures=structures)
+                forms = replace(
+                    self._tracking.tags.forms,
+                    whole_arrays=whole_arrays,
+                    structures=structures,
+                    key=subscription.key,
+                )
                 change = data_change(body, start, end, arrival, forms)
+                if not subscription.is_ours:
+                    _prove(subscription, change)
                 has_marker |= bool(self._marker_events) and any(
                     (handles == MARKER_HANDLE).any() for handles in change.handle
                 )
@@ -436,6 +443,14 @@ def _columns(change: DataChange) -> tuple[UInt32s, Int64s, Int64s, Float64s, UIn
         return np.empty(0, np.uint32), times, times, np.empty(0, np.float64), np.empty(0, np.uint32)
     columns = change.handle, change.time, change.server, change.value, change.status
     return tuple(np.concatenate(c) for c in columns)  # type: ignore[return-value]
+
+
+def _prove(subscription: Subscription, change: DataChange) -> None:
+    """Prove by the channels of a decoded message that its subscription is ours. Raises SourceError if it is not."""
+    others = {t.handle for t in change.texts} | {u.handle for u in change.unsupported}
+    handles = others.union(*(handles.tolist() for handles in change.handle)) - {MARKER_HANDLE, PROBE_HANDLE}
+    if handles:
+        subscription.prove(not handles.isdisjoint(subscription.items))
 
 
 def _with_texts(

@@ -111,7 +111,7 @@ class ServerEvents:
     async def _record_missing(self, why: str, detail: dict[str, int]) -> None:
         await self._append([Event("events_missing", now_us(), text=why, detail=detail)], {})
 
-    async def store(self, body: bytes, notification: Notification, _: Subscription, notes: Notes) -> None:
+    async def store(self, body: bytes, notification: Notification, subscription: Subscription, notes: Notes) -> None:
         """Record one notification; return once it is on disk, together with ``notes``."""
         arrival = now_us()
         rows: list[Event] = []
@@ -126,8 +126,12 @@ class ServerEvents:
                 self._refresh_wanted.set()
                 rows.append(Event("events_missing", arrival, text=str(error)))
                 continue
+            if events and not subscription.is_ours:
+                subscription.prove(
+                    any(handle ^ subscription.key < len(subscription.event_items) for handle, _ in events)
+                )
             for handle, event in events:
-                row, more = self._row(handle, event, arrival, notification.sequence)
+                row, more = self._row(handle ^ subscription.key, event, arrival, notification.sequence)
                 rows += [] if row is None else [row]
                 noted |= more
         await self._append(rows, {**noted, **notes})

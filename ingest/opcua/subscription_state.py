@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from secrets import randbits
 from typing import TypeAlias
 
 from ingest.config.value_path import joined
+from ingest.errors import SourceError
 from ingest.opcua.members import Wanted
 from ingest.opcua.namespaces import Namespaces
 from ingest.opcua.sequence import SequenceTracker
 from ingest.opcua.service import Operations
 from ingest.opcua.structures import Structures
 from ingest.opcua.tags import Place, SampleTimes
+
+_KEY_BITS = 31  # the highest bit of a handle stays: it tells structures apart
 
 Parameters: TypeAlias = tuple[float, int, bool, float]  # sampling interval (s), queue size, discard oldest, deadband
 
@@ -28,7 +32,7 @@ class Item:
     index: str | None = None  # the wanted element of an array
     whole_array: bool = False  # all elements are sent, not only that one
     member: str = ""  # the wanted member of a structure
-    handle: int | None = None  # client handle if the channels of a structure share the item; None: the channel id
+    handle: int | None = None  # handle if the channels of a structure share the item; None: the channel id
 
     @property
     def place(self) -> Place:
@@ -59,6 +63,18 @@ class EventItem:
     namespace: int | None = None  # index that the namespace URI had; None: the address has no URI
 
 
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server, from one start of it to the next."""
+
+    address: str = ""
+    start: int = 0  # µs, its StartTime; 0: unknown
+
+    def continues(self, before: Server) -> bool:
+        """Whether it may still have subscriptions from before. Others may have their ids after a restart."""
+        return self == before and self.start > 0
+
+
 @dataclass(slots=True)
 class Subscription:
     """One subscription on the server."""
@@ -72,6 +88,11 @@ class Subscription:
     changing: bool = False  # items are being created or deleted: which ones exist is uncertain
     event_items: dict[str, EventItem] = field(default_factory=dict)  # by address; it has these, or items of channels
     has_published: bool = field(default=True, compare=False)  # it has published since its transfer to this session
+    key: int = field(default_factory=lambda: randbits(_KEY_BITS))  # its client handles are ours XOR this number
+    requested: frozenset[int] = field(default=frozenset(), compare=False)  # handles of items being created
+    is_ours: bool | None = field(
+        default=True, compare=False
+    )  # None: unproven since its transfer; False: the id is that of another client's subscription now
     lists_available: bool = field(default=False, compare=False)  # the server lists available sequence numbers
     transferred_status: int = field(
         default=0, compare=False
@@ -83,6 +104,22 @@ class Subscription:
     def sampled_to(self) -> int:
         """Time (µs) up to which everything sampled by the server is on disk."""
         return self.tracker.complete_to - round(self.interval * 1e6)
+
+    @property
+    def handles(self) -> set[int]:
+        """The handles of its items, before they are combined with the key."""
+        of_channels = {channel if item.handle is None else item.handle for channel, item in self.items.items()}
+        return of_channels | self.requested | set(range(len(self.event_items)))
+
+    def prove(self, has_our_handles: bool) -> None:
+        """Handles of its items came. Raises SourceError if none is ours.
+
+        Ids and handles of many clients begin at 1, and subscription ids again after a restart of the server. Nobody
+        else has handles that are combined with a random key.
+        """
+        self.is_ours = has_our_handles
+        if not has_our_handles:
+            raise SourceError(f"subscription {self.id} belongs to another client")
 
     def fits(self, namespaces: Namespaces, whole_arrays: bool) -> bool:
         """Whether its items mean in this session what they were created for.

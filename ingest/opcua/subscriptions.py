@@ -38,7 +38,7 @@ class Subscriptions:
         self._source_id = source_id
         self._receiver = receiver
         self._spool = spool
-        self.state, self.server = checkpoint.decode(source_id, servers, spool.notes)  # the address of their server
+        self.state, self.server = checkpoint.decode(source_id, servers, spool.notes)
         self.saved_ids = set(self.state.subscriptions)  # ids of complete subscriptions saved in notes
         self.lock = asyncio.Lock()
 

@@ -26,8 +26,8 @@ Place: TypeAlias = tuple[str, str | None, str]  # address, index, member
 class Tags:
     """Columns over a source's n tags; immutable, replaced when the configuration changes.
 
-    The client handle of a monitored item is its channel id. So notifications stay valid however the tag list is
-    edited, even for a restarted process that takes over the subscription.
+    The client handle of a monitored item is its channel id, combined with the key of its subscription. So notifications
+    stay valid however the tag list is edited, even for a restarted process that takes over the subscription.
     """
 
     def __init__(

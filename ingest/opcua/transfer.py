@@ -8,17 +8,17 @@ from asyncua import Client, ua
 
 from ingest.config.sources import OpcuaSource
 from ingest.opcua.service import call
-from ingest.opcua.subscription_state import SubscriptionState
+from ingest.opcua.subscription_state import Subscription, SubscriptionState
 
 log = logging.getLogger(__name__)
 
 
 async def transfer(client: Client, source: OpcuaSource, state: SubscriptionState) -> dict[int, frozenset[int]]:
-    """Transfer all of ``state``. Returns the available sequence numbers by id of each transferred one.
+    """Transfer what can be ours of ``state``. Returns the available sequence numbers by id of each transferred one.
 
     Initial values are not requested: every change is in a notification.
     """
-    ids = list(state.subscriptions)
+    ids = [s.id for s in state.subscriptions.values() if s.is_ours is not False and s.handles]
     if not ids:
         return {}
     request = ua.TransferSubscriptionsRequest()
@@ -40,6 +40,30 @@ async def transfer(client: Client, source: OpcuaSource, state: SubscriptionState
                 "source %s: the server no longer has subscription %d: %s", source.name, number, result.StatusCode.name
             )
     return transferred
+
+
+async def prove_ours(client: Client, source: OpcuaSource, subscription: Subscription) -> None:
+    """Compare the client handles of its items (GetMonitoredItems, OPC 10000-5, 9.1) with ours.
+
+    Where the server has no such method, the first values prove it. Raises SourceError if it is another client's.
+    """
+    subscription.is_ours = None
+    request = ua.CallRequest()
+    request.Parameters.MethodsToCall = [
+        ua.CallMethodRequest(
+            ObjectId=ua.NodeId(ua.ObjectIds.Server),
+            MethodId=ua.NodeId(ua.ObjectIds.Server_GetMonitoredItems),
+            InputArguments=[ua.Variant(subscription.id, ua.VariantType.UInt32)],
+        )
+    ]
+    try:
+        (result,) = (await call(client, request, ua.CallResponse, source.time_out)).Results
+    except ua.UaStatusCodeError:
+        return
+    if result.StatusCode.is_good() and len(result.OutputArguments) == 2:
+        known = subscription.handles
+        handles = result.OutputArguments[1].Value or ()
+        subscription.prove(any(handle ^ subscription.key in known for handle in handles))
 
 
 async def delete(client: Client, source: OpcuaSource, ids: list[int]) -> None:
