@@ -222,7 +222,9 @@ class Collector:
         whole_arrays = managed.state.whole_arrays
         server = Server(address, await server_start(client))
         transferred = {}
-        if server.continues(managed.server):
+        if server.continues(managed.server) and not self._receiver.has_restarted(
+            await server_time(client, self._source)
+        ):
             transferred = await transfer(client, self._source, managed.state)
             for number in transferred:
                 await prove_ours(client, self._source, subscriptions[number])
@@ -314,8 +316,8 @@ class Collector:
 
     async def _close_outage(self, server_now: int) -> None:
         """All subscriptions exist: end the gaps, durably, before the new subscriptions are saved."""
-        now = self._receiver.end_of_gap(server_now)
         since, reason = self._gaps.open_since(), self._gaps.reason()
+        now = self._receiver.end_outage(server_now, reason)
         if not self._subscriptions.saved_ids:
             await self._gaps.close(now)
             if since is not None:

@@ -18,6 +18,7 @@ from ingest.channel_map import from_ranges, to_ranges
 from ingest.downtime import Downtime
 from ingest.errors import DecodeError
 from ingest.gaps import Gaps
+from ingest.opcua.clock_skew import ClockSkew
 from ingest.opcua.data_change import data_change
 from ingest.opcua.decoded import PLAIN, DataChange, Text
 from ingest.opcua.items import MARKER_HANDLE, PROBE_HANDLE
@@ -26,7 +27,7 @@ from ingest.opcua.overflow import Message, Queue, RecentOverflows, overflows
 from ingest.opcua.repeated_texts import RepeatedTexts
 from ingest.opcua.subscription_state import Subscription
 from ingest.opcua.tags import SampleTimes, Tags
-from ingest.opcua.tracking import ChannelTracking, ClockSkew
+from ingest.opcua.tracking import ChannelTracking
 from ingest.opcua.unreadable import UNDECODABLE, Unreadable
 from ingest.status import SourceStatus
 from ingest.timestamps import now_us
@@ -61,8 +62,10 @@ class Receiver:
         self._set_floors()
         self._unreadable = Unreadable(tags, status, gaps)
         self.session_forms = PLAIN  # how this session's server sends values
-        self._skew = ClockSkew(tags.source.skew_limit)
         self._recent_overflows = RecentOverflows(status.remarks)
+        self._clocks_note = f"clocks:{status.source_id}"
+        self._skew = ClockSkew(tags.source.skew_limit, known=spool.notes.get(self._clocks_note, "{}"))
+        self._unproven_end: tuple[int, int, str] | None = None  # µs, see :meth:`end_outage`
         self._downtime = downtime
         before = downtime.interruption()
         self.newest = 0 if before is None else before[0]  # µs, last sample on disk, except of clocks that are ahead
@@ -94,19 +97,32 @@ class Receiver:
         self._skew.start_server()
 
     def set_server_clock(self, time: int) -> None:
-        """Set the server's current time (µs); 0: unknown."""
-        if time:
+        """Set the server's current time (µs) if nothing is known of its clocks; 0: unknown."""
+        if time and not self._skew.is_known:
             self._skew.observe("server", time, now_us())
 
     def begin_of_gap(self, server_time: int) -> int:
         """The time (µs) of the last sample that was published by a time of the server."""
-        return self._plausible(self._skew.sample_times(server_time)[0])
+        return self._plausible(self._skew.published_to(server_time))
 
     def end_of_gap(self, server_time: int) -> int:
         """The time (µs) of the first sample that can follow a time of the server; 0: now, by our clock."""
-        if server_time:
-            return self._plausible(self._skew.sample_times(server_time)[1])
-        return self._plausible(now_us() + round(self._skew.ahead()[1] * 1e6))
+        latest = self._skew.first_after(server_time)[0] if server_time else self._skew.own_times()[1]
+        return self._plausible(latest)
+
+    def end_outage(self, server_time: int, reason: str) -> int:
+        """The time (µs) of the first sample after an outage with this reason, by a time of the server.
+
+        Where only our clock says so, the next new sample proves it, or that the server's clock was set.
+        """
+        time, is_proven = self._skew.first_after(server_time)
+        end = self._plausible(time)
+        self._unproven_end = None if is_proven else (end, end - now_us(), reason)
+        return end
+
+    def has_restarted(self, server_time: int) -> bool:
+        """Whether the server's clock says so."""
+        return self._skew.fell_behind(server_time)
 
     def _plausible(self, time: int) -> int:
         """A time (µs), or now, by our clock, if a sample of that time would be quarantined."""
@@ -148,7 +164,7 @@ class Receiver:
         """
         if not (new := self._versions.not_yet_read(versions)):
             return
-        now = now_us() + round(self._skew.ahead()[0] * 1e6)
+        now = self._skew.own_times()[0]
         for channel, version in new.items():
             since = max(now, self._tracking.last(channel) + 1)
             self._versions.start(channel, version, since, new_address=another_node)
@@ -177,6 +193,7 @@ class Receiver:
     async def store(self, body: bytes, notification: Notification, subscription: Subscription, notes: Notes) -> None:
         """Decode one notification; return once it is on disk, together with ``notes``."""
         arrival = now_us()
+        self._skew.observe_wall_clock(arrival)
         if notification.publish_time:
             self._skew.observe("server", notification.publish_time, arrival)
         in_order = subscription.tracker.first == notification.sequence
@@ -241,7 +258,8 @@ class Receiver:
         if (n := int(np.count_nonzero(repeats))) != self._noted_repeats:
             self._noted_repeats = n
             notes = {**notes, self._repeats_note: json.dumps(to_ranges(self._tracking.tags.ids[repeats].tolist()))}
-        return notes
+        clocks = self._skew.note()
+        return notes if clocks is None else {**notes, self._clocks_note: clocks}
 
     async def check(self, late: float = 0.0) -> None:
         """Periodic check for stale channels and clock differences.
@@ -381,6 +399,8 @@ class Receiver:
             # By the best fitting time: single tags with another clock are detected separately.
             nearest = int(np.argmin(np.abs(known - message.arrival)))
             self._skew.observe_samples(int(known[nearest]), publish_time, message.arrival)
+            if self._unproven_end and len(fresh := known[known > last[seen]]):
+                await self._prolong_outage(int(fresh.min()), int(fresh.max()) - message.arrival, *self._unproven_end)
             if subscription.published:
                 self._skew.observe_late(known[known > last[seen]], subscription.published)
         tracking.observe_clocks(message.place, message.time, message.arrival)
@@ -389,6 +409,18 @@ class Receiver:
         heard_again = tracking.record_samples(message.place, message.time)
         if again := [channel for channel in heard_again if self._gaps.reason(channel) == "stale"]:
             await self._gaps.close(self.end_of_gap(publish_time), again)
+
+    async def _prolong_outage(self, first: int, ahead: int, end: int, expected: int, reason: str) -> None:
+        """The first new sample (µs) after an outage came: where it is ``ahead`` of our clock by more than ``expected``,
+        the server's clock was set forward, and no sample is from before."""
+        self._unproven_end = None
+        prolonged = min(first, end + ahead - expected)
+        if prolonged - end <= self._tracking.tags.source.skew_limit * 1e6 or not self._gaps.ends_with(prolonged):
+            return
+        for begin, _ in list(self._gaps.ended(end)):
+            await self._gaps.record(end, prolonged, reason, "the server's clock was set forward")
+            self.expect_unchanged(begin, prolonged, self._tracking.tags.ids.tolist())
+        await self._gaps.flush_or_raise()
 
     async def _close_move_gaps(self, tags: Tags, message: Message) -> None:
         """Close the gaps of moved channels among these."""

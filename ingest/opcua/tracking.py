@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.batch import ROUNDED_DETAIL, Event, Int64s, UInt32s
+from ingest.opcua.clock_skew import clock_skew
 from ingest.opcua.decoded import DataChange
 from ingest.opcua.repeated_timestamps import RepeatedTimestamps
 from ingest.opcua.tags import Tags
@@ -129,7 +130,7 @@ class ChannelTracking:
         )
         self._skewed[changed] = ~self._skewed[changed]
         events = [
-            _clock_skew(bool(self._skewed[i]), "channel", float(self._ahead[i]), limit, int(self._ids[i]))
+            clock_skew(bool(self._skewed[i]), "channel", float(self._ahead[i]), limit, int(self._ids[i]))
             for i in np.flatnonzero(changed).tolist()
         ]
         self._ahead.fill(np.inf)
@@ -186,90 +187,3 @@ class ChannelTracking:
         fresh = places[~self._rounded[places]]
         self._rounded[fresh] = True
         return [Event("rounded", now_us(), int(self._ids[i]), detail=ROUNDED_DETAIL) for i in fresh.tolist()]
-
-
-class ClockSkew:
-    """Detects differences between a source's clock and ours, per interval: one late message proves nothing."""
-
-    def __init__(self, limit: float, interval: float = 10.0) -> None:
-        self._limit = limit  # s
-        self._interval = interval  # s
-        self._until = monotonic() + interval
-        self._least = {"server": np.inf, "source": np.inf}  # s, smallest signed difference of either clock
-        self._known: dict[str, float] = {}  # s, of the last interval with data
-        self._skewed = {"server": False, "source": False}
-        self._lead: int | None = None  # µs, of sample times before the publish time of their message, smallest one
-        self._known_lead: int | None = None  # of the last interval with data
-        self._late = self._known_late = 0  # µs, in this interval and the last one, see :meth:`observe_late`
-
-    def start_server(self) -> None:
-        """Forget what is known of the clocks of the server before; events are by difference from it."""
-        self._least, self._known = dict.fromkeys(self._least, np.inf), {}
-        self._lead = self._known_lead = None
-        self._late = self._known_late = 0
-
-    def observe_samples(self, time: int, publish_time: int, arrival: int) -> None:
-        """Observe the time (µs) of a sample in a message; ``publish_time``: 0 if unknown."""
-        self.observe("source", time, arrival)
-        if publish_time:
-            lead = time - publish_time
-            self._lead = lead if self._lead is None else min(self._lead, lead, key=abs)
-
-    def observe_late(self, time: Int64s, published: int) -> None:
-        """Observe times (µs) of new samples in a message; ``published``: when (µs) the message before was published.
-
-        A server that is slow, or reads its devices slowly, queues samples after it has published newer ones. What is
-        later than the limit has another clock.
-        """
-        late = self._by_sample_clock(published)[0] - time
-        self._late = max(self._late, int(late[late <= self._limit * 1e6].max(initial=0)))
-
-    def sample_times(self, server_time: int) -> tuple[int, int]:
-        """The earliest and the latest time (µs) of samples that are first published after a time of the server."""
-        earliest, latest = self._by_sample_clock(server_time)
-        return earliest - max(self._late, self._known_late), latest
-
-    def _by_sample_clock(self, server_time: int) -> tuple[int, int]:
-        """The earliest and the latest that a time of the server's clock (µs) can be by the clock of sample times.
-
-        Both are usually the same clock. A sample that is older than its message only proves that it can be.
-        """
-        lead = min((known for known in (self._lead, self._known_lead) if known is not None), key=abs, default=0)
-        return server_time + min(lead, 0), server_time + max(lead, 0)
-
-    def observe(self, which: str, time: int, arrival: int) -> None:
-        """Observe a time (µs) that is slightly before ``arrival`` if clocks agree."""
-        ahead = (time - arrival) / 1e6
-        if abs(ahead) < abs(self._least[which]):
-            self._least[which] = ahead
-
-    def ahead(self) -> tuple[float, float]:
-        """How far (s) the clock of sample times is ahead of ours, at least and at most; 0 if nothing is known."""
-        now = self._known | {which: ahead for which, ahead in self._least.items() if np.isfinite(ahead)}
-        return min(now.values(), default=0.0), max(now.values(), default=0.0)
-
-    def events(self, tracking: ChannelTracking) -> list[Event]:
-        """Events for changes, once per interval, including those of single channels."""
-        if monotonic() < self._until:
-            return []
-        self._until = monotonic() + self._interval
-        events = []
-        for which, ahead in self._least.items():
-            if not np.isfinite(ahead):
-                continue
-            self._known[which] = ahead
-            skewed = abs(ahead) > self._limit
-            if skewed != self._skewed[which]:
-                self._skewed[which] = skewed
-                events.append(_clock_skew(skewed, which, ahead, self._limit))
-        if np.isfinite(self._least["source"]):
-            events += tracking.clocks(self._limit, self._least["source"])
-            self._late, self._known_late = 0, self._late
-        self._least = dict.fromkeys(self._least, np.inf)
-        self._lead, self._known_lead = None, self._known_lead if self._lead is None else self._lead
-        return events
-
-
-def _clock_skew(skewed: bool, which: str, ahead: float, limit: float, channel: int | None = None) -> Event:
-    detail = {"clock": which, "ahead_seconds": round(ahead, 3), "limit_seconds": limit}
-    return Event("clock_skew", now_us(), channel, text="skewed" if skewed else "good", detail=detail)

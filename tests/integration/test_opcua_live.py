@@ -48,9 +48,13 @@ async def living(
 
 
 def items(server: Server) -> list[list[int]]:
-    """The client handles of each subscription that the server has."""
+    """The channels of each subscription that the server has, of items that have one."""
+    channels = {tag.address: IDS[tag.name] for tag in OURS}
     found = server.server._subscriptions.subscriptions.values()
-    return sorted(sorted(i.client_handle for i in s.monitored_item_srv._monitored_items.values()) for s in found)
+    nodes = [
+        [i.read_value_id.NodeId.to_string() for i in s.monitored_item_srv._monitored_items.values()] for s in found
+    ]
+    return sorted(sorted(channels[node] for node in some if node in channels) for some in nodes)
 
 
 @pytest.mark.slow

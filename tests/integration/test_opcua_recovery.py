@@ -26,8 +26,8 @@ from asyncua.server.subscription_service import SubscriptionService
 from ingest.appender import Notes
 from ingest.batch import GapBatch, SampleBatch
 from ingest.config.sources import OpcuaTag
+from ingest.opcua.clock_skew import ClockSkew
 from ingest.opcua.subscriptions import Subscriptions
-from ingest.opcua.tracking import ClockSkew
 from ingest.opcua.trust import trust
 from ingest.timestamps import microseconds, now_us
 from ops.chaos.machines.wall_clock import WallClock

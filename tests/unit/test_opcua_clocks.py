@@ -7,8 +7,9 @@ import pytest
 
 from ingest.batch import Event
 from ingest.config.sources import OpcuaSource, OpcuaTag
+from ingest.opcua.clock_skew import ClockSkew
 from ingest.opcua.tags import Tags
-from ingest.opcua.tracking import ChannelTracking, ClockSkew
+from ingest.opcua.tracking import ChannelTracking
 
 SECOND = 1_000_000
 START = 1_790_000_000 * SECOND
