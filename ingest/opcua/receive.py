@@ -212,8 +212,7 @@ class Receiver:
                     key=subscription.key,
                 )
                 change = data_change(body, start, end, arrival, forms)
-                if not subscription.is_ours:
-                    _prove(subscription, change)
+                _prove(subscription, change)
                 has_marker |= bool(self._marker_events) and any(
                     (handles == MARKER_HANDLE).any() for handles in change.handle
                 )
@@ -479,6 +478,8 @@ def _columns(change: DataChange) -> tuple[UInt32s, Int64s, Int64s, Float64s, UIn
 
 def _prove(subscription: Subscription, change: DataChange) -> None:
     """Prove by the channels of a decoded message that its subscription is ours. Raises SourceError if it is not."""
+    if subscription.is_ours:
+        return
     others = {t.handle for t in change.texts} | {u.handle for u in change.unsupported}
     handles = others.union(*(handles.tolist() for handles in change.handle)) - {MARKER_HANDLE, PROBE_HANDLE}
     if handles:
