@@ -191,6 +191,22 @@ class Gaps:
             self._queue(replace(gap, detail=detail), gap.certain_to or gap.from_time, some)
         await self.flush()
 
+    async def withdraw(self, from_time: int, to_time: int, reason: str, channels: Channels = None) -> None:
+        """What was recorded as lost came after all: only what was joined with it stays missing."""
+        ids = _ids(channels)
+        for closed, places in self._closed.by_value(ids):
+            some, gap = ids[places], _OpenGap(from_time, reason, "no samples were lost")
+            rest: list[tuple[int, int]] = []
+            if closed is not None and closed.gap.from_time <= from_time and to_time <= closed.end:
+                self._closed.pop(some)
+                rest = [(closed.gap.from_time, from_time), (to_time, closed.end)]
+            if closed is None or not rest or closed.gap.from_time == from_time:
+                self._queue(gap, from_time, some)
+            for start, end in rest:
+                if closed is not None and start < end:
+                    self._add_closed({_ClosedGap(replace(closed.gap, from_time=start), end): [some]})
+        await self.flush()
+
     async def remove(self, at: int, channels: Iterable[int]) -> None:
         """Channels are not read from ``at`` (µs) on: their gaps end, and the last value of the others holds no longer.
 
@@ -323,7 +339,8 @@ class Gaps:
             self._repeated_note: None if self._repeated is None else json.dumps(self._repeated),
         }
         closed = self._closed.get(_SOURCE)
-        return notes if closed is None else {**notes, self._closed_note: json.dumps((closed.end, *closed.gap.fields()))}
+        note = None if closed is None else json.dumps((closed.end, *closed.gap.fields()))
+        return {**notes, self._closed_note: note}
 
     def _count(self, reason: str, gaps: int) -> None:
         self.opened += gaps

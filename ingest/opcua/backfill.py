@@ -89,6 +89,17 @@ class Backfill:
         await self._save()
         self._wake_up.set()
 
+    async def withdraw(self, from_time: int, to_time: int, channels: Iterable[int] | None) -> None:
+        """Nothing is missing in this part of a hole (µs)."""
+        some = None if channels is None else sorted(channels)
+        same = [hole for hole in self._pending if hole[3] == some and hole[0] <= from_time and to_time <= hole[1]]
+        for start, end, reason, _ in same:
+            self._pending.remove((start, end, reason, some))
+            for rest in ((start, from_time), (to_time, end)):
+                if rest[0] < rest[1]:
+                    self._pending.append((*rest, reason, some))
+        await self._save()
+
     async def _save(self) -> None:
         # After a disk error, a process killed now leaves the gap unfilled, or reads it twice.
         with suppress(SpoolError):
@@ -112,8 +123,7 @@ class Backfill:
                     self._status.name,
                 )
             self._tries = 0
-            for hole in holes:
-                self._pending.remove(hole)
+            self._pending = [hole for hole in self._pending if hole not in holes]
             await self._save()
 
     async def _fill(self, client: Client, holes: list[Hole]) -> None:
@@ -161,7 +171,8 @@ class Backfill:
         for fault, number in Counter(self._faults.values()).items():
             log.warning("source %s: %d channels: %s", self._status.name, number, fault)
         for hole in sorted(holes, key=itemgetter(0), reverse=True):  # a gap that began where one ended would prolong it
-            await self._record_outcome(hole, [int(self._tags.ids[i]) for i in wanted], unknown)
+            if hole in self._pending:
+                await self._record_outcome(hole, [int(self._tags.ids[i]) for i in wanted], unknown)
 
     def _not_read(self, tags: Iterable[int], fault: str, end: int, unknown: dict[int, int]) -> None:
         """The server did not say whether it has the history of these tags."""

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from time import monotonic
+from typing import TypeAlias
 
 from asyncua import Client, ua
 
@@ -51,6 +52,8 @@ log = logging.getLogger(__name__)
 _RETRY_REFUSED = (10.0, 600.0)  # s, first and longest wait before rejected tags are retried
 _CHECK_SECONDS = 1.0  # s
 _CUT = (ConnectionError, ua.uaerrors.BadConnectionClosed)
+Holes: TypeAlias = tuple[list[tuple[int, int]], list[int] | None]  # (from, to) µs each, and the channels; None: all
+
 _LOST = (SourceError, SpoolError, ua.UaError, OSError, TimeoutError)
 
 
@@ -92,6 +95,7 @@ class Collector:
         self._refused: set[int] = set()  # channels recorded and shown as rejected
         self._tags_changed = asyncio.Event()  # the tags differ from the subscribed ones
         self._missing: dict[int, tuple[int, int]] = {}  # by subscription: the last gap (µs) of a lost notification
+        self._lost: dict[tuple[int, int], Holes] = {}  # by subscription and sequence number of lost notifications
 
     def configure(
         self, source: OpcuaSource, channel_ids: Mapping[str, int], versions: Mapping[int, int] = NO_VERSIONS
@@ -189,6 +193,7 @@ class Collector:
             self._spool,
             self._store,
             self._record_missing,
+            self._record_late,
             self._expect_resent,
             self._receiver.begin_of_gap,
             self._subscriptions.note_name,
@@ -215,6 +220,7 @@ class Collector:
 
         A subscription whose items mean something else in this session is deleted, with what it has queued.
         """
+        self._lost.clear()
         managed = self._subscriptions
         subscriptions = managed.state.subscriptions
         namespaces = await managed.begin_session(client, self._source)
@@ -345,7 +351,7 @@ class Collector:
         store = self._events.store if subscription.event_items else self._receiver.store
         await store(body, notification, subscription, notes)
 
-    async def _record_missing(self, subscription: Subscription, detail: str) -> None:
+    async def _record_missing(self, subscription: Subscription, sequence: int, detail: str) -> None:
         """Record that a notification is lost."""
         if subscription.event_items:
             await self._events.record_unavailable(subscription, detail)
@@ -355,8 +361,26 @@ class Collector:
         channels = None if only else list(subscription.items)
         holes = self._receiver.holes(subscription, self._receiver.end_of_gap(0))
         self._missing[subscription.id] = holes[0]
+        self._lost[subscription.id, sequence] = holes, channels
         for start, end in holes:
             await self._record_hole(start, end, "not_available", detail, channels)
+
+    async def _record_late(self, subscription: Subscription, sequence: int) -> None:
+        """A lost notification came after all: withdraw its gaps, but for those of others that are still lost."""
+        late = self._lost.pop((subscription.id, sequence), None)
+        if late is None:
+            return
+        holes, channels = late
+        for (number, other), (lost, _) in self._lost.items():
+            if number == subscription.id and lost[0][0] <= holes[0][1] and holes[0][0] <= lost[0][1]:
+                # They were recorded together: all are withdrawn with the last one.
+                both = [(min(a[0], b[0]), max(a[1], b[1])) for a, b in zip(lost, holes, strict=True)]
+                self._lost[number, other] = both, channels
+                return
+        for start, end in holes:
+            if start < end:
+                await self._gaps.withdraw(start, end, "not_available", channels)
+                await self._backfill.withdraw(start, end, channels)
 
     async def _record_hole(self, start: int, end: int, reason: str, detail: str, channels: list[int] | None) -> None:
         """Record a gap that has ended, and have it read from the history, with the one that it prolongs."""

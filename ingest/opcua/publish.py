@@ -29,7 +29,8 @@ from ingest.timestamps import now_us
 log = logging.getLogger(__name__)
 
 StoreNotification = Callable[[bytes, Notification, Subscription, Notes], Awaitable[None]]
-RecordMissing = Callable[[Subscription, str], Awaitable[None]]
+RecordMissing = Callable[[Subscription, int, str], Awaitable[None]]
+RecordLate = Callable[[Subscription, int], Awaitable[None]]
 
 
 class Publisher:
@@ -43,6 +44,7 @@ class Publisher:
         spool: Appender,
         store: StoreNotification,
         record_missing: RecordMissing,
+        record_late: RecordLate,
         resent: Callable[[Subscription], None],
         sample_time: Callable[[int], int],
         note: Callable[[Subscription], str],
@@ -53,11 +55,16 @@ class Publisher:
         self._spool = spool
         self._store_notification = store  # returns once the samples of a notification and the notes are on disk
         self._record_missing = record_missing  # returns once a lost notification is recorded
+        self._record_late = record_late  # a notification came that was recorded as lost
         self._resent = resent  # the server is asked for the current values after a lost notification
         self._sample_time = sample_time  # of a time of the server's clock (µs)
         self._note = note  # note name of a subscription
         self._unacknowledged: list[tuple[Subscription, int]] = []  # on disk, to be acknowledged
         self._in_flight = 0
+        self._under_way: set[object] = set()  # publish requests without a response
+        self._response_came = asyncio.Condition()
+        self._awaited: set[tuple[int, int]] = set()  # subscription and sequence number of messages that are requested
+        self._lost: set[tuple[int, int]] = set()  # recorded as lost
         self._last_heard: dict[int, float] = {}
         self.all_publishing = asyncio.Event()  # set once every subscription publishes in this session, and is ours
         self._can_resend = True  # whether the server may offer ResendData
@@ -148,10 +155,18 @@ class Publisher:
             ua.SubscriptionAcknowledgement(SubscriptionId=subscription.id, SequenceNumber=sequence)
             for subscription, sequence in acknowledge
         ]
-        return bytes(await self._client.uaclient.protocol.send_request(request, 0))
+        one = object()
+        self._under_way.add(one)
+        try:
+            return bytes(await self._client.uaclient.protocol.send_request(request, 0))
+        finally:
+            self._under_way.remove(one)
 
     async def _handle(self, body: bytes) -> None:
         response = publish_response(body)
+        self._awaited.discard((response.subscription_id, response.notification.sequence))
+        async with self._response_came:
+            self._response_came.notify_all()
         subscription = self._subscriptions.get(response.subscription_id)
         if subscription is None:
             return  # of an earlier session
@@ -165,7 +180,8 @@ class Publisher:
             raise SourceError(f"the server closed subscription {subscription.id}: 0x{notification.status:08X}")
         missing = subscription.tracker.arrived(notification.sequence, notification.keep_alive)
         if missing is None:
-            await self._record_missing(subscription, f"the server skipped to sequence number {notification.sequence}")
+            skipped = f"the server skipped to sequence number {notification.sequence}"
+            await self._record_missing(subscription, notification.sequence, skipped)
         await self._request(subscription, missing or ())
         if notification.keep_alive:
             await self._handle_keep_alive(subscription, notification)
@@ -182,6 +198,9 @@ class Publisher:
         if distance(tracker.saved_first, first) < 2**31:
             tracker.saved_first = first
         tracker.done(notification.sequence, 0 if notification.more else self._complete_to(notification))
+        if (key := (subscription.id, notification.sequence)) in self._lost:
+            self._lost.remove(key)
+            await self._record_late(subscription, notification.sequence)
         if offered:
             self._unacknowledged.append((subscription, notification.sequence))
 
@@ -200,11 +219,24 @@ class Publisher:
 
     async def _request(self, subscription: Subscription, missing: Iterable[int]) -> None:
         """Request missing messages; if some are gone, at least the current values."""
-        if [sequence for sequence in missing if not await self._republish(subscription, sequence)]:
+        under_way = self._under_way.copy()
+        until = asyncio.get_running_loop().time() + self._source.time_out
+        if [sequence for sequence in missing if not await self._republish(subscription, sequence, under_way, until)]:
             await self._resend_data(subscription)
 
-    async def _republish(self, subscription: Subscription, sequence: int) -> bool:
-        """Request one missing message. False: it is gone, which is on record."""
+    async def _comes(self, key: tuple[int, int], under_way: set[object], until: float) -> bool:
+        """Whether a response to one of these requests has the message. Waits for them, but no longer than ``until``."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(until), self._response_came:
+                await self._response_came.wait_for(lambda: key not in self._awaited or not under_way & self._under_way)
+        return key not in self._awaited
+
+    async def _republish(self, subscription: Subscription, sequence: int, under_way: set[object], until: float) -> bool:
+        """Request one missing message. False: it is gone, which is on record.
+
+        It may be in a response that is late, while the server has forgotten it: see :meth:`_comes`.
+        """
+        self._awaited.add(key := (subscription.id, sequence))
         request = ua.RepublishRequest()
         request.Parameters.SubscriptionId = subscription.id
         request.Parameters.RetransmitSequenceNumber = sequence
@@ -217,10 +249,15 @@ class Publisher:
             if self._was_transferred_status(subscription, sequence, error):
                 subscription.tracker.done(sequence, 0)
                 return True
+            if await self._comes(key, under_way, until):
+                return True
             log.warning("source %s: notification %d is lost: %s", self._source.name, sequence, error)
-            await self._record_missing(subscription, f"notification {sequence}: {type(error).__name__}")
+            self._lost.add(key)
+            await self._record_missing(subscription, sequence, f"notification {sequence}: {type(error).__name__}")
             subscription.tracker.done(sequence, 0)
             return False
+        finally:
+            self._awaited.discard(key)
         await self._store(body, notification, subscription, offered=True)
         return True
 

@@ -469,3 +469,21 @@ async def test_notes_of_the_older_per_channel_format_are_read() -> None:
     gaps = Gaps(status(), Disk({"gaps:1": note}))
     assert (gaps.open_since(), gaps.open_since(2), gaps.open_since(5), gaps.channels()) == (10, 11, 11, [2, 5])
     assert (gaps.reason(), gaps.detail(2), gaps.channels_open_for("refused")) == ("disconnected", "illegal", [2, 5])
+
+
+async def test_withdrawn_gap_leaves_what_it_was_joined_with() -> None:
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    await gaps.record(10, 20, "not_available", "")
+    await gaps.record(20, 30, "not_available", "")
+    await gaps.withdraw(20, 30, "not_available")
+    assert disk.intervals(None) == [(10, 20)]
+    await gaps.withdraw(10, 20, "not_available")
+    assert disk.intervals(None) == [(10, 10)], "nothing was missing"
+    await gaps.open(10, "disconnected", "")
+    assert gaps.open_since() == 10, "it continues no gap that was withdrawn"
+    await gaps.close(12)
+    await gaps.record(50, 60, "not_available", "", [1])
+    await gaps.record(70, 80, "stale", "", [1])
+    await gaps.withdraw(50, 60, "not_available", [1])
+    assert disk.intervals(1) == [(50, 50), (70, 80)]
