@@ -207,8 +207,10 @@ class Gaps:
                     self._add_closed({_ClosedGap(replace(closed.gap, from_time=start), end): [some]})
         await self.flush()
 
-    async def remove(self, at: int, channels: Iterable[int]) -> None:
+    async def remove(self, at: int, channels: Iterable[int], since: int | None = None) -> None:
         """Channels are not read from ``at`` (µs) on: their gaps end, and the last value of the others holds no longer.
+
+        ``since``: µs, earlier than ``at``, where values from then on were no longer stored.
 
         What follows, until a channel is configured again, is in its ``retirements``.
         """
@@ -217,7 +219,8 @@ class Gaps:
             return
         missing = self._open.has(ids)
         await self.close(at, ids[missing])
-        await self.record(at, at + 1, "removed", "removed from the configuration", ids[~missing])
+        begin = at if since is None else min(since, at)
+        await self.record(begin, at + 1, "removed", "removed from the configuration", ids[~missing])
 
     def _with_last_closed(
         self, spans: Sequence[tuple[Channels, tuple[int, ...]]]

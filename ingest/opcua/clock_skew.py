@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ingest.batch import Event, Int64s
-from ingest.clock import boot_seconds
+from ingest.clock import boot_seconds, machine_clocks
 from ingest.timestamps import now_us
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class ClockSkew:
         self._least = {"server": np.inf, "source": np.inf}  # s, smallest signed difference of either clock
         self._known: dict[str, float] = json.loads(known)  # s, of the last interval with data
         self._noted = dict(self._known)
-        self._boot = now_us() - _boot_us()  # µs, of our wall clock when the steady one began
+        self._boot = _boot()  # µs, of our wall clock when the steady one began
         self._skewed = {"server": False, "source": False}
         self._lead: int | None = None  # µs, of sample times before the publish time of their message, smallest one
         self._known_lead: int | None = None  # of the last interval with data
@@ -83,9 +83,9 @@ class ClockSkew:
         if abs(ahead) < abs(self._least[which]):
             self._least[which] = ahead
 
-    def observe_wall_clock(self, arrival: int) -> None:
-        """Observe our wall clock (µs). What is known by it is void once it was set."""
-        boot = arrival - _boot_us()
+    def observe_wall_clock(self) -> None:
+        """Observe our wall clock. What is known by it is void once it was set."""
+        boot = _boot()
         if abs(boot - self._boot) > _STEADY * 1e6:
             self.start_server()
         self._boot = boot
@@ -160,6 +160,11 @@ class ClockSkew:
         self._least = dict.fromkeys(self._least, np.inf)
         self._lead, self._known_lead = None, self._known_lead if self._lead is None else self._lead
         return events
+
+
+def _boot() -> int:
+    wall, steady = machine_clocks()
+    return wall - steady
 
 
 def _boot_us() -> int:

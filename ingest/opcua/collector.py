@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import TypeAlias
@@ -43,7 +44,7 @@ from ingest.opcua.transfer import delete, prove_ours, transfer
 from ingest.recorded_state import RecordedState
 from ingest.source_states import SourceState
 from ingest.status import SourceStatus
-from ingest.timeouts import sleep_overrun
+from ingest.timeouts import sleep_overrun, within
 from ingest.timestamps import now_us
 from ingest.versions import NO_VERSIONS, ChannelVersions
 
@@ -87,6 +88,7 @@ class Collector:
         self.conditions = self._events.conditions
         self._backfill = Backfill(self._tags, status, spool, backfill, self._gaps, self._versions)
         self._subscriptions = Subscriptions(status.source_id, source.servers, self._receiver, spool)
+        self._receiver.drop_removed(self._tags, self._subscriptions)
         self._servers = Servers(source, pki, status, self._subscriptions.server.address)
         self._reason = ""  # of the last loss of a session
         self._recorded_state = RecordedState()
@@ -109,6 +111,7 @@ class Collector:
         self._status.channels = len(self._tags)
         for name in self._status.bad_channels.keys() - {tag.name for tag in source.tags}:
             del self._status.bad_channels[name]
+        self._receiver.drop_removed(self._tags, self._subscriptions)
         self._receiver.configure(self._tags)
         self._backfill.configure(self._tags)
         self._events.configure(self._tags)
@@ -144,7 +147,7 @@ class Collector:
                 await self._gaps.open(self._published_to(), "disconnected", reason)
                 await self._set_state("disconnected", reason)
             if self._servers.is_round_over:
-                await asyncio.sleep(backoff.wait(monotonic(), nobody_listens))
+                await asyncio.sleep(backoff.wait(nobody_listens))
                 nobody_listens = True
 
     async def _connection(self, address: str, backoff: ConnectionBackoff) -> None:
@@ -194,6 +197,7 @@ class Collector:
             self._store,
             self._record_missing,
             self._record_late,
+            partial(self._rebuild, client),
             self._expect_resent,
             self._receiver.begin_of_gap,
             self._subscriptions.note_name,
@@ -264,6 +268,32 @@ class Collector:
         await self._gaps.flush_or_raise()
         await managed.complete()
         self._status.address = address
+
+    async def _rebuild(self, client: Client, lost: Sequence[Subscription], why: str) -> None:
+        """Create lost subscriptions again in a session whose others go on. Raises SourceError if that takes too long.
+
+        A change of the tags may wait for values of a lost one. That of events belongs to the session.
+        """
+        if any(s.event_items for s in lost):
+            raise SourceError(why)
+        managed = self._subscriptions
+        try:
+            await within(self._source.time_out, managed.lock.acquire())
+        except TimeoutError:
+            raise SourceError(why) from None
+        try:
+            gone = [s for s in lost if managed.state.subscriptions.get(s.id) is s]
+            if not gone:
+                return
+            log.warning("source %s: %s: creating it again", self._source.name, why)
+            await delete(client, self._source, [s.id for s in gone])
+            await self._record_lost(gone)
+            await managed.create(client, self._tags, difference(self._tags, managed.state).create)
+            await self._close_outage(await server_time(client, self._source))
+            await self._gaps.flush_or_raise()
+            await managed.complete()
+        finally:
+            managed.lock.release()
 
     async def _follow(self, client: Client) -> None:
         """Apply each change of the tags to the current session. Gaps of tags that were never read end."""
@@ -343,7 +373,7 @@ class Collector:
     async def _retract_outage(self, client: Client, publisher: Publisher) -> None:
         """Once all transferred subscriptions publish again: retract the gap of the whole source."""
         if silent := await self._subscriptions.silent(client, self._source, publisher.all_publishing):
-            publisher.give_up(silent, "does not publish after its transfer")
+            await publisher.replace(silent, "does not publish after its transfer")
         await publisher.all_publishing.wait()
         await self._gaps.retract()
 

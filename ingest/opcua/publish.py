@@ -12,7 +12,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import NoReturn
 
 from asyncua import Client, ua
 
@@ -30,6 +29,7 @@ log = logging.getLogger(__name__)
 
 StoreNotification = Callable[[bytes, Notification, Subscription, Notes], Awaitable[None]]
 RecordMissing = Callable[[Subscription, int, str], Awaitable[None]]
+Rebuild = Callable[[Sequence[Subscription], str], Awaitable[None]]
 RecordLate = Callable[[Subscription, int], Awaitable[None]]
 
 
@@ -45,6 +45,7 @@ class Publisher:
         store: StoreNotification,
         record_missing: RecordMissing,
         record_late: RecordLate,
+        rebuild: Rebuild,
         resent: Callable[[Subscription], None],
         sample_time: Callable[[int], int],
         note: Callable[[Subscription], str],
@@ -56,6 +57,7 @@ class Publisher:
         self._store_notification = store  # returns once the samples of a notification and the notes are on disk
         self._record_missing = record_missing  # returns once a lost notification is recorded
         self._record_late = record_late  # a notification came that was recorded as lost
+        self._rebuild = rebuild  # subscriptions are lost; returns once they exist again
         self._resent = resent  # the server is asked for the current values after a lost notification
         self._sample_time = sample_time  # of a time of the server's clock (µs)
         self._note = note  # note name of a subscription
@@ -102,23 +104,33 @@ class Publisher:
     async def _watch(self) -> None:
         """Detect dead subscriptions on a live connection: silence beyond the keep-alive time."""
         while True:
-            late = await sleep_overrun(min(s.keep_alive for s in self._subscriptions.values()) / 4)
+            late = await sleep_overrun(min((s.keep_alive for s in self._subscriptions.values()), default=1.0) / 4)
             self._last_heard = {number: heard + late for number, heard in self._last_heard.items()}
             now = time.monotonic()
+            silent: list[Subscription] = []
             for subscription in self._subscriptions.values():
                 heard = self._last_heard.setdefault(subscription.id, now)
                 if now - heard > 1.5 * subscription.keep_alive + self._source.time_out:
-                    self.give_up([subscription], f"sent no keep-alive for {now - heard:.0f} s")
+                    silent.append(subscription)
+            if silent:
+                heard = min(self._last_heard[s.id] for s in silent)
+                await self.replace(silent, f"sent no keep-alive for {now - heard:.0f} s")
 
-    def give_up(self, silent: Sequence[Subscription], why: str) -> NoReturn:
-        """End the session. Raises SourceError.
+    async def replace(self, lost: Sequence[Subscription], why: str) -> None:
+        """Create lost subscriptions again, while the others go on. Raises SourceError if all are lost.
 
-        All transferred subscriptions that have not published are created again in the next one: each additional session
-        would transfer the live ones.
+        The next session creates all transferred ones again that have not published: an additional one would transfer
+        the live ones.
         """
-        for subscription in self._subscriptions.values():
-            subscription.changing |= not subscription.has_published
-        raise SourceError(f"subscription {', '.join(str(s.id) for s in silent)} {why}")
+        why = f"subscription {', '.join(str(s.id) for s in lost)} {why}"
+        if len(lost) == len(self._subscriptions):
+            for subscription in lost:
+                subscription.changing |= not subscription.has_published
+            raise SourceError(why)
+        await self._rebuild(lost, why)
+        for subscription in lost:
+            self._last_heard.pop(subscription.id, None)
+        self._check_all_publishing()
 
     async def _work(self) -> None:
         while True:
@@ -177,7 +189,8 @@ class Publisher:
         subscription.lists_available |= bool(response.available)
         notification = response.notification
         if notification.status is not None:
-            raise SourceError(f"the server closed subscription {subscription.id}: 0x{notification.status:08X}")
+            await self.replace([subscription], f"was closed by the server: 0x{notification.status:08X}")
+            return
         missing = subscription.tracker.arrived(notification.sequence, notification.keep_alive)
         if missing is None:
             skipped = f"the server skipped to sequence number {notification.sequence}"

@@ -65,6 +65,7 @@ class Receiver:
         self._recent_overflows = RecentOverflows(status.remarks)
         self._clocks_note = f"clocks:{status.source_id}"
         self._skew = ClockSkew(tags.source.skew_limit, known=spool.notes.get(self._clocks_note, "{}"))
+        self._removed: dict[int, int] = {}  # channels without a tag → µs, up to where their values were stored
         self._unproven_end: tuple[int, int, str] | None = None  # µs, see :meth:`end_outage`
         self._downtime = downtime
         before = downtime.interruption()
@@ -177,9 +178,20 @@ class Receiver:
         await self._gaps.open_each(begins, _MOVE_REASON, "read from another node")
         await self._gaps.flush_or_raise()
 
+    def drop_removed(self, tags: Tags, subscriptions: Iterable[Subscription]) -> None:
+        """Values of channels that have no tag any more are dropped from now on: what was not published yet is lost."""
+        for subscription in subscriptions:
+            since = self.published_to(subscription)
+            for channel in [c for c in subscription.items if tags.place(c) is None]:
+                self._removed.setdefault(channel, since)
+
     async def record_removed(self, channels: Iterable[int]) -> None:
         """The items of these channels are deleted, because they have no tags any more."""
-        await self._gaps.remove(self.end_of_gap(0), channels)
+        by_begin: dict[int | None, list[int]] = {}
+        for channel in channels:
+            by_begin.setdefault(self._removed.pop(channel, None), []).append(channel)
+        for since, some in by_begin.items():
+            await self._gaps.remove(self.end_of_gap(0), some, since)
         await self._gaps.flush_or_raise()
 
     def expect_first(self, channels: Iterable[int]) -> None:
@@ -193,7 +205,7 @@ class Receiver:
     async def store(self, body: bytes, notification: Notification, subscription: Subscription, notes: Notes) -> None:
         """Decode one notification; return once it is on disk, together with ``notes``."""
         arrival = now_us()
-        self._skew.observe_wall_clock(arrival)
+        self._skew.observe_wall_clock()
         if notification.publish_time:
             self._skew.observe("server", notification.publish_time, arrival)
         in_order = subscription.tracker.first == notification.sequence

@@ -16,7 +16,7 @@ from ingest.opcua import checkpoint
 from ingest.opcua.decoded import Forms
 from ingest.opcua.difference import Difference, difference
 from ingest.opcua.index_range import sends_whole_arrays
-from ingest.opcua.items import PROBE_HANDLE, create, create_marker, delete_items, modify, remove
+from ingest.opcua.items import PROBE_HANDLE, create, create_marker, create_subscription, delete_items, modify, remove
 from ingest.opcua.namespaces import Namespaces, read_namespaces
 from ingest.opcua.receive import Receiver
 from ingest.opcua.service import operation_limit
@@ -66,10 +66,14 @@ class Subscriptions:
         return checkpoint.note_name(self._source_id, subscription)
 
     async def create(self, client: Client, tags: Tags, channels: list[int]) -> None:
-        """Create items for ``channels`` and the subscriptions they need."""
+        """Create items for ``channels`` and the subscriptions they need, at least one: its keep-alives show that the
+        session is alive."""
         if channels:
             async with self._changing():
                 await self._create_items(client, tags, channels)
+        if not self.state.subscriptions:
+            idle = await create_subscription(client, tags.source, tags.source.publishing_interval)
+            self.state.subscriptions[idle.id] = idle
 
     async def complete(self) -> None:
         """All subscriptions match the tags: save them, so that the next process continues them."""

@@ -121,14 +121,15 @@ def wait_until_ready(names: Sequence[str], plant: Plant, progress: Progress, ste
     """Wait until the processes ``names`` are connected, as long as there is progress.
 
     ``simulated``: the simulator is the source.
-    A missing device, mail server or webhook does not block the others: it is reported, and startup continues. Raises
-    OperationError if a plantlog process is not ready.
+    A missing device, mail server or webhook does not block the others: it is reported once an attempt has failed, and
+    startup continues. Raises OperationError if a plantlog process is not ready.
     """
     seen: set[str] = set()
+    down: set[str] = set()
     fewest_reasons = None
     notified = False
     while True:
-        own_reasons, source_reasons = _not_ready(names, plant, progress.state)
+        own_reasons, source_reasons, untried = _not_ready(names, plant, progress.state, down)
         n = len(own_reasons) + len(source_reasons)
         if not n:
             return
@@ -136,6 +137,9 @@ def wait_until_ready(names: Sequence[str], plant: Plant, progress: Progress, ste
             fewest_reasons = n
             seen.update(own_reasons, source_reasons)
             progress.note_progress()
+        if not own_reasons and not untried and not simulated:
+            progress.check()
+            break
         if progress.timed_out(None if own_reasons or simulated else _SOURCES_SECONDS):
             break
         if not notified and progress.timed_out(_NOTIFY_SECONDS):
@@ -150,15 +154,24 @@ def wait_until_ready(names: Sequence[str], plant: Plant, progress: Progress, ste
         step.note(reason)
 
 
-def _not_ready(names: Sequence[str], plant: Plant, state: State) -> tuple[list[str], list[str]]:
-    """Reasons why plantlog processes are not ready, and why sources, or receivers of notifications, are not."""
+def _not_ready(
+    names: Sequence[str], plant: Plant, state: State, down: set[str]
+) -> tuple[list[str], list[str], set[str]]:
+    """Reasons why plantlog processes are not ready, and why sources, or receivers of notifications, are not; and the
+    sources that no attempt has reached or missed yet.
+
+    Those that an attempt has missed are added to ``down``: the next attempt may last long.
+    """
     own_reasons: list[str] = []
     source_reasons: list[str] = []
+    untried: set[str] = set()
     for name in names:
         report = health.fetch(name, plant.health, state.root)
         if report is None:
             own_reasons.append(f"{name} does not respond")
         elif not report["ready"] and "sources" in report:
+            down |= {source["name"] for source in report["sources"] if source["state"] == "disconnected"}
+            untried |= {source["name"] for source in report["sources"] if source["state"] not in UP} - down
             source_reasons += [
                 ": ".join(
                     filter(None, (f"source {source['name']} at {source['address']}", source["state"], source["reason"]))
@@ -171,4 +184,4 @@ def _not_ready(names: Sequence[str], plant: Plant, state: State) -> tuple[list[s
             source_reasons += [f"{name}: {target}: {reason}" for target, reason in failing.items()]
             if not failing or report["database"] != "connected":
                 own_reasons.append(f"{name}: database {report['database']}")
-    return own_reasons, source_reasons
+    return own_reasons, source_reasons, untried

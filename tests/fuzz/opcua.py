@@ -330,7 +330,7 @@ async def _received(body: bytes) -> None:
     items = {channel: Item(i, f"ns=2;s=t{i}", (0.5, 10, True, 0.0), 10) for i, channel in enumerate(_IDS.tolist())}
     # As if others before it were on their way: texts that repeat the one before are stored, too.
     tracker = SequenceTracker(following(response.notification.sequence))
-    subscription = Subscription(1, 0.5, 0.5, 5.0, items, tracker)
+    subscription = Subscription(1, 0.5, 0.5, 5.0, items, tracker, key=0)
     await receiver.store(body, response.notification, subscription, {})
     await receiver.check()
     due: list[tuple[int, ...]] = []

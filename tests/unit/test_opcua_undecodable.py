@@ -34,7 +34,7 @@ class Source:
         versions = ChannelVersions(self.status.name, 1, spool)
         self.receiver = Receiver(TAGS, self.status, spool, self.gaps, versions, Downtime(1, spool))
         items = {channel: Item(channel, f"ns=2;s=t{channel}", (1.0, 10, True, 0.0), 10) for channel in CHANNELS}
-        self.subscription = Subscription(1, 1.0, 1.0, 5.0, items, SequenceTracker(complete_to=self.now))
+        self.subscription = Subscription(1, 1.0, 1.0, 5.0, items, SequenceTracker(complete_to=self.now), key=0)
 
     async def publish(self, *, decodable: bool) -> None:
         self.now += SECOND
