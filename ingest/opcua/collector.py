@@ -198,6 +198,7 @@ class Collector:
             self._record_missing,
             self._record_late,
             partial(self._rebuild, client),
+            self._receiver.published_to,
             self._expect_resent,
             self._receiver.begin_of_gap,
             self._subscriptions.note_name,
@@ -230,7 +231,7 @@ class Collector:
         namespaces = await managed.begin_session(client, self._source)
         self._events.begin_session(namespaces)
         whole_arrays = managed.state.whole_arrays
-        server = Server(address, await server_start(client))
+        server = Server(address, await server_start(client, self._source))
         transferred = {}
         if server.continues(managed.server) and not self._receiver.has_restarted(
             await server_time(client, self._source)
@@ -381,15 +382,15 @@ class Collector:
         store = self._events.store if subscription.event_items else self._receiver.store
         await store(body, notification, subscription, notes)
 
-    async def _record_missing(self, subscription: Subscription, sequence: int, detail: str) -> None:
-        """Record that a notification is lost."""
+    async def _record_missing(self, subscription: Subscription, sequence: int, since: int, detail: str) -> None:
+        """Record that a notification is lost; ``since``: µs, up to where samples were stored when it was missed."""
         if subscription.event_items:
             await self._events.record_unavailable(subscription, detail)
             return
         self._receiver.count_missed()
         only = sum(not s.event_items for s in self._subscriptions) == 1
         channels = None if only else list(subscription.items)
-        holes = self._receiver.holes(subscription, self._receiver.end_of_gap(0))
+        holes = self._receiver.holes(subscription, self._receiver.end_of_gap(0), since)
         self._missing[subscription.id] = holes[0]
         self._lost[subscription.id, sequence] = holes, channels
         for start, end in holes:

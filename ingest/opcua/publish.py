@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from asyncua import Client, ua
 
@@ -28,9 +29,18 @@ from ingest.timestamps import now_us
 log = logging.getLogger(__name__)
 
 StoreNotification = Callable[[bytes, Notification, Subscription, Notes], Awaitable[None]]
-RecordMissing = Callable[[Subscription, int, str], Awaitable[None]]
+RecordMissing = Callable[[Subscription, int, int, str], Awaitable[None]]
 Rebuild = Callable[[Sequence[Subscription], str], Awaitable[None]]
 RecordLate = Callable[[Subscription, int], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Late:
+    """Facts of the moment in which messages were found missing."""
+
+    under_way: set[object]  # publish requests
+    until: float  # s, of the event loop: how long their responses are awaited
+    stored_to: int  # µs
 
 
 class Publisher:
@@ -46,6 +56,7 @@ class Publisher:
         record_missing: RecordMissing,
         record_late: RecordLate,
         rebuild: Rebuild,
+        stored_to: Callable[[Subscription], int],
         resent: Callable[[Subscription], None],
         sample_time: Callable[[int], int],
         note: Callable[[Subscription], str],
@@ -57,6 +68,7 @@ class Publisher:
         self._store_notification = store  # returns once the samples of a notification and the notes are on disk
         self._record_missing = record_missing  # returns once a lost notification is recorded
         self._record_late = record_late  # a notification came that was recorded as lost
+        self._stored_to = stored_to  # µs, where the gap of a message begins that is found missing now
         self._rebuild = rebuild  # subscriptions are lost; returns once they exist again
         self._resent = resent  # the server is asked for the current values after a lost notification
         self._sample_time = sample_time  # of a time of the server's clock (µs)
@@ -194,7 +206,7 @@ class Publisher:
         missing = subscription.tracker.arrived(notification.sequence, notification.keep_alive)
         if missing is None:
             skipped = f"the server skipped to sequence number {notification.sequence}"
-            await self._record_missing(subscription, notification.sequence, skipped)
+            await self._record_missing(subscription, notification.sequence, self._stored_to(subscription), skipped)
         await self._request(subscription, missing or ())
         if notification.keep_alive:
             await self._handle_keep_alive(subscription, notification)
@@ -232,19 +244,24 @@ class Publisher:
 
     async def _request(self, subscription: Subscription, missing: Iterable[int]) -> None:
         """Request missing messages; if some are gone, at least the current values."""
-        under_way = self._under_way.copy()
-        until = asyncio.get_running_loop().time() + self._source.time_out
-        if [sequence for sequence in missing if not await self._republish(subscription, sequence, under_way, until)]:
+        late = _Late(
+            self._under_way.copy(),
+            asyncio.get_running_loop().time() + self._source.time_out,
+            self._stored_to(subscription),  # others are stored meanwhile
+        )
+        if [sequence for sequence in missing if not await self._republish(subscription, sequence, late)]:
             await self._resend_data(subscription)
 
-    async def _comes(self, key: tuple[int, int], under_way: set[object], until: float) -> bool:
-        """Whether a response to one of these requests has the message. Waits for them, but no longer than ``until``."""
+    async def _comes(self, key: tuple[int, int], late: _Late) -> bool:
+        """Whether a response to a request that was under way has the message. Waits for them for a while."""
         with suppress(TimeoutError):
-            async with asyncio.timeout_at(until), self._response_came:
-                await self._response_came.wait_for(lambda: key not in self._awaited or not under_way & self._under_way)
+            async with asyncio.timeout_at(late.until), self._response_came:
+                await self._response_came.wait_for(
+                    lambda: key not in self._awaited or not late.under_way & self._under_way
+                )
         return key not in self._awaited
 
-    async def _republish(self, subscription: Subscription, sequence: int, under_way: set[object], until: float) -> bool:
+    async def _republish(self, subscription: Subscription, sequence: int, late: _Late) -> bool:
         """Request one missing message. False: it is gone, which is on record.
 
         It may be in a response that is late, while the server has forgotten it: see :meth:`_comes`.
@@ -262,11 +279,12 @@ class Publisher:
             if self._was_transferred_status(subscription, sequence, error):
                 subscription.tracker.done(sequence, 0)
                 return True
-            if await self._comes(key, under_way, until):
+            if await self._comes(key, late):
                 return True
             log.warning("source %s: notification %d is lost: %s", self._source.name, sequence, error)
             self._lost.add(key)
-            await self._record_missing(subscription, sequence, f"notification {sequence}: {type(error).__name__}")
+            gone = f"notification {sequence}: {type(error).__name__}"
+            await self._record_missing(subscription, sequence, late.stored_to, gone)
             subscription.tracker.done(sequence, 0)
             return False
         finally:

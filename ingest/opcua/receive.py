@@ -136,13 +136,13 @@ class Receiver:
         last = max(map(self._tracking.last, subscription.items), default=0)
         return max(subscription.tracker.complete_to, min(last, self.newest))
 
-    def holes(self, subscription: Subscription, end: int) -> list[tuple[int, int]]:
+    def holes(self, subscription: Subscription, end: int, since: int | None = None) -> list[tuple[int, int]]:
         """(from, to) µs, of what is missing up to ``end`` if a publication is: since the last one, and before.
 
         What was sampled before a publication may be in the next one. That is a gap of its own, because in that time
         there are samples, and the last of them must not hold until ``end``.
         """
-        since = self.published_to(subscription)
+        since = self.published_to(subscription) if since is None else since
         return [(since, max(since, end)), (subscription.sampled_to, since)]
 
     def expect_unchanged(self, since: int, until: int, channels: Iterable[int], first_message: int = 1) -> None:
