@@ -149,13 +149,17 @@ lengths AS (
 ),
 dense AS MATERIALIZED (
     SELECT p.*
-    FROM plant.pauses((SELECT array_agg(w.channel_id) FROM wanted AS w WHERE w.pushed), since, until) AS p
+    FROM (SELECT array_agg(w.channel_id) AS ids FROM wanted AS w WHERE w.pushed) AS w
+    CROSS JOIN LATERAL plant.pauses(w.ids, since, until) AS p
 ),
 sparse AS MATERIALIZED (
     SELECT p.*
-    FROM plant.pauses((SELECT array_agg(w.channel_id) FROM wanted AS w
-                       WHERE w.pushed AND w.channel_id NOT IN (SELECT d.channel_id FROM dense AS d)),
-                      since - lookback, until) AS p
+    FROM (
+        SELECT array_agg(w.channel_id) AS ids
+        FROM wanted AS w
+        WHERE w.pushed AND w.channel_id NOT IN (SELECT d.channel_id FROM dense AS d)
+    ) AS w
+    CROSS JOIN LATERAL plant.pauses(w.ids, since - lookback, until) AS p
 ),
 learned AS (
     SELECT d.channel_id, d.usual_seconds FROM dense AS d

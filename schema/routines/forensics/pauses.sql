@@ -4,11 +4,12 @@
 -- distance of samples. It takes at least 20 distances to know it: other channels have no row.
 --
 -- Parameters
---   channels  int[]        ids
+--   channels  integer[]    ids
 --   since     timestamptz  from this moment on
 --   until     timestamptz  before this moment
 -- usual_seconds is five times what 90 % of a channel's distances do not exceed. The last row of each channel begins
 -- with its last sample, and ends at infinity.
+-- Join it LATERAL to ids that a query yields: PostgreSQL does not inline a function with a subquery as an argument.
 -- Cost: one pass over the channels' samples of the interval: 2 s per million samples.
 -- Example: SELECT * FROM plant.pauses('{17}', '2026-03-09 10:00+00', '2026-03-09 11:00+00');
 CREATE OR REPLACE FUNCTION plant.pauses(channels int[], since timestamptz, until timestamptz)

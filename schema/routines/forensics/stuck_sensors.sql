@@ -74,11 +74,14 @@ long AS MATERIALIZED (
 -- A pushed channel that was silent for longer than usual may have had any value meanwhile.
 silences AS MATERIALIZED (
     SELECT p.channel_id, p.from_time, least(p.to_time, w.ends) AS to_time
-    FROM plant.pauses((SELECT array_agg(DISTINCT l.channel_id)
-                       FROM long AS l
-                       JOIN plant.channel AS c ON c.id = l.channel_id
-                       JOIN plant.source AS s ON s.id = c.source_id
-                       WHERE s.kind = 'push'), since - lookback, until) AS p
+    FROM (
+        SELECT array_agg(DISTINCT l.channel_id) AS ids
+        FROM long AS l
+        JOIN plant.channel AS c ON c.id = l.channel_id
+        JOIN plant.source AS s ON s.id = c.source_id
+        WHERE s.kind = 'push'
+    ) AS l
+    CROSS JOIN LATERAL plant.pauses(l.ids, since - lookback, until) AS p
     JOIN wanted AS w ON w.channel_id = p.channel_id
     WHERE extract(epoch FROM least(p.to_time, w.ends) - p.from_time) > p.usual_seconds
 ),
