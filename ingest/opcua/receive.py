@@ -380,7 +380,7 @@ class Receiver:
             begins = [([channel], at) for channel, at in dated.gaps]
             await self._gaps.open_each(begins, _REPEATED_REASON, "different values have the same timestamps")
         events += dated.conflicts
-        stored.append(partial(tracking.repeated.stored, place, time))
+        stored.append(partial(tracking.repeated.stored, place, time, value, status))
         if len(again):
             tracking.record_samples(*stated[:2])
             stored.append(partial(tracking.unchanged.stored, stated[0]))

@@ -49,7 +49,11 @@ class RepeatedTimestamps:
         self._status = np.zeros(n, np.uint32)
         self._time = np.full(n, _NONE, np.int64)  # µs; if the channel repeats: the latest one
         self._first = np.zeros(n, np.int64)  # µs, server timestamp of the sample whose time is ``_source``; -1: none
-        self._on_disk = np.full(n, _NONE, np.int64)  # µs, time of the last sample on disk
+        self._first_value = np.zeros(n, np.float64)  # of that sample
+        # Of the last sample on disk:
+        self._on_disk = np.full(n, _NONE, np.int64)  # µs
+        self._on_disk_value = np.zeros(n, np.float64)
+        self._on_disk_status = np.zeros(n, np.uint32)
         self.repeats = np.zeros(n, bool)  # has taken server timestamps
         self._row = np.zeros(n, np.intp)  # scratch
         self._count = np.zeros(n, np.int64)  # refused values in the gap
@@ -80,9 +84,9 @@ class RepeatedTimestamps:
         self._refused_at[ended], self._resumed[ended], self._count[ended] = np.inf, 0, 0
         return found
 
-    def stored(self, place: UInt32s, time: Int64s) -> None:
+    def stored(self, place: UInt32s, time: Int64s, value: Float64s, status: UInt32s) -> None:
         """These are on disk."""
-        self._on_disk[place] = time
+        self._on_disk[place], self._on_disk_value[place], self._on_disk_status[place] = time, value, status
 
     def date(
         self, place: UInt32s, source: Int64s, server: Int64s, value: Float64s, status: UInt32s, arrival: int
@@ -91,7 +95,7 @@ class RepeatedTimestamps:
         rows = np.arange(len(place))
         self._row[place] = rows
         if (source > self._time[place]).all() and (self._row[place] == rows).all():
-            self._first[place] = server
+            self._first[place], self._first_value[place] = server, value
             self._receive(place, source, server, value, status, source)
             return Dated(source)
         order = np.argsort(place, kind="stable")
@@ -113,7 +117,9 @@ class RepeatedTimestamps:
         kept_status = np.where(known, self._status[p], q[head])
         identical = (bits == before(kept_bits, self._value.view(np.uint64))) & (q == before(kept_status, self._status))
 
-        replayed = ~equals & (s == self._source[p]) & (v == self._first[p])  # its time is the source timestamp
+        # Again the sample whose time is the source timestamp.
+        replayed = ~equals & (s == self._source[p]) & (v == self._first[p])
+        replayed &= bits == self._first_value.view(np.uint64)[p]
         again = same & ~equals & ~replayed
         drop = identical & ((equals & ~begins) | (again & ((v > last_server) | (v <= s))))
         moved = again & ~drop & (v > s)
@@ -128,9 +134,14 @@ class RepeatedTimestamps:
         keep = ~(drop | refused)
         dated = keep & ~same
         self._first[p[dated]] = np.where(time[dated] == s[dated], v[dated], -1)
+        self._first_value[p[dated]] = value[order][dated]
         gaps, conflicts = self._refuse(p[refused], last_time[refused], value[order][refused], q[refused], arrival)
         self._receive(p[keep], s[keep], v[keep], value[order][keep], q[keep], time[keep])
-        keep &= time != self._on_disk[p]
+        keep &= (
+            (time != self._on_disk[p])
+            | (bits != self._on_disk_value.view(np.uint64)[p])
+            | (q != self._on_disk_status[p])
+        )
         unsorted = np.argsort(order)
         return Dated(time[unsorted], keep[unsorted], gaps, conflicts)
 

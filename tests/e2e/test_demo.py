@@ -212,7 +212,7 @@ def test_discover_prints_a_valid_tag_list(appliance: Appliance, tmp_path: Path) 
 # What makes, ends or measures something, or needs what is not here: other tests run it, and tests/unit/test_docs.py
 # checks its words.
 NOT_RUN = {
-    *("apply", "backup", "bench", "chaos", "database", "discover", "down", "export", "import-tags"),
+    *("apply", "backup", "bench", "chaos", "database", "delete", "discover", "down", "export", "import-tags"),
     *("init", "prepare", "rename", "restore", "service", "test", "token", "up", "user"),
 }
 LINKED = ("plantlog", "ops", "dashboards")  # what commands name relative to the checkout

@@ -37,8 +37,14 @@ class Channels:
         for k in np.flatnonzero(keep).tolist():
             key, value = (rows[k][0], int(dated.time[k])), rows[k][3]
             assert self.table.setdefault(key, value) == value, "the database refuses it"
-        self.state.stored(np.array([row[0] for row in rows], np.uint32)[keep], dated.time[keep])
+        self.stored(rows, dated)
         return dated
+
+    def stored(self, rows: Sequence[Row], dated: Dated) -> None:
+        """These are on disk."""
+        keep = np.ones(len(rows), bool) if dated.keep is None else dated.keep
+        place, value = np.array([row[0] for row in rows], np.uint32), np.array([row[3] for row in rows], np.float64)
+        self.state.stored(place[keep], dated.time[keep], value[keep], np.zeros(int(keep.sum()), np.uint32))
 
 
 def test_each_value_of_a_frozen_source_timestamp_is_stored() -> None:
@@ -167,8 +173,7 @@ def test_no_value_is_dropped_that_is_not_known(messages: list[tuple[list[Row], b
         for row, k in zip(rows, keep, strict=True):
             assert k or row[0] in gapped or (row[0], np.float64(row[3]).tobytes()) in known
         if durable:
-            places = np.array([row[0] for row in rows], np.uint32)
-            channels.state.stored(places[keep], dated.time[keep])
+            channels.stored(rows, dated)
 
 
 def test_conflict_at_a_time_after_the_year_9999_is_recorded() -> None:
