@@ -10,11 +10,6 @@ from numpy.typing import NDArray
 
 from ingest.batch import Float64s
 
-_NUMBER = r"-?(0x[0-9a-fA-F]{1,16}|[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]{1,3})?|inf)"
-_ITEM = rf"({_NUMBER}(\.\.{_NUMBER})?|nan)"
-PATTERN = rf"^({_ITEM}(\s*;\s*{_ITEM})*)?$"
-LEGAL = "values as in 65535, 0x8000 or nan, or ranges as in 32760..32767, separated by semicolons"
-
 BAD_NO_DATA = 0x80B1_0000  # BadNoDataAvailable (OPC 10000-6, A.2)
 
 _Range: TypeAlias = tuple[float, float]  # lowest and highest value; NaN: a NaN

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ingest.batch import NO_SOURCE, Int64s
 from ingest.timestamps import EARLIEST_US, LATEST_US
+
+if TYPE_CHECKING:  # commands read the settings of processes without numpy
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ingest.batch import Int64s
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +26,8 @@ class TimeLimits:
         earliest = received_at - round(self.oldest * 1e6)
         return max(EARLIEST_US, earliest), min(LATEST_US, received_at + round(self.future * 1e6))
 
-    def inside(self, received_at: int, time: Int64s, source_id: int = NO_SOURCE) -> NDArray[np.bool_]:
-        """Mask of the times (µs) within the bounds, (n,), for data of a source."""
+    def inside(self, received_at: int, time: Int64s, source_id: int = 0) -> NDArray[np.bool_]:
+        """Mask of the times (µs) within the bounds, (n,), for data of a source (0: none)."""
         earliest, latest = self.bounds(received_at)
         return (time >= earliest) & (time <= latest)
 

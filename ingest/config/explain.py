@@ -17,7 +17,6 @@ from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from ingest import no_data
 from ingest.config import modbus_address
 from ingest.config.base import fields_of
 from ingest.config.quantities import (
@@ -68,7 +67,7 @@ _PATTERNS = {
         "the index at the end is in the column index"
     ),
     "text": "a string without NUL characters",
-    "no_data": no_data.LEGAL,
+    "no_data": "values as in 65535, 0x8000 or nan, or ranges as in 32760..32767, separated by semicolons",
     "register": "coil:N, discrete:N, input:N or holding:N, N from 0",
 }
 _PARSED: dict[Any, str] = {

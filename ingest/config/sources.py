@@ -14,7 +14,6 @@ from ingest.config.base import Frozen, Name, Text
 from ingest.config.modbus_address import PATTERN
 from ingest.config.quantities import Duration, Patterns, StatusCodes, StatusPlace, Texts, parse_texts
 from ingest.config.value_path import INDEX_PATTERN, MEMBER_PATTERN, joined
-from ingest.no_data import PATTERN as NO_DATA_PATTERN
 
 SourceKind: TypeAlias = Literal["modbus", "opcua", "push"]
 ChannelKind: TypeAlias = Literal["analog", "discrete", "counter", "text"]
@@ -58,6 +57,10 @@ CHANNEL_NAME_LENGTH = 255
 ChannelName = Annotated[
     str, Field(pattern=r"^[\p{L}\p{M}\p{N}_.%-]+(/[\p{L}\p{M}\p{N}_.%-]+)*$", max_length=CHANNEL_NAME_LENGTH)
 ]
+# The column no_data: hexadecimal and decimal numbers, ranges, nan
+_NUMBER = r"-?(0x[0-9a-fA-F]{1,16}|[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]{1,3})?|inf)"
+_NO_DATA_ITEM = rf"({_NUMBER}(\.\.{_NUMBER})?|nan)"
+_NO_DATA = rf"^({_NO_DATA_ITEM}(\s*;\s*{_NO_DATA_ITEM})*)?$"
 # Placeholders stand for text without a slash, so the outcome is a channel's name.
 ChannelTemplate = Annotated[
     str,
@@ -97,7 +100,7 @@ class Tag:
     """The low end of the measuring range."""
     hi: float | None = None
     """The high end of the measuring range."""
-    no_data: Annotated[str, Field(pattern=NO_DATA_PATTERN, coerce_numbers_to_str=True)] = ""
+    no_data: Annotated[str, Field(pattern=_NO_DATA, coerce_numbers_to_str=True)] = ""
     """Raw values, before `scale` and `offset`, by which the device says that it has no value, as in `65535`,
     `0x8000; 0x7FFF`, `32760..32767` or `nan`. With a signed type, `0x8000` is -32768. Such a sample is Bad
     (BadNoDataAvailable), and its value NaN. A NaN of a Modbus device always is; that of an OPC UA server keeps its
