@@ -37,9 +37,9 @@ missing AS MATERIALIZED (
     CROSS JOIN LATERAL plant.chart_gaps(channel, b.first - INTERVAL '24 hours', b.last) AS g
     WHERE NOT g.backfilled
 ),
--- The value that held before the first step, unless there was a gap since.
+-- The value that held before the first step, unless there was a gap since. Larger ones do not hold, as in minutes.
 before AS (
-    SELECT b.first - b.step AS bucket, CASE WHEN l.status >= 0 AND l.value <> 'NaN' THEN l.value END AS last
+    SELECT b.first - b.step AS bucket, CASE WHEN l.status >= 0 AND abs(l.value) <= 1e280 THEN l.value END AS last
     FROM bounds AS b
     CROSS JOIN LATERAL plant.held_before(channel, b.first - INTERVAL '24 hours', b.first) AS l
     CROSS JOIN missing AS m
