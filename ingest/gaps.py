@@ -192,7 +192,7 @@ class Gaps:
         await self.flush()
 
     async def withdraw(self, from_time: int, to_time: int, reason: str, channels: Channels = None) -> None:
-        """What was recorded as lost came after all: only what was joined with it stays missing."""
+        """Withdraw what came after all of a recorded loss: only what was joined with it stays missing."""
         ids = _ids(channels)
         for closed, places in self._closed.by_value(ids):
             some, gap = ids[places], _OpenGap(from_time, reason, "no samples were lost")

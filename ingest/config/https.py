@@ -64,7 +64,7 @@ class TlsSettings(Frozen):
             raise SourceError(f"plantlog's own certificate can't be made: {error}") from error
 
     def problem(self) -> str | None:
-        """What is wrong with the files of [tls]; None: nothing.
+        """The fault of the files of [tls]; None: there is none.
 
         It is no error of the configuration: they change without anybody looking, and what collects has to start.
         """

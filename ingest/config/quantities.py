@@ -74,7 +74,7 @@ def parse_bytes(text: Any, info: ValidationInfo) -> int:
 
 
 def parse_text_bytes(text: Any, info: ValidationInfo) -> int:
-    """As :func:`parse_bytes`, for sizes of texts."""
+    """Parse a size of texts, as :func:`parse_bytes` does."""
     return _bytes_of(text, info, _TEXT_SIZES, TEXT_BYTES_LEGAL)
 
 

@@ -91,7 +91,7 @@ class PushSettings(CollectorSettings):
 
 
 class WriterSettings(ProcessSettings):
-    """What the writer does, as a member of a pair or alone, and its journal."""
+    """The writer, as a member of a pair or alone, and its journal."""
 
     logins = ("ingest",)
 

@@ -21,7 +21,7 @@ from ingest.config.sources import OpcuaSource
 from ingest.errors import DecodeError, SourceError, SpoolError
 from ingest.opcua.message import Notification, publish_response, republish_response
 from ingest.opcua.sequence import distance, following
-from ingest.opcua.service import REFUSED, call, send
+from ingest.opcua.service import REFUSED, call_server_method, send
 from ingest.opcua.subscription_state import Subscription
 from ingest.timeouts import sleep_overrun
 from ingest.timestamps import now_us
@@ -303,16 +303,9 @@ class Publisher:
         if not self._can_resend:
             return
         self._resent(subscription)  # before the call: another task may handle the values before its response
-        request = ua.CallRequest()
-        request.Parameters.MethodsToCall = [
-            ua.CallMethodRequest(
-                ObjectId=ua.NodeId(ua.ObjectIds.Server),
-                MethodId=ua.NodeId(ua.ObjectIds.Server_ResendData),
-                InputArguments=[ua.Variant(subscription.id, ua.VariantType.UInt32)],
-            )
-        ]
         try:
-            answer = await call(self._client, request, ua.CallResponse, self._source.time_out)
-            self._can_resend = answer.Results[0].StatusCode.is_good()
+            method = ua.ObjectIds.Server_ResendData
+            result = await call_server_method(self._client, method, subscription.id, self._source.time_out)
+            self._can_resend = result.StatusCode.is_good()
         except ua.UaStatusCodeError:
             self._can_resend = False

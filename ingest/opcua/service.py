@@ -58,6 +58,22 @@ async def call(client: Client, request: Any, response: type[T], time_out: float,
     return answer  # type: ignore[no-any-return]
 
 
+async def call_server_method(client: Client, method: int, subscription: int, time_out: float) -> ua.CallMethodResult:
+    """The result of a method of the Server object that takes a subscription id (OPC 10000-5, 9.1 and 9.2).
+
+    Raises UaStatusCodeError and what :func:`send` raises.
+    """
+    request = ua.CallRequest()
+    request.Parameters.MethodsToCall = [
+        ua.CallMethodRequest(
+            ObjectId=ua.NodeId(ua.ObjectIds.Server),
+            MethodId=ua.NodeId(method),
+            InputArguments=[ua.Variant(subscription, ua.VariantType.UInt32)],
+        )
+    ]
+    return (await call(client, request, ua.CallResponse, time_out)).Results[0]
+
+
 class Operations:
     """The operations of one service in a session: as many in a call as the server accepts, several calls at a time."""
 

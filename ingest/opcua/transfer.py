@@ -7,7 +7,7 @@ import logging
 from asyncua import Client, ua
 
 from ingest.config.sources import OpcuaSource
-from ingest.opcua.service import call
+from ingest.opcua.service import call, call_server_method
 from ingest.opcua.subscription_state import Subscription, SubscriptionState
 
 log = logging.getLogger(__name__)
@@ -48,16 +48,9 @@ async def prove_ours(client: Client, source: OpcuaSource, subscription: Subscrip
     Where the server has no such method, the first values prove it. Raises SourceError if it is another client's.
     """
     subscription.is_ours = None
-    request = ua.CallRequest()
-    request.Parameters.MethodsToCall = [
-        ua.CallMethodRequest(
-            ObjectId=ua.NodeId(ua.ObjectIds.Server),
-            MethodId=ua.NodeId(ua.ObjectIds.Server_GetMonitoredItems),
-            InputArguments=[ua.Variant(subscription.id, ua.VariantType.UInt32)],
-        )
-    ]
     try:
-        (result,) = (await call(client, request, ua.CallResponse, source.time_out)).Results
+        method = ua.ObjectIds.Server_GetMonitoredItems
+        result = await call_server_method(client, method, subscription.id, source.time_out)
     except ua.UaStatusCodeError:
         return
     if result.StatusCode.is_good() and len(result.OutputArguments) == 2:

@@ -58,6 +58,16 @@ class ExportResult:
     differs: int
 
 
+def new_files(to: Path) -> list[Path]:
+    """The files of an export: ``to`` (samples), and events and gaps beside it. Raises OperationError if one exists."""
+    base = to.name.removesuffix(".parquet")
+    paths = [to, to.with_name(f"{base}.events.parquet"), to.with_name(f"{base}.gaps.parquet")]
+    for path in paths:
+        if path.exists():
+            raise OperationError(f"{path} already exists: choose another file with --to")
+    return paths
+
+
 async def export(
     dsn: str,
     state: State,
@@ -73,12 +83,8 @@ async def export(
     ``installation``: the plant or the beginning of the id of another one than the state folder's.
     ``samples_of``: where the samples of the day are.
     """
-    base = to.name.removesuffix(".parquet")
-    paths = [to, to.with_name(f"{base}.events.parquet"), to.with_name(f"{base}.gaps.parquet")]
+    paths = new_files(to)
     verifier = to.with_name(VERIFIER)
-    for path in paths:
-        if path.exists():
-            raise OperationError(f"{path} already exists: choose another file with --to")
     connection = await connect(dsn, "plantlog export")
     try:
         if installation == "all":

@@ -21,6 +21,7 @@ from ingest.files import atomic_path
 from ingest.timestamps import microseconds
 from ops.evidence import parquet
 from ops.evidence.day_samples import DaySamples, SamplesOf, in_database
+from ops.evidence.export import new_files
 from ops.evidence.reader import begin, connect, slices
 from ops.evidence.scope import Scope, choose, load_scope
 from ops.evidence.seal_store import SealedDay, sealed_day, seals_of_day
@@ -91,11 +92,7 @@ async def export_interval(
 
     ``dsn``: the reader's.
     """
-    base = to.name.removesuffix(".parquet")
-    paths = [to, to.with_name(f"{base}.events.parquet"), to.with_name(f"{base}.gaps.parquet")]
-    for path in paths:
-        if path.exists():
-            raise OperationError(f"{path} already exists: choose another file with --to")
+    paths = new_files(to)
     connection = await connect(dsn, "plantlog export")
     try:
         if installation == "all":
