@@ -2,8 +2,9 @@
 
 An empty database gets ``roles.sql`` and ``tables/*.sql``, which are the tables as they are now. One that has a schema
 gets the numbered files of ``migrations/`` that it lacks, each in a transaction of its own. They are recorded with their
-SHA-256 in ``plant.migration``, and never change. A test makes sure that both ways end the same. Then routines and views
-are made anew where their files changed: see :mod:`ops.migration.renewal`.
+SHA-256 in ``plant.migration``, and never change. The numbers begin behind the baseline, which is the schema of 1.0. A
+test makes sure that both ways end the same. Then routines and views are made anew where their files changed: see
+:mod:`ops.migration.renewal`.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from ops.migration.dependencies import in_order
 from schema import FOLDER
 from schema.queries import load
 
-_VERSION_1_0 = 100  # of the first migration
-_PRE_RELEASES = range(36, 40)  # the schema versions from before 1.0 that can be brought to it
+BASELINE = 190  # the schema version of 1.0: tables/ as they were then, without a file
+_LAST_BEFORE_1_0 = "67455028"  # the commit whose plantlog brings a database to the baseline
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One file: ``0100_version_1_0.sql`` is version 100, name ``version_1_0``."""
+    """One file: ``0200_channel_area.sql`` is version 200, name ``channel_area``."""
 
     version: int
     name: str
@@ -44,16 +45,17 @@ class Migration:
 
 
 def migrations(folder: Path = FOLDER) -> list[Migration]:
-    """All files of ``migrations/``, by version. Raises DatabaseError where a number is double or malformed."""
-    found: dict[int, Migration] = {}
+    """The baseline and the files of ``migrations/``, by version. Raises DatabaseError for a wrong or double number."""
+    by_version = {BASELINE: Migration(BASELINE, "version_1_0", "")}
     for path in sorted((folder / "migrations").glob("*.sql")):
         match = re.fullmatch(r"(\d{4})_(\w+)\.sql", path.name)
-        if match is None or int(match[1]) < _VERSION_1_0:
-            raise DatabaseError(f"{path.name} is not a valid migration name; legal: 0100_name.sql, and higher numbers")
-        if int(match[1]) in found:
+        if match is None or int(match[1]) <= BASELINE:
+            first = f"{BASELINE + 1:04d}_name.sql"
+            raise DatabaseError(f"{path.name} is not a valid migration name; legal: {first}, and higher numbers")
+        if int(match[1]) in by_version:
             raise DatabaseError(f"{path.name}: another migration has this number")
-        found[int(match[1])] = Migration(int(match[1]), match[2], path.read_text(encoding="utf-8"))
-    return list(found.values())
+        by_version[int(match[1])] = Migration(int(match[1]), match[2], path.read_text(encoding="utf-8"))
+    return list(by_version.values())
 
 
 def tables(folder: Path = FOLDER) -> list[str]:
@@ -70,20 +72,20 @@ async def migrate(dsn: str, folder: Path = FOLDER) -> list[int]:
     try:
         await connection.execute(queries["lock_migration"])
         await extension.create(connection)
-        own_marks = migrations(folder)
+        supported = migrations(folder)
         applied = (
             await connection.fetch(queries["select_migrations"])
             if await connection.fetchval(queries["schema_exists"])
             else []
         )
         if applied:
-            pending = _pending(own_marks, applied)
+            pending = _pending(supported, applied)
             for migration in pending:
                 async with connection.transaction():
                     await connection.execute(f"{migration.sql}\nSELECT")  # asyncpg takes no file of comments alone
                     await _record(connection, migration)
         else:
-            pending = own_marks
+            pending = supported
             async with connection.transaction():
                 for sql in tables(folder):
                     await connection.execute(sql)
@@ -108,22 +110,22 @@ async def _record(connection: asyncpg.Connection[Any], migration: Migration) -> 
     await connection.execute(load("migrate")["insert_migration"], migration.version, migration.name, migration.sha256)
 
 
-def _pending(own_marks: list[Migration], applied: list[asyncpg.Record]) -> list[Migration]:
+def _pending(supported: list[Migration], applied: list[asyncpg.Record]) -> list[Migration]:
     newest = applied[-1]["version"]
-    if newest < _VERSION_1_0 and newest not in _PRE_RELEASES:
+    if newest < BASELINE:
         raise DatabaseError(
-            f"the database has schema version {newest}, from before plantlog 1.0; only versions {_PRE_RELEASES[0]} to "
-            f"{_PRE_RELEASES[-1]} can be upgraded: run the last version before 1.0 on the database first"
+            f"the database has schema version {newest}, from before plantlog 1.0, which has {BASELINE}: run `up` of "
+            f"the last version before 1.0 (commit {_LAST_BEFORE_1_0}) on the database first"
         )
-    known = {migration.version: migration for migration in own_marks}
+    known = {migration.version: migration for migration in supported}
     for row in applied:
         version, name = row["version"], row["name"]
-        if version < _VERSION_1_0:
-            continue  # what made the pre-release's schema
+        if version <= BASELINE:
+            continue
         if version not in known:
             raise DatabaseError(
                 f"the database has schema version {version} ({name}), this plantlog supports up to "
-                f"{own_marks[-1].version}: the database was upgraded by a newer plantlog; upgrade this one"
+                f"{supported[-1].version}: the database was upgraded by a newer plantlog; upgrade this one"
             )
         if known[version].sha256 != row["sha256"]:
             raise DatabaseError(
@@ -132,7 +134,7 @@ def _pending(own_marks: list[Migration], applied: list[asyncpg.Record]) -> list[
                 "changes go into a new migration"
             )
     applied_versions = {row["version"] for row in applied}
-    return [migration for migration in own_marks if migration.version not in applied_versions]
+    return [migration for migration in supported if migration.version not in applied_versions]
 
 
 @dataclass(frozen=True, slots=True)

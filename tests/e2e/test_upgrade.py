@@ -19,7 +19,7 @@ from ops.ports import free_ports
 from tests.e2e.appliance import Appliance
 
 SECOND = 1_000_000  # µs
-EARLIER = "e35104a892bcd8f22209685299f3d9e5dfb552bb"  # of 22 November 2026, schema version 36
+EARLIER = "## [1.0.0] - "  # the heading in the changelog, which the release's commit has first
 RATE = 2_000  # samples/s
 
 
@@ -27,7 +27,11 @@ RATE = 2_000  # samples/s
 def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The earlier version in a directory of its own; it shares our virtual environment where that has what it needs."""
     folder = tmp_path_factory.mktemp("earlier")
-    archive = subprocess.run(["git", "archive", EARLIER], cwd=CHECKOUT, capture_output=True, check=False)
+    lines = (CHECKOUT / "CHANGELOG.md").read_text().splitlines()
+    (heading,) = (line for line in lines if line.startswith(EARLIER))
+    search = ["git", "log", "--format=%H", "-S", heading, "--", "CHANGELOG.md"]
+    commits = subprocess.run(search, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout.split()
+    archive = subprocess.run(["git", "archive", commits[-1]], cwd=CHECKOUT, capture_output=True, check=False)
     assert archive.returncode == 0, f"the history is needed, not just one commit: {archive.stderr.decode()}"
     subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
     if _pinned(folder / "requirements.lock") <= _pinned(CHECKOUT / "requirements-dev.lock"):

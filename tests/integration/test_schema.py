@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import asyncpg
 import pytest
 
 from ingest.errors import DatabaseError
-from ops.migration.migrate import is_current, migrate, migrations
+from ops.migration.migrate import BASELINE, is_current, migrate, migrations
 from ops.postgres.bootstrap import maintenance_dsn
 from schema import FOLDER
 from schema.queries import load
@@ -21,6 +22,14 @@ from tests.database import Database
 def folder(tmp_path: Path) -> Path:
     """A copy of the schema's files, to be changed."""
     return Path(shutil.copytree(FOLDER, tmp_path / "schema", ignore=shutil.ignore_patterns("*.py*", "queries")))
+
+
+def added_migration(folder: Path, sql: str) -> Path:
+    """One more file, with the next number."""
+    file = folder / "migrations" / f"{migrations()[-1].version + 1:04d}_one_more.sql"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(sql)
+    return file
 
 
 async def create(dsn: str) -> None:
@@ -46,9 +55,10 @@ async def test_a_newer_schema_says_what_to_do(database: Database, owner: asyncpg
 
 
 async def test_changed_migration_file_is_named(database: Database, folder: Path) -> None:
-    for file in (folder / "migrations").glob("*.sql"):
-        file.write_text(file.read_text() + "-- changed\n")
-    with pytest.raises(DatabaseError, match=r"0100_version_1_0\.sql is not the file that was applied"):
+    file = added_migration(folder, "CREATE TABLE plant.more ();")
+    await migrate(database.owner_dsn, folder)
+    file.write_text(file.read_text() + "-- changed\n")
+    with pytest.raises(DatabaseError, match=rf"{re.escape(file.name)} is not the file that was applied"):
         await migrate(database.owner_dsn, folder)
 
 
@@ -66,24 +76,30 @@ async def test_failed_creation_leaves_nothing(empty_database: str, folder: Path)
 async def test_a_migration_that_fails_leaves_nothing(
     database: Database, owner: asyncpg.Connection, folder: Path
 ) -> None:
-    following = migrations()[-1].version + 1
-    file = folder / "migrations" / f"{following:04d}_half.sql"
-    file.write_text("CREATE TABLE plant.half (); SELECT 1 / 0;")
+    file = added_migration(folder, "CREATE TABLE plant.half (); SELECT 1 / 0;")
     with pytest.raises(asyncpg.DivisionByZeroError):
         await migrate(database.owner_dsn, folder)
     assert await owner.fetchval("SELECT to_regclass('plant.half')") is None
     file.write_text("CREATE TABLE plant.half ();")
-    assert await migrate(database.owner_dsn, folder) == [following]
+    assert await migrate(database.owner_dsn, folder) == [int(file.name[:4])]
     assert await owner.fetchval("SELECT to_regclass('plant.half')") == "plant.half"
 
 
-async def test_a_schema_older_than_the_last_pre_release_says_what_to_do(
+async def test_a_schema_from_before_1_0_says_what_to_do(database: Database, owner: asyncpg.Connection) -> None:
+    await owner.execute("DELETE FROM plant.migration")
+    await owner.execute(load("migrate")["insert_migration"], 113, "removed", "0")
+    with pytest.raises(DatabaseError, match=r"schema version 113, from before plantlog 1\.0, .* run `up` of the last"):
+        await migrate(database.owner_dsn)
+
+
+async def test_a_schema_that_former_migrations_brought_to_1_0_is_that_of_1_0(
     database: Database, owner: asyncpg.Connection
 ) -> None:
     await owner.execute("DELETE FROM plant.migration")
-    await owner.execute(load("migrate")["insert_migration"], 12, "rollups_packing", "0")
-    with pytest.raises(DatabaseError, match=r"schema version 12, .* run the last version before 1\.0 on the"):
-        await migrate(database.owner_dsn)
+    for version, name in ((100, "version_1_0"), (BASELINE, "notifies_from")):
+        await owner.execute(load("migrate")["insert_migration"], version, name, "0")
+    assert await migrate(database.owner_dsn) == [m.version for m in migrations()[1:]]
+    assert await is_current(owner)
 
 
 async def test_edition_and_chunks(reader: asyncpg.Connection) -> None:

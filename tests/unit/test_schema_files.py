@@ -74,9 +74,9 @@ def test_every_table_is_created_once() -> None:
 @pytest.mark.parametrize(
     ("names", "complaint"),
     [
-        (["0100_a.sql", "0100_b.sql"], r"0100_b\.sql: another migration has this number"),
-        (["0001_a.sql"], r"0001_a\.sql is not a valid migration name"),
-        (["0100_a.sql", "101_b.sql"], r"101_b\.sql is not a valid migration name"),
+        (["0200_a.sql", "0200_b.sql"], r"0200_b\.sql: another migration has this number"),
+        (["0190_a.sql"], r"0190_a\.sql is not a valid migration name; legal: 0191_name\.sql, and higher numbers"),
+        (["0200_a.sql", "201_b.sql"], r"201_b\.sql is not a valid migration name"),
     ],
 )
 def test_migrations_are_numbered(tmp_path: Path, names: list[str], complaint: str) -> None:
