@@ -19,11 +19,11 @@ __all__ = ["database", "empty_database", "ingest", "maintenance", "owner", "read
 pytest.register_assert_rewrite("tests.managed", "tests.pair", "tests.truth")  # assertions show their values
 
 # What a loaded machine takes for an example says nothing of the code. Each run has the same examples, so that a change
-# is judged by what it changed; --hypothesis-profile=search has new ones. CI has ten times as many as a developer.
+# is judged by what it changed; --hypothesis-profile=search has new ones, =thorough ten times as many.
 settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", settings.get_profile("search"), derandomize=True)
-settings.register_profile("developer", settings.get_profile("ci"), max_examples=10)
-settings.load_profile("ci" if "CI" in os.environ else "developer")
+settings.register_profile("thorough", settings.get_profile("search"), derandomize=True)
+settings.register_profile("usual", settings.get_profile("thorough"), max_examples=10)
+settings.load_profile("usual")
 
 _WHOLE_APPLIANCE = 900.0  # s; on a new machine, several tests wait until the first one has installed the database
 _HANGS = 420.0  # s; more than the time-out in pyproject.toml

@@ -282,7 +282,7 @@ def simulator(context: typer.Context) -> None:
 def test(context: typer.Context) -> None:
     """Run the tests. Arguments are passed on to pytest.
 
-    Default: unit, integration and end-to-end tests, but for those that are marked slow.
+    Default: the unit, integration and end-to-end tests that are not marked slow.
     """
     os.chdir(CHECKOUT)
     names_tests = any(Path(argument.partition("::")[0]).exists() for argument in context.args)

@@ -46,7 +46,7 @@ def control(command: str, **parameters: object) -> None:
         assert answer.status == 200
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 async def test_every_channel_equals_the_truth(appliance: Appliance) -> None:
     start = now_us() + SECOND
     result = await appliance.compared(start, start + 5 * SECOND)

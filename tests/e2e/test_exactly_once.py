@@ -40,7 +40,7 @@ def exactly_once(result: dict[str, Comparison], seconds: float) -> None:
     assert result["modbus"].stored > 0
 
 
-@pytest.mark.slow
+@pytest.mark.gate
 async def test_exactly_once_without_faults(appliance: Appliance) -> None:
     start = now_us() + SECOND
     result = await appliance.compared(start, start + 5 * SECOND)

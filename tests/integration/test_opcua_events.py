@@ -324,7 +324,11 @@ async def test_notifier_that_the_server_rejects_is_shown(tmp_path: Path) -> None
         await watch.shows(Limit0="unacknowledged_active")
 
 
-async def test_overflow_of_a_foreign_servers_event_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["open62541"])
+async def test_overflow_of_a_foreign_servers_event_queue(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What the queue held is on record, and that others are missing; the next events are again.
 
     Debian builds open62541 without UA_ENABLE_SUBSCRIPTIONS_ALARMS_CONDITIONS: it has plain events only, and neither
@@ -332,7 +336,7 @@ async def test_overflow_of_a_foreign_servers_event_queue(tmp_path: Path, monkeyp
     """
     monkeypatch.setattr(event_items, "QUEUE_SIZE", 10)
     async with (
-        peer("open62541", tmp_path / "peer", 0, "0") as server,
+        peer(name, tmp_path / "peer", 0, "0") as server,
         watching(f"opc.tcp://127.0.0.1:{server.port}", tmp_path, tags=[]) as watch,
     ):
         await until(lambda: "does not refresh" in watch.status.remarks.get("conditions", ""))
@@ -360,8 +364,9 @@ async def test_overflow_of_milos_event_queue(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["milo"])
 async def test_transfer_of_a_subscription_that_has_sent_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Milo numbers the status for the old session like a message: a gap in the numbers, and no event is missing."""
     refresh, sent, relay, port = condition_methods.refresh, asyncio.Event(), Relay(), free_port()
@@ -371,9 +376,9 @@ async def test_transfer_of_a_subscription_that_has_sent_nothing(
         return await refresh(client, subscription_id, time_out)
 
     monkeypatch.setattr(condition_methods, "refresh", late)
-    async with peer("milo", tmp_path / "peer", _COUNT, "0") as server:
+    async with peer(name, tmp_path / "peer", _COUNT, "0") as server:
         await relay.start(("127.0.0.1", port), ("127.0.0.1", server.port))
-        options: dict[str, Any] = {"tags": tags("milo"), "insecure": False, "publish_requests": 50}
+        options: dict[str, Any] = {"tags": tags(name), "insecure": False, "publish_requests": 50}
         address = f"opc.tcp://127.0.0.1:{port}"
         async with watching(address, tmp_path, **options) as watch:
             await until(lambda: "is not trusted" in watch.status.reason)

@@ -236,6 +236,7 @@ async def test_a_collector_killed_between_loses_nothing(returns_to: int, tmp_pat
             assert read_history == bool(returns_to)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["open62541"])
 async def test_a_foreign_server_is_killed(name: str, tmp_path: Path) -> None:
     """Each has another truth: what is stored is from either, in the times in which it was used, and a gap between."""

@@ -335,9 +335,10 @@ async def test_user_certificate_on_a_foreign_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_server_without_user_certificates_is_reported(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["milo"])
+async def test_server_without_user_certificates_is_reported(name: str, tmp_path: Path) -> None:
     user = certificates.make(tmp_path / "user", uri="urn:a:person")
-    async with peer("milo", tmp_path / "peer", 1, "200") as server:
+    async with peer(name, tmp_path / "peer", 1, "200") as server:
         who = {"user_certificate_file": user[0], "user_key_file": user[1], "accept": ["wrong-host"]}
         mine = source(f"opc.tcp://127.0.0.1:{server.port}", **who)
         assert "is not trusted" in await told(mine, tmp_path / "pki")

@@ -112,8 +112,10 @@ async def test_each_scalar_type_is_stored(tmp_path: Path) -> None:
         await stores_each_scalar(address, "ns=2;s=", tmp_path)
 
 
-async def test_each_scalar_type_of_a_foreign_server_is_stored(tmp_path: Path) -> None:
-    async with peer("open62541", tmp_path / "peer", 0, "0") as server:
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["open62541"])
+async def test_each_scalar_type_of_a_foreign_server_is_stored(name: str, tmp_path: Path) -> None:
+    async with peer(name, tmp_path / "peer", 0, "0") as server:
         await stores_each_scalar(f"opc.tcp://127.0.0.1:{server.port}", "ns=1;s=Scalar", tmp_path)
 
 

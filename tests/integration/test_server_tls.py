@@ -433,6 +433,7 @@ async def test_half_open_handshakes_are_evicted_for_a_client_that_speaks(
         writer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800)  # where Telegraf has to be built
 async def test_telegraf_pushes_over_tls(tmp_path: Path) -> None:
     tags = '[[source.tag]]\nname = "boiler/pressure"\naddress = "mem.available"\n'

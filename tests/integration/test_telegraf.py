@@ -110,6 +110,7 @@ def say(to: IO[str], numbers: range) -> None:
     to.flush()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800)  # where Telegraf has to be built
 async def test_telegraf_machine_metrics_are_stored(tmp_path: Path, database: Database) -> None:
     channel = _CREATE + '"telegraf/{tag.host}/{measurement}/{tag.member}/{field}"'

@@ -172,7 +172,9 @@ async def test_containers_store_exactly_once_over_kills(stack: Stack, tmp_path: 
     assert (await stack.fetch("SELECT value FROM plant.setting WHERE key = 'edition'"))[0]["value"] == "apache"
 
 
+@pytest.mark.gate
 def test_container_processes_are_unprivileged_and_read_only(stack: Stack) -> None:
+    until_well(stack)
     for service in ("writer", "collector-opcua", "viewer", "simulator"):
         output = stack.compose(
             *("exec", "--no-TTY", service, "sh", "-c"),
