@@ -1,7 +1,7 @@
-"""``python -m dashboards.fill``: write the SQL of ``dashboards/queries`` into the dashboards that ask it.
+"""The dashboards with their SQL: ``python -m dashboards.fill FOLDER`` writes them for Grafana.
 
-Grafana and the viewer read ``json/*.json``, laid out by hand or in Grafana. The SQL in them is a copy: a query begins
-with its name, ``-- channel.sql: curve``, and the text behind that line is that section of ``queries/channel.sql``.
+``json/*.json``, laid out by hand or in Grafana, names each query, as in ``-- channel.sql: curve``. Its text is that
+section of ``queries/channel.sql``.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from schema.queries import sections
+
 FOLDER = Path(__file__).parent
-NAME = re.compile(r"-- (\w+)\.sql: (\w+)\n")
-_SECTION = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+NAME = re.compile(r"-- (\w+)\.sql: (\w+)")
 
 
 @cache
 def queries(name: str) -> dict[str, str]:
     """Section → SQL, with its comments. Raises FileNotFoundError."""
-    parts = _SECTION.split((FOLDER / "queries" / f"{name}.sql").read_text(encoding="utf-8"))
-    return {section: text.strip().removesuffix(";") for section, text in zip(parts[1::2], parts[2::2], strict=True)}
+    texts = sections(FOLDER / "queries" / f"{name}.sql")
+    return {section: text.strip().removesuffix(";") for section, text in texts.items()}
 
 
-def filled(text: str) -> str:
-    """A dashboard's file with its SQL as it is now. Raises KeyError for a section that there is not."""
-    return json.dumps(_filled(json.loads(text)), indent=2, ensure_ascii=False) + "\n"
+def dashboards() -> dict[str, Any]:
+    """File name → dashboard, complete. Raises KeyError for a section that there is not."""
+    return {path.name: _filled(json.loads(path.read_bytes())) for path in sorted((FOLDER / "json").glob("*.json"))}
 
 
 def _filled(value: Any) -> Any:
@@ -36,14 +37,19 @@ def _filled(value: Any) -> Any:
             return {key: _filled(part) for key, part in value.items()}
         case list():
             return [_filled(part) for part in value]
-        case str() if named := NAME.match(value):
-            return named[0] + queries(named[1])[named[2]]
+        case str() if named := NAME.fullmatch(value):
+            return f"{value}\n{queries(named[1])[named[2]]}"  # the name stays, for whoever looks at the server
     return value
 
 
+def write(folder: Path) -> None:
+    """Write the dashboards into the folder that Grafana reads."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in dashboards().items():
+        (folder / name).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+
+
 if __name__ == "__main__":
-    for path in sorted((FOLDER / "json").glob("*.json")):
-        before = path.read_text(encoding="utf-8")
-        if (after := filled(before)) != before:
-            path.write_text(after, encoding="utf-8")
-            sys.stdout.write(f"{path.name} written\n")
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m dashboards.fill FOLDER")
+    write(Path(sys.argv[1]))

@@ -12,8 +12,13 @@ _FOLDER = Path(__file__).parent / "queries"
 _SECTION = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 
 
+def sections(path: Path) -> Mapping[str, str]:
+    """Section name → SQL text of a file. Raises FileNotFoundError."""
+    parts = _SECTION.split(path.read_text(encoding="utf-8"))
+    return MappingProxyType(dict(zip(parts[1::2], parts[2::2], strict=True)))
+
+
 @cache
 def load(name: str) -> Mapping[str, str]:
     """Section name → SQL text of ``queries/<name>.sql``. Raises FileNotFoundError for a name that has no file."""
-    parts = _SECTION.split((_FOLDER / f"{name}.sql").read_text(encoding="utf-8"))
-    return MappingProxyType(dict(zip(parts[1::2], parts[2::2], strict=True)))
+    return sections(_FOLDER / f"{name}.sql")

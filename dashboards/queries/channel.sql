@@ -270,14 +270,10 @@ FROM listed AS l
 ORDER BY plant.priority_rank(l.priority), l.limit_name;
 
 -- name: clocks
--- Moments and times at which a clock is not to be trusted: plantlog's was set, or it and the source differed.
-SELECT e.time, e.type || ' ' || e.text || coalesce(': ' || plant.detail_text(e.detail), '') AS text, 'clock' AS tags
-FROM plant.event AS e
-WHERE e.type IN ('clock_set', 'clock_skew') AND $__timeFilter(e.time)
-  AND (e.source_id IS NULL OR e.source_id IN (SELECT c.source_id FROM plant.channel AS c
-                                              WHERE c.name = ${channel:sqlstring}))
-ORDER BY e.time DESC
-LIMIT 100;
+SELECT m.time, m.text, 'clock' AS tags
+FROM plant.clock_marks($__timeFrom()::timestamptz, $__timeTo()::timestamptz,
+                       ARRAY(SELECT c.source_id FROM plant.channel AS c WHERE c.name = ${channel:sqlstring})) AS m
+ORDER BY m.time DESC;
 
 -- name: limits
 -- The limits of the channel's values, from end to end of the chart.

@@ -21,7 +21,7 @@ ORDER BY 1;
 -- channels, because a panel cannot be repeated for no value.
 WITH scaled AS (
     SELECT c.id, coalesce(nullif(c.unit, ''), 'no unit') AS measure,
-           CASE WHEN c.range_hi > c.range_lo THEN ceil(log(greatest(abs(c.range_lo), abs(c.range_hi))))::int END AS power
+           plant.scale_power(c.range_lo, c.range_hi) AS power
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND c.kind = 'analog' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
       AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
@@ -82,8 +82,7 @@ FROM (
         FROM plant.channel AS c
         WHERE c.retired_at IS NULL AND c.kind = 'analog' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
           AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
-          AND concat_ws(' ', coalesce(nullif(c.unit, ''), 'no unit'),
-                        CASE WHEN c.range_hi > c.range_lo THEN ceil(log(greatest(abs(c.range_lo), abs(c.range_hi))))::int END)
+          AND concat_ws(' ', coalesce(nullif(c.unit, ''), 'no unit'), plant.scale_power(c.range_lo, c.range_hi))
               IN (${measure:sqlstring})
         ORDER BY c.id LIMIT 12
     ) AS c
@@ -193,11 +192,8 @@ WHERE a.plant_unit = ${unit:sqlstring}
   AND a.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
 
 -- name: clocks
--- Moments and times at which a clock is not to be trusted: plantlog's was set, or it and the source differed.
-SELECT e.time, e.type || ' ' || e.text || coalesce(': ' || plant.detail_text(e.detail), '') AS text, 'clock' AS tags
-FROM plant.event AS e
-WHERE e.type IN ('clock_set', 'clock_skew') AND $__timeFilter(e.time)
-  AND (e.source_id IS NULL OR e.source_id IN (SELECT c.source_id FROM plant.channel AS c
-                                              WHERE regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}))
-ORDER BY e.time DESC
-LIMIT 100;
+SELECT m.time, m.text, 'clock' AS tags
+FROM plant.clock_marks($__timeFrom()::timestamptz, $__timeTo()::timestamptz,
+                       ARRAY(SELECT c.source_id FROM plant.channel AS c
+                             WHERE regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring})) AS m
+ORDER BY m.time DESC;

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from ingest.errors import OperationError, QueryError
+from dashboards.fill import dashboards
+from ingest.errors import QueryError
 
 _VARIABLE = re.compile(r"\$\{(\w+):")
-FOLDER = Path(__file__).parents[1] / "json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +24,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Dashboard:
-    """One dashboard file."""
+    """One dashboard, with its SQL."""
 
     uid: str
     title: str
@@ -65,18 +63,15 @@ class Dashboard:
         ]
 
     def public(self) -> dict[str, Any]:
-        """The file for the browser, without SQL."""
+        """The dashboard for the browser, without SQL."""
         return _without_sql(self.content)  # type: ignore[no-any-return]
 
 
 class Library:
-    """All files of a folder."""
+    """All dashboards, by uid."""
 
-    def __init__(self, folder: Path = FOLDER) -> None:
-        contents = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
-        self._by_uid = {content["uid"]: Dashboard(content["uid"], content["title"], content) for content in contents}
-        if not self._by_uid:
-            raise OperationError(f"{folder} holds no dashboards")
+    def __init__(self) -> None:
+        self._by_uid = {one["uid"]: Dashboard(one["uid"], one["title"], one) for one in dashboards().values()}
 
     def __iter__(self) -> Iterator[Dashboard]:
         return iter(self._by_uid.values())
@@ -97,7 +92,7 @@ def _without_sql(value: Any) -> Any:
     match value:
         case dict():
             of_variable = value.get("type") == "query"
-            hidden = {"rawSql", "definition", "query"} if of_variable else {"rawSql"}
+            hidden = {"rawSql", "query"} if of_variable else {"rawSql"}
             sql = str(value["query"] if of_variable else value.get("rawSql", ""))
             shown = {key: _without_sql(part) for key, part in value.items() if key not in hidden}
             return shown | ({"needs": sorted(set(_VARIABLE.findall(sql)))} if sql else {})

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from dashboards.viewer.library import FOLDER
+from dashboards.fill import FOLDER, write
 from ops.ports import free_ports
 from tests.e2e.appliance import Appliance
 from tests.waiting import until_sync
@@ -77,7 +77,7 @@ def _provisioning(folder: Path, password: str) -> Path:
     secret = folder / "reader"
     secret.write_text(password)
     copy = folder / "provisioning"
-    shutil.copytree(FOLDER.parent / "provisioning", copy)
+    shutil.copytree(FOLDER / "provisioning", copy)
     source = copy / "datasources" / "plantlog.yaml"
     text = source.read_text()
     assert "/run/secrets/plantlog_reader" in text
@@ -115,13 +115,14 @@ def provisioned(appliance: Appliance, prometheus: str, folder: Path) -> Iterator
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GF_")}
     environment |= {f"GF_{name}": str(value) for name, value in settings.items()}
     environment |= {
-        "PLANTLOG_DASHBOARDS": str(FOLDER),
+        "PLANTLOG_DASHBOARDS": str(folder / "dashboards"),
         "PLANTLOG_DATABASE_HOST": str(database.hostname),
         "PLANTLOG_DATABASE_PORT": str(database.port),
         "PLANTLOG_DATABASE_NAME": database.path.lstrip("/"),
         "PLANTLOG_DATABASE_SSLMODE": "disable",
         "PLANTLOG_PROMETHEUS": prometheus,
     }
+    write(folder / "dashboards")
     (folder / "plugins").mkdir()
     log = folder / "log"
     with log.open("w") as log_file:

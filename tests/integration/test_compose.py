@@ -25,7 +25,7 @@ from ops.postgres.verified import unverified_hosts
 from tests.docker import Docker, client
 
 OFFICIAL = ("-f", "docker-compose.yml")
-ONE_SHOT = {"certificate", "migrate", "restore", "trust"}
+ONE_SHOT = {"certificate", "dashboards", "migrate", "restore", "trust"}
 OF_A_REGISTRY = {"grafana", "telegraf"}
 
 
@@ -243,6 +243,10 @@ def test_the_plant_in_containers_is_the_example(official: dict[str, Any]) -> Non
 
 def test_grafana_and_telegraf_get_their_variables(official: dict[str, Any]) -> None:
     grafana, telegraf = official["services"]["grafana"], official["services"]["telegraf"]
+    (folder,) = [one["target"] for one in grafana["volumes"] if one["source"] == "dashboards"]
+    assert grafana["environment"]["PLANTLOG_DASHBOARDS"] == folder
+    dashboards = official["services"]["dashboards"]
+    assert [one["target"] for one in dashboards["volumes"]] == dashboards["entrypoint"][-1:]
     asked: set[str] = set()
     for path in (CHECKOUT / "dashboards" / "provisioning").rglob("*.yaml"):
         settings = "\n".join(line for line in path.read_text().splitlines() if not line.lstrip().startswith("#"))

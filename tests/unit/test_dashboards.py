@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from dashboards.fill import NAME, filled, queries
-from dashboards.viewer.library import FOLDER, Dashboard, Library
+from dashboards.fill import FOLDER, NAME, dashboards, queries, write
+from dashboards.viewer.library import Dashboard, Library
 from dashboards.viewer.macros import TimeRange, expand
 from dashboards.viewer.page import FOLDER as PAGE
 from dashboards.viewer.page import files
@@ -35,14 +35,24 @@ def _urls(value: Any) -> list[str]:
     return [url for part in value for url in _urls(part)] if isinstance(value, list) else []
 
 
-def test_dashboards_contain_the_sql_of_the_query_files() -> None:
-    asked: set[tuple[str, str]] = set()
-    for path in FOLDER.glob("*.json"):
+def test_every_query_stands_once_and_is_used() -> None:
+    used: set[tuple[str, str]] = set()
+    for path in (FOLDER / "json").glob("*.json"):
         text = path.read_text(encoding="utf-8")
-        assert text == filled(text), f"{path.name}: run `python -m dashboards.fill`"
-        asked |= {(named[1], named[2]) for named in NAME.finditer(text.replace("\\n", "\n"))}
-    files = (FOLDER.parent / "queries").glob("*.sql")
-    assert asked == {(path.stem, section) for path in files for section in queries(path.stem)}
+        assert "SELECT" not in text, f"{path.name}: SQL belongs into dashboards/queries"
+        used |= {(named[1], named[2]) for named in NAME.finditer(text)}
+    files = (FOLDER / "queries").glob("*.sql")
+    assert used == {(path.stem, section) for path in files for section in queries(path.stem)}
+
+
+def test_grafana_is_given_the_same_dashboards_as_the_viewer(tmp_path: Path) -> None:
+    write(tmp_path / "new" / "folder")
+    written = {path.name: json.loads(path.read_text()) for path in (tmp_path / "new" / "folder").iterdir()}
+    assert written == dashboards()
+    curve = f"-- channel.sql: curve\n{queries('channel')['curve']}"
+    assert curve in [
+        target["rawSql"] for one in written["3-channel.json"]["panels"] for target in one.get("targets", ())
+    ]
 
 
 @pytest.mark.parametrize("one", _DASHBOARDS, ids=_ids)
@@ -139,7 +149,7 @@ def test_page_needs_no_network_and_no_inline_script() -> None:
 
 
 def test_provisioning_names_the_plantlog_data_source() -> None:
-    folder = Path(FOLDER).parent / "provisioning"
+    folder = FOLDER / "provisioning"
     text = (folder / "datasources" / "plantlog.yaml").read_text()
     assert "uid: plantlog\n" in text
     assert "allowUiUpdates: false" in (folder / "dashboards" / "plantlog.yaml").read_text()
