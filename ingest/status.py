@@ -68,6 +68,14 @@ class SourceStatus:
         while self.recent and now - self.recent[0][0] > _RATE_SECONDS:
             self.recent.popleft()
 
+    def remark_repeated(self, channels: int) -> None:
+        """So many channels lose values because their timestamps repeat."""
+        if channels:
+            some = f"{channels:,} channel{'s' if channels > 1 else ''}"
+            self.remarks["repeated"] = f"values of {some} are lost because their timestamps repeat"
+        else:
+            self.remarks.pop("repeated", None)
+
     def record_samples(self, times: Int64s) -> None:
         """Samples with these times (µs) are durable. Future times do not count as newest."""
         latest = now_us() + _AHEAD_US

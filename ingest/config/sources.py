@@ -35,6 +35,7 @@ RegisterType: TypeAlias = Literal[
 ]
 STRINGS: tuple[RegisterType, ...] = ("string", "stringz", "string16")
 TimeOrigin: TypeAlias = Literal["source", "server", "arrival"]
+PushTimeOrigin: TypeAlias = Literal["source", "arrival"]
 AlarmPriority: TypeAlias = Literal["critical", "high", "medium", "low"]
 SecurityPolicy: TypeAlias = Literal["Basic256Sha256", "Aes128Sha256RsaOaep", "Aes256Sha256RsaPss"]
 # What may be wrong with a server's certificate that is trusted (OPC 10000-4, 6.1.3)
@@ -358,6 +359,8 @@ class PushTag(Tag):
     address: ChannelName
     """The name that the source's `channel` template gives the field. Other characters than ASCII letters, digits and
     _ . - are percent-encoded in it: `ä` is `%C3%A4`."""
+    time: PushTimeOrigin | None = None
+    """The origin of the samples' times. Not set: that of the source."""
 
 
 class PushSource(Frozen):
@@ -370,10 +373,10 @@ class PushSource(Frozen):
     """A file with the hashes of the gateway's tokens, as `plantlog token add` writes it; see *Tokens* below."""
     channel: ChannelTemplate = "{measurement}.{field}"
     """The template for the channel of a field, with `{measurement}`, `{field}` and `{tag.NAME}`."""
-    time: Literal["source", "arrival"] = "source"
-    """The origin of the samples' times. `source`: the lines' timestamps, or plantlog's clock where there is none.
-    `arrival`: plantlog's clock, for a gateway whose timestamps repeat: of different values with the same time only the
-    first is stored."""
+    time: PushTimeOrigin = "source"
+    """The origin of the samples' times. `source`: the lines' timestamps, or plantlog's clock where there is none. Of
+    different values with the same time the first is stored, and the others are a gap `time_stands_still`. `arrival`:
+    plantlog's clock, for devices whose clock stands still."""
     unknown: Literal["create", "reject"] = "reject"
     """What happens to a channel that is not in the tag list: it is created, or its lines are rejected."""
     counts: Patterns = ()

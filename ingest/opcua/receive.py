@@ -282,18 +282,11 @@ class Receiver:
             silent = [([channel], since) for channel, since in self._tracking.newly_stale()]
             await self._gaps.open_each(silent, "stale", "silent for longer than stale_after")
         await self._gaps.close_each(self._tracking.repeated.ended())
-        self._remark_repeated()
+        self._status.remark_repeated(self._tracking.repeated.gaps)
         self._recent_overflows.refresh()
         events = self._skew.events(self._tracking)
         if events:
             await self.append(EventBatch(self._status.source_id, now_us(), events))
-
-    def _remark_repeated(self) -> None:
-        if n := self._tracking.repeated.gaps:
-            lost = f"values of {n:,} channel{'s' if n > 1 else ''} are lost because their timestamps repeat"
-            self._status.remarks["repeated"] = lost
-        else:
-            self._status.remarks.pop("repeated", None)
 
     def count_missed(self) -> None:
         """Count a lost notification."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
 
 from ingest import metrics
 from ingest.appender import Appender, Notes
-from ingest.batch import ROUNDED_DETAIL, Event, EventBatch
+from ingest.batch import ROUNDED_DETAIL, Event, EventBatch, sample_subset
 from ingest.clock import ReadClocks, machine_clocks
 from ingest.config.sources import PushSource
 from ingest.errors import DatabaseError, SpoolError
@@ -19,8 +19,9 @@ from ingest.push.body_queue import BodyQueue
 from ingest.push.channels import Channels
 from ingest.push.counts import CountRows, CountRule, digest_of
 from ingest.push.line_protocol import BadLine, Parsed, Precision
-from ingest.push.mapping import ChannelNames, MappedRows, Resolved, names, rows, without_times
+from ingest.push.mapping import ChannelNames, MappedRows, Resolved, names, rows
 from ingest.push.rate_limit import RateLimit
+from ingest.push.repeated_times import RepeatedTimes
 from ingest.push.silence import Silence
 from ingest.push.status_rule import StatusRule
 from ingest.push.template import Template
@@ -57,6 +58,14 @@ class _Definition:
         self.template = Template(source.channel)
         self.rule = CountRule(source.counts)
         self.statuses = StatusRule(source.status, source.status_codes)
+        self._times = {channel_ids[tag.name]: tag.time for tag in source.tags if tag.time is not None}
+        self.uses_arrival = "arrival" in (source.time, *self._times.values())
+
+    def by_arrival(self, channels: Iterable[Resolved]) -> Set[Resolved]:
+        """Those that are dated by their arrival, whatever the lines say."""
+        if not self.uses_arrival:
+            return frozenset()
+        return {one for one in channels if isinstance(one, int) and self._times.get(one, self.source.time) == "arrival"}
 
 
 class Gateway:
@@ -83,6 +92,7 @@ class Gateway:
         self._definition = _Definition(source, channel_ids)
         self._former: deque[tuple[int, _Definition]] = deque(maxlen=_MAX_FORMER)  # until when (µs), oldest first
         self._type_mismatches = TypeMismatches(status, self.silence.gaps, self._name_of)
+        self._repeated = RepeatedTimes(status, self.silence.gaps)
         self._rounded: set[int] = set()  # channels whose rounding was recorded
         self._unknown_statuses: set[str] = set()  # that were recorded
         self._removed: set[int] = set()  # channels without a tag, of which this is not on record
@@ -131,9 +141,7 @@ class Gateway:
         Raises SpoolError if the spool rejects it: the gateway must retry.
         """
         points = parsed.points
-        if self._definition.source.time == "arrival":
-            points = await self._body_queue.run_next(without_times, points)
-        untimed = sum(point.time is None for point in points)
+        untimed = sum(self._definition.uses_arrival or point.time is None for point in points)
         if untimed and (step := self.arrivals.detect_step()) is not None:
             await self.silence.clock_set(step)
         note = self.arrivals.note_name(precision.encode() + b"\n" + body) if untimed else None
@@ -150,7 +158,10 @@ class Gateway:
             keys.update((key, _NO_CHANNEL) for key in named.counts if isinstance(keys[key], str))
         arrival, notes = (0, {}) if note is None else self.arrivals.time_of(note, untimed)
         texts = definition.text_channels | self._channels.texts
-        found = await self._body_queue.run_next(rows, points, keys, arrival, named.counts, texts, definition.statuses)
+        by_arrival = definition.by_arrival(keys.values())
+        found = await self._body_queue.run_next(
+            rows, points, keys, arrival, named.counts, texts, definition.statuses, by_arrival
+        )
         found.no_data = definition.no_data
         if found or found.misplaced or found.waiting:
             self.silence.record_activity()
@@ -205,7 +216,9 @@ class Gateway:
         notes = {**notes, **self.silence.notes(times)}
         received = now_us()
         if found.value:
-            await self._spool.append(found.samples(self._status.source_id, received), notes)
+            samples = found.samples(self._status.source_id, received)
+            await self._repeated.check(sample_subset(samples, self._spool.limits.inside(received, samples.time)))
+            await self._spool.append(samples, notes)
         if found.counts:
             await self._spool.append(found.counts.batch(self._status.source_id, received, digest), notes)
         rounded = found.rounded - self._rounded

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -95,11 +95,6 @@ class MappedRows:
         return SampleBatch(source_id, received_at, channel_id, np.array(self.time, np.int64), value, status)
 
 
-def without_times(points: Sequence[Point]) -> list[Point]:
-    """The same points, to be dated by their arrival."""
-    return [replace(point, time=None) for point in points]
-
-
 def names(
     points: Sequence[Point], template: Template, rule: CountRule = NO_COUNTS, status: StatusRule = NO_STATUS
 ) -> ChannelNames:
@@ -131,12 +126,13 @@ def rows(
     counts: Mapping[Key, str] = MappingProxyType({}),
     text_channels: Set[int] = frozenset(),
     statuses: StatusRule = NO_STATUS,
+    by_arrival: Set[Resolved] = frozenset(),
 ) -> MappedRows:
     """Samples, texts and ``counts`` of ``points``. ``text_channels`` store all values as texts.
     A text for another channel is reported as bad, and stored as an event with a Bad status.
 
-    Lines without a timestamp get ``arrival`` (µs), a channel's second such line a microsecond more, and so on, because
-    two samples of a channel cannot have the same time. Counts can.
+    Lines without a timestamp, and those of channels ``by_arrival``, get ``arrival`` (µs), a channel's second such line
+    a microsecond more, and so on, because two samples of a channel cannot have the same time. Counts can.
     """
     found = MappedRows()
     untimed: Counter[int] = Counter()
@@ -157,12 +153,12 @@ def rows(
             if isinstance(channel, str):
                 found.bad.append(BadLine(point.line, f"field {name!r}: {channel}"))
                 continue
+            time = None if channel in by_arrival else point.time
             if kind is not None:
-                why = found.counts.add(kind, channel, arrival if point.time is None else point.time, value)
+                why = found.counts.add(kind, channel, arrival if time is None else time, value)
                 if why is not None:
                     found.bad.append(BadLine(point.line, f"field {name!r}: {why}"))
                 continue
-            time = point.time
             if time is None:
                 time = arrival + untimed[channel]
                 untimed[channel] += 1

@@ -32,17 +32,18 @@ _CREATE = 'unknown = "create"\nchannel = '
 
 
 class Process:
-    """``python -m ingest push`` as it runs in an appliance."""
+    """``python -m ingest push`` as it runs in an appliance, or another program that takes its arguments."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, program: str = "ingest") -> None:
         self._site = site
+        self._program = program
         self._running: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
         """Returns when gateways can push."""
         activate(self._site.state.root, self._site.root / "p" / "plant.toml")
         self._running = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "ingest", "push", "--state", str(self._site.state.root)),
+            *(sys.executable, "-P", "-m", self._program, "push", "--state", str(self._site.state.root)),
             env={"PYTHONPATH": str(CHECKOUT)},
             stderr=asyncio.subprocess.DEVNULL,
         )
@@ -51,7 +52,12 @@ class Process:
     async def end(self, how: signal.Signals) -> None:
         assert self._running is not None
         self._running.send_signal(how)
-        await asyncio.wait_for(self._running.wait(), PATIENCE)
+        await self.ended()
+
+    async def ended(self) -> int:
+        """Wait until it has ended: the exit code."""
+        assert self._running is not None
+        return await asyncio.wait_for(self._running.wait(), PATIENCE)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -203,6 +209,79 @@ async def test_mqtt_through_telegraf_survives_kills_of_either_side(tmp_path: Pat
     unknown = "SELECT DISTINCT text FROM plant.event WHERE type = 'unknown_status'"
     assert await rows(database, unknown) == [("odd",)]
     assert await rows(database, "SELECT * FROM plant.event WHERE type = 'conflict'") == []
+
+
+def say_frozen(to: IO[str], levels: range, at: int = 0) -> None:
+    """A device whose clock stands still, as the middle of three that share a gateway."""
+    for level in levels:
+        to.write(json.dumps({"time": _START + at, "level": level}) + "\n")
+    to.flush()
+
+
+@pytest.mark.timeout(1800)
+async def test_values_at_a_time_that_stands_still_are_a_gap(tmp_path: Path, database: Database) -> None:
+    site = await registered(tmp_path, database, _CREATE + '"{tag.area}/{tag.equipment}/{field}"', tags="")
+    with broker(tmp_path) as port, device(port, "plant/north/tank1") as tank:
+        telegraf = Telegraf(
+            tmp_path,
+            "mqtt.conf",
+            {"mqtt_token": "token-of-edge-gateway"},
+            {"PLANTLOG_PUSH": site.url, "MQTT_BROKER": f"tcp://127.0.0.1:{port}"},
+        )
+        with telegraf.running():
+            async with site.running():
+                await until(lambda: _says(telegraf, "Connected"))
+                say_frozen(tank, range(10))
+                await until(lambda: _at_least(site, 10))
+                (source,) = (await site.health())["sources"]
+                assert source["remarks"] == {"repeated": "values of 1 channel are lost because their timestamps repeat"}
+                assert source["open_gaps"] == 1
+            await written(site, database)
+    assert await rows(database, "SELECT value FROM plant.samples") == [(0.0,)]
+    gap = "SELECT channel_id, reason, (extract(epoch FROM from_time) * 1000)::int8, to_time FROM plant.gap"
+    channel = "SELECT id FROM plant.channel WHERE name = 'north/tank1/level'"
+    ((level,),) = await rows(database, channel)
+    assert await rows(database, f"{gap} WHERE reason <> 'stopped'") == [(level, "time_stands_still", _START, None)]
+
+
+_ARRIVAL = """
+[[source.tag]]
+name = "north/tank1/level"
+address = "north/tank1/level"
+time = "arrival"
+"""
+
+
+@pytest.mark.timeout(1800)
+async def test_values_dated_by_arrival_are_stored_once_over_a_kill(tmp_path: Path, database: Database) -> None:
+    """The killed process has stored what it has not acknowledged; Telegraf sends it again, and more behind it."""
+    site = await registered(tmp_path, database, _CREATE + '"{tag.area}/{tag.equipment}/{field}"', _ARRIVAL)
+    crashing, plantlog = Process(site, "tests.crashing_push_collector"), Process(site)
+    with broker(tmp_path) as port, device(port, "plant/north/tank1") as tank:
+        telegraf = Telegraf(
+            tmp_path,
+            "mqtt.conf",
+            {"mqtt_token": "token-of-edge-gateway"},
+            {"PLANTLOG_PUSH": site.url, "MQTT_BROKER": f"tcp://127.0.0.1:{port}"},
+        )
+        with telegraf.running():
+            await until(lambda: _says(telegraf, "Connected"))
+            await crashing.start()
+            say_frozen(tank, range(5))
+            assert await crashing.ended() == -signal.SIGKILL
+            assert site.samples()
+            say_frozen(tank, range(5, 10))
+            await until(lambda: _says(telegraf, "connection refused"))
+            async with plantlog.running():
+                say_frozen(tank, range(10, 15))
+
+                async def all_there() -> bool:
+                    await written(site, database)
+                    return await rows(database, "SELECT 14.0 IN (SELECT value FROM plant.samples)") == [(True,)]
+
+                await until(all_there, every=0.1)
+    values = await rows(database, "SELECT value FROM plant.samples ORDER BY time")
+    assert [value for (value,) in values] == [float(level) for level in range(15)]
 
 
 def status(number: int) -> int:

@@ -1,0 +1,102 @@
+"""Channels whose lines repeat a timestamp with another value.
+
+The table has one sample per channel and time: the first to arrive is kept. The value after it is lost, which is a gap
+from there on. It is not dated by its arrival: a line has nothing else by which the same value sent again, by a retry or
+by a gateway that empties its buffer, differs from a new one. ``time = "arrival"`` is for devices whose clock stands
+still.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import monotonic
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.batch import Int32s, Int64s, SampleBatch
+from ingest.gaps import Gaps
+from ingest.status import SourceStatus
+
+_REASON = "time_stands_still"
+_DETAIL = "different values have the same timestamps"
+_QUIET = 10.0  # s without a refused value until the gap is closed: one gap, however often the timestamp advances
+_NONE = np.iinfo(np.int64).min  # no sample
+
+
+@dataclass(slots=True)
+class _Refused:
+    """The last refused value of a channel."""
+
+    at: float  # s, monotonic
+    time: int  # µs
+    resumed: int | None = None  # µs, time of the first sample after it
+
+
+class RepeatedTimes:
+    """The latest sample of each channel of a source, and the channels that have a gap."""
+
+    def __init__(self, status: SourceStatus, gaps: Gaps) -> None:
+        self._status = status
+        self._gaps = gaps
+        self._ids = np.empty(0, np.int32)  # sorted
+        self._time = np.empty(0, np.int64)  # µs
+        self._bits = np.empty(0, np.uint64)  # of the value: a NaN equals itself
+        self._of_status = np.empty(0, np.uint32)
+        self._refused = {
+            channel: _Refused(monotonic(), gaps.open_since(channel) or 0) for channel in gaps.channels_open_for(_REASON)
+        }
+        status.remark_repeated(len(self._refused))
+
+    async def check(self, batch: SampleBatch) -> None:
+        """Open and close the gaps of samples, within the time limits, that are about to be stored."""
+        if not len(batch):
+            return
+        order = np.lexsort((batch.time, batch.channel_id))  # equal keys in order of arrival
+        channel, time, status = batch.channel_id[order], batch.time[order], batch.status[order]
+        bits, place = batch.value.view(np.uint64)[order], self._places(channel)
+        first = np.append(True, (channel[1:] != channel[:-1]) | (time[1:] != time[:-1]))
+        kept = np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))
+        known = time == self._time[place]
+        same = np.where(known, self._bits[place], bits[kept]) == bits
+        same &= np.where(known, self._of_status[place], status[kept]) == status
+        last = np.append(channel[1:] != channel[:-1], True)
+        last &= time > self._time[place]
+        self._time[place[last]], self._of_status[place[last]] = time[last], status[kept][last]
+        self._bits[place[last]] = bits[kept][last]
+        begins = self._refuse(channel[~same], time[~same])
+        if self._refused:  # a body that is stored meanwhile must see the state that this one leaves
+            ends = self._resume(channel, time)
+            await self._gaps.open_each(begins, _REASON, _DETAIL)
+            await self._gaps.close_each([([i], t) for i, t in ends if self._gaps.reason(i) == _REASON])
+            self._refused = {i: one for i, one in self._refused.items() if self._gaps.reason(i) == _REASON}
+            self._status.remark_repeated(len(self._refused))
+
+    def _places(self, channel: Int32s) -> NDArray[np.intp]:
+        """Places of channels in the columns, (n,): new ones are added."""
+        new = np.setdiff1d(channel, self._ids)
+        if len(new):
+            at = np.searchsorted(self._ids, new)
+            self._ids = np.insert(self._ids, at, new)
+            self._time = np.insert(self._time, at, _NONE)
+            self._bits = np.insert(self._bits, at, 0)
+            self._of_status = np.insert(self._of_status, at, 0)
+        return np.searchsorted(self._ids, channel)
+
+    def _refuse(self, channel: Int32s, time: Int64s) -> list[tuple[list[int], int]]:
+        """Begins (µs) of the gaps of values that are not stored, sorted by channel and time."""
+        channels, first, count = np.unique(channel, return_index=True, return_counts=True)
+        latest = time[first + count - 1].tolist()
+        self._refused |= {i: _Refused(monotonic(), t) for i, t in zip(channels.tolist(), latest, strict=True)}
+        return [([i], t) for i, t in zip(channels.tolist(), time[first].tolist(), strict=True)]
+
+    def _resume(self, channel: Int32s, time: Int64s) -> list[tuple[int, int]]:
+        """Channels whose timestamps advance again, and the first time (µs) behind the gap. Samples as in _refuse."""
+        for i in np.intersect1d(channel, np.fromiter(self._refused, np.int32)).tolist():
+            refused = self._refused[i]
+            times = time[np.searchsorted(channel, i) : np.searchsorted(channel, i, "right")]
+            if refused.resumed is None and times[-1] > refused.time:
+                refused.resumed = int(times[np.searchsorted(times, refused.time, "right")])
+        quiet_since = monotonic() - _QUIET
+        each = self._refused.items()
+        return [(i, one.resumed) for i, one in each if one.resumed is not None and one.at < quiet_since]
