@@ -4,6 +4,9 @@ HTTP cannot distinguish a retry from a device that sends ``level value=20`` twic
 body is a retry of an equal one only while its sender may not have the response: the response was not sent, or its
 bytes were not acknowledged (TCP). This state is stored with the samples, in case the process is
 killed in between.
+
+A gateway with a buffer, as Telegraf, sends such lines again with newer ones behind them. So a body that begins with
+one whose sender may not have the response is that one, and the rest is another.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from ingest import metrics
 from ingest.appender import Appender, Notes
 from ingest.clock import ArrivalClock, ClockStep, ReadClocks, machine_clocks
 from ingest.errors import SpoolError
+from ingest.push.line_protocol import Precision
 
 _REMEMBERED = 1024  # bodies of a source
 _SECONDS = 3600.0
@@ -30,7 +34,17 @@ _ACKNOWLEDGED_SECONDS = 10.0
 @dataclass(slots=True)
 class _SeenBody:
     arrival: int  # µs
+    size: int  # bytes
     seen: float  # time.monotonic(), of the last attempt
+
+    @classmethod
+    def from_note(cls, text: str, seen: float) -> _SeenBody:
+        """The text of a note: arrival and size, or the arrival alone."""
+        arrival, *size = map(int, text.split())
+        return cls(arrival, sum(size), seen)
+
+    def __str__(self) -> str:
+        return f"{self.arrival} {self.size}"
 
 
 class Arrivals:
@@ -51,15 +65,30 @@ class Arrivals:
         self._clock = ArrivalClock(skew_limit, int(spool.notes.get(self._note, 0)), read_clocks)
         now = time.monotonic()
         self._bodies: OrderedDict[str, _SeenBody] = OrderedDict(
-            (name, _SeenBody(arrival, now))
-            for arrival, name in sorted((int(v), n) for n, v in spool.notes.items() if n.startswith(self._prefix))
+            (name, body)
+            for name, body in sorted(
+                ((n, _SeenBody.from_note(v, now)) for n, v in spool.notes.items() if n.startswith(self._prefix)),
+                key=lambda one: one[1].arrival,
+            )
         )
         self._to_remove: set[str] = set()  # notes that are to be removed
         self._cleanup: asyncio.Task[None] | None = None
 
-    def note_name(self, body: bytes) -> str:
+    def note_name(self, body: bytes, precision: Precision = "ns") -> str:
         """The name of a body's note."""
-        return self._prefix + hashlib.blake2b(body, digest_size=16).hexdigest()
+        hashed = _hash(precision)
+        hashed.update(body)
+        return self._prefix + hashed.hexdigest()
+
+    def beginning(self, body: bytes, precision: Precision = "ns") -> int:
+        """The size of the longest other body that it begins with, and that its sender may send again; 0: none."""
+        longest, at, hashed = 0, 0, _hash(precision)
+        for size in sorted({one.size for one in self._bodies.values() if 0 < one.size < len(body)}):
+            hashed.update(memoryview(body)[at:size])
+            at = size
+            if b"\n" in body[size - 1 : size + 1] and self._prefix + hashed.hexdigest() in self._bodies:
+                longest = size
+        return longest
 
     def configure(self, skew_limit: float) -> None:
         """Set the limit (s) beyond which a clock difference counts as a step."""
@@ -78,8 +107,11 @@ class Arrivals:
         body = self._bodies.get(note)
         return None if body is None else body.arrival
 
-    def time_of(self, note: str, lines: int) -> tuple[int, Notes]:
-        """Arrival (µs) of the first attempt of a body with ``lines`` untimed lines, and the notes to store."""
+    def time_of(self, note: str, lines: int, size: int = 0) -> tuple[int, Notes]:
+        """Arrival (µs) of the first attempt of a body with ``lines`` untimed lines, and the notes to store.
+
+        ``size``: of the body in bytes; 0: it is not looked for at the beginning of others.
+        """
         self._forget_old()
         body = self._bodies.get(note)
         if body is not None:
@@ -87,9 +119,9 @@ class Arrivals:
             body.seen = time.monotonic()
             self._bodies.move_to_end(note)
         else:
-            body = self._bodies[note] = _SeenBody(self._clock.now(lines), time.monotonic())
+            body = self._bodies[note] = _SeenBody(self._clock.now(lines), size, time.monotonic())
         self._to_remove.discard(note)
-        return body.arrival, {note: str(body.arrival), self._note: str(self._clock.last)}
+        return body.arrival, {note: str(body), self._note: str(self._clock.last)}
 
     def forget(self, note: str) -> None:
         """The sender has the response: an equal body is a new one from now on."""
@@ -120,6 +152,10 @@ class Arrivals:
             if body.seen > limit and len(self._bodies) < _REMEMBERED:
                 return
             self.forget(note)
+
+
+def _hash(precision: Precision) -> hashlib.blake2b:
+    return hashlib.blake2b(precision.encode() + b"\n", digest_size=16)
 
 
 async def acknowledged(transport: asyncio.BaseTransport | None) -> bool:

@@ -109,12 +109,13 @@ class Endpoint:
                 gateway.silence.record_activity()  # it comes again with what it has
             return _count_answer(gateway, _answer(refused.status, str(refused), refused.retry_after))
         response = _count_answer(gateway, _partial(result) if result.bad else web.Response(status=204))
-        if result.note is not None:
+        if result.notes:
             with suppress(ConnectionError):
                 await response.prepare(request)
                 await response.write_eof()
                 if await acknowledged(request.transport):
-                    gateway.arrivals.forget(result.note)
+                    for note in result.notes:
+                        gateway.arrivals.forget(note)
         return response
 
     def _gateway(self, authorization: str) -> Gateway | None:

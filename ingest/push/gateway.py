@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 
 from ingest import metrics
 from ingest.appender import Appender, Notes
@@ -18,7 +20,7 @@ from ingest.push.arrivals import Arrivals
 from ingest.push.body_queue import BodyQueue
 from ingest.push.channels import Channels
 from ingest.push.counts import CountRows, CountRule, digest_of
-from ingest.push.line_protocol import BadLine, Parsed, Precision
+from ingest.push.line_protocol import BadLine, Parsed, Point, Precision
 from ingest.push.mapping import ChannelNames, MappedRows, Resolved, names, rows
 from ingest.push.rate_limit import RateLimit
 from ingest.push.repeated_times import RepeatedTimes
@@ -43,7 +45,7 @@ class WriteResult:
     values: int  # samples, texts and counts that are durable
     bad: list[BadLine]  # in order of lines
     retry_reason: str  # why the client must repeat it: channels could not be created; empty: complete
-    note: str | None  # to forget when the gateway has the answer
+    notes: tuple[str, ...]  # to forget when the gateway has the answer
 
 
 class _Definition:
@@ -140,11 +142,35 @@ class Gateway:
 
         Raises SpoolError if the spool rejects it: the gateway must retry.
         """
-        points = parsed.points
+        results = [
+            await self._write(part, precision, points) for part, points in self._parts(body, precision, parsed.points)
+        ]
+        bad = sorted(chain(parsed.bad, *(result.bad for result in results)), key=lambda one: one.line)
+        self._status.decode_errors += len(bad)
+        metrics.push_refused.labels(source=self.name).inc(len(bad))
+        return WriteResult(
+            sum(result.values for result in results),
+            bad,
+            next((result.retry_reason for result in results if result.retry_reason), ""),
+            tuple(chain.from_iterable(result.notes for result in results)),
+        )
+
+    def _parts(self, body: bytes, precision: Precision, points: list[Point]) -> Iterator[tuple[bytes, list[Point]]]:
+        """The bodies that it begins with and that may be sent again, and the rest; each with its points."""
+        begin = 0
+        while points:
+            end = begin + self.arrivals.beginning(body[begin:], precision)
+            end = len(body) if end == begin else end
+            lines = body.count(b"\n", 0, end) + (not body.endswith(b"\n", 0, end))
+            n = bisect_right(points, lines, key=lambda point: point.line)
+            yield body[begin:end], points[:n]
+            begin, points = end, points[n:]
+
+    async def _write(self, body: bytes, precision: Precision, points: list[Point]) -> WriteResult:
         untimed = sum(self._definition.uses_arrival or point.time is None for point in points)
         if untimed and (step := self.arrivals.detect_step()) is not None:
             await self.silence.clock_set(step)
-        note = self.arrivals.note_name(precision.encode() + b"\n" + body) if untimed else None
+        note = self.arrivals.note_name(body, precision) if untimed else None
         while True:
             definition = self._definition_of(note)
             named = await self._body_queue.run_next(
@@ -156,7 +182,7 @@ class Gateway:
         keys = {**{key: resolved[name] for key, name in named.of.items()}, **named.unnamed}
         if definition.source.unknown == "reject":
             keys.update((key, _NO_CHANNEL) for key in named.counts if isinstance(keys[key], str))
-        arrival, notes = (0, {}) if note is None else self.arrivals.time_of(note, untimed)
+        arrival, notes = (0, {}) if note is None else self.arrivals.time_of(note, untimed, len(body))
         texts = definition.text_channels | self._channels.texts
         by_arrival = definition.by_arrival(keys.values())
         found = await self._body_queue.run_next(
@@ -173,9 +199,9 @@ class Gateway:
             except SpoolError as error:
                 await self.silence.set_state("degraded", str(error))
                 raise
-        bad = sorted(parsed.bad + found.bad, key=lambda one: one.line)
-        self._count(found, bad)
-        return WriteResult(len(found), bad, retry_reason if found.waiting else "", note)
+        self._count(found)
+        retry_reason = retry_reason if found.waiting else ""
+        return WriteResult(len(found), found.bad, retry_reason, () if note is None else (note,))
 
     async def _resolve(self, definition: _Definition, named: ChannelNames) -> tuple[Mapping[str, Resolved], str]:
         """Channel id or error of each name, and why some must be retried."""
@@ -235,10 +261,8 @@ class Gateway:
             await self._spool.append(EventBatch(self._status.source_id, received, changed), notes)
         await self.silence.samples_stored(times)
 
-    def _count(self, found: MappedRows, bad: list[BadLine]) -> None:
+    def _count(self, found: MappedRows) -> None:
         self._status.count_samples(len(found.value))
-        self._status.decode_errors += len(bad)
         metrics.samples.labels(source=self.name).inc(len(found.value))
         metrics.events.labels(source=self.name, type="text").inc(len(found.texts))
         metrics.counts.labels(source=self.name).inc(len(found.counts))
-        metrics.push_refused.labels(source=self.name).inc(len(bad))

@@ -285,7 +285,25 @@ async def test_body_repeated_while_being_forgotten_is_kept() -> None:
     arrival, notes = arrivals.time_of(note, 1)
     await spool.note(notes)
     await arrivals.close()
-    assert spool.notes[note] == str(arrival)
+    assert spool.notes[note] == f"{arrival} 0"
+
+
+async def test_body_that_begins_with_unanswered_ones_is_told_apart() -> None:
+    spool = MemoryAppender()
+    arrivals = Arrivals("s", 1, spool)
+    first, second, text = b"level v=1\nlevel v=2\n", b"level v=3\n", b"level v=1"
+    for body in (first, second, text):
+        await spool.note(arrivals.time_of(arrivals.note_name(body), 1, len(body))[1])
+    for again in (arrivals, Arrivals("s", 1, spool)):
+        assert again.beginning(first + second + b"level v=4\n") == len(first), "the longest"
+        assert again.beginning(second + first) == len(second)
+        assert again.beginning(text + b"\nlevel v=5") == len(text)
+        for other in (b"", b"level v=2\n", text + b"5\n", text):
+            assert again.beginning(other) == 0
+        assert again.beginning(first + second, "ms") == 0
+    arrivals.forget(arrivals.note_name(second))
+    assert arrivals.beginning(second + first) == 0
+    await arrivals.close()
 
 
 async def test_clock_set_back_keeps_its_times_and_makes_a_gap() -> None:
