@@ -119,7 +119,7 @@ class AlarmChannel:
             elif math.isnan(before) or elapsed <= 0:
                 self._set_pending(monitor, None)
             else:
-                fast = abs(value - before) > limit.threshold * elapsed
+                fast = abs(limit.change(before, value)) > limit.threshold * elapsed
                 self._evaluate(monitor, time, value, fast, not fast)
         self.time, self.value, self.seen = time, math.nan if unknown else value, received_at
         # What these watches do next follows from this very sample, also in a process that was started since.

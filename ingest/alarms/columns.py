@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ingest.alarms.channel import AHEAD_US, SET_BACK_US, AlarmChange, AlarmChannel, LimitMonitor
 from ingest.alarms.limits import Limit
 from ingest.batch import Float64s, Int64s, SampleBatch, UInt32s
+from ingest.counters import increases
 from ingest.errors import OperationError
 
 _BAD = np.uint32(0x8000_0000)  # the severity Bad of a StatusCode (OPC 10000-4, 7.39)
@@ -38,6 +39,7 @@ class AlarmColumns:
         self._watched = np.zeros(n, bool)
         self._low, self._high = np.full(n, -np.inf), np.full(n, np.inf)
         self._rate = np.full(n, np.inf)  # units a second
+        self._counter, self._wraps_at = np.zeros(n, bool), np.full(n, np.inf)  # whose rate is that of the increase
         self._stale = np.full(n, np.inf)  # µs; infinite too while it is an alarm
         self._time, self._value = np.zeros(n, np.int64), np.full(n, np.nan)  # of the last sample
         self._seen = np.full(n, now, np.int64)  # µs, our clock
@@ -49,7 +51,11 @@ class AlarmColumns:
         for channel, channel_limits in self._limits.items():
             self._watched[channel - self._below] = True
             self._band(channel - self._below, [LimitMonitor(limit) for limit in channel_limits])
-            self._has_rates |= any(limit.name == "rate" for limit in channel_limits)
+            for limit in channel_limits:
+                if limit.name == "rate":
+                    self._has_rates = True
+                    self._counter[channel - self._below] = limit.counter
+                    self._wraps_at[channel - self._below] = limit.wraps_at
             self._has_stale |= any(limit.name == "stale" for limit in channel_limits)
 
         for channel in self._limits if before is not None else ():
@@ -99,7 +105,11 @@ class AlarmColumns:
         if before is not None:
             rate = self._rate[place]
             with np.errstate(invalid="ignore"):  # infinite values, and an infinite rate in no time
-                slow = np.abs(value - before) <= rate * ((time - last) / 1e6)
+                change = value - before
+                if self._counter.any():
+                    increase = increases(before, value, self._wraps_at[place])
+                    change = np.where(self._counter[place], increase, change)
+                slow = np.abs(change) <= rate * ((time - last) / 1e6)
             quiet &= slow | np.isinf(rate) | np.isnan(before)  # no rate without a previous sample
         if quiet.all():
             self._store_last(place, time, value, batch.received_at)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+import numpy as np
+
 from ingest.config.sources import AlarmPriority, Tag
+from ingest.counters import increases
 
 LimitName: TypeAlias = Literal["lolo", "lo", "hi", "hihi", "rate", "stale", "bad"]
 LIMITS: tuple[LimitName, ...] = ("lolo", "lo", "hi", "hihi", "rate", "stale", "bad")
@@ -18,6 +22,7 @@ class Limit:
 
     ``threshold``: the value (lolo, lo, hi, hihi), units a second (rate) or seconds of silence (stale) beyond which it
     the alarm is active; 0 for bad quality, which has none. The value is normal again at ``clear_threshold``.
+    ``counter``: the rate is that of the increase.
     """
 
     name: LimitName
@@ -27,6 +32,14 @@ class Limit:
     off_delay: int  # µs, so long inside before it is normal again
     priority: AlarmPriority
     latch: bool
+    counter: bool = False
+    wraps_at: float = math.inf  # of a counter: the readings that the register has
+
+    def change(self, before: float, value: float) -> float:
+        """The change from a value to the next, of which there is a rate."""
+        if not self.counter:
+            return value - before
+        return float(increases(np.array([before]), np.array([value]), np.array([self.wraps_at]))[0])
 
     @property
     def is_level(self) -> bool:
@@ -52,7 +65,17 @@ def limits_of(tag: Tag) -> tuple[Limit, ...]:
         raise_delay = 0 if name == "stale" else delay  # its threshold is one already
         clear_delay = 0 if name == "stale" else off_delay
         limits.append(
-            Limit(name, threshold, clear_threshold, raise_delay, clear_delay, tag.alarm_priority, tag.alarm_latch)
+            Limit(
+                name,
+                threshold,
+                clear_threshold,
+                raise_delay,
+                clear_delay,
+                tag.alarm_priority,
+                tag.alarm_latch,
+                counter=tag.kind == "counter",
+                wraps_at=math.inf if tag.wraps_at is None else tag.wraps_at,
+            )
         )
     return tuple(limits)
 

@@ -127,7 +127,8 @@ class Tag:
     alarm_off_delay: Duration | None = None
     """How long the value must be inside the limit before the alarm returns to normal. Not set: immediately."""
     alarm_rate: float | None = None
-    """An alarm is raised if the value changes faster than this, in units per second."""
+    """An alarm is raised if the value changes faster than this, in units per second. Of a counter the increase counts,
+    over wraps and resets."""
     alarm_stale: Duration | None = None
     """An alarm is raised if the channel has no samples for this long."""
     alarm_bad: bool = False

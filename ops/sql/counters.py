@@ -1,6 +1,6 @@
-"""Counters: by how much they increase from sample to sample, and where they run backwards.
+"""Counters: where they run backwards.
 
-As schema/routines/history/counter_increase.sql and schema/routines/forensics/counter_decreases.sql have it.
+As schema/routines/forensics/counter_decreases.sql has it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ingest.batch import Float64s
 from ingest.counters import wraps
 from ops.archive.sample_file import TIME
 from ops.sql.columns import Columns, good_samples
@@ -25,15 +24,6 @@ DECREASES = pa.struct(
         ("value", pa.float64()),
     ]
 )
-
-
-def increases(before: Float64s, value: Float64s, wraps_at: Float64s) -> Float64s:
-    """Increase from each reading to the next, (n,). A lower one is a reset to 0, unless the register wraps.
-
-    ``wraps_at``: NaN: it does not wrap; one element may stand for all.
-    """
-    increase: Float64s = np.where(value >= before, value - before, np.maximum(value, 0.0))
-    return np.where(wraps(before, value, wraps_at), value + (wraps_at - before), increase)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,10 +11,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ingest.batch import Float64s, Int64s
+from ingest.counters import increases
 from ops.archive.sample_file import segments
 from ops.sql import gapped
 from ops.sql.columns import NEVER, Columns, following, good_samples, joined, part
-from ops.sql.counters import increases
 from ops.sql.gapped import Gapped
 
 HELD = pa.struct([("later", pa.bool_()), ("channel_id", pa.int32()), ("mean", pa.float64()), ("spread", pa.float64())])

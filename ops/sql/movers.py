@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from ingest.batch import Float64s
+from ingest.counters import increases
 from ops.archive.sample_file import TIME, segments
-from ops.sql.columns import Columns
+from ops.sql.columns import Columns, good_samples
 from ops.sql.resampled import Grid
 
 MOVES = pa.struct(
@@ -37,7 +38,7 @@ class Movers:
 
     def of(self, found: Columns) -> Columns:
         """The columns of MOVES. ``found``: all samples of some channels, by channel and time."""
-        means = self.grid.numbers(found)
+        means = self.grid.numbers(self._continued(found))
         time = self.grid.since + means["number"] * self.grid.step
         moves = [
             self._move(int(means["channel_id"][rows.start]), time[rows], means["value"][rows])
@@ -46,6 +47,21 @@ class Movers:
         columns = list(zip(*(one for one in moves if one is not None), strict=True)) or [()] * len(MOVES)
         kinds = (np.int32, np.int64, np.float64, np.float64, np.float64)
         return {of.name: np.array(one, kind) for of, one, kind in zip(MOVES, columns, kinds, strict=True)}
+
+    def _continued(self, found: Columns) -> Columns:
+        """The good samples, of counters as if they had never wrapped or been reset."""
+        channels = self.grid.channels
+        if not channels.counters.any():
+            return found
+        channel, time, value = good_samples(found)
+        value = value.copy()
+        for rows in segments(channel):
+            if channels.is_counter(int(channel[rows.start])):
+                before, after = value[rows][:-1], value[rows][1:]
+                wraps_at = channels.wraps[channels.places(channel[rows.start : rows.start + 1])]
+                value[rows][1:] += np.cumsum(increases(before, after, wraps_at) - (after - before))
+        status = np.zeros(len(channel), np.uint32)
+        return {"channel_id": channel, "time": time, "value": value.view(np.uint64), "status": status}
 
     def _move(self, channel: int, time: Any, value: Float64s) -> tuple[int, int, float, float, float] | None:
         """A row of MOVES; None: the channel does not move."""

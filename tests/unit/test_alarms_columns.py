@@ -49,6 +49,13 @@ def batch_of(samples: Sequence[Sample]) -> SampleBatch:
     )
 
 
+def size_of_change(limit: Limit, before: float, value: float) -> float:
+    size = abs(value - before)
+    if limit.counter and value < before:  # a wrap, or a reset to 0
+        return value + limit.wraps_at - before if 2 * size > limit.wraps_at >= size else value
+    return size
+
+
 def model(limit: Limit, samples: Sequence[tuple[int, float]], end: int) -> list[tuple[int, str]]:
     """(time, what) of every change of one limit; ``samples`` (time, value or NaN) ascend, the last holds to ``end``.
 
@@ -66,7 +73,7 @@ def model(limit: Limit, samples: Sequence[tuple[int, float]], end: int) -> list[
             if math.isnan(before[1]):
                 pieces.append((time, min(until, time + QUIET_US), False, False))
             else:
-                fast = abs(value - before[1]) > limit.threshold * ((time - before[0]) / 1e6)
+                fast = size_of_change(limit, before[1], value) > limit.threshold * ((time - before[0]) / 1e6)
                 pieces.append((time, min(until, time + QUIET_US), fast, not fast))
             if until >= time + QUIET_US:
                 pieces.append((time + QUIET_US, until, False, True))
@@ -103,6 +110,8 @@ CHANNELS = (10, 11, 13)
 
 def any_tag(random: Random) -> Tag:
     return tag(
+        kind=random.choice(["analog", "counter"]),
+        wraps_at=random.choice([None, 4.0, 10.0]),
         alarm_lolo=random.choice([None, 1.0]),
         alarm_lo=random.choice([None, 2.0, 3.0]),
         alarm_hi=random.choice([None, 7.0, 8.0]),
@@ -293,3 +302,15 @@ def test_all_changes_of_a_channel_in_one_batch_are_recorded_in_order() -> None:
         (4, "hi", "returned", "return_to_normal_unacknowledged"),
         (5, "hi", "raised", "unacknowledged_active"),
     ]
+
+
+def test_a_wrap_or_a_reset_is_not_fast() -> None:
+    pulses = limits_of(tag(kind="counter", wraps_at=65536, alarm_rate=5))
+    columns = AlarmColumns({7: pulses, 8: limits_of(tag(alarm_rate=5))}, T0)
+    readings = [65530.0, 65534.0, 2.0, 6.0, 1.0, 50.0]  # a wrap, a reset to 0, and 49 in a second
+    raised = []
+    for second, value in enumerate(readings, 1):
+        at = T0 + second * SECOND
+        changes = columns.evaluate(batch_of([Sample(channel, at, value, False, at) for channel in (7, 8)]))
+        raised += [(change.channel_id, second) for change in changes if change.action == "raised"]
+    assert raised == [(8, 3), (7, 6), (8, 6)]

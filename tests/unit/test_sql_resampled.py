@@ -98,22 +98,46 @@ def test_a_step_is_positive(step: int) -> None:
         Grid(Gapped.of([]), 0, step)
 
 
+def continued(values: list[float], wraps_at: float | None) -> list[float]:
+    """Readings of a counter as if it had never wrapped or been reset."""
+    found = values[:1]
+    for before, value in pairwise(values):
+        increase = value - before if value >= before else max(value, 0.0)
+        if wraps_at is not None and value < before and wraps_at / 2 < before - value <= wraps_at:
+            increase = value + wraps_at - before
+        found.append(found[-1] + increase)
+    return found
+
+
 _MOVES = st.lists(st.sampled_from([0.0, 0.0, 0.0, 0.1, 0.2317, -0.1413, 5.03, 9.07]), min_size=30, max_size=45)
 
 
 @given(
-    st.lists(st.tuples(_MOVES, st.sampled_from(["analog", "counter"]), st.sampled_from([None, 10.0])), max_size=3),
+    st.lists(
+        st.tuples(
+            _MOVES,
+            st.sampled_from(["analog", "counter"]),
+            st.sampled_from([None, 10.0]),
+            st.sampled_from([None, 4.0, 9.1]),
+        ),
+        max_size=3,
+    ),
     st.integers(5, 25),
     st.sampled_from([0.5, 6.0]),
 )
 def test_moves_are_those_of_a_loop(
-    channels: list[tuple[list[float], str, float | None]], since: int, sigmas: float
+    channels: list[tuple[list[float], str, float | None, float | None]], since: int, sigmas: float
 ) -> None:
-    every = [asked(number, [], 45, kind=kind, span=span) for number, (_, kind, span) in enumerate(channels)]
+    every = [
+        {**asked(number, [], 45, kind=kind, span=span), "wraps_at": wraps_at}
+        for number, (_, kind, span, wraps_at) in enumerate(channels)
+    ]
     samples = [(n, time, value, 0) for n, (values, *_) in enumerate(channels) for time, value in enumerate(values)]
     found = Movers(Grid(Gapped.of(every), 0, 1), spans(every), since, sigmas).of(columns(samples))
     expected = {}
-    for number, (values, kind, span) in enumerate(channels):
+    for number, (values, kind, span, wraps_at) in enumerate(channels):
+        if kind == "counter":
+            values = continued(values, wraps_at)  # noqa: PLW2901
         values = values + [values[-1]] * (45 - len(values))  # held until the end  # noqa: PLW2901
         usual, changes = values[:since], [b - a for a, b in pairwise(values)]
         before, mean = changes[: since - 1], fmean(usual)
@@ -132,3 +156,18 @@ def test_moves_are_those_of_a_loop(
                 break
     rows = zip(*(found[name].tolist() for name in ("channel_id", "time", "mean", "value", "times")), strict=True)
     assert {number: pytest.approx(rest) for number, *rest in rows} == {n: list(one) for n, one in expected.items()}
+
+
+def test_a_wrap_or_a_reset_of_a_counter_is_no_move() -> None:
+    """Of 20 a second and 10 samples a bucket, around its wrap and its reset; the third one runs faster."""
+    time = np.arange(600)
+    readings = ((64_000 + 20 * time) % 65_536, np.where(time < 400, 5000 + 20 * time, 20 * (time - 400)))
+    faster = 5000 + 20 * time + 80 * np.maximum(0, time - 450)
+    samples = [
+        (n, int(t), float(v), 0) for n, of in enumerate((*readings, faster)) for t, v in zip(time, of, strict=True)
+    ]
+    every = [
+        {**asked(n, [], 600, kind="counter"), "wraps_at": wraps_at} for n, wraps_at in enumerate((65_536.0, None, None))
+    ]
+    moves = Movers(Grid(Gapped.of(every), 0, 10), spans(every), 300, 6.0).of(columns(samples))
+    assert (moves["channel_id"].tolist(), moves["time"].tolist()) == ([2], [450])
