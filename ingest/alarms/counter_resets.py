@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -31,6 +32,22 @@ class CounterResets:
             _, mine, theirs = np.intersect1d(self._ids, earlier._ids, return_indices=True)
             for name in ("_time", "_value", "_event_time"):
                 getattr(self, name)[mine] = getattr(earlier, name)[theirs]
+
+    def __len__(self) -> int:
+        """The number of counters."""
+        return len(self._ids)
+
+    def note(self) -> str:
+        """The last readings, for :meth:`restore`."""
+        known = np.isfinite(self._value)
+        return json.dumps([column[known].tolist() for column in (self._ids, self._time, self._value)])
+
+    def restore(self, note: str) -> None:
+        """Continue from the last readings that a process before noted."""
+        ids, time, value = json.loads(note)
+        _, mine, noted = np.intersect1d(self._ids, np.array(ids, np.int32), return_indices=True)
+        self._time[mine] = np.array(time, np.int64)[noted]
+        self._value[mine] = np.array(value, np.float64)[noted]
 
     def events(self, batch: SampleBatch) -> list[Event]:
         """An event ``counter_reset`` for each counter that is lower than before; at most one a minute of a channel.

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
@@ -34,6 +36,7 @@ log = logging.getLogger(__name__)
 _CHECK_SECONDS = 1.0
 _STEP_US = 5_000_000  # between two looks at most, on a machine that is busy
 _TIDY_CHECKS = 60
+_NOTE_SECONDS = 10.0  # between two notes of counters: one reads no less later, so that an older reading does as well
 
 
 class AlarmEvaluator:
@@ -56,9 +59,13 @@ class AlarmEvaluator:
         self._unsaved: set[AlarmChannel] = set()  # channels whose note is not that on disk
         self._last_check = now_us()
         self._counters = CounterResets((), {})
+        self._counters_note = f"counters:{source_id}"
+        self._counters_noted = -math.inf  # s, monotonic
         self.columns: AlarmColumns | None = None
         states = {checkpoint.channel_of(note): text for note, text in spool.notes.items()}
         self._evaluate_by(source, channel_ids, {c: states[c] for c in channel_ids.values() if c in states})
+        if self._counters_note in spool.notes:
+            self._counters.restore(spool.notes[self._counters_note])
 
     def configure(self, source: Source, channel_ids: Mapping[str, int]) -> None:
         """Apply new limits or channels. Channels with unchanged limits keep their state."""
@@ -103,7 +110,9 @@ class AlarmEvaluator:
         if isinstance(batch, SampleBatch):
             inside = self.limits.inside(batch.received_at, batch.time)
             samples = batch if inside.all() else sample_subset(batch, inside)
-            self._unwritten += self._counters.events(samples)
+            resets = self._counters.events(samples)
+            self._unwritten += resets
+            notes = {**(notes or {}), **self._note_counters(bool(resets))}
             if self.columns is not None:
                 self._queue(self.columns.evaluate(samples))
         if not self._unwritten:
@@ -113,6 +122,14 @@ class AlarmEvaluator:
         for error in await asyncio.gather(self._flush(), self._spool.append(batch, notes), return_exceptions=True):
             if error is not None:
                 raise error
+
+    def _note_counters(self, reset: bool) -> Notes:
+        """The note of the last readings, if it is due: after a reset, or else it would be one again after a restart."""
+        due = reset or time.monotonic() >= self._counters_noted + _NOTE_SECONDS
+        if not due or not len(self._counters):
+            return {}
+        self._counters_noted = time.monotonic()
+        return {self._counters_note: self._counters.note()}
 
     async def note(self, notes: Notes) -> None:
         """As the spool's."""

@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import closing
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -19,12 +20,13 @@ from ingest.alarms import checkpoint, command_socket
 from ingest.alarms.conditions import Condition, Conditions
 from ingest.alarms.evaluator import AlarmEvaluator
 from ingest.alarms.operator_api import AlarmCommand, CommandAction, OperatorApi
-from ingest.batch import Event, SampleBatch
+from ingest.batch import Event, EventBatch, SampleBatch
 from ingest.config.model import AlarmOptions
 from ingest.errors import OperationError, SpoolFull
 from ingest.event_rows import event_id
 from ingest.files import write_atomically
 from ingest.spool.append import Spool
+from ingest.spool.reader import SpoolReader
 from ingest.timestamps import now_us
 from ops.alarms import client
 from ops.paths import State
@@ -403,3 +405,22 @@ async def test_listed_alarms_have_units(spool: Spool, tmp_path: Path) -> None:
         "stale": ("", "20 s"),
         "bad": ("", ""),
     }
+
+
+async def test_counter_that_is_reset_while_nothing_runs_is_one_event(tmp_path: Path) -> None:
+    """Also where each process ends at once, and where the reset is the last that a process has read."""
+    path, meter = tmp_path / "modbus.sqlite", source(tag("a/energy", kind="counter"), tag("a/level"))
+    readings = [[6798.0], [6799.0], [3.0], [4.0], [9.0, 2.0], [5.0]]  # of six processes
+    at = T0
+    for process in readings:
+        spool = Spool(path, 64 * MIB)
+        evaluator = AlarmEvaluator(meter, {"a/energy": 1, "a/level": 2}, 1, spool)
+        for value in process:
+            at += 120 * SECOND
+            await evaluator.append(one(value, at))
+        await spool.close()
+    with closing(SpoolReader(path)) as file:
+        spooled = [event for one in file.read(MIB) if isinstance(one.batch, EventBatch) for event in one.batch.events]
+    resets = [event for event in spooled if event.type == "counter_reset"]
+    assert [event.text for event in resets] == ["6799 → 3", "9 → 2"]
+    assert [event.time for event in resets] == [T0 + 360 * SECOND, T0 + 720 * SECOND]

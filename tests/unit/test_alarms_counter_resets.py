@@ -59,3 +59,16 @@ def test_last_readings_outlive_a_new_configuration() -> None:
     resets(counters, (7, 0, 50, 0), (9, 0, 50, 0))
     counters = CounterResets(_TAGS[:2], {"energy": 7, "level": 8}, counters)
     assert resets(counters, (7, 1, 2, 0), (9, 1, 2, 0)) == [(7, 1, "50 → 2")]
+
+
+def test_last_readings_outlive_a_restart() -> None:
+    counters = CounterResets(_TAGS, _IDS)
+    assert resets(counters, (7, 0, 50, 0), (7, 5, 60, 0), (9, 5, 65000, 0)) == []
+    again = CounterResets([_TAGS[2], _TAGS[0]], _IDS)
+    again.restore(counters.note())
+    assert resets(again, (7, 5, 1, 0)) == [], "not later than the last one"
+    assert resets(again, (7, 9, 59, 0), (9, 9, 10, 0)) == [(7, 9, "60 → 59")]
+    other = CounterResets([_TAGS[2]], _IDS)
+    other.restore(counters.note())
+    assert resets(other, (7, 9, 1, 0), (9, 9, 64000, 0)) == [(9, 9, "65000 → 64000")]
+    CounterResets((), {}).restore(CounterResets((), {}).note())
