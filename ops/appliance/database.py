@@ -145,15 +145,8 @@ def provide(state: State, progress: Callable[[str], None], plant: Plant | None =
     if listens is not None and state.has_external_database:
         raise OperationError(f"[database] host: found {listens.host!r}; legal: no [database] with PLANTLOG_DSN")
     check_appliance(state)
-    external_dsn = os.environ.get("PLANTLOG_DSN")
     marker = state.external_database_marker
-    if external_dsn:
-        if (state.root / "postgres" / "cluster").exists():
-            raise OperationError(
-                f"PLANTLOG_DSN is set, but {state.root} has its own database: unset it, or set PLANTLOG_STATE "
-                "to a new folder"
-            )
-        verified.check(_checked(external_dsn), "PLANTLOG_DSN")
+    if external_dsn := _external_dsn(state):
         _store_dsns(state, external_dsn)
         marker.touch()
         return Database(state, None)
@@ -167,6 +160,25 @@ def provide(state: State, progress: Callable[[str], None], plant: Plant | None =
     if plant is not None:
         cluster.listening = listens
     return Database(state, cluster)
+
+
+def next_dsn(state: State) -> str | None:
+    """The owner's DSN that the next :func:`provide` uses; None: it makes a server. Raises OperationError."""
+    return _external_dsn(state) or (state.dsn("owner") if state.dsn_file("owner").exists() else None)
+
+
+def _external_dsn(state: State) -> str | None:
+    """PLANTLOG_DSN; None: it is not set. Raises OperationError if it can't be used."""
+    external_dsn = os.environ.get("PLANTLOG_DSN")
+    if not external_dsn:
+        return None
+    if (state.root / "postgres" / "cluster").exists():
+        raise OperationError(
+            f"PLANTLOG_DSN is set, but {state.root} has its own database: unset it, or set PLANTLOG_STATE "
+            "to a new folder"
+        )
+    verified.check(dsn := _checked(external_dsn), "PLANTLOG_DSN")
+    return dsn
 
 
 def _store_dsns(state: State, external_dsn: str) -> None:

@@ -21,9 +21,8 @@ from ingest.errors import DatabaseAway, DatabaseError, OperationError
 from ingest.folder_lock import folder_lock
 from ingest.users.directory import UserDirectory, closed_viewer
 from ops import health
-from ops.appliance import database, orphans, programs, service, simulated
+from ops.appliance import database, orphans, programs, refusals, service, simulated
 from ops.appliance.database import Database
-from ops.appliance.other_plant import check_same_plant
 from ops.appliance.plan import Plan
 from ops.appliance.readiness import (
     Progress,
@@ -40,7 +39,6 @@ from ops.backup import repository
 from ops.deployment import Deployment, Running
 from ops.formatting import count
 from ops.paths import EXAMPLE, State
-from ops.registration import pair
 from ops.registration.redefined_tags import TagDecisions
 
 _EXIT_TIMEOUT = 30.0  # of a supervisor and its processes, once they were told to end
@@ -70,10 +68,11 @@ def up(options: UpOptions, console: Console) -> None:
         deployment = deployment_for(state, options)
         with steps.step("check configuration") as step:
             plant, digests = _check_config(deployment, state, options.replace_plant, step)
+            expected = None
             if options.plan is not None:
                 options.plan.check(state, digests)
-            pair.check_database(state, plant, state.has_external_database)
-            repository.check_database(state, deployment.config, plant.backup)
+                expected = options.plan.difference
+            refusals.check_registration(state, plant, options.choice, options.take_over, expected)
         with steps.step("prepare PostgreSQL") as step:
             db = database.provide(state, step.note, plant)
             for problem in repository.configure(state, db.cluster, plant.backup, step.note):
@@ -88,7 +87,6 @@ def up(options: UpOptions, console: Console) -> None:
                 supervisor.start_program("postgres")
             known = _start_database(db, options.take_over, plant, supervisor, state, step)
         with steps.step("register sources and channels") as step:
-            expected = None if options.plan is None else options.plan.difference
             current = known or register_plant(
                 deployment, plant, digests, state, options.take_over, options.choice, step, expected
             )
@@ -159,7 +157,7 @@ def _check_config(
         step.note(f"generating a simulated plant{load_text or ''} in {state.plant}")
         simulated.export(deployment, state)
     plant, digests = load_with_digests(deployment.config)
-    check_same_plant(state, deployment.config, plant, replace_plant)
+    refusals.check_plant(state, deployment.config, plant, replace=replace_plant)
     if (closed := closed_viewer(plant.viewer.host, UserDirectory(state.root).users())) is not None:
         step.note(closed)
     TlsSettings.of(plant).ensure(state.root, all_names=True)

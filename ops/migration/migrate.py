@@ -73,11 +73,7 @@ async def migrate(dsn: str, folder: Path = FOLDER) -> list[int]:
         await connection.execute(queries["lock_migration"])
         await extension.create(connection)
         supported = migrations(folder)
-        applied = (
-            await connection.fetch(queries["select_migrations"])
-            if await connection.fetchval(queries["schema_exists"])
-            else []
-        )
+        applied = await connection.fetch(queries["select_migrations"]) if await has_schema(connection) else []
         if applied:
             pending = _pending(supported, applied)
             for migration in pending:
@@ -98,6 +94,11 @@ async def migrate(dsn: str, folder: Path = FOLDER) -> list[int]:
     finally:
         await connection.close()  # which gives the lock back
     return [migration.version for migration in pending]
+
+
+async def has_schema(connection: asyncpg.Connection[Any]) -> bool:
+    """Whether the database has a schema of plantlog."""
+    return bool(await connection.fetchval(load("migrate")["schema_exists"]))
 
 
 async def is_current(connection: asyncpg.Connection[Any]) -> bool:

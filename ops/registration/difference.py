@@ -12,6 +12,7 @@ import asyncpg
 
 from ingest.config.base import fields_of
 from ingest.config.sources import ModbusSource, ModbusTag, OpcuaTag, PushTag
+from ingest.errors import OperationError
 
 MAX_NAMES = 3  # channels that a line names
 # Of what a definition lacks where it is the default (``definitions.py``).
@@ -84,6 +85,16 @@ class Difference:
             "changed": sum(len(source.changed) for source in sources) - moved,
             "sources": sum(bool(source.state) for source in sources),
         }
+
+    def check(self, expected: Difference | None) -> None:
+        """Raise OperationError if this is not what was ``expected`` (None: anything), or if tags are in doubt."""
+        if expected is not None and self != expected:
+            raise OperationError(
+                "the plan is stale: sources or channels in the database were changed since it was shown, as by "
+                "another `plantlog apply`, `up` or `rename`. Nothing was applied: repeat the command"
+            )
+        if self.redefinitions.problem:
+            raise OperationError(self.redefinitions.problem)
 
     def lines(self) -> Iterator[str]:
         """For people, a line a source; none where nothing changed. Then those that look renamed, or give way."""

@@ -70,7 +70,9 @@ class _Comparison:
     difference: Difference
 
 
-async def preview(plant: Plant, dsn: str, state: State, decisions: TagDecisions = _NO_DECISIONS) -> Difference:
+async def preview(
+    plant: Plant, dsn: str, state: State, decisions: TagDecisions = _NO_DECISIONS, take_over: str | None = None
+) -> Difference:
     """What :func:`register` would change, with all names. Changes nothing; raises as it does, but for tags in doubt."""
     connection = await connect(dsn, "plantlog apply")
     try:
@@ -79,7 +81,7 @@ async def preview(plant: Plant, dsn: str, state: State, decisions: TagDecisions 
         transaction = connection.transaction()
         await transaction.start()
         try:
-            return (await _compare(connection, plant, state, None, decisions, _ALL_NAMES)).difference
+            return (await _compare(connection, plant, state, take_over, decisions, _ALL_NAMES)).difference
         finally:
             await transaction.rollback()
     finally:
@@ -112,13 +114,7 @@ async def register(
                 connection, plant, state, take_over, decisions, MAX_NAMES if expected is None else _ALL_NAMES
             )
             installation, found = compared.installation, compared.difference
-            if expected is not None and found != expected:
-                raise OperationError(
-                    "the plan is stale: sources or channels in the database were changed since it was shown, as by "
-                    "another `plantlog apply`, `up` or `rename`. Nothing was applied: repeat the command"
-                )
-            if found.redefinitions.problem:
-                raise OperationError(found.redefinitions.problem)
+            found.check(expected)
             await connection.execute(queries["update_sources"], *sources)
             await connection.execute(queries["insert_sources"], *sources, installation)
             await connection.execute(queries["update_channels"])

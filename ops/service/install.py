@@ -13,8 +13,8 @@ from rich.console import Console
 
 from ingest.accounts import account_name
 from ingest.config.load import load
-from ingest.errors import OperationError
-from ops.appliance import service
+from ingest.errors import OperationError, PlantlogError
+from ops.appliance import refusals, service
 from ops.appliance.steps import Steps
 from ops.appliance.up import UpOptions, deployment_for
 from ops.deployment import Deployment
@@ -27,6 +27,7 @@ from ops.postgres.binaries import (
     shared_root_file_system,
 )
 from ops.postgres.membership import check_appliance
+from ops.registration.redefined_tags import TagDecisions
 from ops.service.unit import MARK, Service, check_name
 
 _BOOTED = Path("/run/systemd/system")  # sd_booted(3)
@@ -45,6 +46,7 @@ def install(config: Path | None, user: str | None, name: str, dry_run: bool, con
     deployment = deployment_for(state, UpOptions(config=config))
     _check_state(state, account)
     _check_as(account, state, deployment.config)
+    _python_as(account, state, "from ops.service.install import check_start; check_start()", str(deployment.config))
     made = Service(
         name,
         account.pw_name,
@@ -219,6 +221,17 @@ def _make_state(state: State, account: pwd.struct_passwd, config: Path | None) -
         os.chown(state.root, account.pw_uid, account.pw_gid)
     wanted = () if config is None else (str(config.absolute()),)
     _python_as(account, state, "from ops.service.install import choose; choose(*sys.argv[1:])", *wanted)
+
+
+def check_start() -> None:
+    """As the service's user: exit with the reason if ``up`` would refuse the configuration that ``argv`` names."""
+    state, config = State.current(), Path(sys.argv[1])
+    try:
+        plant = load(config)
+        refusals.check_plant(state, config, plant, replace=False)
+        refusals.check_registration(state, plant, TagDecisions())
+    except PlantlogError as error:
+        sys.exit(str(error))
 
 
 def choose(config: str | None = None) -> None:
