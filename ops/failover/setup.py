@@ -97,13 +97,15 @@ def node(monitor_dsn: str | None, address: str | None, port: int | None, console
             joined = checked_monitor("--monitor", monitor_dsn, ca_file(state.pki))
             ours = Membership(address, port or 5432, joined, is_monitor=False)
         _check_same(state, ours, is_monitor=False, address=address, port=port)
+        wanted = ours.monitor
+        if monitor_dsn is not None:
+            wanted = checked_monitor("--monitor", monitor_dsn, ca_file(state.pki))
+            _check_secret(state, ours, wanted)
         steps = Steps(console)
         _make(state, ours, steps)
         _start(state, ours, steps)
-        if monitor_dsn is not None:
-            wanted = checked_monitor("--monitor", monitor_dsn, ca_file(state.pki))
-            if wanted != ours.monitor:
-                ours = _change_monitor(state, ours, wanted, steps)
+        if wanted != ours.monitor:
+            ours = _change_monitor(state, ours, wanted, steps)
         with steps.step("wait for the others") as step:
             found = _wait(state, ours)
             mine = next(one for one in found if (one.address, one.port) == (ours.address, ours.port))
@@ -162,6 +164,9 @@ def _make(state: State, ours: Membership, steps: Steps) -> None:
         own_certificate.derive(state.pki, ours.secret)
     others = [] if ours.is_monitor else asyncio.run(nodes(ours.monitor))
     others = [one for one in others if (one.address, one.port) != (ours.address, ours.port)]
+    primary = next((one for one in others if one.is_primary), None)
+    if others and primary is None:
+        raise OperationError("no node is the primary now: see `plantlog database status`, and try again")
     with steps.step("prepare PostgreSQL") as step:
         binaries = provide(state.root, step.note)
         provide_packages(binaries, PROGRAM, PACKAGES, step.note)
@@ -174,9 +179,6 @@ def _make(state: State, ours: Membership, steps: Steps) -> None:
         ours.save(state)
         cluster.prepare()
         cluster.renew_certificate()
-    primary = next((one for one in others if one.is_primary), None)
-    if others and primary is None:
-        raise OperationError("no node is the primary now: see `plantlog database status`, and try again")
     title = f"copy the database from {primary.address}:{primary.port}" if primary else "join the others"
     with steps.step("create the monitor" if ours.is_monitor else title):
         asyncio.run(_create(cluster, ours, primary, state.log / "create.log"))
@@ -236,14 +238,18 @@ def _run(command: list[str]) -> None:
         raise OperationError(f"pg_autoctl exited with {run.returncode}:\n{run.stdout}{run.stderr}")
 
 
-def _change_monitor(state: State, ours: Membership, wanted: str, steps: Steps) -> Membership:
-    """Another monitor takes the place of one that is lost."""
+def _check_secret(state: State, ours: Membership, wanted: str) -> None:
     changed = replace(ours, monitor=wanted)
     if (changed.secret, changed.verified) != (ours.secret, ours.verified):
         raise OperationError(
             "the monitor does not have the nodes' secret: begin it with `plantlog database monitor --replace DSN`, "
             f"with the DSN in {monitor_file(state)}"
         )
+
+
+def _change_monitor(state: State, ours: Membership, wanted: str, steps: Steps) -> Membership:
+    """Another monitor takes the place of one that is lost."""
+    changed = replace(ours, monitor=wanted)
     with steps.step("change the monitor"):
         asyncio.run(nodes(wanted))  # it answers
         cluster = ManagedCluster(state.root, provide(state.root, lambda line: None), changed)
