@@ -53,5 +53,11 @@ def test_stretches_need_to_be_known() -> None:
     with pytest.raises(OperationError, match="sample_stretches: pause: found no constant; legal: a number"):
         Stretches.wanted(Scan(STRETCHES, condition))
     assert Stretches.wanted(Scan(STRETCHES, condition & (ds.field("pause") == 3))) == Stretches(5, 17, 3)
+    for more in (ds.field("since") == 6, ds.field("channel_id") == 1, ds.field("pause") > 2):
+        either = (condition & (ds.field("pause") == 3)) | more
+        with pytest.raises(OperationError, match="since: found a condition that more values than 5 meet; legal: one"):
+            Stretches.wanted(Scan(STRETCHES, either))
+    both = condition & (ds.field("pause") == 3) & ((ds.field("channel_id") == 1) | (ds.field("channel_id") == 2))
+    assert Stretches.wanted(Scan(STRETCHES, both)) == Stretches(5, 17, 3)
     with pytest.raises(OperationError, match="since: found no constant"):
         Stretches.wanted(Scan(STRETCHES, None))
