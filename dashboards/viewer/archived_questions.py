@@ -13,7 +13,7 @@ from typing import Any
 
 import asyncpg
 
-from dashboards.viewer.frames import text_bytes
+from dashboards.viewer.frames import MAX_BYTES, text_bytes
 from dashboards.viewer.questions import Rows
 from ingest.errors import OperationError, QueryError
 from ops.archive.location import left_alone
@@ -27,7 +27,6 @@ from schema.queries import load
 NARROW = "choose a shorter time range or fewer channels, or use `plantlog ask`"
 LIMITS = Limits("256MiB", 1, 15.0, NARROW, are_options=False)
 MAX_ROWS = 50_000  # of an answer
-MAX_BYTES = 16 * 1024**2  # of its texts
 _GRACE_SECONDS = 5.0  # until a question has ended whose time is up
 
 

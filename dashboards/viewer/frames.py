@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 from ingest.errors import QueryError
 
 MAX_CELLS = 2_000_000  # of a table with a column for each curve
+MAX_BYTES = 16 * 1024**2  # of the texts of an answer
 Kind: TypeAlias = Literal["time", "number", "boolean", "string"]
 
 _KINDS: dict[str, Kind] = {

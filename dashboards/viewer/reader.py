@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
-from dashboards.viewer.frames import Frame, frame, text_bytes
+from dashboards.viewer.frames import MAX_BYTES, Frame, frame, text_bytes
 from ingest.database import connect
 from ingest.errors import DatabaseError, OperationError, QueryError
 from schema.queries import load
@@ -27,7 +27,6 @@ log = logging.getLogger(__name__)
 CONNECTIONS = 6
 STATEMENT_SECONDS = 15
 MAX_ROWS = 20_000  # per result
-MAX_BYTES = 16 * 1024**2  # of its texts
 _PORTION = 50  # rows that are fetched first
 _CONNECT_SECONDS = 5.0
 _WAIT_SECONDS = 20.0  # for a free connection

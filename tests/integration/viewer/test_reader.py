@@ -9,8 +9,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from dashboards.viewer.frames import wide
-from dashboards.viewer.reader import MAX_BYTES, Reader
+from dashboards.viewer.frames import MAX_BYTES, wide
+from dashboards.viewer.reader import Reader
 from ingest.errors import DatabaseError, QueryError
 from tests.database import Database
 from tests.integration.viewer.serving import reading
