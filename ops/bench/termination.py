@@ -26,7 +26,12 @@ async def until_terminated(work: Coroutine[Any, Any, _T]) -> _T:
 
 
 async def cancelled_by_sigterm(work: Coroutine[Any, Any, _T]) -> _T:
-    """Run ``work``; SIGTERM cancels it, so that everything it started is stopped."""
-    task = asyncio.create_task(work)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    """Run ``work``; the first SIGTERM cancels it, so that everything it started is stopped."""
+    task, loop = asyncio.create_task(work), asyncio.get_running_loop()
+
+    def cancel() -> None:
+        loop.add_signal_handler(signal.SIGTERM, lambda: None)
+        task.cancel()
+
+    loop.add_signal_handler(signal.SIGTERM, cancel)
     return await task

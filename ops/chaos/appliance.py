@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from ingest.errors import OperationError
@@ -30,6 +30,7 @@ async def plantlog(
 ) -> str:
     """Run a command on that appliance; returns its standard output. Raises OperationError where it fails.
 
+    If it is cancelled, the command has ended before.
     ``environment``: in addition to our own; ``prefix``: a command that runs this one.
     """
     environment = {**os.environ, **(environment or {}), "PLANTLOG_STATE": str(state.root)}
@@ -42,7 +43,13 @@ async def plantlog(
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    output, error_output = (each.decode() for each in await process.communicate())
+    try:
+        output, error_output = (each.decode() for each in await process.communicate())
+    except asyncio.CancelledError:  # else `up` would go on in a folder that is removed
+        with suppress(ProcessLookupError):
+            process.terminate()
+        await process.wait()
+        raise
     if process.returncode:
         raise OperationError(
             f"plantlog {' '.join(arguments)} exited with {process.returncode}:\n{output}{error_output}"
