@@ -101,8 +101,8 @@ def rename(
 ) -> None:
     """Rename a channel. Its id and history are kept.
 
-    If its definition changes, too, such as its address, type or unit, `up --same-quantity NAME` says that it still
-    measures the same.
+    If its definition changes, too, such as its address, type, kind or unit, `up --same-quantity NAME` says that it
+    still measures the same.
     """
     from ops.registration.rename import rename as run
 

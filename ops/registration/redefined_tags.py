@@ -34,7 +34,7 @@ _PRESENTATION_FIELDS = frozenset(
         "time",
     }
 )
-_FIELDS_SET_LATER = frozenset({"unit", "unit_id"})  # nothing was claimed before: the first one contradicts nothing
+_FIELDS_SET_LATER = frozenset({"unit", "unit_id", "wraps_at"})  # the first one contradicts nothing
 
 
 @dataclass(frozen=True, slots=True)

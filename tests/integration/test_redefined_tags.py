@@ -76,6 +76,25 @@ async def test_same_quantity_continues_and_another_is_a_new_channel(here: Here) 
     assert list((await here.up(_NOW)).difference.lines()) == [], "what was said once need not be said again"
 
 
+async def test_what_an_integer_means_is_a_decision_and_where_it_wraps_is_none(here: Here) -> None:
+    """A meter that was read as a plain number for years becomes a counter: by pattern, for all of its kind."""
+    here.folder.mkdir()
+    tags, named = here.folder / "y.csv", ["m/one", "m/two"]
+
+    async def meters(kind: str, wraps_at: str, same: tuple[str, ...] = ()) -> Registration:
+        lines = [f"{name},holding:{2 * place},uint32,{kind},{wraps_at}\n" for place, name in enumerate(named)]
+        tags.write_text("".join(["name,address,type,kind,wraps_at\n", *lines]))
+        return await here.up(_WAS, same=same, more=_source("meters", 503))
+
+    ids = (await meters("", "")).registry.channels["meters"]
+    with pytest.raises(OperationError, match=r"  m/one: kind analog \(default\) → counter"):
+        await meters("counter", "")
+    assert (await meters("counter", "", same=("m/*",))).registry.channels["meters"] == ids
+    await meters("counter", "4294967296")
+    with pytest.raises(OperationError, match=r"  m/one: wraps_at 4\.29497e\+09 → 65536"):
+        await meters("counter", "65536")
+
+
 async def test_decision_for_no_tag_is_an_error(here: Here) -> None:
     await here.up(_WAS)
     with pytest.raises(OperationError, match="--new-channel press/nosuch: the configuration has no tag of this name"):
