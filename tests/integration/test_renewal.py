@@ -194,6 +194,23 @@ async def test_foreign_dependents_of_a_changed_view_are_named(owner: asyncpg.Con
     assert await owner.fetchval("SELECT n FROM public.report") == 1
 
 
+async def test_view_of_a_user_on_former_coverage_is_named(owner: asyncpg.Connection[Any]) -> None:
+    """Its days were times once: what a user built on it can't stay, and the upgrade says what that is."""
+    await owner.execute("DROP VIEW plant.coverage")
+    await owner.execute("CREATE VIEW plant.coverage AS SELECT now() AS day, * FROM plant.coverage_of(current_date)")
+    await owner.execute("DELETE FROM plant.setting WHERE key = 'routine/coverage'")
+    await owner.execute("CREATE VIEW public.monthly AS SELECT date_trunc('month', day) AS month FROM plant.coverage")
+    with pytest.raises(DatabaseError) as raised:
+        await renewed(owner)
+    assert str(raised.value) == (
+        "plant.coverage can't be dropped or changed: view monthly depends on view plant.coverage. "
+        "Drop objects that are not plantlog's first, and create them again afterwards"
+    )
+    await owner.execute("DROP VIEW public.monthly")
+    await renewed(owner)
+    assert await owner.fetchval("SELECT pg_typeof(day)::text FROM plant.coverage LIMIT 1") in ("date", None)
+
+
 async def test_foreign_grants_are_kept(owner: asyncpg.Connection[Any], folder: Path) -> None:
     await owner.execute("GRANT UPDATE ON plant.samples TO plant_reader")
     for file in (folder / "samples").glob("samples.*sql"):
