@@ -8,9 +8,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 
-def receipt_statement(kind: str, content: bytes) -> bytes:
-    """The bytes that the signature of a receipt is made over."""
-    return b"plantlog receipt 1 " + kind.encode() + b"\0" + content
+def receipt_statement(kind: str, content: bytes, number: int | None = None) -> bytes:
+    """The bytes that the signature of a receipt is made over; ``number``: the id of one that counts only once."""
+    bound = kind if number is None else f"{kind} {number}"
+    return b"plantlog receipt 1 " + bound.encode() + b"\0" + content
 
 
 def load_sealing_key(state: Path) -> Ed25519PrivateKey | None:

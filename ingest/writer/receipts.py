@@ -84,7 +84,7 @@ async def sign_gap_receipts(connection: asyncpg.Connection[Any], state: Path) ->
         return
     if key is not None:
         signer = hashlib.sha256(key.public_key().public_bytes_raw()).digest()
-        signatures = [key.sign(receipt_statement("gap", row["content"])) for row in rows]
+        signatures = [key.sign(receipt_statement("gap", row["content"], row["id"])) for row in rows]
         await connection.execute(queries["sign_receipts"], [row["id"] for row in rows], signatures, signer)
 
 

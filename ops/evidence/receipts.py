@@ -1,7 +1,8 @@
 """Receipts: what came to a sealed day since its newest seal, and what retention dropped (``plant.receipt``).
 
 Whoever can write to the database can forge receipts. So those of samples and events are only a hint which rows to leave
-out: the rest has to have the sealed digest. Those of gaps and of retention explain something only if they are signed.
+out: the rest has to have the sealed digest. Those of gaps and of retention explain something only if they are signed;
+those of gaps have numbers, and count once: seals list the numbers that they used up.
 """
 
 from __future__ import annotations
@@ -81,6 +82,7 @@ class Receipts:
     removals: list[Removal] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)  # rows of samples, events and gaps
     gap_ids: list[int] = field(default_factory=list)  # those of gaps
+    gap_changes: list[int] = field(default_factory=list)  # those of them that change a row of the day
     since: str = ""  # when the first of them was written
 
     def of_hour(self, channel: int, hour: int) -> Int64s:
@@ -109,6 +111,14 @@ class Receipts:
     def event_contents(self, events: Iterable[tuple[int, int]]) -> bytes:
         """Events as the content of a receipt."""
         return np.array(sorted(events), _EVENT).tobytes()
+
+    def add_gap(self, number: int, change: dict[str, Any]) -> None:
+        """Add a signed receipt of a gap."""
+        self.gaps.append(change)
+        self.gap_ids.append(number)
+        key, ends = (change["source"], change["channel"], change["from"]), microseconds(begin(self.day, 24))
+        if self._row(key, change["was"], ends) != self._row(key, change["now"], ends):
+            self.gap_changes.append(number)
 
     def changed_gaps(self, rows: Sequence[GapRow]) -> list[dict[str, Any]] | None:
         """Changes since the seal as an amended one lists them; None: a gap is not as its newest receipt says.
@@ -144,17 +154,24 @@ class Receipts:
 
 
 async def receipts_of(
-    connection: asyncpg.Connection[Any], day: date, scope: Scope, anchors: Sequence[str] | None
+    connection: asyncpg.Connection[Any],
+    day: date,
+    scope: Scope,
+    anchors: Sequence[str] | None,
+    differs: Sequence[str] = (),
 ) -> Receipts:
-    """The receipts of a day. ``anchors``: public keys to trust; None: those in the database."""
+    """The receipts of a day.
+
+    ``anchors``: public keys to trust; None: those in the database. ``differs``: what the seals of the day say of their
+    differences.
+    """
     found = Receipts(day)
-    trusted = await _publics(connection, scope.chain, anchors)
+    trusted, used = await _publics(connection, scope.chain, anchors), _used(differs)
     samples: list[NDArray[Any]] = []
     for row in await connection.fetch(load("evidence")["select_receipts"], day):
         kind, content = row["kind"], row["content"]
-        valid = bool(row["signature"]) and any(
-            signed(public, row["signature"].hex(), receipt_statement(kind, content)) for public in trusted
-        )
+        statement = receipt_statement(kind, content, row["id"] if kind == "gap" else None)
+        valid = bool(row["signature"]) and any(signed(public, row["signature"].hex(), statement) for public in trusted)
         if kind == "retention":
             if valid and (removal := Removal.parsed(content.decode(), row["written_at"])) is not None:
                 found.removals.append(removal)
@@ -163,10 +180,9 @@ async def receipts_of(
             change = json.loads(content)
             if not scope.covers(change["source"]):
                 continue
-            if not valid or change["day"] != day.isoformat():
+            if not valid or change["day"] != day.isoformat() or row["id"] in used:
                 continue
-            found.gaps.append(change)
-            found.gap_ids.append(row["id"])
+            found.add_gap(row["id"], change)
         elif kind == "samples":
             samples.append(np.frombuffer(content, SAMPLE))
         else:
@@ -182,6 +198,14 @@ async def receipts_of(
             number = int(channels[i])
             (found.samples if scope.covers(None, number) else found.others)[number] = np.sort(times[i:j])
     return found
+
+
+def _used(differs: Sequence[str]) -> frozenset[int]:
+    """Numbers of the receipts that seals used up."""
+    try:
+        return frozenset(one for text in differs if text for one in json.loads(text).get("receipts", ()))
+    except (ValueError, TypeError, AttributeError):
+        return frozenset()  # altered: amendments() says so
 
 
 async def _publics(connection: asyncpg.Connection[Any], chain: int, anchors: Sequence[str] | None) -> list[str]:

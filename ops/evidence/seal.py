@@ -20,13 +20,13 @@ import asyncpg
 from ingest.errors import DatabaseError
 from ops.evidence import partial_digests
 from ops.evidence.day_samples import DaySamples
-from ops.evidence.keys import Signer, signer
+from ops.evidence.keys import Signer, signer, stored_keys
 from ops.evidence.partial_digests import MARGIN
 from ops.evidence.reader import connect, has_data
 from ops.evidence.scope import Scope, load_scope, own_number
 from ops.evidence.seal_store import ChainHead, sealed_day, seals
 from ops.evidence.seal_writer import Amended, SealResult, amend, write_first_seal
-from ops.evidence.standalone import Seal
+from ops.evidence.standalone import Seal, seal_problems
 from ops.formatting import change, count
 from ops.paths import State
 from schema.queries import load
@@ -119,6 +119,7 @@ class Sealing:
     scope: Scope  # of what is sealed for the first time
     key: Signer
     progress: ProgressCallback
+    problems: tuple[str, ...]  # of the signatures of its chain
 
     @classmethod
     async def begin(
@@ -138,7 +139,8 @@ class Sealing:
                 f"{problem}, or the database was restored from a backup: check with `plantlog verify`; "
                 "`plantlog seal --accept-chain` continues the chain as it is"
             )
-        return cls(connection, state, scope, key, progress), chain
+        problems = tuple(seal_problems(chain, await stored_keys(connection, scope.chain), [key.public]))
+        return cls(connection, state, scope, key, progress, problems), chain
 
     async def seal_first(self, day: date) -> SealResult:
         """Read a day and seal it."""
@@ -198,6 +200,9 @@ class Sealing:
         if not sealed.is_whole:
             self.progress(f"{day}: not amended, because its digests were altered: see `plantlog verify {day}`")
             return Amended(None, [], False)
+        if any(f"({day}, revision" in problem for problem in self.problems):
+            self.progress(f"{day}: not amended, because its seals were altered: see `plantlog verify {day}`")
+            return Amended(None, [], False)
         # What a day's first seal covers, its amended ones cover, too.
         scope = self.scope.of(sealed.seals[-1].installation)
         started = await self.connection.fetchval(load("evidence")["select_clock"])
@@ -221,5 +226,8 @@ def summary(differs: str) -> str:
     where = f"{count(len(changes['channels']), 'hour')} of {count(channels, 'channel')}"
     parts = [f"{change(added, 'sample')} in {where}"] if channels else []
     parts += [change(sum(e["after"] - e["before"] for e in changes["events"]), "event")] if "events" in changes else []
-    parts += [f"gaps: {changes['gaps']['before']} before, {changes['gaps']['after']} now"] if "gaps" in changes else []
+    if "gaps" in changes:
+        parts.append(f"gaps: {changes['gaps']['before']} before, {changes['gaps']['after']} now")
+    elif "receipts" in changes:
+        parts.append("gaps: changed, and changed back")
     return "; ".join(parts)

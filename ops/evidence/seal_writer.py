@@ -74,7 +74,8 @@ async def write_first_seal(
     await _replace(connection, receipts, receipts.others, set())
     parts = Revision(tagged_hash("document", text.encode()), events, gaps_digest(gaps))
     state = SealContent(parts, len(gaps), {number: one for number, one in hours.items() if any(one.n)}, text)
-    return await write_revision(connection, key, day, scope, None, state, {}, started)
+    used = {"channels": [], "receipts": receipts.gap_changes} if receipts.gap_changes else {}
+    return await write_revision(connection, key, day, scope, None, state, used, started)
 
 
 async def amend(
@@ -90,7 +91,7 @@ async def amend(
     If much came, it is the seal of a part of it; the rest has its receipts still, for the next one.
     """
     day = samples.day
-    receipts = await receipts_of(connection, day, scope, [key.public])
+    receipts = await receipts_of(connection, day, scope, [key.public], sealed.differs)
     amended = await amended_samples(samples, sealed, receipts, _SAMPLES)
     hours, unproven = amended.hours, amended.unproven
     event_hours, unproven_events, _ = await amended_events(samples, sealed, scope, receipts)
@@ -112,9 +113,12 @@ async def amend(
     if gaps.changes:
         differs["gaps"] = {"before": n_gaps, "after": len(gaps.rows), "rows": list(gaps.changes)}
         gaps_now, n_gaps = gaps.digest, len(gaps.rows)
+    used = receipts.gap_changes
     if gaps.changes is None:
-        receipts.ids = [one for one in receipts.ids if one not in receipts.gap_ids]
-    if meanings and (changed or event_hours or gaps.changes):
+        used, receipts.ids = [], [one for one in receipts.ids if one not in receipts.gap_ids]
+    if used:
+        differs["receipts"] = used
+    if meanings and (changed or event_hours or used):
         differs["document"] = meanings
     else:
         text = sealed.document
@@ -127,7 +131,7 @@ async def amend(
     failed = [f"{count(len(unproven), 'channel-hour')}"] if unproven else []
     failed += [count(len(unproven_events), "event")] if unproven_events else []
     failed += ["gaps"] if gaps.changes is None else []
-    if not (changed or event_hours or gaps.changes):
+    if not (changed or event_hours or used):
         return Amended(None, failed, bool(amended.unread))
     parts = Revision(tagged_hash("document", text.encode()), events, gaps_now)
     state = SealContent(parts, n_gaps, changed, text)
@@ -193,7 +197,7 @@ async def write_revision(
         ChannelDigests(number, revision, hours, hours.digest("channel", number) if any(hours.n) else b"")
         for number, hours in state.hours.items()
     ]
-    differs = json.dumps(differing) if sealed else ""
+    differs = json.dumps(differing) if differing else ""
     all_rows = [*(sealed.rows if sealed else ()), *rows]
     samples = sum(sum(h.n) for h in {**(sealed.hours() if sealed else {}), **state.hours}.values())
     newest = {row.channel_id: row for row in all_rows}

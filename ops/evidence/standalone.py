@@ -35,6 +35,7 @@ what it has otherwise than the revision before, as JSON:
     gaps      before and after, and "rows": for each gap that was added or reported anew its key (source id, channel id,
               from), and "was", the row as it was (null: there was none). With these, the digest is that of the
               revision before
+    receipts  numbers of the signed receipts of gaps that this seal used up: none of them counts again
     deleted   from, to, why, by: the hours of this revision had samples deleted by `plantlog delete`, which signs the
               seal; they have no "added"
 
@@ -720,9 +721,7 @@ def _amendments(
             if rows.gaps is not None and gaps_digest(rows.gaps) != parts[revision - 1].gaps:
                 problems.append(f"revision {revision}: gaps: {_NO_PROOF}")
                 rows.gaps = None
-        if "document" in changes:
-            of_revision.append(Amendment(revision, f"meanings were added: {', '.join(changes['document'])}", True))
-        found = [*of_revision, *found]
+        found = [*of_revision, *_amended_otherwise(revision, changes), *found]
     return found, problems
 
 
@@ -749,6 +748,14 @@ def _amended_gaps(
         of = f"source {source}" if channel is None else f"channel {channel}"
         how = "was added" if one["was"] is None else "was reported anew"
         yield Amendment(revision, f"gap of {of} from {_words(since)} {how}", True)
+
+
+def _amended_otherwise(revision: int, changes: Mapping[str, Any]) -> Iterator[Amendment]:
+    """Amendments that change no row."""
+    if "receipts" in changes and "gaps" not in changes:
+        yield Amendment(revision, "gaps were changed, and changed back", True)
+    if "document" in changes:
+        yield Amendment(revision, f"meanings were added: {', '.join(changes['document'])}", True)
 
 
 def _words(us: int) -> str:

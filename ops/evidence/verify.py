@@ -206,7 +206,7 @@ async def _verify_day(
             report.notes.append("what is stored is what those digests say: seal_digest or day_seal was altered with it")
         if not digests_match_root and _stored_matches_root(sealed, found, events, gaps):
             report.notes.append("what is stored makes up the signed root all the same: only the digests were altered")
-    receipts = await receipts_of(connection, day, scope, trusted)
+    receipts = await receipts_of(connection, day, scope, trusted, sealed.differs)
     report.findings = await Explainer(samples, sealed, scope, receipts).explain(differences)
     differing = {(one.channel_id, one.hour) for one in differences}
     rows = AmendedRows(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
@@ -227,7 +227,66 @@ async def test_signature_of_another_key_explains_nothing(plant: SealedPlant) -> 
     await plant.owner.execute("UPDATE plant.gap SET to_time = from_time")
     key = Ed25519PrivateKey.generate()
     for row in await plant.owner.fetch("SELECT id, content FROM plant.receipt WHERE kind = 'gap'"):
-        signature: Any = key.sign(receipt_statement("gap", row["content"]))
+        signature: Any = key.sign(receipt_statement("gap", row["content"], row["id"]))
         await plant.owner.execute("UPDATE plant.receipt SET signature = $1 WHERE id = $2", signature, row["id"])
     assert not (await plant.verify(DAY)).ok
     assert await plant.seal() == []
+
+
+async def _replay(plant: SealedPlant, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert receipts again as they were."""
+    for row in rows:
+        await plant.owner.execute(
+            "INSERT INTO plant.receipt (id, day, kind, content, signer, signature) OVERRIDING SYSTEM VALUE"
+            " VALUES ($1, $2, $3, $4, $5, $6)",
+            *(row[name] for name in ("id", "day", "kind", "content", "signer", "signature")),
+        )
+
+
+_LATER = "UPDATE plant.gap SET to_time = to_time + INTERVAL '1 minute'"
+_BACK = "UPDATE plant.gap SET to_time = to_time - INTERVAL '1 minute'"
+
+
+async def test_signed_receipt_of_a_gap_counts_once(plant: SealedPlant) -> None:
+    """A gap that was reported anew and then again as before: the first report, kept, would alter the gap."""
+    await plant.seal()
+    await plant.gap(_LATER)
+    signed_rows = await plant.owner.fetch("SELECT * FROM plant.receipt WHERE kind = 'gap'")
+    await plant.gap(_BACK)
+    [amended] = await plant.seal()
+    assert json.loads(amended.differs)["receipts"] == [signed_rows[0]["id"], signed_rows[0]["id"] + 1]
+    report = await plant.verify(DAY)
+    assert report.ok
+    assert report.days[0].strictly_ok
+    assert [one.describe() for one in report.days[0].amended] == ["revision 1: gaps were changed, and changed back"]
+    await plant.owner.execute(_LATER)
+    await plant.owner.execute("DELETE FROM plant.receipt WHERE signature IS NULL")
+    await _replay(plant, signed_rows)
+    assert not (await plant.verify(DAY)).ok
+    assert await plant.seal() == []
+    await _replay(plant, [{**row, "id": row["id"] + 100} for row in signed_rows])
+    assert not (await plant.verify(DAY)).ok, "it is signed with its number"
+    assert await plant.seal() == []
+    await plant.owner.execute(_BACK)
+    assert (await plant.verify(DAY)).ok
+
+
+async def test_altered_seal_is_not_amended(plant: SealedPlant) -> None:
+    """Else the numbers of receipts that it used up could be taken out while the next one is signed."""
+    await plant.seal()
+    await plant.gap(_LATER)
+    used = await plant.owner.fetch("SELECT * FROM plant.receipt WHERE kind = 'gap'")
+    await plant.gap(_BACK)
+    await plant.seal()
+    await plant.late("unit/flow", [(29 * HOUR_US + 500_000, bits(1.0), 0)])
+    await plant.seal()  # of the next day: the end of the chain, which the state folder knows
+    differs = await plant.owner.fetchval("SELECT differs FROM plant.day_seal WHERE day = $1 AND revision = 1", DAY)
+    statement = "UPDATE plant.day_seal SET differs = $1 WHERE day = $2 AND revision = 1"
+    await plant.tamper(statement, json.dumps({"channels": []}), DAY)
+    await plant.owner.execute(_LATER)
+    await _replay(plant, used)
+    lines: list[str] = []
+    assert await plant.seal(progress=lines.append) == []
+    assert lines == ["2026-03-09: not amended, because its seals were altered: see `plantlog verify 2026-03-09`"]
+    await plant.tamper(statement, differs, DAY)
+    assert not (await plant.verify(DAY)).ok
