@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -114,18 +115,31 @@ async def signer(connection: asyncpg.Connection[Any], state: State, new: bool = 
         key_path(state).with_name(_NEXT_FILE).replace(key_path(state))
     own_key = load_signer(state)
     if known and not new and (own_key is None or own_key.fingerprint not in known):
-        found = (
-            "is missing" if own_key is None else f"is key {own_key.fingerprint[:16]}, which is unknown to this database"
-        )
         raise OperationError(
-            f"{key_path(state)} {found}; seals are signed by {', '.join(name[:16] for name in known)}: restore the "
-            "file, or use `plantlog seal --new-key` to create a key that the old one has not signed"
+            f"{_unusable(state, own_key, known)}: restore the file, or use `plantlog seal --new-key` to create a key "
+            "that the old one has not signed"
         )
     if own_key is None:
         own_key = _generate(state, _FILE)
     if own_key.fingerprint not in known:
         await _record(connection, chain, own_key, None)
     return own_key
+
+
+async def check_member(connection: asyncpg.Connection[Any], state: State) -> None:
+    """Raise OperationError if a member of a redundant pair has not the key that the pair seals with."""
+    known = {key.fingerprint for key in await stored_keys(connection, max(await own_number(connection, state), 1))}
+    own_keys = [load_signer(state), load_signer(state, _NEXT_FILE)]
+    if known and not any(key is not None and key.fingerprint in known for key in own_keys):
+        raise OperationError(
+            f"{_unusable(state, own_keys[0], known)}: copy the folder `secrets` from the state folder of the other "
+            "member, as both sign with one key"
+        )
+
+
+def _unusable(state: State, own_key: Signer | None, known: Iterable[str]) -> str:
+    found = "is missing" if own_key is None else f"is key {own_key.fingerprint[:16]}, which is unknown to this database"
+    return f"{key_path(state)} {found}; seals are signed by {', '.join(name[:16] for name in known)}"
 
 
 async def rotate(connection: asyncpg.Connection[Any], state: State) -> Signer:
