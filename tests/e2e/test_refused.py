@@ -22,7 +22,7 @@ def test_refused_registration_does_not_restart_the_database(tmp_path: Path) -> N
     )
     with running(tmp_path / "state", "--config", str(plant)) as appliance:
 
-        def processes() -> list[tuple[str, int]]:
+        def processes() -> list[tuple[str, int | None]]:
             return [(process.name, process.pid) for process in appliance.supervisor.processes()]
 
         before = processes()

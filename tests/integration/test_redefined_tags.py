@@ -87,7 +87,7 @@ async def test_what_an_integer_means_is_a_decision_and_where_it_wraps_is_none(he
         return await here.up(_WAS, same=same, more=_source("meters", 503))
 
     ids = (await meters("", "")).registry.channels["meters"]
-    with pytest.raises(OperationError, match=r"  m/one: kind analog \(default\) → counter"):
+    with pytest.raises(OperationError, match=r"  m/one: kind analog → counter"):
         await meters("counter", "")
     assert (await meters("counter", "", same=("m/*",))).registry.channels["meters"] == ids
     await meters("counter", "4294967296")

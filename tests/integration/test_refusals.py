@@ -12,9 +12,7 @@ from ingest.errors import OperationError
 from ops.appliance.refusals import check_registration
 from ops.paths import State
 from ops.registration.redefined_tags import TagDecisions
-from ops.service import install
 from tests.command import run
-from tests.database import Database
 from tests.integration.test_service_install import refusal, systemd
 from tests.integration.test_up_registered import state, store_dsn
 
@@ -40,13 +38,6 @@ def _refused(state: State, *words: object) -> str:
     assert result.code == 1, result
     assert _contents(state.root) == before
     return result.out + result.err
-
-
-async def _registered(database: Database) -> list[tuple[object, ...]]:
-    rows = await database.owner.fetch(
-        "SELECT name, endpoint, (SELECT max(id) FROM plant.config_revision) FROM plant.source ORDER BY name"
-    )
-    return [tuple(row) for row in rows]
 
 
 def test_up_checks_tags_in_doubt_before_it_starts_anything(external: State) -> None:
@@ -86,4 +77,4 @@ def test_service_of_a_configuration_that_up_refuses(external: State, systemd: Pa
     (tmp_path / "plant.toml").write_text(other)
     output = refusal(tmp_path, "--config", str(tmp_path / "plant.toml"), "--user", "root")
     assert "describes plant other, and in force is plant p" in output
-    assert not list(install.service.UNITS.iterdir())
+    assert not list(systemd.iterdir())
