@@ -17,9 +17,12 @@ from ingest.config.model import NotifyOptions, Plant
 from ingest.errors import OperationError
 from ingest.redundancy import folder_id, known_token
 from ingest.writer.lease import Lease
+from ops.appliance.refusals import check_registration
+from ops.evidence.keys import signer
 from ops.paths import State
 from ops.registration import heartbeat, pair
 from ops.registration.installation import installation_id
+from ops.registration.redefined_tags import TagDecisions
 from ops.registration.register import register
 from schema.queries import load as queries
 from tests.database import Database, connected, rows
@@ -239,3 +242,19 @@ async def test_only_the_member_that_writes_notifies(
     ]
     assert sends == [False, True, True]
     lease.disconnect()
+
+
+async def test_member_without_the_key_of_seals_is_refused(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    one, plant = state_in(tmp_path / "one"), described(tmp_path / "d", 2)
+    await up(database, owner, one, described(tmp_path / "c", 1))
+    await signer(owner, one)
+    two = state_in(tmp_path / "two", one)
+    two.dsn_file("owner").parent.mkdir(exist_ok=True)
+    two.dsn_file("owner").write_text(database.owner_dsn)
+    with pytest.raises(OperationError, match=r"seal\.key is missing; seals are signed by \w{16}: copy the folder `sec"):
+        await asyncio.to_thread(check_registration, two, plant, TagDecisions())
+    assert await rows(database, _MEMBERS) == [(1, False)]
+    shutil.copy(one.root / "secrets" / "seal.key", two.root / "secrets")
+    await asyncio.to_thread(check_registration, two, plant, TagDecisions())
