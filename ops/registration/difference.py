@@ -151,7 +151,7 @@ def _value(facts: Mapping[str, Any], name: str) -> str:
     value = facts.get(name, _DEFAULTS.get(name))
     if value is None or value == "":
         return "none"
-    shown = f"{value:g}" if isinstance(value, float) else str(value)
+    shown = f"{value:.15g}" if isinstance(value, float) else str(value)
     return shown if name in facts else f"{shown} (default)"
 
 
