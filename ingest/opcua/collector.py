@@ -273,17 +273,20 @@ class Collector:
     async def _rebuild(self, client: Client, lost: Sequence[Subscription], why: str) -> None:
         """Create lost subscriptions again in a session whose others go on. Raises SourceError if that takes too long.
 
-        A change of the tags may wait for values of a lost one. That of events belongs to the session.
+        A change of the tags may wait for values of a lost one. That of events is created by its own task.
         """
-        if any(s.event_items for s in lost):
-            raise SourceError(why)
+        of_channels = [s for s in lost if not s.event_items]
+        if len(of_channels) < len(lost):
+            self._events.lose(why)
+        if not of_channels:
+            return
         managed = self._subscriptions
         try:
             await within(self._source.time_out, managed.lock.acquire())
         except TimeoutError:
             raise SourceError(why) from None
         try:
-            gone = [s for s in lost if managed.state.subscriptions.get(s.id) is s]
+            gone = [s for s in of_channels if managed.state.subscriptions.get(s.id) is s]
             if not gone:
                 return
             log.warning("source %s: %s: creating it again", self._source.name, why)

@@ -41,8 +41,9 @@ async def create(
         try:
             # A server that rejects fields of conditions has none; its other events are recorded.
             number = await _create_item(client, source, namespaces.node_id(node), subscription, handles[node])
-        except SourceError as error:
-            log.info("source %s: no events of %s: %s", source.name, node, error)
+        except (SourceError, ua.UaStatusCodeError) as error:
+            why = str(error) if isinstance(error, SourceError) else type(error).__name__
+            log.info("source %s: no events of %s: %s", source.name, node, why)
         subscription.event_items[node] = EventItem(number, namespaces.index(node))
 
 

@@ -195,9 +195,8 @@ class Publisher:
         if subscription is None:
             return  # of an earlier session
         self._last_heard[subscription.id] = time.monotonic()
-        if not subscription.has_published:
-            subscription.has_published = True
-            self._check_all_publishing()
+        subscription.has_published = True
+        self._check_all_publishing()
         subscription.lists_available |= bool(response.available)
         notification = response.notification
         if notification.status is not None:

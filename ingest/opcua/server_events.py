@@ -1,8 +1,9 @@
 """Events of an OPC UA server: from its event items to the spool, and the refresh and acknowledgement of its conditions.
 
 All event items of a source are in one subscription of their own, so that a flood of events delays no samples. It is
-transferred, republished and acknowledged like any other. The server's queue is bounded: what does not fit into it is an
-event ``events_missing``, and so is what a lost subscription may have had; conditions are then refreshed.
+transferred, republished and acknowledged like any other. If it is lost, it is created again while the samples go on.
+The server's queue is bounded: what does not fit into it is an event ``events_missing``, and so is what a lost
+subscription may have had; conditions are then refreshed.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
+from time import monotonic
 
 from asyncua import Client, ua
 
@@ -22,6 +24,7 @@ from ingest.backoff import Backoff
 from ingest.batch import Event, EventBatch
 from ingest.errors import DecodeError, SourceError
 from ingest.opcua import condition_methods, event_items
+from ingest.opcua.backoff import ConnectionBackoff
 from ingest.opcua.event_fields import decode
 from ingest.opcua.message import Notification
 from ingest.opcua.namespaces import Namespaces
@@ -30,12 +33,13 @@ from ingest.opcua.sequence import distance
 from ingest.opcua.subscription_state import Subscription
 from ingest.opcua.subscriptions import Subscriptions
 from ingest.opcua.tags import Tags
+from ingest.opcua.transfer import delete
 from ingest.status import SourceStatus
 from ingest.timestamps import now_us
 
 log = logging.getLogger(__name__)
 
-_RETRY_REFUSED = (10.0, 600.0)  # s, first and longest wait before rejected notifiers are retried
+_RETRY_REFUSED = (10.0, 600.0)  # s, first and longest wait before what was rejected is retried
 _RETRY_REFRESH = (1.0, 30.0)  # s, while another refresh is in progress
 _REFRESH_SECONDS = 120.0
 _POLL_SECONDS = 0.05
@@ -56,6 +60,7 @@ class ServerEvents:
         self._receiver = receiver
         self._namespaces = Namespaces()
         self._channels: dict[str, int] = {}  # by node
+        self._lost = asyncio.Event()  # the subscription is lost in a session that goes on
         self._refresh_wanted = asyncio.Event()
         self._refreshed = asyncio.Event()  # the end of the refresh in progress has come for each item
         self._started: set[int] = set()  # client handles whose refresh has begun, but not ended
@@ -73,6 +78,7 @@ class ServerEvents:
     def begin_session(self, namespaces: Namespaces) -> None:
         """The server has these namespaces from now on."""
         self._namespaces = namespaces
+        self._lost.clear()
         self._map_channels()
 
     def _map_channels(self) -> None:
@@ -91,11 +97,25 @@ class ServerEvents:
         return not subscription.event_items or [*subscription.event_items] == [*self._tags.source.notifiers]
 
     async def create(self, client: Client, subscriptions: Subscriptions) -> None:
-        """Create the subscription for events if there are notifiers, and it does not exist yet."""
+        """Create the subscription for events if there are notifiers, and it does not exist yet.
+
+        If the server refuses it, there are none until :meth:`run` has tried again: samples do not depend on it.
+        """
         source = self._tags.source
-        if source.notifiers and not any(s.event_items for s in subscriptions):
+        if not source.notifiers or _of_events(subscriptions):
+            return
+        try:
             subscription = await event_items.create_subscription(client, source, self._namespaces)
-            subscriptions.state.subscriptions[subscription.id] = subscription
+        except ua.UaStatusCodeError as error:
+            self._status.remarks["notifiers"] = f"the server refuses a subscription for events: {type(error).__name__}"
+            return
+        self._status.remarks.pop("notifiers", None)
+        subscriptions.state.subscriptions[subscription.id] = subscription
+
+    def lose(self, why: str) -> None:
+        """The subscription is lost: :meth:`run` creates it again."""
+        log.warning("source %s: %s: creating it again", self._status.name, why)
+        self._lost.set()
 
     async def record_lost(self, since: int) -> None:
         """The subscription was lost with what it had queued since ``since`` (µs, clock of the server)."""
@@ -171,18 +191,53 @@ class ServerEvents:
         return self.conditions.record(replace(event, time=time), channel, arrival)
 
     async def run(self, client: Client, subscriptions: Subscriptions) -> None:
-        """Refresh the conditions, now and whenever that is needed, and acknowledge them, until the session ends."""
-        subscription = next((s for s in subscriptions if s.event_items), None)
-        if subscription is None:
+        """Refresh the conditions, now and whenever that is needed, and acknowledge them, until the session ends.
+
+        A subscription that is lost meanwhile is created again.
+        """
+        source = self._tags.source
+        if not source.notifiers:
             return
         self.conditions.acknowledge = partial(self._acknowledge, client)
-        self._refresh_wanted.set()
+        backoff = ConnectionBackoff(source.backoff_min, source.backoff_max)
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._refresh_when_wanted(client, subscription))
-                tasks.create_task(self._retry_refused(client, subscription, subscriptions))
+            while True:
+                subscription, began = await self._existing(client, subscriptions), monotonic()
+                async with asyncio.TaskGroup() as tasks:
+                    following = tasks.create_task(self._follow(client, subscription, subscriptions))
+                    await self._lost.wait()
+                    following.cancel()
+                await self._drop(client, subscription, subscriptions)
+                backoff.session_ended(monotonic() - began)
+                await asyncio.sleep(backoff.wait(refused=False))
         finally:
             self.conditions.acknowledge = None
+
+    async def _existing(self, client: Client, subscriptions: Subscriptions) -> Subscription:
+        """The subscription for events, once the server has accepted it."""
+        backoff = Backoff(*_RETRY_REFUSED, jitter=0)
+        while not (existing := _of_events(subscriptions)):
+            async with subscriptions.lock:
+                await self.create(client, subscriptions)
+                await subscriptions.complete()
+            if not _of_events(subscriptions):
+                await asyncio.sleep(backoff.next())
+        return existing[0]
+
+    async def _drop(self, client: Client, subscription: Subscription, subscriptions: Subscriptions) -> None:
+        """Record that a subscription is lost, before another is created, which may get the same id."""
+        async with subscriptions.lock:
+            await delete(client, self._tags.source, [subscription.id])
+            subscriptions.forget([subscription])
+            await self.record_lost(subscription.sampled_to)
+            await subscriptions.note()
+            self._lost.clear()
+
+    async def _follow(self, client: Client, subscription: Subscription, subscriptions: Subscriptions) -> None:
+        self._refresh_wanted.set()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._refresh_when_wanted(client, subscription))
+            tasks.create_task(self._retry_refused(client, subscription, subscriptions))
 
     async def _refresh_when_wanted(self, client: Client, subscription: Subscription) -> None:
         backoff = Backoff(*_RETRY_REFRESH)
@@ -256,3 +311,8 @@ class ServerEvents:
     async def _acknowledge(self, client: Client, condition_id: str, event_id: str, comment: str) -> None:
         node, time_out = self._namespaces.node_id(condition_id), self._tags.source.time_out
         await condition_methods.acknowledge(client, node, bytes.fromhex(event_id), comment, time_out)
+
+
+def _of_events(subscriptions: Subscriptions) -> list[Subscription]:
+    """The subscription for events, if there is one."""
+    return [s for s in subscriptions if s.event_items]

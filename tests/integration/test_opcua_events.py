@@ -13,14 +13,16 @@ from typing import Any
 
 import pytest
 from asyncua import Client, Server, ua
+from asyncua.common.utils import ServiceError
 
 from ingest.alarms.operator_api import AlarmCommand, CommandAction, OperatorApi
 from ingest.config.model import AlarmOptions
 from ingest.config.sources import OpcuaSource, OpcuaTag
 from ingest.errors import OperationError
 from ingest.event_rows import event_id
-from ingest.opcua import condition_methods, event_items
+from ingest.opcua import condition_methods, event_items, server_events
 from ingest.opcua.collector import Collector
+from ingest.opcua.service import call
 from ingest.opcua.trust import trust
 from ingest.status import SourceStatus
 from ingest.timestamps import now_us
@@ -397,6 +399,51 @@ async def test_transfer_of_a_subscription_that_has_sent_nothing(
 
 
 @asynccontextmanager
+async def held_back(patch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """No subscription for events is created within the block."""
+    create, may = event_items.create_subscription, asyncio.Event()
+
+    async def late(*arguments: Any) -> Any:
+        await may.wait()
+        return await create(*arguments)
+
+    patch.setattr(event_items, "create_subscription", late)
+    yield
+    may.set()
+
+
+@pytest.mark.slow
+async def test_lost_event_subscription_is_created_again_while_samples_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another client takes it over (OPC 10000-4, 5.14.7): what happens until there is a new one is found by refresh."""
+    async with plant("open62541-conditions", tmp_path) as (server, watch):
+        await server.tell("high 0")
+        await watch.shows(Limit0="unacknowledged_active")
+        of_events, of_channels = (
+            [s.id for s in watch.collector._subscriptions if bool(s.event_items) is wanted] for wanted in (True, False)
+        )
+        async with held_back(monkeypatch), Client(f"opc.tcp://127.0.0.1:{server.port}") as client:
+            request = ua.TransferSubscriptionsRequest()
+            request.Parameters.SubscriptionIds = of_events
+            answer = await call(client, request, ua.TransferSubscriptionsResponse, 30.0)
+            assert answer.Parameters.Results[0].StatusCode.is_good()
+            await watch.kept.until(lambda: bool(watch.kept.events("events_missing")))
+            before = len(watch.kept.samples(1))
+            await server.tell("hot 0")
+            await server.tell("burst 1")
+            await watch.kept.until(lambda: len(watch.kept.samples(1)) > before)
+            assert watch.listed().keys() == {("tank/level", "Limit0")}
+        await watch.shows(Limit0="unacknowledged_active", Hot0="unacknowledged_active")
+        assert await watch.do("ack", "tank/level", "Hot0") == ["tank/level Hot0: acknowledged on the server"]
+        await watch.shows(Limit0="unacknowledged_active", Hot0="acknowledged_active")
+        assert [s.id for s in watch.collector._subscriptions if not s.event_items] == of_channels
+        assert (watch.status.reconnects, watch.status.state) == (0, "connected")
+        assert [event.text for event in watch.kept.events("events_missing")] == ["subscription lost"]
+        assert not [gap for gap in watch.kept.gaps() if gap.to_time != gap.from_time]
+
+
+@asynccontextmanager
 async def simple_server() -> AsyncIterator[tuple[Server, str]]:
     """asyncua's: without conditions."""
     server = Server()
@@ -431,3 +478,51 @@ async def test_server_without_conditions(tmp_path: Path) -> None:
         }
         assert [e.text for e in watch.kept.events("events_missing")] == ["the server's event queue was full"]
         assert watch.listed() == {}
+
+
+async def test_silent_event_subscription_is_created_again(tmp_path: Path) -> None:
+    """Events come again; the subscription of the samples is the same."""
+    async with simple_server() as (server, address):
+        variable = await server.nodes.objects.add_variable(ua.NodeId("Double0", 1), "Double0", 0.0)
+        kept = MemoryAppender()
+        async with watching(address, tmp_path, kept, tags=tags("open62541-conditions"), time_out=1.0) as watch:
+            await until(lambda: watch.status.state == "connected" and bool(kept.samples(1)))
+            running = server.iserver.subscription_service.subscriptions
+            (of_events,) = (s.id for s in watch.collector._subscriptions if s.event_items)
+            (of_channels,) = running.keys() - {of_events}
+            await running[of_events].stop()
+            await kept.until(lambda: bool(kept.events("events_missing")))
+            await until(lambda: any(s.event_items for s in watch.collector._subscriptions))
+            await variable.write_value(1.0)
+            await kept.until(lambda: len(kept.samples(1)) > 1)
+            await (await server.get_event_generator()).trigger(message="pump started")
+            await kept.until(lambda: bool(kept.events("server_event")))
+            assert {s.id for s in watch.collector._subscriptions if not s.event_items} == {of_channels}
+            assert (watch.status.reconnects, len(kept.events("events_missing"))) == (0, 1)
+
+
+async def test_samples_come_where_the_server_refuses_a_subscription_for_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one does that allows a single subscription; it is asked again later."""
+    monkeypatch.setattr(server_events, "_RETRY_REFUSED", (0.2, 0.2))
+    async with simple_server() as (server, address):
+        await server.nodes.objects.add_variable(ua.NodeId("Double0", 1), "Double0", 0.0)
+        service = server.iserver.subscription_service
+        create = service.create_subscription
+
+        async def only_one(*arguments: Any, **named: Any) -> Any:
+            if service.subscriptions:
+                raise ServiceError(ua.StatusCodes.BadTooManySubscriptions)
+            return await create(*arguments, **named)
+
+        service.create_subscription = only_one
+        kept = MemoryAppender()
+        async with watching(address, tmp_path, kept, tags=tags("open62541-conditions")) as watch:
+            refused = "the server refuses a subscription for events: BadTooManySubscriptions"
+            await until(lambda: watch.status.remarks.get("notifiers") == refused and bool(kept.samples(1)))
+            service.create_subscription = create
+            await until(lambda: "notifiers" not in watch.status.remarks)
+            await (await server.get_event_generator()).trigger(message="pump started")
+            await kept.until(lambda: bool(kept.events("server_event")))
+            assert (watch.status.reconnects, watch.status.state) == (0, "connected")
