@@ -16,6 +16,7 @@ from ingest.errors import DecodeError
 UNIX_EPOCH_TICKS = 116_444_736_000_000_000  # 1970-01-01 in 100 ns since 1601-01-01
 _MAX_DEPTH = 8  # of recursive types: diagnostic infos, variants
 SIZES = {1: 1, 2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 4, 8: 8, 9: 8, 10: 4, 11: 8, 13: 8, 14: 16, 19: 4}  # of built-in types
+_STRINGS = frozenset((12, 15, 16, *range(26, 32)))  # the last ones are reserved: encoded as a ByteString
 
 _BYTE, _UINT16, _UINT32, _INT32, _INT64 = (struct.Struct(f) for f in ("<B", "<H", "<I", "<i", "<q"))
 
@@ -83,10 +84,19 @@ class Reader:
 
     def string(self) -> bytes:
         """String or ByteString; empty if null."""
-        n = self.int32()
-        start = self.at
-        self.skip(max(n, 0))
+        start = self._skip_string(self.at)
         return self.body[start : self.at]
+
+    def _skip_string(self, at: int) -> int:
+        """Go to the end of the String that begins ``at``; returns where its bytes begin."""
+        try:
+            (n,) = _INT32.unpack_from(self.body, at)
+        except struct.error:
+            n = len(self.body)
+        self.at = at + 4 + n if n > 0 else at + 4
+        if self.at > len(self.body):
+            raise DecodeError(f"message ends at byte {len(self.body)}, a text begins at {at}")
+        return at + 4
 
     def node_id(self) -> int | None:
         """NodeId or ExpandedNodeId; its identifier if it is numeric, in namespace 0 and local, otherwise None."""
@@ -159,8 +169,7 @@ class Reader:
             if size is not None:
                 self.skip(size * self.count(size))
             else:
-                for _ in range(self.count(1)):
-                    self.built_in(kind, depth)
+                self._built_ins(kind, self.count(1), depth)
         else:
             self.built_in(kind, depth)
         if encoding & 0x40:
@@ -188,9 +197,7 @@ class Reader:
         if size is not None:
             self.skip(size * n)
         else:
-            for _ in range(n):
-                starts.append(self.at)
-                self.built_in(kind)
+            starts = self._built_ins(kind, n)
         lengths = tuple(self.int32() for _ in range(self.count(4))) if encoding & 0x40 else (n,)
         place = 0 if n == 1 and not whole else flat_index(indexes, lengths)
         if place is None or place >= n:
@@ -208,12 +215,23 @@ class Reader:
             self.skip(2)
         return status, source, server
 
+    def _built_ins(self, kind: int, n: int, depth: int = 0) -> list[int]:
+        """Skip values of one built-in type; returns where each begins."""
+        starts: list[int] = []
+        for _ in range(n):
+            starts.append(self.at)
+            if kind in _STRINGS:  # most arrays of such values
+                self._skip_string(self.at)
+            else:
+                self.built_in(kind, depth)
+        return starts
+
     def built_in(self, kind: int, depth: int = 0) -> None:
         """Skip one value of a built-in type (OPC 10000-6, 5.1.2); each takes at least one byte."""
         if kind in SIZES:
             self.skip(SIZES[kind])
-        elif kind in (12, 15, 16) or 26 <= kind <= 31:  # the latter are reserved: encoded as a ByteString
-            self.string()
+        elif kind in _STRINGS:
+            self._skip_string(self.at)
         elif kind in (17, 18):
             self.node_id()
         elif kind == 20:  # QualifiedName

@@ -19,7 +19,7 @@ from ingest.downtime import Downtime
 from ingest.errors import DecodeError
 from ingest.gaps import Gaps
 from ingest.opcua.clock_skew import ClockSkew
-from ingest.opcua.data_change import data_change
+from ingest.opcua.data_change import portions
 from ingest.opcua.decoded import PLAIN, DataChange, Text
 from ingest.opcua.items import MARKER_HANDLE, PROBE_HANDLE
 from ingest.opcua.message import Notification
@@ -53,6 +53,7 @@ class Receiver:
         stands_by: Callable[[], bool] = lambda: False,
     ) -> None:
         self._stands_by = stands_by
+        self._in_turn = asyncio.Lock()  # held by the notification that is being decoded
         self._status = status
         self._spool = spool
         self._gaps = gaps
@@ -203,50 +204,45 @@ class Receiver:
         return self._marker_events.setdefault(subscription.id, asyncio.Event())
 
     async def store(self, body: bytes, notification: Notification, subscription: Subscription, notes: Notes) -> None:
-        """Decode one notification; return once it is on disk, together with ``notes``."""
+        """Decode one notification; return once it is on disk, together with ``notes``.
+
+        A large one is processed in portions, between which other sources have their turn. No other notification of this
+        source overtakes it.
+        """
         arrival = now_us()
         self._skew.observe_wall_clock()
         if notification.publish_time:
             self._skew.observe("server", notification.publish_time, arrival)
-        in_order = subscription.tracker.first == notification.sequence
-        appends: list[Awaitable[None]] = []
         stored: list[Callable[[], None]] = []
-        has_marker = False
-        reached: dict[int, int] = {}
-        undecodable: DecodeError | None = None
-        for place, (start, end) in enumerate(notification.data_changes, 1):
-            try:
-                whole_arrays, structures = self.session_forms.whole_arrays, self.session_forms.structures
-                forms = replace(
-                    self._tracking.tags.forms,
-                    whole_arrays=whole_arrays,
-                    structures=structures,
-                    key=subscription.key,
-                )
-                change = data_change(body, start, end, arrival, forms)
-                _prove(subscription, change)
-                has_marker |= bool(self._marker_events) and any(
-                    (handles == MARKER_HANDLE).any() for handles in change.handle
-                )
-                tags = self._tracking.tags
-                change = tags.date(tags.by_place(change), arrival)
-                reached |= self._tracking.clamp_times(change)
-            except DecodeError as error:
-                undecodable = error
-                continue
-            more = notification.more or place < len(notification.data_changes)
-            batches = await self._batches(
-                change, arrival, notification, more, subscription, in_order and place == 1, stored
-            )
-            for batch in batches:
-                appends.append(self.append(batch, {**notes, **self._reached(batch, notification.publish_time)}))
-        if undecodable is not None:
-            await self._undecodable(notification, subscription, undecodable)
-        elif self._undecodable_since and notification.data_changes:
-            await self._decodable_again(notification, subscription)
-        await asyncio.gather(*appends)
-        if not appends:
-            await self._spool.note(notes)
+        async with asyncio.TaskGroup() as appends:
+            async with self._in_turn:
+                in_order = subscription.tracker.first == notification.sequence
+                changes, undecodable = await self._decoded(body, notification, subscription, arrival)
+                reached: dict[int, int] = {}
+                latest: dict[int, Event] = {}
+                has_marker = has_batches = False
+                for place, part in enumerate(changes, 1):
+                    if place > 1:
+                        await asyncio.sleep(0)
+                    _prove(subscription, part)
+                    has_marker |= bool(self._marker_events) and any(
+                        (handles == MARKER_HANDLE).any() for handles in part.handle
+                    )
+                    tags = self._tracking.tags
+                    change = tags.date(tags.by_place(part), arrival)
+                    reached |= self._tracking.clamp_times(change)
+                    more = notification.more or place < len(changes)
+                    of_message = (arrival, notification, more, subscription, in_order, latest)
+                    for batch in await self._batches(change, *of_message, stored):
+                        has_batches = True
+                        now = {**notes, **self._reached(batch, notification.publish_time)}
+                        appends.create_task(self.append(batch, now))
+                if undecodable is not None:
+                    await self._undecodable(notification, subscription, undecodable)
+                elif self._undecodable_since and notification.data_changes:
+                    await self._decodable_again(notification, subscription)
+            if not has_batches:
+                await self._spool.note(notes)
         for done in stored:
             done()
         if in_order and not notification.more:
@@ -258,6 +254,31 @@ class Receiver:
         if subscription.id in self._marker_came and not notification.more:
             self._marker_came.remove(subscription.id)
             self._marker_events.pop(subscription.id, asyncio.Event()).set()
+
+    async def _decoded(
+        self, body: bytes, notification: Notification, subscription: Subscription, arrival: int
+    ) -> tuple[list[DataChange], DecodeError | None]:
+        """The data changes of a notification, large ones in portions, but for those that can't be decoded."""
+        forms = replace(
+            self._tracking.tags.forms,
+            whole_arrays=self.session_forms.whole_arrays,
+            structures=self.session_forms.structures,
+            key=subscription.key,
+        )
+        changes: list[DataChange] = []
+        undecodable: DecodeError | None = None
+        for start, end in notification.data_changes:
+            of_one: list[DataChange] = []
+            try:
+                for change in portions(body, start, end, arrival, forms):
+                    if of_one:
+                        await asyncio.sleep(0)
+                    of_one.append(change)
+            except DecodeError as error:
+                undecodable = error
+                continue
+            changes += of_one
+        return changes, undecodable
 
     def _reached(self, batch: Batch, publish_time: int) -> Notes:
         """The note of the last sample: the next process can't know it from the subscriptions."""
@@ -338,11 +359,13 @@ class Receiver:
         more: bool,
         subscription: Subscription,
         in_order: bool,
+        latest: dict[int, Event],
         stored: list[Callable[[], None]],
     ) -> list[Batch]:
-        """Samples and changed texts of one notification; records everything else.
+        """Samples and changed texts of a part of one notification; records everything else.
 
-        ``in_order``: all before it is on disk; ``stored``: to be called once they are on disk.
+        ``in_order``: all before it is on disk; ``latest``: the texts of the parts before; ``stored``: to be called once
+        they are on disk.
         """
         tracking, tags = self._tracking, self._tracking.tags
         self._status.decode_errors += len(change.unsupported)
@@ -381,7 +404,7 @@ class Receiver:
             value, status = np.append(value, stated[2]), np.append(status, stated[3])
         samples, bad_texts = self._split_texts(tags, place, time, value, status, arrival)
         if texts or bad_texts:
-            changed = self._texts.changed([*texts, *bad_texts], in_order)
+            changed = self._texts.changed([*texts, *bad_texts], in_order, latest)
             stored.append(partial(self._texts.stored, changed))
             events += changed
         if samples is not None:

@@ -30,22 +30,24 @@ class RepeatedTexts:
                 text.time = max(text.time, text.server)
             self._dated[text.handle] = source, text.text, text.status, text.time
 
-    def changed(self, texts: Iterable[Event], in_order: bool) -> list[Event]:
-        """Those to store, of one notification, in order of time.
+    def changed(self, texts: Iterable[Event], in_order: bool, latest: dict[int, Event] | None = None) -> list[Event]:
+        """Those to store, of one part of a notification, in order of time.
 
         ``in_order``: all that was sent before is on disk. Else a text that comes later could have been in between.
+        ``latest``: those to store of the parts before, by channel id, to which these are added.
         """
+        latest = {} if latest is None else latest
         if self._opened != self._gaps.opened:
             self._opened = self._gaps.opened
             self._last.clear()
+            latest.clear()
         ordered = sorted(texts, key=lambda event: event.time)
         if not in_order:
             return ordered
         found: list[Event] = []
-        latest: dict[int, Event] = {}
         for event in ordered:
             channel = event.channel_id or 0
-            last = latest.get(channel, self._last.get(channel))
+            last = latest.get(channel) or self._last.get(channel)
             if last is None or (last.text, last.status) != (event.text, event.status) or event.time < last.time:
                 found.append(event)
                 latest[channel] = event

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 from uuid import UUID
 
 from ingest.config.node_address import escaped
@@ -96,3 +97,35 @@ FORMS: Mapping[int, tuple[str, Callable[[Reader], str]]] = {
     21: ("LocalizedText", _localized_text),
 }
 """Built-in type → name and reader of one value. Readers raise DecodeError if the message is truncated."""
+
+
+class TextRun(NamedTuple):
+    """Consecutive items with texts."""
+
+    starts: list[int]  # bytes of the message, where each item begins
+    texts: list[str]
+    tails: list[int]  # where what follows each text begins
+
+
+def text_run(reader: Reader, head: int, tail: int, most: int, upto: int) -> TextRun:
+    """Read the items whose two encoding bytes are those of the first one. Raises DecodeError.
+
+    ``head`` and ``tail``: bytes of an item before its encoding bytes, and behind its text. The run has ``most`` items
+    at most, and ends with the one that reaches byte ``upto``.
+    """
+    body, at = reader.body, reader.at
+    encoding = body[at + head : at + head + 2]
+    text = FORMS[encoding[1]][1]
+    starts: list[int] = []
+    texts: list[str] = []
+    tails: list[int] = []
+    while len(starts) < most and body.startswith(encoding, at + head) and (at < upto or not starts):
+        starts.append(at)
+        reader.at = at + head + 2
+        texts.append(text(reader))
+        tails.append(reader.at)
+        at = reader.at + tail
+    if at > len(body):
+        raise DecodeError(f"notification ends within an item, {most - len(starts) + 1} items short")
+    reader.at = at
+    return TextRun(starts, texts, tails)

@@ -10,7 +10,7 @@ import json
 import struct
 import sys
 import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -84,7 +84,7 @@ def encode(batch: Batch) -> Record:
         first, last = int(batch.time.min()), int(batch.time.max())
     elif isinstance(batch, EventBatch):
         kind = "events"
-        body = json.dumps([asdict(event) for event in batch.events]).encode()
+        body = json.dumps([_event_fields(event) for event in batch.events]).encode()
         first, last = min(event.time for event in batch.events), max(event.time for event in batch.events)
     elif isinstance(batch, CountBatch):
         kind = "counts"
@@ -173,6 +173,17 @@ def _counts(record: Record) -> CountBatch:
         columns[name] = unpack_integers(form, memoryview(body)[at:end], n, dtype)
         at = end
     return CountBatch(record.source_id, record.received_at, tuple(header["types"]), digest=header["digest"], **columns)
+
+
+def _event_fields(event: Event) -> dict[str, Any]:
+    return {
+        "type": event.type,
+        "time": event.time,
+        "channel_id": event.channel_id,
+        "status": event.status,
+        "text": event.text,
+        "detail": event.detail,
+    }
 
 
 def _event(fields: dict[str, Any]) -> Event:

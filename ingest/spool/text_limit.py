@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import is_not
 from typing import Any
 
 from ingest.batch import Event, EventBatch
@@ -13,9 +14,14 @@ MAX_TEXT = 64 * 1024  # bytes of UTF-8
 
 def limited(batch: EventBatch, most: int) -> EventBatch:
     """The batch with its texts cut to ``most`` bytes, which include the mark that says so."""
-    events = [_limited(event, most) for event in batch.events]
-    changed = any(new is not old for new, old in zip(events, batch.events, strict=True))
+    events = [event if _is_short(event, most) else _limited(event, most) for event in batch.events]
+    changed = any(map(is_not, events, batch.events))
     return replace(batch, events=events) if changed else batch
+
+
+def _is_short(event: Event, most: int) -> bool:
+    """Whether it fits at first sight, as a value of a text channel usually does."""
+    return not event.detail and (event.text is None or len(event.text) * 4 <= most)
 
 
 def _limited(event: Event, most: int) -> Event:
