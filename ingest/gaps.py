@@ -119,7 +119,8 @@ class Gaps:
     async def open(self, from_time: int, reason: str, detail: str = "", channels: Channels = None) -> None:
         """Samples are missing from ``from_time`` on. A gap that is already open stays as it is.
 
-        A gap that would overlap a closed one continues from its end: no gap replaces another.
+        A gap that begins within a closed one continues from its end: no gap replaces another. One that begins before it
+        is another one: the source's clock was set back.
         """
         await self.open_each([(channels, from_time)], reason, detail)
 
@@ -129,7 +130,7 @@ class Gaps:
         each = [(c, (at if self.ends_with(at) else now_us(),)) for c, at in begins]
         for begin, before, channels in self._with_last_closed(each):
             gap = _OpenGap(begin[0], reason, detail)
-            if before is not None and before.end >= gap.from_time:
+            if before is not None and before.gap.from_time <= gap.from_time <= before.end:
                 same, end = before.gap.reason == reason, before.end
                 gap = replace(gap, from_time=before.gap.from_time if same else end, certain_to=end if same else None)
             if len(channels := channels[~self._open.has(channels)]):

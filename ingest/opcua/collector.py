@@ -357,8 +357,9 @@ class Collector:
     async def _close_outage(self, server_now: int) -> None:
         """All subscriptions exist: end the gaps, durably, before the new subscriptions are saved."""
         since, reason = self._gaps.open_since(), self._gaps.reason()
-        now = self._receiver.end_outage(server_now, reason)
-        if not self._subscriptions.saved_ids:
+        ends = not self._subscriptions.saved_ids
+        now = self._receiver.end_outage(server_now, since if ends else None, reason)
+        if ends:
             await self._gaps.close(now)
             if since is not None:
                 await self._backfill.request(since, now, reason, None)

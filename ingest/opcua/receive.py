@@ -8,6 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,6 +40,16 @@ _MOVE_REASON = "stopped"  # reason of a gap between the items of two nodes
 _REPEATED_REASON = "time_stands_still"
 
 
+class _UnprovenEnd(NamedTuple):
+    """The end of an outage of the source by our clock."""
+
+    begin: int  # µs
+    end: int  # µs
+    ahead: int  # µs, of it before our wall clock
+    back: int  # µs, by which the clock of the messages was set back (negative); 0: it was not
+    reason: str
+
+
 class Receiver:
     """Receives the notifications of one source."""
 
@@ -67,7 +78,7 @@ class Receiver:
         self._clocks_note = f"clocks:{status.source_id}"
         self._skew = ClockSkew(tags.source.skew_limit, known=spool.notes.get(self._clocks_note, "{}"))
         self._removed: dict[int, int] = {}  # channels without a tag → µs, up to where their values were stored
-        self._unproven_end: tuple[int, int, str] | None = None  # µs, see :meth:`end_outage`
+        self._unproven_end: _UnprovenEnd | None = None  # see :meth:`end_outage`
         self._downtime = downtime
         before = downtime.interruption()
         self.newest = 0 if before is None else before[0]  # µs, last sample on disk, except of clocks that are ahead
@@ -112,14 +123,17 @@ class Receiver:
         latest = self._skew.first_after(server_time)[0] if server_time else self._skew.own_times()[1]
         return self._plausible(latest)
 
-    def end_outage(self, server_time: int, reason: str) -> int:
-        """The time (µs) of the first sample after an outage with this reason, by a time of the server.
+    def end_outage(self, server_time: int, since: int | None, reason: str) -> int:
+        """The time (µs) of the first sample after an outage since then with this reason, by a time of the server.
 
         Where only our clock says so, the next new sample proves it, or that the server's clock was set.
         """
         time, is_proven = self._skew.first_after(server_time)
         end = self._plausible(time)
-        self._unproven_end = None if is_proven else (end, end - now_us(), reason)
+        back = min(0, server_time - end) if self._skew.fell_behind(server_time) else 0
+        self._unproven_end = None
+        if since is not None and not is_proven:
+            self._unproven_end = _UnprovenEnd(since, end, end - now_us(), back, reason)
         return end
 
     def has_restarted(self, server_time: int) -> bool:
@@ -426,8 +440,8 @@ class Receiver:
             # By the best fitting time: single tags with another clock are detected separately.
             nearest = int(np.argmin(np.abs(known - message.arrival)))
             self._skew.observe_samples(int(known[nearest]), publish_time, message.arrival)
-            if self._unproven_end and len(fresh := known[known > last[seen]]):
-                await self._prolong_outage(int(fresh.min()), int(fresh.max()) - message.arrival, *self._unproven_end)
+            if self._unproven_end:
+                await self._prove_end(self._unproven_end, known, last[seen], publish_time, message.arrival)
             if subscription.published:
                 self._skew.observe_late(known[known > last[seen]], subscription.published)
         tracking.observe_clocks(message.place, message.time, message.arrival)
@@ -437,17 +451,40 @@ class Receiver:
         if again := [channel for channel in heard_again if self._gaps.reason(channel) == "stale"]:
             await self._gaps.close(self.end_of_gap(publish_time), again)
 
-    async def _prolong_outage(self, first: int, ahead: int, end: int, expected: int, reason: str) -> None:
-        """The first new sample (µs) after an outage came: where it is ``ahead`` of our clock by more than ``expected``,
-        the server's clock was set forward, and no sample is from before."""
-        self._unproven_end = None
-        prolonged = min(first, end + ahead - expected)
-        if prolonged - end <= self._tracking.tags.source.skew_limit * 1e6 or not self._gaps.ends_with(prolonged):
+    async def _prove_end(
+        self, unproven: _UnprovenEnd, time: Int64s, last: Int64s, publish_time: int, arrival: int
+    ) -> None:
+        """The first new samples (µs) after an outage prove its end, or that the clock of samples was set meanwhile."""
+        is_new = (time > last) | ((time < last) & (time >= unproven.end + unproven.back))
+        if not is_new.any():
             return
-        for begin, _ in list(self._gaps.ended(end)):
-            await self._gaps.record(end, prolonged, reason, "the server's clock was set forward")
-            self.expect_unchanged(begin, prolonged, self._tracking.tags.ids.tolist())
+        first, ahead = int(time[is_new].min()), int(time[is_new].max()) - arrival - unproven.ahead
+        limit = round(self._tracking.tags.source.skew_limit * 1e6)
+        if unproven.back and unproven.back / 2 < ahead < -limit:
+            return  # it may be from within the outage
+        self._unproven_end = None
+        if unproven.back and ahead <= unproven.back / 2:
+            await self._set_back(unproven)
+            self._skew.observe("server", publish_time, arrival)
+            self._skew.observe_samples(int(time[is_new].max()), publish_time, arrival)
+            return
+        prolonged = min(first, unproven.end + ahead)
+        if prolonged - unproven.end <= limit or not self._gaps.ends_with(prolonged):
+            return
+        await self._gaps.record(unproven.end, prolonged, unproven.reason, "the server's clock was set forward")
+        self.expect_unchanged(unproven.begin, prolonged, self._tracking.tags.ids.tolist())
         await self._gaps.flush_or_raise()
+
+    async def _set_back(self, outage: _UnprovenEnd) -> None:
+        """The clock of samples was set back within an outage, and what was lost after that has its times.
+
+        Nothing is known of that clock yet, and no sample of it is stored.
+        """
+        span = outage.begin + outage.back, outage.end + outage.back
+        await self._gaps.record(*span, outage.reason, "the server's clock was set back")
+        await self._gaps.flush_or_raise()
+        self._skew.start_server()
+        self.newest = 0
 
     async def _close_move_gaps(self, tags: Tags, message: Message) -> None:
         """Close the gaps of moved channels among these."""

@@ -54,7 +54,7 @@ class Samples:
 
     async def stored(self, kept: MemoryAppender) -> None:
         """Wait until the newest one is on disk."""
-        newest = max(self.written)
+        newest = [*self.written][-1]
         await kept.until(lambda: newest in {time for time, *_ in kept.samples(0)})
 
 
@@ -189,3 +189,43 @@ async def test_next_process_knows_the_clocks(ahead: timedelta, clock: MessageClo
         assert len(lost) >= 5
         assert [time for time in lost if not any(begin <= time <= end for begin, end in gaps)] == []
         assert max(end for _, end in gaps) <= first + _SECOND
+
+
+@pytest.mark.parametrize("set_at_the_end", [False, True])
+async def test_outage_is_a_gap_by_both_clocks_where_that_of_samples_was_set_back(
+    set_at_the_end: bool, clock: MessageClock, tmp_path: Path
+) -> None:
+    """What was lost before the clock was set has other times than what was lost after it. So has the next outage."""
+    back = round(-_HOUR.total_seconds() * 1e6)
+    async with (
+        serving(tmp_path, history=0) as server,
+        collecting(server.address, OURS[:1], tmp_path / "pki", **OPTIONS) as (kept, status),
+    ):
+        samples = Samples(server)
+        await until(lambda: status.state == "connected")
+        await samples.write(30)
+        await samples.stored(kept)
+        begins = []
+        for ahead in (0 if set_at_the_end else back, back):
+            begins.append(now_us())
+            await server.server.refuse(True)
+            clock.ahead = -_HOUR
+            await until(lambda: status.state == "disconnected")
+            await samples.write(20, ahead)
+            await samples.write(1, back)  # the server begins with it
+            await server.server.forget()
+            await until(lambda: status.state == "connected")
+            await samples.write(20, back)
+            await samples.stored(kept)
+        await until(lambda: status.open_gaps == 0)
+        lost = samples.lost(kept)
+        assert len(lost) >= 30, "or nothing was lost"
+        gaps = [(g.from_time, g.to_time or 0) for g in kept.gaps() if g.to_time != g.from_time]
+        assert [time for time in lost if not any(begin <= time <= end for begin, end in gaps)] == []
+        first, second = begins
+        took = now_us() - first
+        spans = [(first, first + took), (first + back, second + back), (second + back, second + back + took)]
+        outside = [
+            gap for gap in gaps if not any(a - 35 * _SECOND <= gap[0] and gap[1] <= b + _SECOND for a, b in spans)
+        ]
+        assert outside == [], "no gap is longer than an outage"

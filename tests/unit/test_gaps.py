@@ -346,6 +346,17 @@ async def test_gap_of_another_reason_does_not_replace_the_previous_one() -> None
 # our clock is set
 
 
+@pytest.mark.parametrize("reason", ["disconnected", "stopped"])
+async def test_gap_that_begins_before_the_last_one_is_not_part_of_it(reason: str) -> None:
+    """The source's clock was set back in between."""
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    await gaps.record(100, 110, "disconnected")
+    await gaps.open(40, reason)
+    await gaps.close(45)
+    assert disk.intervals(None) == [(40, 45), (100, 110)]
+
+
 async def test_repeated_times_are_a_gap_until_the_clock_has_caught_up() -> None:
     disk = Disk()
     gaps = Gaps(status(), disk)
