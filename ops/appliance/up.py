@@ -67,11 +67,8 @@ def up(options: UpOptions, console: Console) -> None:
     with state_folder_lock(state, console):
         deployment = deployment_for(state, options)
         with steps.step("check configuration") as step:
-            plant, digests = _check_config(deployment, state, options.replace_plant, step)
-            expected = None
-            if options.plan is not None:
-                options.plan.check(state, digests)
-                expected = options.plan.difference
+            plant, digests = _check_config(deployment, state, options, step)
+            expected = None if options.plan is None else options.plan.difference
             refusals.check_registration(state, plant, options.choice, options.take_over, expected)
         with steps.step("prepare PostgreSQL") as step:
             db = database.provide(state, step.note, plant)
@@ -149,15 +146,17 @@ def deployment_for(state: State, options: UpOptions) -> Deployment:
     return Deployment(chosen, chosen == EXAMPLE if options.simulator is None else options.simulator)
 
 
-def _check_config(
-    deployment: Deployment, state: State, replace_plant: bool, step: Step
-) -> tuple[Plant, dict[str, str]]:
+def _check_config(deployment: Deployment, state: State, options: UpOptions, step: Step) -> tuple[Plant, dict[str, str]]:
     if deployment.generated:
         load_text = deployment.channels and f" of {count(deployment.channels, 'channel')} at {deployment.hz:g} Hz"
         step.note(f"generating a simulated plant{load_text or ''} in {state.plant}")
         simulated.export(deployment, state)
     plant, digests = load_with_digests(deployment.config)
-    refusals.check_plant(state, deployment.config, plant, replace=replace_plant)
+    refusals.check_plant(state, deployment.config, plant, replace=options.replace_plant)
+    if options.plan is not None:
+        options.plan.check(state, digests)
+    if running := _running(Supervisor(state)):
+        programs.check_ports(programs.ports(deployment, plant), running, state)
     if (closed := closed_viewer(plant.viewer.host, UserDirectory(state.root).users())) is not None:
         step.note(closed)
     TlsSettings.of(plant).ensure(state.root, all_names=True)
@@ -175,8 +174,7 @@ def _start_supervisor(state: State, db: Database, deployment: Deployment, plant:
     supervisor = Supervisor(state)
     if not supervisor.answers():
         orphans.end(state, step.note)
-    processes = supervisor.processes() if supervisor.answers() else []
-    running = {process.name: process.pid for process in processes if process.state in ACTIVE_STATES}
+    running = _running(supervisor)
     programs_wanted = programs.ports(deployment, plant)
     programs.check_ports(programs_wanted, running, state)
     if db.cluster is not None and running and "postgres" not in running and not supervisor.is_own():
@@ -187,6 +185,12 @@ def _start_supervisor(state: State, db: Database, deployment: Deployment, plant:
     if not supervisor.answers():
         supervisor.start([programs.postgres(state, plant)] if db.cluster is not None else [])
     return supervisor
+
+
+def _running(supervisor: Supervisor) -> dict[str, int | None]:
+    """The processes that run, and their ids."""
+    processes = supervisor.processes() if supervisor.answers() else []
+    return {process.name: process.pid for process in processes if process.state in ACTIVE_STATES}
 
 
 def _start_database(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,13 @@ def test_refused_registration_does_not_restart_the_database(tmp_path: Path) -> N
         (tmp_path / "tags.csv").write_text("name,address\na,holding:7\n")
         with pytest.raises(AssertionError, match=r"1 tag\s+of\s+the\s+configuration\s+has"):
             appliance.plantlog("up")
+        assert processes() == before
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            described = plant.read_text()
+            plant.write_text(described.replace(f"port = {viewer}", f"port = {other.getsockname()[1]}"))
+            with pytest.raises(AssertionError, match=r"is\s+in\s+use"):
+                appliance.plantlog("up", "--same-quantity", "a")
+            plant.write_text(described)
         assert processes() == before
         assert not list((tmp_path / "state" / "postgres").glob("listening.json"))
         appliance.plantlog("up", "--same-quantity", "a")
