@@ -152,7 +152,7 @@ class Sealing:
         except asyncpg.UniqueViolationError as error:
             raise DatabaseError(f"plant.seal_digest has digests of {day} without a seal: {error}") from error
         self.progress(
-            f"{day}: sealed {done.seal.samples:,} samples of {done.seal.channels:,} channels, {read:,} read now"
+            f"{day}: sealed {done.seal.samples:,} samples of {count(done.seal.channels, 'channel')}, {read:,} read now"
         )
         return done
 
