@@ -5,8 +5,10 @@
 --
 -- A point is a stored bucket, a gap, or a bucket that is dirty. A gap that begins in a stored bucket, which accounts for it, sorts
 -- before it. A packed day with all its minutes is one point. Limit channel_id where this is used; without it, the buckets of all
--- channels are sorted.
-CREATE OR REPLACE FUNCTION plant.held_buckets(width interval, "from" timestamptz, "to" timestamptz)
+-- channels are sorted, or of those of one kind.
+CREATE OR REPLACE FUNCTION plant.held_buckets(
+    width interval, "from" timestamptz, "to" timestamptz, kind text DEFAULT NULL
+)
 RETURNS TABLE (channel_id int, bucket timestamptz, value float8, known bigint, holds boolean)
 LANGUAGE sql STABLE
 BEGIN ATOMIC
@@ -41,6 +43,8 @@ BEGIN ATOMIC
             WHERE (width = INTERVAL '1 hour' OR NOT d.hours)
               AND d.to_time > "from" - plant.hold_limit() - width AND d.from_time < "to"
         ) AS p
+        WHERE held_buckets.kind IS NULL
+           OR p.channel_id IN (SELECT c.id FROM plant.channel AS c WHERE c.kind = held_buckets.kind)
         WINDOW later AS (PARTITION BY p.channel_id ORDER BY p.ends DESC, p.value IS NULL DESC
                          ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
     ) AS r

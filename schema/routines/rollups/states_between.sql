@@ -12,7 +12,6 @@ BEGIN ATOMIC
     WHERE width = INTERVAL '1 hour' AND h.bucket >= "from" AND h.bucket < "to"
     UNION ALL
     SELECT h.channel_id, h.bucket, h.value + 0, h.known / 1e6::float8, 0 -- + 0: no -0
-    FROM plant.held_buckets(width, "from", "to") AS h
-    JOIN plant.channel AS c ON c.id = h.channel_id AND c.kind = 'discrete';
+    FROM plant.held_buckets(width, "from", "to", 'discrete') AS h;
 END;
 COMMENT ON FUNCTION plant.states_between IS 'Rows of states_1m or states_1h (width: 1 minute or 1 hour) between two times, without reading others.';
