@@ -33,6 +33,8 @@ class Telegraf:
         text = (FOLDER / config).read_text()
         text = re.sub(r'\binterval = "\d+s"', 'interval = "1s"', text)
         text = re.sub(r'\bflush_interval = "\d+s"', 'flush_interval = "200ms"', text)
+        # Else it rounds times to the interval, and two readings that are late on a busy machine have the same one.
+        text = text.replace("[agent]\n", '[agent]\n  precision = "1ms"\n')
         self._config = folder / config
         self._config.write_text(text)
         kept = folder / "secrets"
