@@ -310,6 +310,30 @@ async def test_times_of_arrival_where_timestamps_repeat(tmp_path: Path) -> None:
         assert next(time for _, time, _ in here.texts()) >= since
 
 
+async def test_times_of_arrival_of_one_tag(tmp_path: Path) -> None:
+    """The body that is sent again with a newer line behind it is known by its beginning."""
+    arrival = _TAGS.replace('address = "boiler.pressure"', 'address = "boiler.pressure"\ntime = "arrival"')
+    here, since = site(tmp_path, tags=arrival), now_us()
+    lost, newer = b'boiler pressure=1,mode="auto" 1000\n', b"boiler pressure=2 1000\n"
+    head = f"POST /api/v2/write HTTP/1.1\r\nHost: h\r\nAuthorization: {_TOKEN['Authorization']}\r\n"
+    async with here.running():
+        _, writer = await asyncio.open_connection("127.0.0.1", here.plant.push.port)
+        writer.write(f"{head}Content-Length: {len(lost)}\r\n\r\n".encode() + lost)
+        await writer.drain()
+        writer.transport.abort()
+
+        async def stored() -> bool:
+            return len(here.samples()) == 1
+
+        await until(stored)
+        assert (await here.push(lost + newer)).status == 204
+        (source,) = (await here.health())["sources"]
+        assert (source["remarks"], source["open_gaps"]) == ({}, 0)
+    first, second = sorted(set(here.samples()))
+    assert (first[2], second[2]) == (1.0, 2.0) and since <= first[1] < second[1] <= now_us()
+    assert {time for _, time, _ in here.texts()} == {1}
+
+
 async def test_gzip_is_accepted_and_bombs_refused(tmp_path: Path) -> None:
     here = site(tmp_path, push='max_body = "1 MiB"')
     packed = {**_TOKEN, "Content-Encoding": "gzip"}

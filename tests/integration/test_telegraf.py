@@ -212,13 +212,14 @@ async def test_mqtt_through_telegraf_survives_kills_of_either_side(tmp_path: Pat
     assert await rows(database, "SELECT * FROM plant.event WHERE type = 'conflict'") == []
 
 
-def say_frozen(to: IO[str], levels: range, at: int = 0) -> None:
-    """A device whose clock stands still, as the middle of three that share a gateway."""
+def say_frozen(to: IO[str], levels: range) -> None:
+    """A device whose clock stands still."""
     for level in levels:
-        to.write(json.dumps({"time": _START + at, "level": level}) + "\n")
+        to.write(json.dumps({"time": _START, "level": level}) + "\n")
     to.flush()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 async def test_values_at_a_time_that_stands_still_are_a_gap(tmp_path: Path, database: Database) -> None:
     site = await registered(tmp_path, database, _CREATE + '"{tag.area}/{tag.equipment}/{field}"', tags="")
@@ -253,6 +254,7 @@ time = "arrival"
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 async def test_values_dated_by_arrival_are_stored_once_over_a_kill(tmp_path: Path, database: Database) -> None:
     """The killed process has stored what it has not acknowledged; Telegraf sends it again, and more behind it."""
