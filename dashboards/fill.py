@@ -1,7 +1,7 @@
 """The dashboards with their SQL: ``python -m dashboards.fill FOLDER`` writes them for Grafana.
 
 ``json/*.json``, laid out by hand or in Grafana, names each query, as in ``-- channel.sql: curve``. Its text is that
-section of ``queries/channel.sql``.
+section of ``queries/channel.sql``. The viewer has files of its own in ``viewer/json``: questions, which Grafana can't ask.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Any
 from schema.queries import sections
 
 FOLDER = Path(__file__).parent
+OF_GRAFANA = FOLDER / "json"
+OF_VIEWER = FOLDER / "viewer" / "json"
 NAME = re.compile(r"-- (\w+)\.sql: (\w+)")
 
 
@@ -26,9 +28,13 @@ def queries(name: str) -> dict[str, str]:
     return {section: text.strip().removesuffix(";") for section, text in texts.items()}
 
 
-def dashboards() -> dict[str, Any]:
-    """File name → dashboard, complete. Raises KeyError for a section that there is not."""
-    return {path.name: _filled(json.loads(path.read_bytes())) for path in sorted((FOLDER / "json").glob("*.json"))}
+def dashboards(*folders: Path) -> dict[str, Any]:
+    """File name → dashboard, complete; of two with one name, that of the last folder.
+
+    Raises KeyError for a section that there is not.
+    """
+    paths = {path.name: path for folder in folders for path in folder.glob("*.json")}
+    return {name: _filled(json.loads(path.read_bytes())) for name, path in sorted(paths.items())}
 
 
 def _filled(value: Any) -> Any:
@@ -45,7 +51,7 @@ def _filled(value: Any) -> Any:
 def write(folder: Path) -> None:
     """Write the dashboards into the folder that Grafana reads."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, content in dashboards().items():
+    for name, content in dashboards(OF_GRAFANA).items():
         (folder / name).write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
 
 

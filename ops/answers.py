@@ -27,6 +27,12 @@ class Answer:
     rows: Iterable[tuple[Any, ...]]
     note: str = "no rows"  # of an answer without rows: why
 
+    @classmethod
+    def of(cls, table: Any, note: str) -> Answer:
+        """The rows of a table of Arrow."""
+        columns = [column.to_pylist() for column in table.columns]
+        return cls(tuple(table.column_names), list(zip(*columns, strict=True)), note)
+
 
 def show(answer: Answer, limit: int, console: Console, first: Sequence[str] = ()) -> None:
     """Print a table of the first ``limit`` rows (0: of all). Of a question with many columns one row has all of them,

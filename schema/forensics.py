@@ -1,21 +1,22 @@
-"""The questions of ``routines/forensics/*.sql``: what their headers say.
+"""The questions of ``questions/*.sql``, which DuckDB answers over database and archive together.
 
-Some of the files are no questions, but what the others and the dashboards are built of: their headers say so.
+A file has a header and two statements. The first makes the rows of some channels, from the parameters of the header by
+their names; the second makes the answer of a table ``found``, which has the rows of all channels::
 
-``duckdb/NAME.sql`` has the same question for days that are archived, as two macros. ``NAME_of``, with values of the
-question's types, makes the rows of some channels; NAME, with its defaults, is those of all of them in the question's
-order::
-
+    -- NAME: which sensors …
+    --
+    -- Parameters
+    --   since     timestamptz  from this moment on
+    --   hold      interval     minimum time at one value [1 min]
+    --   channels  text[]       names or patterns [NULL: all]
     -- Portions: unit
-    CREATE MACRO NAME_of(since, until, channels, …) AS TABLE …;
-    CREATE MACRO NAME(since, until, channels := NULL, …) AS TABLE
-    WITH found AS (
-        FROM NAME_of(since::TIMESTAMPTZ, until::TIMESTAMPTZ, channels::TEXT[], …)
-    )
-    SELECT … FROM found ORDER BY …;
+    SELECT …;
 
-``Portions`` says which channels have to be together, so that the rows of several portions are those of all: those of a
-channel (each alone), of a unit (of the plant), of a namesake (units whose last parts are the same), or all.
+    SELECT * FROM found ORDER BY …;
+
+Defaults stand in brackets, as their type is written; words behind NULL say what it means. ``Portions`` says which
+channels have to be together, so that the rows of several portions are those of all: those of a channel (each alone), of
+a unit (of the plant), of a namesake (units whose last parts are the same), or all.
 
 ``ask`` joins tables as they are written: the samples come first, and what is few on the right.
 """
@@ -27,18 +28,13 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-FOLDER = Path(__file__).parent / "routines" / "forensics"
-_NO_QUESTION = "-- Not a question"
+FOLDER = Path(__file__).parent / "questions"
 _SUMMARY_HEADER = "-- Shown first:"
 _PORTIONS = re.compile(r"^-- Portions: (channel|unit|namesake|all)$", re.MULTILINE)
-_FINISH = re.compile(
-    r"^CREATE MACRO (\w+)\([^;]*?\) AS TABLE\nWITH found AS \(\n    FROM \1_of\([^;]*?\)\n\)\n([^;]*);\s*\Z",
-    re.MULTILINE,
-)
 _JUDGES = re.compile(r"^-- Judges: (analog|numeric) channels( with samples before since)?$", re.MULTILINE)
 _NUMERIC = ("analog", "discrete", "counter")
 _READS = re.compile(r"^-- Reads from: (\w+)(?: - (\w+))?$", re.MULTILINE)
-_PARAMETER = re.compile(r"--   (\w+)\s+(\w+(?:\[\])?)\s+(.+)")
+_PARAMETER = re.compile(r"--   (\w+)\s+(\w+(?:\[\])?)\s+(.+?)( \[([^\[\]]+)\])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +44,8 @@ class Parameter:
     name: str
     type: str
     meaning: str
-
-    @property
-    def required(self) -> bool:
-        """Whether there is no default."""
-        return not self.meaning.endswith("]")
+    default: str | None  # as its type is written; None: NULL, or that it is required
+    required: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,65 +55,63 @@ class Question:
     name: str
     purpose: str
     parameters: tuple[Parameter, ...]
-    sql: str
+    header: str  # for people
+    portion: str  # SQL: the rows of some channels
+    finish: str  # SQL: the answer, of a table ``found`` with the rows of all portions
+    portions: str  # which channels have to be together
     summary_columns: tuple[str, ...]  # the columns of a table for people; empty: all
     reads_from: tuple[str, str | None]  # from when on it reads samples: a parameter, and an interval before that
     kinds: tuple[str, ...]  # of channels that it judges by their samples of the interval; empty: it judges all channels
     compares: bool  # whether it needs samples before since, too
 
+    @property
+    def macro(self) -> str:
+        """SQL of DuckDB: a function of the parameters, by position."""
+        return f"CREATE MACRO {self.name}({', '.join(p.name for p in self.parameters)}) AS TABLE\n{self.portion}"
+
 
 def read(path: Path) -> Question:
-    """The question of a file. Raises ValueError where its header is not like those of the others."""
+    """The question of a file. Raises ValueError where it is not like those of the others."""
     sql = path.read_text(encoding="utf-8")
     name = path.stem
     lines = sql.splitlines()
     title = re.fullmatch(rf"-- {name}: (.+)", lines[0])
-    if title is None or "-- Parameters" not in lines:
-        raise ValueError(f"{path.name} must begin with '-- {name}: purpose' and contain '-- Parameters'")
+    portions = _PORTIONS.search(sql)
+    statements = [text.strip() for text in f"{sql}\n".split(";\n") if text.strip()]
+    if title is None or "-- Parameters" not in lines or portions is None or len(statements) != 2:
+        raise ValueError(
+            f"{path.name} must begin with '-- {name}: purpose', contain '-- Parameters' and '-- Portions: ', and have "
+            "two statements"
+        )
     parameters = []
     for line in lines[lines.index("-- Parameters") + 1 :]:
         match = _PARAMETER.fullmatch(line)
         if match is None:
             break
-        parameters.append(Parameter(match[1], match[2], match[3]))
+        default = None if match[5] is None or match[5].startswith("NULL: ") else match[5]
+        parameters.append(Parameter(match[1], match[2], match[3] + (match[4] or ""), default, match[4] is None))
     summary_columns = next((line for line in lines if line.startswith(_SUMMARY_HEADER)), _SUMMARY_HEADER).removeprefix(
         _SUMMARY_HEADER
     )
     reads = _READS.search(sql)
     reads_from = ("since", None) if reads is None else (reads[1], reads[2])
     judges = _JUDGES.search(sql)
-    kinds = () if judges is None else _NUMERIC if judges[1] == "numeric" else (judges[1],)
-    compares = judges is not None and judges[2] is not None
-    summary = tuple(summary_columns.replace(",", " ").split())
-    return Question(name, title[1], tuple(parameters), sql, summary, reads_from, kinds, compares)
-
-
-@dataclass(frozen=True, slots=True)
-class DuckdbForm:
-    """A question as DuckDB has it."""
-
-    sql: str
-    portions: str
-    finish: str  # SQL that makes the answer of a table ``found``, which has the rows of all portions
-
-
-def read_duckdb(path: Path) -> DuckdbForm:
-    """The form of a file. Raises ValueError where it is not like those of the others."""
-    sql = path.read_text(encoding="utf-8")
-    name, portions, finish = path.stem, _PORTIONS.search(sql), _FINISH.search(sql)
-    if portions is None or finish is None or finish[1] != name:
-        raise ValueError(f"duckdb/{path.name} must contain '-- Portions: ' and end with a macro {name} over {name}_of")
-    return DuckdbForm(sql, portions[1], finish[2])
-
-
-@cache
-def duckdb_forms() -> dict[str, DuckdbForm]:
-    """Those questions that can be asked over archived days, by name."""
-    return {path.stem: read_duckdb(path) for path in sorted(FOLDER.glob("duckdb/*.sql"))}
+    return Question(
+        name=name,
+        purpose=title[1],
+        parameters=tuple(parameters),
+        header="\n".join(line[3:] for line in lines[: next(i for i, one in enumerate(lines) if one[:2] != "--")]),
+        portion=statements[0],
+        finish=statements[1],
+        portions=portions[1],
+        summary_columns=tuple(summary_columns.replace(",", " ").split()),
+        reads_from=reads_from,
+        kinds=() if judges is None else _NUMERIC if judges[1] == "numeric" else (judges[1],),
+        compares=judges is not None and judges[2] is not None,
+    )
 
 
 @cache
 def questions() -> dict[str, Question]:
     """What can be asked, by name."""
-    files = (read(path) for path in sorted(FOLDER.glob("*.sql")))
-    return {file.name: file for file in files if _NO_QUESTION not in file.sql}
+    return {path.stem: read(path) for path in sorted(FOLDER.glob("*.sql"))}

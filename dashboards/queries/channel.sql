@@ -95,11 +95,29 @@ CROSS JOIN LATERAL (
 ) AS d
 WHERE c.name = ${channel:sqlstring};
 
--- name: covered
--- As in Forensics. Of a day at most, since it reads all samples.
-SELECT g.covered_percent AS "Coverage"
-FROM plant.gaps_and_coverage(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 day'),
-                             $__timeTo()::timestamptz, ARRAY[${channel:sqlstring}]::text[], true) AS g;
+-- name: in_gaps
+-- Of the time in which the channel was configured, or had samples, the share in recorded gaps that were not backfilled. Nobody records gaps of
+-- pushed channels.
+WITH
+spans AS (
+    SELECT c.id,
+           greatest($__timeFrom()::timestamptz,
+                    least(c.configured_at, plant.first_sample(c.id, $__timeFrom(), $__timeTo()))) AS since,
+           least($__timeTo()::timestamptz, now(), c.retired_at, s.retired_at) AS until
+    FROM plant.channel AS c
+    JOIN plant.source AS s ON s.id = c.source_id
+    WHERE c.name = ${channel:sqlstring} AND s.kind <> 'push'
+),
+missing AS (
+    SELECT x.since, x.until, range_agg(tstzrange(x.since, x.until) * tstzrange(g.from_time, g.to_time)) AS ranges
+    FROM spans AS x
+    LEFT JOIN LATERAL plant.chart_gaps(x.id, x.since, x.until) AS g ON NOT g.backfilled
+    WHERE x.since < x.until
+    GROUP BY x.since, x.until
+)
+SELECT 100 * coalesce((SELECT sum(extract(epoch FROM upper(r.range) - lower(r.range))) FROM unnest(m.ranges) AS r (range)), 0)
+       / extract(epoch FROM m.until - m.since) AS "In gaps"
+FROM missing AS m;
 
 -- name: curve
 SELECT d.time, d.low AS "lowest", d.high AS "highest", d.mean AS "mean"

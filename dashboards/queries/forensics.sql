@@ -1,5 +1,5 @@
--- 4 Forensics: the questions of schema/routines/forensics for one unit. They read samples, so they are limited to the last
--- hour of the time range and to the selected channels. The viewer answers them over archived days, too.
+-- 4 Forensics: the questions of schema/questions for one unit. They read samples, so they are limited to the last hour of
+-- the time range and to the selected channels. What reads the table answer is SQL of DuckDB, over a question's answer.
 
 -- name: stored
 -- Whether samples of the time that the questions read were dropped, by the classes of the selected channels.
@@ -14,8 +14,7 @@ SELECT CASE WHEN k.dropped = 0 THEN 'none dropped'
             ELSE w.where_they_are
                  || CASE WHEN k.dropped < cardinality(h.ids) THEN format(' (%s of %s channels)', k.dropped, cardinality(h.ids))
                          ELSE '' END
-                 || CASE WHEN w.where_they_are = 'archived' AND current_setting('plant.reads_archive', true) = 'on' THEN ''
-                         ELSE ': not analysed' END END AS "Samples"
+                 || CASE WHEN w.where_they_are = 'archived' THEN '' ELSE ': not analysed' END END AS "Samples"
 FROM chosen AS h
 CROSS JOIN LATERAL (
     SELECT cardinality(h.ids) - cardinality(plant.retained_channels(h.ids, 'raw', h.since)) AS dropped
@@ -30,9 +29,8 @@ WHERE h.ids IS NOT NULL;
 -- name: timeline
 SELECT t.time AS "Time", t.what AS "Type", c.name AS "Channel", regexp_replace(c.name, '/[^/]*$', '') AS path,
        CASE WHEN c.name IS NULL THEN t.channel END AS "Source", t.detail AS "Detail"
-FROM plant.timeline(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
-                    $__timeTo()::timestamptz, ARRAY[${unit:sqlstring} || '/*']::text[]) AS t
-LEFT JOIN plant.channel AS c ON c.name = t.channel
+FROM answer AS t
+LEFT JOIN channel AS c ON c.name = t.channel
 ORDER BY t.time DESC, t.what, t.channel, t.detail
 LIMIT 500;
 
@@ -40,26 +38,28 @@ LIMIT 500;
 -- Every step has a value, so that bars are as wide as a step. Simultaneous gaps of channels of one source count once.
 WITH
 bounds AS (
-    SELECT make_interval(secs => greatest($__interval_ms * 8 / 1000.0, 10)) AS step,
+    SELECT to_milliseconds(greatest($__interval_ms * 8, 10000)) AS step,
            greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour') AS since
 ),
 lines AS (
-    SELECT date_bin(x.step, t.time, 'epoch') AS bin, t.what,
+    SELECT date_bin(x.step, t.time, 'epoch'::timestamptz) AS bin, t.what,
            CASE WHEN t.what LIKE 'gap %' THEN count(DISTINCT c.source_id) ELSE count(*) END AS n
     FROM bounds AS x
-    CROSS JOIN plant.timeline(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
-                              $__timeTo()::timestamptz, ARRAY[${unit:sqlstring} || '/*']::text[]) AS t
+    CROSS JOIN answer AS t
     LEFT JOIN (
-        SELECT c.name, c.source_id FROM plant.channel AS c
+        SELECT c.name, c.source_id FROM channel AS c
         UNION ALL
-        SELECT s.name, s.id FROM plant.source AS s
+        SELECT s.name, s.id FROM source AS s
     ) AS c ON t.what LIKE 'gap %' AND c.name = t.channel
     GROUP BY 1, 2
+),
+bins AS (
+    SELECT unnest(generate_series(date_bin(x.step, x.since, 'epoch'::timestamptz), least(now(), $__timeTo()::timestamptz),
+                                  x.step)) AS bin
+    FROM bounds AS x
 )
 SELECT t.bin AS time, w.what AS metric, coalesce(l.n, 0) AS value
-FROM bounds AS x
-CROSS JOIN LATERAL generate_series(date_bin(x.step, x.since, 'epoch'), least(now(), $__timeTo()::timestamptz), x.step)
-     AS t (bin)
+FROM bins AS t
 CROSS JOIN (SELECT DISTINCT l.what FROM lines AS l) AS w
 LEFT JOIN lines AS l ON l.bin = t.bin AND l.what = w.what
 ORDER BY t.bin, w.what;
@@ -68,8 +68,7 @@ ORDER BY t.bin, w.what;
 SELECT s.time AS "Time", s.channel AS "Channel", regexp_replace(s.channel, '/[^/]*$', '') AS path,
        s.what AS "Type", s.old AS "From", s.new AS "To", s.unit AS "Unit of measure",
        extract(epoch FROM s.held_before) AS "Held at least"
-FROM plant.setpoint_changes(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
-                            $__timeTo()::timestamptz, ARRAY[${unit:sqlstring} || '/*']::text[]) AS s
+FROM answer AS s
 ORDER BY s.time DESC
 LIMIT 200;
 
@@ -78,8 +77,7 @@ SELECT s.channel AS "Channel", regexp_replace(s.channel, '/[^/]*$', '') AS path,
        s.stuck_from AS "From", s.stuck_to AS "To", s.value AS "Value", s.unit AS "Unit of measure",
        s.times_usual AS "× usual", s.at_range_limit AS "At range limit", s.moving_beside AS "Moving beside",
        s.note AS "Note"
-FROM plant.stuck_sensors(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
-                         $__timeTo()::timestamptz, ARRAY[${unit:sqlstring} || '/*']::text[]) AS s
+FROM answer AS s
 ORDER BY s.times_usual DESC NULLS LAST
 LIMIT 100;
 
@@ -87,8 +85,7 @@ LIMIT 100;
 SELECT r.channel AS "Channel", regexp_replace(r.channel, '/[^/]*$', '') AS path,
        r.copy_from AS "Copy from", r.copy_to AS "Copy to", r.original_from AS "Original from",
        r.original_to AS "Original to", r.copied AS "Samples", r.what AS "Type", r.scale AS "Scale", r."offset" AS "Offset"
-FROM plant.replayed_signals(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
-                            $__timeTo()::timestamptz, ARRAY[${unit:sqlstring} || '/*']::text[]) AS r
+FROM answer AS r
 ORDER BY r.copy_from DESC
 LIMIT 100;
 
@@ -97,8 +94,7 @@ SELECT g.channel AS "Channel", regexp_replace(g.channel, '/[^/]*$', '') AS path,
        g.covered_percent AS "Coverage", g.samples AS "Samples", g.good AS "Good", g.gaps AS "Gaps",
        g.missing_seconds AS "Missing", g.longest_seconds AS "Longest", g.backfilled_seconds AS "Backfilled",
        g.unrecorded AS "Unrecorded silence", g.reasons AS "Reasons"
-FROM plant.gaps_and_coverage(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
-                             $__timeTo()::timestamptz, ARRAY[${unit:sqlstring} || '/*']::text[], true) AS g
+FROM answer AS g
 ORDER BY g.covered_percent, g.channel
 LIMIT 200;
 
@@ -152,7 +148,6 @@ ORDER BY t.time, t.quantity;
 SELECT w.channel AS "Channel", regexp_replace(w.channel, '/[^/]*$', '') AS path,
        w.change AS "Change", w.score AS "Score", w.mean_before AS "Mean before",
        w.mean_after AS "Mean now", w.spread_before AS "Spread before", w.spread_after AS "Spread now", w.unit AS "Unit of measure"
-FROM plant.what_changed(greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour'),
-                        $__timeTo()::timestamptz, ARRAY[${unit:sqlstring} || '/*']::text[]) AS w
+FROM answer AS w
 ORDER BY w.score DESC
 LIMIT 60;

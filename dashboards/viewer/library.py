@@ -3,14 +3,35 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
-from dashboards.fill import dashboards
+from dashboards.fill import OF_GRAFANA, OF_VIEWER, dashboards
 from ingest.errors import QueryError
 
-_VARIABLE = re.compile(r"\$\{(\w+):")
+_VARIABLE = re.compile(r"\$\{(\w+)[:}]")
+
+
+@dataclass(frozen=True, slots=True)
+class PanelQuestion:
+    """A question of schema/questions that a panel asks."""
+
+    name: str
+    channels: str  # a pattern with variables, such as ${unit}/*
+    within: timedelta  # before the end of the time range
+    options: dict[str, str]  # parameters of the question as their types are written
+
+    def patterns(self, variables: Mapping[str, Sequence[str]]) -> list[str]:
+        """The channels for the values of the variables. Raises QueryError for one that has none."""
+        patterns = [self.channels]
+        for name in _VARIABLE.findall(self.channels):
+            if name not in variables:
+                raise QueryError(400, f"variable {name} has no value")
+            patterns = [one.replace(f"${{{name}}}", value) for one in patterns for value in variables[name]]
+        return patterns
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +41,7 @@ class Query:
     ref: str
     sql: str
     time_series: bool = False  # rows are (time, names…, numbers…), to be pivoted to one column per series
+    question: PanelQuestion | None = None  # over whose answer the SQL is; None: over the database
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +90,12 @@ class Dashboard:
 
 
 class Library:
-    """All dashboards, by uid."""
+    """All dashboards of some folders, by uid."""
 
-    def __init__(self) -> None:
-        self._by_uid = {one["uid"]: Dashboard(one["uid"], one["title"], one) for one in dashboards().values()}
+    def __init__(self, *folders: Path) -> None:
+        """``folders``: none: what the viewer shows."""
+        found = dashboards(*(folders or (OF_GRAFANA, OF_VIEWER)))
+        self._by_uid = {one["uid"]: Dashboard(one["uid"], one["title"], one) for one in found.values()}
 
     def __iter__(self) -> Iterator[Dashboard]:
         return iter(self._by_uid.values())
@@ -84,7 +108,11 @@ class Library:
 
 
 def _query(target: dict[str, Any]) -> Query:
-    return Query(target["refId"], target["rawSql"], target["format"] == "time_series")
+    asked = target.get("question")
+    question = asked and PanelQuestion(
+        asked["name"], asked["channels"], timedelta(hours=asked["hours"]), asked["options"]
+    )
+    return Query(target["refId"], target["rawSql"], target["format"] == "time_series", question)
 
 
 def _without_sql(value: Any) -> Any:
@@ -92,8 +120,8 @@ def _without_sql(value: Any) -> Any:
     match value:
         case dict():
             of_variable = value.get("type") == "query"
-            hidden = {"rawSql", "query"} if of_variable else {"rawSql"}
-            sql = str(value["query"] if of_variable else value.get("rawSql", ""))
+            hidden = {"rawSql", "query"} if of_variable else {"rawSql", "question"}
+            sql = str(value["query"]) if of_variable else f"{value.get('rawSql', '')}{value.get('question', '')}"
             shown = {key: _without_sql(part) for key, part in value.items() if key not in hidden}
             return shown | ({"needs": sorted(set(_VARIABLE.findall(sql)))} if sql else {})
         case list():

@@ -1,60 +1,78 @@
-"""Questions in the queries of panels: which one is asked, and its rows in the place of the call.
+"""Questions of panels, answered as ``plantlog ask`` answers them, within limits that leave the machine to others.
 
-A question over days that retention dropped is answered by DuckDB, as ``plantlog ask`` does. The rest of the panel's
-query runs in the database as ever, over these rows.
+The SQL of such a panel is DuckDB's, over the question's answer in the table ``answer``.
 """
 
 from __future__ import annotations
 
-import re
+import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from schema.forensics import questions
+import pyarrow as pa
 
-_CALL = re.compile(r"\bplant\.(\w+)\(")
-_PLACE = "answered_question"
+from dashboards.viewer.frames import MAX_BYTES, Frame, frame, text_bytes
+from ingest.errors import OperationError, QueryError
+from ops.archive.location import left_alone
+from ops.forensics import portions
+from ops.forensics.request import Request
+from ops.paths import State
+from ops.sql.limits import Limits
 
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A call of a question in a query, both with macros."""
-
-    question: str
-    arguments: str
-    text: str
-
-    def taken_out(self, sql: str) -> str:
-        """The query with a name in the place of the call."""
-        return sql.replace(self.text, _PLACE)
+NARROW = "choose a shorter time range or fewer channels, or use `plantlog ask`"
+LIMITS = Limits("256MiB", 1, 15.0, NARROW, are_options=False)
+MAX_ROWS = 20_000  # of an answer
+_GRACE_SECONDS = 5.0  # until a question has ended whose time is up
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """What was answered: columns with their names and PostgreSQL's types."""
+class Questions:
+    """Asks one at a time."""
 
-    names: Sequence[str]
-    types: Sequence[str]
-    rows: Sequence[Sequence[Any]]
+    def __init__(self, state: Path) -> None:
+        self._state = State(state)
+        self._turn = asyncio.Lock()
+        self._running: set[asyncio.Future[Any]] = set()
 
-    def put_into(self, sql: str, parameters: list[object]) -> tuple[str, list[object]]:
-        """A query of :meth:`Call.taken_out`, with these rows in that place, and its parameters."""
-        columns: list[object] = [[row[i] for row in self.rows] for i in range(len(self.names))]
-        first = len(parameters) + 1
-        arrays = ", ".join(f"${first + i}::{kind}[]" for i, kind in enumerate(self.types))
-        names = ", ".join(f'"{name}"' for name in self.names)
-        given = f"(SELECT r.* FROM unnest({arrays}) AS r ({names}))"
-        return sql.replace(_PLACE, given), [*parameters, *columns]
+    async def answer(self, request: Request, sql: str, parameters: Sequence[object]) -> Frame:
+        """The rows of a query over the answer. Raises QueryError."""
+        async with self._turn:
+            limits = replace(LIMITS, stop=Future())
+            if self._running and (await asyncio.wait(self._running, timeout=_GRACE_SECONDS))[1]:
+                raise QueryError(503, "the archive does not answer: an earlier question still waits for it")
+            task = left_alone(_answer, self._state, request, limits, sql, parameters)
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+            try:
+                await asyncio.wait([task], timeout=limits.seconds + _GRACE_SECONDS)
+            except asyncio.CancelledError:  # the browser went on
+                limits.stop.set_result(None)
+                raise
+            if not task.done():
+                raise QueryError(504, f"the archive does not answer within {limits.seconds:g} s")
+            try:
+                table = task.result()
+            except OperationError as error:
+                raise QueryError(504, str(error)) from error
+        rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+        if text_bytes(rows) > MAX_BYTES:
+            raise QueryError(504, f"the texts of the answer have more than {MAX_BYTES:,} bytes: {NARROW}")
+        if len(rows) > MAX_ROWS:
+            raise QueryError(504, f"the answer has more than {MAX_ROWS:,} rows: {NARROW}")
+        return frame(table.column_names, [_kind(one.type) for one in table.schema], rows)
 
 
-def find_call(sql: str) -> Call | None:
-    """The question that a query asks; None: it asks none."""
-    for found in _CALL.finditer(sql):
-        if found[1] in questions():
-            depth, end = 1, found.end()
-            while depth:
-                depth += {"(": 1, ")": -1}.get(sql[end], 0)
-                end += 1
-            return Call(found[1], sql[found.end() : end - 1], sql[found.start() : end])
-    return None
+def _answer(state: State, request: Request, limits: Limits, sql: str, parameters: Sequence[object]) -> Any:
+    with portions.answered(state, request, limits) as session:
+        return session.table(sql, parameters)
+
+
+def _kind(of: Any) -> str:
+    """PostgreSQL's name of a type of Arrow."""
+    if pa.types.is_timestamp(of):
+        return "timestamptz"
+    if pa.types.is_integer(of) or pa.types.is_floating(of) or pa.types.is_decimal(of):
+        return "float8"
+    return "bool" if pa.types.is_boolean(of) else "text"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 
 from dashboards.viewer.frames import MAX_BYTES, Frame, frame, text_bytes
+from dashboards.viewer.library import PanelQuestion
+from dashboards.viewer.macros import TimeRange
 from ingest.database import connect
 from ingest.errors import DatabaseError, OperationError, QueryError
-from schema.queries import load
+from ops.forensics.request import prepare
+from schema.forensics import questions
 
 if TYPE_CHECKING:
     from dashboards.viewer.archive import Archive
-    from dashboards.viewer.archived_questions import ArchivedQuestions
-    from dashboards.viewer.questions import Rows
+    from dashboards.viewer.questions import Questions
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +43,6 @@ _SETTINGS = {
     "lock_timeout": "5s",
     "search_path": "plant, public",
     "timezone": "UTC",
-    "plant.reads_archive": "on",  # dashboard 4 says so
     "jit": "off",  # compiling takes longer than it saves here
     "plan_cache_mode": "force_custom_plan",  # chunk exclusion needs the actual times
 }
@@ -59,7 +60,7 @@ class Reader:
         self._state = state
         self._dsn_file = state / "secrets" / "reader.dsn"
         self._archive: Archive | None = None
-        self._questions: ArchivedQuestions | None = None
+        self._questions: Questions | None = None
         self._pool: asyncpg.Pool[Any] | None = None
         self._opening = asyncio.Lock()
 
@@ -86,18 +87,19 @@ class Reader:
                     answer.notice = f"Minutes instead of samples: {error}"
         return answer
 
-    async def ask(self, question: str, arguments: str, parameters: list[object]) -> Rows | None:
-        """The rows of a question that reads days which only the archive has; None: ask the database.
+    async def ask(
+        self, question: PanelQuestion, patterns: Sequence[str], over: TimeRange, sql: str, parameters: list[object]
+    ) -> Frame:
+        """The rows of a query over the answer to a question about channels that match patterns.
 
-        ``arguments``: as SQL. Raises DatabaseError, and QueryError if it can't be answered.
+        Raises DatabaseError, and QueryError if it can't be answered.
         """
+        since = max(over.since, over.until - question.within)
+        arguments = {"since": since.isoformat(), "until": over.until.isoformat(), **question.options}
+        asked = questions()[question.name]
         async with self._transaction() as connection:
-            if not await connection.fetchval(load("viewer")["select_whether_dropped"]):
-                return None
-            values = await connection.fetchrow(f"SELECT {arguments}", *parameters)
-            questions = await self._questions_opened()
-            asked = await questions.asked(connection, question, list(values))
-        return None if asked is None else await questions.answer(*asked)
+            request = await prepare(connection, asked, arguments, patterns, None, strict=False)
+        return await (await self._questions_opened()).answer(request, sql, parameters)
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[Any]:
@@ -130,9 +132,9 @@ class Reader:
         self._archive = self._archive or module.Archive(self._state)
         return self._archive
 
-    async def _questions_opened(self) -> ArchivedQuestions:
-        module = await asyncio.to_thread(import_module, "dashboards.viewer.archived_questions")
-        self._questions = self._questions or module.ArchivedQuestions(self._state)
+    async def _questions_opened(self) -> Questions:
+        module = await asyncio.to_thread(import_module, "dashboards.viewer.questions")
+        self._questions = self._questions or module.Questions(self._state)
         return self._questions
 
     async def _pool_opened(self) -> asyncpg.Pool[Any]:

@@ -16,7 +16,6 @@ from dashboards.viewer.frames import wide
 from dashboards.viewer.library import Library, Query
 from dashboards.viewer.macros import expand
 from dashboards.viewer.panel_query import PanelQuery, parse_query
-from dashboards.viewer.questions import find_call
 from dashboards.viewer.reader import Reader
 from dashboards.viewer.variable_values import search_values
 from ingest import http, metrics
@@ -101,21 +100,16 @@ class Viewer:
 
     async def _rows(self, query: Query, panel_query: PanelQuery) -> dict[str, object]:
         all_values = self._library.dashboard(panel_query.dashboard).all_values_sql()
-
-        def expanded(text: str) -> tuple[str, list[object]]:
-            return expand(text, panel_query.variables, panel_query.time_range, all_values)
-
-        call = find_call(query.sql)
-        rows = await self._reader.ask(call.question, *expanded(call.arguments)) if call is not None else None
-        if call is not None and rows is not None:
-            sql, parameters = rows.put_into(*expanded(call.taken_out(query.sql)))
-        else:
-            sql, parameters = expanded(query.sql)
+        sql, parameters = expand(query.sql, panel_query.variables, panel_query.time_range, all_values)
         if panel_query.variable is not None:
             sql, parameters = search_values(
                 sql, parameters, panel_query.search, panel_query.variables.get(panel_query.variable, ())
             )
-        answer = await self._reader.query(sql, parameters)
+        if query.question is not None:
+            patterns = query.question.patterns(panel_query.variables)
+            answer = await self._reader.ask(query.question, patterns, panel_query.time_range, sql, parameters)
+        else:
+            answer = await self._reader.query(sql, parameters)
         return (wide(answer) if query.time_series else answer).json()
 
 

@@ -1,4 +1,4 @@
-"""An archived day beside the same day in the database, in one run: CPU of archiving, bytes, queries and questions.
+"""An archived day beside the same day in the database, in one run: CPU of archiving, bytes, and queries.
 
 PostgreSQL is asked while the samples are in the database, DuckDB (``plantlog sql``) after retention has dropped them.
 """
@@ -27,11 +27,9 @@ from ingest.writer.group import Columns
 from ops.archive.day import archive_day, own_installation
 from ops.archive.location import Location
 from ops.archive.manifest import Manifest, claim
-from ops.bench import archive_questions
 from ops.bench.process_usage import used_seconds
 from ops.bench.storage import times, values
 from ops.evidence.seal import seal_days
-from ops.forensics.archived import Asked
 from ops.history_import.packed_copy import copy_packed, packed_days
 from ops.paths import State
 from ops.registration.installation import installation_id
@@ -44,7 +42,6 @@ _START = datetime(2026, 9, 22, tzinfo=UTC)
 _DAY = timedelta(days=1)
 _DAY_SECONDS = 86_400
 _LIMITS = Limits("4GiB", 2, 3600.0)  # for one query
-_TARGET = "bench/c000001"
 _CHANNELS = 50  # of a unit of the plant; as many are filled at a time
 QUERIES = ("all_by_minute", "all_by_channel", "hour_by_minute", "unit_by_minute", "one_by_minute", "runs")
 _SETTINGS = {"jit": "off", "timezone": "UTC", "search_path": "plant, public", "max_parallel_workers_per_gather": "0"}
@@ -111,11 +108,8 @@ async def measure(dsn: str, state: State, folder: Path, channels: int, progress:
             archived.append(_series(series, manifest, seconds[0], packed))
             progress(f"{series} is archived")
         asked = [await _ask_database(connection, name, ids) for name in QUERIES]
-        answers = [await _question(connection, name, ids) for name in archive_questions.NAMES]
         await connection.execute(load("bench")["drop_samples"], _START, closed)
-        questions = await archive_questions.prepared(connection, _START, _TARGET)
         costs = await asyncio.to_thread(_ask_archive, state, ids, asked, progress)
-        costs += await asyncio.to_thread(_questions_of_archive, state, answers, questions, progress)
         return ArchiveFigures(archived, costs)
     finally:
         await connection.close()
@@ -170,7 +164,7 @@ def query(name: str, ids: Sequence[int], *, archive: bool) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """The database's answer to a query, or how many rows it has of a question."""
+    """The database's answer to a query."""
 
     name: str
     samples: int  # that are read
@@ -187,13 +181,6 @@ async def _ask_database(connection: asyncpg.Connection[Any], name: str, ids: Seq
     return _Answer(name, samples, tuple(map(float, row)), time.perf_counter() - started, used[0])
 
 
-async def _question(connection: asyncpg.Connection[Any], name: str, ids: Sequence[int]) -> _Answer:
-    started = time.perf_counter()
-    with _cpu(connection) as used:
-        rows = await archive_questions.of_database(connection, name, _START, _TARGET)
-    return _Answer(name, archive_questions.samples(len(ids)), (rows,), time.perf_counter() - started, used[0])
-
-
 def _ask_archive(
     state: State, ids: Sequence[int], asked: Sequence[_Answer], progress: ProgressCallback
 ) -> list[QueryCost]:
@@ -207,17 +194,6 @@ def _ask_archive(
 
         texts = [query(one.name, ids, archive=True)[0] for one in asked]
         return [_cost(one, partial(row_of, text), progress) for one, text in zip(asked, texts, strict=True)]
-
-
-def _questions_of_archive(
-    state: State, answers: Sequence[_Answer], asked: Sequence[Asked], progress: ProgressCallback
-) -> list[QueryCost]:
-    """The same questions of the archive. Raises OperationError for another number of rows."""
-
-    def row_of(question: Asked) -> tuple[int]:
-        return (archive_questions.of_archive(state, question, _LIMITS),)
-
-    return [_cost(one, partial(row_of, question), progress) for one, question in zip(answers, asked, strict=True)]
 
 
 def _cost(one: _Answer, ask: Callable[[], tuple[Any, ...]], progress: ProgressCallback) -> QueryCost:

@@ -26,9 +26,9 @@ from ops.bench.server import private
 from ops.bench.termination import run
 from ops.evidence.reader import begin
 from ops.paths import CHECKOUT, State
-from schema.forensics import Question, duckdb_forms, questions
+from schema.forensics import Question, questions
 
-NAMES = tuple(duckdb_forms())
+NAMES = tuple(questions())
 SPANS = ("day", "hour", "month")
 _LEARNS = timedelta(hours=1)  # from before an interval, at most
 _TIMEOUT = "2h"  # of a question

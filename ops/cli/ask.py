@@ -42,9 +42,7 @@ def ask(
     limit: Annotated[int, typer.Option(min=0, help="Maximum number of rows. 0: all.")] = 40,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    memory: Annotated[
-        str, typer.Option(metavar="SIZE", help="Memory that a question over archived days may use.")
-    ] = "2GiB",
+    memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory that the question may use.")] = "2GiB",
     threads: Annotated[int, typer.Option(min=1, help="CPU cores that it may use.")] = 2,
     timeout: Annotated[str, typer.Option(metavar="DURATION", help="Time that it may take.")] = "10m",
 ) -> None:
@@ -64,17 +62,11 @@ def ask(
     lower_priority()  # ingest goes first
     time_range = forensics.TimeRange(since, until, at, around)
     limits = Limits(memory, threads, forensics.parse_duration("--timeout", timeout).total_seconds())
-    answer = forensics.ask(
-        State.current(),
-        question,
-        time_range,
-        channel or [],
-        forensics.options(question, context.args),
-        installation,
-        limits,
-    )
-    if (as_json or as_csv) and not answer.rows:
-        typer.echo(answer.note, err=True)
+    options = forensics.parse_options(question, context.args)
+    table, note = forensics.answer(State.current(), question, time_range, channel or [], options, installation, limits)
+    answer = answers.Answer.of(table, note)
+    if (as_json or as_csv) and note:
+        typer.echo(note, err=True)
     if as_json:
         answers.write_json(answer)
     elif as_csv:

@@ -102,7 +102,7 @@ def archive(
     as_json: _Json = False,
     file: _File = None,
 ) -> None:
-    """Measure CPU and bytes per sample of the archive, and queries and questions there and in the database."""
+    """Measure CPU and bytes per sample of the archive, and queries there and in the database."""
     from ops.bench import server, tables
     from ops.bench.archive import measure
     from ops.paths import State

@@ -19,6 +19,14 @@ def sql(
         str | None,
         typer.Argument(metavar="QUERY", help="SQL of DuckDB. Default: standard input; at a terminal, a prompt."),
     ] = None,
+    answers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="NAME=QUESTION",
+            help="Make the answer to a question of `ask`, with its options, a table. Can be repeated.",
+        ),
+    ] = None,
     limit: Annotated[int, typer.Option(min=0, help="Maximum number of rows of a table. 0: all.")] = 40,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, with all rows.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all rows.")] = False,
@@ -28,7 +36,7 @@ def sql(
 ) -> None:
     """Query samples, events and gaps of database and archive together, by DuckDB."""
     from ingest.scheduling import lower_priority
-    from ops.forensics.ask import parse_duration
+    from ops.forensics.ask import parse_duration, tables
     from ops.sql import output
     from ops.sql.limits import Limits
     from ops.sql.session import opened
@@ -36,7 +44,8 @@ def sql(
     lower_priority()  # ingest goes first
     form = output.Form(limit, as_csv, as_json, Console())
     limits = Limits(memory, threads, parse_duration("--timeout", timeout).total_seconds())
-    with opened(State.current(), limits) as session:
+    state = State.current()
+    with opened(state, limits, others=tables(state, answers or [], limits)) as session:
         if query is None and sys.stdin.isatty():
             output.prompt(session, form)
         else:

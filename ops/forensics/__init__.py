@@ -1,1 +1,1 @@
-"""The forensic questions of ``schema/forensics``, asked on the command line."""
+"""The questions of ``schema/questions``: what is asked of which samples, and the answers."""

@@ -1,17 +1,17 @@
-"""``plantlog ask``: the questions of ``schema/routines/forensics``, put to the database as the reader, or to database
-and archive together if samples that they read are archived.
-"""
+"""The questions of ``schema/questions``: ``plantlog ask``, and :func:`ask` for notebooks."""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import json
 import re
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import asyncpg
 from rich.console import Console
@@ -21,20 +21,37 @@ from rich.table import Table
 from ingest.database import connect, database_errors
 from ingest.durations import DURATION_LEGAL, seconds_of
 from ingest.errors import OperationError
-from ops.answers import Answer
-from ops.forensics import archived, judged
+from ops.forensics.request import Request, prepare
 from ops.formatting import wide
 from ops.paths import State
 from ops.registration.installation import ALL, chosen
 from ops.sql.limits import Limits
 from ops.sql.workers import Workers
 from schema.forensics import Question, questions
-from schema.queries import load
 
 _ZERO_DURATION = re.compile(r"0+(\.0+)?\s*(us|ms|s|m|h|d)")
 _LIMITS = Limits("2GiB", 2, 600)
 _NARROW = "narrow the question by --from, --to or --channel"
+_TABLE_NAME = re.compile(r"[A-Za-z_]\w*")
 _COMMON_PARAMETERS = ("since", "until", "channels")  # parameters with an option of their own
+
+
+class _Words(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise OperationError(f"--with: {message}")
+
+
+_WORDS = _Words(prog="--with", add_help=False, allow_abbrev=False)
+_WORDS.add_argument("question")
+for _option, _name, _default in (
+    ("--from", "since", None),
+    ("--to", "until", None),
+    ("--at", "at", None),
+    ("--around", "around", "5m"),
+    ("--installation", "installation", ALL),
+):
+    _WORDS.add_argument(_option, dest=_name, default=_default)
+_WORDS.add_argument("--channel", "-c", action="append", default=[])
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +86,7 @@ def find_question(name: str) -> Question:
     return known[name]
 
 
-def options(question: Question, arguments: Sequence[str]) -> dict[str, str]:
+def parse_options(question: Question, arguments: Sequence[str]) -> dict[str, str]:
     """``--max-lag 1m --step=10s`` as parameters of a question. Raises OperationError with those that it has."""
     extra_options = {p.name: p for p in question.parameters if p.name not in _COMMON_PARAMETERS}
     found: dict[str, str] = {}
@@ -95,79 +112,108 @@ def options(question: Question, arguments: Sequence[str]) -> dict[str, str]:
 
 
 def ask(
+    question: str,
+    *,
+    since: datetime | str,
+    until: datetime | str = "now",
+    channels: Sequence[str] = (),
+    installation: str = ALL,
+    state: State | None = None,
+    limits: Limits = _LIMITS,
+    **options: object,
+) -> Any:
+    """The answer to a question as a table of Arrow, for notebooks and programs.
+
+    ``since``, ``until``: times, or texts as the command line takes them (``--from``, ``--to``); ``channels``: names or
+    patterns (none: all); ``installation``: its id, the beginning of it, or its plant, or ``all``; ``state``: of the
+    appliance (None: the current one); ``options``: the question's own, such as ``hold="2 min"`` or ``factor=10``.
+
+    Raises OperationError for invalid parameters and limits, DatabaseError where the database fails.
+    """
+    asked = find_question(question)
+    interval = TimeRange(*(one if isinstance(one, str) else one.isoformat() for one in (since, until)))
+    words = (f"--{name.replace('_', '-')}={_text(value)}" for name, value in options.items() if value is not None)
+    return answer(
+        state or State.current(), asked, interval, channels, parse_options(asked, [*words]), installation, limits
+    )[0]
+
+
+def answer(
     state: State,
     question: Question,
     time_range: TimeRange,
     channels: Sequence[str],
-    extra_options: Mapping[str, str],
+    options: Mapping[str, str],
     installation: str = ALL,
     limits: Limits = _LIMITS,
-) -> Answer:
-    """Run a question. Raises OperationError for invalid parameters, DatabaseError where the database fails.
+) -> tuple[Any, str]:
+    """The answer to a question as a table of Arrow; if it has no rows, why. Raises as :func:`ask`.
 
-    ``installation``: its id, the beginning of it, or its plant; or ``all``. ``limits``: for archived days.
+    ``options``: of :func:`parse_options`.
     """
     since, until = time_range.interval(datetime.now(UTC))
-    arguments = {"since": since.isoformat(), "until": until.isoformat(), **extra_options}
+    arguments = {"since": since.isoformat(), "until": until.isoformat(), **options}
     with database_errors():
         try:
-            found = asyncio.run(_answer(state.dsn("reader"), question, arguments, list(channels), installation))
+            request = _run(_request(state.dsn("reader"), question, arguments, channels, installation))
         except asyncpg.DataError as error:
             raise OperationError(f"{question.name}: {error}") from error
-        except asyncpg.QueryCanceledError as error:
-            raise OperationError(f"{error}: narrow the query with --from, --to or --channel") from error
-        except asyncpg.UndefinedFunctionError as error:
-            raise OperationError(f"{error}: the schema may be outdated; run `plantlog up`") from error
-    if isinstance(found, Answer):
-        return found
     with closing(Workers(limits.threads)) as workers:
-        if found.is_much:
+        if request.reads_much_of_the_archive:
             workers.start()  # they are ready when it is known where the samples are
-        from ops.forensics import portions  # noqa: PLC0415 (DuckDB, which other questions don't need)
+        from ops.forensics import portions  # noqa: PLC0415 (DuckDB takes long to import: errors come first)
 
-        return portions.answer_with_note(state, found, replace(limits, narrow=_NARROW), workers)
+        with portions.answered(state, request, replace(limits, narrow=_NARROW), workers) as session:
+            table = session.table("FROM answer")
+            return table, "" if table.num_rows else portions.why_nothing(session, request)
 
 
-async def _answer(
-    dsn: str, question: Question, arguments: dict[str, str], channels: list[str], installation: str
-) -> Answer | archived.Asked:
-    queries = load("ask")
-    # Compiling such long statements takes longer than it saves.
-    settings = {"jit": "off"}
-    connection = await connect(dsn, "plantlog ask", settings)
+def tables(state: State, texts: Sequence[str], limits: Limits = _LIMITS) -> dict[str, Any]:
+    """The answers to ``NAME=QUESTION OPTIONS``, as tables of Arrow by these names. Raises as :func:`ask`.
+
+    ``QUESTION OPTIONS``: as behind ``plantlog ask``.
+    """
+    found = dict[str, Any]()
+    for text in texts:
+        name, _, words = text.partition("=")
+        if not _TABLE_NAME.fullmatch(name) or not words.strip():
+            raise OperationError(f"--with: found {text!r}; legal: NAME='QUESTION --from TIME …', as for `plantlog ask`")
+        try:
+            given, rest = _WORDS.parse_known_args(shlex.split(words))
+        except ValueError as error:
+            raise OperationError(f"--with {name}: {error}") from error
+        question = find_question(given.question)
+        interval = TimeRange(given.since, given.until, given.at, given.around)
+        options = parse_options(question, rest)
+        found[name], _ = answer(state, question, interval, given.channel, options, given.installation, limits)
+    return found
+
+
+async def _request(
+    dsn: str, question: Question, arguments: Mapping[str, str], channels: Sequence[str], installation: str
+) -> Request:
+    connection = await connect(dsn, "plantlog ask")
     try:
-        own = await chosen(connection, installation)
-        await connection.execute(queries["set_installation"], own)
-        if channels:
-            unmatched = [
-                row["pattern"] for row in await connection.fetch(queries["select_unmatched_patterns"], channels)
-            ]
-            if unmatched:
-                raise OperationError(f"no channel matches {', '.join(unmatched)} (* matches any text)")
-            arguments["channels"] = await connection.fetchval(queries["format_array"], channels)
-        if "target" in arguments and await connection.fetch(
-            queries["select_unmatched_patterns"], [arguments["target"]]
-        ):
-            raise OperationError(f"no channel matches {arguments['target']}")
-        statement = await connection.prepare(
-            await connection.fetchval(queries["format_call"], question.name, json.dumps(arguments))
-        )
-        if asked := await archived.over_archive(connection, question, json.dumps(arguments), own):
-            return asked
-        rows = [tuple(row) for row in await statement.fetch()]
-        note = "" if rows else await _note(connection, question, json.dumps(arguments))
-        return Answer(tuple(a.name for a in statement.get_attributes()), rows, note)
+        chosen_one = await chosen(connection, installation)
+        return await prepare(connection, question, arguments, list(channels) or None, chosen_one)
     finally:
         connection.terminate()
 
 
-async def _note(connection: asyncpg.Connection[Any], question: Question, arguments: str) -> str:
-    """Why there are no rows."""
-    values = await archived.values_of(connection, question, arguments)
-    interval = judged.Interval(archived.first_read(question, values), values["since"], values["until"])
-    times = interval.first, interval.since, interval.until
-    rows = await connection.fetch(load("ask")["select_judged"], values["channels"], *times)
-    return judged.nothing_found(question, interval, [tuple(row) for row in rows])
+def _run(work: Coroutine[Any, Any, Request]) -> Request:
+    """What it returns. A notebook's thread has a running event loop already."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
+
+
+def _text(value: object) -> str:
+    """A value as PostgreSQL reads it."""
+    match value:
+        case timedelta():
+            return f"{value // timedelta(microseconds=1)} microseconds"
+        case datetime():
+            return value.isoformat()
+    return str(value)
 
 
 def list_questions(console: Console) -> None:
@@ -184,16 +230,11 @@ def list_questions(console: Console) -> None:
 
 def describe(question: Question) -> str:
     """The header of the question's SQL file, and its options."""
-    lines = []
-    for line in question.sql.splitlines():
-        if not line.startswith("--"):
-            break
-        lines.append(line[3:])
     extra_options = ["--" + p.name.replace("_", "-") for p in question.parameters if p.name not in _COMMON_PARAMETERS]
     option_names = "On the command line: since is --from, until is --to, channels is --channel. Further options: " + (
         ", ".join(extra_options) or "none"
     )
-    return "\n".join([*lines, option_names])
+    return f"{question.header}\n{option_names}"
 
 
 def parse_time(option: str, text: str, now: datetime) -> datetime:

@@ -1,7 +1,4 @@
-"""Counters: where they run backwards.
-
-As schema/routines/forensics/counter_decreases.sql has it.
-"""
+"""Counters: where they run backwards."""
 
 from __future__ import annotations
 

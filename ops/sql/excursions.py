@@ -1,4 +1,4 @@
-"""Where channels are far from what was usual before, on three time scales (schema/routines/forensics/excursions.sql).
+"""Where channels are far from what was usual before, on three time scales (schema/questions/excursions.sql).
 
 To have DuckDB compare bins with what is usual takes 200 ns of CPU a sample; here it takes 50.
 """

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from shutil import rmtree
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
 import duckdb
+import pyarrow as pa
 
 from ingest.database import FAILURES, database_errors
 from ingest.errors import DatabaseError, OperationError, PlantlogError
@@ -26,13 +28,24 @@ from ops.sql.samples import Samples
 from ops.sql.scans import Scans
 from ops.sql.tables import tables
 from ops.sql.workers import Workers
-from schema.forensics import duckdb_forms
+from schema.forensics import Question
 from schema.queries import load
 
 _FETCHED = 10_000  # rows
 _END_SECONDS = 5.0
 _TEMPORARY = "8GiB"  # of files beside the memory
 _PREFIX = "session-"  # of their folders
+
+
+_ARROW = {
+    "BOOLEAN": pa.bool_(),
+    "INTEGER": pa.int32(),
+    "BIGINT": pa.int64(),
+    "DOUBLE": pa.float64(),
+    "VARCHAR": pa.string(),
+    "TIMESTAMP WITH TIME ZONE": pa.timestamp("us", "UTC"),
+    "INTERVAL": pa.duration("us"),
+}
 
 
 class OutOfMemoryError(OperationError):
@@ -51,17 +64,32 @@ class Session:
 
     @contextmanager
     def rows(
-        self, query: str, parameters: Sequence[Any] = (), ends_at: float | None = None
+        self, query: str, parameters: Sequence[Any] = ()
     ) -> Iterator[tuple[tuple[str, ...], Iterator[tuple[Any, ...]]]]:
-        """Columns and rows of a query; of several, the last. Raises OperationError or DatabaseError.
+        """Columns and rows of a query; of several, the last. Raises OperationError or DatabaseError."""
+        with self._cursor(query, parameters) as cursor:
+            yield tuple(one[0] for one in cursor.description or ()), self._fetched(cursor)
 
-        ``ends_at``: when time is up, by time.monotonic, for one of several queries that share it.
-        """
+    def table(self, query: str, parameters: Sequence[Any] = ()) -> Any:
+        """The same as a table of Arrow: times in UTC, intervals as durations, both in µs."""
+        with self._cursor(query, parameters) as cursor:
+            kinds = [_ARROW.get(str(one[1])) for one in cursor.description]
+            names = [one[0] for one in cursor.description]
+            columns = zip(*self._fetched(cursor), strict=True)
+            values = list(columns) or [()] * len(names)
+        return pa.Table.from_arrays([pa.array(one, kind) for one, kind in zip(values, kinds, strict=True)], names)
+
+    def execute(self, query: str, parameters: Sequence[Any], ends_at: float) -> None:
+        """Run a query without rows. ``ends_at``: when time is up, by time.monotonic, for several that share it."""
+        with self._cursor(query, parameters, ends_at):
+            pass
+
+    @contextmanager
+    def _cursor(self, query: str, parameters: Sequence[Any], ends_at: float | None = None) -> Iterator[Any]:
         self._failures.clear()
         self._ends_at = time.monotonic() + self._limits.seconds if ends_at is None else ends_at
         try:
-            cursor = self._work(self._connection.execute, query, parameters)
-            yield tuple(one[0] for one in cursor.description or ()), self._fetched(cursor)
+            yield self._work(self._connection.execute, query, parameters)
         except duckdb.Error as error:
             raise self._problem(error) from error
 
@@ -113,12 +141,13 @@ def opened(
     state: State,
     limits: Limits,
     installation: UUID | None = None,
-    asked: str | None = None,
+    question: Question | None = None,
     workers: Workers | None = None,
+    others: Mapping[str, Any] = MappingProxyType({}),
 ) -> Iterator[Session]:
-    """``installation``: the one whose channels questions are about (None: all); ``asked``: the question that all
-    queries are parts of, so that what is not samples is read once, and joins stay as they are written. ``workers``:
-    what reads the archive, and ends with the session; None: as many as the limits say.
+    """``installation``: the one whose channels questions are about (None: all); ``question``: the one that all queries
+    are parts of, so that what is not samples is read once, and joins stay as they are written. ``workers``: what reads
+    the archive, and ends with the session; None: as many as the limits say. ``others``: further tables, of Arrow.
 
     Raises OperationError for limits that are none, DatabaseError where the database can't be reached.
     """
@@ -128,12 +157,14 @@ def opened(
         workers = workers or Workers(limits.threads)
         stack.callback(workers.close)
         with database_errors():
-            reader = Reader(state.dsn("reader"), installation, once=asked is not None)
+            reader = Reader(state.dsn("reader"), installation, once=question is not None)
             stack.callback(reader.close)
             stack.callback(scans.end, _END_SECONDS)
             stack.callback(workers.close)  # what reads does not wait for them
             samples = Samples(reader, state, workers)
-            found = tables(reader, samples, scans, once=asked is not None)
+            found = tables(reader, samples, scans, once=question is not None)
+        if taken := sorted(found.keys() & others.keys()):
+            raise OperationError(f"{', '.join(taken)}: there is a table of this name; choose another one")
         folder = stack.enter_context(_temporary_files())
         try:
             connection = duckdb.connect(
@@ -147,14 +178,13 @@ def opened(
         except duckdb.Error as error:
             raise OperationError(f"--memory, --threads: {error}") from error
         stack.enter_context(connection)
-        for name, table in found.items():
+        for name, table in {**found, **others}.items():
             connection.register(name, table)
         Functions(reader, samples, scans.failures).register(connection)
-        for section in ("settings", "views", "texts", "macros", *(["ask"] if asked else [])):
+        for section in ("settings", "views", "texts", "macros", *(["ask"] if question else [])):
             connection.execute(queries[section])
-        for name, form in duckdb_forms().items():
-            if asked in (None, name):  # DuckDB plans each when it is made
-                connection.execute(form.sql)
+        if question is not None:
+            connection.execute(question.macro)
         connection.execute(queries["lock"])
         yield Session(connection, reader, scans.failures, limits)
 

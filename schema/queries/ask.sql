@@ -1,13 +1,8 @@
--- `plantlog ask` calls the functions of schema/routines/forensics.
+-- What `plantlog ask` has to know before DuckDB answers a question.
 
 -- name: set_installation
 -- plant.channels_like returns only channels of installation $1 (NULL: all).
 SELECT set_config('plant.installation', coalesce($1::uuid::text, ''), false);
-
--- name: format_call
--- A statement that calls function $1 with the parameters in the JSON object $2. PostgreSQL parses each as its type.
-SELECT format('SELECT * FROM plant.%I(%s)', $1::text, string_agg(format('%I => %L', a.key, a.value), ', '))
-FROM json_each_text($2) AS a;
 
 -- name: select_unmatched_patterns
 -- The patterns among $1 that match no channel.
@@ -18,22 +13,6 @@ SELECT p.pattern
 FROM unnest($1::text[]) AS p (pattern)
 WHERE p.pattern NOT IN (SELECT m.name FROM matching AS m)
   AND NOT (p.pattern LIKE '%*%' AND EXISTS (SELECT FROM plant.channels_like(ARRAY[p.pattern])));
-
--- name: format_array
--- The patterns $1 as an array literal.
-SELECT ($1::text[])::text;
-
--- name: format_values
--- A statement that returns all parameters of function $1 with their types: those in the JSON object $2, and defaults.
-SELECT 'SELECT ' || string_agg(
-    format('CAST(%s AS %s) AS %I',
-           coalesce(quote_literal(j.value), pg_get_function_arg_default(p.oid, a.place::int), 'NULL'),
-           format_type(a.type, NULL), a.name),
-    ', ' ORDER BY a.place)
-FROM pg_proc AS p
-CROSS JOIN ROWS FROM (unnest(p.proargnames[:p.pronargs]), unnest(p.proargtypes::oid[])) WITH ORDINALITY AS a (name, type, place)
-LEFT JOIN json_each_text($2) AS j ON j.key = a.name
-WHERE p.pronamespace = 'plant'::regnamespace AND p.proname = $1;
 
 -- name: select_lost_days
 -- Days between $1 and $2 of which retention dropped samples of the channels $3 (patterns; NULL: all) that are not archived.
@@ -51,8 +30,8 @@ WHERE e.type = 'retention' AND e.detail ->> 'what' = 'raw' AND e.detail ->> 'act
 ORDER BY d.day;
 
 -- name: select_archived_days
--- Archived days with samples between $1 and $2, how many, and whether some of them are no longer in the database.
-SELECT a.day, sum(a.samples)::bigint AS samples, bool_or(a.dropped_at IS NOT NULL) AS dropped
+-- Archived days with samples between $1 and $2, and how many.
+SELECT a.day, sum(a.samples)::bigint AS samples
 FROM plant.archived_day AS a
 JOIN plant.installation AS i ON i.number = a.installation
 WHERE a.day >= ($1::timestamptz AT TIME ZONE 'UTC')::date AND a.day < $2::timestamptz AT TIME ZONE 'UTC' AND a.samples > 0
@@ -63,12 +42,6 @@ ORDER BY a.day;
 -- name: select_portions
 -- Name and unit of the plant of the channels $1 (patterns; NULL: all).
 SELECT c.name, c.unit_path FROM plant.channels_like($1::text[]) AS c ORDER BY c.name;
-
--- name: select_judged
--- The channels $1 (patterns; NULL: all), and whether they have samples from $3 to before $4, and from $2 to before $3.
-SELECT c.name, c.kind, EXISTS (SELECT FROM plant.last_before(c.channel_id, $3, $4)) AS has_samples,
-       EXISTS (SELECT FROM plant.last_before(c.channel_id, $2, $3)) AS has_earlier
-FROM plant.channels_like($1::text[]) AS c;
 
 -- name: count_channels
 SELECT count(*) FROM plant.channels_like(NULL);

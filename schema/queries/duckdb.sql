@@ -71,7 +71,7 @@ CREATE MACRO detail_text(detail) AS (
 );
 
 -- name: macros
--- What the questions (schema/routines/forensics/duckdb) are made of, under the names that functions and views have in PostgreSQL.
+-- What the questions (schema/questions) are made of, some under the names that functions and views have in PostgreSQL.
 CREATE VIEW gap_channel AS
 SELECT g.id AS gap_id, c.id AS channel_id, g.source_id, g.from_time, g.to_time, g.reason, g.detail, g.backfilled_at
 FROM gap AS g
@@ -230,7 +230,7 @@ FROM (SELECT unnest(counter_decreases_of(a.asked, epoch_us(since), epoch_us(unti
 JOIN channels_like(patterns) AS c ON c.channel_id = d.channel_id;
 
 -- name: select_judged
--- As in ask.sql.
+-- The channels $1 (patterns; NULL: all), and whether they have samples from $3 to before $4, and from $2 to before $3.
 SELECT c.name, c.kind, s.channel_id IS NOT NULL AS has_samples, e.channel_id IS NOT NULL AS has_earlier
 FROM channels_like($1::TEXT[]) AS c
 LEFT JOIN (SELECT DISTINCT channel_id

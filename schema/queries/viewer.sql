@@ -1,8 +1,5 @@
 -- What the viewer sends beside the queries of dashboards.
 
--- name: select_whether_dropped
-SELECT EXISTS (SELECT FROM plant.archived_day AS a WHERE a.dropped_at IS NOT NULL);
-
 -- name: give_samples
 -- Samples of channel $1 for plant.archived_samples, until the transaction ends.
 SELECT set_config('plant.archived_' || $1::int, $2::text, true);

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from ops.bench.archive import QUERIES, SERIES, measure
-from ops.bench.archive_questions import NAMES
 from ops.paths import State
 from tests.database import Database
 
@@ -21,12 +20,11 @@ async def test_archive_benchmark_asks_every_query_of_both(database: Database, tm
     figures = await measure(database.owner_dsn, state, archive, 3, lines.append)
     assert [(one.series, one.samples) for one in figures.series] == [(series, 3 * 86_400) for series in SERIES]
     assert {one.series: one.archive_bytes for one in figures.series if one.archive_bytes > _MOST[one.series]} == {}
-    assert [one.query for one in figures.queries] == [*QUERIES, *NAMES]
+    assert [one.query for one in figures.queries] == [*QUERIES]
     assert {one.query: one.samples for one in figures.queries} == {
         **dict.fromkeys(QUERIES, 3 * 86_400),
         "hour_by_minute": 3 * 3600,
         "one_by_minute": 86_400,
-        **dict.fromkeys(NAMES, 3 * 22 * 3600),
     }
     assert all(one.database_cpu_ns > 0 and one.archive_cpu_ns > 0 for one in figures.queries)
-    assert len(lines) == 2 * len(SERIES) + 1 + len(QUERIES) + len(NAMES)
+    assert len(lines) == 2 * len(SERIES) + 1 + len(QUERIES)

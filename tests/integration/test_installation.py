@@ -17,7 +17,7 @@ from ingest.errors import PlantlogError
 from ingest.run import starts
 from ops.appliance.database import Database as Used
 from ops.appliance.status import StatusMonitor
-from ops.forensics.ask import TimeRange, ask, find_question
+from ops.forensics.ask import ask
 from ops.maintenance.jobs import jobs
 from ops.maintenance.retention import Retention
 from ops.maintenance.run import Job, JobContext, Session, run
@@ -290,9 +290,10 @@ async def test_status_and_questions_are_by_installation(
     ]
 
     async def answered(installation: str) -> set[str]:
-        question, options = find_question("gaps_and_coverage"), {"complete": "true"}
-        answer = await asyncio.to_thread(ask, states[0], question, TimeRange("1h"), [], options, installation)
-        return {row[answer.columns.index("channel")] for row in answer.rows}
+        table = await asyncio.to_thread(
+            ask, "gaps_and_coverage", since="1h", installation=installation, state=states[0], complete=True
+        )
+        return set(table.column("channel").to_pylist())
 
     assert await answered("all") == {"a", "b"}
     assert await answered("second") == {"b"}

@@ -55,22 +55,22 @@ async def test_changed_and_new_files_are_run(database: Database, owner: asyncpg.
 
 
 async def test_dropped_routine_is_restored(database: Database, owner: asyncpg.Connection[Any]) -> None:
-    await owner.execute("DROP FUNCTION plant.timeline")
+    await owner.execute("DROP FUNCTION plant.detail_text")
     await owner.execute("DROP VIEW plant.samples CASCADE")
     assert await migrate(database.owner_dsn) == []
     assert await owner.fetch("SELECT * FROM plant.samples_named") == []
-    assert await owner.fetch("SELECT * FROM plant.timeline(now(), now())") == []
+    assert await owner.fetchval("SELECT plant.detail_text('{\"n\": 1}')") == "n 1"
 
 
 async def test_failing_file_changes_nothing_and_is_named(owner: asyncpg.Connection[Any], folder: Path) -> None:
     (folder / "packing" / "fresh.sql").write_text(_PROCEDURE.format("", 1))
     (folder / "packing" / "rotten.sql").write_text("SELECT 1 / 0;")
-    (folder / "forensics" / "timeline.sql").unlink()
+    (folder / "forensics" / "points_of.sql").unlink()
     with pytest.raises(asyncpg.DivisionByZeroError) as raised:
         await renewed(owner, folder)
     assert raised.value.__notes__ == ["in the file of rotten"]
     assert await owner.fetch(_BODY, "fresh") == []
-    assert len(await owner.fetch(_BODY, "timeline")) == 1
+    assert len(await owner.fetch(_BODY, "points_of")) == 1
     assert await renewed(owner) == []
 
 

@@ -29,7 +29,7 @@ from ops.paths import CHECKOUT
         "plantlog status",
         "plantlog apply",
         "plantlog ask",
-        "plantlog ask, archived",
+        "plantlog ask, answered",
         "collectors",
     ],
 )

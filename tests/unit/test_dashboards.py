@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dashboards.fill import FOLDER, NAME, dashboards, queries, write
+from dashboards.fill import FOLDER, NAME, OF_GRAFANA, OF_VIEWER, dashboards, queries, write
 from dashboards.viewer.library import Dashboard, Library
 from dashboards.viewer.macros import TimeRange, expand
 from dashboards.viewer.page import FOLDER as PAGE
@@ -18,8 +18,8 @@ from dashboards.viewer.page import files
 from tests.integration.viewer.sample_plant import NOW
 from tests.unit.dashboard_rules import RULES, Rule
 
-_DASHBOARDS = list(Library())
-_BY_UID = {one.uid: one for one in _DASHBOARDS}
+_DASHBOARDS = [one for folder in (OF_GRAFANA, OF_VIEWER) for one in Library(folder)]
+_BY_UID = {one.uid: one for one in Library()}
 _OF_THE_VIEWER = ("${viewer}/d/plantlog-channel", "${viewer}/d/plantlog-forensics")  # Grafana adds the rest
 _KINDS = {"timeseries", "stat", "gauge", "bargauge", "barchart", "table", "state-timeline", "text", "row"}
 
@@ -37,7 +37,7 @@ def _urls(value: Any) -> list[str]:
 
 def test_every_query_stands_once_and_is_used() -> None:
     used: set[tuple[str, str]] = set()
-    for path in (FOLDER / "json").glob("*.json"):
+    for path in (*OF_GRAFANA.glob("*.json"), *OF_VIEWER.glob("*.json")):
         text = path.read_text(encoding="utf-8")
         assert "SELECT" not in text, f"{path.name}: SQL belongs into dashboards/queries"
         used |= {(named[1], named[2]) for named in NAME.finditer(text)}
@@ -45,10 +45,10 @@ def test_every_query_stands_once_and_is_used() -> None:
     assert used == {(path.stem, section) for path in files for section in queries(path.stem)}
 
 
-def test_grafana_is_given_the_same_dashboards_as_the_viewer(tmp_path: Path) -> None:
+def test_grafana_is_given_its_dashboards(tmp_path: Path) -> None:
     write(tmp_path / "new" / "folder")
     written = {path.name: json.loads(path.read_text()) for path in (tmp_path / "new" / "folder").iterdir()}
-    assert written == dashboards()
+    assert written == dashboards(OF_GRAFANA)
     curve = f"-- channel.sql: curve\n{queries('channel')['curve']}"
     assert curve in [
         target["rawSql"] for one in written["3-channel.json"]["panels"] for target in one.get("targets", ())

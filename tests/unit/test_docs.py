@@ -175,7 +175,7 @@ def test_every_gap_reason_is_documented() -> None:
 
 
 def test_every_reason_of_gaps_and_coverage_is_documented() -> None:
-    question = (CHECKOUT / "schema" / "routines" / "forensics" / "gaps_and_coverage.sql").read_text()
+    question = questions()["gaps_and_coverage"].portion
     named = set(re.findall(r"(?:SELECT \w+\.channel_id,|THEN) '(\w+)'", question))
     assert len(named) == 4, "the question is read wrongly"
     assert [reason for reason in named if f"`{reason}`," not in SQL.read_text()] == []

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from ops.forensics import portions
-from ops.forensics.archived import Asked
+from ops.forensics.request import Request
 from schema.forensics import questions
 from tests.sample_tables import DAY
 
 _CHANNELS = [("a/boiler/x", "a/boiler"), ("a/boiler/y", "a/boiler"), ("a/pump/x", "a/pump"), ("b/boiler/x", "b/boiler")]
 
 
-def asked(channels: list[tuple[str, str]], rate: float) -> Asked:
+def request(channels: list[tuple[str, str]], rate: float, by: str = "unit") -> Request:
     values = {"since": DAY, "until": DAY + timedelta(seconds=portions._SAMPLES)}
-    return Asked(questions()["stuck_sensors"], values, DAY, channels, rate, None, dropped=True)
+    question = replace(questions()["stuck_sensors"], portions=by)
+    return Request(question, values, DAY, channels, rate, None, is_archived=True)
 
 
 @pytest.mark.parametrize(
@@ -32,9 +34,9 @@ def asked(channels: list[tuple[str, str]], rate: float) -> Asked:
     ],
 )
 def test_groups_stay_together(by: str, rate: float, expected: list[str]) -> None:
-    found = portions.portions(asked(_CHANNELS, rate), by)
+    found = portions.portions(request(_CHANNELS, rate, by))
     assert [" ".join(name for group in portion for name in group) for portion in found] == expected
 
 
 def test_no_channel_is_one_portion() -> None:
-    assert list(portions.portions(asked([], 1.0), "unit")) == [[]]
+    assert list(portions.portions(request([], 1.0))) == [[]]

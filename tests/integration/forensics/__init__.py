@@ -1,1 +1,1 @@
-"""The questions of schema/routines/forensics, each with rows that must and rows that must not appear."""
+"""The questions of schema/questions, each with rows that must and rows that must not appear."""

@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 
 from ingest.timestamps import microseconds
 from ingest.writer.copy_stream import copy_stream
+from ops.forensics.ask import ask
 from ops.paths import State
-from schema.forensics import duckdb_forms
 from simulator.tags import SimTag
 from tests.database import Database
-from tests.integration.forensics.answers import asked, assert_same
 
 T0 = datetime(2026, 3, 9, 10, tzinfo=UTC)
 BAD = 0x80050000
@@ -168,9 +167,12 @@ class Recording:
             await self.samples(tag.name, seconds[news], column[news])
         await self._owner.execute("ANALYZE plant.samples_raw")
 
-    async def ask(self, call: str, *arguments: Any) -> list[asyncpg.Record]:
-        """The rows of a function, called as SQL by the reader: ``first_mover($1, $2)``. DuckDB's are the same."""
-        rows = await self._reader.fetch(f"SELECT * FROM plant.{call}", *arguments)
-        if call.partition("(")[0] in duckdb_forms():
-            assert_same(await asyncio.to_thread(asked, self.state, call, arguments), rows)
+    async def fetch(self, query: str, *arguments: Any) -> list[asyncpg.Record]:
+        """The rows of a query of the database's reader."""
+        return await self._reader.fetch(query, *arguments)
+
+    async def ask(self, question: str, since: datetime, until: datetime, **options: Any) -> list[dict[str, Any]]:
+        """The rows of an answer. ``options``: as those of ask()."""
+        table = await asyncio.to_thread(ask, question, since=since, until=until, state=self.state, **options)
+        rows: list[dict[str, Any]] = table.to_pylist()
         return rows

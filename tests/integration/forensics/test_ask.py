@@ -6,12 +6,16 @@ import asyncio
 import csv
 import io
 import json
+from datetime import timedelta
 from pathlib import Path
 
-import asyncpg
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from ingest.errors import OperationError
+from ops.forensics.ask import ask
+from ops.paths import State
 from schema.forensics import questions
 from tests.command import CommandResult
 from tests.command import run as plantlog
@@ -146,6 +150,33 @@ def test_ask_without_a_database_says_what_to_do(tmp_path: Path) -> None:
     assert "has no database yet: run `plantlog up`" in run(tmp_path, "timeline", "--from", "1h").err
 
 
-async def test_ask_names_a_database_of_an_older_version(owner: asyncpg.Connection, state: Path) -> None:
-    await owner.execute("DROP FUNCTION plant.timeline")
-    assert "run `plantlog up`" in (await asyncio.to_thread(run, state, "timeline", "--from", "1h")).err
+def test_an_answer_is_a_table_of_arrow(state: Path) -> None:
+    """Also where an event loop runs already, as in a notebook."""
+
+    async def asked() -> pa.Table:
+        return ask("stuck_sensors", since=at(3600), until=TO, channels=["unit/*"], factor=10, state=State(state))
+
+    table = asyncio.run(asked())
+    assert table.schema.field("stuck_from").type == pa.timestamp("us", "UTC")
+    assert [(row["channel"], row["stuck_from"]) for row in table.to_pylist()] == [("unit/x_1", at(3900))]
+    options = {"since": FROM, "until": TO, "state": State(state)}
+    held = ask("setpoint_changes", hold=timedelta(microseconds=1), **options)
+    assert held.schema.field("held_before").type == pa.duration("us")
+    with pytest.raises(OperationError, match="stuck_sensors has no option '--hole=1 s'; legal: --hold"):
+        ask("stuck_sensors", hole="1 s", **options)
+
+
+def test_answers_are_tables_of_sql(state: Path) -> None:
+    words = f"stuck_sensors --from {FROM} --to {TO} -c 'unit/*' --hold '2 min'"
+    query = "SELECT s.channel, c.unit FROM stuck AS s JOIN channel AS c ON c.name = s.channel"
+    done = plantlog(state, "sql", "--json", "--with", f"stuck={words}", query)
+    assert json.loads(done.out) == [{"channel": "unit/x_1", "unit": "bar"}], done.err
+    for wrong, message in (
+        ("stuck", "--with: found 'stuck'; legal: NAME='QUESTION --from TIME"),
+        ("stuck=nothing --from 1h", "unknown question 'nothing'"),
+        ("stuck=timeline", "a time range is required"),
+        (f"event={words}", "event: there is a table of this name"),
+        ("stuck=timeline --from '1h", "--with stuck: No closing quotation"),
+    ):
+        failed = plantlog(state, "sql", "--with", wrong, "SELECT 1")
+        assert (failed.code, message in failed.err) == (1, True), failed.err

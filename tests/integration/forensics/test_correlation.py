@@ -25,7 +25,7 @@ async def test_lags_and_signs(recorded: Recording) -> None:
     await recorded.samples("against", _SECONDS, sensor(-driver))
     await recorded.samples("alone", _SECONDS, np.convolve(random.normal(0, 1, 3659), np.ones(60) / 60, "valid"))
     await recorded.samples("constant", _SECONDS, np.full(3600, 4.0))
-    rows = await recorded.ask("correlation($1, $2, 'driver', step => '6 s', max_lag => '2 min')", at(0), at(3600))
+    rows = await recorded.ask("correlation", at(0), at(3600), target="driver", step="6 s", max_lag="2 min")
     found = {r["channel"]: r for r in rows}
     assert set(found) == {"with", "after", "before", "against"}
     assert {name: r["lag_seconds"] for name, r in found.items()} == {
@@ -39,5 +39,14 @@ async def test_lags_and_signs(recorded: Recording) -> None:
     assert found["after"]["correlation_at_zero"] < 0.5
     assert found["with"]["correlation"] == pytest.approx(found["with"]["correlation_at_zero"])
     # No channel is told only because its best lag lies outside of what was asked for.
-    near = await recorded.ask("correlation($1, $2, 'driver', '{after}', '6 s', '12 s', 0.9)", at(0), at(3600))
+    near = await recorded.ask(
+        "correlation",
+        at(0),
+        at(3600),
+        target="driver",
+        channels=["after"],
+        step="6 s",
+        max_lag="12 s",
+        least_correlation=0.9,
+    )
     assert near == []

@@ -28,7 +28,7 @@ async def counters(recorded: Recording) -> None:
 async def test_a_wrap_or_a_reset_is_no_change(recorded: Recording) -> None:
     await counters(recorded)
     rows = await recorded.ask(
-        "what_changed($1, $2, '{meters/steady,meters/pulses,meters/energy}', least_score => 0)", at(600), at(1200)
+        "what_changed", at(600), at(1200), channels=["meters/steady", "meters/pulses", "meters/energy"], least_score=0
     )
     assert {row["channel"] for row in rows} == {"meters/steady", "meters/pulses", "meters/energy"}
     for row in rows:
@@ -38,19 +38,21 @@ async def test_a_wrap_or_a_reset_is_no_change(recorded: Recording) -> None:
 
 async def test_counters_that_run_backwards_are_implausible(recorded: Recording) -> None:
     await counters(recorded)
-    rows = await recorded.ask("implausible($1, $2)", at(600), at(1200))
+    rows = await recorded.ask("implausible", at(600), at(1200))
     assert [tuple(row.values()) for row in map(dict, rows)] == [
         ("meters/wrong", "runs backwards", at(799), at(820), 1650, 1736, ""),
         ("meters/energy", "runs backwards", at(899), at(900), 0, 6798, ""),
         ("meters/wrong", "runs backwards", at(1099), at(1100), 2250, 2298, ""),
     ]
-    assert await recorded.ask("implausible($1, $2, '{meters/pulses}')", at(600), at(1200)) == []
+    assert await recorded.ask("implausible", at(600), at(1200), channels=["meters/pulses"]) == []
 
 
 async def test_resets_are_in_the_timeline(recorded: Recording) -> None:
     await counters(recorded)
     await recorded.event(900, "counter_reset", "6798 → 0", "meters/energy")
-    rows = await recorded.ask("timeline($1, $2, '{meters/energy,meters/pulses,meters/wrong}')", at(810), at(1200))
+    rows = await recorded.ask(
+        "timeline", at(810), at(1200), channels=["meters/energy", "meters/pulses", "meters/wrong"]
+    )
     assert [(row["time"], row["what"], row["channel"], row["detail"]) for row in rows] == [
         (at(819), "quality", "meters/wrong", "good → bad 0x80050000"),
         (at(820), "quality", "meters/wrong", "bad → good 0x00000000"),

@@ -23,7 +23,7 @@ async def test_spikes_swings_and_drift(recorded: Recording) -> None:
     await recorded.samples("drifting", _SECONDS, noise(4) + 0.02 * np.maximum(0, _SECONDS - 5400))
     # It has always had spikes: they are its usual.
     await recorded.samples("always_spiking", _SECONDS, np.where(_SECONDS % 30 == 0, 95.0, noise(5)))
-    rows = await recorded.ask("excursions($1, $2)", at(5100), at(7200))
+    rows = await recorded.ask("excursions", at(5100), at(7200))
     found = {(r["channel"], r["class"]): r for r in rows}
     assert {name for name, _ in found} == {"spiking", "swinging", "drifting"}
     spikes = found["spiking", "fast"]
@@ -38,14 +38,14 @@ async def test_spikes_swings_and_drift(recorded: Recording) -> None:
 
 async def test_no_excursion_before_the_upset(recorded: Recording) -> None:
     await recorded.samples("spiking", _SECONDS, np.where(_LATE & (_SECONDS % 30 == 0), 95.0, noise(2)))
-    assert await recorded.ask("excursions($1, $2)", at(3600), at(5400)) == []
+    assert await recorded.ask("excursions", at(3600), at(5400)) == []
 
 
 async def test_rounding_of_float8_is_no_excursion(recorded: Recording) -> None:
     """A serial number beyond 2^53 that goes up by one now and then: float8 goes up by 256."""
     await recorded.channel("serial", lo=None, hi=None)
     await recorded.samples("serial", _SECONDS, 2.0**60 + 256.0 * (_SECONDS >= 6000))
-    assert await recorded.ask("excursions($1, $2)", at(5100), at(7200)) == []
+    assert await recorded.ask("excursions", at(5100), at(7200)) == []
 
 
 async def test_of_equal_peaks_the_first_one_is_shown(recorded: Recording) -> None:
@@ -53,7 +53,7 @@ async def test_of_equal_peaks_the_first_one_is_shown(recorded: Recording) -> Non
     middle = np.where(_SECONDS % 2, 49.0, 51.0)  # the median of ten is 50
     values = np.select([second == _SECONDS for second in spikes], list(spikes.values()), middle)
     await recorded.samples("spiking", _SECONDS, values)
-    rows = await recorded.ask("excursions($1, $2)", at(5100), at(7200))
+    rows = await recorded.ask("excursions", at(5100), at(7200))
     [fast] = [row for row in rows if row["class"] == "fast"]
     assert (fast["peak_at"], fast["peak"], fast["episodes"]) == (at(5450), 45, 3)
 
@@ -62,7 +62,7 @@ async def test_channel_that_did_not_move_before_is_listed_last_without_sigmas(re
     await recorded.channel("constant", lo=None, hi=None)
     await recorded.samples("constant", _SECONDS, np.where(_SECONDS == 6000, 95.0, 0.1))
     await recorded.samples("spiking", _SECONDS, np.where(_LATE & (_SECONDS % 30 == 0), 95.0, noise(2)))
-    rows = await recorded.ask("excursions($1, $2)", at(5100), at(7200))
+    rows = await recorded.ask("excursions", at(5100), at(7200))
     names = [row["channel"] for row in rows]
     assert set(names) == {"constant", "spiking"}
     assert names == sorted(names, reverse=True)

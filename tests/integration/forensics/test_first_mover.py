@@ -23,7 +23,7 @@ async def test_channels_are_listed_in_the_order_of_their_moves(recorded: Recordi
     # One outlier is no move, and what was as wild before is none either.
     await recorded.samples("outlier", _SECONDS, np.where(_SECONDS == 4210, 70, noise(4)))
     await recorded.samples("wild", _SECONDS, noise(5) + 40 * (_SECONDS % 700 < 60))
-    rows = await recorded.ask("first_mover($1, $2, step => '10 s')", at(4000), at(5400))
+    rows = await recorded.ask("first_mover", at(4000), at(5400), step="10 s")
     assert [(r["place"], r["channel"], r["direction"]) for r in rows] == [
         (1, "first", "up"),
         (2, "sp", "up"),
@@ -37,4 +37,4 @@ async def test_channels_are_listed_in_the_order_of_their_moves(recorded: Recordi
 async def test_steady_plant_has_no_first_mover(recorded: Recording) -> None:
     await recorded.samples("calm", _SECONDS, noise(1))
     await recorded.samples("new", _SECONDS[5000:], noise(2)[5000:])  # without a past there is nothing to compare with
-    assert await recorded.ask("first_mover($1, $2)", at(4000), at(5400)) == []
+    assert await recorded.ask("first_mover", at(4000), at(5400)) == []

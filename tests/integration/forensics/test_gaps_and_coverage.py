@@ -25,7 +25,7 @@ async def test_coverage_tells_missing_from_complete_channels(recorded: Recording
     await recorded.samples("failing", _SECONDS[:990], _SECONDS[:990])
     await recorded.samples("failing", _SECONDS[990:], _SECONDS[990:], BAD)
     await recorded.samples("on_change", [0], [1])  # reports changes: its silence is none
-    rows = await recorded.ask("gaps_and_coverage($1, $2)", at(0), at(1000))
+    rows = await recorded.ask("gaps_and_coverage", at(0), at(1000))
     found = {r["channel"]: r for r in rows}
     assert [r["channel"] for r in rows] == ["empty", "gapped", "silent", "backfilled", "failing"]
     assert found["gapped"]["covered_percent"] == pytest.approx(79.9)
@@ -39,7 +39,7 @@ async def test_coverage_tells_missing_from_complete_channels(recorded: Recording
     assert (found["backfilled"]["covered_percent"], found["backfilled"]["backfilled_seconds"]) == (100, 100)
     assert (found["failing"]["samples"], found["failing"]["good"]) == (1000, 990)
     assert (found["empty"]["samples"], found["empty"]["covered_percent"]) == (0, 0)
-    every = await recorded.ask("gaps_and_coverage($1, $2, complete => true)", at(0), at(1000))
+    every = await recorded.ask("gaps_and_coverage", at(0), at(1000), complete=True)
     assert {r["channel"] for r in every} == {*found, "whole", "on_change"}
 
 
@@ -49,7 +49,7 @@ async def test_rounded_coverage_hides_no_gap(recorded: Recording) -> None:
     await recorded.channel("most")
     await recorded.samples("most", [-1], [1])
     await recorded.gap("most", 3.1, 3.101)
-    rows = await recorded.ask("gaps_and_coverage($1, $2)", at(0), at(100.1))
+    rows = await recorded.ask("gaps_and_coverage", at(0), at(100.1))
     assert [(r["channel"], str(r["covered_percent"])) for r in rows] == [("none", "0.0"), ("most", "99.999000999")]
 
 
@@ -57,7 +57,7 @@ async def test_source_gap_counts_for_each_channel(recorded: Recording) -> None:
     await recorded.channel("a", interval=1.0)
     await recorded.channel("b", interval=1.0)
     await recorded.gap(None, -100, None)
-    rows = await recorded.ask("gaps_and_coverage($1, $2)", at(0), at(1000))
+    rows = await recorded.ask("gaps_and_coverage", at(0), at(1000))
     assert [(r["channel"], r["covered_percent"], r["missing_seconds"], r["unrecorded"]) for r in rows] == [
         ("a", 0, 1000, 0),
         ("b", 0, 1000, 0),
@@ -71,11 +71,11 @@ async def test_slow_device_covers_the_time_and_lacks_samples(recorded: Recording
     await recorded.samples("slow", had, had)
     await recorded.event(-500, "poll_stretched", "stretched", detail='{"interval_seconds": 1.0, "pace_seconds": 2.1}')
     await recorded.event(510, "poll_stretched", "stretched", detail='{"interval_seconds": 1.0, "pace_seconds": 3.5}')
-    (row,) = await recorded.ask("gaps_and_coverage($1, $2)", at(0), at(1000))
+    (row,) = await recorded.ask("gaps_and_coverage", at(0), at(1000))
     assert (row["samples"], row["expected"], row["missing"]) == (len(had), 1000, 1000 - len(had))
     assert (row["gaps"], row["unrecorded"], row["reasons"]) == (0, 1, "poll_stretched")
     assert 93 < row["covered_percent"] < 95
-    (row,) = await recorded.ask("gaps_and_coverage($1, $2)", at(0), at(790))
+    (row,) = await recorded.ask("gaps_and_coverage", at(0), at(790))
     assert (row["covered_percent"], row["unrecorded"]) == (100, 0)
 
 
@@ -86,7 +86,7 @@ async def test_quarantined_samples_are_missing(recorded: Recording) -> None:
     await recorded.quarantined("on_change", [0, 400])
     await recorded.samples("now_and_then", [0, 500, 900], [1, 2, 3])
     await recorded.quarantined("now_and_then", [700, 800])
-    rows = await recorded.ask("gaps_and_coverage($1, $2)", at(0), at(1000))
+    rows = await recorded.ask("gaps_and_coverage", at(0), at(1000))
     found = {
         r["channel"]: (r["covered_percent"], r["samples"], r["missing"], r["unrecorded"], r["reasons"]) for r in rows
     }
@@ -105,7 +105,7 @@ async def test_channel_without_any_sample_is_not_covered(recorded: Recording) ->
     await recorded.channel("later", configured=2000)
     await recorded.channel("explained", configured=400)
     await recorded.gap("explained", 400, None)
-    rows = await recorded.ask("gaps_and_coverage($1, $2, complete => true)", at(0), at(1000))
+    rows = await recorded.ask("gaps_and_coverage", at(0), at(1000), complete=True)
     found = {r["channel"]: (r["covered_percent"], r["unrecorded"], r["unrecorded_seconds"]) for r in rows}
     assert found == {"never": (0, 1, 600), "quiet": (100, 0, 0), "explained": (0, 0, 0)}
 
@@ -123,7 +123,7 @@ async def test_time_before_the_first_sample_is_missing_since_configuration(
     await recorded.samples("older", [60, 400], [1, 2])  # its source knew since when it had its value
 
     async def shares(since: float) -> dict[str, tuple[object, ...]]:
-        rows = await recorded.ask("gaps_and_coverage($1, $2)", at(since), at(1000))
+        rows = await recorded.ask("gaps_and_coverage", at(since), at(1000))
         columns = ("missing_seconds", "gaps", "unrecorded", "unrecorded_seconds", "missing", "reasons")
         return {r["channel"]: tuple(r[c] for c in columns) for r in rows}
 
@@ -147,7 +147,7 @@ async def test_sample_older_than_the_configuration_means_no_initial_gap(recorded
         await recorded.samples(name, [-86400, 400], [1, 0])
     await recorded.gap("cut_off", 90, 150)
     for since, missing in ((0, 50), (120, 30)):
-        rows = await recorded.ask("gaps_and_coverage($1, $2)", at(since), at(1000))
+        rows = await recorded.ask("gaps_and_coverage", at(since), at(1000))
         assert [(r["channel"], r["missing_seconds"], r["unrecorded"], r["reasons"]) for r in rows] == [
             ("cut_off", missing, 0, "disconnected")
         ]
@@ -162,13 +162,13 @@ async def test_nothing_is_expected_while_a_channel_is_retired(recorded: Recordin
     late = kept & ((_SECONDS < 300) | (_SECONDS >= 600))
     await recorded.samples("late", _SECONDS[late], _SECONDS[late])
     await recorded.gap(None, 350, 400)
-    rows = await recorded.ask("gaps_and_coverage($1, $2, complete => true)", at(0), at(1000))
+    rows = await recorded.ask("gaps_and_coverage", at(0), at(1000), complete=True)
     columns = ("channel", "covered_percent", "expected", "missing", "gaps", "unrecorded_seconds")
     assert [tuple(r[c] for c in columns) for r in rows] == [
         ("late", 87.5, 800, 100, 0, 100),
         ("whole", 100, 800, 0, 0, 0),
     ]
-    assert await recorded.ask("gaps_and_coverage($1, $2, complete => true)", at(300), at(500)) == []
+    assert await recorded.ask("gaps_and_coverage", at(300), at(500), complete=True) == []
 
 
 async def test_values_with_a_frozen_timestamp_are_missing(recorded: Recording) -> None:
@@ -180,7 +180,7 @@ async def test_values_with_a_frozen_timestamp_are_missing(recorded: Recording) -
     await recorded.samples("goes_on", [300, 500], [6, 7])
     await recorded.standing("long_ago", -3600, [(-600, 1)])
     await recorded.samples("long_ago", [-500], [8])
-    rows = await recorded.ask("gaps_and_coverage($1, $2)", at(0), at(1000))
+    rows = await recorded.ask("gaps_and_coverage", at(0), at(1000))
     assert [(r["channel"], r["covered_percent"], r["missing_seconds"], r["reasons"]) for r in rows] == [
         ("stands", 0, 1000, "time_stands_still"),
         ("goes_on", 90, 100, "time_stands_still"),
@@ -207,11 +207,11 @@ async def test_pushed_channels_are_judged_by_their_own_usual_distance(recorded: 
     await recorded.gap("away", -100, None)
     columns = ("covered_percent", "gaps", "unrecorded", "unrecorded_seconds", "usual_seconds")
 
-    async def shares(since: float, until: float, options: str = "") -> dict[str, tuple[object, ...]]:
-        rows = await recorded.ask(f"gaps_and_coverage($1, $2{options})", at(since), at(until))
+    async def shares(since: float, until: float, **options: object) -> dict[str, tuple[object, ...]]:
+        rows = await recorded.ask("gaps_and_coverage", at(since), at(until), **options)
         return {r["channel"]: tuple(r[c] for c in columns) for r in rows}
 
-    found = await shares(0, 14400, ", complete => true")
+    found = await shares(0, 14400, complete=True)
     assert found.pop("uneven")[:4] == (100, 0, 0, 0)
     assert found == {
         "away": (0, 1, 0, 0, None),
@@ -228,7 +228,7 @@ async def test_pushed_channels_are_judged_by_their_own_usual_distance(recorded: 
     assert (await shares(0, 14400)).keys() == {"away", "dead", "ended", "begun", "hole", "recorded"}
     within = await shares(3900, 4500)  # what is usual is known from before
     assert (within["hole"], within["ended"]) == ((0, 0, 1, 600, 300), (0, 0, 1, 600, 300))
-    assert "hole" not in await shares(3900, 4500, ", lookback => '10 min'"), "nobody knows"
+    assert "hole" not in await shares(3900, 4500, lookback="10 min"), "nobody knows"
 
 
 async def test_a_hole_is_one_however_the_usual_distance_is_exceeded(recorded: Recording) -> None:
@@ -236,5 +236,5 @@ async def test_a_hole_is_one_however_the_usual_distance_is_exceeded(recorded: Re
     await recorded.pushed()
     seconds = np.r_[np.arange(0.0, 10.0), np.arange(0.0, 11.0) + 38 * 3600]
     await recorded.samples("x", seconds, seconds)
-    (row,) = await recorded.ask("gaps_and_coverage($1, $2)", at(0), at(38 * 3600 + 11))
+    (row,) = await recorded.ask("gaps_and_coverage", at(0), at(38 * 3600 + 11))
     assert (row["unrecorded"], row["unrecorded_seconds"]) == (1, 38 * 3600 - 9)

@@ -36,7 +36,7 @@ async def test_tanks(recorded: Recording) -> None:
     await tank(recorded, "filling", np.where(_LATE, 0, inlet), np.where(_LATE, 0, outlet), np.where(_LATE, 9.0, 0))
     await tank(recorded, "falling", np.where(_LATE, 0, inlet), np.where(_LATE, 0, outlet), np.where(_LATE, -9.0, 0))
     await tank(recorded, "resting", np.where(_LATE, 0, inlet), np.where(_LATE, 0, outlet), none)
-    rows = await recorded.ask("implausible($1, $2)", at(3600), at(5400))
+    rows = await recorded.ask("implausible", at(3600), at(5400))
     assert sorted({(r["channel"], r["rule"]) for r in rows}) == [
         ("falling/level", "does not follow its flows"),
         ("falling/level", "falls while its outlet is shut"),
@@ -50,7 +50,7 @@ async def test_tanks(recorded: Recording) -> None:
     fills = next(r for r in rows if r["rule"].startswith("fills"))
     assert abs(fills["measured"] - 9 / 2.5 / 3) < 0.1  # 20 min at 9 m³/h
     assert fills["beside"] == "filling/inlet_flow"
-    one = await recorded.ask("implausible($1, $2, '{good/*,resting/level}')", at(3600), at(5400))
+    one = await recorded.ask("implausible", at(3600), at(5400), channels=["good/*", "resting/level"])
     assert one == []
 
 
@@ -66,11 +66,11 @@ async def test_twins(recorded: Recording) -> None:
     await recorded.samples("a/boiler2/oxygen", _SECONDS, sensor() + 2)  # another boiler
     await recorded.samples("a/boiler1/air", _SECONDS, sensor())
     await recorded.samples("b/boiler1/air", _SECONDS, sensor() + 7)  # as ever: an offset that was learned
-    rows = await recorded.ask("implausible($1, $2)", at(3600), at(5400))
+    rows = await recorded.ask("implausible", at(3600), at(5400))
     assert [(r["channel"], r["rule"], r["beside"]) for r in rows] == [
         ("a/boiler1/oxygen", "differs from its twin", "b/boiler1/oxygen")
     ]
     assert rows[0]["begins"] == at(4200)
     assert abs(rows[0]["measured"] - rows[0]["plausible"] - 2) < 0.1
-    [other] = await recorded.ask("implausible($1, $2, '{b/*}')", at(3600), at(5400))
+    [other] = await recorded.ask("implausible", at(3600), at(5400), channels=["b/*"])
     assert (other["channel"], other["beside"]) == ("b/boiler1/oxygen", "a/boiler1/oxygen")

@@ -16,12 +16,12 @@ import pytest
 
 from ingest.errors import OperationError
 from ops.forensics import portions
-from ops.forensics.archived import Asked
-from ops.forensics.ask import TimeRange, ask
+from ops.forensics.ask import TimeRange, answer
+from ops.forensics.request import Request
 from ops.registration.installation import ALL
 from ops.sql.limits import Limits
 from ops.sql.session import Session
-from schema.forensics import duckdb_forms, questions
+from schema.forensics import questions
 from schema.queries import load
 from tests.command import run as plantlog
 from tests.database import Database
@@ -113,16 +113,17 @@ async def rows_of(
 ) -> list[dict[str, Any]]:
     """An answer of ``plantlog ask``. ``others``: options that are not those of every test."""
     state, options = plant[0].site.plant.state, {**_QUESTIONS.get(name, {}), **others}
-    answer = await asyncio.to_thread(ask, state, questions()[name], _RANGE, [], options, ALL, limits)
-    return [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+    table, _ = await asyncio.to_thread(answer, state, questions()[name], _RANGE, [], options, ALL, limits)
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
 
 
 async def why_nothing(plant: tuple[Maintained, Recording]) -> str:
     """What ``plantlog ask`` says where nothing is far enough from what was usual."""
     state, options = plant[0].site.plant.state, {"sigmas": "1e9"}
-    answer = await asyncio.to_thread(ask, state, questions()["excursions"], _RANGE, [], options, ALL, LIMITS)
-    assert list(answer.rows) == []
-    return answer.note
+    table, why = await asyncio.to_thread(answer, state, questions()["excursions"], _RANGE, [], options, ALL, LIMITS)
+    assert table.num_rows == 0
+    return why
 
 
 async def test_answers_are_the_same_once_the_day_is_only_in_the_archive(
@@ -131,7 +132,7 @@ async def test_answers_are_the_same_once_the_day_is_only_in_the_archive(
     """Several portions of channels are read for each."""
     monkeypatch.setattr("ops.forensics.portions._SAMPLES", 1000)
     maintenance, recorded = plant
-    assert set(_QUESTIONS) == set(duckdb_forms())
+    assert set(_QUESTIONS) == set(questions())
     expected = {name: await rows_of(plant, name) for name in _QUESTIONS}
     assert all(expected.values())
     why = await why_nothing(plant)
@@ -157,9 +158,9 @@ async def divided(plant: tuple[Maintained, Recording], monkeypatch: pytest.Monke
     """An answer for which all channels together need too much memory, but half of them or fewer do not."""
     sizes: list[int] = []
 
-    def counted(session: Session, asked: Asked, groups: Sequence[Sequence[str]], *rest: Any) -> None:
+    def counted(session: Session, request: Request, groups: Sequence[Sequence[str]], *rest: Any) -> None:
         sizes.append(len(groups))
-        add(session, asked, groups, *rest)
+        add(session, request, groups, *rest)
 
     add = portions._add
     monkeypatch.setattr(portions, "_SAMPLES", 10**9)
@@ -172,19 +173,6 @@ async def divided(plant: tuple[Maintained, Recording], monkeypatch: pytest.Monke
                 assert sizes[0] > max(sizes[1:])
                 return rows
     pytest.fail("no limit divides it")
-
-
-async def test_question_that_cannot_read_the_archive_says_so(
-    plant: tuple[Maintained, Recording], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ops.forensics.archived.duckdb_forms", dict)
-    maintenance, _ = plant
-    expected = await rows_of(plant, "stuck_sensors")
-    await maintenance.job()
-    assert await rows_of(plant, "stuck_sensors") == expected  # the database has the day as well
-    await maintenance.drop()
-    with pytest.raises(OperationError, match="samples of 2026-03-09 are only in the archive"):
-        await rows_of(plant, "stuck_sensors")
 
 
 async def test_samples_that_are_nowhere_are_an_error(plant: tuple[Maintained, Recording]) -> None:
@@ -200,7 +188,8 @@ async def test_samples_that_are_nowhere_are_an_error(plant: tuple[Maintained, Re
     state, question = maintenance.site.plant.state, questions()["stuck_sensors"]
     later = TimeRange(at(900_000).isoformat(), at(901_000).isoformat())
     for interval, channels in ((_RANGE, ["boiler/new"]), (later, [])):
-        assert (await asyncio.to_thread(ask, state, question, interval, channels, {}, ALL, LIMITS)).rows == []
+        table, _ = await asyncio.to_thread(answer, state, question, interval, channels, {}, ALL, LIMITS)
+        assert table.num_rows == 0
 
 
 def test_duckdb_writes_numbers_as_postgresql_does() -> None:

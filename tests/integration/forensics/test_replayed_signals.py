@@ -26,7 +26,7 @@ async def test_an_exact_copy_is_found_with_its_original(recorded: Recording) -> 
     await recorded.samples("rounded", _SECONDS, played_again(noise(2).round(1)))
     await recorded.samples("honest", _SECONDS, noise(3))
     await recorded.samples("honest_rounded", _SECONDS, noise(4).round(0))
-    rows = await recorded.ask("replayed_signals($1, $2)", at(2400), at(_N))
+    rows = await recorded.ask("replayed_signals", at(2400), at(_N))
     assert sorted(r["channel"] for r in rows) == ["replayed", "rounded"]
     for row in rows:
         assert (row["what"], row["scale"], row["offset"], row["largest_difference"]) == ("exact", 1, 0, 0)
@@ -39,7 +39,7 @@ async def test_an_exact_copy_is_found_with_its_original(recorded: Recording) -> 
 @pytest.mark.parametrize(("scale", "offset"), [(1.1, 0.0), (0.5, 30.0), (-2.0, 150.0)])
 async def test_a_scaled_copy_is_found_with_its_scale(recorded: Recording, scale: float, offset: float) -> None:
     await recorded.samples("replayed", _SECONDS, played_again(noise(1), scale, offset))
-    [row] = await recorded.ask("replayed_signals($1, $2)", at(2400), at(_N))
+    [row] = await recorded.ask("replayed_signals", at(2400), at(_N))
     assert row["what"] == "scaled"
     assert row["scale"] == pytest.approx(scale)
     assert row["offset"] == pytest.approx(offset)
@@ -50,7 +50,7 @@ async def test_a_recording_played_in_a_loop_is_one_stretch(recorded: Recording) 
     values = noise(1)
     values[2400:] = np.tile(values[2280:2400], 5)
     await recorded.samples("looped", _SECONDS, values)
-    [row] = await recorded.ask("replayed_signals($1, $2)", at(2400), at(_N))
+    [row] = await recorded.ask("replayed_signals", at(2400), at(_N))
     assert row["copied"] >= 595
     assert (row["copy_from"] - row["original_from"]).total_seconds() == 120
 
@@ -63,7 +63,7 @@ async def test_naturally_periodic_signal_is_not_reported(recorded: Recording) ->
     await recorded.channel("toggling", "discrete", lo=None, hi=None)
     await recorded.samples("toggling", _SECONDS, _SECONDS // 3 % 2)
     await recorded.samples("similar", _SECONDS, 50 + 10 * np.sin(_SECONDS / 20) + 0.01 * noise(5))
-    assert await recorded.ask("replayed_signals($1, $2)", at(2400), at(_N)) == []
+    assert await recorded.ask("replayed_signals", at(2400), at(_N)) == []
 
 
 async def test_nearly_equal_and_short_stretches_are_not_reported(recorded: Recording) -> None:
@@ -74,10 +74,8 @@ async def test_nearly_equal_and_short_stretches_are_not_reported(recorded: Recor
     short = values.copy()
     short[2500:2540] = values[1000:1040]
     await recorded.samples("short", _SECONDS, short)
-    assert await recorded.ask("replayed_signals($1, $2)", at(2400), at(_N)) == []
-    assert [r["channel"] for r in await recorded.ask("replayed_signals($1, $2, samples => 30)", at(2400), at(_N))] == [
-        "short"
-    ]
+    assert await recorded.ask("replayed_signals", at(2400), at(_N)) == []
+    assert [r["channel"] for r in await recorded.ask("replayed_signals", at(2400), at(_N), samples=30)] == ["short"]
     # The original lies further back than it may.
     await recorded.samples("old", _SECONDS, played_again(noise(3)))
-    assert await recorded.ask("replayed_signals($1, $2, '{old}', lookback => '10 min')", at(2400), at(_N)) == []
+    assert await recorded.ask("replayed_signals", at(2400), at(_N), channels=["old"], lookback="10 min") == []

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import numpy as np
 
-from schema.forensics import FOLDER, read
+from schema.forensics import questions
 from tests.integration.forensics.recording import BAD, Recording, at
 
 
@@ -28,7 +28,7 @@ async def test_changes_of_held_values_are_reported(recorded: Recording) -> None:
     await recorded.event(0, "text", "AUTO", "mode")
     await recorded.event(2000, "text", "AUTO", "mode")  # the same again
     await recorded.event(2800, "text", "MANUAL", "mode")
-    rows = await recorded.ask("setpoint_changes($1, $2)", at(1800), at(3600))
+    rows = await recorded.ask("setpoint_changes", at(1800), at(3600))
     assert [(r["time"], r["channel"], r["what"], r["old"], r["new"]) for r in rows] == [
         (at(2400), "sp", "set point", "40", "46"),
         (at(2700), "running", "state", "1", "0"),
@@ -40,9 +40,9 @@ async def test_changes_of_held_values_are_reported(recorded: Recording) -> None:
 
 async def test_time_that_a_value_was_held_is_known_from_the_lookback_on(recorded: Recording) -> None:
     await recorded.samples("sp", np.arange(0.0, 3600.0), np.where(np.arange(3600) < 3000, 4.0, 4.5))
-    [row] = await recorded.ask("setpoint_changes($1, $2, lookback => '10 min')", at(1800), at(3600))
+    [row] = await recorded.ask("setpoint_changes", at(1800), at(3600), lookback="10 min")
     assert row["held_before"] == timedelta(seconds=3000 - 1200)
-    assert "at least" in read(FOLDER / "setpoint_changes.sql").sql.partition("-- Parameters")[0]
+    assert "at least" in questions()["setpoint_changes"].header.partition("Parameters")[0]
 
 
 async def test_rounded_values_and_texts_are_not_reported_as_set_points(recorded: Recording) -> None:
@@ -52,5 +52,5 @@ async def test_rounded_values_and_texts_are_not_reported_as_set_points(recorded:
     await recorded.samples("sp", [0, 2400], [40, 41])
     await recorded.event(2000, "text", "open wire", "sp")
     await recorded.event(2100, "text", "short", "sp")
-    rows = await recorded.ask("setpoint_changes($1, $2)", at(1800), at(3600))
+    rows = await recorded.ask("setpoint_changes", at(1800), at(3600))
     assert [(r["channel"], r["what"]) for r in rows] == [("serial", "set point, rounded"), ("sp", "set point")]

@@ -26,7 +26,7 @@ async def test_stuck_sensors_are_reported_and_steady_ones_are_not(recorded: Reco
     await recorded.samples("unit/missing", _SECONDS[~_LATE], noise(6)[~_LATE])
     await recorded.gap("unit/missing", 3899, None)
     await recorded.samples("other/moving", _SECONDS, noise(7))
-    rows = await recorded.ask("stuck_sensors($1, $2)", at(3600), at(4200))
+    rows = await recorded.ask("stuck_sensors", at(3600), at(4200))
     assert [(r["channel"], r["stuck_from"], r["stuck_to"], r["at_range_limit"]) for r in rows] == [
         ("unit/reporting", at(3899), at(4200), False),
         ("unit/polled", at(3900), at(4200), False),
@@ -39,9 +39,9 @@ async def test_stuck_sensors_are_reported_and_steady_ones_are_not(recorded: Reco
 async def test_recovered_sensor_is_reported_with_its_end(recorded: Recording) -> None:
     stuck = (_SECONDS >= 3700) & (_SECONDS < 3800)
     await recorded.samples("x", _SECONDS, np.where(stuck, 51.5, noise(1)))
-    rows = await recorded.ask("stuck_sensors($1, $2)", at(3600), at(4200))
+    rows = await recorded.ask("stuck_sensors", at(3600), at(4200))
     assert [(r["stuck_from"], r["stuck_to"], r["times_usual"]) for r in rows] == [(at(3700), at(3800), 100)]
-    assert await recorded.ask("stuck_sensors($1, $2, hold => '2 min')", at(3600), at(4200)) == []
+    assert await recorded.ask("stuck_sensors", at(3600), at(4200), hold="2 min") == []
 
 
 async def test_retired_channel_is_stuck_until_its_retirement(recorded: Recording) -> None:
@@ -49,7 +49,7 @@ async def test_retired_channel_is_stuck_until_its_retirement(recorded: Recording
         await recorded.samples(name, _SECONDS[~_LATE], noise(1)[~_LATE])
     await recorded.retired("retired", 3900)
     await recorded.retired("stuck_before", 4100)
-    rows = await recorded.ask("stuck_sensors($1, $2)", at(3600), at(4200))
+    rows = await recorded.ask("stuck_sensors", at(3600), at(4200))
     assert [(r["channel"], r["stuck_from"], r["stuck_to"]) for r in rows] == [("stuck_before", at(3899), at(4100))]
 
 
@@ -61,7 +61,7 @@ async def test_frozen_timestamp_is_reported(recorded: Recording) -> None:
     await recorded.standing("unit/since_now", 3899, [(3900, 1), (3901, 2), (3903, 4)], kept=51.5)
     await recorded.samples("unit/over", _SECONDS[(_SECONDS < 3000) | _LATE], noise(3)[(_SECONDS < 3000) | _LATE])
     await recorded.standing("unit/over", 2999, [(3000, 1)])
-    rows = await recorded.ask("stuck_sensors($1, $2, lookback => '10 min')", at(3600), at(4200))
+    rows = await recorded.ask("stuck_sensors", at(3600), at(4200), lookback="10 min")
     assert [(r["channel"], r["stuck_from"], r["stuck_to"], r["value"]) for r in rows] == [
         ("unit/over", at(3000), at(3900), 5),
         ("unit/since_long", at(-90000), at(4200), 5),
@@ -79,5 +79,5 @@ async def test_a_hole_in_pushed_data_is_no_stuck_sensor(recorded: Recording) -> 
     await recorded.samples("unit/hole", _SECONDS[kept], noise(1)[kept])
     await recorded.samples("unit/ended", _SECONDS[_SECONDS < 3700], noise(2)[_SECONDS < 3700])
     await recorded.samples("unit/stuck", _SECONDS, np.where(kept, noise(3), 51.5))
-    rows = await recorded.ask("stuck_sensors($1, $2)", at(3600), at(4200))
+    rows = await recorded.ask("stuck_sensors", at(3600), at(4200))
     assert [r["channel"] for r in rows] == ["unit/stuck"]

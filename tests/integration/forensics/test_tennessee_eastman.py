@@ -32,7 +32,7 @@ async def play(recorded: Recording, fault: int) -> None:
         await recorded.samples(name, np.arange(len(values)) * _ROW, values)
 
 
-CALL = "first_mover($1, $2, step => '3 min', reference => '8 hours')"
+_OPTIONS = {"step": "3 min", "reference": "8 hours"}
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ CALL = "first_mover($1, $2, step => '3 min', reference => '8 hours')"
 )
 async def test_the_first_mover_is_among_the_top_three(recorded: Recording, fault: int, mover: str) -> None:
     await play(recorded, fault)
-    rows = await recorded.ask(CALL, at(_FAULT), at(_FAULT + 4 * 3600))
+    rows = await recorded.ask("first_mover", at(_FAULT), at(_FAULT + 4 * 3600), **_OPTIONS)
     assert mover in [row["channel"] for row in rows[:3]]
     [moved] = [row["moved_at"] for row in rows if row["channel"] == mover]
     assert at(_FAULT) <= moved <= at(_FAULT + 2 * _ROW)
@@ -53,12 +53,9 @@ async def test_the_first_mover_is_among_the_top_three(recorded: Recording, fault
 
 async def test_without_a_fault_nothing_moves(recorded: Recording) -> None:
     await play(recorded, 0)
-    assert await recorded.ask(CALL, at(_FAULT), at(_FAULT + 4 * 3600)) == []
+    assert await recorded.ask("first_mover", at(_FAULT), at(_FAULT + 4 * 3600), **_OPTIONS) == []
 
 
 async def test_before_the_fault_nothing_moves(recorded: Recording) -> None:
     await play(recorded, 6)
-    assert (
-        await recorded.ask("first_mover($1, $2, step => '3 min', reference => '4 hours')", at(5 * 3600), at(_FAULT))
-        == []
-    )
+    assert await recorded.ask("first_mover", at(5 * 3600), at(_FAULT), step="3 min", reference="4 hours") == []

@@ -31,7 +31,7 @@ async def test_unusual_events_are_listed_and_usual_ones_are_not(recorded: Record
     await recorded.event(200, "source_state", "connected")  # too early
     await recorded.channel("other/mode", "text", lo=None, hi=None)
     await recorded.event(326, "text", "AUTO", "other/mode")
-    rows = await recorded.ask("timeline($1, $2, '{unit/*}', instant => $3)", at(300), at(360), at(320))
+    rows = await recorded.ask("timeline", at(300), at(360), channels=["unit/*"], instant=at(320))
     assert [(r["seconds"], r["what"], r["channel"]) for r in rows] == [
         (-10, "state", "unit/running"),
         (0, "jump", "unit/jumping"),
@@ -50,7 +50,7 @@ async def test_jump_over_several_samples_is_listed_once(recorded: Recording) -> 
     values[400:] += 40
     values[400:402] -= (27, 13)
     await recorded.samples("unit/ramp", np.arange(0.0, 600.0), values)
-    rows = await recorded.ask("timeline($1, $2)", at(300), at(600))
+    rows = await recorded.ask("timeline", at(300), at(600))
     assert [(r["time"], r["what"]) for r in rows] == [(at(400), "jump")]
 
 
@@ -62,7 +62,7 @@ async def test_many_texts_and_conflicts_of_a_channel_are_one_line(recorded: Reco
     await recorded.event(310, "text", "AUTO", "unit/mode")
     await recorded.channel("unit/standing")
     await recorded.standing("unit/standing", 300, [(300 + n, n) for n in (1, 2, 4, 8, 16)])
-    rows = await recorded.ask("timeline($1, $2)", at(300), at(360))
+    rows = await recorded.ask("timeline", at(300), at(360))
     assert [(r["time"], r["what"], r["channel"]) for r in rows if r["what"] != "conflict"] == [
         (at(300), "text", "unit/chatty"),
         (at(310), "text", "unit/mode"),
@@ -78,7 +78,7 @@ async def test_many_texts_and_conflicts_of_a_channel_are_one_line(recorded: Reco
 async def test_details_and_values_are_texts(recorded: Recording) -> None:
     await recorded.samples("unit/sp", [0, 310, 320, 330], [40.123456789, -0.0004, 1.23456789012345678e17, 0.0015])
     await recorded.event(340, "restart", "", detail=_DETAIL)
-    rows = await recorded.ask("timeline($1, $2)", at(300), at(360))
+    rows = await recorded.ask("timeline", at(300), at(360))
     assert [row["detail"].rstrip() for row in rows] == [
         "40.123 → 0",
         "0 → 1.23456789012346e+17",

@@ -21,7 +21,7 @@ async def test_the_most_changed_come_first(recorded: Recording) -> None:
     await recorded.samples("counter", seconds, np.cumsum(np.where(later, 3, 1) + random.random(1200)))
     await recorded.channel("even_counter", "counter", lo=None, hi=None)
     await recorded.samples("even_counter", seconds, 1000 + 2 * seconds)
-    rows = await recorded.ask("what_changed($1, $2)", at(600), at(1200))
+    rows = await recorded.ask("what_changed", at(600), at(1200))
     assert [(r["channel"], r["change"]) for r in rows] == [
         ("higher", "higher"),
         ("lower", "lower"),
@@ -38,7 +38,7 @@ async def test_means_are_weighted_by_time_and_values_hold(recorded: Recording) -
     """What reports changes only: one sample from long before, then a minute at 30."""
     await recorded.samples("held", [-1800, 900, 960], [10, 30, 10])
     await recorded.samples("never_changed", [-1800], [10])
-    rows = await recorded.ask("what_changed($1, $2)", at(600), at(1200))
+    rows = await recorded.ask("what_changed", at(600), at(1200))
     assert [(r["channel"], r["mean_before"], r["mean_after"]) for r in rows] == [("held", 10, 12)]
 
 
@@ -48,7 +48,7 @@ async def test_silence_and_appearance_come_first_and_bad_samples_are_none(record
     await recorded.samples("gone", seconds, seconds)
     await recorded.samples("bad", seconds, seconds)
     await recorded.samples("bad", seconds + 600, seconds, BAD)
-    rows = await recorded.ask("what_changed($1, $2, carry => '0 s')", at(600), at(1200))
+    rows = await recorded.ask("what_changed", at(600), at(1200), carry="0 s")
     assert [(r["channel"], r["change"], r["score"]) for r in rows] == [
         ("bad", "fell silent", None),
         ("gone", "fell silent", None),
@@ -60,10 +60,8 @@ async def test_another_interval_can_be_given(recorded: Recording) -> None:
     values = np.random.default_rng(1).normal(50, 1, 3000)
     values[:600] += 30
     await recorded.samples("x", np.arange(0.0, 3000.0), values)
-    assert await recorded.ask("what_changed($1, $2)", at(2400), at(3000)) == []
-    rows = await recorded.ask(
-        "what_changed($1, $2, before_since => $3, before_until => $4)", at(2400), at(3000), at(0), at(600)
-    )
+    assert await recorded.ask("what_changed", at(2400), at(3000)) == []
+    rows = await recorded.ask("what_changed", at(2400), at(3000), before_since=at(0), before_until=at(600))
     assert [(r["channel"], r["change"]) for r in rows] == [("x", "lower")]
 
 
@@ -86,9 +84,11 @@ async def test_a_gap_is_no_calm(recorded: Recording) -> None:
     await recorded.gap("lost_before", -500, 600)
     await recorded.gap("backfilled", 599, 1200, backfilled=True)
     await recorded.retired("retired", 600)
-    steps = await recorded.ask("chart_steps($1, $2, $3, 1200)", recorded.ids["retired"], at(0), at(1200))
+    steps = await recorded.fetch(
+        "SELECT * FROM plant.chart_steps($1, $2, $3, 1200)", recorded.ids["retired"], at(0), at(1200)
+    )
     assert (len(steps), steps[-1]["time"]) == (600, at(599))
-    rows = await recorded.ask("what_changed($1, $2)", at(600), at(1200))
+    rows = await recorded.ask("what_changed", at(600), at(1200))
     assert [(r["channel"], r["change"]) for r in rows] == [
         ("retired", "retired"),
         ("all_lost", "no samples: gap"),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from dashboards.viewer.library import Library
+from dashboards.viewer.frames import Frame
+from dashboards.viewer.library import Library, Query
 from dashboards.viewer.macros import TimeRange, expand
 from dashboards.viewer.reader import Reader
 
@@ -30,12 +31,26 @@ class Panels:
         dashboard = Library().dashboard(f"plantlog-{uid}")
         (panel,) = (one for one in dashboard.panels() if one["title"] == title and one["type"] != "row")
         (query,) = (one for one in dashboard.panel(panel["id"]) if one.ref == ref)
-        return await self.sql(query.sql, **values)
+        return await self.rows(query, **values)
 
-    async def sql(self, sql: str, **values: str) -> dict[str, list[Any]]:
+    async def rows(self, query: Query, **values: str) -> dict[str, list[Any]]:
         variables = VALUES | {name: [value] for name, value in values.items()}
-        answer = await self.reader.query(*expand(sql, variables, self.over))
+        answer = await answered(self.reader, query, variables, self.over, *expand(query.sql, variables, self.over))
         return dict(zip(answer.names, answer.columns, strict=True))
+
+
+async def answered(
+    reader: Reader,
+    query: Query,
+    variables: Mapping[str, Sequence[str]],
+    over: TimeRange,
+    sql: str,
+    parameters: list[object],
+) -> Frame:
+    """The rows of a query: of the database, or over the answer to its question."""
+    if query.question is None:
+        return await reader.query(sql, parameters)
+    return await reader.ask(query.question, query.question.patterns(variables), over, sql, parameters)
 
 
 def rows(found: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:

@@ -5,21 +5,23 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any
 
 import aiohttp
 import pytest
 
-from dashboards.viewer import archived_questions
+from dashboards.viewer import questions
 from dashboards.viewer.library import Library
 from ingest.errors import OperationError
 from ops.archive.day_files import DayFiles
 from ops.forensics import portions
-from ops.forensics.archived import Asked
+from ops.forensics.request import Request
 from ops.paths import State
 from ops.sql.limits import Limits
+from ops.sql.session import Session
 from tests.database import Database
 from tests.integration.evidence.archive_maintenance import Maintained
 from tests.integration.forensics.recording import Recording, at
@@ -55,7 +57,7 @@ async def panels(page: str, *titles: str) -> dict[str, Any]:
 async def test_answers_are_the_same_once_the_day_is_only_in_the_archive(
     plant: tuple[Maintained, Recording], page: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archived_questions, "LIMITS", Limits("256MiB", 1, PATIENCE, are_options=False))
+    monkeypatch.setattr(questions, "LIMITS", Limits("256MiB", 1, PATIENCE, are_options=False))
     maintenance, _ = plant
     before = await panels(page)
     assert all(before[title]["columns"][0] for title in _QUESTIONS)
@@ -67,15 +69,16 @@ async def test_answers_are_the_same_once_the_day_is_only_in_the_archive(
         [["archived"]],
     ]
     for title, expected in before.items():
+        assert isinstance(after[title], dict), (title, after[title])
         assert after[title]["fields"] == expected["fields"], title
         for row, values in zip(_rows(after[title]), _rows(expected), strict=True):
             assert all(map(_same, row, values)), (title, row, values)
     [archived] = maintenance.site.folder.glob("samples/*/*/*.parquet")
     archived.write_bytes(archived.read_bytes()[:-100])
     assert "by the manifest: restore the file" in (await panels(page, "Stuck sensors"))["Stuck sensors"]
-    monkeypatch.setattr(archived_questions, "LIMITS", Limits("256MiB", 1, 0.0, archived_questions.NARROW, False))
+    monkeypatch.setattr(questions, "LIMITS", Limits("256MiB", 1, 0.0, questions.NARROW, False))
     error = (await panels(page, "Stuck sensors"))["Stuck sensors"]
-    assert error == f"the query took longer than 0 s: {archived_questions.NARROW}"
+    assert error == f"the query took longer than 0 s: {questions.NARROW}"
 
 
 def _rows(answer: Any) -> list[tuple[Any, ...]]:
@@ -97,9 +100,9 @@ async def test_question_ends_when_the_browser_goes_on(
     maintenance, _ = plant
     assert (await maintenance.job()).outcome == "ok"
     assert await maintenance.drop() == ["chunk"]
-    monkeypatch.setattr(archived_questions, "LIMITS", Limits("256MiB", 1, PATIENCE, are_options=False))
+    monkeypatch.setattr(questions, "LIMITS", Limits("256MiB", 1, PATIENCE, are_options=False))
     waits, answers = threading.Event(), threading.Event()
-    opened, answer = DayFiles.opened, portions.answer
+    opened, answered = DayFiles.opened, portions.answered
     stops: list[Future[None]] = []
     outcomes: list[str] = []
 
@@ -108,17 +111,19 @@ async def test_question_ends_when_the_browser_goes_on(
         answers.wait()
         return opened(*arguments)
 
-    def noted(state: State, asked: Asked, limits: Limits) -> Any:
+    @contextmanager
+    def noted(state: State, request: Request, limits: Limits) -> Iterator[Session]:
         stops.append(limits.stop)
         try:
-            return answer(state, asked, limits)
+            with answered(state, request, limits) as session:
+                yield session
         except OperationError as error:
             outcomes.append(str(error))
             raise
 
     with monkeypatch.context() as slowly:
         slowly.setattr(DayFiles, "opened", slow)
-        slowly.setattr(portions, "answer", noted)
+        slowly.setattr(portions, "answered", noted)
         asking = asyncio.create_task(panels(page, "Stuck sensors"))
         assert await asyncio.to_thread(waits.wait, PATIENCE)
         asking.cancel()

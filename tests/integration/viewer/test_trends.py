@@ -75,7 +75,7 @@ async def panels(database: Database, tmp_path: Path) -> AsyncIterator[Panels]:
 
 async def test_each_scale_of_a_unit_of_measure_has_a_chart(panels: Panels) -> None:
     measure = Library().dashboard("plantlog-unit").variable("measure")
-    assert await panels.sql(measure.sql, **_HERE) == {
+    assert await panels.rows(measure, **_HERE) == {
         "__text": ["kPa, up to 10", "kPa, up to 1000"],
         "__value": ["kPa 1", "kPa 3"],
     }
@@ -126,7 +126,7 @@ async def test_disconnected_source_has_no_current_key_value(panels: Panels) -> N
 @pytest.mark.parametrize("dashboard", ["unit", "channel"])
 async def test_trends_mark_times_at_which_a_clock_is_wrong(panels: Panels, dashboard: str) -> None:
     (clocks,) = (one for one in Library().dashboard(f"plantlog-{dashboard}").annotations() if one.ref == "Clocks")
-    found = await panels.sql(clocks.sql, **_HERE, channel="pump/house/suction")
+    found = await panels.rows(clocks, **_HERE, channel="pump/house/suction")
     assert found["text"] == ["clock_set forward", "clock_skew skewed: seconds 12.5"]
 
 

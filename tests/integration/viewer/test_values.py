@@ -211,14 +211,14 @@ async def test_gap_of_a_channel_is_not_shown_for_another(panels: Panels) -> None
 async def test_slow_device_is_shown_without_false_gaps(panels: Panels) -> None:
     here = {"unit": "slow/device", "channel": "slow/device/depth"}
     bands = next(one for one in Library().dashboard("plantlog-channel").annotations() if one.ref == "Gaps")
-    drawn = await panels.sql(bands.sql, **here)
+    drawn = await panels.rows(bands, **here)
     assert [(until - since) / 1000 for since, until in zip(drawn["time"], drawn["timeEnd"], strict=True)] == [65.1]
     curve = await panels.ask("channel", "Trend", **here)
     missing = sum(value is None for value in curve["mean"])
     assert missing in (64, 65, 66), "a second each"
-    (covered,) = (await panels.ask("channel", "Coverage", **here))["Coverage"]
-    assert covered == pytest.approx(100 * (1 - 65.1 / 1800), abs=0.1)
-    assert (await panels.ask("forensics", "Coverage", **here))["Coverage"] == [pytest.approx(covered, abs=0.1)]
+    (in_gaps,) = (await panels.ask("channel", "In gaps", **here))["In gaps"]
+    assert in_gaps == pytest.approx(100 * 65.1 / 1800, abs=0.1)
+    assert (await panels.ask("forensics", "Coverage", **here))["Coverage"] == [pytest.approx(100 - in_gaps, abs=0.1)]
 
 
 async def test_time_before_a_channel_was_configured_is_not_covered(
@@ -245,12 +245,14 @@ async def test_time_before_a_channel_was_configured_is_not_covered(
                 ends,
             )
             here = {"unit": "late/device", "channel": "late/device/level"}
-            assert (await panels.ask("channel", "Coverage", **here))["Coverage"] == pytest.approx([covered], abs=1)
+            assert (await panels.ask("forensics", "Coverage", **here))["Coverage"] == pytest.approx([covered], abs=1)
+            assert (await panels.ask("channel", "In gaps", **here))["In gaps"] == pytest.approx([100 - covered], abs=1)
             await owner.execute("DELETE FROM plant.gap WHERE channel_id = (SELECT max(id) FROM plant.channel)")
-        not_read = (await panels.ask("channel", "Coverage", **here))["Coverage"]
+        not_read = (await panels.ask("forensics", "Coverage", **here))["Coverage"]
         assert not_read == pytest.approx([25], abs=1), "nobody recorded why it was not read"
         await owner.execute("UPDATE plant.channel SET retired_at = configured_at WHERE name = 'late/device/level'")
-        assert (await panels.ask("channel", "Coverage", **here))["Coverage"] == []
+        assert (await panels.ask("forensics", "Coverage", **here))["Coverage"] == []
+        assert (await panels.ask("channel", "In gaps", **here))["In gaps"] == []
     finally:
         await owner.execute("DELETE FROM plant.channel WHERE name = 'late/device/level'")
         await owner.close()
@@ -290,7 +292,7 @@ async def test_channel_without_range_is_on_no_range_chart(panels: Panels) -> Non
 async def test_text_channel_can_be_selected(panels: Panels) -> None:
     here = {"unit": "pump/house", "channel": "pump/house/mode"}
     channels = Library().dashboard("plantlog-channel").variable("channel")
-    assert here["channel"] in (await panels.sql(channels.sql, **here))["__value"]
+    assert here["channel"] in (await panels.rows(channels, **here))["__value"]
     (newest,) = rows(await panels.ask("channel", "Latest value", **here))
     assert newest == {"Latest": "AUTOMATIC", "% of range": None}
     (event,) = rows(await panels.ask("channel", "Events", **here))

@@ -1,7 +1,23 @@
--- stuck_sensors for DuckDB: as ../stuck_sensors.sql, which has the parameters
+-- stuck_sensors: which sensors kept one value for much longer than usual
 --
+-- Works for channels that repeat equal values and for those that report only changes, where a stuck sensor is silent.
+-- Not listed: channels with few changes (such as set points), silence in a recorded gap, and a value that lasts less
+-- than three times as long as the longest one before since (such as a machine that runs at one speed for a long time).
+-- Nor is a pushed channel listed that sent nothing for longer than usual: gaps_and_coverage has that as unrecorded.
+-- A channel whose source timestamp repeats is listed with a note: its value since then is unknown.
+--
+-- Parameters
+--   since     timestamptz  from this moment on
+--   until     timestamptz  before this moment
+--   channels  text[]       names or patterns [NULL: all analog ones]
+--   hold      interval     minimum time at one value [1 min]
+--   factor    float8       minimum multiple of the usual longest time between changes (95th percentile) [20]
+--   lookback  interval     time before since from which usual behaviour is learned [1 h]
+-- Reads from: since - lookback
+-- Judges: analog channels
 -- Portions: unit
-CREATE MACRO stuck_sensors_of(since, until, channels, hold, factor, lookback) AS TABLE
+-- Cost: one pass over the channels' samples from since - lookback to until, sorted by time: 1 s per million samples.
+-- Example: plantlog ask stuck_sensors --from 2026-03-09T10:00Z --to 2026-03-09T18:00Z
 WITH
 wanted AS (
     SELECT c.channel_id, c.name, c.unit, c.low, c.high, c.unit_path, least(until, now(), c.ends) AS ends
@@ -102,12 +118,6 @@ FROM stuck AS s
 JOIN wanted AS w ON w.channel_id = s.channel_id
 LEFT JOIN beside AS b ON b.channel_id = s.channel_id AND b.from_time = s.from_time;
 
-CREATE MACRO stuck_sensors(
-    since, until, channels := NULL, hold := '1 min', factor := 20, lookback := '1 hour'
-) AS TABLE
-WITH found AS (
-    FROM stuck_sensors_of(since::TIMESTAMPTZ, until::TIMESTAMPTZ, channels::TEXT[], hold::INTERVAL, factor::DOUBLE,
-                          lookback::INTERVAL)
-)
-SELECT * FROM found
+SELECT *
+FROM found
 ORDER BY at_range_limit, times_usual DESC, channel, stuck_from;

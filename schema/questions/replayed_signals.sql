@@ -1,7 +1,26 @@
--- replayed_signals for DuckDB: as ../replayed_signals.sql, which has the parameters
+-- replayed_signals: where a channel repeats an earlier segment of itself, exactly or scaled
 --
+-- Noise never repeats: a segment that does was recorded and replayed. Each sample gets a hash of the ratio of its step
+-- to the previous step, which scaling and offset do not change; the hash of a window is the sum over its consecutive
+-- samples. Windows with the hash of an earlier one are joined to segments of equal distance. A segment is listed only
+-- if its values are a + b × those of the original.
+--
+-- Ramps and start-ups repeat naturally. Therefore at least half of a segment's samples, and at least "samples" of them,
+-- must differ from the previous one, and a scaled segment must rise and fall as noise does. A scaled copy that is
+-- rounded to few digits is not found; an exact copy always is.
+--
+-- Parameters
+--   since      timestamptz  copies from this moment on
+--   until      timestamptz  before this moment
+--   channels   text[]       names or patterns [NULL: all analog ones]
+--   samples    int          shortest segment, in samples that changed [60]
+--   tolerance  float8       largest difference of a scaled copy, as a share of its usual step [0.05]
+--   lookback   interval     how far before since to look for the original [1 h]
+-- Reads from: since - lookback
+-- Judges: analog channels
 -- Portions: channel
-CREATE MACRO replayed_signals_of(since, until, channels, samples, tolerance, lookback) AS TABLE
+-- Cost: one pass over the channels' samples from since - lookback to until and two sorts: 4 s per million samples.
+-- Example: plantlog ask replayed_signals --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z
 WITH
 wanted AS (
     SELECT c.channel_id, c.name FROM channels_like(channels) AS c WHERE c.kind = 'analog'
@@ -38,12 +57,6 @@ JOIN wanted AS w ON w.channel_id = v.channel_id
 WHERE v.changed >= samples AND v.changed * 2 >= v.n
   AND (v.unequal = 0 OR (v.difference <= tolerance * v.usual_step AND v.turns * 8 >= v.n));
 
-CREATE MACRO replayed_signals(
-    since, until, channels := NULL, samples := 60, tolerance := 0.05, lookback := '1 hour'
-) AS TABLE
-WITH found AS (
-    FROM replayed_signals_of(since::TIMESTAMPTZ, until::TIMESTAMPTZ, channels::TEXT[], samples::INT, tolerance::DOUBLE,
-                             lookback::INTERVAL)
-)
+SELECT *
 FROM found
 ORDER BY copied DESC, channel, copy_from;

@@ -11,7 +11,7 @@
 -- Parameters
 --   since     timestamptz  from this moment on
 --   until     timestamptz  before this moment
---   channels  text[]       names or patterns; a tank is selected by its level [all]
+--   channels  text[]       names or patterns; a tank is selected by its level [NULL: all]
 --   bucket    interval     length of a mean [30 s]
 --   learn     interval     time before since from which relations are learned [1 h]
 --   rise      float8       smallest change of a level without flow, as a fraction of its range [0.005]
@@ -19,50 +19,44 @@
 --   inlet     text         last part of the names of inlet flows [inlet_flow]
 --   outlet    text         last part of the names of outlet flows [outlet_flow]
 -- Reads from: since - learn
+-- Portions: namesake
 -- Cost: a pass over the samples of tanks and twins from since - learn to until: 2 s per million samples.
--- Example: SELECT * FROM plant.implausible('2026-03-09 10:00+00', '2026-03-09 11:00+00');
-CREATE OR REPLACE FUNCTION plant.implausible(
-    since timestamptz, until timestamptz, channels text[] DEFAULT NULL, bucket interval DEFAULT '30 s',
-    learn interval DEFAULT '1 hour', rise float8 DEFAULT 0.005, level text DEFAULT 'level',
-    inlet text DEFAULT 'inlet_flow', outlet text DEFAULT 'outlet_flow'
-)
-RETURNS TABLE (
-    channel text, rule text, begins timestamptz, ends timestamptz, measured float8, plausible float8, beside text
-)
-LANGUAGE sql STABLE
-AS $$
+-- Example: plantlog ask implausible --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z
 WITH
 wanted AS (
-    SELECT c.channel_id, c.name, c.unit, c.unit_path, c.quantity, c.span, c.kind FROM plant.channels_like(channels) AS c
+    SELECT c.channel_id, c.name, c.unit, c.unit_path, c.quantity, c.span, c.kind FROM channels_like(channels) AS c
 ),
 tanks AS (
     SELECT l.channel_id AS level_id, l.name, l.span, i.channel_id AS inlet_id, o.channel_id AS outlet_id,
            -- A flow of less than a hundredth of the range means that the valve is closed.
            i.span * 0.01 AS inlet_shut, o.span * 0.01 AS outlet_shut, i.name AS inlet_name, o.name AS outlet_name
     FROM wanted AS l
-    JOIN plant.channels_like(NULL) AS i ON i.unit_path = l.unit_path AND i.quantity = inlet
-    JOIN plant.channels_like(NULL) AS o ON o.unit_path = l.unit_path AND o.quantity = outlet
+    JOIN channels_like(NULL) AS i ON i.unit_path = l.unit_path AND i.quantity = inlet
+    JOIN channels_like(NULL) AS o ON o.unit_path = l.unit_path AND o.quantity = outlet
     WHERE l.quantity = level AND l.kind = 'analog'
 ),
 twins AS (
     SELECT a.channel_id AS one_id, a.name, b.channel_id AS other_id, b.name AS beside, coalesce(a.span, b.span) AS span
     FROM wanted AS a
-    JOIN plant.channels_like(NULL) AS b
+    JOIN channels_like(NULL) AS b
       ON b.quantity = a.quantity AND b.unit = a.unit AND b.kind = a.kind AND b.name <> a.name
-     AND regexp_replace(b.unit_path, '^.*/', '') = regexp_replace(a.unit_path, '^.*/', '')
+     AND split_part(b.unit_path, '/', -1) = split_part(a.unit_path, '/', -1)
     -- Each pair once, even if only one of the two is selected.
     WHERE a.kind = 'analog' AND (a.name < b.name OR b.channel_id NOT IN (SELECT w.channel_id FROM wanted AS w))
 ),
 needed AS (
-    SELECT c.channel_id, c.name, c.quantity
-    FROM plant.channels_like(NULL) AS c
-    WHERE c.channel_id IN (SELECT unnest(ARRAY[t.level_id, t.inlet_id, t.outlet_id]) FROM tanks AS t)
-       OR c.channel_id IN (SELECT unnest(ARRAY[t.one_id, t.other_id]) FROM twins AS t)
+    SELECT DISTINCT n.channel_id
+    FROM (SELECT unnest([t.level_id, t.inlet_id, t.outlet_id]) AS channel_id FROM tanks AS t
+          UNION ALL
+          SELECT unnest([t.one_id, t.other_id]) FROM twins AS t) AS n
 ),
 means AS MATERIALIZED (
-    SELECT r.channel_id, r.bucket AS time, r.value
-    FROM needed AS n
-    CROSS JOIN LATERAL plant.resampled(ARRAY[n.name], since - learn, until, bucket, learn) AS r
+    SELECT unnest(resampled_means(a.asked, epoch_us(since - 2 * learn), epoch_us(since - learn), epoch_us(until), epoch_us(bucket)),
+                  recursive := true)
+    FROM (SELECT list(g.asked) AS asked
+          FROM gapped_channels(NULL, since - learn, until) AS g
+          JOIN needed AS n ON n.channel_id = g.channel_id
+          HAVING count(*) > 0) AS a
 ),
 -- The change of the level between two means, and the flows of both buckets.
 balances AS (
@@ -79,7 +73,7 @@ balances AS (
 ),
 learned AS (
     SELECT b.name, regr_slope(b.move, b.net) AS slope, regr_intercept(b.move, b.net) AS drift,
-           sqrt(regr_syy(b.move, b.net) * (1 - regr_r2(b.move, b.net)) / count(*)) AS spread
+           sqrt(greatest(0, regr_syy(b.move, b.net) * (1 - regr_r2(b.move, b.net)) / count(*))) AS spread
     FROM balances AS b
     WHERE b.time < since AND b.move IS NOT NULL
     GROUP BY b.name
@@ -102,7 +96,7 @@ usual AS (
 -- Each bucket by each rule. Measured and plausible values are sums for changes, means for values.
 judged AS (
     SELECT b.name, 'fills while its inlet is shut' AS rule, b.inlet_name AS beside, b.time, b.span,
-           coalesce(b.inlet_shut AND b.move > 0, false) AS broken, b.move AS measured, 0::float8 AS plausible
+           coalesce(b.inlet_shut AND b.move > 0, false) AS broken, b.move AS measured, 0::DOUBLE AS plausible
     FROM balances AS b
     UNION ALL
     SELECT b.name, 'falls while its outlet is shut', b.outlet_name, b.time, b.span,
@@ -132,26 +126,28 @@ numbered AS (
 ),
 decreases AS (
     SELECT d.*, d.time - lag(d.time) OVER (PARTITION BY d.channel_id ORDER BY d.time) > 2 * bucket AS apart
-    FROM plant.counter_decreases(channels, since - learn, until) AS d
+    FROM counter_decreases(channels, since - learn, until) AS d
     WHERE d.time >= since
 ),
 backwards AS (
     SELECT d.*, count(*) FILTER (WHERE d.apart) OVER (PARTITION BY d.channel_id ORDER BY d.time) AS episode FROM decreases AS d
 ),
 episodes AS (
-    SELECT n.name, n.rule, n.beside, n.span, min(n.time) AS begins, max(n.time) + bucket AS ends,
+    SELECT n.name, n.rule, n.beside, n.span, min(n.time) AS begins, max(n.time + bucket) AS ends,
            CASE WHEN n.rule LIKE 'differs%' THEN avg(n.measured) ELSE sum(n.measured) END AS measured,
            CASE WHEN n.rule LIKE 'differs%' THEN avg(n.plausible) ELSE sum(n.plausible) END AS plausible,
            count(*) AS buckets
     FROM numbered AS n
     GROUP BY n.name, n.rule, n.beside, n.span, n.episode
 )
-SELECT e.name, e.rule, e.begins, e.ends, e.measured, e.plausible, e.beside
+SELECT e.name AS channel, e.rule, e.begins, e.ends, e.measured, e.plausible, e.beside
 FROM episodes AS e
 WHERE e.buckets >= 3 AND (e.rule LIKE 'differs%' OR abs(e.measured - e.plausible) >= rise * e.span)
 UNION ALL
 SELECT b.name, 'runs backwards', min(b.old_time), max(b.time), min(b.value), max(b.old_value), ''
 FROM backwards AS b
-GROUP BY b.channel_id, b.name, b.episode
-ORDER BY 3, 1, 2
-$$;
+GROUP BY b.channel_id, b.name, b.episode;
+
+SELECT *
+FROM found
+ORDER BY begins, channel, rule;

@@ -1,7 +1,25 @@
--- excursions for DuckDB: as ../excursions.sql, which has the parameters
+-- excursions: where channels left their usual band: spikes, swings and drift
 --
+-- Each channel is split into three frequency classes, each compared with its own spread before since:
+--   fast    samples compared with the means of "short" around them: spikes, dropouts, noise
+--   medium  means of "short" compared with those of "long": swings, steps
+--   slow    means of "long" compared with the mean before since: drift, another operating point
+-- Of equal peaks, the first one is shown. sigmas_at_peak is NULL, and the row last, if the channel did not move before
+-- since: nothing can be measured by a spread of zero.
+--
+-- Parameters
+--   since      timestamptz  from this moment on
+--   until      timestamptz  before this moment
+--   channels   text[]       names or patterns [NULL: all analog ones]
+--   sigmas     float8       minimum deviation in spreads; half of it for slow [8]
+--   short      interval     length of a short mean [10 s]
+--   long       interval     length of a long mean [5 min]
+--   reference  interval     time before since from which the usual band is learned [1 h]
+-- Reads from: since - reference
+-- Judges: analog channels with samples before since
 -- Portions: channel
-CREATE MACRO excursions_of(since, until, channels, sigmas, short, long, reference) AS TABLE
+-- Cost: one pass over the channels' samples from since - reference to until: 3 s per million samples.
+-- Example: plantlog ask excursions --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z --sigmas 10
 WITH
 -- All that is asked of single samples.
 far_off AS (
@@ -47,12 +65,6 @@ FROM spaced AS s
 JOIN channels_like(channels) AS c ON c.channel_id = s.channel_id
 GROUP BY c.name, s.class;
 
-CREATE MACRO excursions(
-    since, until, channels := NULL, sigmas := 8, short := '10 s', long := '5 min', reference := '1 hour'
-) AS TABLE
-WITH found AS (
-    FROM excursions_of(since::TIMESTAMPTZ, until::TIMESTAMPTZ, channels::TEXT[], sigmas::DOUBLE, short::INTERVAL,
-                       long::INTERVAL, reference::INTERVAL)
-)
-SELECT * FROM found
+SELECT *
+FROM found
 ORDER BY round(sigmas_at_peak, 6) DESC NULLS LAST, channel, class;

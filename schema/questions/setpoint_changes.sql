@@ -8,40 +8,35 @@
 -- Parameters
 --   since     timestamptz  from this moment on
 --   until     timestamptz  before this moment
---   channels  text[]       names or patterns [all]
+--   channels  text[]       names or patterns [NULL: all]
 --   hold      interval     minimum average time for which a value is held [1 min]
 --   lookback  interval     how far before since to look for the value before a change [1 h]
 -- Reads from: since - lookback
+-- Portions: channel
 -- Cost: one pass over the channels' samples from since - lookback to until, sorted by time: 1.5 s per million samples.
--- Example: SELECT * FROM plant.setpoint_changes('2026-03-09 10:00+00', '2026-03-09 18:00+00', '{*_sp,*/mode}');
-CREATE OR REPLACE FUNCTION plant.setpoint_changes(
-    since timestamptz, until timestamptz, channels text[] DEFAULT NULL, hold interval DEFAULT '1 min',
-    lookback interval DEFAULT '1 hour'
-)
-RETURNS TABLE ("time" timestamptz, channel text, what text, old text, new text, unit text, held_before interval)
-LANGUAGE sql STABLE
-AS $$
+-- Example: plantlog ask setpoint_changes --from 2026-03-09T10:00Z --to 2026-03-09T18:00Z --channel '*_sp' --channel '*/mode'
 WITH
 wanted AS (
-    SELECT c.channel_id, c.name, c.kind, c.unit FROM plant.channels_like(channels) AS c WHERE c.kind <> 'counter'
+    SELECT c.channel_id, c.name, c.kind, c.unit FROM channels_like(channels) AS c WHERE c.kind <> 'counter'
 ),
+-- Only of channels that hold their values long enough: fast ones are the most samples by far.
 numbers AS (
-    SELECT w.channel_id, s.time, s.value, lag(s.value) OVER (PARTITION BY w.channel_id ORDER BY s.time) AS old
-    FROM wanted AS w
-    CROSS JOIN LATERAL plant.good_samples(w.channel_id, since - lookback, until) AS s
+    SELECT r.channel_id, r.from_time AS time, r.value,
+           lag(r.value) OVER (PARTITION BY r.channel_id ORDER BY r.from_time) AS old
+    FROM runs_of(channels, since - lookback, until, INTERVAL '0 s') AS r
+    WHERE r.channel_id IN calm_channels(channels, since - lookback, until, hold)
 ),
 texts AS (
     SELECT e.channel_id, e.time, e.text AS value,
            lag(e.text) OVER (PARTITION BY e.channel_id ORDER BY e.time, e.id) AS old
-    FROM plant.event AS e
+    FROM event AS e
     JOIN wanted AS w ON w.channel_id = e.channel_id
     WHERE w.kind = 'text' AND e.type = 'text' AND coalesce(e.status, 0) >= 0 AND e.time >= since - lookback AND e.time < until
 ),
 -- The first value is not a change, but the time for which it was held counts.
 values_held AS (
-    SELECT n.channel_id, n.time, n.old::text AS old, n.value::text AS new
+    SELECT n.channel_id, n.time, number_text(n.old) AS old, number_text(n.value) AS new
     FROM numbers AS n
-    WHERE n.value IS DISTINCT FROM n.old
     UNION ALL
     SELECT t.channel_id, t.time, t.old, t.value
     FROM texts AS t
@@ -54,15 +49,17 @@ changes AS (
     WINDOW of_channel AS (PARTITION BY v.channel_id ORDER BY v.time),
            of_channel_whole AS (PARTITION BY v.channel_id)
 )
-SELECT c.time, w.name,
+SELECT c.time, w.name AS channel,
        CASE w.kind WHEN 'analog' THEN 'set point' WHEN 'discrete' THEN 'state' ELSE 'mode' END
-       || CASE WHEN EXISTS (SELECT FROM plant.event AS e
+       || CASE WHEN EXISTS (FROM event AS e
                             WHERE e.channel_id = c.channel_id AND e.type = 'rounded' AND e.time < until)
-               THEN ', rounded' ELSE '' END,
-       c.old, c.new, plant.unit_at(c.channel_id, c.time), c.held
+               THEN ', rounded' ELSE '' END AS what,
+       c.old, c.new, unit_at(c.channel_id, c.time, patterns := channels) AS unit, c.held AS held_before
 FROM changes AS c
 JOIN wanted AS w ON w.channel_id = c.channel_id
 WHERE c.old IS NOT NULL AND c.time >= since
-  AND (until - c.first_time) / c.n >= hold
-ORDER BY c.time, w.name
-$$;
+  AND (epoch_us(until) - epoch_us(c.first_time)) / c.n >= epoch_us(hold);
+
+SELECT *
+FROM found
+ORDER BY time, channel;

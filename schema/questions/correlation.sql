@@ -1,7 +1,19 @@
--- correlation for DuckDB: as ../correlation.sql, which has the parameters
+-- correlation: which channels move with a given one, how strongly, and how long before or after it
 --
+-- Pearson's correlation on means of "step", at the lag where it is strongest.
+--
+-- Parameters
+--   since     timestamptz  from this moment on
+--   until     timestamptz  before this moment
+--   target    text         name of the given channel
+--   channels  text[]       names or patterns to compare with [NULL: all]
+--   step      interval     length of a mean [NULL: a 300th of the interval, at least 1 s]
+--   max_lag   interval     largest lag [NULL: 20 steps]
+--   least_correlation float8  lowest absolute correlation to list [0.5]
+-- Judges: numeric channels
 -- Portions: channel
-CREATE MACRO correlation_of(since, until, target, channels, step, max_lag, least_correlation) AS TABLE
+-- Cost: one pass over the samples, then steps × lags × channels pairs: 300 × 41 × 250 take 3 s.
+-- Example: plantlog ask correlation --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z --target boilerhouse/boiler1/fuel
 WITH
 chosen AS (
     SELECT c.step, coalesce(floor(extract(epoch FROM max_lag) / extract(epoch FROM c.step)), 20)::INT AS most
@@ -31,12 +43,6 @@ JOIN channels_like(channels) AS n ON n.channel_id = r.channel_id
 CROSS JOIN chosen AS c
 WHERE r.place = 1 AND abs(r.r) >= least_correlation;
 
-CREATE MACRO correlation(
-    since, until, target, channels := NULL, step := NULL, max_lag := NULL, least_correlation := 0.5
-) AS TABLE
-WITH found AS (
-    FROM correlation_of(since::TIMESTAMPTZ, until::TIMESTAMPTZ, target::TEXT, channels::TEXT[], step::INTERVAL, max_lag::INTERVAL,
-                        least_correlation::DOUBLE)
-)
+SELECT *
 FROM found
 ORDER BY round(abs(correlation), 6) DESC, channel;

@@ -1,7 +1,20 @@
--- timeline for DuckDB: as ../timeline.sql, which has the parameters
+-- timeline: what happened around a point in time, in chronological order
 --
+-- Events, gaps that begin or end, changes of state and quality, changes of values that are usually constant, jumps much
+-- larger than the channel's usual step, and counters that run backwards ("reset"). More than "busy" texts or conflicts of a channel are one line.
+--
+-- Parameters
+--   since     timestamptz  from this moment on
+--   until     timestamptz  before this moment
+--   channels  text[]       names or patterns [NULL: all]
+--   instant   timestamptz  reference of the column "seconds" [NULL: the middle]
+--   jump      float8       a jump is at least this many times the 90th percentile of the channel's steps [10]
+--   busy      int          leave out states that change more often than this, including lookback [20]
+--   lookback  interval     time before since from which usual steps are learned [15 min]
+-- Reads from: since - lookback
 -- Portions: channel
-CREATE MACRO timeline_of(since, until, channels, instant, jump, busy, lookback) AS TABLE
+-- Cost: one pass over the channels' samples from since - lookback to until, sorted by time: 3 s per million samples.
+-- Example: plantlog ask timeline --from 2026-03-09T10:00Z --to 2026-03-09T10:10Z --channel 'tankfarm/*'
 WITH
 wanted AS (
     SELECT c.channel_id, c.name, c.kind, c.unit FROM channels_like(channels) AS c
@@ -86,13 +99,6 @@ SELECT l.time, extract(epoch FROM l.time - coalesce(instant, since + (until - si
 FROM lines AS l
 WHERE l.time >= since;
 
-CREATE MACRO timeline(
-    since, until, channels := NULL, instant := NULL, jump := 10, busy := 20, lookback := '15 min'
-) AS TABLE
-WITH found AS (
-    FROM timeline_of(since::TIMESTAMPTZ, until::TIMESTAMPTZ, channels::TEXT[], instant::TIMESTAMPTZ, jump::DOUBLE, busy::INT,
-                     lookback::INTERVAL)
-)
 -- What concerns a whole source is found with each of its channels.
 SELECT DISTINCT ON (time, channel, what, detail, id) time, seconds, what, channel, detail
 FROM found
