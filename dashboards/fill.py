@@ -1,7 +1,7 @@
 """The dashboards with their SQL: ``python -m dashboards.fill FOLDER`` writes them for Grafana.
 
 ``json/*.json``, laid out by hand or in Grafana, names each query, as in ``-- channel.sql: curve``. Its text is that
-section of ``queries/channel.sql``. The viewer has files of its own in ``viewer/json``: questions, which Grafana can't ask.
+section of ``queries/channel.sql``. The viewer has files of its own in ``viewer/json``: Grafana can't ask questions.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ class Samples:
 
     def dropped_before(self, channel: int, before: datetime) -> bool:
         """Whether an archived day of which samples were dropped has one of a channel before a time."""
-        for one in self._reader.fetch(load("sql")["select_dropped_days"], before):
+        for one in self._reader.fetch_once(load("sql")["select_dropped_days"], before):
             for row in self._archived([one["day"]])[one["day"]]:
                 if channel in places_of(self.days.places(self.days.files(row, one["day"])), [channel]) and (
                     begin(one["day"], 24) <= before or self.first(channel, begin(one["day"]), before) is not None
