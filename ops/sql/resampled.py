@@ -1,4 +1,4 @@
-"""Channels on a common time grid, as resampled() (schema/routines/forensics/resampled.sql) has them.
+"""Channels on a common time grid, for comparison.
 
 To have DuckDB hold values until the next one takes 400 ns of CPU a bucket; here it takes 20.
 """

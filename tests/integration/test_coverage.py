@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -10,7 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ops.forensics.ask import ask
 from tests.database import Database
+from tests.integration.forensics.recording import reading
 from tests.waiting import PATIENCE
 
 DAY = datetime(2026, 3, 9, tzinfo=UTC)
@@ -198,7 +202,7 @@ async def test_nothing_is_expected_while_a_channel_is_retired(database: Database
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-async def test_expected_equals_stored_plus_missing(database: Database, data: st.DataObject) -> None:
+async def test_expected_equals_stored_plus_missing(database: Database, tmp_path: Path, data: st.DataObject) -> None:
     """Whatever samples, gaps and quarantine there are, by the day and by the question."""
     span = st.tuples(st.integers(0, 2 * 1440), st.integers(0, 600)).map(
         lambda s: (DAY + s[0] * MINUTE, DAY + sum(s) * MINUTE)
@@ -231,9 +235,9 @@ async def test_expected_equals_stored_plus_missing(database: Database, data: st.
                     assert row["expected"] == row["got"] + row["missing"] and row["missing"] >= 0
                 assert 0 <= row["got_good"] <= row["got"]
                 assert 0 <= row["missing_seconds"] + row["backfilled_seconds"] <= 86400
-        for row in await connection.fetch(
-            "SELECT * FROM plant.gaps_and_coverage($1, $2, complete => true)", DAY + hours(5), DAY + hours(40)
-        ):
+        since, until, here = DAY + hours(5), DAY + hours(40), reading(database, tmp_path)
+        answer = await asyncio.to_thread(ask, "gaps_and_coverage", since=since, until=until, state=here, complete=True)
+        for row in answer.to_pylist():
             assert -1e-6 <= row["covered_percent"] <= 100
             if row["expected"] is not None:
                 assert row["expected"] == row["samples"] + row["missing"] and row["missing"] >= 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import asyncpg
@@ -14,11 +15,13 @@ from ingest.config.model import Plant
 from ingest.errors import OperationError
 from ingest.registry import Registry
 from ingest.spool.append import Spool
+from ops.forensics.ask import ask
 from ops.paths import State
 from ops.registration import register as registering
 from ops.registration.redefined_tags import TagDecisions
 from ops.registration.register import spooled_rows
 from tests.database import Database, rows
+from tests.integration.forensics.recording import reading
 
 
 async def register(described: Plant, dsn: str, state: State, *same: str) -> Registry:
@@ -188,9 +191,9 @@ async def test_retired_time_of_a_channel_is_not_missing(
     )
     await register(both, database.owner_dsn, state)
     counted = await owner.fetchval("SELECT sum(missing) FROM plant.coverage WHERE name = 'a'")
-    (asked,) = await owner.fetch(
-        "SELECT * FROM plant.gaps_and_coverage(now() - INTERVAL '4 hours', now(), ARRAY['a'], true)"
-    )
+    here = reading(database, tmp_path / "r")
+    answer = await asyncio.to_thread(ask, "gaps_and_coverage", since="4h", channels=["a"], state=here, complete=True)
+    (asked,) = answer.to_pylist()
     assert counted < 600, "since it came back; it was retired for 7200 s"
     assert asked["missing"] < 600 and asked["unrecorded_seconds"] < 600 and asked["samples"] > 3000
 

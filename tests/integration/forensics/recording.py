@@ -46,15 +46,21 @@ def at(seconds: float) -> datetime:
     return T0 + timedelta(seconds=seconds)
 
 
+def reading(database: Database, folder: Path) -> State:
+    """A state folder whose questions are about a database."""
+    state = State(folder)
+    state.dsn_file("reader").parent.mkdir(parents=True, exist_ok=True)
+    state.dsn_file("reader").write_text(database.reader_dsn)
+    return state
+
+
 class Recording:
     """One database under test: its owner writes, its reader asks."""
 
     def __init__(self, database: Database, folder: Path) -> None:
         """``folder``: a state folder; made here."""
         self._database = database
-        self.state = State(folder)
-        folder.joinpath("secrets").mkdir(parents=True)
-        self.state.dsn_file("reader").write_text(database.reader_dsn)
+        self.state = reading(database, folder)
         self.ids: dict[str, int] = {}
         self._events = 0
 

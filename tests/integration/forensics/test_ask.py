@@ -8,6 +8,7 @@ import io
 import json
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -159,7 +160,7 @@ def test_an_answer_is_a_table_of_arrow(state: Path) -> None:
     table = asyncio.run(asked())
     assert table.schema.field("stuck_from").type == pa.timestamp("us", "UTC")
     assert [(row["channel"], row["stuck_from"]) for row in table.to_pylist()] == [("unit/x_1", at(3900))]
-    options = {"since": FROM, "until": TO, "state": State(state)}
+    options: dict[str, Any] = {"since": FROM, "until": TO, "state": State(state)}
     held = ask("setpoint_changes", hold=timedelta(microseconds=1), **options)
     assert held.schema.field("held_before").type == pa.duration("us")
     with pytest.raises(OperationError, match="stuck_sensors has no option '--hole=1 s'; legal: --hold"):
