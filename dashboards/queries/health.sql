@@ -344,24 +344,32 @@ FROM plant.alarm_active AS a
 WHERE a.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
 
 -- name: jobs
--- The newest run of each job, and the number of failures in the last day.
-SELECT j.job AS "Job", r.outcome AS "Outcome", r.started_at AS "Started",
+-- The newest run of each job, and the number of failures in the last day. What every installation does for itself has a row
+-- for each of them: the success of one does not hide the failure of another.
+SELECT j.job AS "Job", i.plant AS "Plant", r.outcome AS "Outcome", r.started_at AS "Started",
        CASE WHEN r.outcome <> 'skipped' THEN extract(epoch FROM coalesce(r.ended_at, now()) - r.started_at) END AS "Duration",
        r.rows AS "Rows", r.bytes AS "Bytes",
        f.failed AS "Failed today", r.detail AS "Detail"
-FROM (SELECT DISTINCT r.job FROM plant.job_run AS r) AS j
+FROM (
+    SELECT DISTINCT r.job,
+           CASE WHEN r.job NOT IN ('rollups', 'compress', 'retain', 'analyze', 'ahead', 'trim') THEN r.installation_id END AS own
+    FROM plant.job_run AS r
+) AS j
+LEFT JOIN plant.installation AS i ON i.id = j.own
 CROSS JOIN LATERAL (
     SELECT coalesce(n.outcome, 'runs') AS outcome, n.started_at, n.ended_at, n.rows, n.bytes, n.detail
     FROM plant.job_run AS n
-    WHERE n.job = j.job
+    WHERE n.job = j.job AND coalesce(n.installation_id = j.own, true)
     ORDER BY n.started_at DESC, n.id DESC LIMIT 1
 ) AS r
 CROSS JOIN LATERAL (
     SELECT count(*) AS failed
     FROM plant.job_run AS n
-    WHERE n.job = j.job AND n.outcome = 'failed' AND n.started_at > now() - INTERVAL '1 day'
+    WHERE n.job = j.job AND coalesce(n.installation_id = j.own, true) AND n.outcome = 'failed'
+      AND n.started_at > now() - INTERVAL '1 day'
 ) AS f
-ORDER BY r.outcome = 'ok', j.job;
+WHERE coalesce(j.own::text IN (${installation:sqlstring}), true)
+ORDER BY r.outcome = 'ok', j.job, i.plant;
 
 -- name: counted
 -- Number of events by type, from counts by minute, never from events. Every step has a value.

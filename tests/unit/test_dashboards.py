@@ -15,6 +15,7 @@ from dashboards.viewer.library import Dashboard, Library
 from dashboards.viewer.macros import TimeRange, expand
 from dashboards.viewer.page import FOLDER as PAGE
 from dashboards.viewer.page import files
+from ops.maintenance.jobs import jobs
 from tests.integration.viewer.sample_plant import NOW
 from tests.unit.dashboard_rules import RULES, Rule
 
@@ -105,6 +106,12 @@ def test_installations_can_be_chosen(one: Dashboard) -> None:
     assert (first["name"], first["includeAll"], first["multi"]) == ("installation", True, True)
     listing = [variable for variable in others if "plant.channel AS c" in variable.get("query", "")]
     assert all("${installation:sqlstring}" in variable["query"] for variable in listing)
+
+
+def test_jobs_panel_knows_what_one_installation_does_for_all() -> None:
+    listed = re.search(r"\.job NOT IN \(([^)]*)\)", queries("health")["jobs"])
+    assert listed is not None
+    assert re.findall(r"'(\w+)'", listed[1]) == [job.name for job in jobs() if not job.own]
 
 
 @pytest.mark.parametrize("one", _DASHBOARDS, ids=_ids)

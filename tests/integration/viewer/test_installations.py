@@ -75,6 +75,11 @@ CROSS JOIN generate_series(-3600, 600) AS n
 CROSS JOIN LATERAL (SELECT '{NOW}'::timestamptz - n * INTERVAL '1 s') AS t (at);
 INSERT INTO plant.retention_class (name, installation_id)
 SELECT i.class_prefix || 'default', i.id FROM plant.installation AS i WHERE i.plant = 'south';
+INSERT INTO plant.job_run (job, started_at, ended_at, outcome, detail, installation_id)
+SELECT r.job, '{NOW}'::timestamptz - r.minutes * INTERVAL '1 min', '{NOW}', r.outcome, i.plant, i.id
+FROM (VALUES ('backup', 20, 'failed', 'north'), ('backup', 10, 'ok', 'south'),
+             ('retain', 20, 'failed', 'north'), ('retain', 10, 'ok', 'south')) AS r (job, minutes, outcome, plant)
+JOIN plant.installation AS i ON i.plant = r.plant;
 UPDATE plant.retention_class AS r SET installation_id = i.id
 FROM plant.installation AS i WHERE i.plant = 'north' AND r.installation_id IS NULL;
 ANALYZE;
@@ -126,6 +131,8 @@ _SHOWN: tuple[tuple[str, str, set[Any], set[Any]], ...] = (
         {*_SOUTH, "hall/line/open", "south-plc", None},
     ),
     ("health alarms_now", "Active", {2}, {3}),
+    ("health jobs", "Plant", {"north", None}, {"south", None}),
+    ("health jobs", "Outcome", {"failed", "ok"}, {"ok"}),
     ("plant areas", "__value", {"hall", "mill"}, {"hall", "quay"}),
     ("plant channels", "Channels", {3}, {4}),
     ("plant missing_now", "No data now", {1}, {2}),
@@ -161,7 +168,9 @@ async def _column(reader: Reader, query: str, column: str, *chosen: str) -> list
     return answer.columns[answer.names.index(column)]
 
 
-@pytest.mark.parametrize(("query", "column", "north", "south"), _SHOWN, ids=[query for query, *_ in _SHOWN])
+@pytest.mark.parametrize(
+    ("query", "column", "north", "south"), _SHOWN, ids=[f"{query} {column}" for query, column, *_ in _SHOWN]
+)
 async def test_panel_shows_the_chosen_installations(
     reader: Reader, query: str, column: str, north: set[Any], south: set[Any]
 ) -> None:
@@ -176,6 +185,17 @@ async def test_several_installations_are_shown_together(reader: Reader) -> None:
     metrics = await _column(reader, "health overload_states", "metric", *both)
     assert set(metrics) == {"ingest of north", "ingest of south", *_JOBS}
     assert await _column(reader, "health overloads", "State", *both) == ["ongoing", "ended"]
+
+
+async def test_success_of_one_installation_does_not_hide_the_failure_of_another(reader: Reader) -> None:
+    both = "north", "south"
+    jobs = zip(
+        await _column(reader, "health jobs", "Job", *both),
+        await _column(reader, "health jobs", "Outcome", *both),
+        await _column(reader, "health jobs", "Detail", *both),
+        strict=True,
+    )
+    assert list(jobs) == [("backup", "failed", "north"), ("backup", "ok", "south"), ("retain", "ok", "south")]
 
 
 async def test_plants_of_the_same_name_have_rows_of_their_own(reader: Reader, filled: Database) -> None:
