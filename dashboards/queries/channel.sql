@@ -220,8 +220,8 @@ WHERE c.name = ${channel:sqlstring} AND c.kind = 'text'
 ORDER BY 1;
 
 -- name: facts
-SELECT c.description AS "Description", c.kind AS "Kind", c.unit AS "Unit of measure", c.range_lo AS "Range low", c.range_hi AS "Range high",
-       s.name AS "Source", c.address AS "Address", i.seconds AS "Expected interval"
+SELECT c.description AS "Description", c.address AS "Address", s.name AS "Source", c.kind AS "Kind",
+       c.unit AS "Unit of measure", c.range_lo AS "Range low", c.range_hi AS "Range high", i.seconds AS "Expected interval"
 FROM plant.channel AS c
 JOIN plant.source AS s ON s.id = c.source_id
 LEFT JOIN plant.channel_interval AS i ON i.channel_id = c.id

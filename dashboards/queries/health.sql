@@ -195,11 +195,11 @@ waits AS (
     WHERE r.gave_way OR r.waits
 )
 SELECT o.began AS "Started", CASE WHEN o.ended IS NULL THEN 'ongoing' ELSE 'ended' END AS "State",
-       extract(epoch FROM coalesce(o.ended, now()) - o.began) AS "Duration",
+       extract(epoch FROM coalesce(o.ended, now()) - o.began) AS "Duration", w.waited AS "Deferred jobs",
        greatest((o.figures ->> 'lag_seconds')::float8, l.lag) AS "Lag",
        nullif(greatest((o.figures ->> 'pace_seconds')::float8, p.pace), 0) AS "Poll interval",
        (o.figures ->> 'cpu_pressure')::float8 AS "CPU pressure",
-       (o.figures ->> 'spool_bytes')::int8 AS "Spools", w.waited AS "Deferred jobs"
+       (o.figures ->> 'spool_bytes')::int8 AS "Spools"
 FROM overload AS o
 CROSS JOIN LATERAL (
     SELECT max(extract(epoch FROM b.written_at - b.received_at)) AS lag
@@ -283,8 +283,7 @@ GROUP BY t.bin, r.reason
 ORDER BY t.bin, r.reason;
 
 -- name: sources
-SELECT s.name AS "Source", s.kind AS "Kind", s.state AS "State", s.state_since AS "Since",
-       coalesce(h.channels, 0) AS "Channels",
+SELECT s.name AS "Source", s.state AS "State", coalesce(h.channels, 0) AS "Channels",
        CASE WHEN EXISTS (SELECT FROM plant.gap AS g
                          WHERE g.source_id = s.id AND g.channel_id IS NULL AND g.to_time IS NULL)
             THEN coalesce(h.channels, 0)
@@ -292,7 +291,8 @@ SELECT s.name AS "Source", s.kind AS "Kind", s.state AS "State", s.state_since A
                   FROM plant.gap AS g
                   JOIN plant.channel AS c ON c.id = g.channel_id AND c.source_id = g.source_id
                   WHERE g.source_id = s.id AND g.to_time IS NULL AND c.retired_at IS NULL) END AS "No data",
-       b.newest AS "Latest sample", b.ahead AS "In the future", s.reason AS "Reason", s.address AS "Address"
+       s.reason AS "Reason", s.address AS "Address", s.state_since AS "Since", b.newest AS "Latest sample",
+       b.ahead AS "In the future", s.kind AS "Kind"
 FROM plant.source AS s
 LEFT JOIN (
     SELECT c.source_id, count(*) AS channels FROM plant.channel AS c WHERE c.retired_at IS NULL GROUP BY c.source_id
@@ -308,13 +308,12 @@ WHERE s.retired_at IS NULL AND coalesce(s.installation_id::text IN (${installati
 ORDER BY s.state IN ('connected', 'degraded'), s.name;
 
 -- name: gaps_latest
-SELECT coalesce(c.name, s.name || ' (all channels)') AS "Channel", s.name AS "Source", g.reason AS "Reason",
-       g.from_time AS "From", g.to_time AS "To",
+SELECT coalesce(c.name, s.name || ' (all channels)') AS "Channel", g.reason AS "Reason", g.from_time AS "From",
        extract(epoch FROM coalesce(g.to_time, now()) - g.from_time) AS "Duration",
        CASE WHEN g.to_time IS NULL THEN 'open' WHEN g.backfilled_at IS NOT NULL THEN 'backfilled'
             ELSE 'closed' END AS "State",
        CASE WHEN g.to_time IS NULL AND g.channel_id IS NULL THEN coalesce(nullif(s.reason, ''), g.detail)
-            ELSE g.detail END AS "Detail"
+            ELSE g.detail END AS "Detail", g.to_time AS "To", s.name AS "Source"
 FROM plant.gap AS g
 JOIN plant.source AS s ON s.id = g.source_id
 LEFT JOIN plant.channel AS c ON c.id = g.channel_id
@@ -346,10 +345,9 @@ WHERE a.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installatio
 -- name: jobs
 -- The newest run of each job, and the number of failures in the last day. What every installation does for itself has a row
 -- for each of them: the success of one does not hide the failure of another.
-SELECT j.job AS "Job", i.plant AS "Plant", r.outcome AS "Outcome", r.started_at AS "Started",
+SELECT j.job AS "Job", i.plant AS "Plant", r.outcome AS "Outcome", r.detail AS "Detail", r.started_at AS "Started",
        CASE WHEN r.outcome <> 'skipped' THEN extract(epoch FROM coalesce(r.ended_at, now()) - r.started_at) END AS "Duration",
-       r.rows AS "Rows", r.bytes AS "Bytes",
-       f.failed AS "Failed today", r.detail AS "Detail"
+       f.failed AS "Failed today", r.rows AS "Rows", r.bytes AS "Bytes"
 FROM (
     SELECT DISTINCT r.job,
            CASE WHEN r.job NOT IN ('rollups', 'compress', 'retain', 'analyze', 'ahead', 'trim') THEN r.installation_id END AS own

@@ -26,7 +26,7 @@ WHERE s.relation = 'samples_raw' AND s.form = 'rows' AND s.rows > 0;
 -- name: edition
 SELECT initcap(e.value) || ', ' || t.value AS "TimescaleDB",
        coalesce((SELECT c.value FROM plant.setting AS c WHERE c.key = 'compression'),
-                CASE e.value WHEN 'community' THEN 'columnstore' ELSE 'packed' END) AS "Closed hours stored as"
+                CASE e.value WHEN 'community' THEN 'columnstore' ELSE 'packed' END) AS "Closed hours"
 FROM plant.setting AS e
 JOIN plant.setting AS t ON t.key = 'timescaledb_version'
 WHERE e.key = 'edition';

@@ -68,7 +68,7 @@ missing AS (
 )
 SELECT (SELECT count(*) FROM unnest((SELECT range_agg(m.ranges) FROM missing AS m))) AS "Outages",
        (SELECT coalesce(sum(extract(epoch FROM upper(r.range) - lower(r.range))), 0)
-        FROM missing AS m CROSS JOIN LATERAL unnest(m.ranges) AS r (range)) AS "Missing (all channels)";
+        FROM missing AS m CROSS JOIN LATERAL unnest(m.ranges) AS r (range)) AS "Missing, summed";
 
 -- name: curves
 -- The first 12 channels with this unit of measure and power of ten. Each line goes through the lowest and the highest value
@@ -129,7 +129,7 @@ SELECT regexp_replace(c.name, '^.*/', '') AS "Channel", c.name, ${unit:sqlstring
             THEN 100 * (s.value - c.range_lo) / (c.range_hi - c.range_lo) END AS "% of range",
        CASE WHEN o.reason IS NOT NULL THEN o.reason WHEN s.time IS NULL AND t.time IS NULL THEN 'nothing yet'
             ELSE coalesce(plant.quality(s.status), 'good') END AS "Quality",
-       coalesce(s.time, t.time) AS "Since", c.kind AS "Kind", c.description AS "Description"
+       c.description AS "Description", coalesce(s.time, t.time) AS "Since", c.kind AS "Kind"
 FROM (
     SELECT c.id, c.source_id, c.name, c.kind, c.unit, c.range_lo, c.range_hi, c.description
     FROM plant.channel AS c

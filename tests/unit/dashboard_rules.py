@@ -17,6 +17,9 @@ Rule: TypeAlias = Callable[[Json], Iterator[str]]
 _DATA_SOURCES = {"plantlog", "-- Grafana --"}
 _GRAFANAS_UNITS = {"none", "short", "percent", "percentunit", "bytes", "s", "d", "string", "dateTimeAsIso"}
 _LEAST_WIDTH = 60
+_TIMES = {"Time", "Since", "Started", "From", "To", "Until", "Sealed at", "Day", "Latest sample"}
+_TEXTS = {"Reason", "Detail", "Address", "Text", "Why", "Deferred jobs", "Description"}
+_TABLE_WIDTH = 930  # of 24 columns, in a window of 1,280 pixels beside Grafana's menu
 
 
 def _panels(dashboard: Json, *kinds: str) -> Iterator[Json]:
@@ -83,9 +86,10 @@ def units_are_grafanas_or_suffixes(dashboard: Json) -> Iterator[str]:
 
 
 def values_beside_each_other_are_legible(dashboard: Json) -> Iterator[str]:
-    """In the wide layout, names stand beside values, and both get 10 pixels."""
+    """In the wide layout, names stand beside values, and both get 10 pixels; above values, names alone get 10."""
     for panel in _panels(dashboard, "stat"):
-        if panel["options"]["wideLayout"]:
+        several = sum(target["rawSql"].count(' AS "') for target in panel["targets"]) > 1
+        if panel["options"]["wideLayout"] or (several and panel["options"].get("text", {}).get("titleSize", 0) < 12):
             yield panel["title"]
 
 
@@ -95,6 +99,13 @@ def all_rows_are_shown(dashboard: Json) -> Iterator[str]:
         reduced = panel["options"]["reduceOptions"]
         most = max(int(n) for target in panel["targets"] for n in ("0", *re.findall(r"LIMIT (\d+)", target["rawSql"])))
         if reduced["values"] and reduced.get("limit", 25) < most:
+            yield panel["title"]
+
+
+def a_bar_alone_is_a_bar(dashboard: Json) -> Iterator[str]:
+    """The bar of one row would fill the panel."""
+    for panel in _panels(dashboard, "bargauge"):
+        if panel["options"]["sizing"] != "manual" or panel["options"]["maxVizHeight"] > 24:
             yield panel["title"]
 
 
@@ -133,6 +144,32 @@ def columns_fit(dashboard: Json) -> Iterator[str]:
             or by_type.get("number", {}).get("custom.width") != 92
         ):
             yield panel["title"]
+
+
+def texts_are_in_sight(dashboard: Json) -> Iterator[str]:
+    """What says why stands before what is further right than a narrow window shows."""
+    for panel in _panels(dashboard, "table"):
+        *_, select = re.findall(r"^SELECT .*?^FROM ", panel["targets"][0]["rawSql"], re.MULTILINE | re.DOTALL)
+        columns = {column: _width(panel, column) for column in re.findall(r' AS "([^"]+)"', select)}
+        place = _TABLE_WIDTH * panel["gridPos"]["w"] / 24
+        growing = [column for column, (_, fixed) in columns.items() if not fixed]
+        share = (place - sum(width for width, fixed in columns.values() if fixed)) / max(1, len(growing))
+        right = 0.0
+        for column, (width, _) in columns.items():
+            right += max(width, share) if column in growing else width
+            if column in _TEXTS and right > place:
+                yield f"{panel['title']}: {column}"
+
+
+def _width(panel: Json, column: str) -> tuple[int, bool]:
+    """Of a column, in pixels: by its name, else that of a time or a number; and whether it is fixed, or grows."""
+    width, fixed = (165 if column in _TIMES else 92), True
+    for matcher, what, properties in _overrides(panel):
+        named = matcher == "byName" and what == column
+        if named or (matcher == "byRegexp" and what != "/.*/" and re.fullmatch(what.strip("/"), column)):
+            fixed = "custom.width" in properties or (fixed and "custom.minWidth" not in properties)
+            width = int(properties.get("custom.width") or properties.get("custom.minWidth") or width)
+    return width, fixed
 
 
 def coloured_cells_are_plain(dashboard: Json) -> Iterator[str]:
@@ -222,10 +259,12 @@ RULES: tuple[Rule, ...] = (
     units_are_grafanas_or_suffixes,
     values_beside_each_other_are_legible,
     all_rows_are_shown,
+    a_bar_alone_is_a_bar,
     a_timeline_is_never_without_rows,
     times_have_the_digits_that_their_axis_needs,
     categories_have_no_unit,
     columns_fit,
+    texts_are_in_sight,
     coloured_cells_are_plain,
     nothing_is_no_data,
     bars_are_as_wide_as_their_step,

@@ -144,7 +144,7 @@ _SHOWN: tuple[tuple[str, str, set[Any], set[Any]], ...] = (
     ("unit units", "__value", *_UNITS),
     ("unit measures", "__text", {"m/s"}, {"kg"}),
     ("unit summary", "Channels", {2}, {3}),
-    ("unit gaps", "Missing (all channels)", {660.0}, {1020.0}),
+    ("unit gaps", "Missing, summed", {660.0}, {1020.0}),
     ("unit curves", "metric", {"speed"}, {"weight", "tare"}),
     ("unit states", "metric", {"running"}, {"open"}),
     ("unit channels", "Channel", {"speed", "running"}, {"weight", "tare", "open"}),

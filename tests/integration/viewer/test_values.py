@@ -156,7 +156,7 @@ async def test_an_overload_shows_what_was_late_and_what_waited(panels: Panels) -
     assert (goes_on["State"], goes_on["Deferred jobs"]) == ("ongoing", "rollups")
     assert goes_on["Duration"] >= 20 and goes_on["Poll interval"] == 3.5, "as was said since it began"
     states: dict[str, list[tuple[int, int]]] = {}
-    for row in rows(await panels.ask("health", "Overload and deferred maintenance")):
+    for row in rows(await panels.ask("health", "Overload, deferred jobs")):
         ago = round(panels.over.until.timestamp() - row["time"] / 1000)
         states.setdefault(row["metric"], []).append((ago, row["value"]))
     assert list(states) == ["ingest", "rollups", "compress", "seal", "archive", "analyze"]
@@ -170,9 +170,9 @@ async def test_gaps_are_counted_as_outages(panels: Panels) -> None:
     (unit,) = (row for row in rows(await panels.ask("plant", "Units")) if row["Unit"] == "pump/house")
     assert (unit["Channels"], unit["Outages"]) == (15, 3)
     (missing,) = rows(await panels.ask("unit", "Missing data"))
-    assert missing == {"Outages": 3, "Missing (all channels)": 15 * (120 + 50 + 50)}
+    assert missing == {"Outages": 3, "Missing, summed": 15 * (120 + 50 + 50)}
     (whole,) = rows(await panels.ask("unit", "Missing data", unit="no/unit"))
-    assert whole == {"Outages": 0, "Missing (all channels)": 0}
+    assert whole == {"Outages": 0, "Missing, summed": 0}
     begun = await panels.ask("health", "New outages, by reason")
     reasons = {"stopped", "disconnected", "stale", "poll_missed"}
     assert {r: sum(n for m, n in zip(begun["metric"], begun["value"], strict=True) if m == r) for r in reasons} == {
