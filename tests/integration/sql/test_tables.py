@@ -16,7 +16,7 @@ from schema.queries import load
 from tests import docs
 from tests.integration.evidence.archive_maintenance import Maintained
 from tests.integration.evidence.plant import DAY
-from tests.integration.sql.asking import LIMITS, NEXT, Opened, asked
+from tests.integration.sql.asking import LIMITS, NEXT, Opened, answers, asked
 
 
 async def test_conditions_limit_what_is_read(plant: Maintained, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,30 +95,40 @@ async def test_names_and_units_are_those_of_the_time(plant: Maintained) -> None:
     assert await asked(plant, "SELECT count(*) FROM samples_named WHERE name = 'unit/p1'") == [(120,)]
 
 
+def quoted(name: str) -> str:
+    return f'"{name}"'
+
+
 async def test_rollups_gaps_channels_and_sources_are_those_of_the_database(plant: Maintained) -> None:
     await plant.owner.execute(
         "INSERT INTO plant.rollup_dirty (from_time, to_time) VALUES ($1, $2)", begin(DAY), begin(NEXT, 24)
     )
     await plant.owner.execute("CALL plant.refresh_rollups()")
-    for table, order in (
-        ("samples_1m", "channel_id, bucket"),
-        ("samples_1h", "channel_id, bucket"),
-        ("gap", "from_time, id"),
-        ("channel", "id"),
-        ("source", "id"),
-    ):
-        [columns] = await asked(plant, f"SELECT list(column_name) FROM (DESCRIBE {table})")
-        names = ", ".join(f'"{name}"' for name in columns[0])
-        texts = ", ".join(
-            f'"{name}"::text' if name in ("attributes", "installation_id") else f'"{name}"' for name in columns[0]
-        )
-        expected = await plant.owner.fetch(f"SELECT {texts} FROM plant.{table} ORDER BY {order}")
-        assert expected
-        assert await asked(plant, f"SELECT {names} FROM {table} ORDER BY {order}") == [tuple(row) for row in expected]
+    orders = {
+        "samples_1m": "channel_id, bucket",
+        "samples_1h": "channel_id, bucket",
+        "gap": "from_time, id",
+        "channel": "id",
+        "source": "id",
+    }
+    listed = await answers(plant, *(f"SELECT list(column_name) FROM (DESCRIBE {table})" for table in orders))
+    columns = {table: names for table, [(names,)] in zip(orders, listed, strict=True)}
     pressure = plant.site.plant.ids["unit/pressure"]
     where = f"channel_id = {pressure} AND bucket >= '{DAY} 05:01Z' AND bucket < '{DAY} 07:00Z' AND n > 0"
-    assert await asked(plant, f"SELECT count(*), sum(n) FROM samples_1m WHERE {where}") == [(3, 180)]
-    assert await asked(plant, f"SELECT count(*), sum(n) FROM samples_1h WHERE {where}") == [(1, 120)]
+    *found, minutes, hours = await answers(
+        plant,
+        *(f"SELECT {', '.join(map(quoted, columns[table]))} FROM {table} ORDER BY {orders[table]}" for table in orders),
+        f"SELECT count(*), sum(n) FROM samples_1m WHERE {where}",
+        f"SELECT count(*), sum(n) FROM samples_1h WHERE {where}",
+    )
+    for table, rows in zip(orders, found, strict=True):
+        texts = ", ".join(
+            f"{quoted(name)}::text" if name in ("attributes", "installation_id") else quoted(name)
+            for name in columns[table]
+        )
+        expected = await plant.owner.fetch(f"SELECT {texts} FROM plant.{table} ORDER BY {orders[table]}")
+        assert rows == [tuple(row) for row in expected] != []
+    assert (minutes, hours) == ([(3, 180)], [(1, 120)])
 
 
 async def test_events_that_were_dropped_come_from_the_archive(plant: Maintained) -> None:
