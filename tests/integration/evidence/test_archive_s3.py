@@ -33,6 +33,7 @@ def options_of(peer: Peer) -> S3Options:
     return S3Options(access_key, secret_key, backup.s3_endpoint, ca_file=str(backup.ca_file))
 
 
+@pytest.mark.slow
 async def test_archive_in_a_bucket(database: Database, tmp_path: Path) -> None:
     peer = repository_servers.s3(tmp_path / "server", tmp_path / "files")
     async with SealedPlant(database, tmp_path / "state", "north") as plant:

@@ -115,6 +115,7 @@ async def test_samples_of_another_installation_are_there_too(
         assert await samples(plant) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(repository_servers.missing() != "", reason=repository_servers.missing())
 async def test_archive_in_a_bucket(plant: Maintained, tmp_path: Path) -> None:
     expected = await both_days(plant)
