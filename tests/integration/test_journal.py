@@ -133,6 +133,7 @@ async def test_a_replay_into_packed_hours_changes_nothing(
     assert await content(owner) == before
 
 
+@pytest.mark.slow
 async def test_live_data_go_first(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
     await spooled(tmp_path, *(batch([(c, t, 1.0, 0) for t in range(5000)]) for c in range(60)))
     await written(tmp_path, database)

@@ -318,6 +318,7 @@ async def test_killed_maintenance_continues(owner: Connection, database: Databas
     assert await owner.fetchval("SELECT count(*) FROM plant.job_run AS r WHERE r.outcome IS NULL") == 0
 
 
+@pytest.mark.slow
 async def test_status_shows_a_run_that_was_made_by_hand(owner: Connection, database: Database, tmp_path: Path) -> None:
     port = free_ports(5)
     state = State(tmp_path / "state")

@@ -91,6 +91,7 @@ async def test_elements_on_a_server_with_index_ranges(name: str, tmp_path: Path)
     assert status.bad_channels.keys() == {"whole", "scalar", "e4"}
 
 
+@pytest.mark.slow
 async def test_elements_on_a_server_that_sends_whole_arrays(tmp_path: Path) -> None:
     """One sample of each with each notification; where the array became shorter, Bad ones."""
     tags = [

@@ -72,6 +72,7 @@ SCALARS: dict[str, tuple[Any, Any, str]] = {
 }
 
 
+@pytest.mark.slow
 async def test_discover_lists_every_scalar_and_subtype(tmp_path: Path) -> None:
     async with serving() as (_, folder, address):
         for name, (value, kind, _) in SCALARS.items():

@@ -70,6 +70,7 @@ async def test_index_that_shifts_while_the_collector_is_down_reads_no_other_vari
     assert (values(first, 1), values(second, 1)) == ([LEVELS[LINE]], [LEVELS[OTHER]]), "an index reads what is there"
 
 
+@pytest.mark.slow
 async def test_index_that_shifts_with_a_restart_reads_no_other_variable(tmp_path: Path) -> None:
     port = free_port()
     tags = [BY_URI, BY_INDEX]

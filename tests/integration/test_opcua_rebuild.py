@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ingest.timestamps import now_us
 from tests.integration.test_opcua_collector import collecting, simulated_server
 from tests.integration.test_opcua_live import IDS, configured, living
@@ -15,6 +17,7 @@ from tests.peers import free_port
 from tests.waiting import until
 
 
+@pytest.mark.slow
 async def test_silent_subscription_is_created_again_while_another_goes_on(tmp_path: Path) -> None:
     tags = [OURS[0], replace(OURS[1], interval=0.5)]
     options = {**OPTIONS, "time_out": 1.0}

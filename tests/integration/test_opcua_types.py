@@ -107,6 +107,7 @@ async def stores_each_scalar(address: str, prefix: str, pki: Path) -> None:
     }
 
 
+@pytest.mark.slow
 async def test_each_scalar_type_is_stored(tmp_path: Path) -> None:
     async with serving({name: ua.Variant(value, V[name]) for name, (value, _, _) in SCALARS.items()}) as (address, _):
         await stores_each_scalar(address, "ns=2;s=", tmp_path)

@@ -100,6 +100,7 @@ async def test_a_spike_is_never_lost(owner: asyncpg.Connection[Any]) -> None:
         await refresh(owner)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packed", [False, True])
 async def test_charts_of_dropped_samples_come_from_minutes_or_hours(
     owner: asyncpg.Connection[Any], packed: bool

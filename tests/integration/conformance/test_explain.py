@@ -84,6 +84,7 @@ async def test_only_chunks_within_the_bounds_are_read(plant: ConformancePlant) -
             assert nodes[0]["Actual Rows"] == (last - first) // _EACH * len(channels), asked
 
 
+@pytest.mark.slow
 async def test_bounds_given_as_parameters_limit_the_chunks(plant: ConformancePlant) -> None:
     """A prepared statement whose plan is made once: what it need not touch, it does not start to read."""
     await plant.owner.execute(_FILL, DAY, _EACH, 50)

@@ -64,6 +64,7 @@ async def test_all_values_round_trip_to_the_bit(plant: ConformancePlant) -> None
     assert await plant.everywhere(1, DAY + timedelta(hours=1), DAY + timedelta(hours=2)) == sent[360:720]
 
 
+@pytest.mark.slow
 async def test_readers_see_each_sample_once_while_days_close(plant: ConformancePlant) -> None:
     await plant.fill()
     whole = await plant.look()

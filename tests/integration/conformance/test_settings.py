@@ -33,6 +33,7 @@ async def test_unknown_compression_is_refused(plant: ConformancePlant) -> None:
         await plant.compress()
 
 
+@pytest.mark.slow
 async def test_closed_day_keeps_its_form(plant: ConformancePlant) -> None:
     """The setting changes each day, in the middle of one too; late rows come to all days."""
     native = "native" if plant.edition == "community" else None

@@ -19,7 +19,7 @@ from ingest.timestamps import microseconds
 from ops.evidence.export import VERIFIER, ExportResult, export
 from ops.evidence.keys import rotate
 from ops.evidence.reader import begin
-from ops.evidence.standalone import METADATA, UnverifiableError, verify_file
+from ops.evidence.standalone import METADATA, UnverifiableError, read_keys, report, verify_file
 from tests.integration.evidence.plant import DAY, SealedPlant, public_key
 from tests.sample_tables import HOUR_US, bits
 
@@ -70,12 +70,15 @@ async def test_export_is_verified_without_plantlog(plant: SealedPlant, tmp_path:
     await plant.seal()
     path, done = await exported(plant, tmp_path)
     key = public_key(plant, tmp_path / "key.pem")
+    run = alone(path, "--key", str(key))
+    assert run.returncode == 0, run.stdout + run.stderr
     for file, _ in done.files:
-        run = alone(file, "--key", str(key))
-        assert run.returncode == 0, run.stdout + run.stderr
-        assert "every row is as sealed (serial 4, revision 1)" in run.stdout
-        assert "which is in the file" not in run.stdout
-    assert "which is in the file: compare it with the plant's public key" in alone(path).stdout
+        said = report(str(file), verify_file(str(file), read_keys(key.read_bytes())), True)
+        assert "every row is as sealed (serial 4, revision 1)" in said
+        assert "which is in the file" not in said
+        assert (said in run.stdout) == (file == path)
+    unanchored = report(str(path), verify_file(str(path), None), False)
+    assert "which is in the file: compare it with the plant's public key" in unanchored
     body = json.loads(alone(path, "--json").stdout)
     assert (body["ok"], body["rows"], [seal["revision"] for seal in body["seals"]]) == (True, 481, [0, 1])
 
@@ -217,7 +220,7 @@ async def test_amendments_are_verified_from_files_alone(plant: SealedPlant, tmp_
     await plant.seal()
     await plant.late("unit/flow", [(5 * HOUR_US + 600_000, bits(2.0), 0)])
     await plant.seal()
-    _, done = await exported(plant, tmp_path)
+    path, done = await exported(plant, tmp_path)
     listed = [
         "amended: revision 1: unit/flow, hour 05: 1 sample added",
         "amended: revision 1: unit/flow, hour 09: 1 sample added",
@@ -225,10 +228,12 @@ async def test_amendments_are_verified_from_files_alone(plant: SealedPlant, tmp_
         f"amended: revision 1: gap of source {plant.source} from 2026-03-09T07:00:00Z was reported anew",
         "amended: revision 2: unit/flow, hour 05: 1 sample added",
     ]
+    run = alone(path, "--strict")
+    assert run.returncode == 0, run.stdout + run.stderr
     for file, _ in done.files:
-        run = alone(file, "--strict")
-        assert run.returncode == 0, run.stdout + run.stderr
-        assert [line.strip() for line in run.stdout.splitlines() if "amended" in line] == listed
+        said = report(str(file), verify_file(str(file), None), False)
+        assert [line.strip() for line in said.splitlines() if "amended" in line] == listed
+        assert (said in run.stdout) == (file == path)
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,7 @@ async def why_nothing(plant: tuple[Maintained, Recording]) -> str:
     return why
 
 
+@pytest.mark.slow
 async def test_answers_are_the_same_once_the_day_is_only_in_the_archive(
     plant: tuple[Maintained, Recording], monkeypatch: pytest.MonkeyPatch
 ) -> None:

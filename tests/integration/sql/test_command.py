@@ -75,6 +75,7 @@ async def test_prompt_goes_on_after_an_error(plant: Maintained) -> None:
     assert "the last" in printed
 
 
+@pytest.mark.slow
 async def test_interrupt_ends_the_query_and_not_the_prompt(plant: Maintained) -> None:
     waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'plant.samples_raw'::regclass"
 

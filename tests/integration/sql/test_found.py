@@ -71,6 +71,7 @@ FROM (SELECT *, lag(value) OVER (PARTITION BY channel_id ORDER BY time) AS old_v
 WHERE value IS DISTINCT FROM old_value ORDER BY ALL"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at_a_time", [1_000_000, 40])
 async def test_what_is_found_while_reading_is_that_of_the_samples(
     plant: Maintained, monkeypatch: pytest.MonkeyPatch, at_a_time: int

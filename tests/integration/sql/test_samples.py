@@ -39,6 +39,7 @@ async def test_packed_day_is_the_same(plant: Maintained) -> None:
     assert await samples(plant) == expected
 
 
+@pytest.mark.slow
 async def test_late_samples_count_at_once_and_as_an_amendment(plant: Maintained) -> None:
     expected = await both_days(plant)
     await archived_and_dropped(plant)

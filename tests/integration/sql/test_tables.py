@@ -19,6 +19,7 @@ from tests.integration.evidence.plant import DAY
 from tests.integration.sql.asking import LIMITS, NEXT, Opened, answers, asked
 
 
+@pytest.mark.slow
 async def test_conditions_limit_what_is_read(plant: Maintained, monkeypatch: pytest.MonkeyPatch) -> None:
     flow = plant.site.plant.ids["other/flow"]
     read = Opened(monkeypatch)
