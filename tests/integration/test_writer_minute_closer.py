@@ -603,6 +603,7 @@ async def test_minutes_of_another_installation_stay_open(
     await assert_exact(owner)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 async def test_minutes_are_exact_under_random_interference(
     database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock, other_dsn: str, seed: int

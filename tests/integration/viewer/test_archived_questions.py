@@ -54,6 +54,7 @@ async def panels(page: str, *titles: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 async def test_answers_are_the_same_once_the_day_is_only_in_the_archive(
     plant: tuple[Maintained, Recording], page: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

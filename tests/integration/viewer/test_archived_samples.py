@@ -95,6 +95,7 @@ class Asked:
         return await self._reader.query(*expand(sql, variables, self._range))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packed", [False, True])
 async def test_panels_of_a_dropped_day_show_what_they_showed_before(
     plant: Maintained, reader: Reader, packed: bool
@@ -177,6 +178,7 @@ async def test_minutes_and_the_reason_are_shown_where_the_archive_cannot_be_read
     assert await until(lambda: _answered(hour)) == (240, "")
 
 
+@pytest.mark.slow
 async def test_page_says_why_it_shows_minutes(plant: Maintained, reader: Reader, tmp_path: Path) -> None:
     await plant.drop()
     since, until = ((begin(DAY, 5) + timedelta(seconds=at)).strftime("%FT%T.000Z") for at in (-10, 130))
