@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, TypeAlias, TypeVar
@@ -57,16 +57,6 @@ def each(of: Callable[[Columns], Result]) -> Callable[[Iterable[Columns]], Itera
     return partial(map, of)
 
 
-def one_batch(of: Callable[[Columns], Any]) -> Callable[[Iterable[Columns]], Iterable[Any]]:
-    """The same of batches, as one: whoever reads them has less to do."""
-    return partial(_one_batch, of)
-
-
-def _one_batch(of: Callable[[Columns], Any], found: Iterable[Columns]) -> Iterable[Any]:
-    some = [of(one) for one in found]
-    return [pa.concat_batches(some)] if some else []
-
-
 def joined(some: Sequence[Columns]) -> Columns:
     """At least one, one behind the other."""
     return some[0] if len(some) == 1 else {name: np.concatenate([one[name] for one in some]) for name in some[0]}
@@ -94,14 +84,6 @@ def count_up(lengths: Int64s) -> Int64s:
     """From 0 for each length."""
     counted: Int64s = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     return counted
-
-
-def as_batch(columns: Mapping[str, Any], schema: Any, asked: Any) -> Any:
-    """Columns as a batch. Those that are missing are what was asked for: attributes of ``asked``."""
-    n = len(next(iter(columns.values())))
-    found = [columns[name] if name in columns else np.full(n, getattr(asked, name)) for name in schema.names]
-    arrays = [typed(one, of.type) for one, of in zip(found, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def good_values(value: Float64s, status: NDArray[np.int32]) -> tuple[Float64s, NDArray[np.bool_]]:
@@ -144,7 +126,16 @@ def listed(kind: Any, found: Iterable[Columns]) -> Any:
     if not some:
         return pa.array([[]], pa.list_(kind))
     columns = [typed(np.concatenate([one[field.name] for one in some]), field.type) for field in kind]
-    struct = pa.StructArray.from_arrays(columns, fields=list(kind))
+    return _as_list(pa.StructArray.from_arrays(columns, fields=list(kind)))
+
+
+def structs(kind: Any, batches: Iterable[Any]) -> Any:
+    """The same of batches with the columns of the struct."""
+    whole = pa.concat_batches([pa.RecordBatch.from_pylist([], pa.schema(list(kind))), *batches])
+    return _as_list(pa.StructArray.from_arrays(whole.columns, fields=list(kind)))
+
+
+def _as_list(struct: Any) -> Any:
     return pa.ListArray.from_arrays(pa.array([0, len(struct)], pa.int32()), struct)
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from ingest.timestamps import microseconds
 from ops.archive.sample_file import TIME
 from ops.sql import held, runs
-from ops.sql.columns import Columns, each, listed
+from ops.sql.columns import Columns, each, listed, structs
 from ops.sql.correlations import CORRELATIONS, Correlations, dense
 from ops.sql.counters import DECREASES, Decreases
 from ops.sql.excursions import FAR_OFF, Excursions
@@ -25,9 +25,11 @@ from ops.sql.pauses import PAUSES, pauses
 from ops.sql.reader import Reader
 from ops.sql.replays import PAIRS, Replays
 from ops.sql.resampled import MEANS, Grid
-from ops.sql.runs import Runs
+from ops.sql.runs import RUNS, Runs
 from ops.sql.samples import SAMPLES, Samples
 from ops.sql.scan import Scan
+from ops.sql.steps import STEPS, Steps
+from ops.sql.stretches import STRETCHES, Stretches
 from schema.queries import load
 
 _SQL_TYPES = {
@@ -67,6 +69,9 @@ class Functions:
         )
         ids, number, asked = duckdb.list_type(of), "BIGINT", _sql_type(pa.list_(ASKED))
         for function, arguments, kind in (
+            (self.sample_stretches, [ids, *[number] * 3], STRETCHES),
+            (self.value_runs, [ids, *[number] * 3], RUNS),
+            (self.value_steps, [ids, *[number] * 3, "DOUBLE"], STEPS),
             (self.usual_run_lengths, [ids, *[number] * 2], _USUAL),
             (self.pauses, [ids, *[number] * 2], PAUSES),
             (self.held_statistics, [_sql_type(pa.list_(held.ASKED))], HELD),
@@ -78,7 +83,9 @@ class Functions:
             (self.counter_decreases_of, [asked, *[number] * 2], DECREASES),
         ):
             name, noted = function.__name__, self._noted(_by_row(function))
-            connection.create_function(name, noted, arguments, _sql_type(pa.list_(kind)), type="arrow")
+            # Else DuckDB makes constants of the rows, one by one, when it plans a query.
+            options = {"type": "arrow", "null_handling": "special", "side_effects": True}
+            connection.create_function(name, noted, arguments, _sql_type(pa.list_(kind)), **options)
 
     def channel_ids(self, patterns: Sequence[str] | None) -> list[int] | None:
         """The channels that have one of these names, in which ``*`` stands for any text; null: all."""
@@ -90,10 +97,8 @@ class Functions:
         """Channels of such names that hold their values for so long on average, from the first one until the end."""
         if since is None or until is None or hold is None:
             return None
-        ids, us = self.channel_ids(patterns), round(hold / timedelta(microseconds=1))
-        found = Runs(microseconds(since), microseconds(until), us)
-        made = self._samples.made(_scan(ids), (found.since, found.until), found.of_parts, in_parts=True)
-        return runs.calm(found.joined(made), found.until, us)
+        us, within = round(hold / timedelta(microseconds=1)), (microseconds(since), microseconds(until))
+        return runs.calm(self._runs(self.channel_ids(patterns), within, us), within[1], us)
 
     def shortest_interval(self, patterns: Sequence[str] | None) -> float | None:
         """The shortest one (s) in which a channel of such a name is expected to be read; null: there is none."""
@@ -123,6 +128,24 @@ class Functions:
         return pa.array(found, pa.bool_())
 
     # Of all channels at a time, which several processes read. They return a list in an array of Arrow.
+
+    def sample_stretches(self, channels: list[int] | None, since: int, until: int, pause: int) -> Any:
+        """Samples up to each pause, counted (ops/sql/stretches.py). ``channels``: None: all."""
+        found = Stretches(pause)
+        made = self._samples.made(_scan(channels), (since, until), each(found.of), ("status",), in_parts=True)
+        return listed(STRETCHES, made)
+
+    def value_runs(self, channels: list[int] | None, since: int, until: int, least: int) -> Any:
+        """Runs of equal values (ops/sql/runs.py). ``channels``: None: all."""
+        return structs(RUNS, self._runs(channels, (since, until), least))
+
+    def _runs(self, channels: list[int] | None, within: tuple[int, int], least: int) -> Iterator[Any]:
+        found = Runs(least)
+        return found.joined(self._samples.made(_scan(channels), within, found.of_parts, in_parts=True))
+
+    def value_steps(self, channels: list[int] | None, since: int, until: int, few: int, jump: float) -> Any:
+        """Far and seldom steps (ops/sql/steps.py). ``channels``: None: all."""
+        return listed(STEPS, self._samples.made(_scan(channels), (since, until), each(Steps(few, jump).of)))
 
     def usual_run_lengths(self, channels: list[int], since: int, until: int) -> Any:
         """How long (s) 95 % of the values of channels are held, with since <= time < until (µs)."""

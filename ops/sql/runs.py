@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,42 +12,30 @@ import pyarrow as pa
 from ops.archive.sample_file import TIME, segments
 from ops.sql.columns import Columns, good_samples
 
-if TYPE_CHECKING:
-    from ops.sql.scan import Scan
-
 _USUAL = 0.95  # of the values of a channel are held no longer than what is usual
-_PARAMETERS = ("since", "until", "least")
-RUNS = pa.schema(
+RUNS = pa.struct(
     [
-        pa.field("channel_id", pa.int32(), nullable=False),
-        pa.field("value", pa.float64(), nullable=False),
-        pa.field("from_time", TIME, nullable=False),  # of the first sample with the value
-        pa.field("next_time", TIME),  # of the first one with the next value, if there is one
-        pa.field("number", pa.int64(), nullable=False),  # of the channel's run, from 1
-        *(pa.field(name, pa.int64(), nullable=False) for name in _PARAMETERS),
+        ("channel_id", pa.int32()),
+        ("value", pa.float64()),
+        ("from_time", TIME),  # of the first sample with the value
+        ("next_time", TIME),  # of the first one with the next value, if there is one
+        ("number", pa.int64()),  # of the channel's run, from 1
     ]
 )
-PARTS = pa.schema([RUNS.field(place) if place != 2 else pa.field("time", TIME, nullable=False) for place in range(5)])
+_PARTS = pa.schema(list(RUNS))
 
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Runs of samples with since <= time < until, as good_samples() (schema/queries/duckdb.sql) has them; in µs.
+    """Runs of good samples, as good_samples() (schema/queries/duckdb.sql) has them.
 
-    The first and the last one of each channel, and those of ``least`` or longer.
+    The first and the last one of each channel, and those of ``least`` (µs) or longer.
     """
 
-    since: int
-    until: int
     least: int
 
-    @classmethod
-    def wanted(cls, scan: Scan) -> Runs:
-        """Those that a query asks for. Raises OperationError."""
-        return cls(**scan.constants("value_runs", _PARAMETERS))
-
     def of_parts(self, found: Iterable[Columns]) -> list[Any]:
-        """Those of samples that follow each other, by channel and time, as one batch of PARTS."""
+        """Those of samples that follow each other, by channel and time, as one batch of _PARTS."""
         return [pa.concat_batches(map(_batch, self._joined(map(self._of, found))))]
 
     def _of(self, found: Columns) -> _Rows:
@@ -69,12 +57,10 @@ class Runs:
     def joined(self, parts: Iterable[Any]) -> Iterator[Any]:
         """Batches of the runs. ``parts``: what :meth:`of_parts` returned of samples that follow each other."""
         for rows in self._joined(map(_Rows.of, parts)):
-            found = _batch(rows)
-            parameters = [pa.array(np.full(found.num_rows, getattr(self, name))) for name in _PARAMETERS]
-            yield pa.RecordBatch.from_arrays([*found.columns, *parameters], schema=RUNS)
+            yield _batch(rows)
 
     def _joined(self, parts: Iterable[_Rows]) -> Iterator[_Rows]:
-        waiting = _Rows.of(pa.RecordBatch.from_pylist([], PARTS))  # the run that has not ended
+        waiting = _Rows.of(pa.RecordBatch.from_pylist([], _PARTS))  # the run that has not ended
         for rows in parts:
             if not len(rows.channel):
                 continue
@@ -108,8 +94,8 @@ class _Rows:
 
     @classmethod
     def of(cls, part: Any) -> _Rows:
-        """Those of a batch of PARTS, to be changed."""
-        channel, value, begin, end, number = (part.column(name) for name in PARTS.names)
+        """Those of a batch of _PARTS, to be changed."""
+        channel, value, begin, end, number = (part.column(name) for name in _PARTS.names)
         return cls(
             channel.to_numpy(),
             value.to_numpy(),
@@ -152,7 +138,7 @@ def _batch(rows: _Rows) -> Any:
         pa.array(rows.end, mask=rows.last).view(TIME),
         pa.array(rows.number),
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=PARTS)
+    return pa.RecordBatch.from_arrays(columns, schema=_PARTS)
 
 
 def usual_lengths(found: Columns) -> Columns:

@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
-from ingest.errors import OperationError
 from ingest.timestamps import microseconds
 from ops.archive.sample_file import TIME
 from ops.evidence.reader import begin
@@ -75,29 +74,6 @@ class Scan:
     def mentions(self, *names: str) -> bool:
         """Whether columns are needed."""
         return any(name in self.schema.names for name in names)
-
-    def constants(self, table: str, columns: Iterable[str]) -> dict[str, Any]:
-        """The only value, a number, that columns of a table may have: its parameters.
-
-        Raises OperationError if one has no such condition, or more values, as by OR.
-        """
-        found = {}
-        for column in columns:
-            text = re.search(rf"\b{column} == (-?[\d.]+(?:e[+-]?\d+)?)\b", f"{self.condition}")
-            if text is None:
-                raise OperationError(
-                    f"{table}: {column}: found no constant; legal: a number (a time: of µs) that is known before the "
-                    "query runs (give times to questions as constants, not as subqueries)"
-                )
-            value = int(text[1]) if pa.types.is_integer(self.schema.field(column).type) else float(text[1])
-            others = [("less", ds.field(column) < value), ("more", ds.field(column) > value)]
-            if self._possible(others, column):
-                raise OperationError(
-                    f"{table}: {column}: found a condition that more values than {value} meet; legal: one value, "
-                    "joined to the other conditions by AND (for several, use UNION ALL)"
-                )
-            found[column] = value
-        return found
 
     def limits(self, column: str) -> bool:
         """Whether the condition is about a column."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,25 +14,19 @@ from numpy.typing import NDArray
 
 from ingest.batch import Float64s
 from ops.archive.sample_file import TIME, segments
-from ops.sql.columns import Columns, as_batch, good_values, joined, part
+from ops.sql.columns import Columns, good_values, joined, part
 
-if TYPE_CHECKING:
-    from ops.sql.scan import Scan
-
-_PARAMETERS = ("since", "until", "few", "jump")
-STEPS = pa.schema(
+STEPS = pa.struct(
     [
-        pa.field("channel_id", pa.int32(), nullable=False),
-        pa.field("time", TIME, nullable=False),
-        pa.field("old_value", pa.float64(), nullable=False),  # of the sample before
-        pa.field("value", pa.float64(), nullable=False),
-        pa.field("old_status", pa.int32(), nullable=False),
-        pa.field("status", pa.int32(), nullable=False),
-        pa.field("is_step", pa.bool_(), nullable=False),  # another value, and both are good
-        pa.field("is_jump", pa.bool_(), nullable=False),  # a far step, and the one before was none
-        pa.field("steps", pa.int64(), nullable=False),  # of the channel
-        *(pa.field(name, pa.int64(), nullable=False) for name in _PARAMETERS[:3]),
-        pa.field("jump", pa.float64(), nullable=False),
+        ("channel_id", pa.int32()),
+        ("time", TIME),
+        ("old_value", pa.float64()),  # of the sample before
+        ("value", pa.float64()),
+        ("old_status", pa.int32()),
+        ("status", pa.int32()),
+        ("is_step", pa.bool_()),  # another value, and both are good
+        ("is_jump", pa.bool_()),  # a far step, and the one before was none
+        ("steps", pa.int64()),  # of the channel
     ]
 )
 _USUAL = 0.9  # of the steps of a channel are no longer than what is usual
@@ -41,28 +34,19 @@ _USUAL = 0.9  # of the steps of a channel are no longer than what is usual
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Of samples with since <= time < until (µs): changes of quality, and steps.
+    """Changes of quality, and steps.
 
     All steps of a channel that has ``few`` at most; of the others, those of more than ``jump`` times the usual.
     """
 
-    since: int
-    until: int
     few: int
     jump: float
 
-    @classmethod
-    def wanted(cls, scan: Scan) -> Steps:
-        """Those that a query asks for. Raises OperationError."""
-        return cls(**scan.constants("value_steps", _PARAMETERS))
-
-    def of(self, found: Columns) -> Any:
-        """The steps of all samples of some channels within the bounds, by channel and time, as a batch."""
-        some = [self._of_channel(part(found, rows)) for rows in segments(found["channel_id"])]
-        return as_batch(joined(some), STEPS, self)
+    def of(self, found: Columns) -> Columns:
+        """The columns of STEPS, of all samples of some channels, by channel and time."""
+        return joined([self._of_channel(part(found, rows)) for rows in segments(found["channel_id"])])
 
     def _of_channel(self, found: Columns) -> Columns:
-        """The columns of STEPS without the parameters."""
         value, status = found["value"].view(np.float64), found["status"].view(np.int32)
         good = good_values(value, status)[1]
         is_step = good[1:] & good[:-1] & (value[1:] != value[:-1])

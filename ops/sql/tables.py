@@ -12,14 +12,10 @@ from ingest.timestamps import microseconds
 from ops.archive.sample_file import TIME
 from ops.evidence.parquet import EVENTS
 from ops.evidence.reader import begin
-from ops.sql.columns import one_batch
 from ops.sql.reader import Reader
-from ops.sql.runs import RUNS, Runs
 from ops.sql.samples import SAMPLES, Samples
 from ops.sql.scan import Scan, ScannedTable
 from ops.sql.scans import Scans
-from ops.sql.steps import STEPS, Steps
-from ops.sql.stretches import STRETCHES, Stretches
 from schema.queries import load
 
 Read: TypeAlias = Callable[[Scan], Iterator[Any]]
@@ -54,9 +50,6 @@ def tables(reader: Reader, samples: Samples, scans: Scans, once: bool) -> dict[s
     }
     return {
         "stored_samples": ScannedTable(SAMPLES, samples.read, scans),
-        "sample_stretches": ScannedTable(STRETCHES, found.stretches, scans),
-        "value_runs": ScannedTable(RUNS, found.runs, scans),
-        "value_steps": ScannedTable(STEPS, found.steps, scans),
         **{name: ScannedTable(of, read, scans) for name, (of, read) in few.items()},
         **{name: ScannedTable(of, _once(read) if once else read, scans) for name, (of, read) in others.items()},
     }
@@ -87,25 +80,6 @@ class _Tables:
     def _columns(self, section: str) -> Any:
         statement = self._reader.run(lambda connection: connection.prepare(self._queries[section]))
         return pa.schema([(one.name, _TYPES[one.type.name]) for one in statement.get_attributes()])
-
-    def stretches(self, scan: Scan) -> Iterator[Any]:
-        """Samples up to each pause, counted. Raises OperationError."""
-        stretches = Stretches.wanted(scan)
-        made = one_batch(stretches.of)
-        for batch in self._samples.made(scan, (stretches.since, stretches.until), made, ("status",), in_parts=True):
-            yield batch.select(scan.schema.names)
-
-    def runs(self, scan: Scan) -> Iterator[Any]:
-        """Runs of equal values. Raises OperationError."""
-        runs = Runs.wanted(scan)
-        for batch in runs.joined(self._samples.made(scan, (runs.since, runs.until), runs.of_parts, in_parts=True)):
-            yield batch.select(scan.schema.names)
-
-    def steps(self, scan: Scan) -> Iterator[Any]:
-        """Far and seldom steps. Raises OperationError."""
-        steps = Steps.wanted(scan)
-        for batch in self._samples.made(scan, (steps.since, steps.until), one_batch(steps.of)):
-            yield batch.select(scan.schema.names)
 
     def whole(self, name: str) -> tuple[Any, Read]:
         """A table that has few rows: its columns, and what reads it."""

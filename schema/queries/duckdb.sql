@@ -1,7 +1,6 @@
--- What `plantlog sql` makes in DuckDB: settings, views and macros. The tables stored_samples, sample_stretches, value_runs, value_steps, event,
--- samples_1m, samples_1h, gap, channel, source, channel_version, described_channel, retirement and quarantine are those of ops/sql/tables.py; the functions
--- channel_ids, shortest_interval, calm_channels, quarantined_channels, first_sample, has_sample_before, usual_run_lengths, pauses, held_statistics,
--- replays, resampled_means, first_moves, lagged_correlations, far_samples and counter_decreases_of those of ops/sql/functions.py.
+-- What `plantlog sql` makes in DuckDB: settings, views and macros. The tables stored_samples, event, samples_1m, samples_1h, gap,
+-- channel, source, channel_version, described_channel, retirement and quarantine are those of ops/sql/tables.py; what is defined
+-- nowhere here is a function of ops/sql/functions.py.
 
 -- name: settings
 -- Nothing is read but these tables, and nothing is written but temporary files.
@@ -110,30 +109,21 @@ FROM samples_of(patterns, since, until) AS s
 WHERE s.status >= 0        -- Bad is negative
   AND abs(s.value) < 1e50; -- NaN is above infinity here, too
 
--- The samples of channels, counted before DuckDB has them: up to each pause. There may be several rows of what has no pause. Parameters are
--- constants.
+-- The samples of channels, counted before DuckDB has them: up to each pause. There may be several rows of what has no pause.
 CREATE MACRO stretches_of(patterns, since, until, pause) AS TABLE
-SELECT s.channel_id, s.samples, s.not_bad, s.first_time, s.last_time
-FROM sample_stretches AS s
-WHERE s.since = epoch_us(since) AND s.until = epoch_us(until) AND s.pause = coalesce(epoch_us(pause::INTERVAL), 9223372036854775807)
-  AND (patterns IS NULL OR s.channel_id IN channel_ids(patterns));
+SELECT unnest(sample_stretches(channel_ids(patterns), epoch_us(since), epoch_us(until),
+                               coalesce(epoch_us(pause::INTERVAL), 9223372036854775807)), recursive := true);
 
--- Runs of good samples of one value, until that of the next one: those of least or longer, and the first and the last of each channel. number
--- counts all of the channel's. Parameters are constants.
-CREATE MACRO runs_of(patterns, since, until, least) AS TABLE
-SELECT r.channel_id, r.value, r.from_time, r.next_time, r.number
-FROM value_runs AS r
-WHERE r.since = epoch_us(since) AND r.until = epoch_us(until) AND r.least = epoch_us(least)
-  AND (patterns IS NULL OR r.channel_id IN channel_ids(patterns));
+-- Runs of good samples of one value, until that of the next one: those of least or longer, and the first and the last of each of
+-- the channels (a list of ids; NULL: all). number counts all of the channel's.
+CREATE MACRO runs_of(ids, since, until, least) AS TABLE
+SELECT unnest(value_runs(ids, epoch_us(since), epoch_us(until), epoch_us(least)), recursive := true);
 
--- Changes of quality and steps: another value than that of the sample before, both of them good. All steps of a channel that has few at most;
--- of the others those that are jumps: of more than jump times what 90 % of the channel's steps have at most, unless the step before was
--- so far, too. steps counts all of the channel's. Parameters are constants.
+-- Changes of quality and steps: another value than that of the sample before, both of them good. All steps of a channel that has
+-- few at most; of the others those that are jumps: of more than jump times what 90 % of the channel's steps have at most, unless
+-- the step before was so far, too. steps counts all of the channel's.
 CREATE MACRO steps_of(patterns, since, until, few, jump) AS TABLE
-SELECT s.channel_id, s.time, s.old_value, s.value, s.old_status, s.status, s.is_step, s.is_jump, s.steps
-FROM value_steps AS s
-WHERE s.since = epoch_us(since) AND s.until = epoch_us(until) AND s.few = few::BIGINT AND s.jump = jump::DOUBLE
-  AND (patterns IS NULL OR s.channel_id IN channel_ids(patterns));
+SELECT unnest(value_steps(channel_ids(patterns), epoch_us(since), epoch_us(until), few::BIGINT, jump::DOUBLE), recursive := true);
 
 CREATE MACRO chart_gaps(patterns, since, until) AS TABLE
 WITH

@@ -27,7 +27,7 @@ wanted AS (
 -- Values that were held for long, and the first and the last one of each channel. What was held before counts from a third on.
 runs AS MATERIALIZED (
     SELECT r.channel_id, r.value, r.from_time, r.next_time, r.number
-    FROM runs_of(channels, since - lookback, until, to_microseconds(epoch_us(hold) // 3)) AS r
+    FROM runs_of(channel_ids(channels), since - lookback, until, to_microseconds(epoch_us(hold) // 3)) AS r
 ),
 still AS MATERIALIZED (
     SELECT r.channel_id, r.value, r.from_time, coalesce(r.next_time, w.ends) AS to_time

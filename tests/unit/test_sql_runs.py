@@ -6,14 +6,11 @@ from itertools import chain, groupby, pairwise
 from statistics import quantiles
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.errors import OperationError
-from ops.sql.runs import RUNS, Runs, calm, usual_lengths
-from ops.sql.scan import Scan
+from ops.sql.runs import Runs, calm, usual_lengths
 from tests.unit.sql_samples import Sample, columns, parts
 
 BAD = -(2**31)
@@ -46,7 +43,7 @@ def found_by(runs: Runs, samples: list[Sample], size: int | None, together: int 
 
 @given(_SAMPLES, st.integers(0, 30), st.one_of(st.none(), st.integers(1, 41)), st.integers(1, 4))
 def test_runs_are_those_of_a_loop(samples: list[Sample], least: int, size: int | None, together: int) -> None:
-    runs = Runs(-40, 41, least)
+    runs = Runs(least)
     found = [
         (row["channel_id"], row["value"], row["from_time"], row["next_time"], row["number"])
         for part in found_by(runs, samples, size, together)
@@ -67,18 +64,13 @@ def test_runs_are_those_of_a_loop(samples: list[Sample], least: int, size: int |
 
 def test_samples_of_one_channel_after_another_in_batches_of_their_own() -> None:
     samples = [(1, 0, 5.0, 0), (1, 1, 5.0, 0), (1, 2, 5.0, 0), (2, 0, 5.0, 0)]
-    rows = [row for part in found_by(Runs(0, 10, 0), samples, 1) for row in part.select([0, 1]).to_pylist()]
+    rows = [row for part in found_by(Runs(0), samples, 1) for row in part.select([0, 1]).to_pylist()]
     assert rows == [{"channel_id": 1, "value": 5.0}, {"channel_id": 2, "value": 5.0}]
-
-
-def test_runs_need_to_be_known() -> None:
-    with pytest.raises(OperationError, match="value_runs: until: found no constant; legal: a number"):
-        Runs.wanted(Scan(RUNS, (ds.field("since") == 5) & (ds.field("least") == 0)))
 
 
 def test_channels_are_calm_by_the_mean_length_of_their_runs() -> None:
     samples = [(1, 0, 5.0, 0), (1, 6, 6.0, 0), (2, 0, 5.0, 0), (2, 3, 6.0, 0), (2, 4, 5.0, 0), (3, 11, 5.0, 0)]
-    batches = found_by(Runs(0, 20, 9), samples, 2)
+    batches = found_by(Runs(9), samples, 2)
     assert calm(batches, 20, 9) == [1, 3]  # 10, 20 / 3 and 9 on average
     assert calm(batches, 20, 10) == [1]
 

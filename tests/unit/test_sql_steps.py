@@ -7,15 +7,11 @@ from itertools import groupby, pairwise
 from statistics import quantiles
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.dataset as ds
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.errors import OperationError
-from ops.sql.scan import Scan
-from ops.sql.steps import STEPS, Steps
+from ops.sql.columns import Columns
+from ops.sql.steps import Steps
 from tests.unit.sql_samples import Sample, columns
 
 BAD, UNCERTAIN = -(2**31), 2**30
@@ -60,7 +56,7 @@ def expected(samples: list[Sample], steps: Steps) -> list[tuple[Any, ...]]:
     st.sampled_from([0.5, 1.0, 3.0]),
 )
 def test_steps_are_those_of_a_loop(samples: list[Sample], few: int, jump: float) -> None:
-    steps = Steps(-40, 41, few, jump)
+    steps = Steps(few, jump)
     found = plain(steps.of(columns(samples)))
     wanted = expected(samples, steps)
     assert [row[:2] for row in found] == [row[:2] for row in wanted]
@@ -69,13 +65,5 @@ def test_steps_are_those_of_a_loop(samples: list[Sample], few: int, jump: float)
             assert one == two or (math.isnan(one) and math.isnan(two))
 
 
-def plain(batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
-    columns = batch.set_column(1, "time", batch.column("time").cast(pa.int64())).to_pydict()
-    return list(zip(*list(columns.values())[:9], strict=True))
-
-
-def test_steps_need_to_be_known() -> None:
-    known = (ds.field("since") == -5) & (ds.field("until") == 9) & (ds.field("few") == 3)
-    assert Steps.wanted(Scan(STEPS, known & (ds.field("jump") == 2.5))) == Steps(-5, 9, 3, 2.5)
-    with pytest.raises(OperationError, match="value_steps: jump: found no constant; legal: a number"):
-        Steps.wanted(Scan(STEPS, known))
+def plain(found: Columns) -> list[tuple[Any, ...]]:
+    return list(zip(*(column.tolist() for column in found.values()), strict=True))
