@@ -6,6 +6,9 @@ import asyncio
 import csv
 import io
 import json
+import os
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,8 +19,9 @@ import pytest
 
 from ingest.errors import OperationError
 from ops.forensics.ask import ask
-from ops.paths import State
+from ops.paths import CHECKOUT, State
 from schema.forensics import questions
+from tests import docs
 from tests.command import CommandResult
 from tests.command import run as plantlog
 from tests.database import Database
@@ -181,3 +185,12 @@ def test_answers_are_tables_of_sql(state: Path) -> None:
     ):
         failed = plantlog(state, "sql", "--with", wrong, "SELECT 1")
         assert (failed.code, message in failed.err) == (1, True), failed.err
+
+
+def test_documented_program_prints_an_answer(state: Path) -> None:
+    [program] = [block.text for block in docs.blocks("python") if "import ask" in block.text]
+    environment = {**os.environ, "PLANTLOG_STATE": str(state), "PYTHONPATH": str(CHECKOUT)}
+    text = program.replace("boilerhouse/*", "unit/*")
+    run = [sys.executable, "-P", "-c", text]
+    done = subprocess.run(run, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
