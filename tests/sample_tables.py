@@ -13,6 +13,7 @@ import numpy as np
 
 from ingest.timestamps import microseconds, timestamp
 from ingest.writer.copy_stream import COLUMNS, copy_stream
+from ops.maintenance.packing import pack_before
 from tests.waiting import until
 
 DAY = datetime(2026, 3, 9, tzinfo=UTC)
@@ -49,7 +50,7 @@ async def copy(connection: asyncpg.Connection[Any], channel: int, samples: Seque
 
 async def compress(connection: asyncpg.Connection[Any], before: datetime = NEXT_DAY) -> None:
     """Pack the whole hours before a time."""
-    await connection.execute("CALL plant.pack_before($1)", before)
+    await pack_before(connection, before)
 
 
 _PLANNED = """

@@ -49,3 +49,15 @@ def copy_stream(channel_id: Int32s, time: Int64s, value: Float64s, status: UInt3
     rows["channel_id"] = channel_id
     rows["status"] = status.view(np.int32)
     return stream.data
+
+
+def columns_of(stream: bytes) -> tuple[Int32s, Int64s, Float64s, UInt32s]:
+    """The columns channel_id, time (µs), value and status of such a stream: the inverse of :func:`copy_stream`."""
+    n = (len(stream) - len(HEADER) - len(TRAILER)) // _ROW.itemsize
+    rows = np.frombuffer(stream, _ROW, n, len(HEADER))
+    return (
+        rows["channel_id"].astype(np.int32),
+        rows["time"].astype(np.int64) + POSTGRES_EPOCH_US,
+        rows["value"].view(">u8").astype(np.uint64).view(np.float64),
+        rows["status"].astype(np.int32).view(np.uint32),
+    )

@@ -210,7 +210,7 @@ async def _record_conflicts(connection: asyncpg.Connection[Any], kept: Series, r
         for column in (one.value.view(np.float64), one.status.astype(np.uint32).view(np.int32))
     ]
     keys = [kept.channel_id] * len(kept.time), kept.time.tolist()
-    return bool(await connection.fetchval(load("archive")["insert_conflicts"], *keys, *columns))
+    return bool(await connection.fetchval(load("packing")["insert_conflicts"], *keys, *columns))
 
 
 async def _record(

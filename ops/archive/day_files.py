@@ -16,7 +16,8 @@ from ops.archive import row_group
 from ops.archive.channel_table import PLACE, Place, places_of
 from ops.archive.location import Location
 from ops.archive.manifest import METADATA, ArchivedFile, DayFolder, Manifest, footer_crc32
-from ops.archive.sample_file import SAMPLES, segments, value_bits
+from ops.archive.sample_file import segments
+from ops.codec.row_groups import SAMPLES, value_bits
 from ops.evidence import parquet as rows_in
 from ops.evidence.reader import Series
 from ops.evidence.standalone import UnverifiableError, require_schema, rows_of

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ops.archive.sample_file import MAX_GROUP, SAMPLES, filled
-from ops.archive.scaling import Bits, unscale
+from ops.archive.sample_file import MAX_GROUP
+from ops.codec.row_groups import SAMPLES, filled
+from ops.codec.scaling import Bits, unscale
 
 _VALUE = ("scaled", "divisor", "single", "unscaled")
 _INDEX = {name: index for index, name in enumerate(SAMPLES.names)}

@@ -16,21 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from ops.archive.scaling import Bits, scale, unscale
+from ops.codec import row_groups
+from ops.codec.row_groups import SAMPLES, record_batch
 from ops.evidence.reader import Series
 
-TIME = pa.timestamp("us", tz="UTC")
-SAMPLES = pa.schema(
-    [
-        pa.field("channel_id", pa.int32(), nullable=False),
-        pa.field("time", TIME, nullable=False),
-        pa.field("scaled", pa.int64()),
-        pa.field("divisor", pa.float64(), nullable=False),
-        pa.field("single", pa.bool_(), nullable=False),
-        pa.field("unscaled", pa.float64()),
-        pa.field("status", pa.uint32(), nullable=False),
-    ]
-)
+TIME = row_groups.TIME
 OWN_GROUP = 32_768  # samples of a channel that has row groups of its own
 MAX_GROUP = 65_536  # rows of a row group: an hour of a day at 1 Hz is read with eleven others
 WRITER_OPTIONS: Mapping[str, Any] = {
@@ -63,7 +53,7 @@ class SampleWriter:
 
     def write(self, series: Series) -> tuple[int, int]:
         """Add a channel's samples, behind those of smaller ids; the first and the last row group that hold them."""
-        batch = record_batch(series)
+        batch = record_batch(series.channel_id, series.time, series.value, series.status)
         if self._rows and (len(series.time) >= OWN_GROUP or self._rows + batch.num_rows > OWN_GROUP):
             self._flush()
         first = self.row_groups
@@ -93,41 +83,6 @@ class SampleWriter:
         self._writer.close()
 
 
-def record_batch(series: Series) -> Any:
-    """Samples of one channel as columns of the file."""
-    n, values = len(series.time), scale(series.value)
-    missing, whole = np.packbits(values.exact, bitorder="little"), np.packbits(~values.exact, bitorder="little")
-    n_exact = int(np.count_nonzero(values.exact))
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array(np.full(n, series.channel_id, np.int32)),
-            pa.array(series.time, pa.int64()).cast(TIME),
-            pa.Array.from_buffers(pa.int64(), n, [pa.py_buffer(missing), pa.py_buffer(values.scaled)], n - n_exact),
-            pa.array(np.full(n, values.divisor)),
-            pa.array(np.full(n, values.single)),
-            # Not by way of Python or a cast: a NaN keeps its payload.
-            pa.Array.from_buffers(pa.float64(), n, [pa.py_buffer(whole), pa.py_buffer(series.value)], n_exact),
-            pa.array(series.status, pa.uint32()),
-        ],
-        schema=SAMPLES,
-    )
-
-
-def value_bits(table: Any) -> Bits:
-    """The bits of the values of a table or batch with the columns ``scaled``, ``divisor``, ``single``, ``unscaled``.
-
-    Returns (n,) uint64.
-    """
-    scaled, divisor, single, unscaled = (
-        as_array(table.column(name)) for name in ("scaled", "divisor", "single", "unscaled")
-    )
-    flags = single.to_numpy(zero_copy_only=False)
-    bits: Bits = unscale(filled(scaled, np.int64), divisor.to_numpy(), flags).view(np.uint64)
-    if unscaled.null_count == len(unscaled):
-        return bits
-    return np.where(unscaled.is_valid().to_numpy(zero_copy_only=False), filled(unscaled, np.uint64), bits)
-
-
 def segments(channel: NDArray[np.int32]) -> list[slice]:
     """The rows of each channel, of rows of which those of a channel are together."""
     if not len(channel):
@@ -141,16 +96,3 @@ def segments(channel: NDArray[np.int32]) -> list[slice]:
 def rows_of(channels: NDArray[Any], one: int) -> slice:
     """The rows of a channel, of rows by channel."""
     return slice(*np.searchsorted(channels, [one, one + 1]).tolist())
-
-
-def as_array(column: Any) -> Any:
-    """A column of a table or batch as one array."""
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
-def filled(array: Any, kind: Any) -> NDArray[Any]:
-    """The elements' bits, whatever stands where one is null."""
-    data = array.buffers()[1]
-    return np.frombuffer(data, kind, len(array) + array.offset)[array.offset :] if len(array) else np.empty(0, kind)

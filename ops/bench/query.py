@@ -27,6 +27,7 @@ from ingest.writer.copy_stream import COLUMNS, copy_stream
 from ops.bench.copy_speed import BenchDatabase
 from ops.bench.storage import values
 from ops.bench.workload import DAY
+from ops.maintenance.packing import compress_before
 from schema.queries import load
 
 LENGTHS = {
@@ -145,7 +146,7 @@ async def measure(
         cells, rates = [], []
         for form, live_from in (("rows", 0), ("closed", _DAY_SECONDS // 2)):
             if form == "closed":
-                await connection.execute("CALL plant.compress_before($1)", DAY)
+                await compress_before(connection, DAY)
             await connection.execute(load("bench")["vacuum_samples"])
             name = await connection.fetchval(load("bench")["select_form"], history.start, DAY)
             if (form == "rows") != (name == "rows"):

@@ -20,6 +20,7 @@ from ingest.batch import Float64s, Int64s
 from ingest.errors import OperationError
 from ingest.timestamps import microseconds
 from ingest.writer.copy_stream import COLUMNS, copy_stream
+from ops.maintenance.packing import compress_before, pack_before
 from schema.queries import load
 
 _START = datetime(2026, 9, 22, tzinfo=UTC)
@@ -110,8 +111,8 @@ async def _store(connection: asyncpg.Connection[Any], form: str, series: str, da
     await _copy(connection, series, day, channels)
     if form != "rows":
         started = time.perf_counter()
-        close = "pack_before" if form == "packed" else "compress_before"
-        await connection.execute(f"CALL plant.{close}($1)", day + _DAY)
+        close = pack_before if form == "packed" else compress_before
+        await close(connection, day + _DAY)
     return _Cell(form, series, day, time.perf_counter() - started)
 
 

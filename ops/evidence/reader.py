@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ingest import database
 from ingest.batch import Int64s, UInt32s
 from ingest.timestamps import POSTGRES_EPOCH_US, microseconds
-from ops.evidence.packed_hour import Columns, elements, samples_of
+from ops.codec.packed_rows import Samples, elements, samples_of
 from ops.evidence.standalone import EVENT_WIDTHS, ChannelLabel, HourDigests, event_digests, row_bytes, tagged_hash
 from schema.queries import load
 
@@ -102,7 +102,9 @@ async def read(
     """Samples with since <= time < until, by ascending channel; channels without any are left out."""
     rows = await connection.fetch(load("evidence")["select_samples"], list(channels), since, until)
     bounds = microseconds(since), microseconds(until)
-    found = (_series(number, list(of), bounds) for number, of in groupby(rows, itemgetter("channel_id")))
+    packed = iter(_packed([row for row in rows if row["times"] is None]))
+    parts = ((row["channel_id"], _rows(row) if row["times"] is not None else next(packed)) for row in rows)
+    found = (_series(number, [part for _, part in of], bounds) for number, of in groupby(parts, itemgetter(0)))
     return [series for series in found if len(series.time)]
 
 
@@ -127,9 +129,17 @@ async def portions(
         yield found
 
 
-def _series(channel_id: int, rows: Sequence[asyncpg.Record], bounds: tuple[int, int]) -> Series:
+def _packed(rows: Sequence[asyncpg.Record]) -> list[Samples]:
+    """The samples of each packed hour."""
+    if not rows:
+        return []
+    segments, columns = samples_of(rows)
+    edges = zip(segments.begins.tolist(), segments.ends.tolist(), strict=True)
+    return [(columns[0][i:j], columns[1][i:j], columns[2][i:j]) for i, j in edges]
+
+
+def _series(channel_id: int, parts: Sequence[Samples], bounds: tuple[int, int]) -> Series:
     """The samples of one channel that ``select_samples`` returned. Of two with one time, the packed one was first."""
-    parts = [samples_of(row) if row["times"] is None else _rows(row) for row in rows]
     time_us, value, status = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     if not bool(np.all(time_us[1:] > time_us[:-1])):  # late rows stand behind
         _, order = np.unique(time_us, return_index=True)
@@ -138,7 +148,7 @@ def _series(channel_id: int, rows: Sequence[asyncpg.Record], bounds: tuple[int, 
     return Series(channel_id, time_us[first:last], value[first:last], status[first:last])
 
 
-def _rows(row: asyncpg.Record) -> Columns:
+def _rows(row: asyncpg.Record) -> Samples:
     time_us = elements(row["times"], ">i8").astype(np.int64) + POSTGRES_EPOCH_US
     return time_us, elements(row["values"], ">u8").astype(np.uint64), elements(row["statuses"], ">u4").astype(np.uint32)
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingest.batch import Int64s
-from ops.history_import.packed_hour import HOUR_US
+from ops.codec.packed_hours import HOUR_US
 from ops.history_import.portion import Portion, joined
 
 _AT_ONCE = 2_000_000  # samples in memory, 100 bytes each for a moment

@@ -24,6 +24,7 @@ from ops.formatting import count
 from ops.maintenance.archive import Archiving
 from ops.maintenance.backup import back_up_when_due, rehearse_when_due
 from ops.maintenance.disk_budget import StorageUnit, days_left, duration, growth
+from ops.maintenance.packing import compress_before
 from ops.maintenance.reader_sessions import end_sessions, restore_login
 from ops.maintenance.retention import Retention
 from ops.maintenance.run import Connection, Job, JobContext, JobResult, JobSkipped
@@ -116,12 +117,11 @@ async def refresh_rollups(context: JobContext, connection: Connection) -> JobRes
 
 
 async def compress(context: JobContext, connection: Connection) -> JobResult:
-    """``plant.compress_before``: commits as it goes, so that the end of the time slice costs nothing that was done."""
-    queries = load("maintenance")
+    """:func:`compress_before`: commits as it goes, so that the end of the time slice costs nothing that was done."""
     settings_now = await settings(connection)
     try:
-        await connection.execute(queries["compress_before"], settings_now.late_until)
-    except asyncpg.QueryCanceledError:
+        await compress_before(connection, settings_now.late_until)
+    except (TimeoutError, asyncpg.QueryCanceledError):
         return _SLICE_USED
     return JobResult(detail=f"hours before {settings_now.late_until:%Y-%m-%d %H:%M} UTC")
 

@@ -59,10 +59,6 @@ WHERE e.type = 'import' AND e.time >= $1::timestamptz AND (e.detail ->> 'first')
   AND (e.detail ->> 'last')::timestamptz >= $2::timestamptz
 ORDER BY file;
 
--- name: lock_packing
--- The lock of plant.pack_hour, until the transaction ends; false: another session is packing.
-SELECT pg_try_advisory_xact_lock(7361023400153);
-
 -- name: select_packable
 -- Of which of the channels $1 int[] and hours $2 timestamptz[], all of the day from $3 to $4, nothing is stored: their places
 -- from 0. LATERAL and LIMIT keep it to index look-ups within the day.
@@ -76,13 +72,3 @@ LEFT JOIN LATERAL (SELECT true AS found FROM plant.samples_raw AS r
                      AND r.time < plant.add_interval(h.hour, INTERVAL '1 hour') AND r.time >= $3 AND r.time < $4
                    LIMIT 1) AS rows ON true
 WHERE packed.found IS NULL AND rows.found IS NULL;
-
--- name: record_packed_channels
--- The channels $1 int[] have packed samples up to $2 timestamptz[].
-INSERT INTO plant.packed_channel AS c (channel_id, until)
-SELECT u.channel_id, u.until FROM unnest($1::int[], $2::timestamptz[]) AS u (channel_id, until) ORDER BY u.channel_id
-ON CONFLICT (channel_id) DO UPDATE SET until = excluded.until WHERE c.until < excluded.until;
-
--- name: record_packed
--- There are packed samples up to $1.
-UPDATE plant.packed_until AS u SET until = $1 WHERE u.until < $1;

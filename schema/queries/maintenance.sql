@@ -71,9 +71,6 @@ SELECT now() - INTERVAL '1 second' * coalesce(
 -- name: refresh_rollups
 CALL plant.refresh_rollups();
 
--- name: compress_before
-CALL plant.compress_before($1);
-
 -- name: select_due_retention
 -- Slices that the classes' ages call for, with what they hold. Drops nothing.
 SELECT d.what, d.relation::text AS relation, d.from_time, d.to_time, d.classes, s.retention, s.channels, s.rows, s.bytes,

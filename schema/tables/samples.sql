@@ -17,7 +17,7 @@ GRANT ALL ON plant.samples_raw TO plant_owner;
 
 -- Closed hours in packed form: one row per channel and hour, about 1 byte per sample instead of 100, without loss of a
 -- bit. This form does not need TimescaleDB's Community edition. Read plant.samples, or plant.samples_between if channels
--- and times are known; plant.compress_before moves rows from samples_raw to this table.
+-- and times are known; ops/maintenance/packing.py moves rows from samples_raw to this table.
 --
 -- Encoding of an hour with n samples. Sample i (from 0) has
 --   time   = start + i * step + unit * t(i)                                      (µs; t is 0 where times are regular)

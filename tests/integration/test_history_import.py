@@ -26,6 +26,7 @@ from ops.evidence.export import export
 from ops.evidence.report import Report
 from ops.evidence.seal import seal_days
 from ops.evidence.verify import verify
+from ops.maintenance.packing import compress_before
 from ops.paths import State
 from ops.registration.redefined_tags import TagDecisions
 from ops.registration.register import register
@@ -153,7 +154,7 @@ async def test_rollups_of_imported_days_are_refreshed(site: Site) -> None:
 
 async def test_samples_in_packed_hours_are_counted_as_there(site: Site) -> None:
     await site.load(site.file(LONG), "--yes")
-    await site.owner.execute("CALL plant.compress_before('2026-03-12')")
+    await compress_before(site.owner, datetime(2026, 3, 12, tzinfo=UTC))
     again = await site.load(site.file(LONG.replace("\nmill", "\n\nmill"), "again.csv"), "--yes")
     assert "0 samples stored, 4 already there" in again
     assert await site.stored() == STORED
@@ -161,11 +162,11 @@ async def test_samples_in_packed_hours_are_counted_as_there(site: Site) -> None:
 
 async def test_another_value_than_in_a_packed_hour_is_a_conflict(site: Site) -> None:
     await site.load(site.file(LONG), "--yes")
-    await site.owner.execute("CALL plant.compress_before('2026-03-12')")
+    await compress_before(site.owner, datetime(2026, 3, 12, tzinfo=UTC))
     different = site.file(LONG.replace(",1.5,", ",2.5,"), "different.csv")
     assert "0 samples stored, 3 already there, 1 refused because" in await site.load(different, "--yes")
     assert await site.stored() == STORED
-    await site.owner.execute("CALL plant.compress_before('2026-03-12')")
+    await compress_before(site.owner, datetime(2026, 3, 12, tzinfo=UTC))
     assert await site.stored() == STORED
     assert await site.owner.fetchval("SELECT count(*) FROM plant.event WHERE type = 'conflict'") == 1
 
@@ -318,7 +319,7 @@ async def test_whole_hours_of_closed_days_are_packed_at_once(site: Site) -> None
     # A row of an hour that is packed, or has rows, is packed by maintenance.
     assert await forms() == [1 + 2 + 1, 2 * 3600 * 3 + 3]
     before = await site.stored()
-    await site.owner.execute("CALL plant.compress_before('2026-03-12')")
+    await compress_before(site.owner, datetime(2026, 3, 12, tzinfo=UTC))
     assert await forms() == [0, 2 * 3600 * 3 + 7]
     assert await site.stored() == before
 
@@ -334,7 +335,7 @@ async def test_hours_are_stored_as_rows_while_another_session_packs(site: Site) 
         await other.execute("SELECT pg_advisory_xact_lock(7361023400153)")
         await site.load(site.file("".join(LONG.splitlines(keepends=True)[:3])), "--yes")
     assert await site.owner.fetchval("SELECT count(*) FROM plant.samples_raw") == 2
-    await site.owner.execute("CALL plant.compress_before('2026-03-12')")
+    await compress_before(site.owner, datetime(2026, 3, 12, tzinfo=UTC))
     assert await site.stored() == STORED[:2]
 
 

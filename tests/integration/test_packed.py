@@ -14,6 +14,8 @@ import pytest
 from ingest.config.model import WriterOptions
 from ingest.timestamps import timestamp
 from ingest.writer.writer import Writer
+from ops.maintenance import packing
+from ops.maintenance.packing import pack_hour
 from tests.database import Database, connected
 from tests.sample_tables import (
     DAY,
@@ -150,10 +152,10 @@ async def test_packing_blocks_nobody(
     packer = await asyncpg.connect(database.owner_dsn)
     await ingest.execute("SET lock_timeout = '1ms'")
     async with packer.transaction():
-        assert await packer.fetchval("SELECT plant.pack_hour($1, ARRAY[1, 2, 3])", DAY) == 3 * _EACH
+        assert await pack_hour(packer, DAY, [1, 2, 3]) == 3 * _EACH
         await copy(ingest, 1, [(7, bits(1.0), 0)])
-        assert await packer.fetchval("SELECT plant.pack_hour($1, ARRAY[1])", DAY) == 1
-        assert await owner.fetchval("SELECT plant.pack_hour($1, ARRAY[1])", DAY) is None  # one at a time
+        assert await pack_hour(packer, DAY, [1]) == 1
+        assert await pack_hour(owner, DAY, [1]) is None  # one at a time
         await copy(ingest, 1, [(8, bits(1.0), 0)])
     async with ingest.transaction():
         await copy(ingest, 2000, [(1, bits(1.0), 0)])
@@ -315,19 +317,8 @@ async def test_roles_have_only_their_privileges(database: Database, owner: async
         await connection.close()
 
 
-# Which portions are packed: hours, channels, and samples that their hours have then.
-_PORTIONS = """
-CREATE TABLE portion (hour timestamptz, channels int[], samples bigint);
-CREATE OR REPLACE FUNCTION plant.pack_hour(from_time timestamptz, channels int[]) RETURNS bigint LANGUAGE plpgsql AS $$
-DECLARE
-    moved bigint := plant.pack_hour_of(from_time, channels);
-BEGIN
-    INSERT INTO public.portion
-    SELECT from_time, channels, sum(p.n) FROM plant.samples_packed AS p
-    WHERE p.hour = from_time AND p.channel_id = ANY (channels);
-    RETURN moved;
-END
-$$;
+_PACKED = """
+SELECT sum(p.n)::int FROM plant.samples_packed AS p WHERE p.hour = $1 AND p.channel_id = ANY ($2::int[])
 """
 _SAMPLES = """
 INSERT INTO plant.samples_raw (time, value, channel_id, status)
@@ -336,51 +327,56 @@ FROM generate_series(1, $2::int) AS c CROSS JOIN generate_series(0, $3::int - 1)
 """
 
 
-async def count_portions(owner: asyncpg.Connection[Any]) -> None:
-    """From now on."""
-    definition = await owner.fetchval("SELECT pg_get_functiondef('plant.pack_hour'::regproc)")
-    await owner.execute(definition.replace("pack_hour", "pack_hour_of"))
-    await owner.execute(_PORTIONS)
+Portion = tuple[int, int, int]  # hours since the day began, how many channels, and samples that their hours have then
 
 
-async def portions(owner: asyncpg.Connection[Any]) -> list[tuple[int, int, int]]:
-    """Hours since the day began, how many channels, and samples; they are forgotten."""
-    rows = await owner.fetch("DELETE FROM portion RETURNING hour, cardinality(channels) AS channels, samples")
-    return [((row["hour"] - DAY) // timedelta(hours=1), row["channels"], row["samples"]) for row in rows]
+@pytest.fixture
+def portions(monkeypatch: pytest.MonkeyPatch) -> list[Portion]:
+    """What is packed in one transaction each, from now on."""
+    packed: list[Portion] = []
+
+    async def recorded(connection: asyncpg.Connection[Any], hour: datetime, channels: list[int]) -> int | None:
+        moved = await pack_hour(connection, hour, channels)
+        samples = await connection.fetchval(_PACKED, hour, channels)
+        packed.append(((hour - DAY) // timedelta(hours=1), len(channels), samples))
+        return moved
+
+    monkeypatch.setattr(packing, "pack_hour", recorded)
+    return packed
 
 
-async def test_packing_visits_only_hours_and_channels_with_rows(owner: asyncpg.Connection[Any]) -> None:
-    await count_portions(owner)
+async def test_packing_visits_only_hours_and_channels_with_rows(
+    owner: asyncpg.Connection[Any], portions: list[Portion]
+) -> None:
     for hour in range(10):
         await owner.execute(_SAMPLES, DAY + timedelta(hours=hour), 3, 5)
     await compress(owner, DAY + timedelta(hours=10))
-    assert await portions(owner) == [(hour, 3, 15) for hour in range(10)]
+    assert portions == [(hour, 3, 15) for hour in range(10)]
+    portions.clear()
     await compress(owner, DAY + timedelta(hours=11))
-    assert await portions(owner) == []
+    assert portions == []
     await owner.execute(_SAMPLES, DAY + timedelta(hours=10), 2, 5)
     await owner.execute(_SAMPLES, DAY + timedelta(hours=2, minutes=30), 1, 1)  # late
     await owner.execute(_SAMPLES, DAY + timedelta(hours=11), 3, 1)  # not a whole hour yet
     await compress(owner, DAY + timedelta(hours=11, minutes=59))
-    assert await portions(owner) == [(2, 1, 6), (10, 2, 10)]
+    assert portions == [(2, 1, 6), (10, 2, 10)]
 
 
 @pytest.mark.slow
-async def test_packing_portion_is_bounded_by_its_rows(owner: asyncpg.Connection[Any]) -> None:
+async def test_packing_portion_is_bounded_by_its_rows(owner: asyncpg.Connection[Any], portions: list[Portion]) -> None:
     """Hours in which little came, or little came late, make the next portions no larger."""
-    await count_portions(owner)
     channels, samples = 72, 3000
     await owner.execute(_SAMPLES, DAY + timedelta(hours=1), channels, 1)
     await owner.execute(_SAMPLES, DAY + timedelta(hours=2), channels, samples)
     await owner.execute(_SAMPLES, DAY + timedelta(hours=3), channels, samples)
     await compress(owner)
-    packed = await portions(owner)
-    assert sum(n for _, n, _ in packed) == 3 * channels
-    assert max(n for _, _, n in packed) <= 100_000, packed
+    assert sum(n for _, n, _ in portions) == 3 * channels
+    assert max(n for _, _, n in portions) <= 200_000, portions
+    portions.clear()
     await owner.execute(_SAMPLES, DAY + timedelta(hours=3, minutes=59), channels, 1)
     await compress(owner)
-    packed = await portions(owner)
-    assert sum(n for _, n, _ in packed) == channels
-    assert max(n for _, _, n in packed) <= 100_000, packed
+    assert sum(n for _, n, _ in portions) == channels
+    assert max(n for _, _, n in portions) <= 200_000, portions
 
 
 async def test_packing_a_day_reads_no_other(owner: asyncpg.Connection[Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -11,6 +12,7 @@ import asyncpg
 import pytest
 
 from ops.maintenance.jobs import jobs
+from ops.maintenance.packing import compress_before
 from ops.maintenance.retention import Retention, Slice, plan
 from ops.maintenance.run import Connection
 from tests.database import Database
@@ -65,7 +67,7 @@ async def test_retention_removes_one_class_and_keeps_the_others(
         await pack_days(owner)
     closed = await closed_relation(owner)
     await add_plant(owner, 9, 8, 7, 3, 2)
-    await owner.execute("CALL plant.compress_before($1)", day(7))
+    await compress_before(owner, day(7))
     await set_retention(owner, "fast", raw=5)
     await retain(maintenance, database, tmp_path)
     kept = {(ago, channel): SAMPLES for ago in (9, 8, 7) for channel in (1, 3)}
@@ -89,7 +91,7 @@ async def test_chunk_is_dropped_whole_when_all_classes_expire(
     closed = await closed_relation(owner)
     await add_plant(owner, 9, 8, 2)
     await add_plant(owner, 6, channels=(2, 4))
-    await owner.execute("CALL plant.compress_before($1)", day(8))
+    await compress_before(owner, day(8))
     await set_retention(owner, "fast", raw=5)
     await set_retention(owner, "default", raw=7)
     await retain(maintenance, database, tmp_path)
@@ -108,7 +110,7 @@ async def test_dry_run_lists_the_deletions_and_changes_nothing(
     owner: Connection, maintenance: Connection, database: Database, tmp_path: Path
 ) -> None:
     await add_plant(owner, 40, 9, 8, 6, 2)
-    await owner.execute("CALL plant.compress_before($1)", day(8))
+    await compress_before(owner, day(8))
     await owner.execute(
         "INSERT INTO plant.event (time, id, type, channel_id)"
         " SELECT now() - make_interval(days => d), d, 'alarm', d % 4 + 1 FROM generate_series(1, 60) AS d"
@@ -131,7 +133,7 @@ async def test_dry_run_lists_the_deletions_and_changes_nothing(
 
 async def test_open_day_is_never_deleted(owner: Connection, maintenance: Connection) -> None:
     await add_plant(owner, 3, 0)
-    await owner.execute("CALL plant.compress_before(now())")
+    await compress_before(owner, datetime.now(UTC))
     future = day(-5)
     dropped = await maintenance.fetch("SELECT * FROM plant.drop_before($1, 'raw', NULL, false)", future)
     assert {row["day"] for row in dropped} == {day(3)}
@@ -155,7 +157,7 @@ async def test_unsealed_days_are_kept_until_sealed(
     owner: Connection, maintenance: Connection, database: Database, tmp_path: Path
 ) -> None:
     await add_plant(owner, 9, 8, 7, 2)
-    await owner.execute("CALL plant.compress_before($1)", day(7))
+    await compress_before(owner, day(7))
     await add_seals(owner, 8)
     await set_retention(owner, "default", raw=5)
     await set_retention(owner, "fast", raw=5)
@@ -248,7 +250,7 @@ async def test_disk_budget_drops_the_oldest_permitted_days(
     owner: Connection, maintenance: Connection, database: Database, tmp_path: Path
 ) -> None:
     await add_plant(owner, 9, 8, 7, 2, 0)
-    await owner.execute("CALL plant.compress_before($1)", day(7))
+    await compress_before(owner, day(7))
     await add_seals(owner, 9, 7, 2)
     await run_ok(AHEAD, job_context(database, tmp_path))  # the chunk of the events that are about to come
     await set_setting(owner, "disk_budget", str(await vacuumed_size(owner) - 10_000))

@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 
 from ops.maintenance.jobs import jobs
+from ops.maintenance.packing import compress_before
 from ops.maintenance.run import Connection, run
 from tests.database import Database, connected
 from tests.maintenance import add_plant, closed_relation, day, job_context, run_ok, sample_counts, set_retention
@@ -25,7 +26,7 @@ async def chunk(owner: Connection) -> str:
     """The chunk of packed hours that is to be dropped whole."""
     closed = await closed_relation(owner)
     await add_plant(owner, 9, 2)
-    await owner.execute("CALL plant.compress_before($1)", day(8))
+    await compress_before(owner, day(8))
     for name in ("fast", "default"):
         await set_retention(owner, name, raw=5)
     query = "SELECT c::text FROM show_chunks($1::text::regclass, older_than => $2::timestamptz) AS c"

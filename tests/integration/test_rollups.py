@@ -6,9 +6,10 @@ import asyncio
 import json
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from ingest.timestamps import microseconds, timestamp
 from ingest.writer.group import assemble
 from ingest.writer.repeating import RepeatingChannels
 from ingest.writer.transaction import write
+from ops.maintenance.packing import compress_before
 from ops.rollups.verify import verify
 from schema.queries import load
 from tests.database import Database, add_channels, add_sources
@@ -90,6 +92,9 @@ async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
     await add_channels(owner, range(1, 9), discrete=True)
     await owner.execute(load("write")["create_staging"])
     return owner
+
+
+_Work = Callable[[asyncpg.Connection[Any]], Awaitable[object]]
 
 
 async def refresh(connection: asyncpg.Connection[Any]) -> None:
@@ -262,7 +267,7 @@ async def test_rollups_are_exact_in_any_order_of_operations(owner: asyncpg.Conne
             await refresh(owner)
             await assert_exact(owner, plant)
         if some.random() < 0.4:
-            await owner.execute("CALL plant.compress_before($1)", timestamp(DAY_US + some.randrange(hours * HOUR_US)))
+            await compress_before(owner, timestamp(DAY_US + some.randrange(hours * HOUR_US)))
     await refresh(owner)
     await assert_exact(owner, plant)
 
@@ -272,7 +277,7 @@ async def test_deleting_is_exact_and_leaves_an_event(database: Database, owner: 
     plant = WrittenSamples()
     await plant.write(owner, random_samples(some, (1, 2, 3), 30, 3000))
     await refresh(owner)
-    await owner.execute("CALL plant.compress_before($1)", timestamp(DAY_US + 26 * HOUR_US))  # a whole day, too
+    await compress_before(owner, timestamp(DAY_US + 26 * HOUR_US))  # a whole day, too
     for channels in ([1], [2, 3]):
         begin = DAY_US + some.randrange(25 * HOUR_US)
         end = begin + 3 * HOUR_US + 1234
@@ -323,27 +328,23 @@ async def test_rollups_are_exact_under_concurrency(database: Database, owner: as
             await plant.write(connection, lane[i : i + 200] + [(c, at, value + 1, 0) for c, at, value, _ in again])
         await connection.close()
 
-    async def calling(statement: str) -> int:
+    async def calling(work: _Work) -> int:
         connection = await asyncpg.connect(database.owner_dsn)
         calls = 0
         while not done:
-            await connection.execute(statement)
+            await work(connection)
             calls += 1
             await asyncio.sleep(0)
         await connection.close()
         return calls
 
-    before = timestamp(DAY_US + hours * HOUR_US).isoformat()
-    statements = [
-        "CALL plant.refresh_rollups()",
-        "CALL plant.refresh_rollups()",
-        f"CALL plant.compress_before('{before}')",
-    ]
-    callers = [asyncio.create_task(calling(statement)) for statement in statements]
+    before = timestamp(DAY_US + hours * HOUR_US)
+    works: list[_Work] = [refresh, refresh, partial(compress_before, before=before)]
+    callers = [asyncio.create_task(calling(work)) for work in works]
     await asyncio.gather(*map(writing, lanes))
     done = True
     assert all(calls > 0 for calls in await asyncio.gather(*callers))
-    await owner.execute(statements[2])
+    await compress_before(owner, before)
     await refresh(owner)
     await assert_exact(owner, plant)
     verified = await verify(owner)

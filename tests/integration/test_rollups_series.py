@@ -12,6 +12,7 @@ import asyncpg
 import pytest
 
 from ingest.timestamps import EPOCH, POSTGRES_EPOCH_US, microseconds, timestamp
+from ops.maintenance.packing import compress_before, pack_before
 from tests.integration.test_rollups import SECOND, WrittenSamples, owner, random_samples, refresh
 from tests.sample_tables import DAY, DAY_US, HOUR_US, NEXT_DAY
 
@@ -74,7 +75,7 @@ async def test_charts_equal_the_samples(owner: asyncpg.Connection[Any]) -> None:
         if step != 3:  # what is written last is dirty
             await refresh(owner)
         if step == 1:
-            await owner.execute("CALL plant.compress_before($1)", DAY + timedelta(hours=40))
+            await compress_before(owner, DAY + timedelta(hours=40))
         for _ in range(15):
             begin = DAY_US + some.randrange(-HOUR_US, hours * HOUR_US)
             end = begin + some.choice((1, SECOND, 333_333, HOUR_US, 5 * HOUR_US + 1, 24 * HOUR_US, 100 * HOUR_US))
@@ -111,7 +112,7 @@ async def test_charts_of_dropped_samples_come_from_minutes_or_hours(
     await plant.write(owner, random_samples(some, (1, 2), 26, 600))
     await refresh(owner)
     if packed:
-        await owner.execute("CALL plant.pack_before($1)", NEXT_DAY)
+        await pack_before(owner, NEXT_DAY)
     spans = (1, SECOND, 333_333, 600 * SECOND, HOUR_US, 5 * HOUR_US + 1, 26 * HOUR_US)
     begins = [DAY_US + some.randrange(24 * HOUR_US) for _ in range(12)]
     charts = [(begin, begin + some.choice(spans), some.choice((1, 7, 300, 5000))) for begin in begins]

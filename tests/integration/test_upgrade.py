@@ -13,6 +13,7 @@ import pytest
 from ops.evidence.keys import stored_keys
 from ops.evidence.seal_store import chain_problems, sealed_day, seals
 from ops.evidence.standalone import root_of, seal_problems
+from ops.maintenance.packing import pack_before
 from ops.migration.migrate import migrate, migrations
 from tests.database import Database, connected, drop
 from tests.releases import releases, restore
@@ -122,7 +123,7 @@ async def test_upgraded_database_continues(earlier: str, owner: asyncpg.Connecti
     made = "SELECT last FROM plant.samples_1m WHERE channel_id = $1 AND bucket = $2"
     assert await owner.fetchval(made, channel, minute) == 42.5
     before = await owner.fetchval("SELECT count(*) FROM plant.samples")
-    await owner.execute("CALL plant.pack_before(now())")
+    await pack_before(owner, datetime.now(UTC))
     assert await owner.fetchval("SELECT count(*) FROM plant.samples") == before
     await owner.execute("UPDATE plant.channel SET unit = 'other' WHERE id = $1", channel)
     versions = await owner.fetchval("SELECT count(*) FROM plant.channel_version WHERE channel_id = $1", channel)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ops.history_import.packed_hour import HOUR_US
+from ops.codec.packed_hours import HOUR_US
 from ops.history_import.portion import Portion
 from ops.history_import.whole_hours import HourCounts, hour_keys, regroup
 

@@ -19,7 +19,7 @@ def test_both_editions_have_the_same_names() -> None:
         {name for name in routines(edition) if not name.startswith("_")} for edition in ("apache", "community")
     )
     assert apache == community
-    assert {"compress_before", "pack_before", "samples", "samples_between", "storage", "compression"} <= apache
+    assert {"samples", "samples_between", "storage", "compression"} <= apache
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*/*.sql")), ids=lambda path: f"{path.parent.name}/{path.name}")

@@ -44,17 +44,26 @@ BEGIN
         FROM unpacked AS c
         CROSS JOIN LATERAL plant.unpack(c.p) AS u
     ),
-    repacked AS (
-        INSERT INTO plant.samples_packed
-        SELECT s.*
-        FROM (
-            SELECT k.channel_id, k.hour, array_agg(k.time ORDER BY k.time) AS times,
-                   array_agg(k.value ORDER BY k.time) AS "values", array_agg(k.status ORDER BY k.time) AS statuses
-            FROM sample AS k
-            WHERE NOT k.is_deleted
-            GROUP BY k.channel_id, k.hour
-        ) AS g
-        CROSS JOIN LATERAL plant.pack(g.channel_id, g.hour, g.times, g."values", g.statuses) AS s
+    kept AS (
+        SELECT k.channel_id, k.hour, k.time, k.value, k.status,
+               -- µs since the hour beyond the place: times ascend, so it is not negative, and below 2^32
+               round(date_part('epoch', k.time - k.hour) * 1e6)::int8
+               - row_number() OVER (PARTITION BY k.channel_id, k.hour ORDER BY k.time) + 1 AS beyond
+        FROM sample AS k
+        WHERE NOT k.is_deleted
+    ),
+    -- The plainest form that an hour can have. Rows would be late ones, of which each costs its readers a look-up.
+    rewritten AS (
+        INSERT INTO plant.samples_packed (hour, start, step, base, divisor, channel_id, n, unit, status, single,
+                                          t0, t1, t2, t3, float8s, statuses)
+        SELECT k.hour, k.hour + INTERVAL '1 microsecond' * 2155905152, 1, 0, 1, k.channel_id, count(*), 1, 0, false,
+               array_agg(((k.beyond & 255) - 128)::int::"char" ORDER BY k.time),
+               array_agg(((k.beyond >> 8 & 255) - 128)::int::"char" ORDER BY k.time),
+               array_agg(((k.beyond >> 16 & 255) - 128)::int::"char" ORDER BY k.time),
+               array_agg(((k.beyond >> 24 & 255) - 128)::int::"char" ORDER BY k.time),
+               array_agg(k.value ORDER BY k.time), array_agg(k.status ORDER BY k.time)
+        FROM kept AS k
+        GROUP BY k.channel_id, k.hour
     )
     SELECT count(*) AS n, min(s.time) AS first, max(s.time) AS last INTO from_packed FROM sample AS s WHERE s.is_deleted;
     IF from_rows.n + from_packed.n > 0 THEN

@@ -1,4 +1,4 @@
--- How many of the channels, from the first one, are packed in one transaction: about 100,000 samples of the hour. The
+-- How many of the channels, from the first one, are packed in one transaction: about 200,000 samples of the hour. The
 -- number of samples is estimated from a channel's first minute of the hour. If its hour is packed already and rows are
 -- late, the packed samples count as well, because all of them are packed again.
 CREATE OR REPLACE FUNCTION plant._channels_to_pack(channels int[], hour timestamptz) RETURNS int
@@ -10,7 +10,7 @@ SET enable_seqscan = off
 SET enable_bitmapscan = off
 AS $$
 DECLARE
-    target CONSTANT int := 100000; -- samples
+    target CONSTANT int := 200000; -- samples
     most   CONSTANT int := 1000;   -- channels
     until  CONSTANT timestamptz := plant.add_interval(hour, INTERVAL '1 hour');
 BEGIN

@@ -13,6 +13,7 @@ import asyncpg
 from ingest.batch import SampleBatch
 from ingest.config.model import WriterOptions
 from ingest.writer.writer import Writer
+from ops.maintenance.packing import compress_before
 from tests.database import Database, connected
 from tests.sample_tables import DAY, Sample, copy, samples_between, samples_in_view
 from tests.spooling import drained, spooled
@@ -78,7 +79,7 @@ class ConformancePlant:
 
     async def compress(self, before: datetime = NEXT_DAY) -> None:
         """As maintenance does it."""
-        await self.owner.execute("CALL plant.compress_before($1)", before)
+        await compress_before(self.owner, before)
 
     async def close_days(self, before: datetime = NEXT_DAY) -> None:
         """Compress until every day has its closed form: a day that somebody uses is left for the next call."""

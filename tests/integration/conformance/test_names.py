@@ -26,8 +26,6 @@ _ROUTINES = {
     ("samples_between", _BETWEEN, "f", _TABLE),
     ("storage", "", "f", _STORAGE),
     ("compression", "", "f", "text"),
-    ("compress_before", "IN t timestamp with time zone", "p", None),
-    ("pack_before", "IN t timestamp with time zone", "p", None),
 }
 
 

@@ -30,8 +30,6 @@ _STATEMENTS = (
     "DELETE FROM plant.samples_packed",
     "DELETE FROM plant.samples_raw WHERE channel_id = 1",
     "UPDATE plant.samples_raw SET value = 0",
-    "CALL plant.compress_before('2026-03-10Z')",
-    "CALL plant.pack_before('2026-03-10Z')",
     "INSERT INTO plant.setting VALUES ('other', 'packed')",
 )
 

@@ -21,6 +21,7 @@ from ops.evidence.report import Report
 from ops.evidence.seal import seal_days
 from ops.evidence.seal_writer import SealResult
 from ops.evidence.verify import verify
+from ops.maintenance.packing import compress_before
 from ops.paths import State
 from ops.registration.installation import installation_id
 from schema.queries import load
@@ -147,7 +148,7 @@ class SealedPlant:
 
     async def pack(self) -> None:
         """Pack what is before :data:`BEFORE`."""
-        await self.owner.execute("CALL plant.compress_before($1)", BEFORE)
+        await compress_before(self.owner, BEFORE)
 
     async def seal(self, before: datetime = BEFORE, **options: Any) -> list[SealResult]:
         """Seal closed days."""

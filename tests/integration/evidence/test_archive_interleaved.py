@@ -14,6 +14,7 @@ import pytest
 
 from ops.archive import location as storage
 from ops.evidence.reader import begin
+from ops.maintenance.packing import compress_before
 from tests.database import Database
 from tests.integration.evidence.archive_maintenance import Key, Maintained, maintained_plant
 from tests.integration.evidence.plant import BEFORE, DAY
@@ -78,7 +79,7 @@ class Interleaving:
 
     async def pack(self) -> None:
         """The job `compress` runs."""
-        await self.plant.owner.execute("CALL plant.compress_before($1)", BEFORE)
+        await compress_before(self.plant.owner, BEFORE)
 
     async def archive(self) -> None:
         """The job `archive` runs, as in a new process."""

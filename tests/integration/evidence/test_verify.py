@@ -13,6 +13,7 @@ from ingest.errors import DatabaseError, OperationError
 from ops.evidence.keys import key_path, rotate
 from ops.evidence.reader import begin, connect
 from ops.evidence.report import Report, format_report
+from ops.maintenance.packing import pack_before
 from schema import queries
 from tests.integration.evidence.plant import BEFORE, DAY, SealedPlant, minute, public_key
 
@@ -69,7 +70,7 @@ async def test_tampered_sample_is_detected(plant: SealedPlant, statement: str, m
 
 async def test_flipped_bit_of_a_packed_hour_is_detected(plant: SealedPlant) -> None:
     await plant.seal()
-    await plant.owner.execute("CALL plant.pack_before($1)", BEFORE)
+    await pack_before(plant.owner, BEFORE)
     await plant.owner.execute(
         "UPDATE plant.samples_packed SET base = base + 1 WHERE channel_id = $1 AND hour = $2",
         plant.ids["unit/flow"],

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ingest.timestamps import microseconds
 from ingest.writer.copy_stream import COLUMNS, copy_stream
+from ops.maintenance.packing import compress_before
 from tests.database import Database
 
 NOW = datetime.now(UTC).replace(microsecond=0)  # when the tests were collected
@@ -180,7 +181,7 @@ async def fill(database: Database, until: datetime = NOW) -> None:
         for statement in _STORY:
             await connection.execute(statement, source, until)
         await connection.execute("CALL plant.refresh_rollups()")
-        await connection.execute("CALL plant.compress_before($1)", until - timedelta(minutes=15))
+        await compress_before(connection, until - timedelta(minutes=15))
         await connection.execute("ANALYZE")
     finally:
         await connection.close()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack, ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import asyncpg
 import numpy as np
@@ -20,6 +20,7 @@ from ingest.timestamps import now_us
 from ops.bench.choose.adapters.binary_copy import ask_minutes, ask_raw, copy
 from ops.bench.data import Columns, Minutes, Raw
 from ops.bench.server import private
+from ops.maintenance.packing import compress_before, pack_before
 from ops.paths import state_folder
 from ops.postgres.binaries import find
 from schema.queries import load
@@ -29,7 +30,7 @@ _IN_FLIGHT = 800_000  # rows that are durable and not yet in the table: two tran
 _POLL_SECONDS = 0.01
 _END_SECONDS = 60.0
 _EPOCH = np.datetime64(0, "us")
-_CLOSE = {"packed": "pack_before", "columnstore": "compress_before"}
+_CLOSE = {"packed": pack_before, "columnstore": compress_before}
 
 
 class Plantlog:
@@ -130,7 +131,8 @@ class Plantlog:
         await self._pool.execute(load("choose")["plantlog_vacuum"])
 
     async def _close(self, day: datetime) -> None:
-        await self._pool.execute(f"CALL plant.{_CLOSE[self._form]}('{day.isoformat()}')")
+        async with self._pool.acquire() as connection:
+            await _CLOSE[self._form](cast("asyncpg.Connection[Any]", connection), day)
 
     async def raw(self, channel: int, first: int, last: int) -> Raw:
         """By ``samples_between``."""

@@ -1,0 +1,138 @@
+"""Moves closed hours from rows to packed hours, and closed days to the columnstore, oldest first.
+
+A transaction removes the rows of an hour of some channels and writes their packed hours, so that readers see each
+sample in exactly one form, whenever the process is killed: the next run continues there. One session packs at a time,
+and nobody waits for it. A row that arrives meanwhile is late: the next run merges it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import asyncpg
+import numpy as np
+
+from ingest.writer.copy_stream import columns_of
+from ingest.writer.group import Columns
+from ops.codec import packed_table
+from schema.queries import load
+
+_HOUR = timedelta(hours=1)
+
+
+async def compress_before(connection: asyncpg.Connection[Any], before: datetime) -> None:
+    """Convert closed data before a time to the form that ``plant.compression()`` returns.
+
+    A day keeps its form: late rows of columnstored days are merged into the columnstore, and days with packed hours are
+    packed completely, even if the setting has changed since. After the time that the session's statements may take it
+    raises TimeoutError, or asyncpg's QueryCanceledError; the next run goes on.
+    """
+    queries = load("packing")
+    [(form, has_columnstore)] = await connection.fetch(queries["select_form"])
+    is_native = form == "native"
+    if has_columnstore:
+        await connection.execute(queries["convert_to_columnstore"], before, not is_native)
+    await _pack_days(connection, before, only_begun=is_native)
+
+
+async def pack_before(connection: asyncpg.Connection[Any], before: datetime) -> None:
+    """Pack the whole hours before a time, whatever the setting is; columnstored days are left alone."""
+    await _pack_days(connection, before, only_begun=False)
+
+
+async def _pack_days(connection: asyncpg.Connection[Any], before: datetime, only_begun: bool) -> None:
+    queries = load("packing")
+    limit = await connection.fetchval(queries["select_time_limit"])
+    deadline = time.monotonic() + limit if limit else None
+    for chunk, since, until in await connection.fetch(queries["select_days"], before, only_begun):
+        if not await _pack_day(connection, since, min(before, until), deadline):
+            return
+        if until <= before:
+            await connection.execute(queries["drop_emptied_chunk"], chunk, since, until)
+    for row in await connection.fetch(queries["select_emptied_chunks"]):
+        await connection.execute(queries["drop_emptied_chunk"], *row)
+
+
+async def _pack_day(
+    connection: asyncpg.Connection[Any], since: datetime, before: datetime, deadline: float | None
+) -> bool:
+    """Whether no other session packs."""
+    queries = load("packing")
+    channels = await connection.fetchval(queries["select_channels"], since, before)
+    is_known = await connection.fetchval(queries["has_packed_hours"], since, since + timedelta(days=1))
+    hour = since
+    while row := await connection.fetchrow(queries["select_hour"], channels, hour, before):
+        hour, due = row
+        if not is_known:  # a query that was planned before does not read the new chunk: plant._await_older_queries
+            await connection.execute(queries["make_packed_chunk"], since)
+            is_known = await connection.fetchval(queries["await_older_queries"])
+            if not is_known:
+                break  # the next run tries again
+        while due:
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError("time slice used up")
+            n = await connection.fetchval(queries["count_channels"], due, hour)
+            if await pack_hour(connection, hour, due[:n]) is None:
+                return False
+            due = due[n:]
+        hour += _HOUR
+    return True
+
+
+async def pack_hour(connection: asyncpg.Connection[Any], hour: datetime, channels: Sequence[int]) -> int | None:
+    """Move the rows of one hour of some channels to packed hours. Returns their number; None: another session packs.
+
+    Of two samples with the same channel and time, the packed one stays because it was first: an equal one is dropped, a
+    different one becomes a conflict event, as in the writer.
+    """
+    queries = load("packing")
+    async with connection.transaction():
+        if not await connection.fetchval(queries["try_lock_packing"]):
+            return None
+        chunks: list[bytes] = []
+
+        async def add(chunk: bytes) -> None:
+            chunks.append(chunk)
+
+        # Into a file object, asyncpg would write each chunk in a thread.
+        arguments = hour, hour + _HOUR, channels
+        await connection.copy_from_query(queries["move_rows"], *arguments, output=add, format="binary")
+        rows = Columns(*columns_of(b"".join(chunks)))
+        if not len(rows):
+            return 0
+        packed = await packed_table.select(connection, hour, np.unique(rows.channel_id).tolist())
+        changed, kept, refused = merged(packed, rows)
+        if len(refused):
+            keys = refused.channel_id.tolist(), refused.time.tolist()
+            columns = [of.tolist() for one in (kept, refused) for of in (one.value, one.status.view(np.int32))]
+            await connection.execute(queries["insert_conflicts"], *keys, *columns)
+        if len(changed):
+            if len(packed):
+                await connection.execute(queries["delete_packed"], hour, np.unique(changed.channel_id).tolist())
+            await packed_table.insert(connection, changed)
+        await connection.execute(queries["forget_emptied_chunk"], hour)
+    return len(rows)
+
+
+def merged(packed: Columns, rows: Columns) -> tuple[Columns, Columns, Columns]:
+    """All samples of the channels of an hour that have new rows, by channel and time.
+
+    Behind them, of rows that differ from packed samples with the same channel and time, the packed ones and the rows.
+    """
+    both = Columns(
+        np.concatenate((packed.channel_id, rows.channel_id)),
+        np.concatenate((packed.time, rows.time)),
+        np.concatenate((packed.value, rows.value)),
+        np.concatenate((packed.status, rows.status)),
+    )
+    order = np.lexsort((both.time, both.channel_id))  # stable: a packed sample is before the row that repeats it
+    both, is_row = both.part(order), order >= len(packed)
+    repeats = np.zeros(len(both), np.bool_)
+    repeats[1:] = (np.diff(both.channel_id) == 0) & (np.diff(both.time) == 0)
+    bits = both.value.view(np.uint64)
+    refused = np.flatnonzero(repeats[1:] & ((bits[1:] != bits[:-1]) | (both.status[1:] != both.status[:-1]))) + 1
+    has_new = np.isin(both.channel_id, both.channel_id[is_row & ~repeats])
+    return both.part(has_new & ~repeats), both.part(refused - 1), both.part(refused)
