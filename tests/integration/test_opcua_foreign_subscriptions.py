@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -12,7 +12,9 @@ import pytest
 from asyncua import Client, ua
 
 from ingest.config.sources import OpcuaTag
+from ingest.opcua import collector
 from ingest.opcua.service import call
+from ingest.opcua.trust import trust
 from ingest.timestamps import now_us
 from simulator.opcua_server import OpcuaServer
 from simulator.relay import Relay
@@ -20,8 +22,8 @@ from simulator.tags import SimTag
 from tests.integration.test_opcua_collector import collecting, simulated_server
 from tests.integration.test_opcua_recovery import OPTIONS, lasting
 from tests.memory_appender import MemoryAppender
-from tests.peers import free_port
-from tests.waiting import until
+from tests.peers import free_port, opcua_tags, peer
+from tests.waiting import PATIENCE, until
 
 Restart: TypeAlias = Literal["another start time", "the same start time", "the same start time, no GetMonitoredItems"]
 
@@ -29,6 +31,41 @@ TAGS = [SimTag(f"unit/{name}", name, opcua="Double", period=0.1) for name in "ab
 OURS = [OpcuaTag(name=name, address=f"ns=2;s=unit.{name}") for name in "ab"]
 THEIRS = [replace(OURS[0], address="ns=2;s=unit.c"), replace(OURS[1], address="ns=2;s=unit.d")]
 _FIRST = {"a": 100.0, "b": 200.0, "c": 300.0, "d": 400.0}
+
+
+@asynccontextmanager
+async def other_client(port: int, nodes: Sequence[str]) -> AsyncIterator[tuple[Client, int]]:
+    """A client that monitors nodes with the client handles 0, 1, …, and the id of its subscription."""
+    async with Client(f"opc.tcp://127.0.0.1:{port}/") as client:
+        request = ua.CreateSubscriptionRequest()
+        request.Parameters.RequestedPublishingInterval = 100.0
+        request.Parameters.RequestedLifetimeCount = 10_000
+        request.Parameters.RequestedMaxKeepAliveCount = 10
+        request.Parameters.PublishingEnabled = True
+        number = (await call(client, request, ua.CreateSubscriptionResponse, PATIENCE)).Parameters.SubscriptionId
+        items = ua.CreateMonitoredItemsRequest()
+        items.Parameters.SubscriptionId = number
+        items.Parameters.TimestampsToReturn = ua.TimestampsToReturn.Both
+        items.Parameters.ItemsToCreate = [
+            ua.MonitoredItemCreateRequest(
+                ItemToMonitor=ua.ReadValueId(ua.NodeId.from_string(node), ua.AttributeIds.Value),
+                MonitoringMode=ua.MonitoringMode.Reporting,
+                RequestedParameters=ua.MonitoringParameters(handle, 100.0, None, 100, True),
+            )
+            for handle, node in enumerate(nodes)
+        ]
+        answer = await call(client, items, ua.CreateMonitoredItemsResponse, PATIENCE)
+        assert all(result.StatusCode.is_good() for result in answer.Results)
+        yield client, number
+
+
+async def is_theirs(client: Client, number: int) -> bool:
+    """Whether a subscription is still one of this client's session."""
+    request = ua.SetPublishingModeRequest()
+    request.Parameters.PublishingEnabled = True
+    request.Parameters.SubscriptionIds = [number]
+    answer = await call(client, request, ua.SetPublishingModeResponse, PATIENCE)
+    return bool(answer.Parameters.Results[0].is_good())
 
 
 class Plant:
@@ -71,30 +108,9 @@ class Plant:
             await self.server.write(place, value, now_us(), 0)
         return values
 
-    @asynccontextmanager
-    async def other_client(self) -> AsyncIterator[int]:
-        """A client that monitors c and d with the client handles 0 and 1. Yields the id of its subscription."""
-        async with Client(f"opc.tcp://127.0.0.1:{self._port}/") as client:
-            request = ua.CreateSubscriptionRequest()
-            request.Parameters.RequestedPublishingInterval = 100.0
-            request.Parameters.RequestedLifetimeCount = 10_000
-            request.Parameters.RequestedMaxKeepAliveCount = 10
-            request.Parameters.PublishingEnabled = True
-            number = (await call(client, request, ua.CreateSubscriptionResponse, 5.0)).Parameters.SubscriptionId
-            items = ua.CreateMonitoredItemsRequest()
-            items.Parameters.SubscriptionId = number
-            items.Parameters.TimestampsToReturn = ua.TimestampsToReturn.Both
-            items.Parameters.ItemsToCreate = [
-                ua.MonitoredItemCreateRequest(
-                    ItemToMonitor=ua.ReadValueId(ua.NodeId.from_string(tag.address), ua.AttributeIds.Value),
-                    MonitoringMode=ua.MonitoringMode.Reporting,
-                    RequestedParameters=ua.MonitoringParameters(handle, 100.0, None, 100, True),
-                )
-                for handle, tag in enumerate(THEIRS)
-            ]
-            answer = await call(client, items, ua.CreateMonitoredItemsResponse, 5.0)
-            assert all(result.StatusCode.is_good() for result in answer.Results)
-            yield number
+    def other_client(self) -> AbstractAsyncContextManager[tuple[Client, int]]:
+        """A client that monitors c and d."""
+        return other_client(self._port, [tag.address for tag in THEIRS])
 
     def _start_time(self) -> Any:
         assert self.server._server is not None
@@ -136,7 +152,7 @@ async def test_subscription_of_another_client_is_not_taken_for_ours(restart: Res
         relay.refuse()
         await until(lambda: status.state == "disconnected")
         await server.start(restart)
-        async with server.other_client() as theirs:
+        async with server.other_client() as (_, theirs):
             assert theirs == ours, "or there is no clash"
             session = server.subscriptions()[theirs].session_id
             await relay.accept()
@@ -180,3 +196,47 @@ async def test_two_collectors_of_a_restarted_server_keep_apart(tmp_path: Path) -
     assert [{v // 100 for v in values(k, c)} for k in (kept, other) for c in (0, 1)] == [{1.0}, {2.0}, {3.0}, {4.0}]
     assert "disconnected" in lasting(kept)
     assert "disconnected" in lasting(other)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("same_start", [False, True])
+@pytest.mark.parametrize("name", ["open62541", "milo"])
+async def test_subscription_of_another_client_of_a_foreign_server(
+    name: str, same_start: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same on servers of others, also if the one that was restarted said that it was not."""
+    tags = opcua_tags(name, 10)
+    ours, theirs = [tags[0], tags[2]], [tags[5].address, tags[7].address]
+    relay, port = Relay(), free_port()
+    if same_start:
+
+        async def at_midnight(*_: object) -> int:
+            return now_us() // 86_400_000_000 * 86_400_000_000
+
+        monkeypatch.setattr(collector, "server_start", at_midnight)
+    options: dict[str, Any] = {"backfill": False, "accept": ["wrong-host"], **OPTIONS, "insecure": False}
+    options["time_out"] = 30.0
+    async with peer(name, tmp_path / "peer", 10, "100") as server:
+        await relay.start(("127.0.0.1", port), ("127.0.0.1", server.port))
+        async with collecting(f"opc.tcp://127.0.0.1:{port}", ours, tmp_path / "pki", **options) as (kept, status):
+            await until(lambda: "is not trusted" in status.reason)
+            trust(tmp_path / "pki", "ua")
+            await kept.until(lambda: bool(kept.samples(0) and kept.samples(1)))
+            relay.refuse()
+            await until(lambda: status.state == "disconnected")
+            await server.kill()
+            await server.start()
+            async with other_client(server.port, theirs) as (client, number):
+                await relay.accept()
+                await until(lambda: status.state == "connected")
+                before = len(kept.samples(0)), len(kept.samples(1))
+                await kept.until(lambda: len(kept.samples(0)) > before[0] + 3 and len(kept.samples(1)) > before[1] + 3)
+                await until(lambda: status.open_gaps == 0)
+                if not same_start:
+                    assert await is_theirs(client, number)
+        await relay.stop()
+        published = server.published()
+    for channel, tag in enumerate(ours):
+        stored = {(tag.name, time): (value, status) for time, value, status in kept.samples(channel)}
+        assert stored.items() <= published.items(), "only values of its own variable"
+    assert "disconnected" in lasting(kept), "the gap stands"
