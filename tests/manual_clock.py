@@ -6,7 +6,7 @@ from ingest.clock import machine_clocks
 
 
 class ManualClock:
-    """Looks at both clocks, as ``ingest.clock.machine`` does."""
+    """Looks at both clocks, as ``ingest.clock.machine_clocks`` does."""
 
     def __init__(self) -> None:
         self.ahead = 0  # µs
