@@ -46,8 +46,6 @@ class Registry:
                 channels = {source: json.loads(line) for source, line in lines if of is None or source in of}
         except FileNotFoundError:
             raise OperationError(f"{path} is missing: run `plantlog up`") from None
-        if "channels" in head:  # of an earlier version, without the plant
-            channels[""] = head["channels"]
         texts, last_ids = head.get("created_texts", ()), head.get("last_ids", (0, 0))
         return cls(head["sources"], channels, head.get("created", {}), tuple(texts), tuple(last_ids))
 

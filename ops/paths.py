@@ -152,7 +152,7 @@ class State:
         self._restrict_permissions()
 
     def _restrict_permissions(self) -> None:
-        """Remove permissions of group and others that an earlier version left. The database handles its own files."""
+        """Remove permissions of group and others, as copies have them. The database handles its own files."""
         for folder, names, files in os.walk(self.root):
             if Path(folder) == self.root:
                 names[:] = [name for name in names if name != "postgres"]

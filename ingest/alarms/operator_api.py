@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 from ingest.alarms.channel import AlarmChange, AlarmChannel, LimitMonitor
 from ingest.alarms.conditions import Condition, Conditions
@@ -21,7 +21,6 @@ from ingest.timestamps import now_us
 CommandAction: TypeAlias = Literal[
     "ack", "shelve", "unshelve", "suppress", "unsuppress", "out-of-service", "in-service"
 ]
-COMMAND_ACTIONS: tuple[CommandAction, ...] = get_args(CommandAction)
 _BEGINS: dict[CommandAction, Inhibition] = {
     "shelve": "shelved",
     "suppress": "suppressed_by_design",

@@ -39,7 +39,7 @@ class TrustList:
 
 
 def make_folders(pki: Path) -> None:
-    """Create them. Certificates that are in ``trusted`` itself, as of earlier versions, go to ``trusted/certs``."""
+    """Create them. Certificates that somebody put into ``trusted`` itself go to ``trusted/certs``."""
     folder = pki / "trusted"
     if folder.is_file():  # moved there before the folder existed
         moved = folder.rename(pki / "trusted.der")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
@@ -84,15 +83,9 @@ class Lease:
         self._token = 0 if spool is None else known_token(spool)
         self._connection: asyncpg.Connection[Any] | None = None
         self._statement = asyncio.Lock()
-        self._valid_until = 0.0  # monotonic
         self.fence: Fence | None = None  # None: this member is the standby
         self.took_over = False  # from the other member, when the lease was taken last
         self.state: LeaseState | None = None  # as last seen
-
-    @property
-    def certain(self) -> bool:
-        """Whether nobody else can hold it. Conservative: by this machine's clock, from before the last renewal."""
-        return self.fence is not None and time.monotonic() < self._valid_until
 
     async def acquire(self) -> Fence:
         """Wait until the lease is free, and take it. No former holder has a session any more."""
@@ -115,7 +108,6 @@ class Lease:
         elif state.member != self.member and not state.expired:
             self._set_role(is_holder=False)
             return None
-        began = time.monotonic()
         try:
             taken = await self._run(
                 "fetchrow", queries["take_lease"], self._installation, self.member, LEASE_SECONDS, self._token
@@ -128,7 +120,6 @@ class Lease:
         # They can commit nothing, but may hold locks on samples.
         while not await self._end_sessions():
             log.warning("lease: waiting for the sessions of member %d to end", taken["former"])
-        self._valid_until = began + LEASE_SECONDS
         self._set_role(is_holder=True)
         self.took_over = taken["former"] != self.member
         self._remember(taken["token"])
@@ -168,7 +159,7 @@ class Lease:
 
     async def renew(self, backlog_seconds: float) -> bool:
         """Renew once. Returns whether the other member asks for the lease. Raises LeaseLost if it has it."""
-        fence, began = self.fence, time.monotonic()
+        fence = self.fence
         if fence is None:
             raise LeaseLost("not the holder")
         try:
@@ -187,7 +178,6 @@ class Lease:
         if row is None:
             self.fence = None
             raise LeaseLost("the other member of the pair has taken over")
-        self._valid_until = began + LEASE_SECONDS
         return bool(row["wanted"])
 
     async def release(self) -> None:

@@ -67,7 +67,7 @@ def remove(
 
 @app.command("hash")
 def hash_(source: _Source, config: _Config = None) -> None:
-    """Replace a token in the token file by its hash, as older versions wrote the token itself. It stays valid."""
+    """Replace a token that was written into the token file by its hash. It stays valid."""
     from ops import tokens
 
     file = tokens.token_file_of(source, config, State.current())

@@ -6,7 +6,7 @@ import os
 import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from rich.console import Console
 
@@ -45,7 +45,6 @@ _VARIABLES = (
 def init(folder: Path, console: Console) -> None:
     """Create ``folder``/.env and ``folder``/secrets, or what is missing. Existing passwords and settings are kept."""
     lines = [f"created secrets/{name}" for name in _create_secrets(folder / "secrets")]
-    lines += [f"changed secrets/{name}: it verifies the database" for name in _verify(folder / "secrets")]
     lines += [f"created .env: {name}" for name in _create_environment(folder)]
     for line in lines:
         console.print(line, highlight=False)
@@ -71,20 +70,6 @@ def _create_secrets(folder: Path) -> list[str]:
         created += [path.name for path in authority]
     _chown(folder, folder / "tokens", *(folder / name for name in _secrets(folder)), *authority)
     return created
-
-
-def _verify(folder: Path) -> list[str]:
-    """The DSNs of the database's container that did not verify it, as an earlier plantlog made them, and now do."""
-    changed = []
-    for name in (f"{role}_dsn" for role in ROLES):
-        parts = urlsplit((folder / name).read_text().strip())
-        options = dict(parse_qsl(parts.query))
-        if parts.hostname == urlsplit(f"//{_HOST}").hostname and options.get("sslmode") != "verify-full":
-            query = urlencode(options | dict(parse_qsl(_VERIFIED)), safe="/")
-            write_atomically(folder / name, urlunsplit(parts._replace(query=query)), 0o600)
-            _chown(folder / name)
-            changed.append(name)
-    return changed
 
 
 def _secrets(folder: Path) -> Mapping[str, Callable[[], str]]:

@@ -9,7 +9,6 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import asyncpg
 from rich.console import Console
@@ -48,7 +47,6 @@ from ops.postgres.membership import (
     verified_by,
 )
 from ops.postgres.server import Server
-from ops.postgres.verified import TOLD
 from schema.queries import load
 
 _READY_SECONDS = 120.0
@@ -66,11 +64,11 @@ def monitor(address: str | None, port: int | None, replaced: str | None, console
                 raise OperationError("--address is missing: the address of this machine that the nodes reach")
             check_address(address)
             port = port or 5432
-            secret, options = secrets.token_urlsafe(24), verified_by(ca_file(state.pki))
+            ca = ca_file(state.pki)
+            secret = secrets.token_urlsafe(24)
             if replaced is not None:
-                before = checked_monitor("--replace", replaced, ca_file(state.pki))
-                secret, options = secret_of(before), urlsplit(before).query
-            ours = Membership(address, port, monitor_dsn(secret, address, port, options), is_monitor=True)
+                secret = secret_of(checked_monitor("--replace", replaced, ca))
+            ours = Membership(address, port, monitor_dsn(secret, address, port, ca), is_monitor=True)
         _check_same(state, ours, is_monitor=True, address=address, port=port)
         steps = Steps(console)
         _make(state, ours, steps)
@@ -112,9 +110,6 @@ def node(monitor_dsn: str | None, address: str | None, port: int | None, console
             step.result = mine.state
     dsn = f"postgresql://{OWNER}:PASSWORD@{','.join(f'{one.address}:{one.port}' for one in found)}/plantlog"
     told = f"PLANTLOG_DSN='{dsn}?{verified_by('/PATH/OF/ca.crt')}'\n  ca.crt is a copy of {ca_file(state.pki)}"
-    if not ours.verified:
-        hosts = ",".join(dict.fromkeys(one.address for one in found))
-        told = f"{TOLD}={hosts} PLANTLOG_DSN='{dsn}?{ours.options}'"
     console.print(
         f"For the appliances: {told}\n  the password is {_password_place(state, ours)}",
         highlight=False,
@@ -160,8 +155,7 @@ def _make(state: State, ours: Membership, steps: Steps) -> None:
         return
     if not ports.is_free(ours.address, ours.port):
         raise OperationError(f"port {ours.port} is in use{ports.holder(ours.port)}: choose another one with --port")
-    if ours.verified:
-        own_certificate.derive(state.pki, ours.secret)
+    own_certificate.derive(state.pki, ours.secret)
     others = [] if ours.is_monitor else asyncio.run(nodes(ours.monitor))
     others = [one for one in others if (one.address, one.port) != (ours.address, ours.port)]
     primary = next((one for one in others if one.is_primary), None)
@@ -240,7 +234,7 @@ def _run(command: list[str]) -> None:
 
 def _check_secret(state: State, ours: Membership, wanted: str) -> None:
     changed = replace(ours, monitor=wanted)
-    if (changed.secret, changed.verified) != (ours.secret, ours.verified):
+    if changed.secret != ours.secret:
         raise OperationError(
             "the monitor does not have the nodes' secret: begin it with `plantlog database monitor --replace DSN`, "
             f"with the DSN in {monitor_file(state)}"

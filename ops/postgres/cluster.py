@@ -334,7 +334,7 @@ class Cluster:
         return path
 
     def _chown_cluster(self) -> None:
-        """Give a cluster that an earlier plantlog ran under another id to the server's; its folder goes last."""
+        """Give a cluster that ran under another id, as on another machine, to the server's; its folder goes last."""
         if os.geteuid() != 0 or self.folder.stat().st_uid == self._server_ids()[0]:
             return
         for folder, names, files in os.walk(self.folder):

@@ -81,11 +81,9 @@ class ManagedCluster(Cluster):
             role = ["postgres", "--monitor", self.seen(ours.monitor), "--name", f"{ours.address}:{ours.port}"]
             role += ["--pghost", self.path_in_namespace(self.folder), "--listen", self.listen]
             role += ["--replication-quorum", "false"]  # asynchronous: the journal has what a standby lacks
-        tls = ["--ssl-self-signed"]
-        if ours.verified:
-            pem = self.path_in_namespace(self._pem)
-            tls = ["--ssl-mode", "verify-full", "--ssl-ca-file", self.path_in_namespace(self._ca)]
-            tls += ["--server-cert", pem, "--server-key", pem]
+        pem = self.path_in_namespace(self._pem)
+        tls = ["--ssl-mode", "verify-full", "--ssl-ca-file", self.path_in_namespace(self._ca)]
+        tls += ["--server-cert", pem, "--server-key", pem]
         return self.autoctl(
             *("create", *role, "--hostname", ours.address, "--pgport", str(ours.port), "--skip-pg-hba"),
             *(*tls, "--pgctl", self.binaries.path_in_root("pg_ctl")),
@@ -101,8 +99,6 @@ class ManagedCluster(Cluster):
 
     def renew_certificate(self) -> None:
         """Issue one by the CA of all servers, valid as long as the CA, whose key is on this machine in any case."""
-        if not self._membership.verified:
-            return
         from ingest import own_certificate  # noqa: PLC0415  (its library is slow to load)
 
         pki, address = self._state.pki, self._membership.address

@@ -17,7 +17,6 @@ from ops.paths import State
 
 MONITOR_DATABASE = "pg_auto_failover"
 MONITOR_LOGIN = "autoctl_node"
-UNVERIFIED = "sslmode=require"  # the options of servers with self-signed certificates
 _FORM = f"postgresql://{MONITOR_LOGIN}:SECRET@ADDRESS:PORT/{MONITOR_DATABASE}?sslmode=verify-full"
 _SECRET = re.compile(r"[A-Za-z0-9_-]{16,}")
 
@@ -41,11 +40,6 @@ class Membership:
     def options(self) -> str:
         """How the certificates of the servers are verified, in a DSN."""
         return urlsplit(self.monitor).query
-
-    @property
-    def verified(self) -> bool:
-        """Whether the servers have certificates of one CA. Those of an earlier plantlog have not."""
-        return self.options != UNVERIFIED
 
     @property
     def join(self) -> str:
@@ -100,9 +94,9 @@ def verified_by(ca: Path | str) -> str:
     return urlencode({"sslmode": "verify-full", "sslrootcert": str(ca)}, safe="/")
 
 
-def monitor_dsn(secret: str, address: str, port: int, options: str) -> str:
-    """The DSN of a monitor."""
-    return f"postgresql://{MONITOR_LOGIN}:{secret}@{address}:{port}/{MONITOR_DATABASE}?{options}"
+def monitor_dsn(secret: str, address: str, port: int, ca: Path) -> str:
+    """The DSN of a monitor, whose certificate the CA has issued."""
+    return f"postgresql://{MONITOR_LOGIN}:{secret}@{address}:{port}/{MONITOR_DATABASE}?{verified_by(ca)}"
 
 
 def checked_monitor(option: str, dsn: str, ca: Path) -> str:
@@ -119,9 +113,7 @@ def checked_monitor(option: str, dsn: str, ca: Path) -> str:
         or not parts.hostname
     ):
         raise OperationError(f"{option} is not what `plantlog database monitor` printed; legal: {_FORM}")
-    return monitor_dsn(
-        parts.password or "", parts.hostname, port, UNVERIFIED if parts.query == UNVERIFIED else verified_by(ca)
-    )
+    return monitor_dsn(parts.password or "", parts.hostname, port, ca)
 
 
 def check_address(address: str) -> None:

@@ -17,7 +17,6 @@ class Target:
     """One target, imported."""
 
     name: str
-    contract: str  # what holds for every input, in words
     max_len: int  # bytes of an input; longer ones only cost time
     words: tuple[bytes, ...]  # what the mutations put in: the language of the input
     check: Callable[[bytes], None]
@@ -27,7 +26,7 @@ class Target:
 def target(name: str) -> Target:
     """Import the target ``name``, one of NAMES."""
     module = importlib.import_module(f"tests.fuzz.{name}")
-    return Target(name, module.__doc__ or "", module.MAX_LEN, module.WORDS, module.check, module.seeds)
+    return Target(name, module.MAX_LEN, module.WORDS, module.check, module.seeds)
 
 
 def seeds_of(name: str) -> Path:

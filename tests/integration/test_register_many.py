@@ -71,9 +71,3 @@ async def test_a_process_reads_the_ids_of_its_own_sources_alone(tmp_path: Path) 
     path.write_text("\n".join((head, ours, "what is not read need not be JSON")))
     assert Registry.load(path, {"ours"}).channels == {"ours": {"a": 3}}
     assert list(Registry.load(path, ()).pairs()) == [("made", 5)]
-
-
-async def test_a_registry_of_the_version_before_is_known_by_its_ids(tmp_path: Path) -> None:
-    path = tmp_path / "registry.json"
-    path.write_text('{"sources": {"plc": 1}, "channels": {"a": 2}, "created": {"edge": {"m": 3}}}')
-    assert sorted(Registry.load(path).pairs()) == [("a", 2), ("m", 3)]

@@ -85,22 +85,6 @@ async def _expect_encryption_and_passwords(found: Servers) -> None:
             assert file.stat().st_mode & 0o077 == 0, file
 
 
-async def test_servers_of_an_earlier_version_go_on_with_self_signed_certificates(tmp_path: Path) -> None:
-    found = Servers(tmp_path)
-    found.monitor_dsn = f"postgresql://autoctl_node:{'s' * 32}@127.0.0.2:5432/pg_auto_failover?sslmode=require"
-    try:
-        await found.add("127.0.0.2", found.monitor)
-        assert found.monitor_dsn.endswith("?sslmode=require")
-        await found.add("127.0.0.3", found.a)
-        told = (await in_a_process(found.a, "database", "node")).out
-        assert "PLANTLOG_UNVERIFIED_DATABASE=127.0.0.3 PLANTLOG_DSN=" in told
-        assert "/plantlog?sslmode=require'" in told
-        assert await found.states() == {"a": "single"}
-        assert not (State(found.a).pki / "tls").exists()
-    finally:
-        await found.stop()
-
-
 async def _expect_mistakes_to_be_named(found: Servers, folder: Path) -> None:
     monitor = found.monitor_dsn
     secret = monitor.split(":")[2].split("@")[0]

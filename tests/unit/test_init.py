@@ -90,32 +90,6 @@ def test_every_compose_variable_has_the_same_default_and_a_comment(tmp_path: Pat
             assert asked[name] == {value}, name
 
 
-def test_dsns_without_tls_verify_the_database_from_now_on(tmp_path: Path) -> None:
-    first, _ = made(tmp_path)
-    for role, host in (("owner", "database:5432"), ("ingest", "database:5432"), ("reader", "db.example.org:5432")):
-        without = first[f"secrets/{role}_dsn"].partition("?")[0].replace("database:5432", host)
-        (tmp_path / "secrets" / f"{role}_dsn").write_text(f"{without}\n")
-    second, output = made(tmp_path)
-    assert output.splitlines()[:-1] == [
-        "changed secrets/owner_dsn: it verifies the database",
-        "changed secrets/ingest_dsn: it verifies the database",
-    ]
-    changed = {name for name in first if second[name] != first[name]}
-    assert changed == {"secrets/reader_dsn"}  # a server of one's own
-    assert second["secrets/reader_dsn"].endswith("@db.example.org:5432/plantlog\n")
-    assert (tmp_path / "secrets" / "owner_dsn").stat().st_mode & 0o777 == 0o600
-
-
-def test_other_options_of_a_dsn_are_kept(tmp_path: Path) -> None:
-    first, _ = made(tmp_path)
-    without = first["secrets/owner_dsn"].partition("?")[0].replace(":5432", "")
-    (tmp_path / "secrets" / "owner_dsn").write_text(f"{without}?sslmode=disable&application_name=a\n")
-    second, output = made(tmp_path)
-    assert output.startswith("changed secrets/owner_dsn: it verifies the database\n")
-    options = "sslmode=verify-full&application_name=a&sslrootcert=/run/secrets/tls_ca"
-    assert second["secrets/owner_dsn"] == f"{without}?{options}"
-
-
 def test_env_file_without_final_newline_is_completed_correctly(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("PLANTLOG_BIND=0.0.0.0")
     with pytest.raises(OperationError, match="does not end with a newline"):

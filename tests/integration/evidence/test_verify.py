@@ -25,7 +25,6 @@ def found(report: Report) -> list[str]:
     return [f"{day.day} {finding.describe()}" for day in report.days for finding in day.findings]
 
 
-_OF_DAY = "DELETE FROM plant.samples_raw WHERE channel_id = $1 AND time < $2"
 UNEXPLAINED = "NOT explained by any record"
 
 
