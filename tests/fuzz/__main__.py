@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.fuzz.run import HANG_SECONDS, Figures, run
-from tests.fuzz.targets import NAMES, found_of, seeds_of, target
+from tests.fuzz.targets import NAMES, found_of
 
 app = typer.Typer(add_completion=False)
 
@@ -29,32 +29,16 @@ def main(
         Path | None, typer.Option(help="Where inputs that fail go; else tests/fuzz/found/NAME.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Figures as JSON.")] = False,
-    make_seeds: Annotated[bool, typer.Option(help="Only write the seeds anew.")] = False,
 ) -> None:
     """Fuzz one target."""
     if name not in NAMES:
         raise typer.BadParameter(f"{name}: one of {', '.join(NAMES)}")
-    if make_seeds:
-        _write_seeds(name)
-        return
     figures = run(name, seconds, seed, corpus, artifacts or found_of(name))
     if as_json:
         print(json.dumps(asdict(figures)))
     else:
         _show(figures)
     raise typer.Exit(0 if figures.clean else 1)
-
-
-def _write_seeds(name: str) -> None:
-    folder = seeds_of(name)
-    folder.mkdir(parents=True, exist_ok=True)
-    made = target(name).seeds()
-    for file in folder.iterdir():
-        if file.name not in made:
-            file.unlink()
-    for file_name, content in made.items():
-        (folder / file_name).write_bytes(content)
-    print(f"{len(made)} seeds in {folder}")
 
 
 def _show(figures: Figures) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.fuzz.targets import seeds_of, target
+from tests.fuzz.targets import target
 
 HANG_SECONDS = 5  # one input that takes longer is a hang
 _LOOK_SECONDS = 0.5
@@ -61,6 +61,10 @@ def run(name: str, seconds: int, seed: int, corpus: Path | None, artifacts: Path
         grown.mkdir(parents=True, exist_ok=True)
         artifacts.mkdir(parents=True, exist_ok=True)
         before = set(artifacts.iterdir())
+        seeds = Path(scratch) / "seeds"
+        seeds.mkdir()
+        for file_name, content in target(name).seeds().items():
+            (seeds / file_name).write_bytes(content)
         dictionary = Path(scratch) / "words"
         dictionary.write_text("".join(f"{_quoted(word)}\n" for word in target(name).words))
         options = [
@@ -73,7 +77,7 @@ def run(name: str, seconds: int, seed: int, corpus: Path | None, artifacts: Path
             f"-artifact_prefix={artifacts}/",
             "-print_final_stats=1",
             str(grown),
-            str(seeds_of(name)),
+            str(seeds),
         ]
         figures = Figures(name, seconds, seed)
         output, memory, code = _watched([sys.executable, "-m", "tests.fuzz.child", name, *options], seconds)

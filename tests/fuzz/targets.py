@@ -29,16 +29,13 @@ def target(name: str) -> Target:
     return Target(name, module.MAX_LEN, module.WORDS, module.check, module.seeds)
 
 
-def seeds_of(name: str) -> Path:
-    """The folder of its seeds."""
-    return _HERE / "seeds" / name
-
-
 def found_of(name: str) -> Path:
     """The folder of the inputs that it failed on once; there may be none."""
     return _HERE / "found" / name
 
 
-def inputs(name: str) -> list[Path]:
-    """Every kept input of a target."""
-    return sorted(path for folder in (seeds_of(name), found_of(name)) if folder.is_dir() for path in folder.iterdir())
+def inputs(name: str) -> dict[str, bytes]:
+    """Every kept input of a target, by name: its seeds, and what it failed on once."""
+    folder = found_of(name)
+    found = sorted(folder.iterdir()) if folder.is_dir() else ()
+    return {**target(name).seeds(), **{f"found-{file.name}": file.read_bytes() for file in found}}

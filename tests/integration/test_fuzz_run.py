@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.run import run
-from tests.fuzz.targets import seeds_of
+from tests.fuzz.targets import target
 
 pytest.importorskip("atheris", reason="there are wheels of it for some platforms only")
 
@@ -15,7 +15,7 @@ pytest.importorskip("atheris", reason="there are wheels of it for some platforms
 def test_passing_fuzz_target(tmp_path: Path) -> None:
     figures = run("spool", 2, 1, tmp_path / "corpus", tmp_path / "found")
     assert figures.clean, figures.last_words
-    assert figures.executions > len(list(seeds_of("spool").iterdir()))
+    assert figures.executions > len(target("spool").seeds())
     assert figures.edges > 0
     assert figures.features >= figures.edges
     assert figures.corpus_inputs > 0
