@@ -80,6 +80,8 @@ async def data_of(owner: asyncpg.Connection) -> str:
 async def record(dsn: str, version: str) -> Path:
     """Write what :func:`restore` reads."""
     path = _RELEASES / f"{version}.tar.xz"
+    if path.exists():
+        raise SystemExit(f"{path} exists: a released database never changes; set the version in pyproject.toml first")
     async with connected(dsn) as owner:
         data = (await data_of(owner)).encode()
     with tarfile.open(path, "w:xz", preset=9) as archive:
@@ -101,8 +103,9 @@ def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
 async def _next(dsn: str, rows: str) -> Path:
     await restore(dsn, releases()[-1])
     await migrate(dsn)
-    async with connected(dsn) as owner:
-        await owner.execute(f"{rows}\nSELECT")
+    if rows:
+        async with connected(dsn) as owner:
+            await owner.execute(rows)
     return await record(dsn, tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["version"])
 
 
