@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 NAMES = ("modbus", "opcua", "push", "config", "spool")
@@ -34,6 +35,7 @@ def found_of(name: str) -> Path:
     return _HERE / "found" / name
 
 
+@cache
 def inputs(name: str) -> dict[str, bytes]:
     """Every kept input of a target, by name: its seeds, and what it failed on once."""
     folder = found_of(name)

@@ -30,7 +30,7 @@ V = ua.VariantType
 @st.composite
 def damaged(draw: st.DrawFn, name: str) -> bytes:
     """A kept input of a target with a few bytes changed, removed, repeated or put in."""
-    data = bytearray(draw(st.sampled_from(inputs(name))).read_bytes())
+    data = bytearray(draw(st.sampled_from([*inputs(name).values()])))
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(data)))
         match draw(st.sampled_from(["set", "cut", "repeat", "insert"])):
