@@ -68,6 +68,7 @@ def test_take_over_of_nobody_is_refused_before_logins_are_locked(state: State, t
         check_registration(new, load(tmp_path / "plant.toml"), TagDecisions(), "nobody")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.getuid() != 0, reason="requires root")
 def test_service_of_a_configuration_that_up_refuses(external: State, systemd: Path, tmp_path: Path) -> None:
     (tmp_path / "tags.csv").write_text("name,address\na,holding:7\n")
