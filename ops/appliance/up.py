@@ -39,6 +39,7 @@ from ops.backup import repository
 from ops.deployment import Deployment, Running
 from ops.formatting import count
 from ops.paths import EXAMPLE, State
+from ops.postgres.membership import check_appliance
 from ops.registration.redefined_tags import TagDecisions
 
 _EXIT_TIMEOUT = 30.0  # of a supervisor and its processes, once they were told to end
@@ -63,6 +64,7 @@ def up(options: UpOptions, console: Console) -> None:
     """Start the appliance. Safe to run again in any state."""
     state = State.current()
     state.claim()
+    check_appliance(state)
     steps = Steps(console)
     with state_folder_lock(state, console):
         deployment = deployment_for(state, options)
