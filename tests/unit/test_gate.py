@@ -28,7 +28,7 @@ def test_whole(n): pass
 """
 _BUSY = """\
 def spend():
-    subprocess.run([sys.executable, "-c", "import time\\nwhile time.process_time() < 0.4: pass"], check=True)
+    subprocess.run([sys.executable, "-c", "import time\\nwhile time.process_time() < 0.2: pass"], check=True)
 @pytest.fixture
 def server(): spend()
 def test_with_a_fixture(server): pass
@@ -38,7 +38,7 @@ def test_slow(): spend()
 @mark.gate
 def test_always(): spend()
 """
-_LIMIT = "from tests import gate\ngate.CPU_LIMIT = 0.3\n"
+_LIMIT = "from tests import gate\ngate.CPU_LIMIT = 0.15\n"
 
 
 def run(folder: Path, files: dict[str, str], *options: str) -> str:
@@ -87,7 +87,7 @@ def test_gate_fails_what_takes_more_cpu_time_and_is_not_marked(tmp_path: Path) -
     commit = next(str(number) for number in range(200) if is_chosen(str(number), slow))
     output = run(tmp_path, {"conftest.py": _LIMIT, "integration/test_a.py": _BUSY}, "--gate", commit)
     assert named(output, "FAILED") == ["test_without_a_mark"]
-    assert re.search(r"took 0\.\d s of CPU time, more than 0\.3: make it cheaper, or mark it slow", output)
+    assert re.search(r"took 0\.\d s of CPU time, more than 0\.15: make it cheaper, or mark it slow", output)
     assert named(output, "PASSED") == ["test_with_a_fixture", "test_slow", "test_always"]
 
 
