@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+CERTIFICATE_SUFFIXES = (".der", ".pem", ".crt", ".cer")
 
 
 @contextmanager
@@ -66,3 +68,21 @@ def sync(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def make_trust_folders(pki: Path) -> None:
+    """Make the folders of a trust list for OPC UA (OPC 10000-12, 7.8.2), where they are missing.
+
+    Certificates that somebody put into ``trusted`` itself go to ``trusted/certs``.
+    """
+    folder = pki / "trusted"
+    if folder.is_file():  # moved there before the folder existed
+        moved = folder.rename(pki / "trusted.der")
+        folder.mkdir()
+        moved.rename(folder / moved.name)
+    for name in ("trusted/certs", "trusted/crl", "issuers/certs", "issuers/crl", "rejected"):
+        (pki / name).mkdir(parents=True, exist_ok=True)
+    for path in list(folder.iterdir()):
+        if path.suffix.lower() in CERTIFICATE_SUFFIXES:
+            with suppress(FileNotFoundError):  # another collector was faster
+                path.rename(folder / "certs" / path.name)

@@ -15,7 +15,7 @@ from ingest import own_certificate
 from ingest.config.https import TlsSettings
 from ingest.config.model import Plant
 from ingest.errors import OperationError
-from ingest.files import write_atomically
+from ingest.files import make_trust_folders, write_atomically
 from ingest.opcua import certificate as client_certificate
 from ingest.opcua import revocation
 from ingest.opcua import trust as trust_list
@@ -98,7 +98,7 @@ def add(pki: Path, file: Path, issuer: bool) -> Iterator[str]:
 
 def listed(pki: Path) -> Iterator[str]:
     """The certificates of servers and CAs, and the CRLs, a line each."""
-    trust_list.make_folders(pki)
+    make_trust_folders(pki)
     for name, folder in (("trusted", "trusted/certs"), ("issuers", "issuers/certs"), ("rejected", "rejected")):
         found = list(trust_list.certificates_in(pki / folder))
         yield f"{name}:" if found else f"{name}: none"

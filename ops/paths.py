@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ingest.errors import OperationError
+from ingest.files import make_trust_folders
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 EXAMPLE = CHECKOUT / "ops" / "example" / "plant.toml"
@@ -135,8 +136,6 @@ class State:
 
     def claim(self) -> None:
         """Create the folder or reuse it. Raises OperationError if it contains other files."""
-        from ingest.opcua import trust  # noqa: PLC0415  (other commands need no library for certificates)
-
         os.umask(0o077)  # for what this command makes, and for the processes that it starts
         self.root.mkdir(parents=True, exist_ok=True)
         unknown = sorted(path.name for path in self.root.iterdir() if path.name not in _OWN_FILES)
@@ -145,7 +144,7 @@ class State:
                 f"{self.root} contains {unknown[0]!r} and is not a plantlog state folder: "
                 "set PLANTLOG_STATE to a new or empty folder"
             )
-        trust.make_folders(self.pki)
+        make_trust_folders(self.pki)
         for folder in (self.spool, self.log, self.run):
             folder.mkdir(parents=True, exist_ok=True)
         (self.root / _MARKER).write_text(_MARKER_TEXT)

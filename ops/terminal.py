@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TextIO
 
 import rich.console
 from rich.segment import Segment
 
+from ingest.errors import NotConfirmed
 from ingest.printable import printable
 
 
@@ -45,3 +46,11 @@ def protect() -> None:
         stream = getattr(sys, name)
         if stream.isatty():
             setattr(sys, name, _Terminal(stream))
+
+
+def confirm(is_terminal: Callable[[], bool], ask: Callable[[], bool], what: str = "applied") -> None:
+    """Raise NotConfirmed unless somebody says yes."""
+    if not is_terminal():
+        raise NotConfirmed(f"nothing was {what}: there is no terminal to ask for confirmation; use --yes")
+    if not ask():
+        raise NotConfirmed(f"nothing was {what}")

@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from ingest.addresses import OPCUA_PORT, unreachable
 from ingest.config.sources import OpcuaSource
 from ingest.errors import SourceError
-from ingest.opcua import message_limits, trust, validate
+from ingest.files import make_trust_folders
+from ingest.opcua import message_limits, validate
 from ingest.opcua.certificate import Identity, identity, load_pair
 from ingest.opcua.service import REFUSED
 from ingest.timeouts import within
@@ -45,7 +46,7 @@ async def connect(source: OpcuaSource, pki: Path) -> Client:
             pair = load_pair(path.read_bytes(), source.user_key_file.read_bytes(), path)
             client.user_certificate, client.user_private_key = pair
         if not source.insecure:
-            trust.make_folders(pki)
+            make_trust_folders(pki)
             own_identity = identity(pki)
             client.application_uri = own_identity.uri
             await _secure(client, source, pki, own_identity)

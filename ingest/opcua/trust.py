@@ -7,7 +7,6 @@ Collectors read it on each connection.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -17,15 +16,14 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from ingest.errors import OperationError, SourceError
-from ingest.files import write_atomically
+from ingest.files import CERTIFICATE_SUFFIXES, make_trust_folders, write_atomically
 from ingest.opcua import revocation
 from ingest.opcua.certificate import read
 from ingest.opcua.revocation import Crl
 
 _MAX_REJECTED = 10  # rejected certificates kept per source: some servers present a new one each time
 _MIN_DIGITS = 8  # minimum number of hexadecimal digits to identify a certificate
-_SUFFIXES = (".der", ".pem", ".crt", ".cer")
-SUFFIXES_LEGAL = ", ".join(f"*{suffix}" for suffix in _SUFFIXES)
+SUFFIXES_LEGAL = ", ".join(f"*{suffix}" for suffix in CERTIFICATE_SUFFIXES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +34,6 @@ class TrustList:
     trusted: tuple[x509.Certificate, ...]
     issuers: tuple[x509.Certificate, ...]
     crls: tuple[Crl, ...]
-
-
-def make_folders(pki: Path) -> None:
-    """Create them. Certificates that somebody put into ``trusted`` itself go to ``trusted/certs``."""
-    folder = pki / "trusted"
-    if folder.is_file():  # moved there before the folder existed
-        moved = folder.rename(pki / "trusted.der")
-        folder.mkdir()
-        moved.rename(folder / moved.name)
-    for name in ("trusted/certs", "trusted/crl", "issuers/certs", "issuers/crl", "rejected"):
-        (pki / name).mkdir(parents=True, exist_ok=True)
-    for path in _files(folder):
-        with suppress(FileNotFoundError):  # another collector was faster
-            path.rename(folder / "certs" / path.name)
 
 
 def read_list(pki: Path) -> TrustList:
@@ -68,7 +52,7 @@ def crls_in(pki: Path) -> Iterator[Crl]:
 
 def crls_of(folder: Path) -> Iterator[Crl]:
     """The revocation lists of one folder."""
-    for path in _files(folder, (*_SUFFIXES, ".crl")) if folder.is_dir() else ():
+    for path in _files(folder, (*CERTIFICATE_SUFFIXES, ".crl")) if folder.is_dir() else ():
         yield revocation.read(path)
 
 
@@ -103,7 +87,7 @@ def trust(pki: Path, what: str) -> tuple[Path, x509.Certificate]:
 
     Raises OperationError if none or several match.
     """
-    make_folders(pki)
+    make_trust_folders(pki)
     digits = what.replace(":", "").lower()
     rejected = list(certificates_in(pki / "rejected"))
     found = [(path, server) for path, server in rejected if path.name == what or path.name.rsplit(".", 2)[0] == what]
@@ -122,7 +106,7 @@ def trust(pki: Path, what: str) -> tuple[Path, x509.Certificate]:
 
 def add_certificate(pki: Path, folder: str, name: str, certificate: x509.Certificate) -> Path:
     """Add it to ``trusted`` or ``issuers``."""
-    make_folders(pki)
+    make_trust_folders(pki)
     path = pki / folder / "certs" / f"{name}.{fingerprint(certificate)[:16]}.der"
     write_atomically(path, certificate.public_bytes(Encoding.DER))
     return path
@@ -130,7 +114,7 @@ def add_certificate(pki: Path, folder: str, name: str, certificate: x509.Certifi
 
 def add_crl(pki: Path, crl: Crl, now: datetime) -> Path:
     """Add it, in the place of an earlier one of the same CA. Raises OperationError if it is of no use."""
-    make_folders(pki)
+    make_trust_folders(pki)
     content = crl.content
     if content is None:
         raise OperationError(f"{crl.path}: {crl.problem}")
@@ -161,5 +145,5 @@ def fingerprint(certificate: x509.Certificate) -> str:
     return certificate.fingerprint(hashes.SHA256()).hex()
 
 
-def _files(folder: Path, suffixes: tuple[str, ...] = _SUFFIXES) -> list[Path]:
+def _files(folder: Path, suffixes: tuple[str, ...] = CERTIFICATE_SUFFIXES) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -13,7 +12,7 @@ import typer
 from rich.console import Console
 
 from ingest.config.load import load_with_digests
-from ingest.errors import NotConfirmed, OperationError
+from ingest.errors import OperationError
 from ops.appliance.follow import can_follow, follow
 from ops.appliance.other_plant import check_same_plant
 from ops.appliance.plan import Plan, make_plan
@@ -21,6 +20,7 @@ from ops.appliance.steps import Steps
 from ops.appliance.supervisor import Supervisor
 from ops.appliance.up import UpOptions, deployment_for, state_folder_lock, up
 from ops.paths import State
+from ops.terminal import confirm
 
 _MAX_LINES = 40  # of a plan, without --full
 
@@ -88,11 +88,3 @@ def _print(plan: Plan, full: bool) -> None:
         typer.echo(f"  … and {more:,} more: see --full")
     for line in plan.effects():
         typer.echo(line)
-
-
-def confirm(is_terminal: Callable[[], bool], ask: Callable[[], bool], what: str = "applied") -> None:
-    """Raise NotConfirmed unless somebody says yes."""
-    if not is_terminal():
-        raise NotConfirmed(f"nothing was {what}: there is no terminal to ask for confirmation; use --yes")
-    if not ask():
-        raise NotConfirmed(f"nothing was {what}")

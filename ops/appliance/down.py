@@ -16,7 +16,6 @@ from ingest.errors import OperationError
 from ingest.redundancy import read_member
 from ingest.timestamps import now_us
 from ops.appliance import orphans, service
-from ops.appliance.apply import confirm
 from ops.appliance.steps import Step, Steps
 from ops.appliance.supervisor import ACTIVE_STATES, Supervisor, stop_stages
 from ops.appliance.up import state_folder_lock
@@ -24,6 +23,7 @@ from ops.deployment import Running
 from ops.formatting import count
 from ops.paths import State
 from ops.registration.register import spooled_rows
+from ops.terminal import confirm
 
 _DRAIN_TIMEOUT = 60.0
 _STUCK_SECONDS = 10.0  # without one row written: the database is away

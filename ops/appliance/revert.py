@@ -16,10 +16,10 @@ import typer
 from ingest.config.snapshot import in_force
 from ingest.errors import OperationError
 from ingest.files import atomic_path, write_atomically
-from ops.appliance.apply import confirm
 from ops.paths import State
 from ops.registration.file_diff import Side, differences
 from ops.registration.revisions import Revision
+from ops.terminal import confirm
 
 
 def revert(

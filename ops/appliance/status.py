@@ -13,7 +13,7 @@ from typing import Any
 from ingest.config.sources import Source
 from ingest.database import FAILURES, connect
 from ingest.errors import OperationError
-from ingest.installation import installation_of
+from ingest.installation import chosen, installation_of, installations
 from ingest.source_states import UP
 from ingest.timestamps import iso, now_us
 from ops import health
@@ -25,7 +25,6 @@ from ops.appliance.supervisor import ACTIVE_STATES, Supervisor
 from ops.deployment import Running
 from ops.formatting import count
 from ops.paths import State
-from ops.registration.installation import chosen, installations
 from schema.queries import load
 
 _CONNECT_SECONDS = 3.0

@@ -14,9 +14,8 @@ from typing import Any
 import asyncpg
 
 from ingest.errors import OperationError
-from ingest.installation import installation_of
+from ingest.installation import find, installation_of, installations
 from ops.paths import State
-from ops.registration.installation import find, installations
 from schema.queries import load
 
 

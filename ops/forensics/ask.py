@@ -21,10 +21,10 @@ from rich.table import Table
 from ingest.database import connect, database_errors
 from ingest.durations import DURATION_LEGAL, seconds_of
 from ingest.errors import OperationError
+from ingest.installation import ALL, chosen
 from ops.forensics.request import Request, prepare
 from ops.formatting import wide
 from ops.paths import State
-from ops.registration.installation import ALL, chosen
 from ops.sql.limits import Limits
 from ops.sql.workers import Workers
 from schema.forensics import Question, questions

@@ -27,7 +27,6 @@ from ingest.installation import installation_of
 from ingest.push.channels import load_created
 from ingest.time_limits import TimeLimits
 from ingest.timestamps import iso, microseconds, now_us
-from ops.appliance.apply import confirm
 from ops.formatting import count
 from ops.history_import.bad_input import bad_input
 from ops.history_import.check import Checked, check
@@ -40,6 +39,7 @@ from ops.history_import.portion import Portion, Reader
 from ops.history_import.store import NO_CHANNEL, Channel, Counts, Store, create_channels
 from ops.history_import.whole_hours import regroup
 from ops.paths import State
+from ops.terminal import confirm
 from schema.queries import load
 
 _MAX_NAMES = 10  # of channels, shown

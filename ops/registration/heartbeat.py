@@ -16,8 +16,9 @@ from uuid import UUID
 import asyncpg
 
 from ingest.errors import OperationError
+from ingest.installation import Installation
 from ops.paths import State
-from ops.registration.installation import Installation, installation_id
+from ops.registration.installation import installation_id
 from schema.queries import load
 
 _TIMEOUT = 30.0  # after which nobody is there

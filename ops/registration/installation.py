@@ -7,7 +7,6 @@ that is gone can be taken over by a new state folder, which then is that install
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
@@ -15,7 +14,7 @@ import asyncpg
 
 from ingest.errors import OperationError
 from ingest.files import write_atomically
-from ingest.installation import installation_of
+from ingest.installation import Installation, find, installation_of, installations
 from ingest.registry import Registry
 from ops.paths import State
 from schema.queries import load
@@ -23,7 +22,6 @@ from schema.queries import load
 if TYPE_CHECKING:
     from ingest.config.model import Plant
 
-ALL = "all"  # stands for every installation
 _MAX_NAMES = 5  # sources that a message names
 
 
@@ -39,55 +37,6 @@ def installation_id(state: State) -> UUID:
 def login_mark(installation: UUID) -> str:
     """The comment that marks the server's logins of an installation."""
     return f"plantlog installation {installation}"
-
-
-@dataclass(frozen=True, slots=True)
-class Installation:
-    """One that is registered in a database."""
-
-    id: UUID
-    plant: str
-    place: str | None  # where it runs or ran; None: not known
-    age: float | None  # s since it was seen there
-
-    @property
-    def name(self) -> str:
-        """Which one it is."""
-        return f"installation {self.id} of plant {self.plant}"
-
-    def __str__(self) -> str:
-        seen = "" if self.age is None else f", last seen {_ago(self.age)} in {self.place}"
-        return f"{self.name}{seen}"
-
-
-def _ago(seconds: float) -> str:
-    for unit, length in (("days", 86_400.0), ("hours", 3600.0), ("minutes", 60.0)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit} ago"
-    return f"{max(0.0, seconds):.0f} s ago"
-
-
-async def installations(connection: asyncpg.Connection[Any]) -> list[Installation]:
-    """All of a database, in the order of their registration; of one without a schema, none."""
-    queries = load("installation")
-    if not await connection.fetchval(queries["has_tables"]):
-        return []
-    return [Installation(**row) for row in await connection.fetch(queries["select_installations"])]
-
-
-def find(option: str, name: str, known: Sequence[Installation]) -> Installation:
-    """The one with this plant, or whose id begins so. Raises OperationError that names the option."""
-    found = [one for one in known if one.plant == name or str(one.id).startswith(name)]
-    if len(found) != 1:
-        listed = "; ".join(map(str, known)) or "none"
-        problem = "more than one installation is" if found else "no installation is"
-        raise OperationError(f"{option}: {problem} {name}; registered: {listed}")
-    return found[0]
-
-
-async def chosen(connection: asyncpg.Connection[Any], name: str) -> UUID | None:
-    """The installation that ``--installation`` names; None: all of the database. Raises OperationError."""
-    return None if name == ALL else find("--installation", name, await installations(connection)).id
 
 
 async def find_other(connection: asyncpg.Connection[Any], state: State, name: str) -> Installation:

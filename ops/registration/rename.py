@@ -16,9 +16,10 @@ from rich.console import Console
 from ingest.config.sources import ChannelName
 from ingest.database import connect, database_errors
 from ingest.errors import OperationError
+from ingest.installation import installations
 from ops.deployment import Deployment
 from ops.paths import State
-from ops.registration.installation import installation_id, installations
+from ops.registration.installation import installation_id
 from schema.queries import load
 
 

@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 
 from ingest.config.sources import OpcuaSource
 from ingest.errors import OperationError, SourceError
-from ingest.opcua import trust, validate
+from ingest.files import make_trust_folders
+from ingest.opcua import validate
 from ops import certificates as commands
 from ops.cli.certificate import app
 from tests import certificates
@@ -54,7 +55,7 @@ class Plant:
     def __init__(self, folder: Path, chain: Sequence[Authority], **server: Any) -> None:
         self.pki = folder / "pki"
         self.chain = chain
-        trust.make_folders(self.pki)
+        make_trust_folders(self.pki)
         by = chain[-1] if chain else None
         self.file, _ = certificates.make(folder / "server", by=by, **server)
         self.server = x509.load_der_x509_certificate(self.file.read_bytes())

@@ -15,7 +15,6 @@ from ingest.config.load import load, load_with_digests
 from ingest.config.model import Plant as Model
 from ingest.errors import NotConfirmed, OperationError
 from ops.appliance import programs
-from ops.appliance.apply import confirm
 from ops.appliance.plan import Plan, make_plan
 from ops.appliance.summary import print_summary
 from ops.appliance.supervisor import render
@@ -27,6 +26,7 @@ from ops.postgres.cluster import ARCHIVE_FILE
 from ops.registration.redefined_tags import TagDecisions
 from ops.registration.register import Registration, register
 from ops.registration.rename import rename, rename_channel
+from ops.terminal import confirm
 from tests.certificates import make, pem
 from tests.database import Database, rows
 

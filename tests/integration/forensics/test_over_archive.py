@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from ingest.errors import OperationError
+from ingest.installation import ALL
 from ops.forensics import portions
 from ops.forensics.ask import TimeRange, answer
 from ops.forensics.request import Request
-from ops.registration.installation import ALL
 from ops.sql.limits import Limits
 from ops.sql.session import Session
 from schema.forensics import questions
