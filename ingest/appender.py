@@ -7,9 +7,9 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol, TypeAlias
 
-from ingest.batch import Batch
-from ingest.errors import SpoolError, SpoolFull
-from ingest.time_limits import TimeLimits
+from core.batch import Batch
+from core.errors import SpoolError, SpoolFull
+from core.time_limits import TimeLimits
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +34,8 @@ class Appender(Protocol):
         Appends become durable in the order in which they were called, several in one transaction.
         A note replaces the one of its name; None removes it.
 
-        Raises :class:`ingest.errors.SpoolFull` at the size limit, which is lower for samples and counts than for
-        events and gaps, and :class:`ingest.errors.SpoolError` on a disk error. The batch is not stored then.
+        Raises :class:`core.errors.SpoolFull` at the size limit, which is lower for samples and counts than for
+        events and gaps, and :class:`core.errors.SpoolError` on a disk error. The batch is not stored then.
         """
 
     async def note(self, notes: Notes) -> None:

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import Int32s, Int64s
+from core.batch import Int32s, Int64s
 
 T = TypeVar("T", bound=Hashable)
 

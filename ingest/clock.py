@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ingest.batch import Event
-from ingest.timestamps import iso
+from core.batch import Event
+from core.timestamps import iso
 
 ReadClocks: TypeAlias = Callable[[], tuple[int, int]]  # (wall clock, steady clock), both in µs
 

@@ -12,8 +12,8 @@ import time
 from contextlib import suppress
 from typing import Literal, TypeAlias
 
+from core.errors import SpoolError
 from ingest.appender import Appender, Notes
-from ingest.errors import SpoolError
 
 Shutdown: TypeAlias = Literal["stopped", "killed"]
 

@@ -9,8 +9,8 @@ from datetime import datetime
 from operator import itemgetter
 from typing import Any
 
-from ingest.batch import NO_SOURCE, Event
-from ingest.timestamps import timestamp
+from core.batch import NO_SOURCE, Event
+from core.timestamps import timestamp
 
 
 def event_id(source_id: int, event: Event) -> int:

@@ -15,13 +15,13 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ingest import metrics
+from core import metrics
+from core.batch import Gap, GapBatch, Int32s
+from core.errors import SpoolError
+from core.timestamps import now_us
 from ingest.appender import Appender, Notes
-from ingest.batch import Gap, GapBatch, Int32s
 from ingest.channel_map import ChannelMap, from_ranges, group_indices, to_ranges
-from ingest.errors import SpoolError
 from ingest.status import SourceStatus
-from ingest.timestamps import now_us
 
 Channels: TypeAlias = Iterable[int] | None  # None: the source as a whole
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import Float64s
+from core.batch import Float64s
 
 BAD_NO_DATA = 0x80B1_0000  # BadNoDataAvailable (OPC 10000-6, A.2)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from ingest.batch import Event
-from ingest.source_states import SourceState
+from core.batch import Event
+from core.source_states import SourceState
 
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 _MAX_REASONS = 20  # of one state: texts of a foreign server may differ each time

@@ -8,11 +8,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from core.batch import Event, EventBatch, Int64s
+from core.errors import SpoolError
+from core.source_states import SourceState
+from core.timestamps import now_us
 from ingest.appender import Appender
-from ingest.batch import Event, EventBatch, Int64s
-from ingest.errors import SpoolError
-from ingest.source_states import SourceState
-from ingest.timestamps import now_us
 
 _RATE_SECONDS = 60.0  # of which a rate is the mean: polls may be many seconds apart
 _AHEAD_US = 60_000_000  # so far ahead of ours a source's clock may be

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ingest import metrics
+from core import metrics
+from core.batch import Event, EventBatch
+from core.timestamps import now_us
 from ingest.appender import Appender
-from ingest.batch import Event, EventBatch
-from ingest.timestamps import now_us
 
 NO_VERSIONS: Mapping[Any, int] = MappingProxyType({})
 

@@ -11,17 +11,17 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from ingest import own_certificate
-from ingest.config.https import TlsSettings
-from ingest.config.model import Plant
-from ingest.errors import OperationError
-from ingest.files import make_trust_folders, write_atomically
+from core import own_certificate
+from core.config.https import TlsSettings
+from core.config.model import Plant
+from core.errors import OperationError
+from core.files import make_trust_folders, write_atomically
+from core.server_tls import ca_file
 from ingest.opcua import certificate as client_certificate
 from ingest.opcua import revocation
 from ingest.opcua import trust as trust_list
 from ingest.opcua.chain import is_authority
 from ingest.opcua.fault import named
-from ingest.server_tls import ca_file
 
 _MIN_KEY_BITS = 2048
 

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ingest.config.model import HealthOptions
-from ingest.files import write_atomically
-from ops.paths import State
+from core.config.model import HealthOptions
+from core.files import write_atomically
+from core.paths import State
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ import ssl
 from pathlib import Path
 from typing import Any
 
-from ingest.config.model import HealthOptions, Plant
-from ingest.config.processes import collectors, port
-from ingest.installation import installation_of
+from core.config.model import HealthOptions, Plant
+from core.config.processes import collectors, port
+from core.installation import installation_of
 
 _TIMEOUT = 3.0
 

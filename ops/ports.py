@@ -11,10 +11,10 @@ from pathlib import Path
 
 import psutil
 
-from ingest.addresses import WILDCARDS
-from ingest.errors import OperationError
-from ingest.folder_lock import folder_lock
-from ops.paths import temporary_folder
+from core.addresses import WILDCARDS
+from core.errors import OperationError
+from core.folder_lock import folder_lock
+from core.paths import temporary_folder
 
 _LOWEST = 10_000
 _FIRST_EPHEMERAL = 32_768  # Linux' ip_local_port_range begins here

@@ -1,4 +1,4 @@
-"""The tokens of gateways: made, listed, removed. See ``ingest/config/token_file.py`` for the files."""
+"""The tokens of gateways: made, listed, removed. See ``core/config/token_file.py`` for the files."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ingest.accounts import account_name
-from ingest.config.load import load_token_files
-from ingest.config.secrets import TOKEN_LEGAL, token_fault
-from ingest.config.token_file import MAX_TOKENS, TokenHash, digest_of, hash_in, hash_of, is_token, lines, parse, read
-from ingest.errors import OperationError
-from ingest.files import atomic_path
-from ingest.folder_lock import folder_lock
+from core.accounts import account_name
+from core.config.load import load_token_files
+from core.config.secrets import TOKEN_LEGAL, token_fault
+from core.config.token_file import MAX_TOKENS, TokenHash, digest_of, hash_in, hash_of, is_token, lines, parse, read
+from core.errors import OperationError
+from core.files import atomic_path
+from core.folder_lock import folder_lock
+from core.paths import EXAMPLE, State
 from ops import health
 from ops.deployment import Deployment, Running
-from ops.paths import EXAMPLE, State
 
 _BYTES = 32  # of a token, before it is written in base64
 _MIN_PREFIX = 4  # hexadecimal digits

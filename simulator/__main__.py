@@ -15,9 +15,9 @@ import urllib.request
 from dataclasses import asdict
 from pathlib import Path
 
-from ingest import log
-from ingest.errors import OperationError, PlantlogError
-from ingest.timestamps import iso, now_us
+from core import log
+from core.errors import OperationError, PlantlogError
+from core.timestamps import iso, now_us
 from simulator.export import export
 from simulator.faults import KINDS, RULES, SECONDS
 from simulator.load import LoadPlant
@@ -176,7 +176,7 @@ def _duration(text: str) -> float:
 
 
 async def _run(arguments: argparse.Namespace) -> None:
-    from ingest import http
+    from core import http
     from simulator.control import application
     from simulator.run import Simulator
 

@@ -22,7 +22,7 @@ import asyncpg
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.database import connect
+from core.database import connect
 from schema.queries import load
 from simulator.compare_samples import ANSWER_US, by_channel, by_order, by_time, published
 from simulator.compare_texts import Text, compare_texts

@@ -6,8 +6,8 @@ import json
 
 from aiohttp import web
 
-from ingest.errors import OperationError
-from ingest.http import check_host
+from core.errors import OperationError
+from core.http import check_host
 from simulator.faults import SECONDS, Fault
 from simulator.run import Simulator
 

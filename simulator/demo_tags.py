@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ingest.config.sources import ChannelKind, WordOrder
+from core.config.sources import ChannelKind, WordOrder
 from simulator.demo_alarms import limits_of
 from simulator.tags import OpcuaType, Register, SimTag
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ingest.config.base import fields_of
-from ingest.config.sources import Tag
-from ingest.config.tags import write_rows
+from core.config.base import fields_of
+from core.config.sources import Tag
+from core.config.tags import write_rows
 from simulator.tags import Plant, SimTag, node_identifier
 
 _OPCUA_COLUMNS = ("name", "address", "kind", "unit", "lo", "hi", "interval", "description")

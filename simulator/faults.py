@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.errors import OperationError
+from core.errors import OperationError
 from simulator.tags import SimTag
 
 Kind: TypeAlias = Literal[

@@ -20,7 +20,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from ingest.timestamps import utc
+from core.timestamps import utc
 from simulator.bulk_notifications import ValueColumns
 from simulator.history import History
 from simulator.relay import Relay

@@ -7,7 +7,7 @@ import asyncio
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.timestamps import now_us
+from core.timestamps import now_us
 from simulator.bulk_notifications import ValueColumns
 from simulator.faults import Faults
 from simulator.opcua_server import OpcuaServer

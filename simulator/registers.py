@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.config.sources import WordOrder
+from core.config.sources import WordOrder
 from simulator.tags import SimTag
 
 _DTYPES = {"int16": ">i2", "uint16": ">u2", "int32": ">i4", "uint32": ">u4", "int64": ">i8", "uint64": ">u8"}

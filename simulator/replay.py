@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.errors import OperationError
+from core.errors import OperationError
 from simulator.tags import SimTag, tick_for
 
 

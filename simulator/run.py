@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.timestamps import now_us
+from core.timestamps import now_us
 from simulator.export import devices
 from simulator.faults import Faults
 from simulator.modbus_server import ModbusDevice

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.errors import OperationError
+from core.errors import OperationError
 from simulator.demo import STEP, DemoPlant
 
 _DEFAULT_START = 60.0  # s after the start

@@ -9,7 +9,7 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.config.sources import ChannelKind, RegisterType, WordOrder
+from core.config.sources import ChannelKind, RegisterType, WordOrder
 
 OpcuaType: TypeAlias = Literal["Double", "Float", "Int32", "Boolean", "String"]
 

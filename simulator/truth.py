@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.timestamps import now_us
+from core.timestamps import now_us
 
 ROW = np.dtype([("tag", "<i4"), ("status", "<u4"), ("time", "<i8"), ("value", "<f8"), ("at", "<i8")])
 _BLOCK_ROWS = 1_000_000  # read at once

@@ -14,10 +14,10 @@ from random import Random
 
 import numpy as np
 
+from core.batch import Event, EventBatch, SampleBatch
+from core.config.sources import ModbusSource, ModbusTag
+from core.files import write_atomically
 from ingest.alarms.evaluator import AlarmEvaluator
-from ingest.batch import Event, EventBatch, SampleBatch
-from ingest.config.sources import ModbusSource, ModbusTag
-from ingest.files import write_atomically
 from ingest.spool.append import Spool
 from ingest.spool.reader import SpoolReader
 from tests.samples import T0

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ops.paths import CHECKOUT
+from core.paths import CHECKOUT
 from ops.postgres.binaries import provide
 from tests.waiting import PATIENCE, until_sync
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ingest.config import snapshot
-from ingest.config.load import load_with_digests
+from core.config import snapshot
+from core.config.load import load_with_digests
 
 
 def activate(state: Path, config: Path) -> snapshot.Snapshot:

@@ -9,9 +9,9 @@ import os
 import signal
 import sys
 
+from core.batch import Batch, CountBatch, SampleBatch
 from ingest import __main__
 from ingest.appender import Notes
-from ingest.batch import Batch, CountBatch, SampleBatch
 from ingest.run import process
 from ingest.spool.append import Spool
 

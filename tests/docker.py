@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ops.paths import CHECKOUT
+from core.paths import CHECKOUT
 from tests.waiting import until_sync
 
 _START_SECONDS = 60.0
@@ -70,7 +70,8 @@ class Docker:
 def client() -> Docker:
     """Compose without an engine: enough for ``config``."""
     tool("docker", "docker.io")
-    run = subprocess.run([CHECKOUT / "ops/image/compose.sh"], capture_output=True, text=True, check=False, timeout=300)
+    script = CHECKOUT / "ops/containers/image/compose.sh"
+    run = subprocess.run([script], capture_output=True, text=True, check=False, timeout=300)
     assert run.returncode == 0, run.stdout + run.stderr
     folder = run.stdout.strip()
     return Docker({"DOCKER_CONFIG": folder} if folder else {})

@@ -8,7 +8,7 @@ The language of a fenced block says how it is tested:
     text             output, as an example: times and figures differ from run to run
     sql              run as the reader
     sql owner        run as the owner
-    sql duckdb       run by DuckDB, on an archive (tests/integration/evidence/test_archive_readers.py)
+    sql duckdb       run by DuckDB, on an archive (tests/integration/history/evidence/test_archive_readers.py)
     python           the same, by Python
     toml             a legal configuration; what a part of one lacks is added
     none             pictures, and commands of docs/performance.md, which are checked as those of sh no_run are
@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ingest.config import token_file
-from ops.paths import CHECKOUT
+from core.config import token_file
+from core.paths import CHECKOUT
 from tests import certificates
 
 PAGES = (CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md")))

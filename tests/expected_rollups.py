@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ingest.batch import Gap
+from core.batch import Gap
 
 Sample = tuple[int, float, int]  # time in µs, value, StatusCode
 Row = tuple[object, ...]  # n, min, max, sum, area, first, last, known, first_time, last_time, n_good, holds

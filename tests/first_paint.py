@@ -18,19 +18,19 @@ from typing import Any, cast
 import asyncpg
 import numpy as np
 
+from core.config.model import ViewerOptions
+from core.timestamps import microseconds
 from dashboards.viewer.library import Library
 from dashboards.viewer.reader import Reader
 from dashboards.viewer.server import serve
-from ingest.config.model import ViewerOptions
-from ingest.timestamps import microseconds
 from ingest.writer.copy_stream import COLUMNS, copy_stream
 from ops.ports import free_ports
 from ops.postgres.bootstrap import bootstrap
 from ops.postgres.server import Server
 from schema.queries import load
 from tests.database import PASSWORDS, Database, logins_of
-from tests.integration.viewer.browser_page import running_browser
-from tests.integration.viewer.sample_plant import CHANNEL, UNIT, fill
+from tests.integration.dashboards.viewer.browser_page import running_browser
+from tests.integration.dashboards.viewer.sample_plant import CHANNEL, UNIT, fill
 
 CHANNELS = 20_000
 MINUTES = 10  # of all of them, at 1 Hz

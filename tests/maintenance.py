@@ -9,8 +9,8 @@ from uuid import UUID
 
 import asyncpg
 
+from core.paths import State
 from ops.maintenance.run import Job, JobContext, JobRun, run
-from ops.paths import State
 from tests.database import Database
 
 DAY = timedelta(days=1)

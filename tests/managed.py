@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 import psutil
 
+from core.paths import State
 from ops.appliance import orphans
-from ops.paths import State
 from ops.postgres.membership import Membership
 from tests import command
 from tests.peers import free_port

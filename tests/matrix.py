@@ -21,11 +21,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from ingest.config.processes import is_collector
-from ingest.timestamps import now_us
-from ops.chaos.await_idle import await_idle
-from ops.chaos.relays import running_relays
-from ops.paths import State
+from core.config.processes import is_collector
+from core.paths import State
+from core.timestamps import now_us
+from lab.chaos.await_idle import await_idle
+from lab.chaos.relays import running_relays
 from ops.ports import free_ports
 from simulator.compare import compare
 from simulator.comparison import Comparison

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from core.batch import Batch, Event, EventBatch, Gap, GapBatch, SampleBatch
+from core.errors import SpoolFull
+from core.time_limits import TimeLimits
 from ingest.appender import Notes
-from ingest.batch import Batch, Event, EventBatch, Gap, GapBatch, SampleBatch
-from ingest.errors import SpoolFull
-from ingest.time_limits import TimeLimits
 from tests.waiting import PATIENCE, until
 
 

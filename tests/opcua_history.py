@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ingest.config.sources import OpcuaSource, OpcuaTag
+from core.config.sources import OpcuaSource, OpcuaTag
+from core.timestamps import now_us
 from ingest.gaps import Gaps
 from ingest.opcua.backfill import Backfill
 from ingest.opcua.session import close, connect
 from ingest.opcua.tags import Tags
 from ingest.status import SourceStatus
-from ingest.timestamps import now_us
 from ingest.versions import ChannelVersions
 from tests.memory_appender import MemoryAppender
 from tests.waiting import running

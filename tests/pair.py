@@ -19,8 +19,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ingest.config import token_file
-from ops.paths import CHECKOUT
+from core.config import token_file
+from core.paths import CHECKOUT
 from ops.ports import free_ports
 from ops.postgres.bootstrap import create_database
 from ops.postgres.server import Server

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from uuid import UUID
 
-from ingest.config.model import WriterOptions
+from core.config.model import WriterOptions
 from ingest.writer.pair import PairWriter
 
 if __name__ == "__main__":

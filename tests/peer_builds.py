@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from ingest.folder_lock import folder_lock
+from core.folder_lock import folder_lock
 from ops.ports import free_ports
 from ops.postgres.binaries import KEYRING, RELEASE, debian_version, make_root_file_system, mirror, with_libraries
 from tests import certificates

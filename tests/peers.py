@@ -42,8 +42,8 @@ from pathlib import Path
 from asyncua import Client
 from pydantic import TypeAdapter
 
-from ingest.config.sources import OpcuaTag
-from ops.paths import CHECKOUT
+from core.config.sources import OpcuaTag
+from core.paths import CHECKOUT
 from ops.ports import free_ports
 from simulator.truth import read_truth
 from tests import certificates

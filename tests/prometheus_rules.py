@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ops.paths import CHECKOUT
+from core.paths import CHECKOUT
 
 FOLDER = CHECKOUT / "ops" / "prometheus"
 RULES = FOLDER / "rules" / "plantlog.yml"

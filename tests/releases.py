@@ -20,8 +20,8 @@ from tempfile import TemporaryDirectory
 
 import asyncpg
 
+from core.paths import CHECKOUT
 from ops.migration.migrate import migrate
-from ops.paths import CHECKOUT
 from ops.postgres.bootstrap import create_database
 from ops.postgres.server import Server
 from schema import FOLDER

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from ingest.config.model import BackupOptions
+from core.config.model import BackupOptions
 from tests.peer_builds import versitygw
 from tests.peers import free_port, listens
 from tests.waiting import until_sync

@@ -11,7 +11,7 @@ from typing import Any, cast
 import asyncpg
 import numpy as np
 
-from ingest.timestamps import microseconds, timestamp
+from core.timestamps import microseconds, timestamp
 from ingest.writer.copy_stream import COLUMNS, copy_stream
 from ops.maintenance.packing import pack_before
 from tests.waiting import until

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ingest.batch import CountBatch, SampleBatch
+from core.batch import CountBatch, SampleBatch
 
 T0 = 1_790_000_000_000_000  # µs: a day in September 2026
 

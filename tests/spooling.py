@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from ingest.batch import Batch
+from core.batch import Batch
 from ingest.spool.append import Spool
 from ingest.writer.writer import Writer
 from tests.waiting import PATIENCE

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import psutil
 
+from core.paths import State
 from ops.appliance import orphans
-from ops.paths import State
 
 
 def end(state: State) -> None:

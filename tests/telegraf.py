@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from ops.paths import CHECKOUT
+from core.paths import CHECKOUT
 
 FOLDER = CHECKOUT / "ops" / "telegraf"
 _BUILD_SECONDS = 1500  # on a machine with two cores it takes some four minutes, once

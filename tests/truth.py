@@ -13,9 +13,9 @@ from typing import Any
 import asyncpg
 import numpy as np
 
-from ingest.batch import SampleBatch
+from core.batch import SampleBatch
+from core.timestamps import now_us
 from ingest.spool.append import Spool
-from ingest.timestamps import now_us
 from ingest.writer.writer import Writer
 from tests.database import connected
 from tests.waiting import PATIENCE, until

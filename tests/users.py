@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from argon2 import PasswordHasher
 
-from ingest.batch import Event, EventBatch
+from core.batch import Event, EventBatch
+from core.users import passwords
+from core.users.directory import AUDIT_SPOOL, Role, UserDirectory
 from ingest.spool.reader import SpoolReader
-from ingest.users import passwords
-from ingest.users.directory import AUDIT_SPOOL, Role, UserDirectory
 
 PASSWORD = "correct horse battery"
 _QUICK = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)  # the least that argon2id takes, not 64 MiB

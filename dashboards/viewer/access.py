@@ -9,11 +9,11 @@ from typing import Annotated
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from core.addresses import is_loopback
+from core.http import Handler, host_of, is_cross_site
+from core.users.directory import OPERATORS, User, closed_viewer
 from dashboards.viewer.alarm_commands import AlarmCommands
 from dashboards.viewer.login import COOKIE, SESSION_SECONDS, Login, Refused, session
-from ingest.addresses import is_loopback
-from ingest.http import Handler, host_of, is_cross_site
-from ingest.users.directory import OPERATORS, User, closed_viewer
 
 _OPEN = ("/login", "/static/")  # paths without authentication
 _USER = web.RequestKey("user", User)

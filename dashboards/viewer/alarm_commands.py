@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from core.errors import OperationError
+from core.users.directory import OPERATORS, User
 from dashboards.viewer.login import Login, Refused
 from ingest.alarms import command_socket
-from ingest.errors import OperationError
-from ingest.users.directory import OPERATORS, User
 
 _Name = Annotated[str, Field(min_length=1, max_length=300, pattern=r"^[^*?\[]+$")]  # no pattern: one alarm
 

@@ -17,13 +17,13 @@ from typing import Any, TypeVar
 import asyncpg
 import numpy as np
 
-from ingest.errors import OperationError
-from ingest.timestamps import microseconds
-from ops.archive.archived_days import ArchivedDays
-from ops.archive.archived_samples import added
-from ops.archive.day_files import joined
-from ops.archive.location import left_alone
-from ops.evidence.reader import Series, begin, read
+from core.errors import OperationError
+from core.timestamps import microseconds
+from history.archive.archived_days import ArchivedDays
+from history.archive.archived_samples import added
+from history.archive.day_files import joined
+from history.archive.location import left_alone
+from history.reading.reader import Series, begin, read
 from schema.queries import load
 
 SECONDS = 2.0  # for the archive's storage, a panel

@@ -9,7 +9,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Literal, TypeAlias
 
-from ingest.errors import QueryError
+from core.errors import QueryError
 
 MAX_CELLS = 2_000_000  # of a table with a column for each curve
 MAX_BYTES = 16 * 1024**2  # of the texts of an answer

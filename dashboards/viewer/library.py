@@ -9,8 +9,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from core.errors import QueryError
 from dashboards.fill import OF_GRAFANA, OF_VIEWER, dashboards
-from ingest.errors import QueryError
 
 _VARIABLE = re.compile(r"\$\{(\w+)[:}]")
 

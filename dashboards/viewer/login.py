@@ -17,12 +17,13 @@ from pathlib import Path
 
 from aiohttp import web
 
+from core import metrics
+from core.errors import OperationError
+from core.http import client_network
+from core.users import passwords
+from core.users.directory import User, UserDirectory
 from dashboards.viewer.login_attempts import LoginAttempts
-from ingest import metrics
-from ingest.errors import OperationError
-from ingest.http import client_network
-from ingest.users import audit, passwords
-from ingest.users.directory import User, UserDirectory
+from ingest.spool import audit
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 
-from ingest.errors import QueryError
+from core.errors import QueryError
 
 _MACRO = re.compile(
     r"\$__timeFilter\((?P<column>[\w.\"]+)\)"

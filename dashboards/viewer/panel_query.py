@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from core.errors import QueryError
 from dashboards.viewer.macros import MAX_VALUES, TimeRange
-from ingest.errors import QueryError
 
 _MS_OF_YEAR_9999 = 253_402_300_799_000
 _MAX_POINTS = 5000

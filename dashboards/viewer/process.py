@@ -6,13 +6,13 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from core.config import health_page
+from core.config.settings import ViewerSettings
+from core.errors import DatabaseError
+from core.timestamps import now_us
 from dashboards.viewer.library import Library
 from dashboards.viewer.reader import Reader
 from dashboards.viewer.server import serve
-from ingest.config import health_page
-from ingest.config.settings import ViewerSettings
-from ingest.errors import DatabaseError
-from ingest.timestamps import now_us
 
 
 async def run_viewer(settings: ViewerSettings, state: Path, stop: asyncio.Event) -> None:

@@ -14,13 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from core.errors import OperationError, QueryError
+from core.paths import State
 from dashboards.viewer.frames import MAX_BYTES, Frame, frame, text_bytes
-from ingest.errors import OperationError, QueryError
-from ops.archive.location import left_alone
-from ops.forensics import portions
-from ops.forensics.request import Request
-from ops.paths import State
-from ops.sql.limits import Limits
+from history.archive.location import left_alone
+from history.questions import portions
+from history.questions.request import Request
+from history.sql.limits import Limits
 
 NARROW = "choose a shorter time range or fewer channels, or use `plantlog ask`"
 LIMITS = Limits("256MiB", 1, 15.0, NARROW, are_options=False)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
+from core.database import connect
+from core.errors import DatabaseError, OperationError, QueryError
 from dashboards.viewer.frames import MAX_BYTES, Frame, frame, text_bytes
 from dashboards.viewer.library import PanelQuestion
 from dashboards.viewer.macros import TimeRange
-from ingest.database import connect
-from ingest.errors import DatabaseError, OperationError, QueryError
-from ops.forensics.request import prepare
+from history.questions.request import prepare
 from schema.forensics import questions
 
 if TYPE_CHECKING:

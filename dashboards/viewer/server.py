@@ -10,6 +10,10 @@ from pathlib import Path
 
 from aiohttp import web
 
+from core import http, metrics
+from core.config.model import ViewerOptions
+from core.errors import DatabaseError, OperationError, QueryError
+from core.server_tls import ServerTls
 from dashboards.viewer import page
 from dashboards.viewer.access import Access, error_response
 from dashboards.viewer.frames import wide
@@ -18,10 +22,6 @@ from dashboards.viewer.macros import expand
 from dashboards.viewer.panel_query import PanelQuery, parse_query
 from dashboards.viewer.reader import Reader
 from dashboards.viewer.variable_values import search_values
-from ingest import http, metrics
-from ingest.config.model import ViewerOptions
-from ingest.errors import DatabaseError, OperationError, QueryError
-from ingest.server_tls import ServerTls
 
 _MAX_BODY = 256 * 1024
 

@@ -7,10 +7,10 @@ import math
 from dataclasses import fields
 from typing import Any
 
+from core.batch import Event
 from ingest.alarms.channel import AlarmChange, AlarmChannel, LimitMonitor
 from ingest.alarms.limits import Limit
 from ingest.alarms.state import Alarm
-from ingest.batch import Event
 
 LATE_US = 60_000_000  # a change that becomes known so much later is marked: it is for the record
 _PREFIX = "alarm:"

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from core.batch import Float64s, Int64s, SampleBatch, UInt32s
+from core.counters import increases
+from core.errors import OperationError
 from ingest.alarms.channel import AHEAD_US, SET_BACK_US, AlarmChange, AlarmChannel, LimitMonitor
 from ingest.alarms.limits import Limit
-from ingest.batch import Float64s, Int64s, SampleBatch, UInt32s
-from ingest.counters import increases
-from ingest.errors import OperationError
 
 _BAD = np.uint32(0x8000_0000)  # the severity Bad of a StatusCode (OPC 10000-4, 7.39)
 

@@ -19,10 +19,10 @@ from typing import Any
 from aiohttp import ClientConnectorError, ClientError, ClientSession, ClientTimeout, UnixConnector, web
 from pydantic import TypeAdapter, ValidationError
 
-from ingest.accounts import account_name
+from core.accounts import account_name
+from core.errors import OperationError, PlantlogError
 from ingest.alarms.operator_api import AlarmCommand, AlarmRecord, OperatorApi
 from ingest.alarms.outcome import Outcome
-from ingest.errors import OperationError, PlantlogError
 from ingest.event_rows import storable
 
 log = logging.getLogger(__name__)

@@ -13,15 +13,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from core.batch import Event
+from core.config.sources import AlarmPriority
+from core.errors import OperationError
 from ingest.alarms.channel import Action
 from ingest.alarms.checkpoint import LATE_US
 from ingest.alarms.limits import PRIORITIES
 from ingest.alarms.server_event import ServerEvent, priority_of
 from ingest.alarms.state import INHIBITED, UNACKNOWLEDGED, State
 from ingest.appender import Notes
-from ingest.batch import Event
-from ingest.config.sources import AlarmPriority
-from ingest.errors import OperationError
 
 # Of a condition, the newest event's id and a comment: returns when the server has done it, else raises OperationError.
 Acknowledge = Callable[[str, str, str], Awaitable[None]]

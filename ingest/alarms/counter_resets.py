@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from ingest.batch import Event, SampleBatch
-from ingest.config.sources import Tag
-from ingest.counters import wraps
+from core.batch import Event, SampleBatch
+from core.config.sources import Tag
+from core.counters import wraps
 
 _BAD = np.uint32(0x8000_0000)  # the severity Bad of a StatusCode (OPC 10000-4, 7.39)
 _APART_US = 60_000_000  # between two events of a channel at least: what is no counter does not fill the disk

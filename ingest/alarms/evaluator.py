@@ -17,7 +17,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from itertools import count
 
-from ingest import metrics
+from core import metrics
+from core.batch import Batch, Event, EventBatch, SampleBatch, sample_subset
+from core.config.sources import Source
+from core.errors import SpoolError
+from core.time_limits import TimeLimits
+from core.timestamps import now_us
 from ingest.alarms import checkpoint
 from ingest.alarms.channel import AlarmChange, AlarmChannel
 from ingest.alarms.columns import AlarmColumns
@@ -25,11 +30,6 @@ from ingest.alarms.counter_resets import CounterResets
 from ingest.alarms.limits import PRIORITIES, limits_of
 from ingest.alarms.state import INHIBITED, UNACKNOWLEDGED, Alarm
 from ingest.appender import Appender, Notes
-from ingest.batch import Batch, Event, EventBatch, SampleBatch, sample_subset
-from ingest.config.sources import Source
-from ingest.errors import SpoolError
-from ingest.time_limits import TimeLimits
-from ingest.timestamps import now_us
 
 log = logging.getLogger(__name__)
 

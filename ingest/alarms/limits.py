@@ -8,8 +8,8 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from ingest.config.sources import AlarmPriority, Tag
-from ingest.counters import increases
+from core.config.sources import AlarmPriority, Tag
+from core.counters import increases
 
 LimitName: TypeAlias = Literal["lolo", "lo", "hi", "hihi", "rate", "stale", "bad"]
 LIMITS: tuple[LimitName, ...] = ("lolo", "lo", "hi", "hihi", "rate", "stale", "bad")

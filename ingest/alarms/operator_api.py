@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias
 
+from core.config.model import AlarmOptions
+from core.config.quantities import span_text
+from core.errors import OperationError, PlantlogError
+from core.timestamps import now_us
 from ingest.alarms.channel import AlarmChange, AlarmChannel, LimitMonitor
 from ingest.alarms.conditions import Condition, Conditions
 from ingest.alarms.evaluator import AlarmEvaluator
 from ingest.alarms.limits import LIMITS
 from ingest.alarms.outcome import Outcome
 from ingest.alarms.state import UNACKNOWLEDGED, Alarm, Inhibition, State
-from ingest.config.model import AlarmOptions
-from ingest.config.quantities import span_text
-from ingest.errors import OperationError, PlantlogError
-from ingest.timestamps import now_us
 
 CommandAction: TypeAlias = Literal[
     "ack", "shelve", "unshelve", "suppress", "unsuppress", "out-of-service", "in-service"

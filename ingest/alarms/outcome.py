@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from core.errors import NotAllDone, OperationError
 from ingest.alarms.limits import LIMITS
-from ingest.errors import NotAllDone, OperationError
 
 _SHOWN = 5  # alarms in a message
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from core.config.sources import AlarmPriority
 from ingest.alarms.state import State
-from ingest.config.sources import AlarmPriority
 
 Shelving: TypeAlias = Literal["", "timed", "one-shot"]
 _BANDS: tuple[tuple[int, AlarmPriority], ...] = ((801, "critical"), (601, "high"), (401, "medium"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from ingest.errors import OperationError
+from core.errors import OperationError
 
 State: TypeAlias = Literal[
     "normal",

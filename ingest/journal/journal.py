@@ -12,15 +12,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ingest import metrics
-from ingest.config.model import SpoolOptions
-from ingest.files import sync
+from core import metrics
+from core.config.model import SpoolOptions
+from core.files import sync
+from core.timestamps import now_us
 from ingest.journal.record import encode_record
 from ingest.journal.request import has_requests
 from ingest.journal.segment import headers
 from ingest.spool.format import SpooledBatch
 from ingest.spool.segments import drop_oldest, segment, segments
-from ingest.timestamps import now_us
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from ingest.errors import SpoolCorrupt
+from core.errors import SpoolCorrupt
 from ingest.journal import request
 from ingest.journal.record import Header
 from ingest.journal.replay import selected

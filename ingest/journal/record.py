@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import ROW_BYTES, SampleBatch
-from ingest.errors import SpoolCorrupt
+from core.batch import ROW_BYTES, SampleBatch
+from core.errors import SpoolCorrupt
 from ingest.spool.format import BatchKind, Record, SpooledBatch, decode, encode
 
 MAGIC = b"PLJ1"

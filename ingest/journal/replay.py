@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from core.timestamps import LATEST_US, now_us, utc
 from ingest.journal.request import BY_OTHER, SUFFIX, Request
 from ingest.journal.segment import headers
 from ingest.spool.segments import segments
-from ingest.timestamps import LATEST_US, now_us, utc
 
 
 @dataclass(frozen=True, slots=True)

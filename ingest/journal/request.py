@@ -7,7 +7,7 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ingest.files import write_atomically
+from core.files import write_atomically
 
 SUFFIX = ".replay"
 BY_OTHER = f".by-other{SUFFIX}"  # only what the other member of a redundant pair wrote

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ingest.backoff import Backoff
-from ingest.config.modbus_address import parse
-from ingest.config.sources import ModbusSource, ModbusTag
+from core.backoff import Backoff
+from core.config.modbus_address import parse
+from core.config.sources import ModbusSource, ModbusTag
 from ingest.modbus.decode import Decoder
 from ingest.modbus.plan import Read, plan, split, tellable
 from ingest.modbus.schedule import PollPace, Schedule

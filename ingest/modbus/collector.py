@@ -9,15 +9,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ingest import metrics
+from core import metrics
+from core.backoff import Backoff
+from core.batch import ROUNDED_DETAIL, STANDBY, Event, Int32s
+from core.config.modbus_tls import tls_options
+from core.config.sources import ModbusSource
+from core.errors import DecodeError
+from core.source_states import SourceState
+from core.timestamps import now_us
 from ingest.appender import Appender
-from ingest.backoff import Backoff
-from ingest.batch import ROUNDED_DETAIL, STANDBY, Event, Int32s
 from ingest.clock import ArrivalClock, ReadClocks, boot_seconds, machine_clocks
-from ingest.config.modbus_tls import tls_options
-from ingest.config.sources import ModbusSource
 from ingest.downtime import Downtime
-from ingest.errors import DecodeError
 from ingest.modbus.blocks import Block, PollGroup
 from ingest.modbus.failures import (
     BAD_DECODING_ERROR,
@@ -33,9 +35,7 @@ from ingest.modbus.schedule import Schedule
 from ingest.modbus.transport import Answer, Connections, Device
 from ingest.no_data import BAD_NO_DATA
 from ingest.recorded_state import RecordedState
-from ingest.source_states import SourceState
 from ingest.status import SourceStatus
-from ingest.timestamps import now_us
 from ingest.versions import NO_VERSIONS
 
 log = logging.getLogger(__name__)

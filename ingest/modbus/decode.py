@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import Float64s, Int32s, is_rounded
-from ingest.config.sources import STRINGS, ModbusTag, WordOrder
-from ingest.config.tags import width
-from ingest.errors import DecodeError
+from core.batch import Float64s, Int32s, is_rounded
+from core.config.sources import STRINGS, ModbusTag, WordOrder
+from core.config.tags import width
+from core.errors import DecodeError
 from ingest.modbus.plan import Read
 from ingest.no_data import NoData
 

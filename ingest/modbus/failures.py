@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ingest.errors import DecodeError, SourceError
+from core.errors import DecodeError, SourceError
 
 UNCERTAIN = 0x40000000
 BAD_COMMUNICATION_ERROR = 0x80050000

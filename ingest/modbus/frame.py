@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.errors import DecodeError
+from core.errors import DecodeError
 from ingest.modbus.failures import ExceptionResponse, FramingError
 from ingest.modbus.plan import Read
 

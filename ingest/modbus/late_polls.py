@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ingest.batch import Int32s, Int64s
+from core.batch import Int32s, Int64s
 
 Which: TypeAlias = NDArray[np.intp]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ingest.config.sources import ModbusTag, RegisterTable
-from ingest.config.tags import width
+from core.config.sources import ModbusTag, RegisterTable
+from core.config.tags import width
 
 MAX_BITS = 2000  # coils or discrete inputs a read
 _AS_LONG_AS_A_REQUEST = (17, 24)  # bits

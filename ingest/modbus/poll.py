@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ingest.batch import Event, Float64s, Int32s, Int64s, SampleBatch, UInt32s
+from core.batch import Event, Float64s, Int32s, Int64s, SampleBatch, UInt32s
+from core.timestamps import now_us
 from ingest.clock import ClockStep
-from ingest.timestamps import now_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Failure:
     """Tags that could not be read."""
 
     tags: Sequence[int]
-    reason: str  # of ingest.batch.GAP_REASONS
+    reason: str  # of core.batch.GAP_REASONS
     detail: str
 
 
@@ -44,7 +44,7 @@ class Poll:
 
     at: int  # when the last answer came; later than any before, unless there is a step
     lost: str | None = None  # why the whole source is not read
-    lost_reason: str = "disconnected"  # of ingest.batch.GAP_REASONS
+    lost_reason: str = "disconnected"  # of core.batch.GAP_REASONS
     step: ClockStep | None = None  # our clock was set before it
     paces: list[tuple[Sequence[int], float]] = field(default_factory=list)  # tags, and how far (s) apart they are read
     failures: list[Failure] = field(default_factory=list)

@@ -15,20 +15,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ingest import metrics
+from core import metrics
+from core.batch import STANDBY, Event, EventBatch, Int32s, Int64s, SampleBatch
+from core.errors import SpoolError
+from core.timestamps import now_us
 from ingest.appender import Appender
-from ingest.batch import STANDBY, Event, EventBatch, Int32s, Int64s, SampleBatch
 from ingest.channel_map import group_indices
 from ingest.clock import ClockStep
 from ingest.downtime import Downtime
-from ingest.errors import SpoolError
 from ingest.gaps import Gaps
 from ingest.modbus.decode import UNDECODABLE
 from ingest.modbus.failures import UNCERTAIN
 from ingest.modbus.late_polls import GAP_PERIODS, Coverage, LateGap
 from ingest.modbus.poll import Failure, Poll
 from ingest.status import SourceStatus
-from ingest.timestamps import now_us
 from ingest.versions import NO_VERSIONS, ChannelVersions
 
 _MAX_POLLS = 16  # that wait for the disk, at most

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from ingest.errors import DecodeError, SourceError
+from core.errors import DecodeError, SourceError
 from ingest.modbus.failures import ConnectionLost, FramingError, RequestTimeout, UnitTaken
 from ingest.modbus.frame import Frame, TcpFramer
 from ingest.modbus.plan import Read

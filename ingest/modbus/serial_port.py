@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from ingest.accounts import account_name
-from ingest.config.modbus_address import ModbusAddress
+from core.accounts import account_name
+from core.config.modbus_address import ModbusAddress
 from ingest.modbus.failures import ConnectionLost
 
 _PARITY = {"N": 0, "E": termios.PARENB, "O": termios.PARENB | termios.PARODD}

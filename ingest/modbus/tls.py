@@ -15,9 +15,9 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from ingest import tls
-from ingest.config.modbus_address import ModbusAddress, TlsOptions
-from ingest.errors import SourceError
+from core import tls
+from core.config.modbus_address import ModbusAddress, TlsOptions
+from core.errors import SourceError
 from ingest.modbus.failures import BAD_SECURITY_CHECKS_FAILED, BAD_TIMEOUT, ConnectionLost
 from ingest.modbus.frame import TcpFramer
 from ingest.modbus.protocol import ModbusProtocol

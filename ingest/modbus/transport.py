@@ -26,8 +26,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.addresses import unreachable
-from ingest.config.modbus_address import ModbusAddress, TlsOptions, parse
+from core.addresses import unreachable
+from core.config.modbus_address import ModbusAddress, TlsOptions, parse
 from ingest.modbus.failures import BAD_TIMEOUT, ConnectionLost, FramingError, RequestTimeout, UnitTaken
 from ingest.modbus.frame import FUNCTIONS, Frame, TcpFramer, registers
 from ingest.modbus.plan import Read

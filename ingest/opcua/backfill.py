@@ -18,9 +18,10 @@ from typing import TypeAlias
 import numpy as np
 from asyncua import Client, ua
 
+from core.batch import ROUNDED_DETAIL, Batch, Event, EventBatch, SampleBatch
+from core.errors import DecodeError, SourceError, SpoolError
+from core.timestamps import now_us
 from ingest.appender import Appender, until_durable
-from ingest.batch import ROUNDED_DETAIL, Batch, Event, EventBatch, SampleBatch
-from ingest.errors import DecodeError, SourceError, SpoolError
 from ingest.gaps import Gaps
 from ingest.opcua.decoded import DataChange
 from ingest.opcua.history import read_history, server_start
@@ -31,7 +32,6 @@ from ingest.opcua.service import TOO_LARGE, chunks
 from ingest.opcua.structures import Structures
 from ingest.opcua.tags import Tags
 from ingest.status import SourceStatus
-from ingest.timestamps import now_us
 from ingest.versions import ChannelVersions
 
 log = logging.getLogger(__name__)

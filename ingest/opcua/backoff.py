@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ingest.backoff import Backoff
+from core.backoff import Backoff
 
 _REFUSED_WAIT = 2.0  # s
 

@@ -10,8 +10,8 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from ingest.config.value_path import Indexes, flat_index
-from ingest.errors import DecodeError
+from core.config.value_path import Indexes, flat_index
+from core.errors import DecodeError
 
 UNIX_EPOCH_TICKS = 116_444_736_000_000_000  # 1970-01-01 in 100 ns since 1601-01-01
 _MAX_DEPTH = 8  # of recursive types: diagnostic infos, variants

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from asyncua import Client, ua
 
-from ingest.errors import SourceError
+from core.errors import SourceError
 from ingest.opcua.browse_response import BrowseResult, Reference, browse_results
 from ingest.opcua.service import REFUSED, Operations, checked, operation_limit, read, send
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from asyncua import ua
 
-from ingest.errors import DecodeError
+from core.errors import DecodeError
 from ingest.opcua.binary import Reader
 from ingest.opcua.message import response_header
 

@@ -26,9 +26,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from ingest.errors import SourceError
-from ingest.files import write_atomically
-from ingest.folder_lock import folder_lock
+from core.errors import SourceError
+from core.files import write_atomically
+from core.folder_lock import folder_lock
 
 DAYS = 5 * 365  # validity of a new certificate
 _RENEW_HINT = f"create a new one with `plantlog certificate renew` ({DAYS} days), which every server must then trust"

@@ -15,7 +15,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.x509.oid import ExtensionOID
 
-from ingest.config.sources import SecurityPolicy
+from core.config.sources import SecurityPolicy
 from ingest.opcua.certificate import application_uris
 from ingest.opcua.fault import Fault, key_faults, named, validity_faults
 

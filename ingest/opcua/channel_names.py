@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Hashable, Iterable
 from typing import TypeVar
 
-from ingest.config.sources import CHANNEL_NAME_LENGTH
+from core.config.sources import CHANNEL_NAME_LENGTH
 
 K = TypeVar("K", bound=Hashable)
 

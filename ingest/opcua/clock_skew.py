@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ingest.batch import Event, Int64s
+from core.batch import Event, Int64s
+from core.timestamps import now_us
 from ingest.clock import boot_seconds, machine_clocks
-from ingest.timestamps import now_us
 
 if TYPE_CHECKING:
     from ingest.opcua.tracking import ChannelTracking

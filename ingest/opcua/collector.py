@@ -18,17 +18,19 @@ from typing import TypeAlias
 
 from asyncua import Client, ua
 
-from ingest import metrics
+from core import metrics
+from core.backoff import Backoff
+from core.batch import Event, EventBatch
+from core.config.sources import OpcuaSource
+from core.errors import SourceError, SpoolError, first_cause
+from core.source_states import SourceState
+from core.timestamps import now_us
 from ingest.appender import Appender, Notes
-from ingest.backoff import Backoff
-from ingest.batch import Event, EventBatch
-from ingest.cancellation import run_to_end
-from ingest.config.sources import OpcuaSource
 from ingest.downtime import Downtime
-from ingest.errors import SourceError, SpoolError, first_cause
 from ingest.gaps import Gaps
 from ingest.opcua.backfill import Backfill
 from ingest.opcua.backoff import ConnectionBackoff, connection_refused
+from ingest.opcua.cancellation import run_to_end
 from ingest.opcua.difference import difference
 from ingest.opcua.history import server_start, server_time
 from ingest.opcua.message import Notification
@@ -42,10 +44,8 @@ from ingest.opcua.subscriptions import Subscriptions
 from ingest.opcua.tags import Tags
 from ingest.opcua.transfer import delete, prove_ours, transfer
 from ingest.recorded_state import RecordedState
-from ingest.source_states import SourceState
 from ingest.status import SourceStatus
 from ingest.timeouts import sleep_overrun, within
-from ingest.timestamps import now_us
 from ingest.versions import NO_VERSIONS, ChannelVersions
 
 log = logging.getLogger(__name__)

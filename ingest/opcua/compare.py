@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ingest.config.sources import ChannelKind, OpcuaTag
-from ingest.config.templates import TagPlace
-from ingest.config.value_path import flat_index, parse_index
-from ingest.errors import SourceError
+from core.config.sources import ChannelKind, OpcuaTag
+from core.config.templates import TagPlace
+from core.config.value_path import flat_index, parse_index
+from core.errors import SourceError
 from ingest.opcua.discover import Discovered, SkippedVariable
 from ingest.opcua.variable import lengths_text
 

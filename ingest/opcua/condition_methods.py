@@ -7,7 +7,7 @@ from typing import Any
 
 from asyncua import Client, ua
 
-from ingest.errors import OperationError
+from core.errors import OperationError
 from ingest.opcua.service import call
 
 _TYPE = ua.NodeId(ua.ObjectIds.ConditionType)

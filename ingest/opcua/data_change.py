@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import Int64s, UInt32s, is_rounded
-from ingest.config.value_path import Indexes
-from ingest.errors import DecodeError
+from core.batch import Int64s, UInt32s, is_rounded
+from core.config.value_path import Indexes
+from core.errors import DecodeError
 from ingest.opcua.binary import UNIX_EPOCH_TICKS, Element, Reader, microseconds
 from ingest.opcua.decoded import FIRST_STRUCTURE, PLAIN, DataChange, Forms, Text, Unsupported
 from ingest.opcua.members import STRUCTURES, Picker, Values

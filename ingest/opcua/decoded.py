@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import Float64s, Int64s, UInt32s
-from ingest.config.value_path import Indexes
+from core.batch import Float64s, Int64s, UInt32s
+from core.config.value_path import Indexes
 
 if TYPE_CHECKING:
     from ingest.opcua.members import Picker

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 from asyncua import ua
 from asyncua.ua.ua_binary import nodeid_to_binary
 
-from ingest.errors import SourceError
+from core.errors import SourceError
 from ingest.opcua.binary import Reader
 from ingest.opcua.browse import Browser
 from ingest.opcua.structure import STRUCTURE, Field, Structure

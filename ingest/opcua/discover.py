@@ -10,11 +10,11 @@ from typing import Any, TextIO, TypeAlias
 
 from asyncua import Client, ua
 
-from ingest.config import node_address
-from ingest.config.sources import ChannelKind, OpcuaSource, OpcuaTag
-from ingest.config.tags import write_rows
-from ingest.config.value_path import Indexes
-from ingest.errors import SourceError
+from core.config import node_address
+from core.config.sources import ChannelKind, OpcuaSource, OpcuaTag
+from core.config.tags import write_rows
+from core.config.value_path import Indexes
+from core.errors import SourceError
 from ingest.opcua.browse import Browser
 from ingest.opcua.channel_names import legal_name, plain, unique_names
 from ingest.opcua.counter_kind import is_counter

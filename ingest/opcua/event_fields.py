@@ -9,8 +9,8 @@ from typing import Any
 from asyncua import ua
 from asyncua.common.utils import Buffer
 
+from core.errors import DecodeError
 from ingest.alarms.server_event import ServerEvent, Shelving
-from ingest.errors import DecodeError
 from ingest.opcua.namespaces import Namespaces
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -8,8 +8,8 @@ from typing import Any
 
 from asyncua import Client, ua
 
-from ingest.config.sources import OpcuaSource
-from ingest.errors import SourceError
+from core.config.sources import OpcuaSource
+from core.errors import SourceError
 from ingest.opcua import items
 from ingest.opcua.event_fields import event_filter
 from ingest.opcua.namespaces import Namespaces

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
-from ingest.config.sources import AcceptedFault, SecurityPolicy
+from core.config.sources import AcceptedFault, SecurityPolicy
 
 # Bits of an RSA key (OPC 10000-7, 6.6.161 ff.)
 _KEY_BITS: dict[SecurityPolicy, tuple[int, int]] = {

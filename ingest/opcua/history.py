@@ -11,8 +11,9 @@ from types import MappingProxyType
 import numpy as np
 from asyncua import Client, ua
 
-from ingest.config.sources import OpcuaSource, OpcuaTag
-from ingest.config.value_path import parse_index
+from core.config.sources import OpcuaSource, OpcuaTag
+from core.config.value_path import parse_index
+from core.timestamps import microseconds, utc
 from ingest.opcua.binary import Reader
 from ingest.opcua.data_change import history_data
 from ingest.opcua.decoded import FIRST_STRUCTURE, PLAIN, DataChange, Forms
@@ -21,7 +22,6 @@ from ingest.opcua.members import Picker, Wanted
 from ingest.opcua.message import response_header
 from ingest.opcua.service import call, read_value, send
 from ingest.opcua.structures import Structures
-from ingest.timestamps import microseconds, utc
 
 _HISTORY_READ_RESPONSE = 667  # binary encodings' node ids (OPC 10000-6, A.3)
 _HISTORY_DATA = 658

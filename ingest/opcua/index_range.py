@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncua import Client, ua
 
-from ingest.config.sources import OpcuaTag
+from core.config.sources import OpcuaTag
 from ingest.opcua.service import call
 
 

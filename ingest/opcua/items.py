@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 
 from asyncua import Client, ua
 
-from ingest.config.sources import OpcuaSource
-from ingest.errors import SourceError
+from core.config.sources import OpcuaSource
+from core.errors import SourceError
+from core.timestamps import now_us
 from ingest.opcua.decoded import FIRST_STRUCTURE
 from ingest.opcua.index_range import index_range_of
 from ingest.opcua.members import Wanted
@@ -20,7 +21,6 @@ from ingest.opcua.service import call, read
 from ingest.opcua.structure import other_dimensions
 from ingest.opcua.subscription_state import Item, Parameters, Refusal, Subscription, SubscriptionState
 from ingest.opcua.tags import Tags
-from ingest.timestamps import now_us
 
 log = logging.getLogger(__name__)
 

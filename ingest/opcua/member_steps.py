@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any, TypeAlias
 
-from ingest.config.value_path import Indexes, Path, flat_index
+from core.config.value_path import Indexes, Path, flat_index
 from ingest.opcua.binary import Reader
 from ingest.opcua.structure import NUMBERS, Field, Structure, fields_there, read_lengths, skip, union_field
 from ingest.opcua.text import FORMS

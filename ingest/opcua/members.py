@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import UInt32s
-from ingest.config.value_path import Indexes, Path, flat_index, parse, split
-from ingest.errors import DecodeError
+from core.batch import UInt32s
+from core.config.value_path import Indexes, Path, flat_index, parse, split
+from core.errors import DecodeError
 from ingest.opcua.binary import Reader
 from ingest.opcua.decoded import DataChange, Unsupported
 from ingest.opcua.member_steps import ABSENT, NO_ELEMENT, Status, Steps
@@ -49,7 +49,7 @@ class Wanted:
     """A channel that is a member of a structure or of an element, or an element itself."""
 
     channel: int
-    path: str  # see ``ingest.config.value_path``
+    path: str  # see ``core.config.value_path``
 
 
 class Picker:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ingest.errors import DecodeError
+from core.errors import DecodeError
 from ingest.opcua.binary import Reader, microseconds
 
 # Binary encodings' node ids (OPC 10000-6, A.3)

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from asyncua import Client, ua
 
-from ingest.config import node_address
-from ingest.config.node_address import NodeAddress
-from ingest.errors import SourceError
+from core.config import node_address
+from core.config.node_address import NodeAddress
+from core.errors import SourceError
 from ingest.opcua.service import read
 
 _SHOWN = 20  # namespaces in a reason

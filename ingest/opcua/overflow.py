@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ingest.batch import Int64s, UInt32s
+from core.batch import Int64s, UInt32s
 
 _OVERFLOW = np.uint32(0x0480)  # InfoType DataValue and Overflow (OPC 10000-4, 7.39.1)
 _SEVERITY = np.uint32(0xC000_0000)  # 0: Good

@@ -16,15 +16,15 @@ from dataclasses import dataclass
 
 from asyncua import Client, ua
 
+from core.config.sources import OpcuaSource
+from core.errors import DecodeError, SourceError, SpoolError
+from core.timestamps import now_us
 from ingest.appender import Appender, Notes
-from ingest.config.sources import OpcuaSource
-from ingest.errors import DecodeError, SourceError, SpoolError
 from ingest.opcua.message import Notification, publish_response, republish_response
 from ingest.opcua.sequence import distance, following
 from ingest.opcua.service import REFUSED, call_server_method, send
 from ingest.opcua.subscription_state import Subscription
 from ingest.timeouts import sleep_overrun
-from ingest.timestamps import now_us
 
 log = logging.getLogger(__name__)
 

@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ingest import metrics
+from core import metrics
+from core.batch import Batch, Event, EventBatch, Float64s, Int64s, SampleBatch, UInt32s
+from core.errors import DecodeError
+from core.timestamps import now_us
 from ingest.appender import Appender, Notes, until_durable
-from ingest.batch import Batch, Event, EventBatch, Float64s, Int64s, SampleBatch, UInt32s
 from ingest.channel_map import from_ranges, to_ranges
 from ingest.downtime import Downtime
-from ingest.errors import DecodeError
 from ingest.gaps import Gaps
 from ingest.opcua.clock_skew import ClockSkew
 from ingest.opcua.data_change import portions
@@ -31,7 +32,6 @@ from ingest.opcua.tags import SampleTimes, Tags
 from ingest.opcua.tracking import ChannelTracking
 from ingest.opcua.unreadable import UNDECODABLE, Unreadable
 from ingest.status import SourceStatus
-from ingest.timestamps import now_us
 from ingest.versions import ChannelVersions
 
 log = logging.getLogger(__name__)

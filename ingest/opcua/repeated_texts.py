@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ingest.batch import Event
+from core.batch import Event
 from ingest.gaps import Gaps
 from ingest.opcua.decoded import Text
 

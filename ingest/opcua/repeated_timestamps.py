@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest import metrics
-from ingest.batch import Event, Float64s, Int64s, UInt32s
+from core import metrics
+from core.batch import Event, Float64s, Int64s, UInt32s
+from core.timestamps import iso
 from ingest.opcua.tags import Tags
-from ingest.timestamps import iso
 
 _NONE = np.iinfo(np.int64).min  # no sample
 _QUIET = 10.0  # s without a refused value until the gap is closed: one gap, however often the timestamp advances

@@ -17,12 +17,13 @@ from time import monotonic
 
 from asyncua import Client, ua
 
+from core.backoff import Backoff
+from core.batch import Event, EventBatch
+from core.errors import DecodeError, SourceError
+from core.timestamps import now_us
 from ingest.alarms.conditions import Conditions
 from ingest.alarms.server_event import ServerEvent
 from ingest.appender import Appender, Notes, until_durable
-from ingest.backoff import Backoff
-from ingest.batch import Event, EventBatch
-from ingest.errors import DecodeError, SourceError
 from ingest.opcua import condition_methods, event_items
 from ingest.opcua.backoff import ConnectionBackoff
 from ingest.opcua.event_fields import decode
@@ -35,7 +36,6 @@ from ingest.opcua.subscriptions import Subscriptions
 from ingest.opcua.tags import Tags
 from ingest.opcua.transfer import delete
 from ingest.status import SourceStatus
-from ingest.timestamps import now_us
 
 log = logging.getLogger(__name__)
 

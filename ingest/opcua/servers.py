@@ -11,9 +11,9 @@ from pathlib import Path
 
 from asyncua import Client, ua
 
-from ingest.backoff import Backoff
-from ingest.config.sources import OpcuaSource
-from ingest.errors import SourceError
+from core.backoff import Backoff
+from core.config.sources import OpcuaSource
+from core.errors import SourceError
 from ingest.opcua.service import read_value
 from ingest.opcua.session import close, connect
 from ingest.status import SourceStatus

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 from asyncua import Client, ua
 from asyncua.ua import uaerrors
 
-from ingest.errors import SourceError
+from core.errors import SourceError
 
 T = TypeVar("T")
 R = TypeVar("R")

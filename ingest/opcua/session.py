@@ -14,10 +14,10 @@ from asyncua.client.ua_client import UaClientState
 from asyncua.crypto import security_policies
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from ingest.addresses import OPCUA_PORT, unreachable
-from ingest.config.sources import OpcuaSource
-from ingest.errors import SourceError
-from ingest.files import make_trust_folders
+from core.addresses import OPCUA_PORT, unreachable
+from core.config.sources import OpcuaSource
+from core.errors import SourceError
+from core.files import make_trust_folders
 from ingest.opcua import message_limits, validate
 from ingest.opcua.certificate import Identity, identity, load_pair
 from ingest.opcua.service import REFUSED

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Literal
 
-from ingest.config.value_path import Indexes, Path
-from ingest.errors import DecodeError
+from core.config.value_path import Indexes, Path
+from core.errors import DecodeError
 from ingest.opcua.binary import SIZES, Element, Reader
 from ingest.opcua.text import FORMS
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from asyncua import Client, ua
 
-from ingest.backoff import Backoff
+from core.backoff import Backoff
 from ingest.opcua.browse import Browser
 from ingest.opcua.definitions import Definitions
 from ingest.opcua.members import Picker, Wanted

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from secrets import randbits
 from typing import TypeAlias
 
-from ingest.config.value_path import joined
-from ingest.errors import SourceError
+from core.config.value_path import joined
+from core.errors import SourceError
 from ingest.opcua.members import Wanted
 from ingest.opcua.namespaces import Namespaces
 from ingest.opcua.sequence import SequenceTracker

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from asyncua import Client, ua
 
+from core.config.sources import OpcuaSource
+from core.errors import SourceError
 from ingest.appender import Appender
-from ingest.config.sources import OpcuaSource
-from ingest.errors import SourceError
 from ingest.opcua import checkpoint
 from ingest.opcua.decoded import Forms
 from ingest.opcua.difference import Difference, difference

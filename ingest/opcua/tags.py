@@ -9,9 +9,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import Float64s, Int32s, Int64s, UInt32s
-from ingest.config.sources import OpcuaSource, OpcuaTag, TimeOrigin
-from ingest.config.value_path import Indexes, parse_index
+from core.batch import Float64s, Int32s, Int64s, UInt32s
+from core.config.sources import OpcuaSource, OpcuaTag, TimeOrigin
+from core.config.value_path import Indexes, parse_index
 from ingest.no_data import BAD_NO_DATA, NoData
 from ingest.opcua.decoded import DataChange, Forms
 from ingest.versions import NO_VERSIONS

@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
-from ingest.config.node_address import escaped
-from ingest.errors import DecodeError
+from core.config.node_address import escaped
+from core.errors import DecodeError
 from ingest.opcua.binary import Reader
 
 _FIRST = datetime(1601, 1, 1, tzinfo=UTC)

@@ -7,13 +7,13 @@ from time import monotonic
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import ROUNDED_DETAIL, Event, Int64s, UInt32s
+from core.batch import ROUNDED_DETAIL, Event, Int64s, UInt32s
+from core.timestamps import now_us
 from ingest.opcua.clock_skew import clock_skew
 from ingest.opcua.decoded import DataChange
 from ingest.opcua.repeated_timestamps import RepeatedTimestamps
 from ingest.opcua.tags import Tags
 from ingest.opcua.unchanged import Unchanged
-from ingest.timestamps import now_us
 
 _MIN_INTERVALS = 3  # consecutive intervals with samples in which a channel's clock must be off
 _ORIGINS = ("source", "server", "arrival", "change")

@@ -6,7 +6,7 @@ import logging
 
 from asyncua import Client, ua
 
-from ingest.config.sources import OpcuaSource
+from core.config.sources import OpcuaSource
 from ingest.opcua.service import call, call_server_method
 from ingest.opcua.subscription_state import Subscription, SubscriptionState
 

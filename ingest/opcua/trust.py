@@ -15,8 +15,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from ingest.errors import OperationError, SourceError
-from ingest.files import CERTIFICATE_SUFFIXES, make_trust_folders, write_atomically
+from core.errors import OperationError, SourceError
+from core.files import CERTIFICATE_SUFFIXES, make_trust_folders, write_atomically
 from ingest.opcua import revocation
 from ingest.opcua.certificate import read
 from ingest.opcua.revocation import Crl

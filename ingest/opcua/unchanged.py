@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import Int64s, UInt32s
+from core.batch import Int64s, UInt32s
 
 Statements: TypeAlias = tuple[NDArray[np.intp], Int64s]  # samples of a message; times (µs) to store them at, too
 

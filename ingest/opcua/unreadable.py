@@ -11,14 +11,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ingest.batch import Event, Int64s, UInt32s
-from ingest.config.sources import OpcuaTag
+from core.batch import Event, Int64s, UInt32s
+from core.config.sources import OpcuaTag
+from core.timestamps import now_us
 from ingest.gaps import Gaps
 from ingest.opcua.decoded import DataChange
 from ingest.opcua.member_steps import ABSENT
 from ingest.opcua.tags import Tags
 from ingest.status import SourceStatus
-from ingest.timestamps import now_us
 
 _REASON = "undecodable"
 UNDECODABLE = "a notification can't be decoded"  # begins the detail of the other gaps of this reason

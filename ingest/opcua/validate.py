@@ -18,8 +18,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from ingest.config.sources import OpcuaSource, SecurityPolicy
-from ingest.errors import SourceError
+from core.config.sources import OpcuaSource, SecurityPolicy
+from core.errors import SourceError
 from ingest.opcua import trust
 from ingest.opcua.certificate import application_uris
 from ingest.opcua.chain import Chain, authority_faults, chains, is_root, issued

@@ -10,8 +10,8 @@ from typing import Any
 
 from asyncua import ua
 
-from ingest.config.sources import ChannelKind, OpcuaTag
-from ingest.config.value_path import Indexes, flat_index, parse, split
+from core.config.sources import ChannelKind, OpcuaTag
+from core.config.value_path import Indexes, flat_index, parse, split
 from ingest.opcua.browse import Browser
 from ingest.opcua.channel_names import legal_name
 from ingest.opcua.definitions import Definitions

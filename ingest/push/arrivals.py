@@ -20,10 +20,10 @@ import time
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from ingest import metrics
+from core import metrics
+from core.errors import SpoolError
 from ingest.appender import Appender, Notes
 from ingest.clock import ArrivalClock, ClockStep, ReadClocks, machine_clocks
-from ingest.errors import SpoolError
 from ingest.push.line_protocol import Precision
 
 _REMEMBERED = 1024  # bodies of a source

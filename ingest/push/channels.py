@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ingest.database import FAILURES, connect
-from ingest.errors import DatabaseError
-from ingest.files import write_atomically
-from ingest.registry import Registry
+from core.database import FAILURES, connect
+from core.errors import DatabaseError
+from core.files import write_atomically
+from core.registry import Registry
 from schema.queries import load
 
 log = logging.getLogger(__name__)

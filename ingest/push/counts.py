@@ -13,8 +13,8 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from ingest.batch import MAX_INCREMENT, CountBatch, Int64s, sequence_of
-from ingest.config.push_address import encoded
+from core.batch import MAX_INCREMENT, CountBatch, Int64s, sequence_of
+from core.config.push_address import encoded
 from ingest.push.line_protocol import Series, Value
 
 _LONGEST = 255  # characters of a type

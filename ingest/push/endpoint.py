@@ -16,17 +16,17 @@ from typing import TypeAlias
 
 from aiohttp import web
 
-from ingest import http, metrics
-from ingest.config.model import PushOptions
-from ingest.errors import OperationError, SpoolError
+from core import http, metrics
+from core.config.model import PushOptions
+from core.errors import OperationError, SpoolError
+from core.server_tls import ServerTls
+from core.timestamps import now_us
 from ingest.push.arrivals import acknowledged
 from ingest.push.body import BodyRefused, read
 from ingest.push.channels import RETRY_SECONDS
 from ingest.push.gateway import Gateway, WriteResult
 from ingest.push.gateways import Gateways
 from ingest.push.line_protocol import PRECISIONS, parse
-from ingest.server_tls import ServerTls
-from ingest.timestamps import now_us
 
 log = logging.getLogger(__name__)
 

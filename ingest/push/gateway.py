@@ -9,12 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 
-from ingest import metrics
+from core import metrics
+from core.batch import ROUNDED_DETAIL, Event, EventBatch, sample_subset
+from core.config.sources import PushSource
+from core.errors import DatabaseError, SpoolError
+from core.timestamps import now_us
 from ingest.appender import Appender, Notes
-from ingest.batch import ROUNDED_DETAIL, Event, EventBatch, sample_subset
 from ingest.clock import ReadClocks, machine_clocks
-from ingest.config.sources import PushSource
-from ingest.errors import DatabaseError, SpoolError
 from ingest.no_data import NoData
 from ingest.push.arrivals import Arrivals
 from ingest.push.body_queue import BodyQueue
@@ -29,7 +30,6 @@ from ingest.push.status_rule import StatusRule
 from ingest.push.template import Template
 from ingest.push.type_mismatch import TypeMismatches
 from ingest.status import SourceStatus
-from ingest.timestamps import now_us
 from ingest.versions import NO_VERSIONS, ChannelVersions
 
 _MAX_FORMER = 20  # definitions that retries may be of

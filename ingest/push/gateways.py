@@ -6,18 +6,18 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
-from ingest import metrics
+from core import metrics
+from core.config.sources import PushSource
+from core.registry import Registry
+from core.timestamps import now_us
 from ingest.alarms.evaluator import AlarmEvaluator
-from ingest.config.sources import PushSource
 from ingest.gaps import Gaps
 from ingest.push.body_queue import BodyQueue
 from ingest.push.channels import Channels
 from ingest.push.gateway import Gateway
 from ingest.push.tokens import Tokens
-from ingest.registry import Registry
 from ingest.spool.append import Spool
 from ingest.status import SourceStatus, record_restart
-from ingest.timestamps import now_us
 from ingest.versions import NO_VERSIONS, versions_of
 
 log = logging.getLogger(__name__)

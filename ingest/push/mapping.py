@@ -11,14 +11,14 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ingest.batch import Event, Int64s, SampleBatch
-from ingest.config.sources import ChannelKind
+from core.batch import Event, Int64s, SampleBatch
+from core.config.sources import ChannelKind
+from core.status_words import UNCERTAIN
 from ingest.no_data import BAD_NO_DATA, NoData
 from ingest.push.counts import NO_COUNTS, CountRows, CountRule
 from ingest.push.line_protocol import BadLine, Point, Series, Value
 from ingest.push.status_rule import NO_STATUS, StatusRule
 from ingest.push.template import NoChannelName, Template
-from ingest.status_words import UNCERTAIN
 
 _BAD_TYPE_MISMATCH = 0x80740000  # OPC 10000-4, 7.39.2
 _LONGEST_WORD = 100  # characters, of an unknown status

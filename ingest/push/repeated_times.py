@@ -14,7 +14,7 @@ from time import monotonic
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import Int32s, Int64s, SampleBatch
+from core.batch import Int32s, Int64s, SampleBatch
 from ingest.gaps import Gaps
 from ingest.status import SourceStatus
 

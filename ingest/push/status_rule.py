@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from core.status_words import status_of
 from ingest.push.line_protocol import Point, Value
-from ingest.status_words import status_of
 
 
 class StatusRule:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ingest.config.push_address import encoded
+from core.config.push_address import encoded
 from ingest.push.line_protocol import Series
 
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")

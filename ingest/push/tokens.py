@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ingest.config.token_file import TokenHash, digest_of, parse, read
-from ingest.timestamps import now_us
+from core.config.token_file import TokenHash, digest_of, parse, read
+from core.timestamps import now_us
 
 log = logging.getLogger(__name__)
 

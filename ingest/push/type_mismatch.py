@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Set
 
-from ingest.batch import Event
+from core.batch import Event
+from core.timestamps import now_us
 from ingest.gaps import Gaps
 from ingest.push.mapping import MappedRows
 from ingest.status import SourceStatus
-from ingest.timestamps import now_us
 
 _REASON = "undecodable"
 _DETAIL = 'text value received for a numeric channel: set kind = "text"'

@@ -14,14 +14,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 
-from ingest import metrics
+from core import metrics
+from core.batch import Event, EventBatch
+from core.config.sources import ModbusSource, OpcuaSource
+from core.errors import SourceError, SpoolError
+from core.timestamps import now_us
 from ingest.appender import Appender
-from ingest.batch import Event, EventBatch
-from ingest.config.sources import ModbusSource, OpcuaSource
-from ingest.errors import SourceError, SpoolError
 from ingest.opcua.certificate import expires_at
 from ingest.opcua.trust import certificates_in, crls_of
-from ingest.timestamps import now_us
 
 log = logging.getLogger(__name__)
 

@@ -16,24 +16,24 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ingest import metrics
+from core import metrics
+from core.config.files import digests
+from core.config.live import reconnects
+from core.config.sources import ModbusSource, OpcuaSource
+from core.errors import SpoolError, first_cause
+from core.redundancy import stands_by
+from core.registry import Registry
+from core.timestamps import now_us
 from ingest.alarms import checkpoint
 from ingest.alarms.conditions import Conditions
 from ingest.alarms.evaluator import AlarmEvaluator
 from ingest.appender import Appender
-from ingest.config.files import digests
-from ingest.config.live import reconnects
-from ingest.config.sources import ModbusSource, OpcuaSource
-from ingest.errors import SpoolError, first_cause
 from ingest.gaps import Gaps
 from ingest.modbus.collector import Collector as ModbusCollector
 from ingest.modbus.transport import Connections
-from ingest.redundancy import stands_by
-from ingest.registry import Registry
 from ingest.spool.append import Spool
 from ingest.spool.metadata import SourceLocks
 from ingest.status import SourceStatus, record_restart
-from ingest.timestamps import now_us
 from ingest.versions import NO_VERSIONS, versions_of
 
 if TYPE_CHECKING:

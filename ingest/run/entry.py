@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ingest import log
-from ingest.config.processes import is_collector
-from ingest.config.settings import Settings, settings_of
-from ingest.config.snapshot import plant_in_force
-from ingest.errors import PlantlogError, first_cause
+from core import log
+from core.config.processes import is_collector
+from core.config.settings import Settings, settings_of
+from core.config.snapshot import plant_in_force
+from core.errors import PlantlogError, first_cause
 from ingest.run import starts
 
 Process: TypeAlias = Callable[[Any, Path, asyncio.Event], Awaitable[None]]  # its settings, state folder, stop

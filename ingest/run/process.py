@@ -11,25 +11,25 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ingest import health, metrics
+from core import health, metrics
+from core.config import health_page, snapshot
+from core.config.processes import collector
+from core.config.settings import CollectorSettings, NotifierSettings, PushSettings, WriterSettings
+from core.config.snapshot import Snapshot
+from core.config.sources import ModbusSource, OpcuaSource, SourceKind
+from core.errors import OperationError, PlantlogError
+from core.installation import installation_of
+from core.registry import Registry
+from core.source_states import UP
+from core.timestamps import now_us
 from ingest.alarms import command_socket
 from ingest.alarms.conditions import Conditions
 from ingest.alarms.evaluator import AlarmEvaluator
 from ingest.alarms.limits import PRIORITIES
 from ingest.alarms.operator_api import OperatorApi
-from ingest.config import health_page, snapshot
-from ingest.config.processes import collector
-from ingest.config.settings import CollectorSettings, NotifierSettings, PushSettings, WriterSettings
-from ingest.config.snapshot import Snapshot
-from ingest.config.sources import ModbusSource, OpcuaSource, SourceKind
-from ingest.errors import OperationError, PlantlogError
-from ingest.installation import installation_of
-from ingest.registry import Registry
 from ingest.run import capacity
-from ingest.source_states import UP
 from ingest.spool.append import Spool
 from ingest.status import SourceStatus
-from ingest.timestamps import now_us
 
 if TYPE_CHECKING:
     from ingest.writer.pair import PairWriter

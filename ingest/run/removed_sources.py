@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from core.config.model import Plant
+from core.time_limits import TimeLimits
+from core.timestamps import now_us
 from ingest.appender import Appender
-from ingest.config.model import Plant
 from ingest.downtime import Downtime
 from ingest.gaps import Gaps
 from ingest.spool.append import Spool
 from ingest.spool.metadata import SourceLocks
 from ingest.status import SourceStatus
-from ingest.time_limits import TimeLimits
-from ingest.timestamps import now_us
 
 
 async def close_removed(folder: Path, plant: Plant, removed: Mapping[int, str]) -> None:

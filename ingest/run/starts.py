@@ -9,8 +9,8 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from ingest.installation import installation_of
-from ingest.timestamps import now_us
+from core.installation import installation_of
+from core.timestamps import now_us
 
 log = logging.getLogger(__name__)
 

@@ -15,10 +15,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ingest import metrics
+from core import metrics
+from core.batch import Batch, CountBatch, EventBatch, SampleBatch
+from core.errors import SpoolCorrupt, SpoolError, SpoolFull
+from core.time_limits import NO_LIMITS, TimeLimits
 from ingest.appender import Notes
-from ingest.batch import Batch, CountBatch, EventBatch, SampleBatch
-from ingest.errors import SpoolCorrupt, SpoolError, SpoolFull
 from ingest.spool.ballast import BYTES, Ballast
 from ingest.spool.connection import SpoolConnection
 from ingest.spool.file import checkpoint, free_bytes, insert, last_sequence, read_notes, used_bytes, write_notes
@@ -26,7 +27,6 @@ from ingest.spool.format import COLUMNAR, Record, encode
 from ingest.spool.metadata import Mark, MarkFile, read_sources, write_sources
 from ingest.spool.text_limit import MAX_TEXT, limited
 from ingest.spool.wake import Waker
-from ingest.time_limits import NO_LIMITS, TimeLimits
 from schema.queries import load
 
 log = logging.getLogger(__name__)

@@ -8,13 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from ingest.errors import SpoolCorrupt, SpoolError
+from core.errors import SpoolCorrupt, SpoolError
+from core.timestamps import now_us
 from ingest.spool import sqlite_errors
 from ingest.spool.file import connect, find_damage, identity, last_sequence, read_notes
 from ingest.spool.metadata import Mark, MarkFile, SpoolLock, read_mark
 from ingest.spool.repair import finish_repair, repair
 from ingest.spool.segments import drop_oldest
-from ingest.timestamps import now_us
 from schema.queries import load
 
 _REPAIRS = 2  # attempts; after that, the file is not the cause

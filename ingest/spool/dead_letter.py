@@ -7,8 +7,8 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ingest.errors import OperationError
-from ingest.files import write_atomically
+from core.errors import OperationError
+from core.files import write_atomically
 from ingest.spool.format import Record
 
 FOLDER = "damaged"

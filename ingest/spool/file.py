@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
-from ingest.errors import SpoolCorrupt, SpoolError
-from ingest.redundancy import read_member
+from core.errors import SpoolCorrupt, SpoolError
+from core.redundancy import read_member
+from core.timestamps import now_us
 from ingest.spool import sqlite_errors
 from ingest.spool.format import Record, row_checksum
 from ingest.spool.metadata import read_mark
-from ingest.timestamps import now_us
 from schema.queries import load
 
 VERSION = 2  # PRAGMA user_version; 0: files from before versions; 2: with counts

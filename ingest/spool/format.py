@@ -15,9 +15,9 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from ingest.batch import ROW_BYTES, Batch, CountBatch, Event, EventBatch, Gap, GapBatch, SampleBatch
+from core.batch import ROW_BYTES, Batch, CountBatch, Event, EventBatch, Gap, GapBatch, SampleBatch
+from core.errors import SpoolCorrupt
 from ingest.channel_map import from_ranges, to_ranges
-from ingest.errors import SpoolCorrupt
 from ingest.spool.integer_columns import pack_integers, unpack_integers
 
 BatchKind: TypeAlias = Literal["samples", "events", "gaps", "counts"]

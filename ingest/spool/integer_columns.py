@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import Int32s, Int64s
+from core.batch import Int32s, Int64s
 
 Form: TypeAlias = tuple[int, int]  # minimum; bytes per value: 0, 1, 2, 4 or 8
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from ingest.errors import SpoolError
-from ingest.files import write_atomically
+from core.errors import SpoolError
+from core.files import write_atomically
 
 
 class SpoolLock:

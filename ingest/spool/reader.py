@@ -8,14 +8,14 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from ingest.errors import SpoolFull
+from core.errors import SpoolFull
+from core.timestamps import now_us
 from ingest.spool import dead_letter
 from ingest.spool.ballast import Ballast
 from ingest.spool.connection import SpoolConnection
 from ingest.spool.file import checkpoint, last_sequence, used_bytes
 from ingest.spool.format import Record, SpooledBatch, decode
 from ingest.spool.metadata import Mark, MarkFile
-from ingest.timestamps import now_us
 from schema.queries import load
 
 log = logging.getLogger(__name__)

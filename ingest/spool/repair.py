@@ -16,15 +16,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ingest.batch import NO_SOURCE, Event, EventBatch, Gap, GapBatch
-from ingest.errors import SpoolCorrupt, SpoolError
-from ingest.files import sync
+from core.batch import NO_SOURCE, Event, EventBatch, Gap, GapBatch
+from core.errors import SpoolCorrupt, SpoolError
+from core.files import sync
+from core.timestamps import iso, now_us
 from ingest.spool import dead_letter, sqlite_errors
 from ingest.spool.file import LATEST_SEQUENCE, connect, identity, insert, last_sequence, note_crc32, write_notes
 from ingest.spool.format import Record, decode, encode
 from ingest.spool.metadata import Mark, SpoolLock, read_mark, read_sources
 from ingest.spool.pages import Pages, Value
-from ingest.timestamps import iso, now_us
 from schema.queries import load
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ingest.timestamps import microseconds, utc
+from core.timestamps import microseconds, utc
 
 FOLDER = "journal"
 _NAME = "%Y%m%dT%H%M%S.%fZ.journal"

@@ -6,7 +6,7 @@ import errno
 import sqlite3
 from pathlib import Path
 
-from ingest.errors import SpoolCorrupt, SpoolError, SpoolFull
+from core.errors import SpoolCorrupt, SpoolError, SpoolFull
 
 # https://www.sqlite.org/rescode.html; the lower byte of an extended code is its primary one
 _FULL = 13

@@ -7,7 +7,7 @@ from dataclasses import replace
 from operator import is_not
 from typing import Any
 
-from ingest.batch import Event, EventBatch
+from core.batch import Event, EventBatch
 
 MAX_TEXT = 64 * 1024  # bytes of UTF-8
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import asyncpg
 
-from ingest.batch import Event
+from core.batch import Event
+from core.timestamps import timestamp
 from ingest.event_rows import event_id
-from ingest.timestamps import timestamp
 from schema.queries import load
 
 

@@ -15,10 +15,10 @@ from uuid import UUID
 
 import asyncpg
 
+from core.database import FAILURES
 from ingest.alarms.command_socket import request
 from ingest.alarms.operator_api import AlarmRecord
 from ingest.alarms.state import Alarm
-from ingest.database import FAILURES
 from ingest.writer.polled import Fetch
 from schema.queries import load
 

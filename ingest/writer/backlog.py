@@ -15,9 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
-from ingest import metrics
-from ingest.config.model import SpoolOptions
-from ingest.errors import SpoolError
+from core import metrics
+from core.config.model import SpoolOptions
+from core.errors import SpoolError
 from ingest.journal.journal import Journal, JournalReport
 from ingest.journal.reader import ReplayReader
 from ingest.journal.request import SUFFIX, is_request

@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import Batch, CountBatch, EventBatch, GapBatch, Int64s, SampleBatch, sample_subset
+from core.batch import Batch, CountBatch, EventBatch, GapBatch, Int64s, SampleBatch, sample_subset
+from core.time_limits import TimeLimits
 from ingest.spool.format import SpooledBatch
-from ingest.time_limits import TimeLimits
 from ingest.writer import quarantine
 from ingest.writer.group import Group, assemble
 from ingest.writer.quarantine import Quarantined

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ingest import metrics
-from ingest.batch import SampleBatch
-from ingest.files import write_atomically
+from core import metrics
+from core.batch import SampleBatch
+from core.files import write_atomically
+from core.timestamps import now_us
 from ingest.spool.format import SpooledBatch
-from ingest.timestamps import now_us
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ingest.batch import Float64s, Int32s, Int64s, UInt32s
-from ingest.timestamps import POSTGRES_EPOCH_US
+from core.batch import Float64s, Int32s, Int64s, UInt32s
+from core.timestamps import POSTGRES_EPOCH_US
 
 COLUMNS = ("time", "value", "channel_id", "status")  # of samples_raw, in this order
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import CountBatch, Int32s, Int64s, UInt32s
+from core.batch import CountBatch, Int32s, Int64s, UInt32s
 
 MINUTE_US = 60_000_000
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import NO_SOURCE, Int64s
-from ingest.config.model import WriterOptions
-from ingest.time_limits import TimeLimits
+from core.batch import NO_SOURCE, Int64s
+from core.config.model import WriterOptions
+from core.time_limits import TimeLimits
 
 _DAY_US = 86_400_000_000
 _HOUR_US = 3_600_000_000

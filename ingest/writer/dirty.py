@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ingest.batch import Int32s, Int64s
-from ingest.timestamps import timestamp
+from core.batch import Int32s, Int64s
+from core.timestamps import timestamp
 from ingest.writer.counts import MINUTE_US
 from ingest.writer.group import Columns
 from ingest.writer.rollup_rows import changes

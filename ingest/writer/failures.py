@@ -10,8 +10,8 @@ from typing import Literal, TypeAlias
 
 import asyncpg
 
-from ingest.backoff import Backoff
-from ingest.errors import OldTimeline
+from core.backoff import Backoff
+from core.errors import OldTimeline
 
 Failure: TypeAlias = Literal["transient", "configuration", "poison"]
 Backoffs: TypeAlias = Mapping[Failure, Backoff]

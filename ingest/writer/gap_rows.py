@@ -8,8 +8,8 @@ from typing import Any
 import asyncpg
 import numpy as np
 
-from ingest.batch import GapBatch
-from ingest.timestamps import microseconds, timestamp
+from core.batch import GapBatch
+from core.timestamps import microseconds, timestamp
 from ingest.writer.counts import MINUTE_US
 from ingest.writer.minutes import NO_GAPS, GapStarts
 from schema.queries import load

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import (
+from core.batch import (
     CountBatch,
     Event,
     EventBatch,
@@ -22,9 +22,9 @@ from ingest.batch import (
     UInt32s,
     sample_subset,
 )
+from core.time_limits import TimeLimits
+from core.timestamps import iso
 from ingest.spool.format import SpooledBatch
-from ingest.time_limits import TimeLimits
-from ingest.timestamps import iso
 from ingest.writer import quarantine
 from ingest.writer.counts import NO_COUNTS, Counts, Increments, aggregate, subset
 from ingest.writer.quarantine import Quarantined

@@ -17,10 +17,10 @@ from uuid import UUID
 
 import asyncpg
 
-from ingest import metrics
-from ingest.database import FAILURES, bounded, connect
-from ingest.errors import LeaseLost
-from ingest.redundancy import LEASE_SECONDS, known_token, remember_holder, remember_token, stands_by
+from core import metrics
+from core.database import FAILURES, bounded, connect
+from core.errors import LeaseLost
+from core.redundancy import LEASE_SECONDS, known_token, remember_holder, remember_token, stands_by
 from ingest.writer.seen import Seen
 from schema.queries import load
 

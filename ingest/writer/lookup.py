@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ingest.batch import CountBatch, Event, EventBatch, GapBatch, SampleBatch
+from core.batch import CountBatch, Event, EventBatch, GapBatch, SampleBatch
+from core.time_limits import TimeLimits
+from core.timestamps import timestamp
 from ingest.event_rows import event_id
 from ingest.spool.format import SpooledBatch
-from ingest.time_limits import TimeLimits
-from ingest.timestamps import timestamp
 from ingest.writer.polled import LOOK_UP, Fetch, Placed, lonely, uncovered
 from schema.queries import load
 

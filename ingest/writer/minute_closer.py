@@ -17,9 +17,9 @@ from typing import Any, cast
 import asyncpg
 import numpy as np
 
-from ingest.batch import Int32s
-from ingest.database import bounded, connect_writer
-from ingest.timestamps import now_us, timestamp
+from core.batch import Int32s
+from core.database import bounded, connect_writer
+from core.timestamps import now_us, timestamp
 from ingest.writer.counts import MINUTE_US
 from ingest.writer.failures import classify
 from ingest.writer.lease import Fence

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.timestamps import POSTGRES_EPOCH_US
+from core.timestamps import POSTGRES_EPOCH_US
 from ingest.writer.copy_stream import HEADER, TRAILER
 from ingest.writer.rollup_rows import Rows, States
 

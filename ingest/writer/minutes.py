@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import Float64s, Int32s, Int64s
+from core.batch import Float64s, Int32s, Int64s
 from ingest.writer.counts import MINUTE_US
 from ingest.writer.group import Columns
 from ingest.writer.rollup_rows import Bools, Rows, SampleCourse, States, changes, rows, states, summable, weight

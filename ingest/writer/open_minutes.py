@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ingest.batch import Int32s
+from core.batch import Int32s
 from ingest.writer.counts import MINUTE_US
 from ingest.writer.group import NO_COLUMNS, Columns, Group
 from ingest.writer.minutes import NO_GAPS, GapStarts

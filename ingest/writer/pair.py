@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from ingest import metrics
-from ingest.config.model import SpoolOptions, WriterOptions
-from ingest.errors import LeaseLost, SpoolError
+from core import metrics
+from core.config.model import SpoolOptions, WriterOptions
+from core.errors import LeaseLost, SpoolError
+from core.redundancy import LEASE_SECONDS, folder_id
+from core.timestamps import now_us
 from ingest.journal.journal import JournalReport
-from ingest.redundancy import LEASE_SECONDS, folder_id
-from ingest.timestamps import now_us
 from ingest.writer.alarm_sync import AlarmSync
 from ingest.writer.lease import RENEW_SECONDS, Fence, Lease
 from ingest.writer.seen import Seen, request_lost

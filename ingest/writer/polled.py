@@ -15,8 +15,8 @@ import asyncpg
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import EventBatch, SampleBatch
-from ingest.timestamps import now_us, timestamp
+from core.batch import EventBatch, SampleBatch
+from core.timestamps import now_us, timestamp
 from schema.queries import load
 
 Fetch: TypeAlias = Callable[..., Awaitable[list[asyncpg.Record]]]  # of a query with its parameters

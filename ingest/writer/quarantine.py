@@ -11,9 +11,9 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from ingest.batch import Batch, CountBatch, Event, EventBatch, Gap, GapBatch, SampleBatch
+from core.batch import Batch, CountBatch, Event, EventBatch, Gap, GapBatch, SampleBatch
+from core.timestamps import microseconds, timestamp
 from ingest.event_rows import signed, storable
-from ingest.timestamps import microseconds, timestamp
 from ingest.writer.counts import Counts
 from ingest.writer.failures import sqlstate
 

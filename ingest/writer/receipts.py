@@ -15,9 +15,9 @@ from typing import Any
 import asyncpg
 import numpy as np
 
-from ingest.batch import Int32s, Int64s
-from ingest.sealing_key import load_sealing_key, receipt_statement
-from ingest.timestamps import now_us, timestamp
+from core.batch import Int32s, Int64s
+from core.sealing_key import load_sealing_key, receipt_statement
+from core.timestamps import now_us, timestamp
 from schema.queries import load
 
 log = logging.getLogger(__name__)

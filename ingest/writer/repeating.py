@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import Int32s
+from core.batch import Int32s
 
 _CHANNELS = 256  # more at once are a replay of whole batches, which ends by itself
 _SECONDS = 600.0  # without a repeat, until a channel is normal again

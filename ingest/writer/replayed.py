@@ -8,8 +8,8 @@ from typing import Any
 
 import asyncpg
 
-from ingest.batch import SampleBatch
-from ingest.database import bounded
+from core.batch import SampleBatch
+from core.database import bounded
 from ingest.journal.request import BY_OTHER
 from ingest.writer.backlog import BatchesByFile
 from ingest.writer.bisect import Piece

@@ -35,14 +35,14 @@ from weakref import WeakSet
 
 import asyncpg
 
-from ingest.batch import Gap, GapBatch
-from ingest.database import FAILURES, bounded
-from ingest.errors import OldTimeline, OperationError
-from ingest.installation import installation_of
+from core.batch import Gap, GapBatch
+from core.database import FAILURES, bounded
+from core.errors import OldTimeline, OperationError
+from core.installation import installation_of
+from core.registry import Registry
+from core.timestamps import iso, now_us, timestamp
 from ingest.journal.replay import JournalKey, keys, replay
 from ingest.journal.request import has_requests
-from ingest.registry import Registry
-from ingest.timestamps import iso, now_us, timestamp
 from ingest.writer.commit_mark import CommitMark, Key, Known
 from ingest.writer.gap_rows import write_gaps
 from schema.queries import load

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ingest.batch import Float64s, Int32s, Int64s
+from core.batch import Float64s, Int32s, Int64s
 from ingest.writer.counts import MINUTE_US
 
 _HOLD_US = 86_400_000_000  # plant.hold_limit()

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ingest.files import write_atomically
+from core.files import write_atomically
+from core.timestamps import now_us
 from ingest.journal.replay import replay
-from ingest.timestamps import now_us
 
 _FILE = "seen"  # in the spool folder: timeline, and when the database had seen this member (µs)
 _MARGIN_US = 60_000_000  # that is looked up, too

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from core.batch import STANDBY, Event, EventBatch, GapBatch
 from ingest.alarms.channel import OPERATOR_ACTIONS
-from ingest.batch import STANDBY, Event, EventBatch, GapBatch
 from ingest.spool.format import SpooledBatch
 from ingest.writer.lookup import is_content
 

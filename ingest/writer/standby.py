@@ -28,10 +28,10 @@ from typing import Any
 
 import asyncpg
 
-from ingest.batch import GapBatch, SampleBatch
-from ingest.config.model import SpoolOptions, WriterOptions
-from ingest.database import FAILURES, bounded, connect
-from ingest.errors import SpoolError
+from core.batch import GapBatch, SampleBatch
+from core.config.model import SpoolOptions, WriterOptions
+from core.database import FAILURES, bounded, connect
+from core.errors import SpoolError
 from ingest.event_rows import event_columns
 from ingest.journal.journal import Journal, JournalReport
 from ingest.journal.reader import ReplayReader

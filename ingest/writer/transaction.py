@@ -15,10 +15,10 @@ from typing import Any, TypeAlias, cast
 import asyncpg
 import numpy as np
 
-from ingest.batch import CountBatch, Event, EventBatch, GapBatch, SampleBatch
+from core.batch import CountBatch, Event, EventBatch, GapBatch, SampleBatch
+from core.timestamps import microseconds, timestamp
 from ingest.event_rows import event_columns, state_columns, version_columns
 from ingest.spool.format import SpooledBatch
-from ingest.timestamps import microseconds, timestamp
 from ingest.writer import counting, quarantine
 from ingest.writer.alarm_rows import write_alarms
 from ingest.writer.copy_stream import COLUMNS, copy_stream

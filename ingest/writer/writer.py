@@ -19,16 +19,16 @@ from typing import Any
 
 import asyncpg
 
-from ingest import metrics
-from ingest.batch import SampleBatch
-from ingest.config.model import SpoolOptions, WriterOptions
-from ingest.database import bounded, connect_writer
-from ingest.errors import LeaseLost, OldTimeline
+from core import metrics
+from core.batch import SampleBatch
+from core.config.model import SpoolOptions, WriterOptions
+from core.database import bounded, connect_writer
+from core.errors import LeaseLost, OldTimeline
+from core.time_limits import TimeLimits
+from core.timestamps import now_us
 from ingest.journal.journal import JournalReport
 from ingest.journal.request import is_request
 from ingest.spool.wake import WakeUpListener
-from ingest.time_limits import TimeLimits
-from ingest.timestamps import now_us
 from ingest.writer.backlog import Backlog, BatchesByFile, is_low_priority
 from ingest.writer.bisect import Piece, bisect, split_by_days
 from ingest.writer.day_limits import DayLimits

@@ -11,16 +11,16 @@ from itertools import islice
 import typer
 from rich.console import Console
 
-from ingest.config.load import load_with_digests
-from ingest.errors import OperationError
+from core.config.load import load_with_digests
+from core.errors import OperationError
+from core.paths import State
+from core.terminal import confirm
 from ops.appliance.follow import can_follow, follow
 from ops.appliance.other_plant import check_same_plant
 from ops.appliance.plan import Plan, make_plan
 from ops.appliance.steps import Steps
 from ops.appliance.supervisor import Supervisor
 from ops.appliance.up import UpOptions, deployment_for, state_folder_lock, up
-from ops.paths import State
-from ops.terminal import confirm
 
 _MAX_LINES = 40  # of a plan, without --full
 

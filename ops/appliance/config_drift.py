@@ -6,14 +6,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ingest.config.files import digest
-from ingest.config.load import load
-from ingest.config.processes import collector
-from ingest.config.snapshot import Snapshot, in_force, latest_number, plant_in_force
-from ingest.config.sources import Source
-from ingest.errors import ConfigError, OperationError
-from ops.formatting import count
-from ops.paths import State
+from core.config.files import digest
+from core.config.load import load
+from core.config.processes import collector
+from core.config.snapshot import Snapshot, in_force, latest_number, plant_in_force
+from core.config.sources import Source
+from core.errors import ConfigError, OperationError
+from core.formatting import count
+from core.paths import State
 
 _MAX_PROBLEMS = 3  # problems
 _MAX_FILES = 3  # files that are named

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from datetime import date
 from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 
-from ingest.config.model import Plant
-from ingest.database import FAILURES, connect, is_away
-from ingest.errors import DatabaseAway, DatabaseError, OperationError
-from ingest.files import write_atomically
+from core.config.model import Plant
+from core.database import FAILURES, connect, is_away
+from core.errors import DatabaseAway, DatabaseError, OperationError
+from core.files import write_atomically
+from core.paths import State
 from ops import ports
 from ops.migration.migrate import Login, check_logins, create_logins, lock_logins, migrate
-from ops.paths import State
 from ops.postgres import verified
 from ops.postgres.binaries import find, remember_root_file_system
 from ops.postgres.bootstrap import create_database, maintenance_dsn, wait_until_ready

@@ -12,18 +12,18 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
-from ingest.errors import OperationError
-from ingest.redundancy import read_member
-from ingest.timestamps import now_us
+from core.errors import OperationError
+from core.formatting import count
+from core.paths import State
+from core.redundancy import read_member
+from core.terminal import confirm
+from core.timestamps import now_us
 from ops.appliance import orphans, service
 from ops.appliance.steps import Step, Steps
 from ops.appliance.supervisor import ACTIVE_STATES, Supervisor, stop_stages
 from ops.appliance.up import state_folder_lock
 from ops.deployment import Running
-from ops.formatting import count
-from ops.paths import State
 from ops.registration.register import spooled_rows
-from ops.terminal import confirm
 
 _DRAIN_TIMEOUT = 60.0
 _STUCK_SECONDS = 10.0  # without one row written: the database is away

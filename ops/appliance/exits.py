@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from ops.paths import State
+from core.paths import State
 
 _TAIL = 1024**2  # bytes of a log that are read
 _STABLE_SECONDS = 60.0  # a process that ran so long had started well

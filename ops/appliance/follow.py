@@ -6,9 +6,10 @@ import asyncio
 import os
 from pathlib import Path
 
-from ingest.config.files import digest
-from ingest.config.processes import is_collector
-from ingest.database import connect, database_errors
+from core.config.files import digest
+from core.config.processes import is_collector
+from core.database import connect, database_errors
+from core.paths import State
 from ops import health
 from ops.appliance.plan import Plan
 from ops.appliance.readiness import Progress, wait_until_configured, wait_until_ready
@@ -17,7 +18,6 @@ from ops.appliance.steps import Steps
 from ops.appliance.supervisor import Supervisor
 from ops.deployment import Deployment
 from ops.migration.migrate import is_current
-from ops.paths import State
 from ops.registration import heartbeat
 from ops.registration.redefined_tags import TagDecisions
 

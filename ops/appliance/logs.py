@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ingest.errors import OperationError
-from ops.paths import State
+from core.errors import OperationError
+from core.paths import State
 
 
 def tail_command(state: State, process: str | None, follow: bool, lines: int) -> list[str]:

@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import psutil
 
-from ingest.errors import OperationError
-from ops.paths import State
+from core.errors import OperationError
+from core.paths import State
 
 _STOP_SECONDS = 20.0
 _KILL_SECONDS = 5.0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ingest.config.model import Plant
-from ingest.config.snapshot import in_force, plant_in_force
-from ingest.errors import OperationError
-from ops.paths import EXAMPLE, State
+from core.config.model import Plant
+from core.config.snapshot import in_force, plant_in_force
+from core.errors import OperationError
+from core.paths import EXAMPLE, State
 
 
 def check_same_plant(state: State, config: Path, plant: Plant, replace: bool) -> None:

@@ -11,22 +11,22 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from ingest.config.base import fields_of
-from ingest.config.explain import field_legal
-from ingest.config.live import reconnects
-from ingest.config.model import Plant, PlantOptions
-from ingest.config.quantities import RETENTION_LEGAL
-from ingest.config.reference import value_text
-from ingest.config.snapshot import latest_number, plant_in_force
-from ingest.database import database_errors
-from ingest.errors import OperationError
-from ingest.users.directory import UserDirectory, closed_viewer
+from core.config.base import fields_of
+from core.config.explain import field_legal
+from core.config.live import reconnects
+from core.config.model import Plant, PlantOptions
+from core.config.quantities import RETENTION_LEGAL
+from core.config.reference import value_text
+from core.config.snapshot import latest_number, plant_in_force
+from core.database import database_errors
+from core.errors import OperationError
+from core.formatting import count
+from core.paths import State
+from core.users.directory import UserDirectory, closed_viewer
 from ops.appliance import programs
 from ops.appliance.supervisor import Supervisor
 from ops.backup import repository
 from ops.deployment import Deployment
-from ops.formatting import count
-from ops.paths import State
 from ops.registration.difference import Change, Difference
 from ops.registration.redefined_tags import TagDecisions
 from ops.registration.register import preview

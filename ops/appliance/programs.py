@@ -13,18 +13,18 @@ from urllib.parse import SplitResult, urlsplit
 
 import psutil
 
-from ingest.addresses import OPCUA_PORT
-from ingest.config import processes
-from ingest.config.files import digest
-from ingest.config.model import Plant
-from ingest.config.settings import settings_of
-from ingest.config.snapshot import in_force
-from ingest.config.sources import PushSource, Source
-from ingest.errors import OperationError
+from core.addresses import OPCUA_PORT
+from core.config import processes
+from core.config.files import digest
+from core.config.model import Plant
+from core.config.settings import settings_of
+from core.config.snapshot import in_force
+from core.config.sources import PushSource, Source
+from core.errors import OperationError
+from core.paths import CHECKOUT, State
 from ops import health
 from ops.appliance.supervisor import Program
 from ops.deployment import Deployment
-from ops.paths import CHECKOUT, State
 from ops.ports import PortRequirement, check, check_distinct
 from ops.postgres.archive import Archive
 from ops.postgres.binaries import shared_root_file_system
@@ -32,10 +32,10 @@ from ops.postgres.cluster import ARCHIVE_FILE
 from ops.postgres.listening import Listening
 
 # Module, and the packages that it imports
-_INGEST = "ingest", "ingest", "schema"
+_INGEST = "ingest", "core", "ingest", "schema"
 _STARTED_BY = {
-    "maintenance": ("ops.maintenance", "ingest", "schema", "ops"),
-    "viewer": ("dashboards.viewer", "ingest", "schema", "ops", "dashboards"),
+    "maintenance": ("ops.maintenance", "core", "history", "ingest", "ops", "schema"),
+    "viewer": ("dashboards.viewer", "core", "dashboards", "history", "ingest", "schema"),
 }
 _OTHER_PORTS = "stop that program, or choose other ports for the simulated plant with up --port"
 
@@ -191,7 +191,7 @@ def _environment(settings: str = "", *packages: str) -> dict[str, str]:
 
 def code_digest() -> str:
     """Digest of all that ``up`` runs, and that it brings into the database."""
-    return _digest(map(_code, ("ingest", "schema", "ops")))
+    return _digest(map(_code, ("core", "history", "ingest", "ops", "schema")))
 
 
 @cache

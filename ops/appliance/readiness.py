@@ -7,15 +7,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ingest.config.model import Plant
-from ingest.errors import OperationError
-from ingest.source_states import UP
+from core.config.model import Plant
+from core.errors import OperationError
+from core.paths import State
+from core.source_states import UP
 from ops import health
 from ops.appliance import exits
 from ops.appliance.steps import Step
 from ops.appliance.supervisor import ProcessState, Supervisor
 from ops.appliance.work import WorkMeter
-from ops.paths import State
 
 _POLL_SECONDS = 0.2
 _STALL_SECONDS = 60.0  # nothing moved for so long

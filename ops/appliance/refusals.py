@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from ingest.config.model import Plant
-from ingest.database import FAILURES, connect, database_errors
-from ingest.errors import DatabaseError
+from core.config.model import Plant
+from core.database import FAILURES, connect, database_errors
+from core.errors import DatabaseError
+from core.paths import State
 from ops.appliance import database
 from ops.appliance.other_plant import check_same_plant
 from ops.backup import repository
 from ops.migration.migrate import has_schema, is_current
-from ops.paths import State
 from ops.registration import pair
 from ops.registration.difference import Difference
 from ops.registration.redefined_tags import TagDecisions
@@ -58,7 +58,7 @@ async def _can_register(dsn: str, state: State, plant: Plant) -> bool:
         if not await has_schema(connection) or not await is_current(connection):
             return False
         if plant.redundancy.member is not None and plant.sealing.enabled:
-            from ops.evidence.keys import check_member  # noqa: PLC0415  (its libraries take a tenth of the start)
+            from history.seals.keys import check_member  # noqa: PLC0415  (its libraries take a tenth of the start)
 
             await check_member(connection, state)
         return True

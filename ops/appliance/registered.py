@@ -12,16 +12,16 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ingest.config import snapshot
-from ingest.config.model import Plant
-from ingest.config.snapshot import Snapshot, plant_in_force
-from ingest.database import connect
-from ingest.errors import OperationError
-from ingest.files import write_atomically
+from core.config import snapshot
+from core.config.model import Plant
+from core.config.snapshot import Snapshot, plant_in_force
+from core.database import connect
+from core.errors import OperationError
+from core.files import write_atomically
+from core.paths import State
 from ops.appliance import programs
 from ops.appliance.steps import Step
 from ops.deployment import Deployment
-from ops.paths import State
 from ops.registration import pair
 from ops.registration.difference import Difference
 from ops.registration.redefined_tags import TagDecisions
@@ -65,7 +65,7 @@ def register_plant(
 
 async def _join_pair(state: State, plant: Plant, step: Step) -> None:
     """Become the member of a redundant pair; the key of seals is made before it is copied to the other one."""
-    from ops.evidence.keys import signer  # noqa: PLC0415  (its libraries take a tenth of the start)
+    from history.seals.keys import signer  # noqa: PLC0415  (its libraries take a tenth of the start)
 
     await pair.join(state.dsn("owner"), state, plant, step.note)
     if plant.redundancy.member is None or not plant.sealing.enabled:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import typer
 
-from ingest.config.snapshot import in_force
-from ingest.errors import OperationError
-from ingest.files import atomic_path, write_atomically
-from ops.paths import State
+from core.config.snapshot import in_force
+from core.errors import OperationError
+from core.files import atomic_path, write_atomically
+from core.paths import State
+from core.terminal import confirm
 from ops.registration.file_diff import Side, differences
 from ops.registration.revisions import Revision
-from ops.terminal import confirm
 
 
 def revert(

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ingest.errors import OperationError
+from core.errors import OperationError
+from core.paths import State
 from ops.appliance.steps import Steps
-from ops.paths import State
 
 UNITS = Path("/etc/systemd/system")
 _STOP_SECONDS = 300.0  # longer than `down` takes

@@ -7,14 +7,14 @@ import shutil
 import subprocess
 import sys
 
-from ingest.config.model import Plant
-from ingest.config.sources import OpcuaSource
-from ingest.errors import OperationError
+from core.config.model import Plant
+from core.config.sources import OpcuaSource
+from core.errors import OperationError
+from core.paths import CHECKOUT, State
 from ops.appliance import programs
 from ops.appliance.readiness import Progress, wait_until
 from ops.appliance.supervisor import Supervisor
 from ops.deployment import Deployment
-from ops.paths import CHECKOUT, State
 
 
 def export(deployment: Deployment, state: State) -> None:

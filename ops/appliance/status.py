@@ -10,12 +10,14 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from ingest.config.sources import Source
-from ingest.database import FAILURES, connect
-from ingest.errors import OperationError
-from ingest.installation import chosen, installation_of, installations
-from ingest.source_states import UP
-from ingest.timestamps import iso, now_us
+from core.config.sources import Source
+from core.database import FAILURES, connect
+from core.errors import OperationError
+from core.formatting import count
+from core.installation import chosen, installation_of, installations
+from core.paths import State
+from core.source_states import UP
+from core.timestamps import iso, now_us
 from ops import health
 from ops.appliance import exits
 from ops.appliance.config_drift import ConfigDrift
@@ -23,8 +25,6 @@ from ops.appliance.database import Database
 from ops.appliance.stopped import stopped as find_stopped
 from ops.appliance.supervisor import ACTIVE_STATES, Supervisor
 from ops.deployment import Running
-from ops.formatting import count
-from ops.paths import State
 from schema.queries import load
 
 _CONNECT_SECONDS = 3.0

@@ -11,13 +11,13 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from core.formatting import count, wide
+from core.source_states import UP
 from ingest.alarms.limits import PRIORITIES
-from ingest.source_states import UP
 from ops.appliance.config_drift import messages
 from ops.appliance.status import StatusMonitor
 from ops.appliance.stopped import describe as describe_stopped
-from ops.formatting import count, wide
-from ops.overload.state import describe as describe_overload
+from ops.maintenance.overload.state import describe as describe_overload
 
 _REFRESH_SECONDS = 1.0
 _WIDE = 200

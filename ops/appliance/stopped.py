@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ingest.errors import OperationError
-from ingest.timestamps import iso
+from core.errors import OperationError
+from core.paths import State
+from core.timestamps import iso
 from ops.appliance import service
 from ops.appliance.supervisor import Supervisor
 from ops.deployment import Running
-from ops.paths import State
 
 
 def stopped(state: State) -> dict[str, Any] | None:

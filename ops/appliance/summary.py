@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from ingest.config import processes
-from ingest.config.https import TlsSettings, base_url, viewer_url
-from ingest.config.model import Plant
-from ingest.config.sources import PushSource, Source
+from core.config import processes
+from core.config.https import TlsSettings, base_url, viewer_url
+from core.config.model import Plant
+from core.config.sources import PushSource, Source
+from core.formatting import count
+from core.paths import State
 from ops import health
 from ops.deployment import Deployment
-from ops.formatting import count
-from ops.paths import State
 
 
 def print_summary(

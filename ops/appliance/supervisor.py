@@ -19,10 +19,10 @@ from typing import Any
 import psutil
 from supervisor.xmlrpc import Faults, SupervisorTransport, UnixStreamHTTPConnection
 
-from ingest.config.processes import is_collector
-from ingest.errors import OperationError
-from ingest.files import write_atomically
-from ops.paths import CHECKOUT, State
+from core.config.processes import is_collector
+from core.errors import OperationError
+from core.files import write_atomically
+from core.paths import CHECKOUT, State
 
 _LONGEST_SOCKET = 100  # of 107 bytes; supervisord appends its process id while it binds
 _RPC_SECONDS = 30.0

@@ -6,7 +6,7 @@ from typing import Any
 
 from supervisor import loggers, supervisord
 
-from ingest import log
+from core import log
 
 
 class _Record(loggers.LogRecord):  # type: ignore[misc]  # supervisor has no types

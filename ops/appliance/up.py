@@ -12,14 +12,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ingest.config.https import TlsSettings
-from ingest.config.load import load_with_digests
-from ingest.config.model import Plant
-from ingest.config.processes import is_collector
-from ingest.config.snapshot import Snapshot, in_force
-from ingest.errors import DatabaseAway, DatabaseError, OperationError
-from ingest.folder_lock import folder_lock
-from ingest.users.directory import UserDirectory, closed_viewer
+from core.config.https import TlsSettings
+from core.config.load import load_with_digests
+from core.config.model import Plant
+from core.config.processes import is_collector
+from core.config.snapshot import Snapshot, in_force
+from core.errors import DatabaseAway, DatabaseError, OperationError
+from core.folder_lock import folder_lock
+from core.formatting import count
+from core.paths import EXAMPLE, State
+from core.users.directory import UserDirectory, closed_viewer
 from ops import health
 from ops.appliance import database, orphans, programs, refusals, service, simulated
 from ops.appliance.database import Database
@@ -37,8 +39,6 @@ from ops.appliance.summary import print_summary
 from ops.appliance.supervisor import ACTIVE_STATES, Program, Supervisor
 from ops.backup import repository
 from ops.deployment import Deployment, Running
-from ops.formatting import count
-from ops.paths import EXAMPLE, State
 from ops.postgres.membership import check_appliance
 from ops.registration.redefined_tags import TagDecisions
 

@@ -9,8 +9,8 @@ import re
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
-from ingest.errors import OperationError
-from ops.paths import State
+from core.errors import OperationError
+from core.paths import State
 from ops.postgres.cluster import Cluster
 
 _NOT_ARCHIVED = 82

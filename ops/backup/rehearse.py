@@ -11,14 +11,14 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
-from ingest.database import connect, database_errors
-from ingest.errors import OperationError
-from ingest.files import write_atomically
-from ingest.folder_lock import folder_lock
+from core.database import connect, database_errors
+from core.errors import OperationError
+from core.files import write_atomically
+from core.folder_lock import folder_lock
+from core.paths import State
+from history.seals.verify import verify
 from ops.backup.repository import backups, of
 from ops.backup.restore import restore
-from ops.evidence.verify import verify
-from ops.paths import State
 from ops.postgres.cluster import USER_FILE
 from ops.postgres.server import Server
 from schema.queries import load

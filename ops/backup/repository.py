@@ -12,14 +12,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ingest.config.model import BackupOptions
-from ingest.config.snapshot import in_force
-from ingest.database import connect, database_errors
-from ingest.errors import OperationError
-from ingest.files import write_atomically
-from ingest.folder_lock import folder_lock
+from core.config.model import BackupOptions
+from core.config.snapshot import in_force
+from core.database import connect, database_errors
+from core.errors import OperationError
+from core.files import write_atomically
+from core.folder_lock import folder_lock
+from core.paths import State
 from ops.backup.pgbackrest import call, explain
-from ops.paths import State
 from ops.postgres.archive import Archive, check_writable
 from ops.postgres.binaries import find, has_pgbackrest, provide_pgbackrest
 from ops.postgres.cluster import Cluster

@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ingest.database import connect, database_errors
-from ingest.errors import DatabaseError, OperationError
+from core.database import connect, database_errors
+from core.errors import DatabaseError, OperationError
+from core.paths import State
 from ops.backup import spool_notes, state_files
 from ops.backup.pgbackrest import call
-from ops.paths import State
 from ops.postgres.archive import Archive, check_repository
 from ops.postgres.binaries import provide, provide_pgbackrest
 from ops.postgres.cluster import OWNER, Cluster

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from ingest.config import snapshot
-from ingest.errors import OperationError, SpoolError
-from ingest.files import atomic_path, write_atomically
+from core.config import snapshot
+from core.errors import OperationError, SpoolError
+from core.files import atomic_path, write_atomically
+from core.paths import State
 from ingest.spool.file import connect, read_notes, write_notes
-from ops.paths import State
 
 NAME = "plantlog-state.tar.gz"
 _KEPT = ("config", "installation", "pki", "registry.json", "secrets", "push.json", "users.json")

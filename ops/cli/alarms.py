@@ -10,10 +10,10 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ingest.errors import NotAllDone, OperationError
-from ops.formatting import wide
-from ops.paths import State
-from ops.terminal import Console
+from core.errors import NotAllDone, OperationError
+from core.formatting import wide
+from core.paths import State
+from core.terminal import Console
 
 # Commands import what they need when they run, so that --help and a typing error are answered at once.
 # ruff: noqa: PLC0415
@@ -45,7 +45,7 @@ def show(
     """List alarms that are active or unacknowledged, most urgent first."""
     if context.invoked_subcommand is not None:
         return
-    from ops.alarms import client
+    from ops.cli import alarm_client as client
 
     alarms = client.list_alarms(State.current(), include_all)
     if as_json:
@@ -80,7 +80,7 @@ def shelve(
     """Shelve an alarm: no notifications for a limited time."""
     from pydantic import TypeAdapter, ValidationError
 
-    from ingest.config.quantities import AGE_LEGAL, Age
+    from core.config.quantities import AGE_LEGAL, Age
 
     try:
         seconds = TypeAdapter[float](Age).validate_python(duration, context={"written": True})
@@ -120,7 +120,7 @@ def in_service(channel: _Channel, limit: _Limit = None, who: _Who = None) -> Non
 
 
 def _send(command: str, channel: str, limit: str | None, who: str | None, **options: Any) -> None:
-    from ops.alarms import client
+    from ops.cli import alarm_client as client
     from ops.cli.permissions import account, user_name
 
     state = State.current()

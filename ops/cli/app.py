@@ -16,10 +16,10 @@ from typing import Annotated, Any
 
 import typer
 
-from ingest.errors import ConfigError, DatabaseError, NotConfirmed, OperationError, PlantlogError
-from ops.formatting import count
-from ops.paths import CHECKOUT, EXAMPLE, State
-from ops.terminal import Console, protect
+from core.errors import ConfigError, DatabaseError, NotConfirmed, OperationError, PlantlogError
+from core.formatting import count
+from core.paths import CHECKOUT, EXAMPLE, State
+from core.terminal import Console, protect
 
 # Commands import what they need when they run, so that --help and a typing error are answered at once.
 # ruff: noqa: PLC0415
@@ -290,7 +290,7 @@ def test(context: typer.Context) -> None:
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *selected, *context.args])
 
 
-_SUBCOMMANDS = {  # name → module of ops.cli, and the function or group there
+_SUBCOMMANDS = {  # name → module, of ops.cli if it has no dot, and the function or group there
     "ask": ("ask", "ask"),
     "check": ("configuration", "check"),
     "discover": ("configuration", "discover"),
@@ -303,13 +303,11 @@ _SUBCOMMANDS = {  # name → module of ops.cli, and the function or group there
     "replay": ("spool", "replay"),
     "restore": ("backup", "restore"),
     "sql": ("sql", "sql"),
-    "chaos": ("chaos", "chaos"),
+    "chaos": ("lab.commands.chaos", "chaos"),
+    "bench": ("lab.commands.bench", "app"),
     "import": ("history_import", "import_history"),
     "import-tags": ("tag_import", "import_tags"),
-    **{
-        name: (name, "app")
-        for name in ("alarms", "backup", "bench", "certificate", "config", "database", "maintenance")
-    },
+    **{name: (name, "app") for name in ("alarms", "backup", "certificate", "config", "database", "maintenance")},
     **{name: (name, "app") for name in ("service", "spool", "token", "user")},
 }
 
@@ -318,7 +316,7 @@ _SUBCOMMANDS = {  # name → module of ops.cli, and the function or group there
 def _add_subcommand(name: str) -> None:
     """Add a command or group that is defined in another module, once."""
     module, attribute = _SUBCOMMANDS[name]
-    found = getattr(import_module(f"ops.cli.{module}"), attribute)
+    found = getattr(import_module(module if "." in module else f"ops.cli.{module}"), attribute)
     if isinstance(found, typer.Typer):
         app.add_typer(found, name=name)
     else:
@@ -361,7 +359,7 @@ def _why_stopped(error: PlantlogError) -> str:
     """That plantlog is stopped, if that is why the database does not respond."""
     if not isinstance(error, DatabaseError) or error.__cause__ is None:
         return ""
-    from ingest.database import is_away
+    from core.database import is_away
     from ops.appliance.stopped import check_own_database
 
     try:

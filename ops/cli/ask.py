@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ops.paths import State
-from ops.terminal import Console
+from core.paths import State
+from core.terminal import Console
 
 # Commands import what they need when they run, so that --help and a typing error are answered at once.
 # ruff: noqa: PLC0415
@@ -47,10 +47,10 @@ def ask(
     timeout: Annotated[str, typer.Option(metavar="DURATION", help="Time that it may take.")] = "10m",
 ) -> None:
     """Ask what happened: stuck sensors, replayed signals, first movers. Without NAME, lists the questions."""
-    from ingest.scheduling import lower_priority
-    from ops import answers
-    from ops.forensics import ask as forensics
-    from ops.sql.limits import Limits
+    from core import answers
+    from core.scheduling import lower_priority
+    from history.questions import ask as forensics
+    from history.sql.limits import Limits
 
     if name is None:
         forensics.list_questions(Console())

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from ingest.errors import OperationError
-from ops.formatting import wide
-from ops.paths import State
-from ops.terminal import Console
+from core.errors import OperationError
+from core.formatting import wide
+from core.paths import State
+from core.terminal import Console
 
 if TYPE_CHECKING:
-    from ingest.config.model import BackupOptions
+    from core.config.model import BackupOptions
 
 # Commands import what they need when they run, so that --help and a typing error are answered at once.
 # ruff: noqa: PLC0415
@@ -124,11 +124,11 @@ def restore(
     from datetime import UTC, datetime
     from functools import partial
 
+    from history.questions.ask import parse_time
     from ops.appliance.supervisor import database_stopped
     from ops.appliance.up import UpOptions, state_folder_lock, up
     from ops.backup.repository import archive_of, options_in_force
     from ops.backup.restore import restore as run
-    from ops.forensics.ask import parse_time
 
     configured = options_in_force(State.current())
     given = {
@@ -162,9 +162,9 @@ def _options(configured: BackupOptions, given: dict[str, str | Path]) -> BackupO
     """``[backup]`` with the options that are given on the command line."""
     from pydantic import ValidationError
 
-    from ingest.config.explain import found, legal_values
-    from ingest.config.model import BackupOptions
-    from ingest.config.repositories import in_backup
+    from core.config.explain import found, legal_values
+    from core.config.model import BackupOptions
+    from core.config.repositories import in_backup
 
     if isinstance(repository := given.get("repository"), str) and "://" not in repository:
         given["repository"] = str(Path(repository).absolute())

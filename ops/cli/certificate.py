@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ops.paths import State
+from core.paths import State
 
 # Commands import what they need when they run: the library of certificates takes a fifth of the start.
 # ruff: noqa: PLC0415
@@ -112,7 +112,7 @@ def server(
     ] = False,
 ) -> None:
     """Show the certificate of plantlog's own servers (HTTPS), and the CA that clients have to trust."""
-    from ingest.config.snapshot import plant_in_force
+    from core.config.snapshot import plant_in_force
     from ops import certificates
 
     state = State.current().root

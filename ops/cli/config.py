@@ -10,10 +10,10 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ingest.errors import OperationError, PlantlogError
-from ops.formatting import wide
-from ops.paths import State
-from ops.terminal import Console
+from core.errors import OperationError, PlantlogError
+from core.formatting import wide
+from core.paths import State
+from core.terminal import Console
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -167,7 +167,7 @@ def _side(state: State, revision: Revision) -> Side:
 
 def _now(config: Path) -> Side:
     """The files that ``config`` names now."""
-    from ingest.config.load import file_digests
+    from core.config.load import file_digests
     from ops.registration.file_diff import Side
     from ops.registration.revisions import Files
 

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from ingest.errors import OperationError
-from ops.formatting import count
-from ops.paths import EXAMPLE, State
-from ops.terminal import Console
+from core.errors import OperationError
+from core.formatting import count
+from core.paths import EXAMPLE, State
+from core.terminal import Console
 
 # Commands import what they need when they run, so that --help and a typing error are answered at once.
 # ruff: noqa: PLC0415
@@ -24,8 +24,8 @@ def check(
     ] = None,
 ) -> None:
     """Check a configuration. Reports all problems at once, with file, line, found and legal values."""
-    from ingest.config.load import load
-    from ingest.users.directory import UserDirectory, closed_viewer
+    from core.config.load import load
+    from core.users.directory import UserDirectory, closed_viewer
     from ops import certificates
     from ops.appliance.programs import ports
     from ops.backup.repository import check_database
@@ -47,7 +47,7 @@ def check(
         elif source.tags:
             typer.echo(f"{config}: source {source.name}: {count(len(source.tags), 'channel')}")
     if plant.archive.location is not None:
-        from ops.archive.manifest import folder_problem
+        from history.archive.manifest import folder_problem
 
         if (problem := folder_problem(plant.archive.location)) is not None:
             typer.echo(f"{config}: warning: {problem}")

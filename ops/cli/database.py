@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from ops.formatting import wide
-from ops.paths import State
-from ops.terminal import Console
+from core.formatting import wide
+from core.paths import State
+from core.terminal import Console
 
 # Commands import what they need when they run, so that --help and a typing error are answered at once.
 # ruff: noqa: PLC0415

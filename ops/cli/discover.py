@@ -14,16 +14,16 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ingest.config.load import load_opcua_source, load_opcua_tags
-from ingest.config.sources import OpcuaSource
-from ingest.errors import OperationError, SourceError, one_line
-from ingest.files import write_atomically
+from core.config.load import load_opcua_source, load_opcua_tags
+from core.config.sources import OpcuaSource
+from core.errors import OperationError, SourceError, one_line
+from core.files import write_atomically
+from core.paths import EXAMPLE, State
 from ingest.opcua.compare import Comparison, Different, Unreadable, compare
 from ingest.opcua.discover import COLUMNS, Discovered, write_tag_list
 from ingest.opcua.discover import discover as browse
 from ingest.opcua.session import NO_SECURITY
 from ops.deployment import Deployment
-from ops.paths import EXAMPLE, State
 
 _NAMELESS = "discover"  # a source that is given as an address
 

@@ -10,10 +10,10 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from ingest.errors import OperationError
-from ops.formatting import count
-from ops.paths import State
-from ops.terminal import Console
+from core.errors import OperationError
+from core.formatting import count
+from core.paths import State
+from core.terminal import Console
 
 # Commands import what they need when they run, so that --help and a typing error are answered at once.
 # ruff: noqa: PLC0415
@@ -41,9 +41,9 @@ def seal(
     as_json: _Json = False,
 ) -> None:
     """Seal closed days with signed, chained digests. Seals of days with late data are amended."""
-    from ops.evidence import keys
-    from ops.evidence.reader import connect
-    from ops.evidence.seal import seal_days, summary
+    from history.reading.reader import connect
+    from history.seals import keys
+    from history.seals.seal import seal_days, summary
 
     state = State.current()
     owner = state.dsn("owner")
@@ -89,7 +89,7 @@ def seal(
 
 async def _seal_until(owner: str, before: str | None, day: date | None) -> tuple[datetime, str]:
     """The moment before which days are closed; without ``before`` also in words when the next one will be."""
-    from ops.evidence.reader import connect, lateness, seal_time
+    from history.reading.reader import connect, lateness, seal_time
 
     now = datetime.now(UTC)
     if before is not None:
@@ -136,9 +136,9 @@ def verify(
     as_json: _Json = False,
 ) -> None:
     """Verify seals, rollups or an exported file. Lists what differs. Exits with 1 for unexplained differences."""
-    from ops.archive.day import archived_samples
-    from ops.evidence.report import format_report
-    from ops.evidence.verify import verify as run
+    from history.archive.day import archived_samples
+    from history.seals.report import format_report
+    from history.seals.verify import verify as run
 
     state = State.current()
     if what == "rollups":
@@ -163,8 +163,8 @@ def verify(
 
 
 def _verify_rollups(state: State, since: datetime | None, until: datetime | None, as_json: bool) -> None:
-    from ops.rollups import report
-    from ops.rollups.verify import verify_rollups
+    from history.rollups import report
+    from history.rollups.verify import verify_rollups
 
     result = verify_rollups(state, _utc(since), _utc(until))
     if as_json:
@@ -180,8 +180,8 @@ def _utc(time: datetime | None) -> datetime | None:
 
 
 def _verify_file(state: State, path: str, key: Path | None, as_json: bool) -> None:
-    from ops.evidence import standalone
-    from ops.evidence.keys import trust_anchors
+    from history import standalone
+    from history.seals.keys import trust_anchors
 
     trusted = trust_anchors(state, key)
     try:
@@ -204,9 +204,9 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", help="Delete. Without it, samples are only counted.")] = False,
 ) -> None:
     """Delete samples. Of sealed days, the seals are amended, and name who deleted them and why."""
+    from history.seals.delete import Deletion
+    from history.seals.delete import delete as run
     from ops.cli.permissions import account
-    from ops.evidence.delete import Deletion
-    from ops.evidence.delete import delete as run
 
     state = State.current()
     first, last = _parse_time("--from", since), _parse_time("--to", until)
@@ -247,8 +247,8 @@ def export(
 
     The output says which days of an interval are sealed, and whether what was exported is as sealed.
     """
-    from ops.archive.day import archived_samples
-    from ops.evidence.export import export as run
+    from history.archive.day import archived_samples
+    from history.exports.export import export as run
 
     state = State.current()
     sealed_day = _parse_day(day)
@@ -275,8 +275,8 @@ def export(
 def _export_interval(
     state: State, since: str, until: str, to: Path, patterns: list[str], installation: str | None
 ) -> None:
-    from ops.archive.day import archived_samples
-    from ops.evidence.export_interval import Interval, export_interval
+    from history.archive.day import archived_samples
+    from history.exports.export_interval import Interval, export_interval
 
     interval = Interval(_parse_time("--from", since), _parse_time("--until", until), patterns)
     if interval.since >= interval.until:
@@ -302,7 +302,7 @@ def _run(work: Coroutine[Any, Any, _T]) -> _T:
 
     import asyncpg
 
-    from ingest.database import database_errors
+    from core.database import database_errors
 
     with database_errors():
         try:

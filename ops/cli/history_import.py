@@ -8,8 +8,8 @@ from typing import Annotated, Any, get_args
 import typer
 from rich.console import Console
 
-from ingest.errors import OperationError
-from ops.paths import State
+from core.errors import OperationError
+from core.paths import State
 
 # ruff: noqa: PLC0415  (see ops.cli.app)
 
@@ -62,10 +62,10 @@ def import_history(
 
     Exits with 3 if nobody confirmed.
     """
+    from history.imports.csv_layout import ROLES, Options
+    from history.imports.run import run
+    from history.imports.times import Ambiguous
     from ops.cli.permissions import account
-    from ops.history_import.csv_layout import ROLES, Options
-    from ops.history_import.run import run
-    from ops.history_import.times import Ambiguous
 
     roles = {}
     for text in column or ():
@@ -104,7 +104,7 @@ def _one_of(option: str, text: str | None, legal: dict[str, Any]) -> Any:
 def _template(text: str) -> str:
     from pydantic import TypeAdapter, ValidationError
 
-    from ingest.config.sources import ChannelTemplate
+    from core.config.sources import ChannelTemplate
 
     try:
         return TypeAdapter[str](ChannelTemplate).validate_python(text)

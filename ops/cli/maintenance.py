@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ops.paths import State
+from core.paths import State
 
 # Commands import what they need when they run, so that --help and a typing error are answered at once.
 # ruff: noqa: PLC0415

@@ -15,11 +15,11 @@ from typing import Any
 
 import typer
 
-from ingest.accounts import account_name
-from ingest.errors import OperationError
-from ingest.files import as_owner_of
-from ingest.users.directory import OPERATORS, ROLES, ROOT, Role, User, UserDirectory
-from ops.paths import State
+from core.accounts import account_name
+from core.errors import OperationError
+from core.files import as_owner_of
+from core.paths import State
+from core.users.directory import OPERATORS, ROLES, ROOT, Role, User, UserDirectory
 
 _ALL = frozenset(ROLES)
 _ENGINEER: frozenset[Role] = frozenset({"engineer"})
@@ -177,7 +177,7 @@ class _Trail:
 
     def begin(self) -> None:
         """Record that the command begins. Raises OperationError if that can't be made durable."""
-        from ingest.timestamps import now_us  # noqa: PLC0415
+        from core.timestamps import now_us  # noqa: PLC0415
 
         self._began_at = now_us()
         try:
@@ -199,7 +199,7 @@ class _Trail:
 
     def _record(self, outcome: Any, error: str) -> None:
         # Imports numpy: 0.1 s that commands that only look need not spend.
-        from ingest.users import audit  # noqa: PLC0415
+        from ingest.spool import audit  # noqa: PLC0415
 
         person = audit.Person(self._name, self._role, _login(os.geteuid()), socket.gethostname())
         began_at = None if outcome == "begun" else self._began_at

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ops.terminal import Console
+from core.terminal import Console
 
 # Commands import what they need when they run, so that --help and a typing error are answered at once.
 # ruff: noqa: PLC0415

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from ops.formatting import count, wide
-from ops.paths import State
-from ops.terminal import Console
+from core.formatting import count, wide
+from core.paths import State
+from core.terminal import Console
 
 # Commands import what they need when they run, so that --help and a typing error are answered at once.
 # ruff: noqa: PLC0415

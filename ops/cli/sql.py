@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from ops.paths import State
-from ops.terminal import Console
+from core.paths import State
+from core.terminal import Console
 
 # Commands import what they need when they run, so that --help and a typing error are answered at once.
 # ruff: noqa: PLC0415
@@ -35,11 +35,11 @@ def sql(
     timeout: Annotated[str, typer.Option(metavar="DURATION", help="Time that a query may take.")] = "5m",
 ) -> None:
     """Query samples, events and gaps of database and archive together, by DuckDB."""
-    from ingest.scheduling import lower_priority
-    from ops.forensics.ask import parse_duration, tables
-    from ops.sql import output
-    from ops.sql.limits import Limits
-    from ops.sql.session import opened
+    from core.scheduling import lower_priority
+    from history.questions.ask import parse_duration, tables
+    from history.sql import output
+    from history.sql.limits import Limits
+    from history.sql.session import opened
 
     lower_priority()  # ingest goes first
     form = output.Form(limit, as_csv, as_json, Console())

@@ -39,6 +39,6 @@ def import_tags(
     ] = Path(),
 ) -> None:
     """Import tags of KEPServerEX, Ignition or OPC Publisher: write a tag list, print the source for plant.toml."""
-    from ops.tag_import.run import run
+    from ops.registration.tag_import.run import run
 
     run(file, name, address, word_order, server, output)

@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from ingest.errors import OperationError
-from ingest.timestamps import iso
-from ingest.users.directory import ROLES, Role, UserDirectory
-from ops.formatting import wide
-from ops.paths import State
-from ops.terminal import Console
+from core.errors import OperationError
+from core.formatting import wide
+from core.paths import State
+from core.terminal import Console
+from core.timestamps import iso
+from core.users.directory import ROLES, Role, UserDirectory
 
 # Commands import what they need when they run, so that --help and a typing error are answered at once.
 # ruff: noqa: PLC0415
@@ -99,7 +99,7 @@ def _role(text: str) -> Role:
 
 
 def _hashed_password(name: str, file: Path | None) -> str:
-    from ingest.users import passwords
+    from core.users import passwords
 
     if file is not None:
         password = passwords.read(file)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from ingest.errors import OperationError, SourceError
-from ops.paths import State
+from core.errors import OperationError, SourceError
+from core.paths import State
 from ops.postgres.binaries import provide
 from ops.postgres.mounted import cluster_of
 

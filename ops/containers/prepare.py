@@ -10,17 +10,17 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ingest.addresses import is_loopback
-from ingest.config import snapshot
-from ingest.config.https import TlsSettings
-from ingest.config.load import load_with_digests
-from ingest.errors import OperationError
-from ingest.users.directory import UserDirectory, closed_viewer
+from core.addresses import is_loopback
+from core.config import snapshot
+from core.config.https import TlsSettings
+from core.config.load import load_with_digests
+from core.errors import OperationError
+from core.formatting import count
+from core.paths import State
+from core.users.directory import UserDirectory, closed_viewer
 from ops.appliance.database import Database
 from ops.appliance.steps import Steps
 from ops.backup.repository import configure
-from ops.formatting import count
-from ops.paths import State
 from ops.postgres import verified
 from ops.postgres.bootstrap import wait_until_ready
 from ops.postgres.mounted import ARCHIVE, REPOSITORY, existing, is_mounted

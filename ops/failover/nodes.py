@@ -11,8 +11,8 @@ from typing import Any
 
 import asyncpg
 
-from ingest.database import FAILURES
-from ingest.errors import OperationError
+from core.database import FAILURES
+from core.errors import OperationError
 from ops.postgres.managed import REPLICATOR
 from ops.postgres.membership import Membership
 from schema.queries import load

@@ -13,9 +13,10 @@ from pathlib import Path
 import asyncpg
 from rich.console import Console
 
-from ingest import own_certificate
-from ingest.errors import OperationError
-from ingest.server_tls import ca_file
+from core import own_certificate
+from core.errors import OperationError
+from core.paths import State
+from core.server_tls import ca_file
 from ops import ports
 from ops.appliance import orphans, programs
 from ops.appliance.readiness import exit_message
@@ -23,7 +24,6 @@ from ops.appliance.steps import Steps
 from ops.appliance.supervisor import Supervisor
 from ops.appliance.up import state_folder_lock
 from ops.failover.nodes import Node, hurry_backup, nodes
-from ops.paths import State
 from ops.postgres.binaries import provide, provide_packages
 from ops.postgres.bootstrap import create_database, maintenance_dsn
 from ops.postgres.cluster import OWNER

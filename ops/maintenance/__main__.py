@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from core.scheduling import lower_priority
 from ingest.run.entry import add_arguments, run
-from ingest.scheduling import lower_priority
 from ops.maintenance.process import run_maintenance
 
 if __name__ == "__main__":

@@ -7,16 +7,16 @@ import logging
 import time
 from datetime import date, timedelta
 
-from ingest.config.model import ArchiveOptions
-from ingest.config.snapshot import in_force
-from ingest.errors import NotAsSealed, OperationError
-from ingest.scheduling import lower_priority
-from ops.archive.configured import location_of
-from ops.archive.day import OwnInstallation, archive_day, own_installation
-from ops.archive.location import Location, answering, in_thread
-from ops.archive.manifest import PROBE, begun, claim, sweep
-from ops.evidence.reader import connect
-from ops.formatting import count
+from core.config.model import ArchiveOptions
+from core.config.snapshot import in_force
+from core.errors import NotAsSealed, OperationError
+from core.formatting import count
+from core.scheduling import lower_priority
+from history.archive.configured import location_of
+from history.archive.day import OwnInstallation, archive_day, own_installation
+from history.archive.location import Location, answering, in_thread
+from history.archive.manifest import PROBE, begun, claim, sweep
+from history.reading.reader import connect
 from ops.maintenance.run import Connection, JobContext, JobResult, JobSkipped
 from schema.queries import load
 

@@ -9,14 +9,14 @@ import sys
 import time
 from datetime import UTC, datetime
 
-from ingest import metrics
-from ingest.config.model import BackupOptions
-from ingest.errors import OperationError
+from core import metrics
+from core.config.model import BackupOptions
+from core.errors import OperationError
+from core.paths import State
 from ops.backup.rehearse import Proof
 from ops.backup.repository import AnotherBackupError, Backup, back_up, backups, due_file, listed, options_in_force
 from ops.backup.state_files import changed_at
 from ops.maintenance.run import Connection, JobContext, JobResult, JobSkipped
-from ops.paths import State
 from ops.postgres.mounted import existing
 from schema.queries import load
 

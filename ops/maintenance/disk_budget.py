@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
 
-from ops.formatting import count
+from core.formatting import count
 
 _DAY = timedelta(days=1)
 _WINDOW = 7 * _DAY  # over which growth is averaged

@@ -10,17 +10,17 @@ from datetime import UTC, datetime, timedelta
 
 import asyncpg
 
-from ingest import metrics
-from ingest.addresses import is_loopback
-from ingest.config.https import TlsSettings
-from ingest.config.snapshot import in_force
-from ingest.database import addresses
-from ingest.errors import DatabaseError
+from core import metrics
+from core.addresses import is_loopback
+from core.config.https import TlsSettings
+from core.config.snapshot import in_force
+from core.database import addresses
+from core.errors import DatabaseError
+from core.formatting import count
+from core.scheduling import lower_priority
+from core.timestamps import timestamp
+from history.seals.seal import seal_closed
 from ingest.run import starts
-from ingest.scheduling import lower_priority
-from ingest.timestamps import timestamp
-from ops.evidence.seal import seal_closed
-from ops.formatting import count
 from ops.maintenance.archive import Archiving
 from ops.maintenance.backup import back_up_when_due, rehearse_when_due
 from ops.maintenance.disk_budget import StorageUnit, days_left, duration, growth
@@ -127,7 +127,7 @@ async def compress(context: JobContext, connection: Connection) -> JobResult:
 
 
 async def seal(context: JobContext, connection: Connection) -> JobResult | JobSkipped:
-    """``ops.evidence.seal.seal_closed``, where days are sealed."""
+    """``history.seals.seal.seal_closed``, where days are sealed."""
     if not await connection.fetchval(load("installation")["select_sealing"], context.installation):
         return JobSkipped("[sealing] enabled = false")
     settings_now = await settings(connection)

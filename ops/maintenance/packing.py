@@ -15,9 +15,9 @@ from typing import Any
 import asyncpg
 import numpy as np
 
+from history.codec import packed_table
 from ingest.writer.copy_stream import columns_of
 from ingest.writer.group import Columns
-from ops.codec import packed_table
 from schema.queries import load
 
 _HOUR = timedelta(hours=1)

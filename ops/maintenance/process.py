@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ingest import health, metrics
-from ingest.config import health_page
-from ingest.config.https import TlsSettings
-from ingest.config.settings import MaintenanceSettings
-from ingest.errors import first_cause
+from core import health, metrics
+from core.config import health_page
+from core.config.https import TlsSettings
+from core.config.settings import MaintenanceSettings
+from core.errors import first_cause
+from core.paths import State
+from core.timestamps import now_us
 from ingest.run.capacity import measure_certificates
-from ingest.timestamps import now_us
 from ops.maintenance.jobs import jobs
+from ops.maintenance.overload.monitor import OverloadMonitor
 from ops.maintenance.run import RUNS_ELSEWHERE, Job, JobContext, JobResult, JobRun, Session, connect, record_wait, run
 from ops.maintenance.schedule import next_start
 from ops.maintenance.throttle import Throttle
-from ops.overload.monitor import OverloadMonitor
-from ops.paths import State
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import psutil
 
-from ingest.scheduling import lower_priority
+from core.scheduling import lower_priority
 from ops.maintenance.run import Connection, JobContext, JobResult, JobSkipped
 from ops.migration.migrate import Login, create_logins
 from ops.registration.installation import installation_id, login_mark

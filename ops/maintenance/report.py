@@ -11,15 +11,15 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ingest.database import FAILURES
-from ingest.errors import DatabaseError, OperationError
-from ops.formatting import wide
+from core.database import FAILURES
+from core.errors import DatabaseError, OperationError
+from core.formatting import wide
+from core.paths import State
+from core.terminal import Console
 from ops.maintenance.jobs import jobs
 from ops.maintenance.process import job_context
 from ops.maintenance.retention import Plan, plan, table_rows
 from ops.maintenance.run import Job, JobContext, JobRun, connect, run
-from ops.paths import State
-from ops.terminal import Console
 from schema.queries import load
 
 _TIMEOUT = 300.0

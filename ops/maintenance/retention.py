@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from ingest import metrics
-from ingest.sealing_key import load_sealing_key, receipt_statement
+from core import metrics
+from core.paths import State
+from core.sealing_key import load_sealing_key, receipt_statement
 from ops.maintenance.disk_budget import BudgetChoice, StorageUnit, choose
 from ops.maintenance.run import Connection, JobContext, JobResult
 from ops.maintenance.settings import settings
-from ops.paths import State
 from schema.queries import load
 
 log = logging.getLogger(__name__)

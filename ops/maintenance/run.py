@@ -13,11 +13,11 @@ from uuid import UUID
 
 import asyncpg
 
-from ingest import database, metrics
-from ingest.errors import PlantlogError
-from ingest.scheduling import lower_priority
+from core import database, metrics
+from core.errors import PlantlogError
+from core.paths import State
+from core.scheduling import lower_priority
 from ops.maintenance.throttle import MAX_LAG
-from ops.paths import State
 from ops.registration.installation import installation_id
 from schema.queries import load
 

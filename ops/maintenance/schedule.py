@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ingest.backoff import exponential
+from core.backoff import exponential
 
 _BACKOFF_MIN = 5.0  # s, after the first failure
 _BACKOFF_MAX = 300.0

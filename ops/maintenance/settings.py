@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from ingest.errors import DatabaseError
+from core.errors import DatabaseError
 from ops.maintenance.run import Connection
 from schema.queries import load
 

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
-from ops.overload.state import LAG_THRESHOLDS, PRESSURE_THRESHOLDS, Indicators, Threshold, format_time
+from ops.maintenance.overload.state import LAG_THRESHOLDS, PRESSURE_THRESHOLDS, Indicators, Threshold, format_time
 
 # Job → s by which ingest is late when this job waits, too; what is first is given up first.
 MAX_LAG: Mapping[str, float] = {"rollups": 2.0, "compress": 3.0, "seal": 4.0, "archive": 4.5, "analyze": 5.0}

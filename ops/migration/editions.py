@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 import asyncpg
 
 import schema
-from ingest.errors import DatabaseError
+from core.errors import DatabaseError
 from ops.migration.dependencies import in_order
 from schema.queries import load
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import asyncpg
 
-from ingest.database import connect
-from ingest.errors import DatabaseError
+from core.database import connect
+from core.errors import DatabaseError
 from schema.queries import load
 
 

@@ -19,8 +19,8 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import asyncpg
 
-from ingest.database import connect
-from ingest.errors import DatabaseError
+from core.database import connect
+from core.errors import DatabaseError
 from ops.migration import editions, extension, renewal
 from ops.migration.dependencies import in_order
 from schema import FOLDER

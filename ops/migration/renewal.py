@@ -12,7 +12,7 @@ from typing import Any
 
 import asyncpg
 
-from ingest.errors import DatabaseError
+from core.errors import DatabaseError
 from ops.migration.dependencies import created
 from schema.queries import load
 

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from ingest.errors import OperationError
-from ingest.files import write_atomically
+from core.errors import OperationError
+from core.files import write_atomically
 
 PROGRAM = "/usr/bin/pgbackrest"
 STANZA = "plantlog"

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ingest.errors import OperationError
-from ingest.files import write_atomically
-from ingest.folder_lock import folder_lock
+from core.errors import OperationError
+from core.files import write_atomically
+from core.folder_lock import folder_lock
 from ops.postgres.archive import PROGRAM
 
 RELEASE = "trixie"  # Debian 13

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from ingest.errors import DatabaseError
+from core.errors import DatabaseError
 from ops.migration.migrate import create_logins, migrate, standard_logins
 from schema.queries import load
 

@@ -17,10 +17,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psutil
 
-from ingest.errors import OperationError, SourceError
-from ingest.files import atomic_path, write_atomically
+from core.errors import OperationError, SourceError
+from core.files import atomic_path, write_atomically
+from core.paths import State
 from ops import ports
-from ops.paths import State
 from ops.postgres import archive, listening
 from ops.postgres.archive import Archive
 from ops.postgres.binaries import Binaries, provide

@@ -6,12 +6,12 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ingest.addresses import is_loopback
-from ingest.config.https import TlsSettings
-from ingest.config.model import Plant
-from ingest.files import write_atomically
-from ingest.server_tls import context
-from ingest.tls import UnusableFile
+from core.addresses import is_loopback
+from core.config.https import TlsSettings
+from core.config.model import Plant
+from core.files import write_atomically
+from core.server_tls import context
+from core.tls import UnusableFile
 
 FILE = "listening.json"  # beside the cluster's folder
 READERS = "hostssl plantlog plantlog_reader all scram-sha-256\n"  # of pg_hba.conf

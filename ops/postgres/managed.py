@@ -10,8 +10,8 @@ import os
 import shutil
 from pathlib import Path
 
-from ingest.server_tls import ca_file
-from ops.paths import State
+from core.paths import State
+from core.server_tls import ca_file
 from ops.postgres.binaries import Binaries, find
 from ops.postgres.cluster import Cluster
 from ops.postgres.membership import Membership, verified_by
@@ -99,7 +99,7 @@ class ManagedCluster(Cluster):
 
     def renew_certificate(self) -> None:
         """Issue one by the CA of all servers, valid as long as the CA, whose key is on this machine in any case."""
-        from ingest import own_certificate  # noqa: PLC0415  (its library is slow to load)
+        from core import own_certificate  # noqa: PLC0415  (its library is slow to load)
 
         pki, address = self._state.pki, self._membership.address
         own_certificate.derive(pki, self._membership.secret)

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import urlencode, urlsplit
 
-from ingest.errors import OperationError
-from ingest.files import write_atomically
-from ingest.server_tls import ca_file
-from ops.paths import State
+from core.errors import OperationError
+from core.files import write_atomically
+from core.paths import State
+from core.server_tls import ca_file
 
 MONITOR_DATABASE = "pg_auto_failover"
 MONITOR_LOGIN = "autoctl_node"

@@ -7,9 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ingest.config.https import TlsSettings
-from ingest.config.snapshot import in_force
-from ingest.errors import OperationError
+from core.config.https import TlsSettings
+from core.config.snapshot import in_force
+from core.errors import OperationError
 from ops.postgres.binaries import Binaries, find
 from ops.postgres.cluster import OWNER, Cluster
 
@@ -50,7 +50,7 @@ class MountedCluster(Cluster):
 
         So for push endpoint and viewer, whose containers lack the CA's key. It does not need the data.
         """
-        from ingest import own_certificate  # noqa: PLC0415  (its library is slow to load)
+        from core import own_certificate  # noqa: PLC0415  (its library is slow to load)
 
         if _CA[0].exists():
             own_certificate.adopt(self._state.pki, *_CA)

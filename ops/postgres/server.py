@@ -12,8 +12,8 @@ from types import TracebackType
 
 import asyncpg
 
-from ingest.errors import DatabaseError
-from ops.paths import State
+from core.errors import DatabaseError
+from core.paths import State
 from ops.postgres.bootstrap import maintenance_dsn, wait_until_ready
 from ops.postgres.cluster import Cluster, provision
 

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from ingest.addresses import is_loopback
-from ingest.database import addresses
-from ingest.errors import OperationError
+from core.addresses import is_loopback
+from core.database import addresses
+from core.errors import OperationError
 
 TOLD = "PLANTLOG_UNVERIFIED_DATABASE"  # hosts whose certificate nobody verifies
 

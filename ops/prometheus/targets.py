@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from ingest.config import processes
-from ingest.errors import OperationError
+from core.config import processes
+from core.errors import OperationError
+from core.paths import State
 from ops.deployment import Running
-from ops.paths import State
 
 
 def targets(state: State) -> str:

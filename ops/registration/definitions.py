@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
-from ingest.config.base import fields_of
-from ingest.config.model import Plant
-from ingest.config.sources import ModbusSource, ModbusTag, Source, Tag
+from core.config.base import fields_of
+from core.config.model import Plant
+from core.config.sources import ModbusSource, ModbusTag, Source, Tag
 from schema.queries import load
 
 Definition: TypeAlias = tuple[Any, ...]  # the columns of ``configured`` but the first: name, source, address, ...

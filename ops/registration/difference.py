@@ -10,9 +10,9 @@ from typing import Any
 
 import asyncpg
 
-from ingest.config.base import fields_of
-from ingest.config.sources import ModbusSource, ModbusTag, OpcuaTag, PushTag
-from ingest.errors import OperationError
+from core.config.base import fields_of
+from core.config.sources import ModbusSource, ModbusTag, OpcuaTag, PushTag
+from core.errors import OperationError
 
 MAX_NAMES = 3  # channels that a line names
 # Of what a definition lacks where it is the default (``definitions.py``).

@@ -15,9 +15,9 @@ from uuid import UUID
 
 import asyncpg
 
-from ingest.errors import OperationError
-from ingest.installation import Installation
-from ops.paths import State
+from core.errors import OperationError
+from core.installation import Installation
+from core.paths import State
 from ops.registration.installation import installation_id
 from schema.queries import load
 

@@ -12,15 +12,15 @@ from uuid import UUID, uuid4
 
 import asyncpg
 
-from ingest.errors import OperationError
-from ingest.files import write_atomically
-from ingest.installation import Installation, find, installation_of, installations
-from ingest.registry import Registry
-from ops.paths import State
+from core.errors import OperationError
+from core.files import write_atomically
+from core.installation import Installation, find, installation_of, installations
+from core.paths import State
+from core.registry import Registry
 from schema.queries import load
 
 if TYPE_CHECKING:
-    from ingest.config.model import Plant
+    from core.config.model import Plant
 
 _MAX_NAMES = 5  # sources that a message names
 

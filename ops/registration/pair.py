@@ -17,15 +17,16 @@ from uuid import UUID
 
 import asyncpg
 
-from ingest.config.base import fields_of
-from ingest.config.explain import field_legal
-from ingest.config.model import NotifyOptions, Plant, PlantOptions, RetentionOptions
-from ingest.config.quantities import RETENTION_LEGAL
-from ingest.config.reference import SOURCES, tables, value_text
-from ingest.config.snapshot import tags_json
-from ingest.database import connect
-from ingest.errors import OperationError
-from ingest.redundancy import (
+from core.config.base import fields_of
+from core.config.explain import field_legal
+from core.config.model import NotifyOptions, Plant, PlantOptions, RetentionOptions
+from core.config.quantities import RETENTION_LEGAL
+from core.config.reference import SOURCES, tables, value_text
+from core.config.snapshot import tags_json
+from core.database import connect
+from core.errors import OperationError
+from core.paths import CHECKOUT, State
+from core.redundancy import (
     LEASE_SECONDS,
     PATIENCE,
     folder_id,
@@ -34,8 +35,7 @@ from ingest.redundancy import (
     remember_holder,
     write_member,
 )
-from ingest.users.directory import AUDIT_SPOOL
-from ops.paths import CHECKOUT, State
+from core.users.directory import AUDIT_SPOOL
 from ops.registration.heartbeat import location
 from ops.registration.installation import installation_id
 from schema.queries import load

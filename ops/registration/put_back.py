@@ -16,13 +16,13 @@ from uuid import UUID
 
 import asyncpg
 
-from ingest.config import snapshot
-from ingest.config.model import Plant
-from ingest.errors import OperationError
+from core.config import snapshot
+from core.config.model import Plant
+from core.errors import OperationError
+from core.formatting import count
+from core.paths import State
+from core.registry import Registry
 from ingest.push.channels import CreatedChannels, load_created
-from ingest.registry import Registry
-from ops.formatting import count
-from ops.paths import State
 from ops.registration.definitions import Definition, definitions, send_definitions
 from ops.registration.difference import MAX_NAMES
 from ops.registration.rename import superseded_name

@@ -15,8 +15,8 @@ from typing import Any
 
 import asyncpg
 
-from ingest.errors import OperationError
-from ops.formatting import count
+from core.errors import OperationError
+from core.formatting import count
 from ops.registration.difference import Change, Redefinitions, change_of, flat
 from ops.registration.rename import superseded_name
 

@@ -12,14 +12,14 @@ from uuid import UUID
 
 import asyncpg
 
-from ingest.config.https import viewer_url
-from ingest.config.model import Plant
-from ingest.database import connect
-from ingest.errors import OperationError
+from core.config.https import viewer_url
+from core.config.model import Plant
+from core.database import connect
+from core.errors import OperationError
+from core.formatting import count
+from core.paths import State
+from core.registry import Registry
 from ingest.push.channels import load_created
-from ingest.registry import Registry
-from ops.formatting import count
-from ops.paths import State
 from ops.registration import pair
 from ops.registration.definitions import definitions, send_definitions
 from ops.registration.difference import MAX_NAMES, Difference, difference

@@ -6,9 +6,9 @@ from typing import Any
 
 import asyncpg
 
-from ingest.config.model import Plant
-from ingest.registry import Registry
-from ops.paths import State
+from core.config.model import Plant
+from core.paths import State
+from core.registry import Registry
 from schema.queries import load
 
 

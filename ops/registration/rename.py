@@ -13,12 +13,12 @@ import asyncpg
 from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 
-from ingest.config.sources import ChannelName
-from ingest.database import connect, database_errors
-from ingest.errors import OperationError
-from ingest.installation import installations
+from core.config.sources import ChannelName
+from core.database import connect, database_errors
+from core.errors import OperationError
+from core.installation import installations
+from core.paths import State
 from ops.deployment import Deployment
-from ops.paths import State
 from ops.registration.installation import installation_id
 from schema.queries import load
 

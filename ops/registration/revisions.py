@@ -18,11 +18,11 @@ from uuid import UUID
 
 import asyncpg
 
-from ingest.accounts import account_name
-from ingest.database import connect, database_errors
-from ingest.errors import OperationError
-from ingest.installation import installation_of
-from ops.paths import State
+from core.accounts import account_name
+from core.database import connect, database_errors
+from core.errors import OperationError
+from core.installation import installation_of
+from core.paths import State
 from ops.registration.difference import Difference
 from schema.queries import load
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ingest.accounts import account_name
-from ingest.config.load import load
-from ingest.errors import OperationError, PlantlogError
+from core.accounts import account_name
+from core.config.load import load
+from core.errors import OperationError, PlantlogError
+from core.paths import CHECKOUT, State
 from ops.appliance import refusals, service
 from ops.appliance.steps import Steps
 from ops.appliance.up import UpOptions, deployment_for
 from ops.deployment import Deployment
-from ops.paths import CHECKOUT, State
 from ops.postgres.binaries import (
     debian_version,
     find,

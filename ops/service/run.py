@@ -11,9 +11,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ingest.config.processes import is_collector
-from ingest.errors import OperationError, PlantlogError
-from ingest.source_states import UP
+from core.config.processes import is_collector
+from core.errors import OperationError, PlantlogError
+from core.formatting import count
+from core.paths import State
+from core.source_states import UP
+from core.terminal import Console
 from ops import health
 from ops.appliance.down import down
 from ops.appliance.service import attended
@@ -21,10 +24,7 @@ from ops.appliance.supervisor import ProcessState, Supervisor
 from ops.appliance.up import UpOptions, up
 from ops.appliance.work import WorkMeter
 from ops.deployment import Running
-from ops.formatting import count
-from ops.paths import State
 from ops.service.notify import ServiceManager
-from ops.terminal import Console
 
 _CHECK_SECONDS = 5.0
 _STUCK_SECONDS = 120.0  # neither an answer nor work for so long

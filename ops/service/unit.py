@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ingest.config.files import named_files
-from ingest.config.modbus_address import parse
-from ingest.config.model import Plant
-from ingest.errors import OperationError
-from ops.paths import CHECKOUT
+from core.config.files import named_files
+from core.config.modbus_address import parse
+from core.config.model import Plant
+from core.errors import OperationError
+from core.paths import CHECKOUT
 
 MARK = "# Made by `plantlog service install`, which replaces it."
 _TEMPLATE = Path(__file__).with_name("unit.template")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ingest.errors import OperationError
+from core.errors import OperationError
+from core.paths import State
 from ingest.writer.commit_mark import FILE
 from ingest.writer.restored import ACCEPT
-from ops.paths import State
 
 
 def accept(state: State) -> None:

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from ingest.batch import Batch, EventBatch, SampleBatch
-from ingest.errors import OperationError, SpoolCorrupt
-from ingest.files import atomic_path
-from ingest.registry import Registry
+from core.batch import Batch, EventBatch, SampleBatch
+from core.errors import OperationError, SpoolCorrupt
+from core.files import atomic_path
+from core.paths import State
+from core.registry import Registry
+from core.timestamps import iso
 from ingest.spool import dead_letter
 from ingest.spool.file import find_damage, read_only
 from ingest.spool.format import Record, decode
 from ingest.spool.repair import intact_rows
-from ingest.timestamps import iso
-from ops.paths import State
 from schema.queries import load
 
 _HEADER = ("source", "channel", "time", "value", "status")

@@ -11,15 +11,15 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from ingest.errors import OperationError
+from core.errors import OperationError
+from core.formatting import age
+from core.paths import State
+from core.timestamps import now_us
 from ingest.journal.request import is_request
 from ingest.spool import dead_letter
 from ingest.spool.file import find_damage, read_only, used_bytes
 from ingest.spool.repair import damaged_files
 from ingest.spool.segments import segments
-from ingest.timestamps import now_us
-from ops.formatting import age
-from ops.paths import State
 from schema.queries import load
 
 _MIB = 1024**2
@@ -44,7 +44,7 @@ def read_spools(state: State) -> dict[str, Any]:
 
 def _limit(state: State) -> int | None:
     """Bytes that a collector's spool may have; None where the configuration in force does not tell."""
-    from ingest.config.snapshot import in_force  # noqa: PLC0415  (slow)
+    from core.config.snapshot import in_force  # noqa: PLC0415  (slow)
 
     try:
         snapshot = in_force(state.root, tags_of=())

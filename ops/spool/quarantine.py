@@ -11,10 +11,10 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from ingest.database import connect, database_errors
-from ingest.timestamps import iso
-from ops.formatting import count
-from ops.paths import State
+from core.database import connect, database_errors
+from core.formatting import count
+from core.paths import State
+from core.timestamps import iso
 from schema.queries import load
 
 _MAX_CHARACTERS = 60  # of a text, and of what the database said

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from ingest.errors import OperationError
+from core.errors import OperationError
+from core.formatting import count
+from core.paths import State
+from core.timestamps import iso, microseconds
+from history.questions.ask import parse_time
 from ingest.journal.replay import ReplayReport
 from ingest.journal.replay import replay as write_again
-from ingest.timestamps import iso, microseconds
-from ops.forensics.ask import parse_time
-from ops.formatting import count
-from ops.paths import State
 
 
 def replay(state: State, since: str, until: str) -> ReplayReport:

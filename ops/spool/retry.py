@@ -16,21 +16,21 @@ from typing import Any
 
 import asyncpg
 
-from ingest.batch import Batch, CountBatch, EventBatch, GapBatch, SampleBatch
-from ingest.config.model import WriterOptions
-from ingest.config.snapshot import in_force
-from ingest.database import FAILURES, connect_writer
-from ingest.errors import DatabaseError, OperationError, SpoolCorrupt
+from core.batch import Batch, CountBatch, EventBatch, GapBatch, SampleBatch
+from core.config.model import WriterOptions
+from core.config.snapshot import in_force
+from core.database import FAILURES, connect_writer
+from core.errors import DatabaseError, OperationError, SpoolCorrupt
+from core.paths import State
+from core.time_limits import NO_LIMITS, TimeLimits
 from ingest.spool import dead_letter
 from ingest.spool.format import SpooledBatch, decode
-from ingest.time_limits import NO_LIMITS, TimeLimits
 from ingest.writer.bisect import MOST_DAYS, bisect, undivided
 from ingest.writer.failures import classify
 from ingest.writer.group import Group, assemble
 from ingest.writer.quarantine import to_batch
 from ingest.writer.repeating import RepeatingChannels
 from ingest.writer.transaction import write
-from ops.paths import State
 from schema.queries import load
 
 _ROWS = 1000  # of the quarantine, a transaction

@@ -1,4 +1,4 @@
--- Packing closed hours, as owner. ops/codec/packed_table.py and ops/maintenance/packing.py run them.
+-- Packing closed hours, as owner. history/codec/packed_table.py and ops/maintenance/packing.py run them.
 
 -- name: try_lock_packing
 -- The lock of those that move or delete stored samples, until the transaction ends; false: another session has it.

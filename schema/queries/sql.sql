@@ -1,4 +1,4 @@
--- What `plantlog sql` reads of the database, as the reader. ops/sql runs these.
+-- What `plantlog sql` reads of the database, as the reader. history/sql runs these.
 
 -- name: select_days
 -- Days that may have rows in the hypertables $1 (in_database), or that are archived.

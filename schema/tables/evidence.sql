@@ -1,5 +1,5 @@
 -- Seals of closed days: signed and chained digests of the stored data, which locate any later change.
--- ops/evidence/standalone.py defines what they cover. The first four tables are append-only: even the owner has no other
+-- history/standalone.py defines what they cover. The first four tables are append-only: even the owner has no other
 -- privilege, and a trigger rejects changes (routines/evidence/refuse_change.sql).
 --
 -- Each installation has a chain of seals, made with its own keys: chain is the number of the installation. A seal covers the

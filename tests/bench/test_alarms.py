@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ops.bench.alarm_overhead import measure
-from ops.bench.copy_speed import BenchDatabase, prepare
+from lab.bench.alarm_overhead import measure
+from lab.bench.copy_speed import BenchDatabase, prepare
 from tests.database import Database
 
 

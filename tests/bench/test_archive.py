@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ops.bench.archive import QUERIES, SERIES, measure
-from ops.paths import State
+from core.paths import State
+from lab.bench.archive import QUERIES, SERIES, measure
 from tests.database import Database
 
 _MOST = {"transmitter": 0.6, "noisy": 6.8}  # bytes a sample

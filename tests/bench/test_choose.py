@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ops.bench.choose import tables
-from ops.bench.choose.adapters.plantlog import Plantlog
-from ops.bench.choose.adapters.postgresql import PostgreSql
-from ops.bench.choose.answers import AS_SENT, CONFLICT, SCORED
-from ops.bench.choose.contestants import ALL, contestants
-from ops.bench.choose.matrix import WEIGHTS, rank, read_weights
-from ops.bench.choose.plan import Plan
-from ops.bench.choose.plots import plot
-from ops.bench.choose.results import combine
-from ops.bench.choose.steps import measure
-from ops.bench.data import SEVERITY_BAD, Columns
+from lab.bench.choose import tables
+from lab.bench.choose.adapters.plantlog import Plantlog
+from lab.bench.choose.adapters.postgresql import PostgreSql
+from lab.bench.choose.answers import AS_SENT, CONFLICT, SCORED
+from lab.bench.choose.contestants import ALL, contestants
+from lab.bench.choose.matrix import WEIGHTS, rank, read_weights
+from lab.bench.choose.plan import Plan
+from lab.bench.choose.plots import plot
+from lab.bench.choose.results import combine
+from lab.bench.choose.steps import measure
+from lab.bench.data import SEVERITY_BAD, Columns
 
 PLAN = Plan(8, 1200, 0.1, 0.3, 0.5, 500, 1)
 SIZES, CLIENTS = (100, 1_000), (1, 2)  # instead of up to 100,000 samples a batch, of eight clients
@@ -42,8 +42,8 @@ class Wrong(PostgreSql):
 @pytest.fixture(autouse=True)
 def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("steps", "tables"):
-        monkeypatch.setattr(f"ops.bench.choose.{module}.SIZES", SIZES)
-        monkeypatch.setattr(f"ops.bench.choose.{module}.CLIENTS", CLIENTS)
+        monkeypatch.setattr(f"lab.bench.choose.{module}.SIZES", SIZES)
+        monkeypatch.setattr(f"lab.bench.choose.{module}.CLIENTS", CLIENTS)
 
 
 async def test_benchmark_steps_and_exact_answers(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from typing import get_args
 import asyncpg
 import pytest
 
-from ingest.errors import OperationError
-from ops.bench.copy_speed import BenchDatabase
-from ops.bench.counters import Method, measure
-from ops.bench.increments import BATCH
+from core.errors import OperationError
+from lab.bench.copy_speed import BenchDatabase
+from lab.bench.counters import Method, measure
+from lab.bench.increments import BATCH
 from tests.database import Database
 
 _WRONG = """

@@ -7,8 +7,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ops.bench.day import tables
-from ops.bench.day.measure import DayOptions, measure
+from lab.bench.day import tables
+from lab.bench.day.measure import DayOptions, measure
 
 CHANNELS = 8
 HOURS = 4.5

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ops.paths import CHECKOUT
+from core.paths import CHECKOUT
 from tests.waiting import until_sync
 
 

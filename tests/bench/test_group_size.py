@@ -6,8 +6,8 @@ from pathlib import Path
 
 import asyncpg
 
-from ops.bench.copy_speed import BenchDatabase
-from ops.bench.group_size import compare
+from lab.bench.copy_speed import BenchDatabase
+from lab.bench.group_size import compare
 from tests.database import Database
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import asyncpg
 
 from ingest.journal.replay import keys
-from ops.bench.copy_speed import BenchDatabase
-from ops.bench.journal import measure
+from lab.bench.copy_speed import BenchDatabase
+from lab.bench.journal import measure
 from tests.database import Database
 
 

@@ -6,7 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from ops.paths import CHECKOUT
+from core.paths import CHECKOUT
 
 
 def test_appliance_recovers_from_each_overload(tmp_path: Path) -> None:

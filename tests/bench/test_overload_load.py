@@ -14,12 +14,12 @@ from typing import Any
 import psutil
 import pytest
 
-from ops.bench.overload import flood
-from ops.bench.overload.cost import Reading, costs, describe_changes
-from ops.bench.overload.flood import LINES, Flood
-from ops.chaos.stress import slowed
-from ops.overload.measure import SpoolBacklog
-from ops.overload.recovery import Observation, wait_for_recovery
+from lab.bench.overload import flood
+from lab.bench.overload.cost import Reading, costs, describe_changes
+from lab.bench.overload.flood import LINES, Flood
+from lab.chaos.stress import slowed
+from ops.maintenance.overload.measure import SpoolBacklog
+from ops.maintenance.overload.recovery import Observation, wait_for_recovery
 from tests.waiting import until
 
 _SILENT = b""

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ops.bench.copy_speed import BenchDatabase
-from ops.bench.live_writer import live
-from ops.bench.plot import plot_queries
-from ops.bench.query import KINDS, measure
-from ops.bench.workload import Workload
+from lab.bench.copy_speed import BenchDatabase
+from lab.bench.live_writer import live
+from lab.bench.plot import plot_queries
+from lab.bench.query import KINDS, measure
+from lab.bench.workload import Workload
 from tests.database import Database
 from tests.waiting import PATIENCE, until
 

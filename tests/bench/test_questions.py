@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ingest.errors import OperationError
-from ops.archive.location import Location
-from ops.archive.manifest import DayFolder, read_manifest
-from ops.bench import generated_plant
-from ops.bench.generated_archive import Plan, place_of, state_of
-from ops.bench.question_costs import NAMES, measure, spans
+from core.errors import OperationError
+from history.archive.location import Location
+from history.archive.manifest import DayFolder, read_manifest
+from lab.bench import generated_plant
+from lab.bench.generated_archive import Plan, place_of, state_of
+from lab.bench.question_costs import NAMES, measure, spans
 from ops.registration.installation import installation_id
 from schema.forensics import questions
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import asyncpg
 
-from ops.bench.plot import plot_storage
-from ops.bench.storage import SERIES, forms, measure
+from lab.bench.plot import plot_storage
+from lab.bench.storage import SERIES, forms, measure
 from tests.database import Database
 
 _MOST = {"noisy": 8.6, "transmitter": 1.8, "jittered": 3.0, "slow": 0.2}  # bytes a sample

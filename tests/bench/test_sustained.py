@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.paths import CHECKOUT
+from core.paths import CHECKOUT
 from ops.ports import free_ports
 
 

@@ -25,11 +25,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from ingest.timestamps import now_us
+from core.paths import CHECKOUT, State
+from core.timestamps import now_us
 from ops.appliance.apply import apply_plan, plan_for
 from ops.appliance.plan import Plan
 from ops.appliance.up import UpOptions
-from ops.paths import CHECKOUT, State
 from ops.ports import free_ports
 from ops.registration.redefined_tags import TagDecisions
 from simulator.compare import compare

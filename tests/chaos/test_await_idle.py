@@ -7,9 +7,9 @@ from pathlib import Path
 
 import asyncpg
 
-from ingest.timestamps import microseconds
-from ops.chaos.await_idle import pending
-from ops.paths import State
+from core.paths import State
+from core.timestamps import microseconds
+from lab.chaos.await_idle import pending
 from tests.database import Database
 
 _CHANNELS = """

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from ops.paths import CHECKOUT
+from core.paths import CHECKOUT
 from tests.waiting import PATIENCE
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ingest.config.model import SpoolOptions, WriterOptions
+from core.config.model import SpoolOptions, WriterOptions
+from core.paths import State
 from ingest.writer.writer import Writer
 from ops.appliance import orphans
-from ops.paths import State
 from ops.postgres.bootstrap import bootstrap
 from tests.command import in_a_process
 from tests.database import PASSWORDS, add_channels, add_sources, connected

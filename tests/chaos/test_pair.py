@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ingest.installation import installation_of
-from ingest.timestamps import now_us
+from core.installation import installation_of
+from core.timestamps import now_us
 from tests.pair import GAPS, NEWEST, PUSHED, SECOND, Pair, running_pair
 from tests.waiting import until
 

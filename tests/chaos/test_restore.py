@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ingest.timestamps import now_us
+from core.paths import CHECKOUT, State
+from core.timestamps import now_us
 from ops.backup.repository import backups
-from ops.paths import CHECKOUT, State
 from ops.ports import free_ports
 from tests import supervised
 from tests.e2e.appliance import running

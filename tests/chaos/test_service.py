@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ingest.timestamps import now_us
+from core.paths import State
+from core.timestamps import now_us
 from ops.appliance.database import psql_command
-from ops.paths import State
 from tests.booted import Machine, machine
 from tests.e2e.appliance import NEWEST
 from tests.waiting import until_sync

@@ -15,9 +15,9 @@ from typing import Any
 
 import asyncpg
 
+from core.paths import CHECKOUT, State
 from ops.appliance.status import StatusMonitor
 from ops.appliance.supervisor import Supervisor
-from ops.paths import CHECKOUT, State
 from simulator.compare import compare
 from simulator.comparison import Comparison
 from tests.waiting import until

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ops.paths import CHECKOUT
+from core.paths import CHECKOUT
 from ops.ports import free_ports
 from tests.e2e.appliance import Appliance
 from tests.waiting import PATIENCE

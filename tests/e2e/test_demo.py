@@ -16,11 +16,11 @@ from typing import Any
 import asyncpg
 import pytest
 
-from ingest.config.sources import OpcuaTag
-from ingest.config.tags import read_tags
-from ingest.errors import Problem
-from ingest.timestamps import now_us
-from ops.paths import CHECKOUT
+from core.config.sources import OpcuaTag
+from core.config.tags import read_tags
+from core.errors import Problem
+from core.paths import CHECKOUT
+from core.timestamps import now_us
 from ops.ports import free_ports
 from simulator.opcua_server import NAMESPACE
 from tests import docs

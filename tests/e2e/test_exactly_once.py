@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ingest.timestamps import now_us
+from core.timestamps import now_us
 from ops.ports import free_ports
 from simulator.comparison import Comparison
 from tests.e2e.appliance import Appliance, running

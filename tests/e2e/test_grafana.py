@@ -23,7 +23,7 @@ from ops.ports import free_ports
 from tests.e2e.appliance import Appliance, running
 from tests.e2e.grafana import PASSWORD, WITHOUT, Grafana, program, provisioned
 from tests.e2e.prometheus import running_prometheus
-from tests.integration.viewer.browser_page import running_browser
+from tests.integration.dashboards.viewer.browser_page import running_browser
 from tests.prometheus_rules import ALERTS, RECORDS
 from tests.waiting import PATIENCE, until, until_sync
 

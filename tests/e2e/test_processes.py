@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ingest.config.processes import is_collector
-from ingest.timestamps import now_us
-from ops.paths import CHECKOUT
+from core.config.processes import is_collector
+from core.paths import CHECKOUT
+from core.timestamps import now_us
 from ops.ports import free_ports
 from tests.e2e.appliance import Appliance, running
 from tests.waiting import until

@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ingest.timestamps import now_us
+from core.paths import CHECKOUT, State
+from core.timestamps import now_us
 from ops.appliance import orphans
-from ops.paths import CHECKOUT, State
 from ops.ports import free_ports
 from tests.e2e.appliance import Appliance
 

@@ -29,7 +29,7 @@ def main() -> None:
     name, *options = sys.argv[1:]
     resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
     logging.disable(logging.CRITICAL)
-    with atheris.instrument_imports(include=["ingest", "tomllib", "csv"], enable_loader_override=False):
+    with atheris.instrument_imports(include=["core", "ingest", "tomllib", "csv"], enable_loader_override=False):
         fuzzed = target(name)
     trace = atheris._trace_cmp
 

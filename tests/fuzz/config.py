@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ingest.config import token_file
-from ingest.config.load import load
-from ingest.config.model import Plant
-from ingest.config.sources import ModbusSource, OpcuaSource, PushSource
-from ingest.errors import ConfigError, Problem
+from core.config import token_file
+from core.config.load import load
+from core.config.model import Plant
+from core.config.sources import ModbusSource, OpcuaSource, PushSource
+from core.errors import ConfigError, Problem
 from ingest.modbus.decode import Decoder
 from ingest.modbus.plan import MAX_BITS, plan
 from ingest.opcua.tags import Tags

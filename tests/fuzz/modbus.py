@@ -25,9 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from ingest.config.sources import ModbusTag
-from ingest.config.tags import width
-from ingest.errors import DecodeError, SourceError
+from core.config.sources import ModbusTag
+from core.config.tags import width
+from core.errors import DecodeError, SourceError
 from ingest.modbus.decode import Decoder
 from ingest.modbus.failures import ConnectionLost, ExceptionResponse, FramingError
 from ingest.modbus.frame import Frame, TcpFramer, registers

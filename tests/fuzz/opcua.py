@@ -31,10 +31,11 @@ from asyncua.common.utils import Buffer, NotEnoughData
 from asyncua.ua import ua_binary
 from asyncua.ua.ua_binary import struct_from_binary, struct_to_binary
 
-from ingest.batch import EventBatch, GapBatch, SampleBatch
-from ingest.config.sources import OpcuaSource, OpcuaTag
+from core.batch import EventBatch, GapBatch, SampleBatch
+from core.config.sources import OpcuaSource, OpcuaTag
+from core.errors import DecodeError
+from core.timestamps import EPOCH, microseconds
 from ingest.downtime import Downtime
-from ingest.errors import DecodeError
 from ingest.gaps import Gaps
 from ingest.opcua.data_change import data_change
 from ingest.opcua.decoded import DataChange, Forms
@@ -48,7 +49,6 @@ from ingest.opcua.subscription_state import Item, Subscription
 from ingest.opcua.tags import Tags
 from ingest.spool.format import decode, encode
 from ingest.status import SourceStatus
-from ingest.timestamps import EPOCH, microseconds
 from ingest.versions import ChannelVersions
 from tests.memory_appender import MemoryAppender
 

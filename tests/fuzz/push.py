@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
-from ingest.batch import EventBatch
+from core.batch import EventBatch
 from ingest.push.body import BodyRefused, GzipReader
 from ingest.push.counts import CountRule, digest_of
 from ingest.push.line_protocol import PRECISIONS, BadLine, Parsed, Point, Precision, Value, parse

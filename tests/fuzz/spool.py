@@ -12,8 +12,8 @@ from __future__ import annotations
 import zlib
 from dataclasses import replace
 
-from ingest.batch import CountBatch, Event, EventBatch, Gap, GapBatch, SampleBatch
-from ingest.errors import SpoolCorrupt
+from core.batch import CountBatch, Event, EventBatch, Gap, GapBatch, SampleBatch
+from core.errors import SpoolCorrupt
 from ingest.spool.format import BatchKind, Record, decode, encode
 from tests.samples import T0, batch, count_batch
 

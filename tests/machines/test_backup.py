@@ -21,15 +21,16 @@ from uuid import uuid4
 
 import pytest
 
-from ingest.batch import Gap, GapBatch, SampleBatch
-from ingest.config import snapshot
-from ingest.config.files import digest
-from ingest.config.model import BackupOptions, Plant, SpoolOptions, WriterOptions
-from ingest.errors import OperationError
-from ingest.registry import Registry
+from core.batch import Gap, GapBatch, SampleBatch
+from core.config import snapshot
+from core.config.files import digest
+from core.config.model import BackupOptions, Plant, SpoolOptions, WriterOptions
+from core.errors import OperationError
+from core.paths import State
+from core.registry import Registry
+from core.timestamps import microseconds, now_us
 from ingest.spool.append import Spool
 from ingest.spool.file import connect, read_notes
-from ingest.timestamps import microseconds, now_us
 from ingest.writer.writer import Writer
 from ops.appliance import programs
 from ops.appliance.supervisor import ACTIVE_STATES, Supervisor
@@ -40,7 +41,6 @@ from ops.backup.restore import restore
 from ops.cli import backup as command
 from ops.maintenance.backup import back_up_when_due, rehearse_when_due
 from ops.maintenance.run import JobContext, JobResult
-from ops.paths import State
 from ops.postgres.archive import Archive
 from ops.postgres.bootstrap import bootstrap, wait_until_ready
 from ops.postgres.cluster import Cluster, provision
@@ -48,7 +48,7 @@ from ops.postgres.mounted import existing
 from ops.postgres.server import Server
 from schema.queries import load
 from tests.database import add_channels, add_sources, connected
-from tests.integration.test_spool_disk import MIB, Disk, run
+from tests.integration.ingest.test_spool_disk import MIB, Disk, run
 from tests.samples import T0, batch
 from tests.spooling import drained
 from tests.waiting import PATIENCE, until, until_sync

@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from ingest.config.model import BackupOptions
-from ingest.errors import OperationError
+from core.config.model import BackupOptions
+from core.errors import OperationError
+from core.paths import State
 from ops.backup.repository import archive_of, back_up, backups, configure, verify
 from ops.backup.restore import restore
 from ops.cli import backup as command
 from ops.maintenance.backup import back_up_when_due
 from ops.maintenance.run import JobContext
-from ops.paths import State
 from ops.postgres.cluster import Cluster, provision
 from ops.postgres.server import Server
 from schema.queries import load
 from tests import repository_servers
 from tests.database import connected
-from tests.integration.test_spool_disk import Disk
+from tests.integration.ingest.test_spool_disk import Disk
 from tests.machines.test_backup import PASSPHRASE, Site, fetchval, running, sample, tmpfs, values
 from tests.repository_servers import Peer
 from tests.waiting import until

@@ -16,10 +16,10 @@ import asyncpg
 import pytest
 from rich.console import Console
 
-from ingest.timestamps import now_us
+from core.paths import CHECKOUT, EXAMPLE
+from core.timestamps import now_us
 from ops.containers.init import init
 from ops.maintenance.jobs import jobs
-from ops.paths import CHECKOUT, EXAMPLE
 from ops.ports import free_ports
 from simulator.compare import compare
 from simulator.comparison import Comparison
@@ -107,7 +107,7 @@ class Stack:
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     with engine(tmp_path_factory.mktemp("engine")) as docker:
-        docker.run(CHECKOUT / "ops" / "image" / "base.sh")
+        docker.run(CHECKOUT / "ops" / "containers" / "image" / "base.sh")
         up = Stack(docker, tmp_path_factory.mktemp("made"), free_ports(len(PORTS)))
         try:
             try:

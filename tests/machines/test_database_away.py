@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest.timestamps import now_us
+from core.timestamps import now_us
 from ops.ports import free_ports
 from ops.postgres.bootstrap import create_database
 from ops.postgres.server import Server

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from ingest.config.model import SpoolOptions, WriterOptions
+from core.config.model import SpoolOptions, WriterOptions
+from core.paths import State
 from ingest.writer.writer import Writer
-from ops.paths import State
 from ops.postgres.bootstrap import bootstrap
 from schema.queries import load
 from tests.command import in_a_process, plantlog

@@ -11,10 +11,10 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from ingest.config.model import SpoolOptions, WriterOptions
+from core.config.model import SpoolOptions, WriterOptions
 from ingest.writer.restored import ACCEPT
 from ingest.writer.writer import Writer
-from ops.chaos.machines.node import Node
+from lab.chaos.machines.node import Node
 from ops.postgres.bootstrap import bootstrap
 from simulator.relay import Relay
 from tests.database import PASSWORDS, add_channels, add_sources, connected

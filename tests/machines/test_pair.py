@@ -20,14 +20,14 @@ import asyncpg
 import numpy as np
 import pytest
 
-from ingest.batch import Event, EventBatch, Gap, GapBatch, SampleBatch
-from ingest.config.model import SpoolOptions, WriterOptions
-from ingest.database import connect_writer
-from ingest.errors import LeaseLost
+from core.batch import Event, EventBatch, Gap, GapBatch, SampleBatch
+from core.config.model import SpoolOptions, WriterOptions
+from core.database import connect_writer
+from core.errors import LeaseLost
+from core.timestamps import now_us
 from ingest.spool.append import Spool
 from ingest.spool.file import MEMBER_STEP
 from ingest.spool.reader import SpoolReader
-from ingest.timestamps import now_us
 from ingest.writer.lease import Lease
 from ingest.writer.standby import Standby
 from ingest.writer.writer import Writer

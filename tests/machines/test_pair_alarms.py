@@ -11,11 +11,11 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from core.config.model import AlarmOptions
 from ingest.alarms import command_socket
 from ingest.alarms.evaluator import AlarmEvaluator
 from ingest.alarms.operator_api import AlarmCommand, OperatorApi
-from ingest.config.model import AlarmOptions
-from ingest.users.audit import Action, Person, record
+from ingest.spool.audit import Action, Person, record
 from tests.alarms import IDS, SOURCE
 from tests.database import Database, add_channels, add_sources, rows
 from tests.machines.test_pair import _INSTALLATION, Member, holds, pair

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.timestamps import timestamp
+from core.timestamps import timestamp
 from tests.database import Database, add_channels, add_sources, connected, prepared
 
 Span: TypeAlias = tuple[int | None, int, int | None]  # channel, from, to (s)

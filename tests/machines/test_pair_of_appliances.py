@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest.timestamps import now_us
+from core.timestamps import now_us
 from tests.pair import GAPS, IDLE_GAPS, NEWEST, SECOND, Pair, running_pair, states
 from tests.waiting import until
 

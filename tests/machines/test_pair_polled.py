@@ -12,8 +12,8 @@ import asyncpg
 import numpy as np
 import pytest
 
-from ingest.batch import Event, EventBatch, Gap, GapBatch, SampleBatch
-from ingest.timestamps import now_us, timestamp
+from core.batch import Event, EventBatch, Gap, GapBatch, SampleBatch
+from core.timestamps import now_us, timestamp
 from ingest.writer.polled import WRITE
 from tests.database import Database, add_channels, add_sources, rows
 from tests.machines.test_pair import _INSTALLATION, Member, holder, holds

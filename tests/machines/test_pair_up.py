@@ -11,15 +11,15 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from core.config.load import load
+from core.config.model import NotifyOptions, Plant
+from core.errors import OperationError
+from core.paths import State
+from core.redundancy import folder_id, known_token
+from history.seals.keys import signer
 from ingest.alarms.notifier.process import Notifier
-from ingest.config.load import load
-from ingest.config.model import NotifyOptions, Plant
-from ingest.errors import OperationError
-from ingest.redundancy import folder_id, known_token
 from ingest.writer.lease import Lease
 from ops.appliance.refusals import check_registration
-from ops.evidence.keys import signer
-from ops.paths import State
 from ops.registration import heartbeat, pair
 from ops.registration.installation import installation_id
 from ops.registration.redefined_tags import TagDecisions

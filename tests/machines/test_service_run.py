@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from ingest.config import token_file
+from core.config import token_file
+from core.paths import CHECKOUT, State
 from ops.appliance import orphans
 from ops.appliance.supervisor import Supervisor
 from ops.deployment import Deployment
-from ops.paths import CHECKOUT, State
 from ops.ports import free_ports
 from tests import command
 from tests.waiting import PATIENCE, until

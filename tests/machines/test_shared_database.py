@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from core.installation import installation_of
+from core.timestamps import now_us
 from dashboards.viewer.library import Library
-from ingest.installation import installation_of
-from ingest.timestamps import now_us
 from ops.ports import free_ports
 from ops.postgres.bootstrap import create_database
 from ops.postgres.server import Server

@@ -329,7 +329,7 @@ static void add_scalar(const char *name, int type, const void *value) {
     UA_Variant_clear(&attributes.value);
 }
 
-// The same values as in tests/integration/test_opcua_types.py
+// The same values as in tests/integration/ingest/test_opcua_types.py
 static void add_scalars(void) {
     UA_Guid guid = {0, 0, 0, {0, 0, 0, 0, 0, 0, 0, 7}};
     UA_DateTime time = 1773057600 * UA_DATETIME_SEC + UA_DATETIME_UNIX_EPOCH;

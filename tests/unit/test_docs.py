@@ -14,11 +14,11 @@ import typer.main
 from rich.text import Text
 from typer.testing import CliRunner
 
-from ingest.batch import EVENT_TYPES, GAP_REASONS
-from ingest.config.load import load
+from core.batch import EVENT_TYPES, GAP_REASONS
+from core.config.load import load
+from core.paths import CHECKOUT, EXAMPLE
 from ops.cli import app as command_line
 from ops.maintenance.jobs import jobs
-from ops.paths import CHECKOUT, EXAMPLE
 from schema.forensics import questions
 from tests import docs
 
@@ -198,9 +198,7 @@ def test_every_job_is_documented() -> None:
 
 
 def test_every_mentioned_metric_and_alert_exists() -> None:
-    known = "".join(
-        (CHECKOUT / file).read_text() for file in ("ingest/metrics.py", "ops/prometheus/rules/plantlog.yml")
-    )
+    known = "".join((CHECKOUT / file).read_text() for file in ("core/metrics.py", "ops/prometheus/rules/plantlog.yml"))
     named = {code for code in docs.spans() if re.fullmatch(r"plantlog_\w+_\w+|Plantlog[A-Z]\w+", code)}
     assert named
     assert [name for name in named if name not in known] == []

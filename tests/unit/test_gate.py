@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.paths import CHECKOUT
+from core.paths import CHECKOUT
 from tests.gate import is_chosen
 
 _HEADER = "import pytest, subprocess, sys\nmark = pytest.mark\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ops.paths import CHECKOUT
+from core.paths import CHECKOUT
 
 ROOMS = sorted(path.parent.name for path in CHECKOUT.glob("*/__init__.py"))
 _NAME = re.compile(rf"`((?:{'|'.join(ROOMS)})(?:\.\w+)+)(?:\(\))?`")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
+from core.paths import CHECKOUT
 from ops.cli.app import app
-from ops.paths import CHECKOUT
 
 with (CHECKOUT / "pyproject.toml").open("rb") as _file:
     PROJECT = tomllib.load(_file)["project"]

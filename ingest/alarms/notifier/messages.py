@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
+from core.config.model import NotifyOptions
 from ingest.alarms.limits import PRIORITIES
 from ingest.alarms.state import INHIBITED
-from ingest.config.model import NotifyOptions
 
 Kind: TypeAlias = Literal["alarm", "return", "flood"]
 

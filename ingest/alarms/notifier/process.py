@@ -16,16 +16,16 @@ from uuid import UUID
 
 import asyncpg
 
-from ingest import metrics
+from core import metrics
+from core.backoff import exponential, jittered
+from core.config import health_page
+from core.config.model import NotifyOptions
+from core.config.settings import NotifierSettings
+from core.database import FAILURES, connect_writer
+from core.errors import DeliveryError
+from core.timestamps import now_us
 from ingest.alarms.notifier.messages import Message, Notice, decide
 from ingest.alarms.notifier.receivers import Receiver, StoredMessage, receivers
-from ingest.backoff import exponential, jittered
-from ingest.config import health_page
-from ingest.config.model import NotifyOptions
-from ingest.config.settings import NotifierSettings
-from ingest.database import FAILURES, connect_writer
-from ingest.errors import DeliveryError
-from ingest.timestamps import now_us
 from schema.queries import load
 
 log = logging.getLogger(__name__)

@@ -19,9 +19,9 @@ from uuid import UUID
 
 import aiohttp
 
+from core.config.model import NotifyOptions
+from core.errors import DeliveryError, OperationError
 from ingest.alarms.notifier.messages import text_of
-from ingest.config.model import NotifyOptions
-from ingest.errors import DeliveryError, OperationError
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from typing import Any
 
 import asyncpg
 
-from ingest.batch import SampleBatch
-from ingest.config.model import WriterOptions
+from core.batch import SampleBatch
+from core.config.model import WriterOptions
 from ingest.writer.writer import Writer
 from ops.maintenance.packing import compress_before
 from tests.database import Database, connected

@@ -13,7 +13,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from ingest.database import FAILURES
+from core.database import FAILURES
 from ops.maintenance.packing import compress_before
 from tests.integration.conformance.plant import CHANNELS, LOOK, MINUTE, NEXT_DAY, ConformancePlant
 from tests.sample_tables import DAY, bits, float_of, samples_in_view

@@ -16,7 +16,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from ingest.errors import DatabaseError
+from core.errors import DatabaseError
 from ops.migration.migrate import migrate
 from ops.postgres.binaries import Binaries
 from ops.postgres.bootstrap import bootstrap

@@ -1,0 +1,1 @@
+"""What all parts agree on: samples, times, files, connections, users, configuration."""

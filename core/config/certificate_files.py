@@ -1,0 +1,32 @@
+"""Options that name a certificate and its key: what is wrong with them, as of :mod:`core.config.contradictions`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from core.config.base import Frozen
+from core.config.explain import shown
+
+
+def half(options: Frozen, certificate_name: str, key_name: str) -> Iterator[tuple[str, str, str]]:
+    """One of the two options is missing."""
+    certificate, key = getattr(options, certificate_name), getattr(options, key_name)
+    if (certificate is None) != (key is None):
+        missing = key_name if key is None else certificate_name
+        yield missing, "nothing", f"{certificate_name} and {key_name}, or neither"
+
+
+def unusable(options: Frozen, certificate_name: str, key_name: str) -> Iterator[tuple[str, str, str]]:
+    """The files, if there are both, can't be used."""
+    certificate: Path | None = getattr(options, certificate_name)
+    key: Path | None = getattr(options, key_name)
+    if certificate is None or key is None or not certificate.is_file() or not key.is_file():
+        return
+    from core import tls  # noqa: PLC0415  (imports ssl, which others don't need)
+
+    try:
+        tls.present(tls.trusting(certificate), certificate, key)
+    except tls.UnusableFile as fault:
+        name = key_name if fault.path == key else certificate_name
+        yield name, f"{shown(fault.path)}, which {fault.found}", fault.legal

@@ -1,0 +1,123 @@
+"""A file of the configuration: its text, where what stands in it, and what is wrong with it."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from core.config import secrets, token_file
+from core.config.explain import read_text, shortened, shown
+from core.config.locate import Place, line_of, locate
+from core.errors import Problem
+
+_SECRETS = (
+    *("client_key_file", "key_file", "passphrase_file", "password_file", "smtp_password_file", "token_file"),
+    *("user_key_file", "webhook_secret_file"),
+)
+
+
+class Document:
+    """A TOML file, with the problems that were found so far in it and in the files that it names."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.digests: dict[str, str] = {}
+        self.problems: list[Problem] = []
+        self._tables: dict[str, Any] = {}
+        self._lines: dict[Place, int] = {}
+        self._token_sources: dict[bytes, str] = {}  # by digest
+
+    def content(self) -> dict[str, Any] | None:
+        """The tables; None: it can't be read, and a problem says why."""
+        text = read_text(self.path, "file", "a TOML file in UTF-8", self.problems, self.digests)
+        if text is None:
+            return None
+        text = text.replace("\r\n", "\n")  # as TOML reads it
+        try:
+            content = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            place = re.search(r"line (\d+)", str(error))
+            line = int(place[1]) if place else None
+            self.problems.append(Problem(str(self.path), line, "syntax", *_toml_error(error)))
+        except ValueError as error:  # a number of thousands of digits
+            self.problems.append(Problem(str(self.path), None, "syntax", str(error), "TOML 1.0"))
+        except RecursionError:
+            self.problems.append(Problem(str(self.path), None, "syntax", "values nested too deep", "TOML 1.0"))
+        else:
+            self._tables, self._lines = content, locate(text)
+            return content
+        return None
+
+    def line(self, place: Place) -> int | None:
+        """The line of a place."""
+        return line_of(self._lines, place)
+
+    def problem(self, place: Place, value: str, allowed: str) -> None:
+        """Note that a place has ``value``, which is not ``allowed``."""
+        name = ".".join(map(shortened, self._names(place)))
+        self.problems.append(Problem(str(self.path), self.line(place), name, value, allowed))
+
+    def _names(self, place: Place) -> Iterator[str]:
+        """The parts of a place as people name them: one of several tables by its name, otherwise by its number."""
+        table: Any = self._tables
+        for part in place:
+            if isinstance(part, str):
+                table = table.get(part) if isinstance(table, dict) else None
+                yield part
+            else:
+                table = table[part]
+                name = table.get("name")
+                yield name if isinstance(name, str) else str(part + 1)
+
+    def existing_file(self, name: str, place: Place) -> Path:
+        """The file that an option names; a problem says what is wrong with it."""
+        file = self.path.parent / name
+        try:
+            exists = file.is_file()
+        except (OSError, ValueError):  # a name that is too long, a folder that we may not look into; a NUL
+            exists = False
+        if not exists:
+            made = ""
+            if (place[0], place[-1]) == ("source", "token_file"):
+                made = f"; {token_file.command('add', shortened(list(self._names(place))[1]), self.path)} makes it"
+            self.problem(place, shown(file), f"an existing file{made}")
+        elif place[-1] in _SECRETS:
+            self._secret(file, place)
+        return file
+
+    def _secret(self, file: Path, place: Place) -> None:
+        """Check the permissions of a secret file, and its content if we can read it."""
+        mode = secrets.loose_permissions(file)
+        if mode is not None:
+            self.problem(place, f"{shown(file)} with permissions {mode}", f"0600: run chmod 600 {file}")
+        with suppress(OSError):
+            content = token_file.read(file)
+            if (place[0], place[-1]) == ("source", "token_file"):
+                self._token_hashes(file, content, place)
+            elif place[-1] == "passphrase_file" and (wrong := secrets.token_fault(content.strip())):
+                self.problem(place, f"{shown(file)} with {wrong}", secrets.TOKEN_LEGAL)
+
+    def _token_hashes(self, file: Path, content: bytes, place: Place) -> None:
+        """Check the tokens of a gateway."""
+        source = shortened(list(self._names(place))[1])
+        found = token_file.parse(content, source, self.path)
+        if found.fault is not None:
+            what, legal = found.fault
+            self.problem(place, f"{shown(file)} with {what}", legal)
+        for one in found.hashes:
+            if (other := self._token_sources.setdefault(one.digest, source)) != source:
+                what = f"{shown(file)} with token {one.short} of source {other}"
+                self.problem(place, what, "a token that no other source has")
+
+
+def _toml_error(error: tomllib.TOMLDecodeError) -> tuple[str, str]:
+    """What was found, and what is legal."""
+    text = str(error)
+    if twice := re.match(r"Cannot declare \((.*?),?\) twice", text):
+        name = ".".join(part.strip(" '\"") for part in twice[1].split(","))
+        return f"a second table [{name}]", f"one table [{name}], or tables [[{name}]] where there may be several"
+    return f"a mistake: {text[0].lower()}{text[1:]}", "TOML 1.0"

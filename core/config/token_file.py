@@ -1,0 +1,121 @@
+"""Token files: the SHA-256 of each token that a gateway may show, a line each. All of them are valid.
+
+::
+
+    sha256:<64 hexadecimal digits>  # created 2026-11-25 by anna
+
+Tokens are 256 random bits, so a plain SHA-256 is enough: a salt and a slow hash, as passwords need them, are against
+dictionaries, and no dictionary has these.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.files import write_atomically
+
+MAX_TOKENS = 8
+_MAX_BYTES = 65_536
+_LINE = re.compile(r"sha256:([0-9a-f]{64})\s*(?:#\s*(.*))?")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenHash:
+    """The hash of a token."""
+
+    digest: bytes
+    comment: str = ""
+
+    @property
+    def short(self) -> str:
+        """The first hexadecimal digits, for people."""
+        return self.digest.hex()[:8]
+
+    def __str__(self) -> str:
+        """The line of a token file."""
+        return f"sha256:{self.digest.hex()}" + (f"  # {self.comment}" if self.comment else "")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFile:
+    """What a token file has. With a fault, no hash of it is valid."""
+
+    hashes: tuple[TokenHash, ...] = ()
+    fault: tuple[str, str] | None = None  # what was found, without revealing it, and what is legal
+
+
+def digest_of(token: bytes) -> bytes:
+    """What a token is known by."""
+    return hashlib.sha256(token).digest()
+
+
+def hash_of(token: str, comment: str = "") -> TokenHash:
+    """The hash of a token."""
+    return TokenHash(digest_of(token.encode(errors="surrogateescape")), comment)
+
+
+def read(file: Path) -> bytes:
+    """The content, or the beginning of what is no token file. Raises OSError."""
+    with file.open("rb") as content:
+        return content.read(_MAX_BYTES)
+
+
+def write(file: Path, token: str) -> None:
+    """A token file with the hash of one token. Raises OSError."""
+    write_atomically(file, f"{hash_of(token)}\n", 0o600)
+
+
+def lines(content: bytes) -> list[str]:
+    """The lines, without spaces at their ends."""
+    return [line.strip() for line in content.decode(errors="surrogateescape").split("\n")]
+
+
+def hash_in(line: str) -> TokenHash | None:
+    """The hash in a line; None: it has none."""
+    match = _LINE.fullmatch(line)
+    return match and TokenHash(bytes.fromhex(match[1]), match[2] or "")
+
+
+def is_token(line: str) -> bool:
+    """Whether a line is a token itself, in one word."""
+    return len(line.split()) == 1 and not line.startswith(("#", "sha256:"))
+
+
+def parse(content: bytes, source: str, config: Path | None = None) -> TokenFile:
+    """The hashes in the token file of ``source``. Empty lines and comments are skipped.
+
+    ``config``: the file that commands have to be told, which may not be in use yet; None: that of the last ``up``.
+    """
+    found: dict[bytes, TokenHash] = {}
+    others: list[int] = []  # numbers of the lines that are no hash
+    written = lines(content)
+    for number, line in enumerate(written, 1):
+        if not line or line.startswith("#"):
+            continue
+        one = hash_in(line)
+        if one is None:
+            others.append(number)
+        elif one.digest in found:
+            return TokenFile(fault=(f"a hash again in line {number}", "each hash once"))
+        else:
+            found[one.digest] = one
+    if len(others) == 1 and is_token(written[others[0] - 1]):
+        return TokenFile(fault=(f"a token in line {others[0]}", f"its hash: run {command('hash', source, config)}"))
+    if others:
+        legal = f"sha256: and 64 hexadecimal digits, as {command('add', source, config)} writes them"
+        return TokenFile(fault=(f"no hash in line {others[0]}", legal))
+    if not found:
+        return TokenFile(fault=("no hash", f"one or more: run {command('add', source, config)}"))
+    if len(found) > MAX_TOKENS:
+        legal = f"at most {MAX_TOKENS}: run {command('remove', source, config)}"
+        return TokenFile(fault=(f"{len(found)} hashes", legal))
+    return TokenFile(tuple(found.values()))
+
+
+def command(name: str, source: str, config: Path | None) -> str:
+    """``plantlog token NAME`` for a source of the file ``config``."""
+    return f"plantlog token {name} {source}" + ("" if config is None else f" --config {shlex.quote(str(config))}")

@@ -1,0 +1,62 @@
+"""HTTP endpoints of every process: ``/health`` (readiness), ``/health/live`` (liveness) and ``/metrics``."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from core import http
+from core.addresses import is_loopback
+from core.installation import installation_of
+from core.server_tls import ServerTls
+
+HealthReport: TypeAlias = dict[str, Any]  # has "ready": bool
+_PUBLIC = ("process", "ready", "alive", "since", "installation", "configuration")
+
+
+@asynccontextmanager
+async def serve(
+    host: str, port: int, report: Callable[[], Awaitable[HealthReport]], state: Path, tls: ServerTls | None = None
+) -> Any:
+    """Serve on ``host:port`` while the block runs. Raises OSError if the port is in use.
+
+    The report says whose process it is: appliances in turn may have the same ports. There is no login, so other
+    machines see neither addresses nor tokens.
+    """
+
+    async def health(request: web.Request) -> web.Response:
+        content = {**await report(), "installation": str(installation_of(state))}
+        shown = content if _is_from_here(request) else _public(content)
+        return web.json_response(shown, status=200 if content["ready"] else 503)
+
+    async def live(_: web.Request) -> web.Response:
+        return web.json_response({"alive": True})
+
+    async def metrics(_: web.Request) -> web.Response:
+        await report()  # gauges are updated on request
+        return web.Response(body=generate_latest(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    app = web.Application(middlewares=[http.check_host(host)])
+    app.add_routes([web.get("/health", health), web.get("/health/live", live), web.get("/metrics", metrics)])
+    async with http.serve(app, host, port, tls):
+        yield
+
+
+def _public(report: HealthReport) -> HealthReport:
+    """What other machines may know."""
+    sources = [{name: one[name] for name in ("name", "state")} for one in report.get("sources", ())]
+    shown = {name: report[name] for name in _PUBLIC if name in report}
+    return {**shown, "sources": sources} if sources else shown
+
+
+def _is_from_here(request: web.Request) -> bool:
+    """Whether this machine sent the request, and passes on no other's."""
+    ends = [request.get_extra_info(name) for name in ("peername", "sockname")]
+    if None in ends or "X-Forwarded-For" in request.headers:
+        return False
+    return is_loopback(ends[0][0]) or ends[0][0] == ends[1][0]

@@ -1,0 +1,117 @@
+"""The samples of a day that are in the archive, in the database, or in both: each once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from datetime import date
+from typing import Any
+
+import asyncpg
+import numpy as np
+
+from core.batch import Int64s
+from core.timestamps import microseconds
+from history.archive.day_files import DayFiles, among, joined, part
+from history.archive.location import in_thread
+from history.reading.day_samples import Counts, DaySamples
+from history.reading.reader import Series, begin
+from history.reading.scope import Scope
+from schema.queries import load
+
+_STREAMED = 64  # channels in memory
+
+
+class ArchivedSamples(DaySamples):
+    """Those of a day that retention dropped samples of. Of two with the same time, the archived one was first."""
+
+    by_hour = False
+
+    def __init__(self, connection: asyncpg.Connection[Any], day: date, files: DayFiles, whole: frozenset[int]) -> None:
+        """``whole``: channels that the database has all samples of. What the archive has of them may be out of date."""
+        super().__init__(connection, day)
+        self.files = files
+        self.whole = whole
+        self._archived: frozenset[int] | None = None
+
+    @classmethod
+    async def of(
+        cls, connection: asyncpg.Connection[Any], day: date, files: DayFiles, installation: int
+    ) -> ArchivedSamples:
+        """As the database says what it has."""
+        return cls(connection, day, files, await _whole(connection, day, installation))
+
+    async def complete(self, chain: int) -> bool:
+        """Whether nothing was dropped since."""
+        return self.whole == await _whole(self.connection, self.day, chain)
+
+    async def archived(self) -> frozenset[int]:
+        """Channels with samples in the archive."""
+        if self._archived is None:
+            self._archived = frozenset(await in_thread(self.files.channel_ids))
+        return self._archived
+
+    async def channels(self, scope: Scope) -> list[int]:
+        """Ids of the channels with samples, ascending."""
+        return sorted({*await super().channels(scope), *scope.select(await self.archived() - self.whole)})
+
+    async def read(self, channels: Sequence[int], hours: range) -> list[Series]:
+        """Samples of channels in hours of the day; channels without any are left out."""
+        stored = {one.channel_id: one for one in await super().read(channels, hours)}
+        for one in await self.in_archive([number for number in channels if number not in self.whole]):
+            edges = [microseconds(begin(self.day, hour)) for hour in (hours.start, hours.stop)]
+            first, last = np.searchsorted(one.time, edges).tolist()
+            if first < last:
+                archived = part(one, slice(first, last))
+                stored[one.channel_id] = joined(archived, added(archived, stored.get(one.channel_id)))
+        return [stored[number] for number in sorted(stored)]
+
+    async def new_times(self, times: Mapping[int, Int64s]) -> dict[int, Int64s]:
+        """Of times (µs) of samples that came to channels, those that are not archived."""
+        known = [number for number in times if number not in self.whole]
+        archived = {one.channel_id: one.time for one in await self.in_archive(known)} if known else {}
+        return {number: np.setdiff1d(some, archived.get(number, some[:0])) for number, some in times.items()}
+
+    async def counts(self, channels: Sequence[int], hours: range) -> Counts:
+        """The number of samples, of the channel-hours that have some."""
+        found = await super().counts(channels, hours)
+        for one in await self.in_archive([number for number in channels if number not in self.whole]):
+            only_archived = not any((one.channel_id, hour) in found for hour in hours)
+            series = [one] if only_archived else await self.read([one.channel_id], range(24))
+            for hour, (n, _) in ((hour, n) for both in series for hour, n in both.hours(self.day).items()):
+                if hour in hours:
+                    found[one.channel_id, hour] = n
+        return found
+
+    async def event_rows(self, scope: Scope) -> AsyncIterator[tuple[Any, ...]]:
+        """The day's events by time and id, also those that retention dropped."""
+        rows = {row[:2]: row for row in await in_thread(self.files.rows, "events")}
+        rows |= {row[:2]: row async for row in super().event_rows(scope)}
+        for key in sorted(rows):
+            yield rows[key]
+
+    async def stream(self, channels: Sequence[int]) -> AsyncIterator[Series]:
+        """The day of channels in their order, some of them at a time."""
+        for first in range(0, len(channels), _STREAMED):
+            wanted = channels[first : first + _STREAMED]
+            found = {one.channel_id: one for one in await self.read(wanted, range(24))}
+            for number in wanted:
+                if number in found:
+                    yield found[number]
+
+    async def in_archive(self, channels: Collection[int]) -> list[Series]:
+        """The day of channels as the archive has it."""
+        wanted = set(channels) & await self.archived()
+        return await in_thread(lambda: list(self.files.series(wanted))) if wanted else []
+
+
+async def _whole(connection: asyncpg.Connection[Any], day: date, installation: int) -> frozenset[int]:
+    rows = await connection.fetch(load("archive")["select_whole_channels"], day, installation)
+    return frozenset(row["channel_id"] for row in rows)
+
+
+def added(archived: Series | None, stored: Series | None) -> Series | None:
+    """Samples of a channel that are only stored, by their time; None: there are none."""
+    if stored is None or archived is None:
+        return stored
+    new = ~among(stored, archived.time)
+    return part(stored, new) if bool(np.any(new)) else None

@@ -1,0 +1,248 @@
+"""Archives one sealed day of this installation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import numpy as np
+
+from core.errors import NotAsSealed, OperationError
+from core.installation import installation_of
+from core.paths import State
+from history.archive.archived_samples import ArchivedSamples, added
+from history.archive.configured import location_in_force
+from history.archive.day_files import DayFiles, among
+from history.archive.day_files import part as part_of
+from history.archive.location import Location, in_thread
+from history.archive.manifest import DayFolder, Manifest, find_manifest, read_manifest
+from history.archive.verify import problems_of
+from history.archive.writer import DayWriter, Origin
+from history.reading.day_samples import DaySamples, SamplesOf, in_database
+from history.reading.reader import Series
+from history.reading.scope import Scope, load_scope
+from history.seals.keys import stored_keys
+from history.seals.seal import amend_archived_day
+from history.seals.seal_store import SealedDay, sealed_day, seals_of_day
+from schema.queries import load
+
+_CHANNELS = 64  # of which a day is in memory
+
+
+@dataclass(frozen=True, slots=True)
+class OwnInstallation:
+    """This installation as the database knows it."""
+
+    id: UUID
+    number: int
+    plant: str
+
+
+async def own_installation(connection: asyncpg.Connection[Any], state: State) -> OwnInstallation:
+    """Of a state folder. Raises OperationError if it is not registered."""
+    own = installation_of(state.root)
+    for row in await connection.fetch(load("evidence")["select_numbers"]):
+        if row["id"] == own:
+            return OwnInstallation(row["id"], row["number"], row["plant"])
+    raise OperationError(f"{state.root} is not registered in this database: run `plantlog up`")
+
+
+async def archive_day(
+    connection: asyncpg.Connection[Any],
+    own: OwnInstallation,
+    location: Location,
+    day: date,
+    state: State,
+    samples_of: SamplesOf = in_database,
+) -> Manifest:
+    """Bring the archive of a day up to date, and put on record what of the day may be dropped. Raises OperationError.
+
+    As long as nothing was dropped, the day is written from the database. After that, late samples are sealed together
+    with those in the archive, and added to it. ``samples_of``: where those are that are not archived yet.
+    """
+    folder = DayFolder(own.id, day)
+    key = own.number, day
+    row = await connection.fetchrow(load("archive")["select_archived_day"], *key)
+    started = await connection.fetchval(load("evidence")["select_clock"])
+    current = await in_thread(find_manifest, location, folder)
+    if current is not None:
+        await _require_known(connection, own, location, folder, current)
+    if row is not None and row["location"] != location.name:
+        copied = await _copied(location, folder, current, row)
+        if copied is not None:
+            await connection.execute(load("archive")["update_location"], day, own.number, location.name)
+            return copied
+    if row is None or not row["dropped"]:
+        day_samples = await samples_of(connection, day, own.number)
+        sealed, origin = await _sealed(connection, own, day)
+        manifest = await DayWriter(location, folder, sealed, origin, day_samples).write()
+        found = _Stored({number: hours.n for number, hours in sealed.hours().items()})
+        await _record(connection, own, location, sealed, manifest, started, found, "written", dropped=False)
+        return manifest
+    if row["location"] != location.name:
+        raise OperationError(
+            f"archive {location.name}: {day} is not in it; it was archived in {row['location']}: copy it from there"
+        )
+    if current is None:
+        raise OperationError(f"archive {location.name}: {day} is not in it; restore {folder.manifest}")
+    before = DayFiles(location, folder, current)
+    samples = await ArchivedSamples.of(connection, day, before, own.number)
+    if row["late"] and not await amend_archived_day(state, samples):
+        raise OperationError(f"{day}: another session seals")
+    sealed, origin = await _sealed(connection, own, day)
+    writer = DayWriter(location, folder, sealed, origin, samples, before)
+    changed = sorted({one.channel_id for one in sealed.rows if one.revision > before.manifest.revision})
+    manifest, how = current, "compared"
+    if manifest.revision != sealed.seals[-1].revision:
+        amended = await writer.amend(changed)
+        manifest, how = (amended, "amended") if amended is not None else (await writer.write(), "written")
+    elif len(_amendments(manifest)) and not row["late"]:
+        manifest, how = await writer.write(), "amendments merged"
+    files = DayFiles(location, folder, manifest)
+    found = await _compared(connection, origin.scope, files, frozenset(changed))
+    await _record(connection, own, location, sealed, manifest, started, found, how, dropped=True)
+    return manifest
+
+
+async def _copied(
+    location: Location, folder: DayFolder, current: Manifest | None, row: asyncpg.Record
+) -> Manifest | None:
+    """A day that was archived elsewhere and is here as it was there; None: it is not."""
+    if current is None or (current.revision, current.root) != (row["revision"], row["root"].hex()):
+        return None
+    problems = await in_thread(problems_of, DayFiles(location, folder, current), None)
+    return None if problems else current
+
+
+async def _require_known(
+    connection: asyncpg.Connection[Any], own: OwnInstallation, location: Location, folder: DayFolder, manifest: Manifest
+) -> None:
+    """Raise OperationError if a day is archived by a seal that the database does not have: it may have lost samples."""
+    seals = await seals_of_day(connection, own.number, folder.day)
+    if (manifest.revision, manifest.root) not in [(seal.revision, seal.root) for seal in seals]:
+        raise OperationError(
+            f"archive {location.name}: {folder.manifest}: found a day of revision {manifest.revision} by seal "
+            f"{manifest.serial}, which the database does not have: it was restored, or the archive is of another one. "
+            "Restore what is missing, or move the archive away"
+        )
+
+
+def archived_samples(state: State) -> SamplesOf:
+    """Where the samples of a day are: in the database, or where retention dropped some, in the archive as well."""
+
+    async def samples_of(connection: asyncpg.Connection[Any], day: date, chain: int) -> DaySamples:
+        row = await connection.fetchrow(load("archive")["select_archived_day"], chain, day)
+        if row is None or not row["dropped"]:
+            return DaySamples(connection, day)
+        location = await in_thread(location_in_force, state.root, row["location"])
+        folder = DayFolder(row["installation"], day)
+        manifest = await in_thread(read_manifest, location, folder)
+        return await ArchivedSamples.of(connection, day, DayFiles(location, folder, manifest), chain)
+
+    return samples_of
+
+
+def _amendments(manifest: Manifest) -> list[str]:
+    return [file.path for file in manifest.files if file.amendment]
+
+
+async def _sealed(connection: asyncpg.Connection[Any], own: OwnInstallation, day: date) -> tuple[SealedDay, Origin]:
+    """A day by its newest seal. Raises OperationError."""
+    seals = await seals_of_day(connection, own.number, day)
+    if not seals:
+        raise OperationError(f"{day} is not sealed: run `plantlog seal {day}`")
+    sealed = await sealed_day(connection, day, seals)
+    if sealed.problems or not sealed.document:
+        problems = sealed.problems or ["the document with the names of its channels is missing"]
+        raise NotAsSealed(f"{day} is not archived: {'; '.join(problems)}: see `plantlog verify {day}`")
+    scope = await load_scope(connection, seals[-1].installation)
+    return sealed, Origin(own.plant, scope, await stored_keys(connection, seals[-1].chain))
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What of a day is in the database."""
+
+    n: Mapping[int, Sequence[int]]  # channel → samples by hour; -1 where some are not in the archive
+    gone: Sequence[int] = ()  # channels that have none any more
+    conflicts: bool = False  # of which there is an event now
+
+
+async def _compared(
+    connection: asyncpg.Connection[Any], scope: Scope, files: DayFiles, changed: frozenset[int]
+) -> _Stored:
+    """Compare what is stored with what is archived. Channels of which that is known are left out, unless changed."""
+    queries, day = load("archive"), files.folder.day
+    stored, archived = DaySamples(connection, day), ArchivedSamples(connection, day, files, frozenset())
+    known = {row["channel_id"] for row in await connection.fetch(queries["select_known_channels"], day)}
+    unknown = {row["channel_id"] for row in await connection.fetch(queries["select_unknown_channels"], day)}
+    wanted = [number for number in await stored.channels(scope) if number not in known or number in changed]
+    n: dict[int, list[int]] = {}
+    conflicts = False
+    for first in range(0, len(wanted), _CHANNELS):
+        part = wanted[first : first + _CHANNELS]
+        there = {one.channel_id: one for one in await archived.in_archive(part)}
+        for one in await stored.read(part, range(24)):
+            before = there.get(one.channel_id)
+            if before is None or added(before, one) is not None:
+                n[one.channel_id] = [-1] * 24
+                continue
+            hours = one.hours(day)
+            n[one.channel_id] = [hours.get(hour, (0, b""))[0] for hour in range(24)]
+            conflicts |= await _record_conflicts(connection, before, one)
+    return _Stored(n, sorted(set(scope.select(unknown)) - set(n)), conflicts)
+
+
+async def _record_conflicts(connection: asyncpg.Connection[Any], kept: Series, refused: Series) -> bool:
+    """Whether there are new events of samples that are archived with another value or status."""
+    kept = part_of(kept, among(kept, refused.time))
+    differ = (kept.value != refused.value) | (kept.status != refused.status)
+    if not differ.any():
+        return False
+    kept, refused = part_of(kept, differ), part_of(refused, differ)
+    columns = [
+        column.tolist()
+        for one in (kept, refused)
+        for column in (one.value.view(np.float64), one.status.astype(np.uint32).view(np.int32))
+    ]
+    keys = [kept.channel_id] * len(kept.time), kept.time.tolist()
+    return bool(await connection.fetchval(load("packing")["insert_conflicts"], *keys, *columns))
+
+
+async def _record(
+    connection: asyncpg.Connection[Any],
+    own: OwnInstallation,
+    location: Location,
+    sealed: SealedDay,
+    manifest: Manifest,
+    started: datetime,
+    found: _Stored,
+    how: str,
+    *,
+    dropped: bool,
+) -> None:
+    """Put on record that a day is archived, and what of it may be dropped."""
+    queries, key = load("archive"), (sealed.day, own.number)
+    async with connection.transaction():
+        await connection.execute(queries["lock_packing"])
+        row = await connection.fetchrow(queries["select_archived_day"], own.number, sealed.day)
+        if (row is not None and row["dropped"]) != dropped:
+            raise OperationError(f"{sealed.day}: retention dropped samples meanwhile; the next run goes on")
+        seal = sealed.seals[-1]
+        await connection.execute(
+            queries["upsert_archived_day"],
+            *(*key, seal.revision, bytes.fromhex(seal.root), location.name, manifest.samples, manifest.bytes),
+            len(_amendments(manifest)),
+            started,
+        )
+        if not dropped:
+            await connection.execute(queries["delete_archived_channels"], sealed.day, None, own.number)
+        n = [n for hours in found.n.values() for n in hours]
+        await connection.execute(queries["upsert_archived_channels"], *key, list(found.n), n, not dropped, started)
+        await connection.execute(queries["delete_archived_channels"], sealed.day, list(found.gone), own.number)
+        await connection.execute(queries["update_late"], *key, found.conflicts)
+        await connection.execute(queries["insert_archived_event"], *key, how)

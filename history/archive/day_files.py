@@ -1,0 +1,224 @@
+"""The samples of an archived day, from the files that its manifest names."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from core.errors import OperationError
+from history.archive import row_group
+from history.archive.channel_table import PLACE, Place, places_of
+from history.archive.location import Location
+from history.archive.manifest import METADATA, ArchivedFile, DayFolder, Manifest, footer_crc32
+from history.archive.sample_file import segments
+from history.codec.row_groups import SAMPLES, value_bits
+from history.reading import parquet as rows_in
+from history.reading.reader import Series
+from history.standalone import UnverifiableError, require_schema, rows_of
+
+ROWS = {"events": rows_in.EVENTS, "gaps": rows_in.GAPS}
+TABLES = {**ROWS, "samples": SAMPLES}
+
+
+@dataclass(frozen=True, slots=True)
+class DayFiles:
+    """The files of a day. Samples that came after it was archived are in files of their own: its amendments."""
+
+    location: Location
+    folder: DayFolder
+    manifest: Manifest
+    incoming: frozenset[str] = frozenset()  # paths of files that are not published yet
+
+    def place(self, file: ArchivedFile) -> str:
+        """Where a file is."""
+        return f"{self.folder.incoming}/{file.path}" if file.path in self.incoming else file.path
+
+    @contextmanager
+    def opened(self, file: ArchivedFile, footers: dict[str, Any] | None = None) -> Iterator[Any]:
+        """A file as pyarrow's ParquetFile. Raises OperationError if it is damaged, or another day's or plant's.
+
+        ``footers``: those of files that were opened before, by their hash: they are not read and checked again.
+        """
+        path = self.place(file)
+        place = f"archive {self.location.name}: {path}"
+        size = self.location.size(path)
+        if size != file.bytes:
+            found = f"is missing, {file.bytes:,} bytes" if size is None else f"has {size:,} bytes, {file.bytes:,}"
+            raise OperationError(f"{place} {found} by the manifest: restore the file")
+        try:
+            with ExitStack() as stack:
+                source = stack.enter_context(self.location.opened(path))
+                known = None if footers is None else footers.get(file.sha256)
+                options = {"pre_buffer": self.location.is_remote, "page_checksum_verification": True}
+                one = stack.enter_context(pq.ParquetFile(source, metadata=known, **options))
+                if known is None:
+                    self._check(one, source, file, place)
+                if footers is not None:
+                    footers[file.sha256] = one.metadata
+                yield one
+        except (pa.ArrowException, OSError) as error:
+            raise OperationError(f"{place} is damaged: {' '.join(str(error).split())}: restore the file") from error
+
+    def _check(self, parquet: Any, source: Any, file: ArchivedFile, place: str) -> None:
+        """The metadata say that it is this file, and its footer is as written. Raises OperationError."""
+        expected = self.folder.identity(file.table)[METADATA]
+        found = (parquet.metadata.metadata or {}).get(METADATA, b"nothing")
+        if found != expected:
+            raise OperationError(f"{place} is another file: found {found.decode()}; legal: {expected.decode()}")
+        if file.table in TABLES:
+            try:
+                require_schema(parquet, TABLES[file.table])
+            except UnverifiableError as error:
+                raise OperationError(f"{place}: {error}") from error
+        if file.footer_crc32 not in (None, footer_crc32(source)):
+            raise OperationError(f"{place} is damaged: its footer is not as written: restore the file")
+
+    def channels(self, columns: Sequence[str] | None = None) -> Any:
+        """The table of channels (docs/archive.md), or some of its columns."""
+        [file] = self.manifest.of("channels")
+        with self.opened(file) as parquet:
+            return parquet.read(columns)
+
+    def channel_ids(self) -> list[int]:
+        """Those that have samples; one that was renamed on the day occurs twice."""
+        table = self.channels(("channel_id", "samples"))
+        ids: list[int] = table["channel_id"].to_numpy()[table["samples"].to_numpy() > 0].tolist()
+        return ids
+
+    def places(self, wanted: Collection[int] | None = None) -> dict[int, Place]:
+        """Channel id → where its samples are, of those that have some. ``wanted``: of others not."""
+        return places_of(self.channels(PLACE), wanted)
+
+    def rows(self, table: Literal["events", "gaps"]) -> list[tuple[Any, ...]]:
+        """Events or gaps, as the specification's fields."""
+        [file] = self.manifest.of(table)
+        with self.opened(file) as parquet:
+            return list(rows_of(parquet, ROWS[table].names))
+
+    def between(self, wanted: Collection[int], since: int, until: int) -> Iterator[Series]:
+        """The samples of channels with since <= time < until (µs since 1970). Row groups without any are not read."""
+        for series in self.series(wanted, (since, until)):
+            first, last = np.searchsorted(series.time, (since, until)).tolist()
+            if first < last:
+                yield part(series, slice(first, last))
+
+    def series(self, wanted: Collection[int] | None = None, bounds: tuple[int, int] | None = None) -> Iterator[Series]:
+        """The samples of channels (None: of all), in the order of the files. ``bounds``: row groups without such times
+        need not be read.
+        """
+        places = self.places(wanted)
+        with ExitStack() as stack:
+            added = [_Added(stack.enter_context(self.opened(f))) for f in self.manifest.of("samples") if f.amendment]
+            yielded: set[int] = set()
+            for file in [one for one in self.manifest.of("samples") if not one.amendment]:
+                here = {number: place for number, place in places.items() if place.file == file.path}
+                if wanted is not None and not here:
+                    continue
+                groups = sorted({g for one in here.values() for g in range(one.first_group, one.last_group + 1)})
+                with self.opened(file) as parquet:
+                    if bounds is not None and file.footer_crc32 is not None:
+                        metadata = parquet.metadata
+                        groups = [one for one in groups if not row_group.is_outside(metadata.row_group(one), bounds)]
+                    for series in series_of(parquet, None if wanted is None else groups):
+                        if wanted is None or series.channel_id in here:
+                            yielded.add(series.channel_id)
+                            yield joined(series, *(one.of(series.channel_id) for one in added))
+            others = {number for one in added for number in one.channels()} - yielded
+            for number in sorted(others if wanted is None else others & set(wanted)):
+                yield joined(*(one.of(number) for one in added))
+
+
+class _Added:
+    """An amendment: few samples of any channels, which are looked up by channel."""
+
+    def __init__(self, parquet: Any) -> None:
+        self._parquet = parquet
+        metadata = parquet.metadata
+        statistics = [metadata.row_group(g).column(0).statistics for g in range(metadata.num_row_groups)]
+        self._bounds = [(one.min, one.max) for one in statistics]
+        self._last: tuple[int, dict[int, Series]] = (-1, {})
+
+    def channels(self) -> set[int]:
+        """Those that have samples in it."""
+        return {number for group in range(len(self._bounds)) for number in self._group(group)}
+
+    def of(self, channel: int) -> Series | None:
+        """A channel's samples."""
+        groups = [group for group, (first, last) in enumerate(self._bounds) if first <= channel <= last]
+        found = [self._group(group).get(channel) for group in groups]
+        return joined(*found) if any(found) else None
+
+    def _group(self, group: int) -> dict[int, Series]:
+        if self._last[0] != group:
+            self._last = group, {one.channel_id: one for one in split(self._parquet.read_row_group(group))}
+        return self._last[1]
+
+
+def series_of(parquet: Any, groups: Iterable[int] | None = None) -> Iterator[Series]:
+    """The samples of each channel in a file or some row groups of it; one group, or one channel, is in memory."""
+    waiting: Series | None = None
+    for group in range(parquet.num_row_groups) if groups is None else groups:
+        for series in split(parquet.read_row_group(group)):
+            if waiting is not None and waiting.channel_id == series.channel_id:
+                waiting = _behind(waiting, series)
+                continue
+            if waiting is not None:
+                yield waiting
+            waiting = series
+    if waiting is not None:
+        yield waiting
+
+
+def split(table: Any) -> Iterator[Series]:
+    """The samples of each channel in a table that is sorted by channel."""
+    channel = table.column("channel_id").to_numpy()
+    time = table.column("time").cast(pa.int64()).to_numpy()
+    status, value = table.column("status").to_numpy(), value_bits(table)
+    for rows in segments(channel):
+        yield Series(int(channel[rows.start]), time[rows], value[rows], status[rows])
+
+
+def joined(*parts: Series | None) -> Series:
+    """All samples of a channel, by time. At least one part has some."""
+    present: Sequence[Series] = [one for one in parts if one is not None]
+    if len(present) == 1:
+        return present[0]
+    whole = present[0]
+    for one in present[1:]:
+        whole = _behind(whole, one)
+    return ordered(whole)
+
+
+def ordered(series: Series) -> Series:
+    """The same by time; samples of one time stay in their order."""
+    order = np.argsort(series.time, kind="stable")
+    return Series(series.channel_id, series.time[order], series.value[order], series.status[order])
+
+
+def _behind(one: Series, other: Series) -> Series:
+    """One after the other, of the same channel."""
+    return Series(
+        one.channel_id,
+        np.concatenate([one.time, other.time]),
+        np.concatenate([one.value, other.value]),
+        np.concatenate([one.status, other.status]),
+    )
+
+
+def among(series: Series, times: Any) -> Any:
+    """For each sample whether its time is among ``times``, ascending. Returns (n,) bool."""
+    if not len(times):
+        return np.zeros(len(series.time), np.bool_)
+    places = np.minimum(np.searchsorted(times, series.time), len(times) - 1)
+    return times[places] == series.time
+
+
+def part(series: Series, chosen: Any) -> Series:
+    """Those samples that are chosen, by a mask or a slice."""
+    return Series(series.channel_id, series.time[chosen], series.value[chosen], series.status[chosen])

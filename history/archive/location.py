@@ -1,0 +1,295 @@
+"""Where an archive is: a folder, or a bucket of S3-compatible storage, by pyarrow's file systems.
+
+A file appears whole or not at all. In a folder it is written under another name, synchronised, and renamed; links in it
+are not followed, but for reading. An object of S3 appears when its upload is complete.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from core.errors import OperationError
+from history.archive.folder_files import FolderFiles
+
+_S3 = "s3://"
+_CHUNK = 8 * 1024**2  # bytes
+_CONNECT_SECONDS = 10.0
+_REQUEST_SECONDS = 60.0
+_CANCEL_SECONDS = 10.0
+_PROBES = 4  # of whether the storage answers, in the time that it may take
+
+
+@dataclass(frozen=True, slots=True)
+class S3Options:
+    """How to reach S3-compatible storage."""
+
+    access_key: str
+    secret_key: str
+    endpoint: str  # HOST or HOST:PORT, by HTTPS
+    region: str = "us-east-1"
+    ca_file: str = ""  # empty: the CA certificates of the system
+    host_style: bool = False  # the bucket is named in the host name, not in the path
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """What a file is known by."""
+
+    bytes: int
+    sha256: str
+
+
+def is_bucket(name: str) -> bool:
+    """Whether a location is a bucket, ``s3://BUCKET/PATH``, and not a folder."""
+    return name.startswith(_S3)
+
+
+class Location:
+    """Files by their paths from the archive's root, with ``/``. Every failure is an OperationError that names it."""
+
+    def __init__(self, name: str, filesystem: Any, folder: Path | None) -> None:
+        """``folder``: where it is a folder of this machine."""
+        self.name = name
+        self._files = filesystem
+        self._folder = None if folder is None else FolderFiles(folder)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether each access is a request: few large ones are faster than many small ones."""
+        return self._folder is None
+
+    @classmethod
+    def at(cls, name: str, s3: S3Options | None = None) -> Location:
+        """``name``: a folder, which must exist, or ``s3://BUCKET/PATH``."""
+        if is_bucket(name):
+            if s3 is None:
+                raise OperationError(f"archive {name}: S3 requires an endpoint and a key")
+            filesystem = pafs.S3FileSystem(
+                access_key=s3.access_key,
+                secret_key=s3.secret_key,
+                endpoint_override=s3.endpoint,
+                region=s3.region,
+                tls_ca_file_path=s3.ca_file or None,
+                force_virtual_addressing=s3.host_style,
+                connect_timeout=_CONNECT_SECONDS,
+                request_timeout=_REQUEST_SECONDS,
+            )
+            return cls(name, pafs.SubTreeFileSystem(name.removeprefix(_S3), filesystem), None)
+        folder = Path(name)
+        if not folder.is_dir():  # not created: it may be a disk that is not mounted
+            raise OperationError(f"archive {name}: no such folder; create it, or mount what it is on")
+        return cls(name, pafs.SubTreeFileSystem(str(folder), pafs.LocalFileSystem()), folder)
+
+    @contextmanager
+    def failures(self, path: str = "") -> Iterator[None]:
+        """Failures of the storage in the block, in words."""
+        try:
+            yield
+        except ConnectionError:  # not of the storage: what is written is read from the database in the block
+            raise
+        except (OSError, pa.ArrowException) as error:
+            place = f"{path}: " if path else ""
+            raise OperationError(f"archive {self.name}: {place}{_reason(error)}") from error
+
+    @contextmanager
+    def created(self, path: str) -> Iterator[Any]:
+        """A file object to be written in the block; durable when it ends, gone if anything raises."""
+        with self.failures(path):
+            if self._folder is not None:
+                with self._folder.created(path) as stream:
+                    yield stream
+                return
+            stream = self._files.open_output_stream(path, compression=None)
+            try:
+                yield stream
+                stream.close()
+            except BaseException:
+                with suppress(OSError, pa.ArrowException):
+                    stream.close()
+                with suppress(OSError, pa.ArrowException):
+                    self._files.delete_file(path)
+                raise
+
+    def write(self, path: str, content: bytes) -> None:
+        """Replace a small file, at once or not at all."""
+        if self._folder is None:
+            with self.created(path) as stream:
+                stream.write(content)
+            return
+        with self.created(f"{path}.partial") as stream:
+            stream.write(content)
+        self.move(f"{path}.partial", path)
+
+    def move(self, path: str, to: str) -> None:
+        """Rename a file; it replaces what is there."""
+        with self.failures(to):
+            (self._files if self._folder is None else self._folder).move(path, to)
+
+    def opened(self, path: str) -> Any:
+        """A file object to read from anywhere in it."""
+        with self.failures(path):
+            return self._files.open_input_file(path)
+
+    def read(self, path: str) -> bytes:
+        """All of a small file."""
+        with self.failures(path), self._files.open_input_stream(path, compression=None) as stream:
+            content: bytes = stream.read()
+            return content
+
+    def facts(self, path: str) -> FileFacts:
+        """Size and digest of a file, read from the storage."""
+        digest, size = hashlib.sha256(), 0
+        with self.failures(path), self._files.open_input_stream(path, compression=None) as stream:
+            while chunk := stream.read(_CHUNK):
+                digest.update(chunk)
+                size += len(chunk)
+        return FileFacts(size, digest.hexdigest())
+
+    def size(self, path: str) -> int | None:
+        """Bytes of a file; None: there is none."""
+        with self.failures(path):
+            info = self._files.get_file_info(path)
+        return info.size if info.type == pafs.FileType.File else None
+
+    def entries(self) -> list[str]:
+        """Names of the files and folders at the root, in order."""
+        with self.failures():
+            selector = pafs.FileSelector("", allow_not_found=True)
+            return sorted(one.base_name for one in self._files.get_file_info(selector))
+
+    def listing(self, path: str) -> list[str]:
+        """Paths of the files below a folder, in order; none where there is no such folder."""
+        with self.failures(path):
+            if self._folder is not None:
+                return sorted(self._folder.listing(path))
+            selector = pafs.FileSelector(path, allow_not_found=True, recursive=True)
+            return sorted(one.path for one in self._files.get_file_info(selector) if one.type == pafs.FileType.File)
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+        with self.failures(path):
+            (self._files.delete_file if self._folder is None else self._folder.remove)(path)
+
+    def clear(self, path: str) -> None:
+        """Remove a folder with all that it holds, where there is one."""
+        with self.failures(path):
+            if self._folder is not None:
+                self._folder.clear(path)
+            elif self._files.get_file_info(path).type == pafs.FileType.Directory:
+                self._files.delete_dir(path)
+
+
+_Returned = TypeVar("_Returned")
+_waiting: set[threading.Thread] = set()  # for storage that does not answer
+
+
+async def in_thread(work: Callable[..., _Returned], *arguments: Any) -> _Returned:
+    """What ``work`` returns. Raises OperationError while an earlier access waits for the storage.
+
+    Cancelled, it lets the thread end first, because nothing else may touch the file before that. But storage may not
+    answer at all (NFS): it waits for ten seconds at most.
+    """
+    _waiting.intersection_update([thread for thread in _waiting if thread.is_alive()])
+    if _waiting:
+        raise OperationError("the archive's storage does not answer: an earlier access to it still waits")
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[_Returned] = loop.create_future()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if not done.done():
+            done.set_exception(error) if error is not None else done.set_result(result)
+
+    def run() -> None:
+        result: Any = None
+        failure: BaseException | None = None
+        try:
+            result = work(*arguments)
+        except BaseException as error:
+            failure = error
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, result, failure)
+
+    thread = threading.Thread(target=run, name="plantlog archive", daemon=True)
+    thread.start()
+    try:
+        return await asyncio.shield(done)
+    except asyncio.CancelledError:
+        await asyncio.wait([done], timeout=_CANCEL_SECONDS)
+        if not done.done():
+            _waiting.add(thread)
+        done.add_done_callback(asyncio.Future.exception)  # it is known that it may fail
+        raise
+
+
+def left_alone(work: Callable[..., _Returned], *arguments: Any) -> asyncio.Task[_Returned]:
+    """:func:`in_thread` as a task that nobody need wait for: it is known that it may fail."""
+    task = asyncio.ensure_future(in_thread(work, *arguments))
+    task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+    return task
+
+
+@asynccontextmanager
+async def in_threads(manager: AbstractContextManager[_Returned]) -> AsyncIterator[_Returned]:
+    """A context manager whose begin and end may wait for the storage."""
+    entered = await in_thread(manager.__enter__)
+    try:
+        yield entered
+    except asyncio.CancelledError as error:
+        await tidy(manager.__exit__, type(error), error, error.__traceback__)
+        raise
+    except BaseException as error:
+        await in_thread(manager.__exit__, type(error), error, error.__traceback__)
+        raise
+    await in_thread(manager.__exit__, None, None, None)
+
+
+async def tidy(work: Callable[..., object], *arguments: Any) -> None:
+    """Clean up; what fails is left to the next run. A task that is cancelled waits for ten seconds at most, twice."""
+    task = asyncio.current_task()
+    seconds = _CANCEL_SECONDS if task is not None and task.cancelling() else None
+    with suppress(OperationError, TimeoutError):
+        await asyncio.wait_for(in_thread(work, *arguments), seconds)
+
+
+@asynccontextmanager
+async def answering(location: Location, path: str, seconds: float) -> AsyncIterator[None]:
+    """End the block with an OperationError if no file can be written at ``path`` for so long. NFS may never answer."""
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            probing = asyncio.ensure_future(_probe(location, path, seconds, limit))
+            try:
+                yield
+            finally:
+                probing.cancel()
+                await asyncio.wait([probing])
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise OperationError(f"archive {location.name} does not answer for {seconds:g} s") from error
+
+
+async def _probe(location: Location, path: str, seconds: float, limit: asyncio.Timeout) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        with suppress(OperationError):  # that is an answer
+            await in_thread(location.write, path, b"")
+        limit.reschedule(loop.time() + seconds)
+        await asyncio.sleep(seconds / _PROBES)
+
+
+def _reason(error: BaseException) -> str:
+    """The storage's own words, in a line, without those that pyarrow puts around them."""
+    if isinstance(error, OSError) and error.strerror and error.errno:
+        return os.strerror(error.errno)
+    return " ".join(str(error).split())

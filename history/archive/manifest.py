@@ -1,0 +1,231 @@
+"""The manifest of an archived day: which files it has, of which plant, and the seal that they were verified with.
+
+It is written last, at once or not at all: readers find the files of one generation or of the other. A file that no
+manifest names is of a writer that was killed, and is removed later.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import zlib
+from dataclasses import asdict, dataclass, fields
+from datetime import date
+from typing import Any, Literal, get_args
+from uuid import UUID
+
+from core.errors import OperationError
+from history.archive.location import Location, is_bucket
+
+FORMAT = 1
+MARKER = "plantlog-archive.json"
+MANIFESTS = "manifests"
+INCOMING = "incoming"  # files of days that are being written
+_MAY_BE_THERE = (f"{MARKER}.partial", "lost+found")  # of a writer that was killed, and of an empty disk
+PROBE = f"{INCOMING}/answers"  # is written to see whether the storage answers
+_DAY = re.compile(r"\d{4}-[01]\d-[0-3]\d")
+_FILE, _SEAL = re.compile(r"[0-9]+-[0-9]+\.parquet"), re.compile(r"[0-9]+\.json\.gz")
+_TAIL = 8  # bytes at the end of a Parquet file: the footer's length, and PAR1
+METADATA = b"plantlog.archive"  # key of the file's identity in the metadata of a Parquet file
+
+Table = Literal["samples", "channels", "events", "gaps", "seal"]
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedFile:
+    """A file of a day."""
+
+    path: str  # from the archive's root
+    table: Table
+    rows: int
+    bytes: int
+    sha256: str
+    amendment: bool = False  # samples that came after others of the day were archived
+    footer_crc32: int | None = None  # of a Parquet file: pages have checksums, but its footer has none
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A day as it was archived."""
+
+    format: int
+    plant: str
+    installation: str  # id
+    day: str
+    generation: int  # from 1; each time that the day is written, its new files have the next one in their names
+    revision: int  # of the seal
+    serial: int
+    root: str  # of the seal, in hex
+    samples: int
+    channels: int
+    files: tuple[ArchivedFile, ...]
+
+    def encode(self) -> bytes:
+        """As JSON."""
+        return (json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n").encode()
+
+    @classmethod
+    def decode(cls, content: bytes, place: str) -> Manifest:
+        """The inverse. ``place``: what errors call it. Raises OperationError."""
+        try:
+            data = json.loads(content)
+            if not isinstance(data, dict) or data.get("format") != FORMAT:
+                found = data.get("format") if isinstance(data, dict) else data
+                raise OperationError(f"{place}: format: found {found!r}; legal: {FORMAT}")
+            data["files"] = tuple(ArchivedFile(**one) for one in data["files"])
+            manifest = cls(**{one.name: data[one.name] for one in fields(cls)})
+            date.fromisoformat(manifest.day)
+            return manifest
+        except (ValueError, KeyError, TypeError) as error:
+            raise OperationError(f"{place} is not a manifest: {type(error).__name__}: {error}") from error
+
+    @property
+    def bytes(self) -> int:
+        """Of all files."""
+        return sum(file.bytes for file in self.files)
+
+    def of(self, table: Table) -> list[ArchivedFile]:
+        """The files of a table."""
+        return [one for one in self.files if one.table == table]
+
+
+@dataclass(frozen=True, slots=True)
+class DayFolder:
+    """The paths of an installation's day."""
+
+    installation: UUID
+    day: date
+
+    def table(self, table: Table) -> str:
+        """The folder of a table's files."""
+        return f"{table}/installation={self.installation}/day={self.day}"
+
+    def file(self, table: Table, generation: int, number: int = 1) -> str:
+        """A file of a table."""
+        return f"{self.table(table)}/{generation:05}-{number:05}.parquet"
+
+    @property
+    def manifest(self) -> str:
+        """The manifest."""
+        return f"{MANIFESTS}/installation={self.installation}/{self.day}.json"
+
+    @property
+    def seals(self) -> str:
+        """The folder of the seals with their digests, of all days."""
+        return f"seals/installation={self.installation}"
+
+    def seal(self, generation: int) -> str:
+        """The seal with its digests."""
+        return f"{self.seals}/{self.day}-{generation:05}.json.gz"
+
+    @property
+    def incoming(self) -> str:
+        """Where its files are until they are verified."""
+        return f"{INCOMING}/{self.installation}/{self.day}"
+
+    def identity(self, table: Table) -> dict[bytes, bytes]:
+        """What the metadata of a file says it is."""
+        said = {"format": FORMAT, "installation": str(self.installation), "day": str(self.day), "table": table}
+        return {METADATA: json.dumps(said).encode()}
+
+
+def footer_crc32(source: Any) -> int:
+    """Of a Parquet file: the checksum of what is behind its pages. ``source``: a file object of pyarrow."""
+    size = source.size()
+    length = int.from_bytes(source.read_at(min(size, _TAIL), max(0, size - _TAIL))[:4], "little")
+    footer = min(size, length + _TAIL)
+    return zlib.crc32(source.read_at(footer, size - footer))
+
+
+def find_manifest(location: Location, folder: DayFolder) -> Manifest | None:
+    """The same; None: the day is not archived."""
+    return None if location.size(folder.manifest) is None else read_manifest(location, folder)
+
+
+def read_manifest(location: Location, folder: DayFolder) -> Manifest:
+    """The manifest of a day. Raises OperationError if it is not archived, or that of another day or installation."""
+    place = f"archive {location.name}: {folder.manifest}"
+    if location.size(folder.manifest) is None:
+        _require_marker(location)
+        raise OperationError(
+            f"archive {location.name}: {folder.day} of installation {folder.installation} is not in it"
+        )
+    manifest = Manifest.decode(location.read(folder.manifest), place)
+    for name, found, legal in (
+        ("installation", manifest.installation, str(folder.installation)),
+        ("day", manifest.day, str(folder.day)),
+    ):
+        if found != legal:
+            raise OperationError(f"{place}: {name}: found {found}, of plant {manifest.plant}; legal: {legal}")
+    for file in manifest.files:
+        begin, pattern, words = f"{folder.table(file.table)}/", _FILE, "NUMBER-NUMBER.parquet"
+        if file.table == "seal":
+            begin, pattern, words = f"{folder.seals}/{folder.day}-", _SEAL, "NUMBER.json.gz"
+        if not (file.path.startswith(begin) and pattern.fullmatch(file.path, len(begin))):
+            raise OperationError(f"{place}: files: found {file.path}; legal: {begin}{words}")
+    return manifest
+
+
+def sweep(location: Location, folder: DayFolder) -> None:
+    """Remove what a writer made of a day and its manifest does not name."""
+    manifest = find_manifest(location, folder)
+    kept = {file.path for file in manifest.files} if manifest is not None else set()
+    tables = [(f"{folder.table(table)}/", _FILE) for table in get_args(Table) if table != "seal"]
+    for begin, pattern in (*tables, (f"{folder.seals}/{folder.day}-", _SEAL)):
+        for path in location.listing(begin.rpartition("/")[0]):
+            if path.startswith(begin) and pattern.fullmatch(path, len(begin)) and path not in kept:
+                location.remove(path)
+    location.clear(folder.incoming)  # last: as long as it is there, the day is swept
+
+
+def begun(location: Location, installation: UUID) -> list[DayFolder]:
+    """Days of which a writer that was killed may have left files."""
+    found = {path.split("/")[2] for path in location.listing(f"{INCOMING}/{installation}")}
+    return [DayFolder(installation, date.fromisoformat(day)) for day in sorted(found) if _DAY.fullmatch(day)]
+
+
+def _require_marker(location: Location) -> None:
+    if location.size(MARKER) is None:
+        raise OperationError(
+            f"archive {location.name}: {MARKER} is missing, although days were archived: is it mounted?"
+        )
+
+
+def _require_empty(location: Location) -> None:
+    if found := [name for name in location.entries() if name not in _MAY_BE_THERE]:
+        raise OperationError(f"archive {location.name} contains {found[0]}, and is no archive: choose an empty folder")
+
+
+def folder_problem(name: str) -> str | None:
+    """Why a location can't be an archive, as far as a look at its folder tells. S3 is not asked."""
+    if is_bucket(name):
+        return None
+    try:
+        location = Location.at(name)
+        if location.size(MARKER) is None:
+            _require_empty(location)
+    except OperationError as error:
+        return str(error)
+    return None if os.access(name, os.W_OK | os.X_OK) else f"archive {name} can't be written to by this user"
+
+
+def claim(location: Location, known: bool) -> None:
+    """Make sure that a location is an archive; an empty one becomes one.
+
+    ``known``: days were archived there, so that an empty one is another. Raises OperationError.
+    """
+    if location.size(MARKER) is not None:
+        said: Any = None
+        with_marker = location.read(MARKER)
+        try:
+            said = json.loads(with_marker)["format"]
+        except (ValueError, KeyError, TypeError):
+            said = with_marker[:40]
+        if said != FORMAT:
+            raise OperationError(f"archive {location.name}: {MARKER}: format: found {said!r}; legal: {FORMAT}")
+        return
+    if known:
+        _require_marker(location)
+    _require_empty(location)
+    location.write(MARKER, (json.dumps({"format": FORMAT}) + "\n").encode())

@@ -1,0 +1,98 @@
+"""A Parquet file of samples, sorted by channel and time: its columns and encodings.
+
+A channel with many samples has row groups of its own; channels with few share one. So one channel is read without most
+of the others, and a footer has no entry for every slow signal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from history.codec import row_groups
+from history.codec.row_groups import SAMPLES, record_batch
+from history.reading.reader import Series
+
+TIME = row_groups.TIME
+OWN_GROUP = 32_768  # samples of a channel that has row groups of its own
+MAX_GROUP = 65_536  # rows of a row group: an hour of a day at 1 Hz is read with eleven others
+WRITER_OPTIONS: Mapping[str, Any] = {
+    "compression": "zstd",
+    "compression_level": 3,
+    "use_dictionary": ["channel_id", "divisor", "status"],
+    "column_encoding": {
+        "time": "DELTA_BINARY_PACKED",
+        "scaled": "DELTA_BINARY_PACKED",
+        "unscaled": "BYTE_STREAM_SPLIT",
+    },
+    "write_statistics": True,
+    "sorting_columns": [pq.SortingColumn(0), pq.SortingColumn(1)],
+    "store_schema": False,
+    "write_page_checksum": True,
+    "max_rows_per_page": 131_072,
+}
+
+
+class SampleWriter:
+    """Writes such a file."""
+
+    def __init__(self, sink: Any, metadata: Mapping[bytes, bytes]) -> None:
+        """``sink``: a path or a file object of pyarrow."""
+        self._writer = pq.ParquetWriter(sink, SAMPLES, **WRITER_OPTIONS)
+        self._writer.add_key_value_metadata(dict(metadata))
+        self._waiting: list[Any] = []
+        self._rows = 0
+        self.row_groups = 0
+
+    def write(self, series: Series) -> tuple[int, int]:
+        """Add a channel's samples, behind those of smaller ids; the first and the last row group that hold them."""
+        batch = record_batch(series.channel_id, series.time, series.value, series.status)
+        if self._rows and (len(series.time) >= OWN_GROUP or self._rows + batch.num_rows > OWN_GROUP):
+            self._flush()
+        first = self.row_groups
+        self._waiting.append(batch)
+        self._rows += batch.num_rows
+        if self._rows >= OWN_GROUP:
+            self._flush()
+            return first, self.row_groups - 1
+        return first, first
+
+    def _flush(self) -> None:
+        table = pa.Table.from_batches(self._waiting, SAMPLES)
+        size = math.ceil(self._rows / math.ceil(self._rows / MAX_GROUP))  # equal ones
+        for begin in range(0, self._rows, size):
+            self._writer.write_table(table.slice(begin, size), row_group_size=size)
+            self.row_groups += 1
+        self._waiting, self._rows = [], 0
+
+    def close(self) -> None:
+        """Write what waits, and the footer."""
+        if self._rows:
+            self._flush()
+        self._writer.close()
+
+    def abandon(self) -> None:
+        """Let go of the file, whole or not."""
+        self._writer.close()
+
+
+def segments(channel: NDArray[np.int32]) -> list[slice]:
+    """The rows of each channel, of rows of which those of a channel are together."""
+    if not len(channel):
+        return []
+    if channel[0] == channel[-1]:
+        return [slice(0, len(channel))]
+    edges = np.flatnonzero(channel[1:] != channel[:-1]) + 1
+    return [slice(*one) for one in pairwise([0, *edges.tolist(), len(channel)])]
+
+
+def rows_of(channels: NDArray[Any], one: int) -> slice:
+    """The rows of a channel, of rows by channel."""
+    return slice(*np.searchsorted(channels, [one, one + 1]).tolist())

@@ -1,0 +1,143 @@
+"""Compares the files of an archived day with the seal that lies beside them."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator, Mapping, Sequence, Set
+
+from history.archive.channel_table import same_meaning
+from history.archive.day_files import DayFiles
+from history.archive.location import Location
+from history.standalone import (
+    AmendedRows,
+    Difference,
+    SealBundle,
+    UnverifiableError,
+    amended_hours,
+    amendments,
+    compare,
+    effective,
+    event_digests,
+    event_hours,
+    gaps_digest,
+    gaps_in,
+    names_of,
+)
+
+
+def problems_of(files: DayFiles, anchors: Sequence[str] | None, changed: Set[int] | None = None) -> list[str]:
+    """What is not as sealed or not as the manifest says; empty: nothing.
+
+    ``anchors``: trusted public keys; None: those beside the seal. ``changed``: read only these channels, and files that
+    are not published yet (the others were verified before); None: all. Raises OperationError if the storage fails.
+    """
+    problems = []
+    location, manifest = files.location, files.manifest
+    for file in manifest.files:
+        path = files.place(file)
+        if (size := location.size(path)) is None:
+            problems.append(f"{path} is missing")
+        elif size != file.bytes:
+            problems.append(f"{path} has {size:,} bytes, {file.bytes:,} by the manifest")
+        elif (changed is None or path != file.path) and location.facts(path).sha256 != file.sha256:
+            problems.append(f"{path} is not the file of the manifest: its SHA-256 differs")
+    if problems:
+        return problems
+    try:
+        [seal] = manifest.of("seal")
+        bundle = read_bundle(location, files.place(seal))
+        problems += bundle.problems(anchors)
+        if not bundle.seals:
+            return [*problems, f"{seal.path} has no seal"]
+        problems += _Check.of_manifest(files, bundle)
+        check = _Check(files, bundle, changed)
+        differences = [one.describe() for one in check.differences()]
+        unproven = amendments(bundle.differs, bundle.parts, bundle.rows, check.rows)[1]
+        return [*problems, *check.channels(), *check.lacking, *differences, *unproven]
+    except UnverifiableError as error:
+        return [*problems, str(error)]
+
+
+def read_bundle(location: Location, path: str) -> SealBundle:
+    """The seal of a day with all its digests. Raises UnverifiableError."""
+    content = location.read(path)
+    try:
+        return SealBundle.decode(gzip.decompress(content))
+    except (OSError, EOFError, zlib.error) as error:
+        raise UnverifiableError(f"{path} is damaged: {error}") from error
+
+
+class _Check:
+    """The rows of one day against its seal."""
+
+    def __init__(self, files: DayFiles, bundle: SealBundle, changed: Set[int] | None) -> None:
+        self._files = files
+        self._bundle = bundle
+        self._changed = changed
+        self.rows = AmendedRows()  # filled by differences()
+        self.lacking: list[str] = []  # the same
+
+    @staticmethod
+    def of_manifest(files: DayFiles, bundle: SealBundle) -> Iterator[str]:
+        """What the manifest says otherwise than the seal and the files do."""
+        manifest, seal = files.manifest, bundle.seals[-1]
+        for name in ("day", "revision", "serial", "root", "samples", "channels"):
+            said, sealed = getattr(manifest, name), getattr(seal, name)
+            if said != sealed:
+                yield f"{name}: {said} by the manifest, {sealed} by the seal"
+        for file in manifest.files:
+            if file.table == "seal":
+                continue
+            with files.opened(file) as parquet:
+                if parquet.metadata.num_rows != file.rows:
+                    yield f"{file.path} has {parquet.metadata.num_rows:,} rows, {file.rows:,} by the manifest"
+
+    def channels(self) -> Iterator[str]:
+        """What the table of channels says otherwise than the seal."""
+        [file] = self._files.manifest.of("channels")
+        if not same_meaning(self._files.channels(), self._bundle.document, self._files.folder):
+            yield f"{file.path}: the channels are not described as sealed"
+
+    def differences(self) -> Iterator[Difference]:
+        """Hours whose rows are not the sealed ones."""
+        sealed = effective(self._bundle.rows, len(self._bundle.seals) - 1)
+        names = names_of(self._bundle.document)
+        found: set[int] = set()
+        manifest, day = self._files.manifest, self._files.folder.day
+        kept = dict.fromkeys(amended_hours(self._bundle.differs), b"")
+        for series in self._files.series(self._changed):
+            number = series.channel_id
+            row = None if number in found else sealed.get(number)
+            was = row.hours.by_hour() if row and row.hours else {}
+            found.add(number)
+            for one in compare(_name(names, number), number, was, series.hours(day, kept)):
+                kept.pop((number, one.hour or 0), None)
+                yield one
+        self.rows.samples = {place: content for place, content in kept.items() if content}
+        self.lacking = [
+            f"the seal lacks the digests of the hours of {_name(names, number)}"
+            for number, row in sealed.items()
+            if row.hours is None
+        ]
+        for number in sorted((set(sealed) if self._changed is None else set(self._changed)) - found):
+            hours = sealed[number].hours if number in sealed else None
+            yield from compare(_name(names, number), number, hours.by_hour() if hours else {}, {})
+        parts = self._bundle.parts[-1]
+        [events] = manifest.of("events")
+        with self._files.opened(events) as parquet:
+            self.rows.events = event_hours(parquet, manifest.day)
+        for one in compare("events", None, parts.events.by_hour(), event_digests(self.rows.events)):
+            self.rows.events.pop(one.hour or 0, None)
+            yield one
+        [gaps] = manifest.of("gaps")
+        with self._files.opened(gaps) as parquet:
+            rows = gaps_in(parquet)
+        if gaps_digest(rows) == parts.gaps:
+            self.rows.gaps = rows
+        else:
+            yield Difference("gaps", None, None, self._bundle.seals[-1].gaps, len(rows))
+
+
+def _name(names: Mapping[int, tuple[str, str]], number: int) -> str:
+    return names.get(number, (f"channel {number}", ""))[0]

@@ -1,0 +1,92 @@
+"""Segments: arrays of n elements in m consecutive, non-empty parts, such as hours of channels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.batch import Int64s
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """Where segments begin (m,), of n ≥ 1 elements."""
+
+    begins: Int64s
+    n: int
+
+    @classmethod
+    def of_runs(cls, *keys: NDArray[Any]) -> Segments:
+        """Runs of elements with equal keys, (n,) each."""
+        n = len(keys[0])
+        differs = np.zeros(n, np.bool_)
+        differs[0] = True
+        for key in keys:
+            differs[1:] |= key[1:] != key[:-1]
+        return cls(np.flatnonzero(differs), n)
+
+    @classmethod
+    def whole(cls, n: int) -> Segments:
+        """One segment."""
+        return cls(np.zeros(1, np.int64), n)
+
+    @classmethod
+    def of_lengths(cls, lengths: Int64s) -> Segments:
+        """Segments of these lengths."""
+        ends = np.cumsum(lengths)
+        return cls(ends - lengths, int(ends[-1]))
+
+    def __len__(self) -> int:
+        return len(self.begins)
+
+    @cached_property
+    def ends(self) -> Int64s:
+        """Where they end, (m,)."""
+        return np.append(self.begins[1:], self.n)
+
+    @cached_property
+    def lengths(self) -> Int64s:
+        """Elements of each, (m,)."""
+        return self.ends - self.begins
+
+    @cached_property
+    def places(self) -> Int64s:
+        """The place of each element in its segment, from 0, (n,)."""
+        begins: Int64s = self.each(self.begins)
+        return np.arange(self.n) - begins
+
+    def each(self, of_segments: NDArray[Any]) -> NDArray[Any]:
+        """For each element what its segment has: (m,) → (n,)."""
+        return np.repeat(of_segments, self.lengths)
+
+    def count(self, mask: Mask) -> Int64s:
+        """Elements of each segment for which the mask is set, (m,)."""
+        return np.add.reduceat(mask, self.begins, dtype=np.int64)
+
+    def all(self, mask: Mask) -> Mask:
+        """Whether the mask is set for all elements, (m,)."""
+        return np.logical_and.reduceat(mask, self.begins)
+
+    def any(self, mask: Mask) -> Mask:
+        """Whether the mask is set for some element, (m,)."""
+        return np.logical_or.reduceat(mask, self.begins)
+
+    def least(self, values: NDArray[Any]) -> NDArray[Any]:
+        """The smallest element of each, (m,)."""
+        return np.minimum.reduceat(values, self.begins)
+
+    def greatest(self, values: NDArray[Any]) -> NDArray[Any]:
+        """The largest element of each, (m,)."""
+        return np.maximum.reduceat(values, self.begins)
+
+    def some(self, chosen: Mask) -> tuple[Segments, Mask | slice]:
+        """The segments that are chosen, at least one, and the places of their elements."""
+        if chosen.all():
+            return self, slice(None)
+        return Segments.of_lengths(self.lengths[chosen]), self.each(chosen)

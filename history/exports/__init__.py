@@ -1,0 +1,1 @@
+"""Bundles of sealed days and of intervals, for others to verify."""

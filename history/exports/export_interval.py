@@ -1,0 +1,203 @@
+"""``plantlog export --from --until``: any interval as Parquet files, of sealed days or not.
+
+They have no seal inside, as a seal covers whole days; whole hours are compared with their seal all the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import numpy as np
+
+from core.errors import OperationError
+from core.files import atomic_path
+from core.formatting import count
+from core.paths import State
+from core.timestamps import microseconds
+from history.exports.export import new_files
+from history.reading import parquet
+from history.reading.day_samples import DaySamples, SamplesOf, in_database
+from history.reading.reader import begin, connect, slices
+from history.reading.scope import Scope, choose, load_scope
+from history.seals.seal_store import SealedDay, sealed_day, seals_of_day
+from history.standalone import ChannelLabel, HourDigests, compare, labels_of
+from schema.queries import load
+
+METADATA = b"plantlog.export"  # key of what the file is, in its metadata
+_CHANNELS = 64  # of which a day is in memory
+_HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedDay:
+    """What was exported of a day (UTC)."""
+
+    day: str
+    serial: int | None  # of the newest seal; None: the day is not sealed
+    revision: int | None
+    differs: int  # whole hours of channels that are not as sealed
+
+    def describe(self) -> str:
+        """For people."""
+        if self.revision is None:
+            return f"{self.day}: not sealed"
+        state = "as sealed" if not self.differs else f"NOT as sealed: {count(self.differs, 'hour')} of channels"
+        return f"{self.day}: sealed (revision {self.revision}, serial {self.serial}); whole hours are {state}"
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalResult:
+    """Files with their rows, and the days."""
+
+    files: list[tuple[Path, int]]
+    days: list[ExportedDay]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Since <= time < until, of channels (patterns; none: of all)."""
+
+    since: datetime
+    until: datetime
+    patterns: Sequence[str]
+
+    def days(self) -> list[date]:
+        """Days (UTC) that it touches."""
+        first, last = (one.astimezone(UTC).date() for one in (self.since, self.until - timedelta(microseconds=1)))
+        return [first + timedelta(days=n) for n in range((last - first).days + 1)]
+
+    def hours(self, day: date, whole: bool = False) -> range:
+        """Hours of a day that it touches, or that are in it as a whole."""
+        first = max(self.since, begin(day)) - begin(day)
+        last = min(self.until, begin(day, 24)) - begin(day)
+        return range(-(-first // _HOUR), last // _HOUR) if whole else range(first // _HOUR, -(-last // _HOUR))
+
+
+async def export_interval(
+    dsn: str,
+    state: State,
+    interval: Interval,
+    to: Path,
+    installation: str | None = None,
+    samples_of: SamplesOf = in_database,
+) -> IntervalResult:
+    """Write ``to`` (samples, by day, channel and time) and, beside it, events and gaps. Raises OperationError.
+
+    ``dsn``: the reader's.
+    """
+    paths = new_files(to)
+    connection = await connect(dsn, "plantlog export")
+    try:
+        if installation == "all":
+            raise OperationError("--installation: found all; legal: one installation")
+        [chain] = await choose(connection, state, installation)
+        scope = await load_scope(connection, chain.number)
+        wanted = None
+        if interval.patterns:
+            rows = await connection.fetch(load("evidence")["select_matching_channels"], list(interval.patterns))
+            wanted = {row["id"] for row in rows}
+            if not wanted:
+                raise OperationError(f"no channel matches {', '.join(interval.patterns)} (* matches any text)")
+        with ExitStack() as stack:
+            samples_path, events_path, gaps_path = [stack.enter_context(atomic_path(path)) for path in paths]
+            writer = _Writer(connection, interval, scope, wanted, samples_of)
+            return await writer.write(paths, samples_path, events_path, gaps_path)
+    except OSError as error:
+        raise OperationError(f"{to}: {error.strerror or error}") from error
+    finally:
+        connection.terminate()
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    connection: asyncpg.Connection[Any]
+    interval: Interval
+    scope: Scope
+    wanted: set[int] | None  # channels; None: all
+    samples_of: SamplesOf
+
+    async def write(
+        self, paths: Sequence[Path], samples_path: Path, events_path: Path, gaps_path: Path
+    ) -> IntervalResult:
+        """All files."""
+        days: list[ExportedDay] = []
+        n_samples = n_events = 0
+        with ExitStack() as stack:
+            samples = parquet.SampleFile(samples_path, "byte_stream_split")
+            events, gaps = parquet.RowFile(events_path, parquet.EVENTS), parquet.RowFile(gaps_path, parquet.GAPS)
+            for file in (samples, events, gaps):
+                stack.callback(file.abandon)
+            for day in self.interval.days():
+                seals = await seals_of_day(self.connection, self.scope.number, day)
+                sealed = await sealed_day(self.connection, day, seals) if seals else None
+                stored = await self.samples_of(self.connection, day, seals[0].chain if seals else self.scope.chain)
+                n, differs = await self._samples(samples, stored, sealed)
+                rows = await self._events(stored)
+                events.write(rows)
+                n_samples, n_events = n_samples + n, n_events + len(rows)
+                serial, revision = (seals[-1].serial, seals[-1].revision) if seals else (None, None)
+                days.append(ExportedDay(day.isoformat(), serial, revision, differs))
+            gap_rows = await self._gaps()
+            gaps.write(gap_rows)
+            span = {"from": self.interval.since.isoformat(), "until": self.interval.until.isoformat()}
+            metadata = {METADATA: json.dumps({**span, "days": [asdict(day) for day in days]}).encode()}
+            for one in (samples, events, gaps):
+                one.close(metadata)
+        counts = [n_samples, n_events, len(gap_rows)]
+        return IntervalResult(list(zip(paths, counts, strict=True)), days)
+
+    async def _samples(self, file: parquet.SampleFile, stored: DaySamples, sealed: SealedDay | None) -> tuple[int, int]:
+        """Rows written, and whole hours of channels that are not as sealed."""
+        day, whole = stored.day, set(self.interval.hours(stored.day, whole=True))
+        labels = await self._labels(day, sealed)
+        digests: Mapping[int, HourDigests] = sealed.hours() if sealed is not None else {}
+        channels = sorted({*await stored.channels(self.scope), *digests})
+        channels = [number for number in channels if self.wanted is None or number in self.wanted]
+        bounds = microseconds(self.interval.since), microseconds(self.interval.until)
+        rows = differs = 0
+        for part in slices(channels, _CHANNELS):
+            found = {one.channel_id: one for one in await stored.read(part, self.interval.hours(day))}
+            for number in part:
+                was = digests[number].by_hour() if number in digests else {}
+                now = found[number].hours(day) if number in found else {}
+                if sealed is not None:
+                    differs += sum(one.hour in whole for one in compare("", number, was, now))
+                if number not in found:
+                    continue
+                first, last = np.searchsorted(found[number].time, bounds).tolist()
+                cut = found[number].part(slice(first, last))
+                for (_, name, unit), series in cut.by_label(labels.get(number, [(0, "", "")])):
+                    file.write(series, name, unit)
+                rows += last - first
+        return rows, differs
+
+    async def _labels(self, day: date, sealed: SealedDay | None) -> dict[int, list[ChannelLabel]]:
+        if sealed is not None:
+            return sealed.labels()
+        span = begin(day), begin(day, 24)
+        text = await self.connection.fetchval(load("evidence")["build_document"], *span, self.scope.number)
+        return labels_of(text)
+
+    async def _events(self, stored: DaySamples) -> list[tuple[Any, ...]]:
+        first, last = microseconds(self.interval.since), microseconds(self.interval.until)
+        return [
+            row
+            async for row in stored.event_rows(self.scope)
+            if first <= row[0] < last and (self.wanted is None or row[4] is None or row[4] in self.wanted)
+        ]
+
+    async def _gaps(self) -> list[tuple[Any, ...]]:
+        rows = await self.connection.fetch(load("evidence")["select_gaps"], self.interval.since, self.interval.until)
+        return [
+            tuple(microseconds(value) if isinstance(value, datetime) else value for value in row.values())
+            for row in rows
+            if self.scope.covers(row["source_id"])
+            and (self.wanted is None or row["channel_id"] is None or row["channel_id"] in self.wanted)
+        ]

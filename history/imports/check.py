@@ -1,0 +1,144 @@
+"""The first reading of a file: nothing is stored of one with an error."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from core.batch import Int64s
+from core.errors import OperationError
+from core.time_limits import TimeLimits
+from core.timestamps import iso
+from history.imports.bad_input import bad_input
+from history.imports.portion import Portion, Reader, joined
+from history.imports.whole_hours import HourCounts
+
+_EXAMPLES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A sample as it was understood."""
+
+    line: int
+    channel: str
+    time: int  # µs
+    value: float
+    status: int
+
+
+@dataclass(slots=True)
+class Checked:
+    """What a file contains."""
+
+    file: Path
+    sha256: str
+    samples: int = 0
+    examples: list[Example] = field(default_factory=list)
+    # By channel, in the order of the reader's names
+    counts: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
+    first: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))  # µs
+    last: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
+    first_line: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))  # of the oldest sample
+    hours: HourCounts = field(default_factory=HourCounts)
+
+
+def _stamp(file: Path) -> tuple[int, int]:
+    """Size and time of change. Raises OperationError."""
+    try:
+        found = file.stat()
+    except OSError as error:
+        raise OperationError(f"{file}: {error.strerror}") from None
+    return found.st_size, found.st_mtime_ns
+
+
+def check(reader: Reader, now: int, limits: TimeLimits, keep: Callable[[Portion], None]) -> Checked:
+    """Read all of a file. ``keep`` is given each portion that has no error. Raises OperationError.
+
+    Two samples of a channel with one time and different contents are an error if they are within one portion, or
+    if the channel's samples are in the order of time. Others are found by the database, as conflicts.
+    """
+    file = reader.file
+    before = _stamp(file)
+    with file.open("rb") as raw:
+        digest = hashlib.file_digest(raw, "sha256").hexdigest()
+    found = Checked(file, digest)
+    newest: Portion | None = None
+    for portion in reader.portions():
+        _check_times(file, portion, now, limits)
+        ordered = _sorted(portion if newest is None else joined((newest, portion)))
+        _check_distinct(file, reader, ordered)
+        newest = _add(found, portion, ordered, len(reader.names))
+        for place in range(min(_EXAMPLES - len(found.examples), len(portion))):
+            found.examples.append(_example(portion, place, reader.names[portion.channel[place]]))
+        keep(portion)
+    if _stamp(file) != before:
+        raise OperationError(f"{file} was changed while it was read: run the command again")
+    if not found.samples:
+        raise OperationError(f"{file} has no samples")
+    return found
+
+
+def _example(portion: Portion, place: int, name: str) -> Example:
+    columns = portion.line[place], portion.time[place], portion.value[place], portion.status[place]
+    line, time, value, status = (one.item() for one in columns)
+    return Example(line, name, time, value, status)
+
+
+def _check_times(file: Path, portion: Portion, now: int, limits: TimeLimits) -> None:
+    inside = limits.inside(now, portion.time)
+    if inside.all():
+        return
+    place = int(np.argmin(inside))
+    time = int(portion.time[place])
+    earliest, latest = limits.bounds(now)
+    legal = (
+        f"times until {iso(latest)} ([writer] future_limit)"
+        if time > latest
+        else f"times from {iso(earliest)} on ([writer] oldest)"
+    )
+    raise bad_input(file, int(portion.line[place]), "time", iso(time), legal)
+
+
+def _sorted(portion: Portion) -> Portion:
+    """By channel, time and line."""
+    return portion.part(np.lexsort((portion.line, portion.time, portion.channel)))
+
+
+def _check_distinct(file: Path, reader: Reader, ordered: Portion) -> None:
+    """Raise OperationError for a second, different sample of a channel and time."""
+    before, behind = ordered.part(slice(None, -1)), ordered.part(slice(1, None))
+    differs = (before.value.view(np.uint64) != behind.value.view(np.uint64)) | (before.status != behind.status)
+    twice = np.flatnonzero((before.channel == behind.channel) & (before.time == behind.time) & differs)
+    if len(twice):
+        place = int(twice[0])
+        channel = reader.names[behind.channel[place]]
+        legal = (
+            f"the value of line {before.line[place]}, {before.value[place]:.17g}: {channel} has one value at "
+            f"{iso(int(behind.time[place]))}"
+        )
+        raise bad_input(file, int(behind.line[place]), "value", f"{behind.value[place]:.17g}", legal)
+
+
+def _add(found: Checked, portion: Portion, ordered: Portion, channels: int) -> Portion:
+    """Count a portion; ``ordered``: with the newest samples before it. Returns the newest samples now."""
+    more = channels - len(found.counts)
+    found.counts = np.append(found.counts, np.zeros(more, np.int64)) + np.bincount(portion.channel, minlength=channels)
+    found.first = np.append(found.first, np.full(more, np.iinfo(np.int64).max))
+    found.last = np.append(found.last, np.full(more, np.iinfo(np.int64).min))
+    found.first_line = np.append(found.first_line, np.zeros(more, np.int64))
+    found.samples += len(portion)
+    found.hours.add(portion)
+    of, begins = np.unique(ordered.channel, return_index=True)
+    if not len(of):
+        return ordered
+    oldest, newest = ordered.part(begins), ordered.part(np.append(begins[1:], len(ordered)) - 1)
+    earlier = oldest.time < found.first[of]
+    found.first_line[of[earlier]] = oldest.line[earlier]
+    found.first[of] = np.minimum(found.first[of], oldest.time)
+    found.last[of] = np.maximum(found.last[of], newest.time)
+    return newest

@@ -1,0 +1,198 @@
+"""Reads the samples of a CSV file, some lines at a time."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from io import StringIO, TextIOWrapper
+from operator import methodcaller
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from core.batch import Float64s, Int32s, Int64s, UInt32s
+from core.status_words import BAD
+from history.imports.bad_input import BadField, bad_input
+from history.imports.csv_block import usual_portion
+from history.imports.csv_layout import CsvLayout, undecodable
+from history.imports.fields import channel_name, parse_statuses, parse_values, rounded
+from history.imports.line_order import LineOrder
+from history.imports.portion import Portion, WideColumn, wide_portion
+
+_CHARACTERS = 4_000_000  # read at a time
+_NO_END = "a line end: the file ends in the middle of a line. If it is whole, add a line end"
+
+
+class CsvFile:
+    """A file of one layout."""
+
+    def __init__(self, file: Path, layout: CsvLayout, characters: int = _CHARACTERS) -> None:
+        self.file = file
+        self.names: list[str] = list(layout.wide.values())
+        self.rounded: set[int] = set()
+        self._layout = layout
+        self._characters = characters
+        self._ids = _Ids(self.names)
+        self._order = LineOrder()
+        self._wide = {place: number for number, place in enumerate(layout.wide)}
+
+    def describe(self) -> Sequence[tuple[str, str]]:
+        """How the file is understood."""
+        return self._layout.describe()
+
+    def portions(self) -> Iterator[Portion]:
+        """All samples, from the first line on. Raises OperationError."""
+        layout = self._layout
+        before = layout.header_lines  # lines
+        self._order = LineOrder()
+        try:
+            with self.file.open("rb") as raw, TextIOWrapper(raw, layout.encoding, newline="") as text:
+                for _ in range(layout.header_lines):
+                    text.readline()
+                while block := text.read(self._characters):
+                    block += text.readline()
+                    portion = usual_portion(block, layout, self._ids, self._wide, before, raw.tell())
+                    if portion is not None:
+                        yield portion
+                        before += block.count("\n")
+                        continue
+                    lines = StringIO(block, newline="").readlines()
+                    if not lines[-1].endswith(("\n", "\r")):
+                        last = before + len(lines)
+                        raise bad_input(self.file, last, "line", lines[-1], _NO_END)
+                    yield self._portion(lines, before, raw.tell())
+                    before += len(lines)
+            if layout.rows is not None and layout.rows != before - layout.header_lines:
+                found = f"{before - layout.header_lines} rows"
+                raise bad_input(self.file, before, "line", found, f"{layout.rows}, as the file says")
+        except UnicodeError as error:
+            raise undecodable(self.file, layout.encoding, error) from None
+
+    def _portion(self, lines: Sequence[str], before: int, bytes_read: int) -> Portion:
+        columns, numbers = self._split(lines, before) or self._parsed(lines, before)
+        time_at = self._layout.time_at
+        try:
+            time, later = self._layout.times.parse_both(columns[time_at])
+        except BadField as bad:
+            self._fail(bad, numbers[bad.place], time_at)
+        if self._layout.channel_at is not None:
+            channel, value, status = self._long(columns, numbers, self._layout.channel_at)
+            time = self._ordered(channel, time, later, numbers)
+            return Portion(channel, time, value, status, numbers, bytes_read)
+        time = self._ordered(np.zeros(len(time), np.int32), time, later, numbers)
+        return wide_portion(self._columns(columns, numbers), time, numbers, bytes_read)
+
+    def _ordered(self, channel: Int32s, time: Int64s, later: Int64s, numbers: Int64s) -> Int64s:
+        """The times, with those that occur twice by the order of lines if it has to tell."""
+        if self._layout.times.ambiguous != "order":
+            return time
+        try:
+            return self._order.resolve(channel, time, later)
+        except BadField as bad:
+            self._fail(bad, numbers[bad.place], self._layout.time_at)
+
+    def _split(self, lines: Sequence[str], before: int) -> tuple[Sequence[Sequence[str]], Int64s] | None:
+        """The columns of lines without quotes, and their numbers, at a third of what the module csv takes.
+
+        None: a line has quotes, other ends or another number of fields than the first one.
+        """
+        delimiter, width = self._layout.delimiter, len(self._layout.header)
+        text = "".join(lines).replace("\r\n", "\n")
+        if '"' in text or "\r" in text or set(map(methodcaller("count", delimiter), lines)) != {width - 1}:
+            return None
+        cells = text.replace("\n", delimiter).split(delimiter)
+        columns = [cells[place:-1:width] for place in range(width)]
+        return columns, np.arange(before + 1, before + len(lines) + 1)
+
+    def _parsed(self, lines: Sequence[str], before: int) -> tuple[Sequence[Sequence[str]], Int64s]:
+        """The columns of any lines, and their numbers. Raises OperationError."""
+        rows = self._rows(lines, before)
+        width = len(self._layout.header)
+        numbers = np.arange(before + 1, before + len(rows) + 1)
+        if set(map(len, rows)) != {width}:
+            for number, row in zip(numbers.tolist(), rows, strict=True):
+                if row and len(row) != width:
+                    legal = f"{width} fields, as in the first line: {', '.join(self._layout.header)}"
+                    raise bad_input(self.file, number, "line", f"{len(row)} fields", legal)
+            numbers = numbers[[bool(row) for row in rows]]  # without empty lines
+            rows = [row for row in rows if row]
+        return list(zip(*rows, strict=True)) if rows else [()] * width, numbers
+
+    def _rows(self, lines: Sequence[str], before: int) -> list[list[str]]:
+        reader = csv.reader(lines, delimiter=self._layout.delimiter, strict=True)
+        rows: list[list[str]] = []
+        legal = "fields whose quotes are closed in the same line"
+        try:
+            for row in reader:
+                rows.append(row)
+        except csv.Error as error:
+            raise bad_input(self.file, before + len(rows) + 1, "line", str(error), legal) from None
+        if len(rows) != len(lines):
+            place = next(i for i, row in enumerate(rows) if any("\n" in cell or "\r" in cell for cell in row))
+            raise bad_input(self.file, before + place + 1, "line", lines[place].rstrip("\r\n"), legal)
+        return rows
+
+    def _long(
+        self, columns: Sequence[Sequence[str]], numbers: Int64s, channel_at: int
+    ) -> tuple[Int32s, Float64s, UInt32s]:
+        """Channel, value and status of each line."""
+        layout, n = self._layout, len(numbers)
+        place = channel_at
+        try:
+            names = columns[place]
+            try:
+                channel = np.fromiter(map(self._ids.__getitem__, names), np.int32, n)
+            except BadField as bad:
+                raise BadField(names.index(bad.found), bad.found, bad.legal) from None
+            status = np.zeros(n, np.uint32)
+            if layout.status_at is not None:
+                place = layout.status_at
+                status = parse_statuses(columns[place], layout.codes)
+            place = layout.value_at
+            texts = columns[place]
+            if "" in texts:  # a Bad sample may have no value
+                texts = ["0" if not text and code & BAD else text for text, code in zip(texts, status, strict=True)]
+            value, system = parse_values(texts, layout.decimal)
+            self.rounded.update(channel[rounded(texts, value)].tolist())
+            return channel, value, np.where(system, system, status)
+        except BadField as bad:
+            self._fail(bad, numbers[bad.place], place)
+
+    def _columns(self, columns: Sequence[Sequence[str]], numbers: Int64s) -> list[WideColumn]:
+        """The cells of a wide file; empty ones are no samples."""
+        found = []
+        for place, number in self._wide.items():
+            texts = columns[place]
+            full = np.arange(len(texts))
+            if "" in texts:
+                full = full[[bool(text) for text in texts]]
+                texts = [text for text in texts if text]
+            try:
+                values, statuses = parse_values(texts, self._layout.decimal)
+            except BadField as bad:
+                self._fail(bad, numbers[full[bad.place]], place)
+            if rounded(texts, values):
+                self.rounded.add(number)
+            found.append(WideColumn(number, full, values, statuses))
+        return found
+
+    def _fail(self, bad: BadField, line: int, place: int) -> NoReturn:
+        raise bad_input(self.file, int(line), self._layout.header[place], bad.found, bad.legal) from None
+
+
+class _Ids(dict[str, int]):
+    """Text → place in ``names``, which grows."""
+
+    def __init__(self, names: list[str]) -> None:
+        super().__init__()
+        self._names = names
+        self._places: dict[str, int] = {}
+
+    def __missing__(self, text: str) -> int:
+        name = channel_name(text)
+        if name not in self._places:
+            self._places[name] = len(self._names)
+            self._names.append(name)
+        self[text] = self._places[name]
+        return self[text]

@@ -1,0 +1,275 @@
+"""How a CSV file is written: found out from its first lines, and from what the user says."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+from zoneinfo import ZoneInfo
+
+from core.errors import OperationError
+from history.imports.bad_input import BadField, bad_input
+from history.imports.fields import Decimal, StatusCodes, channel_name, detect_codes, detect_decimal
+from history.imports.times import Ambiguous, Order, TimeFormat, detect
+
+Role: TypeAlias = Literal["channel", "time", "value", "status", "ignore"]
+ROLES: tuple[Role, ...] = get_args(Role)
+_USUAL_NAMES: Mapping[str, Role] = {
+    **dict.fromkeys(("channel", "tag", "tagname", "tag name", "tag_name", "tag path", "tagpath", "path"), "channel"),
+    **dict.fromkeys(("name", "point", "pointname", "point name"), "channel"),
+    **dict.fromkeys(("time", "timestamp", "date", "datetime", "date time", "t_stamp", "_time"), "time"),
+    **dict.fromkeys(("value", "_value"), "value"),
+    **dict.fromkeys(("status", "quality", "statuscode", "status code", "q"), "status"),
+}
+_SAMPLE_LINES = 1000
+_DELIMITERS = ";\t|,"
+_NAMES = {"\t": "tab", ";": "semicolon", "|": "bar", ",": "comma", ".": "point"}
+_BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+_DATE_LIKE = re.compile(r"[0-9]{1,4}[-/.]([0-9]{1,2}|[A-Za-z]{3})[-/.][0-9]{1,4}[T ]+[0-9].*|[0-9]{9,19}(\.[0-9]+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the user says of a file. None: find it out."""
+
+    encoding: str | None = None
+    delimiter: str | None = None
+    decimal: Decimal | None = None
+    zone: ZoneInfo | None = None
+    date_order: Order | None = None
+    ambiguous: Ambiguous | None = None
+    codes: StatusCodes | None = None
+    columns: Mapping[str, Role] = field(default_factory=dict)
+    template: str = "{measurement}.{field}"  # of channels, for line protocol
+
+
+@dataclass(frozen=True, slots=True)
+class CsvLayout:
+    """A long file has a sample in each line; a wide one a time in each line, and a column for each channel."""
+
+    encoding: str
+    delimiter: str
+    decimal: Decimal
+    header_lines: int
+    header: Sequence[str]  # the names of the columns; invented ones if the file has none
+    time_at: int
+    channel_at: int | None  # None: a wide file
+    value_at: int
+    status_at: int | None
+    wide: Mapping[int, str]  # column → name of the channel
+    times: TimeFormat
+    codes: StatusCodes
+    rows: int | None  # that the file says it has; None: it does not say
+
+    def describe(self) -> list[tuple[str, str]]:
+        """For people."""
+        form = "wide: a column for each channel" if self.channel_at is None else "long: a sample in each line"
+        separators = f"delimiter {_NAMES.get(self.delimiter, self.delimiter)}, decimal {_NAMES[self.decimal]}"
+        found = [
+            ("form", f"CSV, {form}"),
+            ("text", f"{self.encoding}, {separators}"),
+            ("time", f"column {self.header[self.time_at]!r}: {self.times.describe()}"),
+        ]
+        used = {self.time_at, self.channel_at, self.status_at, *self.wide}
+        used |= {self.value_at} if self.channel_at is not None else set()
+        ignored = [name for place, name in enumerate(self.header) if place not in used]
+        roles = (self.channel_at, self.value_at, self.status_at)
+        return found + describe_columns(self.header, *roles, self.codes, ignored)
+
+
+def describe_columns(
+    header: Sequence[str],
+    channel_at: int | None,
+    value_at: int,
+    status_at: int | None,
+    codes: StatusCodes,
+    ignored: Sequence[str],
+) -> list[tuple[str, str]]:
+    """The columns beside that of times, for people."""
+    found: list[tuple[str, str]] = []
+    if channel_at is not None:
+        found += [("channel", f"column {header[channel_at]!r}"), ("value", f"column {header[value_at]!r}")]
+    if status_at is not None:
+        written = {"opcua": "OPC UA StatusCode", "opcda": "quality of OPC DA"}[codes]
+        found.append(("status", f"column {header[status_at]!r}: words, or {written}"))
+    if ignored:
+        found.append(("ignored", ", ".join(map(repr, ignored))))
+    return found
+
+
+def find_layout(file: Path, options: Options) -> CsvLayout:
+    """Raises OperationError."""
+    encoding = options.encoding or _encoding(file)
+    lines = first_lines(file, encoding)
+    if not lines:
+        raise OperationError(f"{file} is empty")
+    delimiter = options.delimiter or _delimiter(lines)
+    try:
+        rows = list(csv.reader(lines, delimiter=delimiter))
+    except csv.Error as error:
+        raise bad_input(file, None, "text", str(error), "a CSV file") from None
+    header_lines, named_at, expected = _head(file, rows)
+    body = [(number, row) for number, row in enumerate(rows, 1) if row and number > header_lines]
+    if not body:
+        raise bad_input(file, header_lines + 1, "line", "the end of the file", "a line with a sample")
+    header = [cell.strip() for cell in rows[named_at]] if header_lines else _invented(body[0][1])
+    roles = column_roles(file, header, options.columns)
+    at = {role: place for place, role in roles.items() if role != "ignore"}
+    first = body[0][0]
+    body = [(number, row) for number, row in body if len(row) == len(header)]
+    if not body:
+        legal = f"{len(header)} fields, as in the first line; decimal commas need another delimiter, or quotes"
+        raise bad_input(file, first, "line", lines[first - 1].rstrip("\r\n"), legal)
+
+    def column(place: int) -> list[str]:
+        return [row[place] for _, row in body]
+
+    is_long = "channel" in at
+    wide = {} if is_long else wide_channels(file, header, roles)
+    values = column(at["value"]) if is_long else [text for place in wide for text in column(place)]
+    try:
+        where = "time"
+        times = detect(column(at["time"]), options.zone, options.date_order, options.ambiguous)
+        where = "status"
+        codes = options.codes or detect_codes(column(at["status"]) if "status" in at else ())
+    except BadField as bad:
+        raise bad_input(file, body[bad.place][0], header[at[where]], bad.found, bad.legal) from None  # type: ignore[index]
+    return CsvLayout(
+        encoding,
+        delimiter,
+        options.decimal or detect_decimal(values),
+        header_lines,
+        header,
+        at["time"],
+        at.get("channel"),
+        at.get("value", -1),
+        at.get("status"),
+        wide,
+        times,
+        codes,
+        expected,
+    )
+
+
+def _head(file: Path, rows: Sequence[Sequence[str]]) -> tuple[int, int, int | None]:
+    """The number of lines before the samples, the place of the one with names, and how many rows the file says it has.
+
+    Ignition (system.dataset.toCSV) writes ``#NAMES``, the names, ``#TYPES``, the types, ``#ROWS`` and how many.
+    """
+    if rows[0] == ["#NAMES"]:
+        said = rows[4] if len(rows) > 4 else []
+        if len(said) != 2 or said[0] != "#ROWS" or not said[1].strip().isdigit():
+            raise bad_input(file, 5, "line", ",".join(said), "the number of rows, as in #ROWS,6")
+        return 5, 1, int(said[1])
+    return int(not any(map(_DATE_LIKE.fullmatch, map(str.strip, rows[0])))), 0, None
+
+
+def first_lines(file: Path, encoding: str) -> list[str]:
+    """Some lines of a text. Raises OperationError."""
+    try:
+        with file.open(encoding=encoding, newline="") as text:
+            return [line for _, line in zip(range(_SAMPLE_LINES), text, strict=False)]
+    except (UnicodeError, LookupError) as error:
+        raise undecodable(file, encoding, error) from None
+    except OSError as error:
+        raise OperationError(f"{file}: {error.strerror}") from None
+
+
+def undecodable(file: Path, encoding: str, error: Exception) -> OperationError:
+    """A text in another encoding than that."""
+    if isinstance(error, LookupError):
+        return OperationError(f"--encoding {encoding!r}: legal are those of Python, such as utf-8, utf-16, cp1252")
+    line = None
+    if encoding.startswith("utf-8"):
+        with file.open("rb") as raw:
+            for number, content in enumerate(raw, 1):
+                try:
+                    content.decode()
+                except UnicodeDecodeError:
+                    line = number
+                    break
+    legal = f"{encoding}, or name another one: --encoding cp1252"
+    return bad_input(file, line, "text", str(getattr(error, "reason", error)), legal)
+
+
+def _encoding(file: Path) -> str:
+    try:
+        with file.open("rb") as raw:
+            begin = raw.read(4)
+    except OSError as error:
+        raise OperationError(f"{file}: {error.strerror}") from None
+    return next((name for bom, name in _BOMS if begin.startswith(bom)), "utf-8")
+
+
+def _delimiter(lines: Sequence[str]) -> str:
+    """The one that gives most lines the same number of fields, at least two."""
+    best, most = ",", (0, 0)
+    for delimiter in _DELIMITERS:
+        counts = Counter(len(row) for row in csv.reader(lines, delimiter=delimiter) if row)
+        fields, n = max(counts.items(), key=lambda one: (one[1], one[0]))
+        if fields > 1 and (n, -_DELIMITERS.index(delimiter)) > most:
+            best, most = delimiter, (n, -_DELIMITERS.index(delimiter))
+    return best
+
+
+def _invented(row: Sequence[str]) -> list[str]:
+    """Names of the columns of a long file without a header: channel, time and value, and perhaps a status."""
+    names = ["channel", "time", "value", "status"][: len(row)]
+    time_at = next(place for place, cell in enumerate(row) if _DATE_LIKE.fullmatch(cell.strip()))
+    if time_at == 0:
+        names[:2] = ["time", "channel"]
+    return names + [f"column {place}" for place in range(5, len(row) + 1)]
+
+
+def column_roles(file: Path, header: Sequence[str], said: Mapping[str, Role]) -> dict[int, Role]:
+    """What the columns are, as far as it is known. Raises OperationError."""
+    twice = [name for name, n in Counter(header).items() if n > 1]
+    if twice:
+        raise bad_input(file, 1, "header", twice[0], "columns with different names")
+    if missing := [name for name in said if name not in header]:
+        raise bad_input(file, 1, "header", ", ".join(header), f"a column {missing[0]!r}, which --column names")
+    roles: dict[int, Role] = {place: said[name] for place, name in enumerate(header) if name in said}
+    usual: dict[int, Role] = {
+        place: role
+        for place, name in enumerate(header)
+        if place not in roles and (role := _USUAL_NAMES.get(name.lower())) and role not in roles.values()
+    }
+    found = {**usual, **roles}
+    if not {"channel", "value"} <= set(found.values()):  # a wide file: what is usual in a long one is a channel
+        found = {place: role for place, role in found.items() if role in ("time", "ignore") or place in roles}
+        odd = [header[place] for place, role in found.items() if role in ("channel", "value", "status")]
+        if odd:
+            legal = "columns for channel, time and value, or only for the time: see --column"
+            raise bad_input(file, 1, odd[0], ", ".join(header), legal)
+    if (duplicate := [role for role, n in Counter(found.values()).items() if n > 1 and role != "ignore"]) or (
+        "time" not in found.values()
+    ):
+        what = duplicate[0] if duplicate else "time"
+        raise bad_input(file, 1, what, ", ".join(header), f"one column: name it, as in --column NAME={what}")
+    unknown = [name for place, name in enumerate(header) if place not in found]
+    if "channel" in found.values() and unknown:
+        legal = f"known columns: say what this one is, as in --column {unknown[0]!r}=ignore"
+        raise bad_input(file, 1, unknown[0], ", ".join(header), legal)
+    return found
+
+
+def wide_channels(file: Path, header: Sequence[str], roles: Mapping[int, Role]) -> dict[int, str]:
+    """Column → name of its channel, of a wide file. Raises OperationError."""
+    names: dict[int, str] = {}
+    for place, cell in enumerate(header):
+        if place in roles:
+            continue
+        try:
+            names[place] = channel_name(cell)
+        except BadField as bad:
+            raise bad_input(file, 1, "header", bad.found, bad.legal) from None
+    if twice := [name for name, n in Counter(names.values()).items() if n > 1]:
+        raise bad_input(file, 1, "header", twice[0], "channels with different names")
+    if not names:
+        raise bad_input(file, 1, "header", ", ".join(header), "a column for each channel beside the time")
+    return names

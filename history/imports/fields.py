@@ -1,0 +1,128 @@
+"""Values, statuses and channel names of other systems."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from core.batch import Float64s, UInt32s
+from core.config.sources import CHANNEL_NAME_LENGTH
+from core.status_words import BAD, UNCERTAIN, WORDS, status_of
+from history.imports.bad_input import BadField
+
+Decimal: TypeAlias = Literal[".", ","]
+StatusCodes: TypeAlias = Literal["opcua", "opcda"]
+
+_DA_QUALITY = {0b11: 0, 0b01: UNCERTAIN, 0b00: BAD}  # OPC DA: bits 6 and 7
+_BAD_NO_COMMUNICATION, _BAD_TIME_OUT, _BAD_NO_DATA = 0x80310000, 0x800A0000, 0x809B0000
+# System digital states of PI, which stand in place of a number
+_PI_STATES = {
+    **dict.fromkeys(("no data", "no result", "no sample", "pt created", "arc off-line"), _BAD_NO_DATA),
+    **dict.fromkeys(("i/o timeout", "scan timeout"), _BAD_TIME_OUT),
+    **dict.fromkeys(("comm fail", "not connect", "intf shut"), _BAD_NO_COMMUNICATION),
+    **dict.fromkeys(("bad", "bad input", "calc failed", "configure", "equip fail", "failed", "inp outrange"), BAD),
+    **dict.fromkeys(("over range", "under range", "scan off", "shutdown", "out of serv", "error"), BAD),
+}
+EXACT = 2.0**53  # up to which every integer is a float64
+_NOT_ZERO = re.compile(r"[^eE]*[1-9]")
+_BOOLEANS = {"true": "1", "false": "0"}
+_NO_NAME = re.compile(r"[^\w.%/-]")
+
+
+def parse_values(texts: Sequence[str], decimal: Decimal) -> tuple[Float64s, UInt32s]:
+    """Numbers, and statuses, (n,): 0, or of what PI writes in place of a number, which is 0 then. Raises BadField."""
+    status = np.zeros(len(texts), np.uint32)
+    try:
+        return _numbers(texts, decimal), status
+    except BadField:
+        states = [_PI_STATES.get(text.strip().lower()) for text in texts]
+        numbers = ["0" if state else text for state, text in zip(states, texts, strict=True)]
+        return _numbers(numbers, decimal), np.array([state or 0 for state in states], np.uint32)
+
+
+def _numbers(texts: Sequence[str], decimal: Decimal) -> Float64s:
+    other = "," if decimal == "." else "."
+    legal = f"a number with the decimal separator {decimal!r} and no separator of thousands; see --decimal"
+    joined = "".join(texts)
+    if "_" in joined or other in joined:  # Python reads 1_000
+        place = next(i for i, text in enumerate(texts) if "_" in text or other in text)
+        raise BadField(place, texts[place], legal)
+    numbers: Sequence[str] = [text.replace(",", ".") for text in texts] if decimal == "," else texts
+    try:
+        values = np.fromiter(map(float, numbers), np.float64, len(numbers))
+    except ValueError:
+        values = np.empty(len(numbers))
+        for place, text in enumerate(numbers):
+            try:
+                values[place] = float(_BOOLEANS.get(text.strip().lower(), text))
+            except ValueError:
+                raise BadField(place, texts[place], legal) from None
+    if not np.isfinite(values).all():
+        place = int(np.argmin(np.isfinite(values)))
+        raise BadField(place, texts[place], "a finite number")
+    for place in np.flatnonzero(values == 0).tolist():
+        if _NOT_ZERO.match(texts[place]):
+            raise BadField(place, texts[place], "0, or a number that is at least 5e-324 away from it")
+    return values
+
+
+def rounded(texts: Sequence[str], values: Float64s) -> list[int]:
+    """Places of integers that no float64 is equal to. ``values``: the numbers of ``texts``, (n,)."""
+    integers = [(place, texts[place].strip()) for place in np.flatnonzero(np.abs(values) >= EXACT).tolist()]
+    return [  # Python compares an integer with a float exactly
+        place for place, text in integers if text.lstrip("+-").isdigit() and int(text) != float(values[place])
+    ]
+
+
+def detect_decimal(texts: Sequence[str]) -> Decimal:
+    """The decimal separator, from some values."""
+    return "," if any("," in text for text in texts) and not any("." in text for text in texts) else "."
+
+
+def detect_codes(texts: Sequence[str]) -> StatusCodes:
+    """What numbers in a column of statuses are. Raises BadField if 0 may be good as well as bad."""
+    numbers = {int(text) for text in texts if text.isdigit()}
+    if numbers == {0}:
+        place = next(i for i, text in enumerate(texts) if text.isdigit())
+        raise BadField(
+            place, texts[place], "other codes beside 0, which is Good in OPC UA and Bad in OPC DA: say --status-codes"
+        )
+    return "opcda" if numbers and max(numbers) < 0x10000 else "opcua"
+
+
+def parse_statuses(texts: Sequence[str], codes: StatusCodes) -> UInt32s:
+    """StatusCodes, (n,), of words (Good, Bad, Uncertain) or numbers; empty: Good. Raises BadField."""
+    known: dict[str, int] = {}
+    for text in set(texts):
+        status = _status(text, codes)
+        if status is None:
+            legal = "Good, Uncertain, Bad, or " + (
+                "an OPC DA quality of 0 to 65535" if codes == "opcda" else "an OPC UA StatusCode such as 0x80000000"
+            )
+            raise BadField(texts.index(text), text, legal)
+        known[text] = status
+    return np.fromiter(map(known.__getitem__, texts), np.uint32, len(texts))
+
+
+def _status(text: str, codes: StatusCodes) -> int | None:
+    if not text.strip():
+        return 0
+    if codes == "opcua" or text.strip().lower() in WORDS:
+        return status_of(text)
+    try:
+        number = int(text, 0)
+    except ValueError:
+        return None
+    return _DA_QUALITY.get(number >> 6 & 0b11, UNCERTAIN) if 0 <= number < 0x10000 else None
+
+
+def channel_name(text: str) -> str:
+    r"""A legal name of a channel: ``\\server\TAG 1`` is ``server/TAG%201``. Raises BadField."""
+    path = "/".join(part for part in text.strip().replace("\\", "/").split("/") if part)
+    name = _NO_NAME.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), path)
+    if not name or len(name) > CHANNEL_NAME_LENGTH:
+        raise BadField(0, text, f"the name of a channel, of 1 to {CHANNEL_NAME_LENGTH} characters")
+    return name

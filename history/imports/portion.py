@@ -1,0 +1,91 @@
+"""Samples of a file, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.batch import Float64s, Int32s, Int64s, UInt32s
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Portion:
+    """Samples of consecutive lines, as columns of equal length n."""
+
+    channel: Int32s  # (n,) places in the reader's ``names``
+    time: Int64s  # (n,) µs
+    value: Float64s  # (n,)
+    status: UInt32s  # (n,)
+    line: Int64s  # (n,) from 1
+    bytes_read: int  # of the file, so far
+
+    def __len__(self) -> int:
+        return len(self.channel)
+
+    def part(self, which: slice | NDArray[np.bool_] | NDArray[np.intp]) -> Portion:
+        """The samples selected by a mask, a slice or their places."""
+        columns = self.channel[which], self.time[which], self.value[which], self.status[which], self.line[which]
+        return Portion(*columns, self.bytes_read)
+
+
+def joined(portions: Sequence[Portion]) -> Portion:
+    """One after the other."""
+    return Portion(
+        np.concatenate([one.channel for one in portions]),
+        np.concatenate([one.time for one in portions]),
+        np.concatenate([one.value for one in portions]),
+        np.concatenate([one.status for one in portions]),
+        np.concatenate([one.line for one in portions]),
+        portions[-1].bytes_read,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WideColumn:
+    """The cells of a wide file's column that have a sample, as columns of equal length n."""
+
+    channel: int  # place in the reader's ``names``
+    which: NDArray[np.intp]  # (n,) rows
+    value: Float64s  # (n,)
+    status: UInt32s  # (n,)
+
+
+def wide_portion(columns: Sequence[WideColumn], time: Int64s, line: Int64s, bytes_read: int) -> Portion:
+    """The samples of rows with these times and lines."""
+    which = np.concatenate([one.which for one in columns])
+    channel = np.repeat([one.channel for one in columns], [len(one.which) for one in columns]).astype(np.int32)
+    value = np.concatenate([one.value for one in columns])
+    status = np.concatenate([one.status for one in columns])
+    return Portion(channel, time[which], value, status, line[which], bytes_read)
+
+
+class Reader(Protocol):
+    """Reads a file of one form."""
+
+    @property
+    def file(self) -> Path:
+        """The file."""
+        ...
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of channels that were read so far, each once."""
+        ...
+
+    @property
+    def rounded(self) -> Set[int]:
+        """Places in ``names`` of channels with an integer, read so far, that no float64 is equal to."""
+        ...
+
+    def describe(self) -> Sequence[tuple[str, str]]:
+        """How the file is understood, for people: what, and how."""
+        ...
+
+    def portions(self) -> Iterator[Portion]:
+        """All samples, from the first line on. The same file gives the same portions. Raises OperationError."""
+        ...

@@ -1,0 +1,249 @@
+"""``plantlog import``: check files, show what they contain and where it goes, ask, and store it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import numpy as np
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from core.batch import ROUNDED_DETAIL, Event
+from core.config.model import WriterOptions
+from core.config.snapshot import in_force
+from core.database import FAILURES, connect_writer
+from core.errors import DatabaseError
+from core.formatting import count
+from core.installation import installation_of
+from core.paths import State
+from core.terminal import confirm
+from core.time_limits import TimeLimits
+from core.timestamps import iso, microseconds, now_us
+from history.imports.bad_input import bad_input
+from history.imports.check import Checked, check
+from history.imports.csv_file import CsvFile
+from history.imports.csv_layout import Options, find_layout
+from history.imports.kept_portions import KeptPortions
+from history.imports.line_protocol_file import LineProtocolFile, is_line_protocol
+from history.imports.parquet_file import ParquetFile, is_parquet
+from history.imports.portion import Portion, Reader
+from history.imports.store import NO_CHANNEL, Channel, Counts, Store, create_channels
+from history.imports.whole_hours import regroup
+from ingest.push.channels import load_created
+from schema.queries import load
+
+_MAX_NAMES = 10  # of channels, shown
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """The channels of a file, in the order of its names: rows of section ``select_channels``; None: to be created."""
+
+    rows: Sequence[asyncpg.Record | None]
+
+    def missing(self, reader: Reader, checked: Checked) -> list[str]:
+        """The names of channels that have samples and are to be created."""
+        columns = zip(reader.names, self.rows, checked.counts, strict=True)
+        return [name for name, row, n in columns if row is None and n]
+
+
+def run(
+    state: State, files: Sequence[Path], options: Options, source: str, who: str, yes: bool, console: Console
+) -> None:
+    """Import ``files`` for ``who``. Raises OperationError, with nothing stored, if one of them has an error."""
+    dsn = state.dsn("owner")
+    snapshot = in_force(state.root, tags_of=())
+    writer = WriterOptions() if snapshot is None else snapshot.plant.writer
+    limits = TimeLimits(writer.future_limit, writer.oldest)
+    with ExitStack() as stack:
+        found = []
+        with _progress(console) as progress:
+            for reader in [_reader(file, options) for file in files]:
+                kept = stack.enter_context(KeptPortions(state.root))
+                bar = _bar(progress, "check", reader.file)
+
+                def keep(portion: Portion, kept: KeptPortions = kept, bar: Callable[[int], None] = bar) -> None:
+                    kept.add(portion)
+                    bar(portion.bytes_read)
+
+                found.append(_Found(reader, check(reader, now_us(), limits, keep), kept))
+        asyncio.run(_Import(state, dsn, writer.time_out, source, who, console).run(found, yes))
+
+
+def _reader(file: Path, options: Options) -> Reader:
+    if is_parquet(file):
+        return ParquetFile(file, options)
+    if is_line_protocol(file):
+        ignored = [name for name, role in options.columns.items() if role == "ignore"]
+        return LineProtocolFile(file, options.template, ignored)
+    return CsvFile(file, find_layout(file, options))
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(console=console, transient=True, disable=not console.is_terminal)
+
+
+def _bar(progress: Progress, what: str, file: Path) -> Callable[[int], None]:
+    task = progress.add_task(f"{what} {file.name}", total=file.stat().st_size)
+    return lambda done: progress.update(task, completed=done)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A file without an error."""
+
+    reader: Reader
+    checked: Checked
+    portions: KeptPortions
+
+
+@dataclass(frozen=True, slots=True)
+class _Import:
+    state: State
+    dsn: str
+    time_out: float
+    source: str
+    who: str
+    console: Console
+
+    async def run(self, found: Sequence[_Found], yes: bool) -> None:
+        try:
+            connection = await connect_writer(self.dsn, self.time_out, "plantlog import")
+        except FAILURES as error:
+            raise DatabaseError(f"database error: {error}; nothing was imported") from error
+        try:
+            for one in found:
+                self._show(one.reader, one.checked, await self._targets(connection, one.reader, one.checked))
+            if not yes:
+                confirm(sys.stdin.isatty, lambda: typer.confirm("Import this?", err=True), "imported")
+            for one in found:
+                await self._store(connection, one)
+        except FAILURES as error:
+            message = str(error) or type(error).__name__
+            raise DatabaseError(
+                f"database error: {message}; what was stored stays. Run the command again: it continues there"
+            ) from error
+        finally:
+            connection.terminate()
+
+    async def _targets(self, connection: asyncpg.Connection[Any], reader: Reader, checked: Checked) -> _Target:
+        """Where the samples go. Raises OperationError if they can't."""
+        queries = load("history_import")
+        installation = installation_of(self.state.root)
+        rows = await connection.fetch(queries["select_channels"], list(reader.names))
+        known = {row["name"]: row for row in rows}
+        kept = {row["class"]: row["since"] for row in await connection.fetch(queries["select_kept"])}
+        default = await connection.fetchval(queries["select_default_class"], installation)
+        for place, name in enumerate(reader.names):
+            row = known.get(name)
+            line = int(checked.first_line[place])
+            if row is not None and row["installation_id"] != installation:
+                raise bad_input(checked.file, line, "channel", name, "channels of this installation")
+            if row is not None and row["kind"] == "text":
+                raise bad_input(checked.file, line, "channel", name, "channels with numbers: this one has texts")
+            since = kept.get(default if row is None else row["class"])
+            if since is not None and checked.counts[place] and int(checked.first[place]) < microseconds(since):
+                at = iso(int(checked.first[place]))
+                archived = await connection.fetchval(queries["is_archived"], at, installation)
+                why = (
+                    "that day was archived and dropped, and nothing is imported into an archived day; `plantlog sql` "
+                    "shows what it has. Leave older samples out of the file"
+                    if archived
+                    else f"[retention] drops older samples of {name}. Keep them longer, or leave them out"
+                )
+                raise bad_input(checked.file, line, "time", at, f"times from {since.isoformat()} on: {why}")
+        return _Target([known.get(name) for name in reader.names])
+
+    def _show(self, reader: Reader, checked: Checked, target: _Target) -> None:
+        lines = [f"{checked.file}:", *(f"  {what:8} {how}" for what, how in reader.describe())]
+        for one in checked.examples:
+            lines.append(
+                f"  line {one.line}: {one.channel} = {one.value!r} at {iso(one.time)}, status 0x{one.status:08X}"
+            )
+        created = target.missing(reader, checked)
+        span = f"from {iso(int(checked.first.min()))} to {iso(int(checked.last.max()))}"
+        channels = int(np.count_nonzero(checked.counts))
+        lines.append(f"  {count(checked.samples, 'sample')} of {count(channels, 'channel')}, {span}")
+        if created:
+            lines.append(f"  creates {count(len(created), 'channel')} of source {self.source}: {_names(created)}")
+        by_source: dict[str, list[str]] = {}
+        for name, row, n in zip(reader.names, target.rows, checked.counts, strict=True):
+            if row is not None and n:
+                renamed = "" if row["now"] == name else f" (now {row['now']})"
+                by_source.setdefault(row["source"], []).append(name + renamed)
+        for source, names in sorted(by_source.items()):
+            lines.append(f"  adds to {count(len(names), 'channel')} of source {source}: {_names(names)}")
+        if reader.rounded:
+            names = [reader.names[place] for place in sorted(reader.rounded)]
+            lines.append(f"  rounds integers beyond 2^53 of {count(len(names), 'channel')}: {_names(names)}")
+        self.console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+
+    async def _store(self, connection: asyncpg.Connection[Any], found: _Found) -> None:
+        checked = found.checked
+        channels = await self._channels(connection, found.reader, checked)
+        store = Store(connection, self.time_out, checked, channels)
+        await store.begin(found.reader.describe())
+        await store.record(self._event(checked, "begun", None))
+        for place in sorted(found.reader.rounded):
+            channel = channels[place]
+            await store.record(Event("rounded", now_us(), channel.id, detail=ROUNDED_DETAIL), channel.source_id)
+        with _progress(self.console) as progress:
+            bar = _bar(progress, "import", checked.file)
+            for part in regroup(found.portions, checked.hours):
+                await store.add(part)
+                bar(part.samples.bytes_read)
+        await store.record(self._event(checked, "done", store.counts))
+        self.console.print(f"{checked.file}: {_outcome(store.counts)}", markup=False, highlight=False, soft_wrap=True)
+
+    async def _channels(
+        self, connection: asyncpg.Connection[Any], reader: Reader, checked: Checked
+    ) -> Sequence[Channel]:
+        """The channels of the reader's names; missing ones are created."""
+        target = await self._targets(connection, reader, checked)
+        if missing := target.missing(reader, checked):
+            created = load_created(self.state.root)
+            source, channel = created.last_ids
+            last = source, max((channel, *(number for ids in created.ids.values() for number in ids.values())))
+            installation: UUID | None = installation_of(self.state.root)
+            await create_channels(connection, installation, self.source, missing, last)
+            target = await self._targets(connection, reader, checked)
+            if missing := target.missing(reader, checked):
+                raise DatabaseError(f"channel {missing[0]} can't be created in source {self.source}")
+        return [NO_CHANNEL if row is None else Channel(row["id"], row["source_id"]) for row in target.rows]
+
+    def _event(self, checked: Checked, outcome: str, counts: Counts | None) -> Event:
+        detail = {
+            "file": checked.file.name,
+            "sha256": checked.sha256,
+            "samples": checked.samples,
+            "channels": int(np.count_nonzero(checked.counts)),
+            "first": iso(int(checked.first.min())),
+            "last": iso(int(checked.last.max())),
+            "account": self.who,
+            "host": socket.gethostname(),
+            "outcome": outcome,
+            **({} if counts is None else {"new": counts.new, "known": counts.known, "conflicts": counts.conflicts}),
+        }
+        return Event("import", now_us(), text=f"{self.who}: {checked.file.name}: {outcome}", detail=detail)
+
+
+def _names(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_MAX_NAMES])
+    return shown if len(names) <= _MAX_NAMES else f"{shown} and {len(names) - _MAX_NAMES:,} more"
+
+
+def _outcome(counts: Counts) -> str:
+    text = f"{count(counts.new, 'sample')} stored, {counts.known:,} already there"
+    if counts.conflicts:
+        text += f", {counts.conflicts:,} refused because another value is there (events of type conflict)"
+    return text

@@ -1,0 +1,188 @@
+"""Stores the samples of a checked file: each part in a transaction, with the facts that say so.
+
+The key of a part in ``plant.ingest_batch`` follows from the file's content, so that a part is stored once, and a
+command that was killed continues where it stopped. The key of samples does the rest: what is stored stays as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import numpy as np
+from numpy.typing import NDArray
+
+from core.batch import Event, EventBatch, SampleBatch, sample_subset, sequence_of
+from core.database import bounded
+from core.errors import OperationError
+from core.time_limits import NO_LIMITS
+from core.timestamps import now_us, timestamp
+from history.imports.check import Checked
+from history.imports.packed_copy import copy_packed, packed_days
+from history.imports.portion import Portion
+from history.imports.whole_hours import Part
+from ingest.spool.format import SpooledBatch
+from ingest.writer.bisect import split_by_days
+from ingest.writer.group import Group, assemble
+from ingest.writer.repeating import RepeatingChannels
+from ingest.writer.transaction import Copy, write
+from schema.queries import load
+
+_NO_FILE = Path("import")
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """Where samples go."""
+
+    id: int
+    source_id: int
+
+
+NO_CHANNEL = Channel(0, 0)  # of a name without samples
+
+
+@dataclass(slots=True)
+class Counts:
+    """What became of samples."""
+
+    new: int = 0
+    known: int = 0
+    conflicts: int = 0
+
+    def add(self, other: Counts) -> None:
+        """Add them."""
+        self.new += other.new
+        self.known += other.known
+        self.conflicts += other.conflicts
+
+
+@dataclass(slots=True)
+class Store:
+    """Stores one file. ``channels``: in the order of the reader's names."""
+
+    connection: asyncpg.Connection[Any]
+    time_out: float
+    checked: Checked
+    channels: Sequence[Channel]
+    counts: Counts = field(default_factory=Counts)
+    _key: bytes = b""
+    _parts: int = 0
+
+    async def begin(self, described: object) -> None:
+        """Look up what the keys of parts depend on; ``described``: how the file is understood."""
+        span = timestamp(int(self.checked.first.min())), timestamp(int(self.checked.last.max()))
+        deleted = await self.connection.fetchval(load("history_import")["select_deleted"], *span)
+        ids = [one.id for one in self.channels]
+        self._key = hashlib.sha256(repr((self.checked.sha256, described, ids, deleted)).encode()).digest()
+
+    async def add(self, part: Part) -> None:
+        """Store the next part, unless it is stored. Raises what asyncpg raises."""
+        self._parts += 1
+        if not len(part.samples):
+            return
+        spooled = self._spooled(part.samples)
+        keys = [one.key for one in spooled]
+        columns = [list(column) for column in zip(*keys, strict=True)]
+        rows = await self.connection.fetch(load("write")["select_batches"], *columns)
+        stored = {(row["source_id"], row["sequence"]) for row in rows}
+        self.counts.known += sum(len(one.batch) for one in spooled if one.key in stored)
+        lacking = [await self._without_packed(one) for one in spooled if one.key not in stored]
+        group = assemble([(_NO_FILE, [one for one in lacking if len(one.batch)])], NO_LIMITS)
+        if group.columns is None:
+            return
+        for piece in split_by_days(group, NO_LIMITS):
+            complete = [one for _, of_file in piece.complete for one in of_file]
+            copy = await self._copy(piece.group) if part.is_whole else None
+            work = write(self.connection, piece.group, complete, RepeatingChannels(), copy=copy)
+            result = await bounded(self.connection, self.time_out, work)
+            self.counts.add(Counts(result.samples, result.duplicates, result.conflicts))
+
+    async def _copy(self, group: Group) -> Copy | None:
+        """How to store whole hours; None: as rows."""
+        if group.columns is None:
+            return None
+        days = await bounded(self.connection, self.time_out, packed_days(self.connection, group.columns.time))
+        return partial(copy_packed, days) if days else None
+
+    async def record(self, event: Event, source_id: int | None = None) -> None:
+        """Store an event of the import, or of a channel of ``source_id``."""
+        if source_id is None:
+            source_id = next(one.source_id for one in self.channels if one is not NO_CHANNEL)
+        batch = EventBatch(source_id, event.time, (event,))
+        spooled = SpooledBatch(self._sequence(f"event {event.time} {event.channel_id}"), event.time, event.time, batch)
+        group = assemble([(_NO_FILE, [spooled])], NO_LIMITS)
+        await bounded(self.connection, self.time_out, write(self.connection, group, [spooled], RepeatingChannels()))
+
+    def _spooled(self, portion: Portion) -> list[SpooledBatch]:
+        """A batch for each source."""
+        ids = np.array([one.id for one in self.channels], np.int32)[portion.channel]
+        sources = np.array([one.source_id for one in self.channels], np.int32)[portion.channel]
+        whole = SampleBatch(0, now_us(), ids, portion.time, portion.value, portion.status)
+        found = []
+        for source in np.unique(sources).tolist():
+            some = sample_subset(whole, sources == source)
+            batch = SampleBatch(source, whole.received_at, some.channel_id, some.time, some.value, some.status)
+            found.append(_as_spooled(self._sequence(str(self._parts)), batch))
+        return found
+
+    def _sequence(self, name: str) -> int:
+        return sequence_of(self._key + name.encode())
+
+    async def _without_packed(self, spooled: SpooledBatch) -> SpooledBatch:
+        """The batch without samples that are in packed hours already: the table of rows takes them as new.
+
+        A different one stays, as a conflict, which the next packing of the hour records.
+        """
+        batch = spooled.batch
+        assert isinstance(batch, SampleBatch)
+        span = timestamp(spooled.first_time), timestamp(spooled.last_time)
+        ids = np.unique(batch.channel_id).tolist()
+        rows = await self.connection.fetch(load("history_import")["select_packed"], ids, *span)
+        if not rows:
+            return spooled
+        packed = {(row["channel_id"], row["time"]): (_bits(row["value"]), row["status"]) for row in rows}
+        keys = zip(batch.channel_id.tolist(), batch.time.tolist(), strict=True)
+        contents = zip(batch.value.view(np.int64).tolist(), batch.status.view(np.int32).tolist(), strict=True)
+        found = [packed.get(key) for key in keys]
+        known: NDArray[np.bool_] = np.array([one == content for one, content in zip(found, contents, strict=True)])
+        different = sum(one is not None for one in found) - int(known.sum())
+        self.counts.add(Counts(-different, int(known.sum()), different))
+        return _as_spooled(spooled.sequence, sample_subset(batch, ~known))
+
+
+def _as_spooled(sequence: int, batch: SampleBatch) -> SpooledBatch:
+    return SpooledBatch(sequence, int(batch.time.min(initial=2**62)), int(batch.time.max(initial=0)), batch)
+
+
+def _bits(value: float) -> int:
+    return int(np.float64(value).view(np.int64))
+
+
+async def create_channels(
+    connection: asyncpg.Connection[Any],
+    installation: UUID | None,
+    source: str,
+    names: Sequence[str],
+    last_ids: tuple[int, int],
+) -> None:
+    """Make channels of a source, which is made if it is missing. Raises OperationError if it is another one's."""
+    queries = load("history_import")
+    async with connection.transaction():
+        await connection.execute(load("register")["lock_registration"])
+        await connection.execute(load("push")["advance_ids"], *last_ids)
+        await connection.execute(queries["insert_source"], source, installation)
+        row: Mapping[str, Any] = await connection.fetchrow(queries["select_source"], source) or {}
+        if row["kind"] != "push" or row["installation_id"] != installation:
+            raise OperationError(
+                f"--source {source}: it is another installation's, or reads a device; legal: a source of kind push, or "
+                "a new name"
+            )
+        kinds = ["analog"] * len(names)
+        await connection.execute(load("push")["insert_channels"], row["id"], list(names), kinds)

@@ -1,0 +1,92 @@
+"""Reads plantlog's archive in a notebook, without a database: as Arrow tables and Polars frames (docs/archive.md).
+
+Whatever is wrong with the archive is an :class:`ArchiveError` that names the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from core.errors import OperationError as ArchiveError
+from history.archive.location import S3Options
+from history.archive.reader import Archive
+from history.standalone import UnverifiableError, read_keys
+
+__all__ = ["ArchiveError", "S3Options", "polars", "samples"]
+
+_FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+
+
+def samples(
+    location: str,
+    channels: int | str | Iterable[int | str] | None = None,
+    start: datetime | str | None = None,
+    end: datetime | str | None = None,
+    *,
+    installation: str | None = None,
+    s3: S3Options | None = None,
+    verify: bool = False,
+    key: str | Path | None = None,
+) -> Any:
+    """A ``pyarrow.Table`` of the samples with start <= time < end, sorted by day, channel and time.
+
+    Its columns are ``channel_id``, ``time``, ``value``, ``status``, and ``name`` and ``unit`` as they were at the time.
+
+    ``location``: a folder or ``s3://BUCKET/PATH``. ``channels``: ids, or names as of each day, in which ``*`` stands
+    for any text; or one; None: all. Times are datetimes or in ISO 8601, in UTC where they have no zone; None: as far as
+    the archive reaches. ``installation``: its id, where the archive has several.
+
+    Size and identity of each file that is read are compared with the manifest, and its pages with their checksums.
+    ``verify``: each day is first compared with its seal as a whole, which reads all of it, and the seals of all
+    archived days with each other. It requires ``key``: the file with the plant's public key (``plantlog seal
+    --public-key``), or its text in PEM form.
+
+    Raises ArchiveError, also if nothing is archived there.
+    """
+    archive = Archive.open(location, _uuid(installation), s3)
+    since, until = _time("start", start, _FIRST), _time("end", end, _LAST)
+    if verify:
+        anchors = _anchors(key)
+        if problems := archive.chain_problems(anchors):
+            raise ArchiveError(f"archive {location}: {'; '.join(problems)}")
+        for day in archive.days_between(since, until):
+            if problems := archive.verify(day, anchors):
+                raise ArchiveError(f"archive {location}: {day} is not as sealed: {'; '.join(problems)}")
+    return archive.samples(["*"] if channels is None else channels, since, until)
+
+
+def polars(location: str, *arguments: Any, **options: Any) -> Any:
+    """The same as a ``polars.DataFrame``; Polars must be installed."""
+    from polars import from_arrow  # noqa: PLC0415  (only who wants this needs it)
+
+    return from_arrow(samples(location, *arguments, **options))
+
+
+def _anchors(key: str | Path | None) -> list[str]:
+    """The public keys to trust."""
+    if key is None:
+        raise ArchiveError("key: found none; legal: the plant's public key, which verify requires")
+    try:
+        is_text = isinstance(key, str) and key.lstrip().startswith("-----BEGIN")
+        return read_keys(str(key).encode() if is_text else Path(key).read_bytes())
+    except (OSError, UnverifiableError) as error:
+        raise ArchiveError(f"key: {error}") from error
+
+
+def _uuid(text: str | None) -> UUID | None:
+    try:
+        return None if text is None else UUID(text)
+    except ValueError:
+        raise ArchiveError(f"installation: found {text!r}; legal: an id such as {UUID(int=0)}") from None
+
+
+def _time(name: str, given: datetime | str | None, default: datetime) -> datetime:
+    try:
+        moment = default if given is None else datetime.fromisoformat(given) if isinstance(given, str) else given
+    except ValueError:
+        raise ArchiveError(f"{name}: found {given!r}; legal: a time such as 2026-03-09T10:00:00Z") from None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

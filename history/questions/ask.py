@@ -1,0 +1,265 @@
+"""The questions of ``schema/questions``: ``plantlog ask``, and :func:`ask` for notebooks."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import shlex
+from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, NoReturn
+
+import asyncpg
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from core.database import connect, database_errors
+from core.durations import DURATION_LEGAL, seconds_of
+from core.errors import OperationError
+from core.formatting import wide
+from core.installation import ALL, chosen
+from core.paths import State
+from history.questions.request import Request, prepare
+from history.sql.limits import Limits
+from history.sql.workers import Workers
+from schema.forensics import Question, questions
+
+_ZERO_DURATION = re.compile(r"0+(\.0+)?\s*(us|ms|s|m|h|d)")
+_LIMITS = Limits("2GiB", 2, 600)
+_NARROW = "narrow the question by --from, --to or --channel"
+_TABLE_NAME = re.compile(r"[A-Za-z_]\w*")
+_COMMON_PARAMETERS = ("since", "until", "channels")  # parameters with an option of their own
+
+
+class _Words(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise OperationError(f"--with: {message}")
+
+
+_WORDS = _Words(prog="--with", add_help=False, allow_abbrev=False)
+_WORDS.add_argument("question")
+for _option, _name, _default in (
+    ("--from", "since", None),
+    ("--to", "until", None),
+    ("--at", "at", None),
+    ("--around", "around", "5m"),
+    ("--installation", "installation", ALL),
+):
+    _WORDS.add_argument(_option, dest=_name, default=_default)
+_WORDS.add_argument("--channel", "-c", action="append", default=[])
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """The time range of a question: from and to, or around a time. Texts as typed."""
+
+    since: str | None = None
+    until: str | None = None
+    at: str | None = None
+    around: str = "5m"
+
+    def interval(self, now: datetime) -> tuple[datetime, datetime]:
+        """Start and end. Raises OperationError."""
+        if self.at is not None:
+            if self.since is not None or self.until is not None:
+                raise OperationError("--at cannot be combined with --from and --to")
+            center, half = parse_time("--at", self.at, now), parse_duration("--around", self.around)
+            return center - half, center + half
+        if self.since is None:
+            raise OperationError("a time range is required: --from TIME [--to TIME], or --at TIME [--around 5m]")
+        since, until = parse_time("--from", self.since, now), parse_time("--to", self.until or "now", now)
+        if since >= until:
+            raise OperationError(f"--from {since.isoformat()} is not before --to {until.isoformat()}")
+        return since, until
+
+
+def find_question(name: str) -> Question:
+    """One question. Raises OperationError with those that there are."""
+    known = questions()
+    if name not in known:
+        raise OperationError(f"unknown question {name!r}; known: {', '.join(known)}")
+    return known[name]
+
+
+def parse_options(question: Question, arguments: Sequence[str]) -> dict[str, str]:
+    """``--max-lag 1m --step=10s`` as parameters of a question. Raises OperationError with those that it has."""
+    extra_options = {p.name: p for p in question.parameters if p.name not in _COMMON_PARAMETERS}
+    found: dict[str, str] = {}
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        key, equals, value = argument.removeprefix("--").partition("=")
+        name = key.replace("-", "_")
+        if not argument.startswith("--") or name not in extra_options:
+            legal = ", ".join("--" + n.replace("_", "-") for n in extra_options) or "none"
+            raise OperationError(f"{question.name} has no option {argument!r}; legal: {legal}")
+        if not equals:
+            if not rest:
+                raise OperationError(
+                    f"{argument} needs a value: {extra_options[name].type}, {extra_options[name].meaning}"
+                )
+            value = rest.pop(0)
+        found[name] = value
+    for name, parameter in extra_options.items():
+        if parameter.required and name not in found:
+            raise OperationError(f"{question.name} needs --{name.replace('_', '-')}: {parameter.meaning}")
+    return found
+
+
+def ask(
+    question: str,
+    *,
+    since: datetime | str,
+    until: datetime | str = "now",
+    channels: Sequence[str] = (),
+    installation: str = ALL,
+    state: State | None = None,
+    limits: Limits = _LIMITS,
+    **options: object,
+) -> Any:
+    """The answer to a question as a table of Arrow, for notebooks and programs.
+
+    ``since``, ``until``: times, or texts as the command line takes them (``--from``, ``--to``); ``channels``: names or
+    patterns (none: all); ``installation``: its id, the beginning of it, or its plant, or ``all``; ``state``: of the
+    appliance (None: the current one); ``options``: the question's own, such as ``hold="2 min"`` or ``factor=10``.
+
+    Raises OperationError for invalid parameters and limits, DatabaseError where the database fails.
+    """
+    asked = find_question(question)
+    interval = TimeRange(*(one if isinstance(one, str) else one.isoformat() for one in (since, until)))
+    words = (f"--{name.replace('_', '-')}={_text(value)}" for name, value in options.items() if value is not None)
+    return answer(
+        state or State.current(), asked, interval, channels, parse_options(asked, [*words]), installation, limits
+    )[0]
+
+
+def answer(
+    state: State,
+    question: Question,
+    time_range: TimeRange,
+    channels: Sequence[str],
+    options: Mapping[str, str],
+    installation: str = ALL,
+    limits: Limits = _LIMITS,
+) -> tuple[Any, str]:
+    """The answer to a question as a table of Arrow; if it has no rows, why. Raises as :func:`ask`.
+
+    ``options``: of :func:`parse_options`.
+    """
+    since, until = time_range.interval(datetime.now(UTC))
+    arguments = {"since": since.isoformat(), "until": until.isoformat(), **options}
+    with database_errors():
+        try:
+            request = _run(_request(state.dsn("reader"), question, arguments, channels, installation))
+        except asyncpg.DataError as error:
+            raise OperationError(f"{question.name}: {error}") from error
+    with closing(Workers(limits.threads)) as workers:
+        if request.reads_much_of_the_archive:
+            workers.start()  # they are ready when it is known where the samples are
+        from history.questions import portions  # noqa: PLC0415 (DuckDB takes long to import: errors come first)
+
+        with portions.answered(state, request, replace(limits, narrow=_NARROW), workers) as session:
+            table = session.table("FROM answer")
+            return table, "" if table.num_rows else portions.why_nothing(session, request)
+
+
+def tables(state: State, texts: Sequence[str], limits: Limits = _LIMITS) -> dict[str, Any]:
+    """The answers to ``NAME=QUESTION OPTIONS``, as tables of Arrow by these names. Raises as :func:`ask`.
+
+    ``QUESTION OPTIONS``: as behind ``plantlog ask``.
+    """
+    found = dict[str, Any]()
+    for text in texts:
+        name, _, words = text.partition("=")
+        if not _TABLE_NAME.fullmatch(name) or not words.strip():
+            raise OperationError(f"--with: found {text!r}; legal: NAME='QUESTION --from TIME …', as for `plantlog ask`")
+        try:
+            given, rest = _WORDS.parse_known_args(shlex.split(words))
+        except ValueError as error:
+            raise OperationError(f"--with {name}: {error}") from error
+        question = find_question(given.question)
+        interval = TimeRange(given.since, given.until, given.at, given.around)
+        options = parse_options(question, rest)
+        found[name], _ = answer(state, question, interval, given.channel, options, given.installation, limits)
+    return found
+
+
+async def _request(
+    dsn: str, question: Question, arguments: Mapping[str, str], channels: Sequence[str], installation: str
+) -> Request:
+    connection = await connect(dsn, "plantlog ask")
+    try:
+        chosen_one = await chosen(connection, installation)
+        return await prepare(connection, question, arguments, list(channels) or None, chosen_one)
+    finally:
+        connection.terminate()
+
+
+def _run(work: Coroutine[Any, Any, Request]) -> Request:
+    """What it returns. A notebook's thread has a running event loop already."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
+
+
+def _text(value: object) -> str:
+    """A value as PostgreSQL reads it."""
+    match value:
+        case timedelta():
+            return f"{value // timedelta(microseconds=1)} microseconds"
+        case datetime():
+            return value.isoformat()
+    return str(value)
+
+
+def list_questions(console: Console) -> None:
+    """Print the questions."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for item in questions().values():
+        table.add_row(f"[bold]{item.name}[/]", escape(item.purpose))
+    console = wide(console)
+    console.print(table)
+    console.print(
+        "\nplantlog ask NAME --from TIME --to TIME [--channel 'unit/*'] …; plantlog ask NAME --describe", style="dim"
+    )
+
+
+def describe(question: Question) -> str:
+    """The header of the question's SQL file, and its options."""
+    extra_options = ["--" + p.name.replace("_", "-") for p in question.parameters if p.name not in _COMMON_PARAMETERS]
+    option_names = "On the command line: since is --from, until is --to, channels is --channel. Further options: " + (
+        ", ".join(extra_options) or "none"
+    )
+    return f"{question.header}\n{option_names}"
+
+
+def parse_time(option: str, text: str, now: datetime) -> datetime:
+    """Time (UTC) of the value of ``option``: ISO 8601, in UTC unless it has an offset, an age, or now.
+
+    Raises OperationError.
+    """
+    if text == "now" or _ZERO_DURATION.fullmatch(text):
+        return now
+    try:
+        moment: datetime = datetime.fromisoformat(text)
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except ValueError:
+        pass
+    try:
+        return now - parse_duration(option, text)
+    except OperationError:
+        raise OperationError(
+            f"{option}: found {text!r}; legal: a time such as 2026-03-09T10:00:00Z, now, or an age such as 10m"
+        ) from None
+
+
+def parse_duration(option: str, text: str) -> timedelta:
+    """The duration that ``text`` means as the value of ``option``. Raises OperationError."""
+    try:
+        return timedelta(seconds=seconds_of(text))
+    except ValueError:
+        raise OperationError(f"{option}: found {text!r}; legal: {DURATION_LEGAL}") from None

@@ -1,0 +1,91 @@
+"""Answers by DuckDB, over archive and database together.
+
+The samples of a large interval do not fit into memory. A question's rows are made of some channels at a time, which are
+those of whole units of the plant if it compares these, and put in order at the end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+
+from core.paths import State
+from history.questions.judged import Interval, nothing_found
+from history.questions.request import Request
+from history.sql.limits import Limits
+from history.sql.session import OutOfMemoryError, Session, opened
+from history.sql.workers import Workers
+from schema.queries import load
+
+_SAMPLES = 300_000_000  # of a portion: four hours of 20,000 channels, or two months of 50
+_TOGETHER: Mapping[str, Callable[[tuple[str, str]], str]] = {  # by name and unit of the plant
+    "channel": lambda one: one[0],
+    "unit": lambda one: one[1],
+    "namesake": lambda one: one[1].rpartition("/")[2],
+    "all": lambda _: "",
+}
+
+
+@contextmanager
+def answered(state: State, request: Request, limits: Limits, workers: Workers | None = None) -> Iterator[Session]:
+    """A session in which the answer is the table ``answer``. Raises OperationError or DatabaseError."""
+    ends = time.monotonic() + limits.seconds
+    with opened(state, limits, request.installation, request.question, workers) as session:
+        first = True
+        for portion in portions(request):
+            _add(session, request, portion, first, ends)
+            first = False
+        session.execute(f"CREATE TEMP TABLE answer AS\n{request.question.finish}", (), ends)
+        yield session
+
+
+def why_nothing(session: Session, request: Request) -> str:
+    """Lines for people about an answer without rows."""
+    interval = Interval(request.first, request.values["since"], request.values["until"])
+    times = interval.first, interval.since, interval.until
+    query = load("duckdb")["select_judged"]
+    with session.rows(query, [request.values["channels"], *times]) as (_, channels):
+        return nothing_found(request.question, interval, channels)
+
+
+def _add(session: Session, request: Request, groups: Sequence[Sequence[str]], first: bool, ends: float) -> None:
+    """Add the rows of a portion to those that were found. What needs too much memory is divided."""
+    names = [name for group in groups for name in group]
+    if len(names) == len(request.channels) and request.installation is None:  # all of them need not be listed
+        names = request.values["channels"]
+    parameters = [names if one.name == "channels" else request.values[one.name] for one in request.question.parameters]
+    call = ", ".join(f"${i}::{one.type}" for i, one in enumerate(request.question.parameters, 1))
+    add = "CREATE TEMP TABLE found AS" if first else "INSERT INTO found"
+    try:
+        session.execute(f"{add} FROM {request.question.name}({call})", parameters, ends)
+    except OutOfMemoryError:
+        if len(groups) == 1:
+            raise
+        half = len(groups) // 2
+        _add(session, request, groups[:half], first, ends)
+        _add(session, request, groups[half:], False, ends)
+
+
+def portions(request: Request, samples: int | None = None) -> Iterator[list[list[str]]]:
+    """Names of channels by what has to be together: groups for so many samples, at least one.
+
+    If no channel is wanted there is one portion without any, so that the answer has columns.
+    """
+    size = max(1, int((samples or _SAMPLES) / max(request.rate * request.seconds, 1e-9)))
+    found: list[list[str]] = []
+    names = 0
+    for group in _groups(request):
+        if found and names + len(group) > size:
+            yield found
+            found, names = [], 0
+        found.append(group)
+        names += len(group)
+    yield found
+
+
+def _groups(request: Request) -> Iterator[list[str]]:
+    together = _TOGETHER[request.question.portions]
+    for _, group in groupby(sorted(request.channels, key=together), together):
+        yield [name for name, _ in group]

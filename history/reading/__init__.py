@@ -1,0 +1,1 @@
+"""Samples of an interval, wherever the database keeps them."""

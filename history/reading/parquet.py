@@ -1,0 +1,123 @@
+"""Parquet, at the one place where pyarrow (which has no types) is called to write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from history.reading.reader import Series
+from history.standalone import schema_of
+
+SAMPLES, EVENTS, GAPS = (schema_of(table) for table in ("samples", "events", "gaps"))
+_GROUP = 262_144  # rows: a channel is found without reading its neighbours
+_DICTIONARY = ["channel_id", "channel", "unit", "status"]
+_TIME_ENCODING = "DELTA_BINARY_PACKED"
+_COMPRESSION = {"compression": "zstd", "compression_level": 3}
+ENCODINGS: Mapping[str, Mapping[str, Any]] = {
+    "dictionary": {
+        "use_dictionary": [*_DICTIONARY, "value"],
+        "dictionary_pagesize_limit": 4 * 1024**2,
+        "column_encoding": {"time": _TIME_ENCODING},
+    },
+    "byte_stream_split": {
+        "use_dictionary": _DICTIONARY,
+        "column_encoding": {"time": _TIME_ENCODING, "value": "BYTE_STREAM_SPLIT"},
+    },
+}
+
+
+class SampleFile:
+    """Samples, sorted by channel and time, a row group at a time."""
+
+    def __init__(self, path: Path | pa.BufferOutputStream, encoding: str) -> None:
+        where = str(path) if isinstance(path, Path) else path
+        self._writer = pq.ParquetWriter(where, SAMPLES, **ENCODINGS[encoding], **_COMPRESSION)
+        self._waiting: list[Any] = []
+        self._rows = 0
+
+    def write(self, series: Series, channel: str, unit: str) -> None:
+        """Add a channel's samples."""
+        n = len(series.time)
+        self._waiting.append(
+            pa.RecordBatch.from_arrays(
+                [
+                    pa.array(series.time, pa.int64()).cast(SAMPLES.field("time").type),
+                    pa.array(np.full(n, series.channel_id, np.int32)),
+                    _same(channel, n),
+                    _same(unit, n),
+                    pa.Array.from_buffers(pa.float64(), n, [None, pa.py_buffer(series.value)]),
+                    pa.array(series.status, pa.uint32()),
+                ],
+                schema=SAMPLES,
+            )
+        )
+        self._rows += n
+        if self._rows >= _GROUP:
+            self._flush(_GROUP)
+
+    def _flush(self, least: int) -> None:
+        table = pa.Table.from_batches(self._waiting, SAMPLES).unify_dictionaries()
+        first = 0
+        while table.num_rows - first >= least and first < table.num_rows:
+            self._writer.write_table(table.slice(first, _GROUP), row_group_size=_GROUP)
+            first += _GROUP
+        rest = table.slice(first)
+        self._waiting, self._rows = rest.to_batches(), rest.num_rows
+
+    def close(self, metadata: Mapping[bytes, bytes] | None = None) -> None:
+        """Write what waits and the end of the file, with the seal or what else the metadata hold."""
+        if self._rows:
+            self._flush(1)
+        self._writer.add_key_value_metadata(dict(metadata or {}))
+        self._writer.close()
+
+    def abandon(self) -> None:
+        """Let go of the file, whole or not."""
+        self._writer.close()
+
+
+def _same(text: str, n: int) -> Any:
+    """A text, n times."""
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(n, np.int32)), pa.array([text], pa.string()))
+
+
+def best_encoding(probe: Sequence[Series]) -> str:
+    """The encoding that makes these samples smallest."""
+    sizes = {}
+    for encoding in ENCODINGS:
+        sink = pa.BufferOutputStream()
+        file = SampleFile(sink, encoding)
+        for series in probe:
+            file.write(series, "", "")
+        file.close()
+        sizes[encoding] = sink.getvalue().size
+    return min(sizes, key=lambda name: sizes[name])
+
+
+class RowFile:
+    """Rows of another table; times are µs since 1970."""
+
+    def __init__(self, sink: Any, schema: Any) -> None:
+        """``sink``: a path, or a file object of pyarrow."""
+        self._schema = schema
+        self._writer = pq.ParquetWriter(sink, schema, **_COMPRESSION)
+
+    def write(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Add rows."""
+        columns = list(zip(*rows, strict=True)) or [()] * len(self._schema)
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, self._schema, strict=True)]
+        self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._schema))
+
+    def close(self, metadata: Mapping[bytes, bytes]) -> None:
+        """Write the end of the file, with the seal or what else the metadata hold."""
+        self._writer.add_key_value_metadata(dict(metadata))
+        self._writer.close()
+
+    def abandon(self) -> None:
+        """Let go of the file, whole or not."""
+        self._writer.close()

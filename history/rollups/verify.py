@@ -1,0 +1,123 @@
+"""``plantlog verify rollups``: recompute the rollups and compare them with the stored ones, to the bit."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import asyncpg
+
+from core.database import connect, database_errors
+from core.paths import State
+from schema.queries import load
+
+_CHANNELS = 100  # at a time
+_DAY = timedelta(hours=24)
+_KEY = ("channel_id", "bucket", "state")
+_CARRIED_COLUMNS = ("area", "known")  # columns that depend on what was before the bucket
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One column of one bucket that is not what its samples give; None: there is no such row, or it is NULL there."""
+
+    relation: str  # samples_1m, samples_1h, states_1m, states_1h
+    channel: str
+    bucket: datetime
+    state: float | None  # of states_1m and states_1h
+    column: str  # "row": the row is missing, or should not be there
+    found: Any
+    expected: Any
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationResult:
+    """What was compared, and every difference."""
+
+    days: int
+    channels: int
+    differences: list[Difference]
+
+
+def verify_rollups(state: State, since: datetime | None = None, until: datetime | None = None) -> VerificationResult:
+    """Compare the rollups of all days (UTC) from that of ``since`` up to ``until``; None: no bound.
+
+    What is waiting to be made anew, and what is older than the oldest sample, is not compared.
+    Raises DatabaseError where the database does not answer.
+    """
+    with database_errors():
+        return asyncio.run(verify_at(state.dsn("reader"), since, until))
+
+
+async def verify_at(dsn: str, since: datetime | None = None, until: datetime | None = None) -> VerificationResult:
+    """The same, of the database at a DSN."""
+    # The reader's statement_timeout is for people at a chart.
+    settings = {"jit": "off", "statement_timeout": "0"}
+    connection = await connect(dsn, "plantlog verify", settings)
+    try:
+        return await verify(connection, since, until)
+    finally:
+        connection.terminate()
+
+
+async def verify(
+    connection: asyncpg.Connection[Any],
+    since: datetime | None = None,
+    until: datetime | None = None,
+    chosen_channels: Sequence[asyncpg.Record] | None = None,
+) -> VerificationResult:
+    """The same on a connection that may read. ``chosen_channels``: only these, from ``select_channels``."""
+    queries = load("rollups")
+    days = [row["day"] for row in await connection.fetch(queries["select_days"], since, until)]
+    channels = chosen_channels if chosen_channels is not None else await connection.fetch(queries["select_channels"])
+    differences: list[Difference] = []
+    for day in days:
+        for first in range(0, len(channels), _CHANNELS):
+            part = channels[first : first + _CHANNELS]
+            ids, discrete = [c["id"] for c in part], [c["id"] for c in part if c["discrete"]]
+            differences += await _day(connection, day, ids, discrete)
+    return VerificationResult(len(days), len(channels), differences)
+
+
+async def _day(
+    connection: asyncpg.Connection[Any], day: datetime, channels: Sequence[int], discrete: Sequence[int]
+) -> list[Difference]:
+    """The differences of some channels on one day; ``discrete`` are those of them that have states."""
+    queries = load("rollups")
+    hours = [row["hour"] for row in await connection.fetch(queries["select_hours"], channels, day)]
+    comparisons: list[tuple[str, str, tuple[object, ...]]] = [
+        ("samples_1m", "compare_minutes", (channels, day, day + _DAY)),
+        *(("samples_1h", "compare_hours", (channels, hour)) for hour in hours),
+    ]
+    if discrete:
+        comparisons.append(("states_1m", "compare_state_minutes", (discrete, day, day + _DAY)))
+        comparisons += [("states_1h", "compare_state_hours", (discrete, hour)) for hour in hours]
+    found: list[Difference] = []
+    for relation, query, arguments in comparisons:
+        if rows := await connection.fetch(queries[query], *arguments):
+            names = {
+                row["id"]: row["name"] for row in await connection.fetch(queries["select_channel_names"], channels)
+            }
+            for row in rows:
+                found += _differences(relation, names.get(row["channel_id"], f"channel {row['channel_id']}"), row)
+    return found
+
+
+def _differences(relation: str, channel: str, row: asyncpg.Record) -> list[Difference]:
+    """Column by column."""
+    state = row.get("state")
+    if row["found"] is None or row["expected"] is None:
+        there = row["found"] is not None
+        return [Difference(relation, channel, row["bucket"], state, "row", there or None, not there or None)]
+    found, expected = json.loads(row["found"]), json.loads(row["expected"])
+    return [
+        Difference(relation, channel, row["bucket"], state, column, found[column], expected[column])
+        for column in expected
+        if column not in _KEY
+        and found[column] != expected[column]
+        and not (row["first_of_all"] and column in _CARRIED_COLUMNS)
+    ]

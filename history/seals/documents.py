@@ -1,0 +1,99 @@
+"""The document of a seal, which says what ids mean on the day: what amended seals add to it, and what was altered."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import asyncpg
+
+from history.reading.reader import begin, connect
+from history.seals.seal_store import SealedDay
+from schema.queries import load
+
+_KEYS: Mapping[str, tuple[str, ...]] = {
+    "channels": ("id", "valid_from"),
+    "sources": ("id",),
+    "configurations": ("installation", "revision"),
+}
+SIGNED = '"configurations"'  # a document with it was made by a version that signs receipts
+
+
+def merged(former: str, now: str) -> tuple[str, list[str]]:
+    """A document with what the present one has besides, and what that is, in words. What was sealed stays as it was."""
+    before, present = json.loads(former), json.loads(now)
+    added = []
+    for table, names in _KEYS.items():
+        if table not in before:  # an earlier version sealed the day
+            continue
+        known = {tuple(one.get(name) for name in names) for one in before[table]}
+        new = [one for one in present.get(table, ()) if tuple(one.get(name) for name in names) not in known]
+        if new:
+            key = lambda one, names=names: tuple(one.get(name) or 0 for name in names)  # noqa: E731
+            before[table] = sorted([*before[table], *new], key=key)
+            added += [f"{table[:-1]} {one.get('name') or one.get('revision')}" for one in new]
+    return (json.dumps(before, ensure_ascii=False, separators=(", ", ": ")) if added else former), added
+
+
+async def changed_meanings(connection: asyncpg.Connection[Any], sealed: SealedDay) -> tuple[list[str], list[str]]:
+    """What the tables say otherwise than a day's document: of configurations, which is altered; of channels, which
+    may have become known late."""
+    try:
+        was = json.loads(sealed.document or '{"channels": []}')
+        channels = _by_id(was)
+    except (ValueError, KeyError, TypeError):
+        return [], []  # its digest says that it was altered
+    span = begin(sealed.day), begin(sealed.day, 24)
+    text = await connection.fetchval(load("evidence")["build_document"], *span, sealed.seals[-1].installation)
+    now = json.loads(text)
+    present = {(one["installation"], one["revision"]): one["digest"] for one in now["configurations"]}
+    problems = [
+        f"{sealed.day}: configuration {one['revision']} of installation {one['installation']} is not as sealed"
+        for one in was.get("configurations", ())
+        if present.get((one["installation"], one["revision"])) != one["digest"]
+    ]
+    notes = []
+    defined = _by_id(now)
+    for number, one in channels.items():
+        name = one[-1]["name"]
+        if number not in defined:
+            notes.append(f"channel {number} was sealed as {name} and is no longer in plant.channel_version")
+        elif len(one) != len(defined[number]):
+            notes.append(
+                f"channel {number} ({name}) was sealed with {len(one)} definitions, now {len(defined[number])}"
+            )
+        else:
+            pairs = zip(one, defined[number], strict=True)
+            changed = [f"{k} {o[k]!r}, now {n.get(k)!r}" for o, n in pairs for k in o if o[k] != n.get(k)]
+            if changed:
+                notes.append(f"channel {number} ({name}) was sealed with {'; '.join(changed)}")
+    return problems, notes
+
+
+async def altered_files(dsn: str) -> list[str]:
+    """Contents of applied configurations that are not those of the SHA-256 in their revision. ``dsn``: the owner's, as
+    nobody else may read them."""
+    connection = await connect(dsn, "plantlog verify")
+    try:
+        names = {
+            sha256: f"{name} of revision {row['revision']} of installation {row['installation']}"
+            for row in await connection.fetch(load("evidence")["select_revisions"])
+            for name, sha256 in json.loads(row["files"]).items()
+        }
+        async with connection.transaction():
+            async for row in connection.cursor(load("evidence")["select_config_files"], prefetch=10):
+                if hashlib.sha256(row["content"]).hexdigest() == row["sha256"]:
+                    names.pop(row["sha256"], None)
+        return [f"plant.config_file lacks {name}, or has another content" for name in names.values()]
+    finally:
+        connection.terminate()
+
+
+def _by_id(document: Mapping[str, Any]) -> dict[int, list[dict[str, Any]]]:
+    """Channel id → what it meant, by time."""
+    found: dict[int, list[dict[str, Any]]] = {}
+    for one in document["channels"]:
+        found.setdefault(one["id"], []).append(one)
+    return found

@@ -1,0 +1,134 @@
+"""What accounts for a difference between stored data and their seal.
+
+Samples and events that came: by their receipts, if the rest is what was sealed. Gaps: by receipts that are signed. What
+retention dropped: by signed receipts, or by events of it that an earlier version recorded, and that are sealed.
+Nothing else: plantlog alters no stored sample, and deletes sealed ones only together with an amended seal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any
+
+import asyncpg
+import numpy as np
+
+from core.formatting import count
+from core.timestamps import microseconds, utc
+from history.reading.day_samples import DaySamples
+from history.reading.reader import begin, event_rows, events_of, slices
+from history.reading.scope import Scope
+from history.seals.documents import SIGNED
+from history.seals.partial_digests import MARGIN
+from history.seals.proof import NOTHING, amended_events, amended_gaps, amended_hour
+from history.seals.receipts import Receipts, Removal
+from history.seals.report import Finding
+from history.seals.seal_store import SealedDay, sealed_day, seals_of_day
+from history.standalone import Difference
+from schema.queries import load
+
+_CHANNELS = 64  # that are read again at a time
+_DUE = "; an amended seal is due"
+
+
+@dataclass(frozen=True, slots=True)
+class Explainer:
+    """Explains the differences of one day."""
+
+    samples: DaySamples
+    sealed: SealedDay
+    scope: Scope
+    receipts: Receipts
+
+    async def explain(self, differences: Sequence[Difference]) -> list[Finding]:
+        """Each difference with what explains it."""
+        if not differences:
+            return []
+        reasons: dict[tuple[int | None, int | None, str], str] = {}
+        removals = list(self.receipts.removals)
+        if any(one.kind == "missing" for one in differences):
+            removals += await self._recorded_removals()
+        await self._came(differences, reasons)
+        for one in differences:
+            key, day = (one.channel_id, one.hour, one.what), self.sealed.day
+            if one.hour is not None and not reasons.get(key):
+                span = microseconds(begin(day, one.hour)), microseconds(begin(day, one.hour + 1))
+                gone = next((r for r in removals if r.covers(one.channel_id, *span)), None)
+                # Of a channel, all samples of the hour went; of events, some stay by their type.
+                if gone is not None and one.kind == "missing" and (one.channel_id is None or one.found == 0):
+                    reasons[key] = gone.description
+        return [Finding(one, reasons.get((one.channel_id, one.hour, one.what), "")) for one in differences]
+
+    async def _came(
+        self, differences: Sequence[Difference], reasons: dict[tuple[int | None, int | None, str], str]
+    ) -> None:
+        """What receipts prove to have come."""
+        hours = self.sealed.hours()
+        by_hour: dict[int, dict[int, Difference]] = {}
+        for one in differences:
+            if one.channel_id is None or one.hour is None or one.kind != "added":
+                continue
+            if len(self.receipts.of_hour(one.channel_id, one.hour)):
+                by_hour.setdefault(one.hour, {})[one.channel_id] = one
+        for hour, of_hour in by_hour.items():
+            imported = await self._imported(hour)
+            for part in slices(sorted(of_hour), _CHANNELS):
+                late = await self.samples.new_times({n: self.receipts.of_hour(n, hour) for n in part})
+                for series in await self.samples.read(part, range(hour, hour + 1)):
+                    number = series.channel_id
+                    was = hours[number].by_hour().get(hour, NOTHING) if number in hours else NOTHING
+                    found = amended_hour(series, hour, self.samples, late[number], was)
+                    if found is not None:
+                        text = self._late(int(np.count_nonzero(found.added)), "sample")
+                        reasons[number, hour, of_hour[number].what] = f"{text}{_DUE}{imported}"
+        if any(one.what == "events" and one.channel_id is None for one in differences):
+            for event_hour in (await amended_events(self.samples, self.sealed, self.scope, self.receipts))[0]:
+                text = self._late(int(np.count_nonzero(event_hour.added)), "event")
+                reasons[None, event_hour.hour, "events"] = f"{text}{_DUE}"
+        if any(one.what == "gaps" and one.channel_id is None for one in differences):
+            gaps = await amended_gaps(self.samples, self.sealed, self.scope, self.receipts)
+            if gaps.changes:
+                reasons[None, None, "gaps"] = f"{self._late(len(gaps.changes), 'gap')}{_DUE}"
+
+    def _late(self, n: int, noun: str) -> str:
+        return f"late data: {count(n, noun)}, the rest is as sealed; written from {self.receipts.since} on"
+
+    async def _imported(self, hour: int) -> str:
+        """The files that events say samples of an hour were imported from, in words."""
+        since = utc(self.sealed.seals[-1].read_from) - MARGIN
+        span = begin(self.sealed.day, hour), begin(self.sealed.day, hour + 1)
+        rows = await self.samples.connection.fetch(load("history_import")["select_imports"], since, *span)
+        return "".join(f", imported from {row['file']}" for row in rows)
+
+    async def _recorded_removals(self) -> list[Removal]:
+        """What events say that retention dropped of the day before receipts were signed."""
+        connection, day = self.samples.connection, self.sealed.day
+        rows = await connection.fetch(load("evidence")["select_retentions"], begin(day), begin(day, 24))
+        found = []
+        unsigned: dict[date, bool] = {}
+        for row in rows:
+            recorded = row["time"].astimezone(UTC).date()
+            if recorded not in unsigned:
+                unsigned[recorded] = await self._before_receipts(connection, recorded, row["time"])
+            if unsigned[recorded] and (removal := Removal.parsed(row["detail"], row["time"])) is not None:
+                found.append(removal)
+        return found
+
+    async def _before_receipts(self, connection: asyncpg.Connection[Any], day: date, at: datetime) -> bool:
+        """Whether a day's events are as sealed, or not sealed yet, and no seal before says that receipts are signed."""
+        chain = self.scope.chain
+        before = await connection.fetchval(load("evidence")["select_sealed_before"], chain, day)
+        if before is not None:
+            earlier = await sealed_day(connection, before, await seals_of_day(connection, chain, before))
+            if SIGNED in earlier.document or not earlier.is_whole:
+                return False
+        of_day = await seals_of_day(connection, chain, day)
+        if not of_day:
+            return True
+        sealed = await sealed_day(connection, day, of_day)
+        hour = at.astimezone(UTC).hour
+        async with connection.transaction():
+            events = await events_of(event_rows(connection, day, self.scope.of(of_day[0].installation)), day)
+        return sealed.is_whole and events.by_hour().get(hour) == sealed.parts[-1].events.by_hour().get(hour)

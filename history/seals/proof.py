@@ -1,0 +1,149 @@
+"""What came to a sealed day, proven: without it, there is what was sealed.
+
+Sealing amends by this, and verifying explains by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.timestamps import microseconds
+from history.reading.day_samples import DaySamples
+from history.reading.reader import Series, begin, gap_rows, slices
+from history.reading.scope import Scope
+from history.seals.partial_digests import MAX_CHANNELS, MAX_SAMPLES
+from history.seals.receipts import Receipts, bits
+from history.seals.seal_store import SealedDay
+from history.standalone import EVENT_WIDTHS, event_digests, gaps_before, gaps_digest, row_bytes, tagged_hash
+
+_HOUR_US = 3_600_000_000
+Digest = tuple[int, bytes]  # rows, digest
+NOTHING: Digest = (0, b"")
+
+
+@dataclass(frozen=True, slots=True)
+class AmendedHour:
+    """An hour of a channel, or of the events (None), to which rows came, and which of its rows came."""
+
+    channel_id: int | None
+    hour: int
+    before: Digest
+    now: Digest
+    added: NDArray[np.bool_]
+
+    def as_json(self, **named: Any) -> dict[str, Any]:
+        """As an amended seal lists it."""
+        return {**named, "hour": self.hour, "before": self.before[0], "after": self.now[0], "added": bits(self.added)}
+
+
+def amended_hour(series: Series, hour: int, day_samples: DaySamples, late: Any, sealed: Digest) -> AmendedHour | None:
+    """What came to one hour of a channel; None: without it, there is not what was sealed.
+
+    ``series``: the samples of that hour. ``late``: times of the samples that came, by receipts.
+    """
+    added = np.isin(series.time, late)
+    kept = series.part(~added)
+    before = kept.hours(day_samples.day).get(hour, NOTHING) if len(kept.time) else NOTHING
+    if before != sealed:
+        return None
+    now = series.hours(day_samples.day)[hour]
+    return AmendedHour(series.channel_id, hour, sealed, now, added)
+
+
+@dataclass(slots=True)
+class AmendedSamples:
+    """What came to the samples of a day."""
+
+    hours: list[AmendedHour] = field(default_factory=list)
+    unproven: set[tuple[int, int]] = field(default_factory=set)  # (channel, hour)
+    unread: set[tuple[int, int]] = field(default_factory=set)  # the same: for the next amendment
+
+
+async def amended_samples(
+    samples: DaySamples, sealed: SealedDay, receipts: Receipts, most: int | None = None
+) -> AmendedSamples:
+    """Hours that samples came to. ``most``: samples to read, about."""
+    found, read = AmendedSamples(), 0
+    known = {number: hours.by_hour() for number, hours in sealed.hours().items()}
+    for hour, channels in receipts.hours().items():
+        n = max(
+            known.get(number, {}).get(hour, NOTHING)[0] + len(receipts.of_hour(number, hour)) for number in channels
+        )
+        for part in slices(channels, max(1, min(MAX_CHANNELS, MAX_SAMPLES // max(n, 1)))):
+            if most is not None and read >= most:
+                found.unread |= {(number, hour) for number in part}
+                continue
+            there = {one.channel_id: one for one in await samples.read(part, range(hour, hour + 1))}
+            read += sum(len(one.time) for one in there.values())
+            late = await samples.new_times({number: receipts.of_hour(number, hour) for number in part})
+            for number in part:
+                was = known.get(number, {}).get(hour, NOTHING)
+                if number not in there:
+                    found.unproven |= {(number, hour)} if was != NOTHING else set()
+                    continue
+                one = amended_hour(there[number], hour, samples, late[number], was)
+                if one is None:
+                    found.unproven.add((number, hour))
+                elif one.now != was:
+                    found.hours.append(one)
+    return found
+
+
+async def amended_events(
+    samples: DaySamples, sealed: SealedDay, scope: Scope, receipts: Receipts
+) -> tuple[list[AmendedHour], set[tuple[int, int]], dict[int, Digest]]:
+    """Hours that events came to; time and id of those of hours that are not proven; and all hours of the day."""
+    first = microseconds(begin(samples.day))
+    rows: dict[int, list[bytes]] = {}
+    keys: dict[int, list[tuple[int, int]]] = {}
+    async for values in samples.event_rows(scope):
+        hour = (values[0] - first) // _HOUR_US
+        rows.setdefault(hour, []).append(row_bytes(*values, widths=EVENT_WIDTHS))
+        keys.setdefault(hour, []).append((values[0], values[1]))
+    now, before = event_digests(rows), sealed.parts[-1].events.by_hour()
+    found: list[AmendedHour] = []
+    unproven: set[tuple[int, int]] = set()
+    for hour in sorted({(us - first) // _HOUR_US for us, _ in receipts.events}):
+        added = np.array([key in receipts.events for key in keys.get(hour, ())], bool)
+        kept = [row for row, is_new in zip(rows.get(hour, ()), added.tolist(), strict=True) if not is_new]
+        was = before.get(hour, NOTHING)
+        if (len(kept), tagged_hash("event hour", *kept) if kept else b"") != was:
+            unproven |= {key for key in receipts.events if (key[0] - first) // _HOUR_US == hour}
+        elif added.any():
+            found.append(AmendedHour(None, hour, was, now[hour], added))
+    return found, unproven, now
+
+
+@dataclass(frozen=True, slots=True)
+class AmendedGaps:
+    """What came to the gaps of a day."""
+
+    rows: Sequence[tuple[Any, ...]]  # now
+    changes: Sequence[Mapping[str, Any]] | None  # as an amended seal lists them; None: not proven
+
+    @property
+    def digest(self) -> bytes:
+        """The digest of the gaps as they are now."""
+        return gaps_digest(self.rows)
+
+
+async def amended_gaps(samples: DaySamples, sealed: SealedDay, scope: Scope, receipts: Receipts) -> AmendedGaps:
+    """Gaps that were added or reported anew."""
+    rows = await gap_rows(samples.connection, samples.day, scope)
+    changes = receipts.changed_gaps(rows)
+    if changes is not None and gaps_digest(gaps_before(rows, changes)) != sealed.parts[-1].gaps:
+        changes = None
+    return AmendedGaps(rows, changes)
+
+
+def by_channel(hours: Sequence[AmendedHour]) -> Iterator[tuple[int, list[AmendedHour]]]:
+    """Channel id → its amended hours, both ascending."""
+    found: dict[int, list[AmendedHour]] = {}
+    for one in hours:
+        found.setdefault(one.channel_id or 0, []).append(one)
+    yield from ((number, sorted(found[number], key=lambda one: one.hour)) for number in sorted(found))

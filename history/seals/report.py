@@ -1,0 +1,121 @@
+"""What ``plantlog verify`` found, for people and for programs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from datetime import date
+from typing import Any
+
+from core.formatting import count
+from history.standalone import Amendment, Difference
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A difference, and what evidence explains it."""
+
+    difference: Difference
+    explained: str  # empty: nothing does
+
+    def describe(self) -> str:
+        """For people."""
+        return f"{self.difference.describe()}: {self.explained or 'NOT explained by any record'}"
+
+
+@dataclass(slots=True)
+class DayReport:
+    """What was found of one day."""
+
+    day: date
+    revision: int
+    samples: int  # that were read
+    problems: list[str] = field(default_factory=list)  # of the digests that are kept
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    amended: list[Amendment] = field(default_factory=list)  # what later seals of the day have otherwise
+    unsealed: list[str] = field(default_factory=list)  # samples of the day that no installation has sealed
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is unexplained."""
+        return not self.unexplained
+
+    @property
+    def strictly_ok(self) -> bool:
+        """Whether all is as sealed first, or proven to have come later."""
+        return self.ok and not (self.findings or self.notes or self.unsealed) and all(a.proven for a in self.amended)
+
+    @property
+    def unexplained(self) -> list[str]:
+        """What nothing explains."""
+        return self.problems + [f"{self.day}: {one.describe()}" for one in self.findings if not one.explained]
+
+
+@dataclass(slots=True)
+class Report:
+    """What was found in all."""
+
+    installation: str  # whose seals; empty where the database has only one
+    seals: int
+    anchored: bool  # a key was there to hold on to
+    chain: list[str] = field(default_factory=list)  # problems
+    days: list[DayReport] = field(default_factory=list)
+    not_verified: list[str] = field(default_factory=list)  # other installations, where none was chosen
+    next_seal: str = ""  # where there are no seals: of which day the first one will be, and when
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is unexplained."""
+        return not self.unexplained
+
+    @property
+    def unexplained(self) -> list[str]:
+        """What nothing explains."""
+        return self.chain + [problem for day in self.days for problem in day.unexplained]
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        days = []
+        for day in self.days:
+            findings = [
+                {**asdict(f.difference), "kind": f.difference.kind, "explained": f.explained or None}
+                for f in day.findings
+            ]
+            days.append({
+                "day": day.day.isoformat(), "ok": day.ok, "revision": day.revision, "samples": day.samples,
+                "problems": day.problems, "differences": findings, "notes": day.notes,
+                "amended": [asdict(one) for one in day.amended], "unsealed": day.unsealed,
+            })  # fmt: skip
+        return {
+            "ok": self.ok, "installation": self.installation or None, "seals": self.seals, "anchored": self.anchored,
+            "chain": self.chain, "days": days, "not_verified": self.not_verified,
+        }  # fmt: skip
+
+
+def format_report(report: Report, limit: int) -> list[str]:
+    """The report for people; ``limit``: findings to list of each day (0: all)."""
+    whose = f"{report.installation}: " if report.installation else ""
+    holds = "; chain and signatures hold" if report.seals and not report.chain else ""
+    next_seal = f"; {report.next_seal}" if report.next_seal else ""
+    lines = [f"{whose}{count(report.seals, 'seal')}{holds}{next_seal}"]
+    lines += [f"  {problem}" for problem in report.chain]
+    if not report.anchored and report.seals:
+        lines.append(
+            "  signatures were checked with the keys in the database alone: give --key, a public key kept elsewhere"
+        )
+    for day in report.days:
+        verdict = "as sealed" if day.ok and not day.findings else "differs, explained" if day.ok else "NOT as sealed"
+        lines.append(f"{day.day} (revision {day.revision}): {verdict}; {count(day.samples, 'sample')} read")
+        lines += [f"  {problem}" for problem in day.problems]
+        listed = sorted(day.findings, key=lambda one: bool(one.explained))
+        lines += [f"  {one.describe()}" for one in listed[: limit or None]]
+        if limit and len(listed) > limit:
+            lines.append(f"  {len(listed) - limit:,} more (--limit 0 lists all)")
+        lines += [f"  amended: {one.describe()}" for one in day.amended[: limit or None]]
+        if limit and len(day.amended) > limit:
+            lines.append(f"  {len(day.amended) - limit:,} more amendments (--limit 0 lists all)")
+        lines += [f"  note: {note}" for note in day.notes]
+        lines += [f"  NOT sealed by anyone: samples of {one}" for one in day.unsealed]
+    if report.not_verified:
+        lines.append(f"not verified: {', '.join(report.not_verified)}; --installation all verifies every chain")
+    return lines

@@ -1,0 +1,153 @@
+"""Columns of samples, from numpy to Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from core.batch import Float64s, Int64s
+from history.archive import row_group
+from history.archive.row_group import Rows
+from history.archive.sample_file import TIME, segments
+from history.reading.reader import Series
+
+# channel_id (int32), time (int64, µs) and, if wanted, value (uint64, its bits) and status (uint32); (n,) each
+Columns: TypeAlias = dict[str, NDArray[Any]]
+Result = TypeVar("Result")
+NEVER = np.iinfo(np.int64).max  # a time
+_PART = 131_072  # samples of one channel: of twice as many, each takes twice as long to be joined
+_ROWS = 65_536  # of samples that something is made of: arrays of twice as many no longer fit into caches
+
+
+def columns_of(series: Series) -> Columns:
+    """The samples of one channel."""
+    channel = np.full(len(series.time), series.channel_id, np.int32)
+    return {
+        "channel_id": channel,
+        "time": series.time,
+        "value": series.value,
+        "status": series.status.astype(np.uint32),
+    }
+
+
+def together(found: Iterable[Rows], *, whole: bool = True) -> Iterator[Columns]:
+    """Small ones as larger ones: most of the time would go into the calls for each.
+
+    ``found``: those of a channel follow each other. ``whole``: all samples of a channel are in one of the larger ones.
+    """
+    some, rows, most = list[Rows](), 0, _ROWS if whole else _PART
+    for one in found:
+        if some and rows + one.n > most and not (whole and some[-1].channels[1] == one.channels[0]):
+            yield row_group.joined(some)
+            some, rows = [], 0
+        some.append(one)
+        rows += one.n
+    if some:
+        yield row_group.joined(some)
+
+
+def each(of: Callable[[Columns], Result]) -> Callable[[Iterable[Columns]], Iterable[Result]]:
+    """Makes something of each of several samples."""
+    return partial(map, of)
+
+
+def joined(some: Sequence[Columns]) -> Columns:
+    """At least one, one behind the other."""
+    return some[0] if len(some) == 1 else {name: np.concatenate([one[name] for one in some]) for name in some[0]}
+
+
+def part(found: Columns, rows: Any) -> Columns:
+    """Some rows."""
+    return {name: column[rows] for name, column in found.items()}
+
+
+def as_arrow(found: Columns) -> list[dict[str, Any]]:
+    """The same as arrays of Arrow, some rows at a time."""
+    rows = (slice(start, start + _ROWS) for start in range(0, len(found["time"]), _ROWS))
+    return [_arrays(part(found, one)) for one in rows]
+
+
+def following(channel: NDArray[np.int32], values: Int64s) -> Int64s:
+    """The next value of the same channel, of rows by channel; NEVER: there is none."""
+    found = np.append(values[1:], NEVER)[: len(values)]
+    found[:-1][channel[1:] != channel[:-1]] = NEVER
+    return found
+
+
+def count_up(lengths: Int64s) -> Int64s:
+    """From 0 for each length."""
+    counted: Int64s = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return counted
+
+
+def good_values(value: Float64s, status: NDArray[np.int32]) -> tuple[Float64s, NDArray[np.bool_]]:
+    """Values as good_samples() (schema/queries/duckdb.sql) has them, and which of them it has; (n,) each."""
+    size = np.abs(value)
+    small = size < 1e-50
+    return np.where(small, 0.0, value) if small.any() else value, (status >= 0) & (size < 1e50)  # not NaN
+
+
+def good_samples(found: Columns) -> tuple[NDArray[np.int32], Int64s, Float64s]:
+    """Channels, times and values of those that good_samples() (schema/queries/duckdb.sql) has; (n,) each."""
+    value, good = good_values(found["value"].view(np.float64), found["status"].view(np.int32))
+    channel, time = found["channel_id"], found["time"]
+    return (channel, time, value) if good.all() else (channel[good], time[good], value[good])
+
+
+def in_order(found: Iterable[Columns]) -> Iterator[Rows]:
+    """The samples of each channel, by time. ``found``: those of a channel in one of them are so already."""
+    parts: dict[int, list[Columns]] = {}
+    for one in found:
+        for rows in segments(one["channel_id"]):
+            parts.setdefault(int(one["channel_id"][rows.start]), []).append(part(one, rows))
+    for number in sorted(parts):
+        of = sorted(parts.pop(number), key=lambda one: int(one["time"][0]))
+        whole = joined(of)
+        if any(one["time"][-1] >= other["time"][0] for one, other in pairwise(of)):  # an amendment
+            whole = part(whole, np.argsort(whole["time"], kind="stable"))
+        yield Rows(len(whole["time"]), whole)
+
+
+def typed(column: Any, kind: Any) -> Any:
+    """An array of Arrow or numpy as one of Arrow; times are numbers (µs) in numpy."""
+    array = column if isinstance(column, pa.Array) else pa.array(column)
+    return array.view(kind) if array.type != kind else array
+
+
+def listed(kind: Any, found: Iterable[Columns]) -> Any:
+    """A list of structs as the only element of an array of Arrow. ``kind``: the struct, of these columns."""
+    some = list(found)
+    if not some:
+        return pa.array([[]], pa.list_(kind))
+    columns = [typed(np.concatenate([one[field.name] for one in some]), field.type) for field in kind]
+    return _as_list(pa.StructArray.from_arrays(columns, fields=list(kind)))
+
+
+def structs(kind: Any, batches: Iterable[Any]) -> Any:
+    """The same of batches with the columns of the struct."""
+    whole = pa.concat_batches([pa.RecordBatch.from_pylist([], pa.schema(list(kind))), *batches])
+    return _as_list(pa.StructArray.from_arrays(whole.columns, fields=list(kind)))
+
+
+def _as_list(struct: Any) -> Any:
+    return pa.ListArray.from_arrays(pa.array([0, len(struct)], pa.int32()), struct)
+
+
+def _arrays(found: Columns) -> dict[str, Any]:
+    arrays = {"channel_id": pa.array(found["channel_id"]), "time": pa.array(found["time"]).view(TIME)}
+    if "value" in found:
+        arrays["value"] = _doubles(found["value"])
+    if "status" in found:
+        arrays["status"] = pa.array(found["status"].view(np.int32))
+    return arrays
+
+
+def _doubles(bits: Any) -> Any:
+    """Not by way of Python or a cast: a NaN keeps its payload."""
+    return pa.Array.from_buffers(pa.float64(), len(bits), [None, pa.py_buffer(np.ascontiguousarray(bits))])

@@ -1,0 +1,125 @@
+"""Correlations of channels with a target that is shifted in time: sums of products, for all channels at a time.
+
+To have DuckDB join each mean with that of the target, once for each lag, takes 100 ns of CPU a pair; here it takes 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from core.batch import Float64s
+from history.archive.sample_file import segments
+from history.reading.reader import slices
+from history.sql.columns import Columns, joined
+from history.sql.resampled import Grid
+
+CORRELATIONS = pa.struct([("channel_id", pa.int32()), ("n", pa.int32()), ("r", pa.float64()), ("pairs", pa.int64())])
+_LEAST = 20  # pairs, for a correlation
+_ELEMENTS = 1_000_000  # means of channels that are in memory at a time, with those that are missing
+_DOUBTFUL = 1e-6  # of the squares' sum: less remains of so few digits that it is computed from single values
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Correlations:
+    """Of channels with a target that is ``n`` buckets earlier, for |n| <= ``most``, ascending.
+
+    Correlations of fewer than 20 pairs, or with what is constant, are left out.
+    """
+
+    grid: Grid
+    target: Float64s  # (buckets,) NaN: it has none there
+    most: int
+
+    def of_parts(self, found: Iterable[Columns]) -> Iterator[Columns]:
+        """The columns of CORRELATIONS. ``found``: samples by channel and time, all of some channels at a time."""
+        some = [self.grid.numbers(one) for one in found]
+        if not some:
+            return
+        means = joined(some)
+        rows, width = segments(means["channel_id"]), 1 + int(means["number"].max(initial=0))
+        for few in slices(rows, max(1, _ELEMENTS // width)):
+            values = np.full((len(few), width), np.nan)
+            for place, one in enumerate(few):
+                values[place, means["number"][one]] = means["value"][one]
+            yield self._of_means(np.array([means["channel_id"][one.start] for one in few], np.int32), values)
+
+    def _of_means(self, channels: NDArray[np.int32], values: Float64s) -> Columns:
+        """The same of means: (channels, buckets); NaN: there is none."""
+        lags = np.arange(-self.most, self.most + 1)
+        r, pairs = _correlations(values, self.target, lags)
+        row, lag = np.nonzero(~np.isnan(r))
+        return {
+            "channel_id": channels[row],
+            "n": lags[lag].astype(np.int32),
+            "r": r[row, lag],
+            "pairs": pairs[row, lag],
+        }
+
+
+def dense(found: Iterable[Columns]) -> Float64s:
+    """The values of buckets, (buckets,); NaN: there is none. ``found``: of one channel, as a grid has them."""
+    some = list(found)
+    if not some:
+        return np.empty(0)
+    means = joined(some)
+    values = np.full(1 + int(means["number"].max(initial=-1)), np.nan)
+    values[means["number"]] = means["value"]
+    return values
+
+
+def _correlations(values: Float64s, target: Float64s, lags: NDArray[np.int64]) -> tuple[Float64s, NDArray[np.int64]]:
+    """Correlations and numbers of pairs, (channels, lags); NaN: there is none. ``values``: (channels, buckets)."""
+    r, pairs = np.full((len(values), len(lags)), np.nan), np.zeros((len(values), len(lags)), np.int64)
+    own, other = _Sums.of(values), _Sums.of(target)
+    for place, lag in enumerate(lags.tolist()):
+        first, last = max(0, lag), min(values.shape[1], len(target) + lag)
+        if first >= last:
+            continue
+        here, there = slice(first, last), slice(first - lag, last - lag)
+        n, y, yy = (own.present[:, here] @ one[there] for one in (other.present, other.off, other.square))
+        x, xx = (one[:, here] @ other.present[there] for one in (own.off, own.square))
+        pairs[:, place] = n
+        with np.errstate(divide="ignore", invalid="ignore"):
+            spread, target_spread = xx - x * x / n, yy - y * y / n
+            r[:, place] = (own.off[:, here] @ other.off[there] - x * y / n) / np.sqrt(spread * target_spread)
+        known = (n >= _LEAST) & (xx > 0) & (yy > 0)
+        r[~known, place] = np.nan
+        doubtful = known & ((spread < _DOUBTFUL * xx) | (target_spread < _DOUBTFUL * yy))
+        for channel in np.flatnonzero(doubtful):
+            r[channel, place] = _exact(values[channel, here], target[there])
+    return r, pairs
+
+
+class _Sums:
+    """Of values that may be NaN: what is summed; each of their shape."""
+
+    def __init__(self, present: Float64s, off: Float64s) -> None:
+        self.present = present
+        self.off = off  # from their mean; exactly 0 where they are constant
+        self.square = off * off
+
+    @classmethod
+    def of(cls, values: Float64s) -> _Sums:
+        there = ~np.isnan(values)
+        known = np.where(there, values, 0.0)
+        low, high = (
+            extreme(values, axis=-1, keepdims=True, where=there, initial=initial)
+            for extreme, initial in ((np.min, np.inf), (np.max, -np.inf))
+        )
+        n = np.maximum(1, np.count_nonzero(there, axis=-1, keepdims=True))
+        middle = np.clip(known.sum(axis=-1, keepdims=True) / n, low, np.maximum(low, high))
+        return cls(there.astype(np.float64), np.where(there, known - middle, 0.0))
+
+
+def _exact(values: Float64s, target: Float64s) -> float:
+    both = ~(np.isnan(values) | np.isnan(target))
+    x, y = values[both], target[both]
+    if x.min() == x.max() or y.min() == y.max():
+        return float("nan")
+    x, y = x - x.mean(), y - y.mean()
+    return float(x @ y / np.sqrt((x @ x) * (y @ y)))

@@ -1,0 +1,247 @@
+"""Functions that DuckDB calls in the database: they have few arguments in a query, but may read any sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from functools import wraps
+from itertools import chain
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from core.timestamps import microseconds
+from history.archive.sample_file import TIME
+from history.sql import held, runs
+from history.sql.columns import Columns, each, listed, structs
+from history.sql.correlations import CORRELATIONS, Correlations, dense
+from history.sql.counters import DECREASES, Decreases
+from history.sql.excursions import FAR_OFF, Excursions
+from history.sql.gapped import ASKED, Asked, Gapped, spans
+from history.sql.held import HELD, Held
+from history.sql.movers import MOVES, Movers
+from history.sql.pauses import PAUSES, pauses
+from history.sql.reader import Reader
+from history.sql.replays import PAIRS, Replays
+from history.sql.resampled import MEANS, Grid
+from history.sql.runs import RUNS, Runs
+from history.sql.samples import SAMPLES, Samples
+from history.sql.scan import Scan
+from history.sql.steps import STEPS, Steps
+from history.sql.stretches import STRETCHES, Stretches
+from schema.queries import load
+
+_SQL_TYPES = {
+    pa.int32(): "INTEGER",
+    pa.int64(): "BIGINT",
+    pa.float64(): "DOUBLE",
+    pa.bool_(): "BOOLEAN",
+    pa.string(): "VARCHAR",
+    TIME: "TIMESTAMP WITH TIME ZONE",
+}
+_USUAL = pa.struct([("channel_id", pa.int32()), ("seconds", pa.float64())])
+
+
+class Functions:
+    """``channel_ids`` and the others that :meth:`register` names."""
+
+    def __init__(self, reader: Reader, samples: Samples, failures: list[BaseException]) -> None:
+        """``failures``: where errors are put that end a query."""
+        self._reader = reader
+        self._samples = samples
+        self._failures = failures
+
+    def register(self, connection: Any) -> None:
+        """Let queries call them. DuckDB computes those of constants before it reads any table."""
+        time, of = "TIMESTAMP WITH TIME ZONE", "INTEGER"
+        for call, arguments, result in (
+            (self.channel_ids, [duckdb.list_type("VARCHAR")], duckdb.list_type(of)),
+            (self.shortest_interval, [duckdb.list_type("VARCHAR")], "DOUBLE"),
+            (self.calm_channels, [duckdb.list_type("VARCHAR"), time, time, "INTERVAL"], duckdb.list_type(of)),
+            (self.quarantined_channels, [time, time], duckdb.list_type(of)),
+            (self.first_sample, [of, time, time], time),
+        ):
+            connection.create_function(call.__name__, self._noted(call), arguments, result, null_handling="special")
+        before = self._noted(self.has_sample_before)
+        connection.create_function(
+            "has_sample_before", before, [of, time], "BOOLEAN", type="arrow", null_handling="special"
+        )
+        ids, number, asked = duckdb.list_type(of), "BIGINT", _sql_type(pa.list_(ASKED))
+        for function, arguments, kind in (
+            (self.sample_stretches, [ids, *[number] * 3], STRETCHES),
+            (self.value_runs, [ids, *[number] * 3], RUNS),
+            (self.value_steps, [ids, *[number] * 3, "DOUBLE"], STEPS),
+            (self.usual_run_lengths, [ids, *[number] * 2], _USUAL),
+            (self.pauses, [ids, *[number] * 2], PAUSES),
+            (self.held_statistics, [_sql_type(pa.list_(held.ASKED))], HELD),
+            (self.replays, [ids, *[number] * 3, of], PAIRS),
+            (self.resampled_means, [asked, *[number] * 4], MEANS),
+            (self.first_moves, [asked, *[number] * 5, "DOUBLE"], MOVES),
+            (self.lagged_correlations, [asked, asked, *[number] * 4, of], CORRELATIONS),
+            (self.far_samples, [asked, *[number] * 5, "DOUBLE"], FAR_OFF),
+            (self.counter_decreases_of, [asked, *[number] * 2], DECREASES),
+        ):
+            name, noted = function.__name__, self._noted(_by_row(function))
+            # Else DuckDB makes constants of the rows, one by one, when it plans a query.
+            options = {"type": "arrow", "null_handling": "special", "side_effects": True}
+            connection.create_function(name, noted, arguments, _sql_type(pa.list_(kind)), **options)
+
+    def channel_ids(self, patterns: Sequence[str] | None) -> list[int] | None:
+        """The channels that have one of these names, in which ``*`` stands for any text; null: all."""
+        return None if patterns is None else self._value("select_matching_channels", patterns)
+
+    def calm_channels(
+        self, patterns: Sequence[str] | None, since: datetime | None, until: datetime | None, hold: timedelta | None
+    ) -> list[int] | None:
+        """Channels of such names that hold their values for so long on average, from the first one until the end."""
+        if since is None or until is None or hold is None:
+            return None
+        us, within = round(hold / timedelta(microseconds=1)), (microseconds(since), microseconds(until))
+        return runs.calm(self._runs(self.channel_ids(patterns), within, us), within[1], us)
+
+    def shortest_interval(self, patterns: Sequence[str] | None) -> float | None:
+        """The shortest one (s) in which a channel of such a name is expected to be read; null: there is none."""
+        shortest: float | None = self._value("select_shortest_interval", patterns)
+        return shortest
+
+    def quarantined_channels(self, since: datetime | None, until: datetime | None) -> list[int] | None:
+        """Channels of which samples were quarantined with since <= time < until."""
+        if since is None or until is None:
+            return None
+        return self._value("select_quarantined_channels", since, until) or []
+
+    def first_sample(self, channel: int | None, since: datetime | None, until: datetime | None) -> datetime | None:
+        """As ``plant.first_sample``: the time of the first one with since <= time < until, if there is one."""
+        if channel is None or since is None or until is None:
+            return None
+        return self._samples.first(channel, since, until)
+
+    def has_sample_before(self, channels: Any, before: Any) -> Any:
+        """As ``plant.has_sample_before``, of many channels at a time: a query for each costs 1 ms."""
+        ids, times = channels.to_pylist(), before.to_pylist()
+        rows = self._reader.fetch(load("sql")["select_have_sample_before"], ids, times)
+        found = [
+            stored or (self._samples.dropped_before(channel, time) if channel and time else None)
+            for channel, time, (stored,) in zip(ids, times, rows, strict=True)
+        ]
+        return pa.array(found, pa.bool_())
+
+    # Of all channels at a time, which several processes read. They return a list in an array of Arrow.
+
+    def sample_stretches(self, channels: list[int] | None, since: int, until: int, pause: int) -> Any:
+        """Samples up to each pause, counted (history/sql/stretches.py). ``channels``: None: all."""
+        found = Stretches(pause)
+        made = self._samples.made(_scan(channels), (since, until), each(found.of), ("status",), in_parts=True)
+        return listed(STRETCHES, made)
+
+    def value_runs(self, channels: list[int] | None, since: int, until: int, least: int) -> Any:
+        """Runs of equal values (history/sql/runs.py). ``channels``: None: all."""
+        return structs(RUNS, self._runs(channels, (since, until), least))
+
+    def _runs(self, channels: list[int] | None, within: tuple[int, int], least: int) -> Iterator[Any]:
+        found = Runs(least)
+        return found.joined(self._samples.made(_scan(channels), within, found.of_parts, in_parts=True))
+
+    def value_steps(self, channels: list[int] | None, since: int, until: int, few: int, jump: float) -> Any:
+        """Far and seldom steps (history/sql/steps.py). ``channels``: None: all."""
+        return listed(STEPS, self._samples.made(_scan(channels), (since, until), each(Steps(few, jump).of)))
+
+    def usual_run_lengths(self, channels: list[int], since: int, until: int) -> Any:
+        """How long (s) 95 % of the values of channels are held, with since <= time < until (µs)."""
+        return listed(_USUAL, self._samples.made(_scan(channels), (since, until), each(runs.usual_lengths)))
+
+    def pauses(self, channels: list[int], since: int, until: int) -> Any:
+        """As ``plant.pauses``, of samples with since <= time < until (µs)."""
+        return listed(PAUSES, self._samples.made(_scan(channels), (since, until), each(pauses), names=()))
+
+    def held_statistics(self, intervals: list[dict[str, Any]]) -> Any:
+        """The mean and the spread of the values of channels in intervals (history/sql/held.py)."""
+        found = [
+            self._samples.made(_scan(one.intervals[0].channels.channels.tolist()), one.samples, each(one.of))
+            for one in held.overlapping(map(Held.asked, intervals))
+        ]
+        return listed(HELD, chain.from_iterable(found))
+
+    def replays(self, channels: list[int], first: int, since: int, until: int, samples: int) -> Any:
+        """Of channels the pairs of history/sql/replays.py, of samples with first <= time < until (µs)."""
+        return listed(PAIRS, self._samples.made(_scan(channels), (first, until), each(Replays(since, samples).of)))
+
+    # ``channels`` and ``target`` are lists of ASKED; of samples with first <= time < until (µs).
+
+    def resampled_means(self, channels: list[Asked], first: int, since: int, until: int, step: int) -> Any:
+        """The means of buckets from since on (history/sql/resampled.py)."""
+        grid = Grid(Gapped.of(channels), since, step)
+        return listed(MEANS, self._made(channels, (first, until), each(grid.of)))
+
+    def first_moves(
+        self, channels: list[Asked], first: int, begin: int, since: int, until: int, step: int, sigmas: float
+    ) -> Any:
+        """The first moves from since on, by what was usual from begin on (history/sql/movers.py)."""
+        movers = Movers(Grid(Gapped.of(channels), begin, step), spans(channels), since, sigmas)
+        return listed(MOVES, self._made(channels, (first, until), each(movers.of)))
+
+    def lagged_correlations(
+        self, channels: list[Asked], target: list[Asked], first: int, since: int, until: int, step: int, most: int
+    ) -> Any:
+        """The correlations with a target (history/sql/correlations.py)."""
+        of_target = self._made(target, (first, until), each(Grid(Gapped.of(target), since, step).numbers))
+        found = Correlations(Grid(Gapped.of(channels), since, step), dense(of_target), most)
+        return listed(CORRELATIONS, self._made(channels, (first, until), found.of_parts))
+
+    def far_samples(
+        self, channels: list[Asked], first: int, since: int, until: int, short: int, long: int, sigmas: float
+    ) -> Any:
+        """What is far from what was usual before since (history/sql/excursions.py)."""
+        found = Excursions(spans(channels), since, sigmas, short, long)
+        return listed(FAR_OFF, self._made(channels, (first, until), each(found.of)))
+
+    def counter_decreases_of(self, channels: list[Asked], since: int, until: int) -> Any:
+        """Where counters run backwards (history/sql/counters.py)."""
+        found = Decreases(Gapped.of(channels))
+        return listed(DECREASES, self._made(channels, (since, until), each(found.of)))
+
+    def _made(
+        self, channels: Iterable[Asked], within: tuple[int, int], made: Callable[[Iterable[Columns]], Iterable[Columns]]
+    ) -> Iterator[Columns]:
+        return self._samples.made(_scan(one["channel_id"] for one in channels), within, made)
+
+    def _value(self, section: str, *arguments: Any) -> Any:
+        """Of the only row of a query."""
+        [row] = self._reader.fetch_once(load("sql")[section], *arguments)
+        return row[0]
+
+    def _noted(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(call)  # DuckDB counts its parameters
+        def noted(*arguments: Any) -> Any:
+            try:
+                return call(*arguments)
+            except BaseException as error:
+                self._failures.append(error)  # DuckDB passes on no more than a text
+                raise
+
+        return noted
+
+
+def _by_row(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of columns, by one of the elements of a row."""
+
+    @wraps(call)  # DuckDB counts its parameters
+    def of(*columns: Any) -> Any:
+        return pa.concat_arrays([call(*(one.as_py() for one in row)) for row in zip(*columns, strict=True)])
+
+    return of
+
+
+def _scan(channels: Iterable[int] | None) -> Scan:
+    """Samples of these channels."""
+    return Scan(SAMPLES, None, None if channels is None else frozenset(channels))
+
+
+def _sql_type(kind: Any) -> str:
+    """DuckDB's name of a type of Arrow."""
+    if pa.types.is_list(kind):
+        return f"{_sql_type(kind.value_type)}[]"
+    if pa.types.is_struct(kind):
+        return f"STRUCT({', '.join(f'{one.name} {_sql_type(one.type)}' for one in kind)})"
+    return _SQL_TYPES[kind]

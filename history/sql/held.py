@@ -1,0 +1,157 @@
+"""What the values of channels were like while they were held: each until the next one, or until a gap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from core.batch import Float64s, Int64s
+from core.counters import increases
+from history.archive.sample_file import segments
+from history.sql import gapped
+from history.sql.columns import NEVER, Columns, following, good_samples, joined, part
+from history.sql.gapped import Gapped
+
+HELD = pa.struct([("later", pa.bool_()), ("channel_id", pa.int32()), ("mean", pa.float64()), ("spread", pa.float64())])
+ASKED = pa.struct(
+    [
+        ("later", pa.bool_()),
+        *((name, pa.int64()) for name in ("first", "since", "until")),  # µs
+        ("channels", pa.list_(gapped.ASKED)),
+    ]
+)
+_BLOCK = 65_536  # samples
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """Of some channels in an interval."""
+
+    channels: Gapped
+    since: int  # µs
+    samples: tuple[int, int]  # the bounds (µs) of those that count; before since, they may still be held
+    later: bool  # which of two intervals it is
+
+    @classmethod
+    def asked(cls, one: Mapping[str, Any]) -> Held:
+        """``one``: the fields of ASKED."""
+        return cls(Gapped.of(one["channels"]), one["since"], (one["first"], one["until"]), one["later"])
+
+    def of(self, found: Columns) -> Columns:
+        """Mean and standard deviation by time of what was held from since until the end: the columns of HELD.
+
+        ``found``: samples by channel and time. Without channels that held nothing.
+        """
+        samples = good_samples(part(found, self._inside(found)))
+        starts = range(0, max(1, len(samples[0])), _BLOCK)
+        one = joined([self._of_rows(*samples, slice(start, start + _BLOCK)) for start in starts])
+        first, n = _first(one["channel_id"])
+        seconds = _sums(one["seconds"], first)
+        mean = _sums(one["mean"] * one["seconds"], first) / seconds
+        off = one["mean"] - np.repeat(mean, n)
+        spread = np.sqrt(_sums(one["squares"] + off * off * one["seconds"], first) / seconds)
+        return {
+            "later": np.full(len(first), self.later),
+            "channel_id": one["channel_id"][first],
+            "mean": mean,
+            "spread": spread,
+        }
+
+    def _of_rows(self, channel: NDArray[np.int32], time: Int64s, value: Float64s, rows: slice) -> Columns:
+        """Of the channels among some rows what they held: ``seconds``, their ``mean`` and ``squares`` from it.
+
+        Arrays that fit into the caches take less: 23 ns a sample instead of 37.
+        """
+        more = slice(rows.start, rows.stop + 1)  # the row behind says how long the last one is held
+        channels, times, values = channel[more], time[more], value[more]
+        channel, time, value = channel[rows], time[rows], value[rows]
+        until = following(channels, times)[: len(time)]
+        first, n = _first(channel)
+        place = self.channels.places(channel[first])
+        counter, end = _of_each(self.channels.counters[place], n), _of_each(self.channels.ends[place], n)
+        gap = self._gaps(channel, time)
+        seconds = (np.minimum(until, np.minimum(gap, end)) - np.maximum(time, self.since)) / 1e6
+        held = seconds > 0
+        if counter.any():
+            held &= ~counter | ((until < NEVER) & (gap >= until))
+            after = np.append(values[1:], 0.0)[: len(time)]  # of the last one of a channel it does not count
+            increase = increases(value, after, _of_each(self.channels.wraps[place], n))
+            value = np.where(counter, increase / ((until - time) / 1e6), value)
+        if not held.all():
+            channel, value, seconds = channel[held], value[held], seconds[held]
+        first, n = _first(channel)
+        whole = _sums(seconds, first)
+        mean = _sums(value * seconds, first) / whole
+        off = value - _of_each(mean, n)
+        return {
+            "channel_id": channel[first],
+            "seconds": whole,
+            "mean": mean,
+            "squares": _sums(off * off * seconds, first),
+        }
+
+    def _inside(self, found: Columns) -> Any:
+        """The rows of samples that count."""
+        time = found["time"]
+        if len(time) and found["channel_id"][0] == found["channel_id"][-1]:
+            return slice(*np.searchsorted(time, self.samples).tolist())
+        return (time >= self.samples[0]) & (time < self.samples[1])
+
+    def _gaps(self, channel: NDArray[np.int32], time: Int64s) -> Int64s:
+        """Where the next gap begins, of each sample. If there is none, one element stands for all."""
+        edges = [(rows, self.channels.gaps_of(int(channel[rows.start]))[:, 0]) for rows in segments(channel)]
+        gap = np.full(len(time) if any(len(begins) for _, begins in edges) else 1, NEVER)
+        for rows, begins in edges:
+            if len(begins):
+                before = np.diff(np.searchsorted(time[rows], begins, "right"), prepend=0)
+                gap[rows][: before.sum()] = np.repeat(begins, before)
+        return gap
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Intervals of which the samples are read once."""
+
+    intervals: Sequence[Held]
+
+    @property
+    def samples(self) -> tuple[int, int]:
+        """The bounds of all that count (µs)."""
+        firsts, untils = zip(*(one.samples for one in self.intervals), strict=True)
+        return min(firsts), max(untils)
+
+    def of(self, found: Columns) -> Columns:
+        """The columns of HELD."""
+        return joined([one.of(found) for one in self.intervals])
+
+
+def overlapping(intervals: Iterable[Held]) -> list[Together]:
+    """Intervals whose samples overlap, together."""
+    found: list[Together] = []
+    for one in sorted(intervals, key=lambda one: one.samples):
+        if found and one.samples[0] <= found[-1].samples[1]:
+            found[-1] = Together([*found[-1].intervals, one])
+        else:
+            found.append(Together([one]))
+    return found
+
+
+def _first(channel: NDArray[np.int32]) -> tuple[Int64s, Int64s]:
+    """The first row of each channel, and how many it has."""
+    first = np.array([rows.start for rows in segments(channel)], np.int64)
+    return first, np.diff(np.append(first, len(channel)))
+
+
+def _of_each(values: NDArray[Any], n: Int64s) -> NDArray[Any]:
+    """Those of channels for each of their rows. The only one stands for all."""
+    return values if len(values) == 1 else np.repeat(values, n)
+
+
+def _sums(values: Float64s, first: Int64s) -> Float64s:
+    """Of the values from each of these places to the next."""
+    return np.add.reduceat(values, first) if len(first) else np.empty(0)

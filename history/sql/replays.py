@@ -1,0 +1,186 @@
+"""Stretches of a channel whose steps have the proportions of an earlier stretch: copies, as they are or scaled.
+
+To have DuckDB compare the windows of all samples takes 600 ns of CPU a sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from core.batch import Float64s, Int64s
+from history.archive.sample_file import TIME, segments
+from history.sql.columns import Columns, count_up, good_samples, joined, part
+
+PAIRS = pa.struct(
+    [
+        pa.field("channel_id", pa.int32()),
+        pa.field("distance", pa.int64()),  # in samples
+        pa.field("stretch", pa.int64()),
+        pa.field("time", TIME),
+        pa.field("value", pa.float64()),
+        pa.field("step", pa.float64()),  # from the sample before
+        pa.field("old_time", TIME),
+        pa.field("old_value", pa.float64()),
+        pa.field("turns", pa.bool_()),  # the step before had the other direction
+    ]
+)
+_WINDOW = 16  # samples
+_CHANGES = 12  # of them, at least, for a window to be compared
+_APART = 48  # samples without a window that is like an older one end a stretch
+_BLOCK = 32_768  # samples
+_DIVIDING = 4  # bits
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_HALF = np.uint64(0x13C6EF372FE95)  # 0.618 of a step: no ratio of small numbers is where one ends
+
+
+def _mixed(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Hashes whose sums differ where the bits do (splitmix64)."""
+    bits = bits + _GOLDEN
+    mixed = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+_HASHES = _mixed(np.arange(1 << 15, dtype=np.uint64))  # of each proportion
+_CHANGED = _mixed(np.array([1 << 15], np.uint64))  # of a change that is in no proportion to the one before
+
+
+@dataclass(frozen=True, slots=True)
+class Replays:
+    """Copies that are no earlier than ``since`` (µs) and have as many ``samples``."""
+
+    since: int
+    samples: int
+
+    def of(self, found: Columns) -> Columns:
+        """Each sample of a copy and the one that it is a copy of: the columns of PAIRS, times in µs.
+
+        ``found``: all samples of some channels, by channel and time.
+        """
+        return joined([self._of_channel(part(found, rows)) for rows in segments(found["channel_id"])])
+
+    def _of_channel(self, found: Columns) -> Columns:
+        _, time, value = good_samples(found)
+        step = np.diff(value, prepend=np.nan)[: len(value)]
+        bits = len(step).bit_length()
+        windows = _perhaps_repeated(_windows(step, bits), bits)
+        distance, first, last = _stretches(_repeated(windows, bits), time >= self.since, self.samples)
+        lengths = last - first + 1
+        position = np.repeat(first, lengths) + count_up(lengths)
+        old = position - np.repeat(distance, lengths)
+        signs = np.sign(step[position])
+        turns = np.append(False, signs[1:] * signs[:-1] < 0)[: len(signs)] & (count_up(lengths) > 0)
+        return {
+            "channel_id": np.full(len(position), found["channel_id"][0]),
+            "distance": np.repeat(distance, lengths),
+            "stretch": np.repeat(np.arange(len(first)), lengths),
+            "time": time[position],
+            "value": value[position],
+            "step": step[position],
+            "old_time": time[old],
+            "old_value": value[old],
+            "turns": turns,
+        }
+
+
+def _windows(step: Float64s, bits: int) -> Iterator[NDArray[np.uint64]]:
+    """Of the windows that are compared: hashes of the ratios of steps to those before, and in so many bits behind each
+    the position of its last step. Arrays that fit into the caches take half of the time.
+    """
+    return (_windows_of(step, begin, np.uint64(bits)) for begin in range(0, len(step), _BLOCK))
+
+
+def _windows_of(step: Float64s, begin: int, bits: np.uint64) -> NDArray[np.uint64]:
+    """Of those that end in a block."""
+    before = min(begin, _WINDOW)
+    block = step[begin - before : begin + _BLOCK]
+    changed = (block != 0) & ~np.isnan(block)
+    ratio = np.full(len(block), np.nan)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
+        np.divide(block[1:], block[:-1], out=ratio[1:])
+    known = np.isfinite(ratio) & (ratio != 0)
+    hashes = np.where(known, _HASHES[proportions(ratio)], changed * _CHANGED)
+    compared = _sums(changed, np.int32) >= _CHANGES
+    compared[: max(0, before - _WINDOW + 1)] = False
+    keys = _sums(hashes, np.uint64)
+    keys <<= bits
+    keys |= np.arange(begin - before + _WINDOW - 1, begin + len(block) - before, dtype=np.uint64)
+    wanted: NDArray[np.uint64] = keys[compared]
+    return wanted
+
+
+def _sums(values: Any, kind: Any) -> Any:
+    """Of windows."""
+    sums = np.zeros(len(values) + 1, kind)
+    np.cumsum(values, out=sums[1:])
+    return sums[_WINDOW:] - sums[:-_WINDOW]
+
+
+def proportions(ratio: Float64s) -> Int64s:
+    """Sign and size, so coarsely that the last bits of a scaled copy don't matter: in steps of a tenth, 15 bits."""
+    coarse: Int64s = ((ratio.view(np.uint64) + _HALF) >> np.uint64(49)).view(np.int64)
+    return coarse
+
+
+def _perhaps_repeated(windows: Iterable[NDArray[np.uint64]], bits: int) -> NDArray[np.uint64]:
+    """Those whose hash another one has, and few others: to sort all of them would take half of the time.
+
+    By their first bits they are divided into parts whose counts fit into the caches.
+    """
+    middle = (bits + 64 - _DIVIDING) // 2
+    parts = (np.concatenate(some) for some in zip(*map(_divided, windows), strict=True))
+    found = [_counted_twice(_counted_twice(part, bits), middle) for part in parts]
+    return np.concatenate(found) if found else np.empty(0, np.uint64)
+
+
+def _divided(windows: NDArray[np.uint64]) -> list[NDArray[np.uint64]]:
+    part = (windows >> np.uint64(64 - _DIVIDING)).astype(np.uint8)
+    lengths = np.bincount(part, minlength=1 << _DIVIDING)
+    return np.split(windows[np.argsort(part, kind="stable")], np.cumsum(lengths)[:-1])
+
+
+def _counted_twice(windows: NDArray[np.uint64], first: int) -> NDArray[np.uint64]:
+    """Those that share some bits, from a ``first`` one upwards, with another one."""
+    bits = np.uint64((1 << len(windows).bit_length() + 1) - 1)
+    place = (windows >> np.uint64(first) & bits).view(np.int64)
+    return windows[np.bincount(place)[place] > 1]
+
+
+def _repeated(windows: NDArray[np.uint64], bits: int) -> tuple[Int64s, Int64s]:
+    """Positions of windows with the hash of an earlier one that does not overlap, and how far the latest of them is."""
+    ordered = np.sort(windows)  # hashes with positions, so that one sort is enough
+    same = np.zeros(len(ordered) + 1, np.bool_)
+    np.less(ordered[1:] ^ ordered[:-1], 1 << bits, out=same[1:-1])
+    ordered = ordered[same[1:] | same[:-1]]
+    hashes, position = ordered >> np.uint64(bits), (ordered & np.uint64((1 << bits) - 1)).astype(np.int64)
+    group = np.cumsum(np.append(True, hashes[1:] != hashes[:-1])[: len(hashes)])
+    size = 1 + _WINDOW + int(position.max(initial=0))
+    place = group * size + position
+    latest = np.arange(len(place)) - 1
+    overlapping = np.flatnonzero(np.diff(place, prepend=-size) < _WINDOW)
+    latest[overlapping] = np.searchsorted(place, place[overlapping] - _WINDOW, "right") - 1
+    there = (latest >= 0) & (group[latest] == group)
+    return position[there], position[there] - position[latest[there]]
+
+
+def _stretches(
+    repeated: tuple[Int64s, Int64s], recent: NDArray[np.bool_], samples: int
+) -> tuple[Int64s, Int64s, Int64s]:
+    """Distance, first and last position of each."""
+    position, distance = repeated
+    position, distance = position[recent[position]], distance[recent[position]]
+    order = np.lexsort((position, distance))
+    position, distance = position[order], distance[order]
+    if not len(position):
+        return position, position, position
+    ends = np.flatnonzero((distance[1:] != distance[:-1]) | (position[1:] - position[:-1] > _APART))
+    begin, end = np.append(0, ends + 1), np.append(ends, len(position) - 1)
+    long = position[end] - position[begin] + _WINDOW >= samples
+    begin, end = begin[long], end[long]
+    return distance[begin], position[begin] - _WINDOW + 1, position[end]

@@ -1,0 +1,93 @@
+"""Channels on a common time grid, for comparison.
+
+To have DuckDB hold values until the next one takes 400 ns of CPU a bucket; here it takes 20.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from core.batch import Int64s
+from core.errors import OperationError
+from history.archive.sample_file import TIME, segments
+from history.sql.columns import Columns, count_up, following, good_samples
+from history.sql.gapped import Gapped
+
+_SEVERAL = 32  # samples of a bucket: to look up where it begins takes less time than to compute the bucket of each
+MEANS = pa.struct([("channel_id", pa.int32()), ("time", TIME), ("value", pa.float64())])
+
+
+def require_length(name: str, us: int) -> None:
+    """Raise OperationError if buckets or bins have no length."""
+    if us <= 0:
+        raise OperationError(f"{name}: found {us} µs; legal: more than 0")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Grid:
+    """Buckets from ``since`` on. One without samples has the last value before it, but not within a gap."""
+
+    channels: Gapped
+    since: int  # µs
+    step: int  # µs
+
+    def __post_init__(self) -> None:
+        """Raises OperationError."""
+        require_length("step", self.step)
+
+    def numbers(self, found: Columns) -> Columns:
+        """``channel_id``, ``number`` (of the bucket, from 0) and ``value``, by channel and bucket.
+
+        ``found``: all samples of some channels, by channel and time; those before since are held, too.
+        """
+        channel, time, value = good_samples(found)
+        first = self._first_rows(channel, time)
+        last = np.append(first, len(time))[1:] - 1
+        channel, number, held = channel[first], self._number(time[first]), value[last]
+        mean = np.add.reduceat(value, first) / (last - first + 1) if len(first) else value
+        ends = self.channels.ends[self.channels.places(channel)]
+        until = np.minimum(following(channel, number), self._first_from(ends))
+        lengths = np.maximum(until - number, 1)
+        row = np.repeat(np.arange(len(number)), lengths)
+        carried = count_up(lengths)
+        channel, number = channel[row], number[row] + carried
+        kept = (number >= 0) & ((carried == 0) | ~self._within_gaps(channel, number))
+        value = np.where(carried == 0, mean[row], held[row])
+        return {"channel_id": channel[kept], "number": number[kept], "value": value[kept]}
+
+    def of(self, found: Columns) -> Columns:
+        """The same with the columns of MEANS."""
+        one = self.numbers(found)
+        time = self.since + one["number"] * self.step
+        return {"channel_id": one["channel_id"], "time": time, "value": one["value"]}
+
+    def _number(self, time: Int64s) -> Int64s:
+        """Of the bucket; -1: it is before the first one."""
+        return np.maximum((time - self.since) // self.step, -1)
+
+    def _first_rows(self, channel: NDArray[np.int32], time: Int64s) -> Int64s:
+        """The first row of each bucket of each channel."""
+        if len(time) and channel[0] == channel[-1] and (n := int(self._number(time[-1])) + 1) < len(time) // _SEVERAL:
+            begins = np.searchsorted(time, self.since + self.step * np.arange(n))
+            return np.append(0, begins[np.diff(begins, prepend=0) > 0])
+        number = self._number(time)
+        edges = np.flatnonzero((channel[1:] != channel[:-1]) | (number[1:] != number[:-1])) + 1
+        return np.append(0, edges)[: len(time)]
+
+    def _first_from(self, time: Int64s) -> Int64s:
+        """The first bucket that begins at a time or later."""
+        return -((self.since - time) // self.step)
+
+    def _within_gaps(self, channel: NDArray[np.int32], number: Int64s) -> NDArray[np.bool_]:
+        within = np.zeros(len(channel), np.bool_)
+        if len(self.channels.gaps):
+            for rows in segments(channel):
+                begins, ends = self.channels.gaps_of(int(channel[rows.start])).T
+                buckets = np.column_stack([self._first_from(begins), (ends - self.since) // self.step])
+                for begin, end in np.searchsorted(number[rows], buckets).tolist():
+                    within[rows][begin:end] = True
+        return within

@@ -1,0 +1,156 @@
+"""Runs of equal values of a channel, found as samples are read: of a noisy channel, few are long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from history.archive.sample_file import TIME, segments
+from history.sql.columns import Columns, good_samples
+
+_USUAL = 0.95  # of the values of a channel are held no longer than what is usual
+RUNS = pa.struct(
+    [
+        ("channel_id", pa.int32()),
+        ("value", pa.float64()),
+        ("from_time", TIME),  # of the first sample with the value
+        ("next_time", TIME),  # of the first one with the next value, if there is one
+        ("number", pa.int64()),  # of the channel's run, from 1
+    ]
+)
+_PARTS = pa.schema(list(RUNS))
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """Runs of good samples, as good_samples() (schema/queries/duckdb.sql) has them.
+
+    The first and the last one of each channel, and those of ``least`` (µs) or longer.
+    """
+
+    least: int
+
+    def of_parts(self, found: Iterable[Columns]) -> list[Any]:
+        """Those of samples that follow each other, by channel and time, as one batch of _PARTS."""
+        return [pa.concat_batches(map(_batch, self._joined(map(self._of, found))))]
+
+    def _of(self, found: Columns) -> _Rows:
+        """Those of samples by channel and time."""
+        channel, time, value = good_samples(found)
+        new = channel[1:] != channel[:-1]
+        starts = _places(new | (value[1:] != value[:-1]), len(channel))
+        first = np.searchsorted(starts, _places(new, len(channel)))  # run of each channel
+        last = np.append(first, len(starts))[1:] - 1
+        begin = time[starts]
+        end = np.append(begin[1:], 0)[: len(begin)]
+        kept = end - begin >= self.least
+        kept[first] = kept[last] = True
+        run = np.flatnonzero(kept)
+        number = run - np.repeat(first, np.diff(np.append(np.searchsorted(run, first), len(run)))) + 1
+        rows = starts[kept]
+        return _Rows(channel[rows], value[rows], time[rows], end[kept], np.isin(run, last), number)
+
+    def joined(self, parts: Iterable[Any]) -> Iterator[Any]:
+        """Batches of the runs. ``parts``: what :meth:`of_parts` returned of samples that follow each other."""
+        for rows in self._joined(map(_Rows.of, parts)):
+            yield _batch(rows)
+
+    def _joined(self, parts: Iterable[_Rows]) -> Iterator[_Rows]:
+        waiting = _Rows.of(pa.RecordBatch.from_pylist([], _PARTS))  # the run that has not ended
+        for rows in parts:
+            if not len(rows.channel):
+                continue
+            if len(waiting.channel) and waiting.channel[0] == rows.channel[0]:
+                same = waiting.value[0] == rows.value[0]
+                rows.number[rows.channel == rows.channel[0]] += waiting.number[0] - same
+                if same:
+                    rows.begin[0] = waiting.begin[0]
+                    waiting = waiting.part(slice(0, 0))
+                else:
+                    waiting.end[0], waiting.last[0] = rows.begin[0], False
+            both = waiting.behind(rows)
+            yield self._kept(both.part(slice(0, -1)))
+            waiting = both.part(slice(-1, None))
+        yield self._kept(waiting)
+
+    def _kept(self, rows: _Rows) -> _Rows:
+        return rows.part(rows.last | (rows.number == 1) | (rows.end - rows.begin >= self.least))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Runs; (n,) each."""
+
+    channel: Any
+    value: Any
+    begin: Any
+    end: Any
+    last: Any  # whether it has no end: then ``end`` is no matter
+    number: Any
+
+    @classmethod
+    def of(cls, part: Any) -> _Rows:
+        """Those of a batch of _PARTS, to be changed."""
+        channel, value, begin, end, number = (part.column(name) for name in _PARTS.names)
+        return cls(
+            channel.to_numpy(),
+            value.to_numpy(),
+            begin.view(pa.int64()).to_numpy().copy(),
+            end.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False).copy(),
+            end.is_null().to_numpy(zero_copy_only=False).copy(),
+            number.to_numpy().copy(),
+        )
+
+    def part(self, chosen: Any) -> _Rows:
+        """Some of them."""
+        return _Rows(*(getattr(self, one.name)[chosen] for one in fields(self)))
+
+    def behind(self, others: _Rows) -> _Rows:
+        """All of them, and others."""
+        return _Rows(*(np.append(getattr(self, one.name), getattr(others, one.name)) for one in fields(self)))
+
+
+def calm(batches: Iterable[Any], until: int, hold: int) -> list[int]:
+    """Channels that hold their values for ``hold`` µs on average, from the first one until the end."""
+    begins, numbers = dict[int, int](), dict[int, int]()
+    for batch in batches:
+        channel, begin = batch["channel_id"].to_numpy(), batch["from_time"].view(pa.int64()).to_numpy()
+        number, last = batch["number"].to_numpy(), batch["next_time"].is_null().to_numpy(zero_copy_only=False)
+        begins.update(zip(channel[number == 1].tolist(), begin[number == 1].tolist(), strict=True))
+        numbers.update(zip(channel[last].tolist(), number[last].tolist(), strict=True))
+    return [channel for channel, n in numbers.items() if (until - begins[channel]) / n >= hold]
+
+
+def _places(changed: Any, n: int) -> Any:
+    """The first of n places, if there is one, and those after a change."""
+    return np.append(0, np.flatnonzero(changed) + 1)[:n]
+
+
+def _batch(rows: _Rows) -> Any:
+    columns = [
+        pa.array(rows.channel),
+        pa.array(rows.value),
+        pa.array(rows.begin).view(TIME),
+        pa.array(rows.end, mask=rows.last).view(TIME),
+        pa.array(rows.number),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=_PARTS)
+
+
+def usual_lengths(found: Columns) -> Columns:
+    """How long (s) 95 % of a channel's values are held at most until the next one, of those that have a next one.
+
+    Of samples by channel and time: ``channel_id`` and ``seconds``.
+    """
+    channel, time, value = good_samples(found)
+    starts = _places((channel[1:] != channel[:-1]) | (value[1:] != value[:-1]), len(channel))
+    channel, time = channel[starts], time[starts]
+    several = [rows for rows in segments(channel) if rows.stop - rows.start > 1]
+    return {
+        "channel_id": np.array([channel[rows.start] for rows in several], np.int32),
+        "seconds": np.array([np.quantile(np.diff(time[rows]) / 1e6, _USUAL) for rows in several]),
+    }

@@ -1,0 +1,212 @@
+"""The samples of archive and database together, each once, as DuckDB reads them.
+
+Those of a channel and day come from the archive if all that is stored of them is there, by the rule by which retention
+may drop them; from the database if the day is not archived; else from both, as ``plantlog verify`` reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime
+from itertools import chain
+from typing import Any, TypeVar
+
+import asyncpg
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from core.errors import OperationError
+from core.paths import State
+from core.timestamps import microseconds, utc
+from history.archive.archived_days import ArchivedDays
+from history.archive.archived_samples import ArchivedSamples
+from history.archive.channel_table import places_of
+from history.archive.meanings import TEXT, Meanings
+from history.archive.sample_file import TIME
+from history.reading.reader import Series, begin, portions, slices
+from history.sql.columns import Columns, as_arrow, columns_of, each, part
+from history.sql.days import ArchivedDay, Day, divided
+from history.sql.reader import Reader
+from history.sql.scan import Hours, Scan, hours_within
+from history.sql.task import Task
+from history.sql.workers import Workers
+from schema.queries import load
+
+SAMPLES = pa.schema(
+    [
+        pa.field("channel_id", pa.int32(), nullable=False),
+        pa.field("time", TIME, nullable=False),
+        pa.field("value", pa.float64(), nullable=False),
+        pa.field("status", pa.int32(), nullable=False),
+        pa.field("name", TEXT),
+        pa.field("unit", TEXT),
+    ]
+)
+Result = TypeVar("Result")
+_TABLES = ("samples_raw", "samples_packed")
+_CHANNELS = 64  # of which a day is in memory where two places are compared
+_VALUES = ("value", "status")
+
+
+class Samples:
+    """Reads them."""
+
+    def __init__(self, reader: Reader, state: State, workers: Workers) -> None:
+        self._reader = reader
+        self._workers = workers
+        self.days = ArchivedDays(state.root)
+
+    def read(self, scan: Scan) -> Iterator[Any]:
+        """Batches with the columns of a scan. Raises OperationError."""
+        needs_names = scan.mentions("name", "unit")
+        rows = self._reader.fetch(load("sql")["select_meanings"]) if needs_names else []
+        meanings = Meanings([tuple(row) for row in rows])
+        names = [name for name in _VALUES if scan.mentions(name)]
+        days = self._days()
+        for hours in scan.hours(days, "time"):
+            [day] = self._placed(scan, meanings, [hours], days)
+            found = self._workers.run_here(self._tasks([day], hours.within, names, each(as_arrow)))
+            for columns in chain.from_iterable(chain.from_iterable(found)):
+                yield _finished(columns, scan, meanings)
+            self._require_kept([day])
+
+    def made(
+        self,
+        scan: Scan,
+        within: tuple[int, int],
+        made: Callable[[Iterable[Columns]], Iterable[Result]],
+        names: Sequence[str] = _VALUES,
+        *,
+        in_parts: bool = False,
+    ) -> Iterator[Result]:
+        """What other processes make of the samples of a scan's channels with since <= time < until: ``within``, in µs.
+
+        By channel. ``made``: makes some of samples by channel and time, which it is given as those of some channels at
+        a time; with ``in_parts`` of some samples of one channel, if it has many. ``names``: columns that it needs.
+        Raises OperationError.
+        """
+        known = self._days()
+        days = self._placed(scan, Meanings([]), hours_within(known, *within), known)
+        yield from chain.from_iterable(self._workers.run(self._tasks(days, within, names, made, in_parts=in_parts)))
+        self._require_kept(days)
+
+    def _tasks(
+        self,
+        days: Sequence[Day],
+        within: tuple[int, int],
+        names: Sequence[str],
+        made: Callable[[Iterable[Columns]], Iterable[Result]],
+        *,
+        in_parts: bool = True,
+    ) -> Iterator[Task[Result]]:
+        for some in divided(days, in_parts=in_parts):
+            stored = [one for day in some for one in day.stored(within)]
+            others = [
+                {name: found[name] for name in ("channel_id", "time", *names)}
+                for day in some
+                for found in self._others(day, within)
+            ]
+            yield Task(stored, others, names, made, in_parts)
+
+    def first(self, channel: int, since: datetime, until: datetime) -> datetime | None:
+        """The time of a channel's first sample with since <= time < until."""
+        bounds = [pa.scalar(microseconds(one), pa.int64()).cast(TIME) for one in (since, until)]
+        within = (ds.field("time") >= bounds[0]) & (ds.field("time") < bounds[1])
+        columns = pa.schema([SAMPLES.field(name) for name in ("channel_id", "time")])
+        found = None
+        for batch in self.read(Scan(columns, within, frozenset({channel}))):
+            times = batch.filter(within).column("time")
+            if len(times):
+                one = utc(pc.min(times.cast(pa.int64())).as_py())
+                if found is not None and one.date() > found.date():
+                    break
+                found = one if found is None else min(found, one)
+        return found
+
+    def dropped_before(self, channel: int, before: datetime) -> bool:
+        """Whether an archived day of which samples were dropped has one of a channel before a time."""
+        for one in self._reader.fetch_once(load("sql")["select_dropped_days"], before):
+            for row in self._archived([one["day"]])[one["day"]]:
+                if channel in places_of(self.days.places(self.days.files(row, one["day"])), [channel]) and (
+                    begin(one["day"], 24) <= before or self.first(channel, begin(one["day"]), before) is not None
+                ):
+                    return True
+        return False
+
+    def _days(self) -> dict[date, bool]:
+        """Day → whether the database may have samples of it."""
+        rows = self._reader.fetch(load("sql")["select_days"], _TABLES)
+        return {row["day"]: row["in_database"] for row in rows}
+
+    def _placed(
+        self, scan: Scan, meanings: Meanings, hours: Sequence[Hours], in_database: Mapping[date, bool]
+    ) -> list[Day]:
+        archived = self._archived([one.day for one in hours])
+        return [self._day(scan, meanings, one, archived[one.day], in_database[one.day]) for one in hours]
+
+    def _day(
+        self, scan: Scan, meanings: Meanings, hours: Hours, archived: Sequence[asyncpg.Record], in_database: bool
+    ) -> Day:
+        rows = self._reader.fetch(load("evidence")["select_channels"], *hours.bounds) if in_database else []
+        stored = set(scan.channels((row["channel_id"] for row in rows), meanings.of))
+        parts = [self._parts(scan, meanings, hours.day, row, stored) for row in archived]
+        there = {number for one in parts for number in (*one.archived, *one.merged)}
+        return Day(hours, parts, frozenset(stored - there), _dropped(archived))
+
+    def _others(self, day: Day, within: tuple[int, int]) -> Iterator[Columns]:
+        """The samples of a day that are not read in the archive only, of a channel at a time."""
+        merged = (
+            self._merged(parts, some, day.hours)
+            for parts in day.parts
+            for some in slices(sorted(parts.merged), _CHANNELS)
+        )
+        live = self._live(day) if day.live else ()
+        for found in map(columns_of, chain.from_iterable(chain(merged, live))):
+            if (inside := slice(*np.searchsorted(found["time"], within).tolist())).start < inside.stop:
+                yield part(found, inside)
+
+    def _live(self, day: Day) -> Iterator[list[Series]]:
+        return self._reader.each(portions(self._reader.connection, sorted(day.live), *day.hours.bounds))
+
+    def _require_kept(self, days: Sequence[Day]) -> None:
+        archived = self._archived([one.hours.day for one in days])
+        for one in days:
+            if one.dropped != _dropped(archived[one.hours.day]):
+                day = one.hours.day
+                raise OperationError(f"samples of {day} were dropped while they were read: run the query again")
+
+    def _merged(self, parts: ArchivedDay, channels: Sequence[int], hours: Hours) -> list[Series]:
+        return self._reader.run(lambda _: parts.samples.read(channels, hours.hours))
+
+    def _archived(self, days: Sequence[date]) -> dict[date, list[asyncpg.Record]]:
+        found: dict[date, list[asyncpg.Record]] = {day: [] for day in days}
+        for row in self._reader.fetch(load("sql")["select_archived"], days):
+            found[row["day"]].append(row)
+        return found
+
+    def _parts(self, scan: Scan, meanings: Meanings, day: date, row: asyncpg.Record, stored: set[int]) -> ArchivedDay:
+        files, whole = self.days.files(row, day), frozenset(row["whole"])
+        table = self.days.places(files)
+        own = scan.channels({*table["channel_id"].to_pylist(), *whole}, meanings.of)
+        places = places_of(table, own)
+        found = self._reader.fetch(load("sql")["select_in_archive"], day, row["number"], own) if stored else []
+        same = {one["channel_id"] for one in found}
+        merged = {number for number in own if number not in same and (number in whole or number in stored)}
+        archived = {number: places[number] for number in own if number in places and number not in merged}
+        samples = ArchivedSamples(self._reader.connection, day, files, whole)
+        return ArchivedDay(archived, frozenset(merged), samples)
+
+
+def _dropped(rows: Sequence[asyncpg.Record]) -> dict[int, list[int]]:
+    """What retention has dropped of a day: for each installation, the channels that the database still has all of."""
+    return {row["number"]: row["whole"] for row in rows if row["dropped"]}
+
+
+def _finished(columns: dict[str, Any], scan: Scan, meanings: Meanings) -> Any:
+    """The columns of a scan."""
+    if scan.mentions("name", "unit"):
+        time = columns["time"].view(pa.int64()).to_numpy()
+        columns.update(meanings.columns(columns["channel_id"].to_numpy(), time))
+    return pa.RecordBatch.from_arrays([columns[name] for name in scan.schema.names], schema=scan.schema)

@@ -1,0 +1,177 @@
+"""A table as DuckDB reads it: with the conditions of the query, so that only what may meet them is read.
+
+DuckDB hands the comparisons of a query with constants to the tables that it reads, as an expression of pyarrow. pyarrow
+says which of many partitions cannot meet it: here hours, and channels. The others are read, and the expression is
+applied to each row of them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.fs as pafs
+
+from core.timestamps import microseconds
+from history.archive.sample_file import TIME
+from history.reading.reader import begin
+from history.sql.scans import Scans
+
+_HOUR_US = 3_600_000_000
+_DESCRIBED = ("name", "unit")  # columns that are known by the channel, but for changes of its meaning
+_NULL = re.compile(r"(?<!if_else\()is_(?:null|valid)\((\w+)")  # not that of IN, which is NULL for NULL
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """Hours of a day, from the first to the last that is needed."""
+
+    day: date
+    hours: range
+
+    @property
+    def bounds(self) -> tuple[Any, Any]:
+        """Where they begin, and where they end."""
+        return begin(self.day, self.hours.start), begin(self.day, self.hours.stop)
+
+    @property
+    def within(self) -> tuple[int, int]:
+        """The same in µs."""
+        first, last = map(microseconds, self.bounds)
+        return first, last
+
+
+def hours_within(days: Iterable[date], since: int, until: int) -> list[Hours]:
+    """Those with times since <= time < until (µs)."""
+    found = []
+    for day in days:
+        first, last = ((us - microseconds(begin(day))) / _HOUR_US for us in (since, until))
+        if hours := range(max(0, math.floor(first)), min(24, math.ceil(last))):
+            found.append(Hours(day, hours))
+    return found
+
+
+@dataclass(slots=True)
+class Scan:
+    """What a query needs of a table."""
+
+    schema: Any  # the columns that it reads, or has conditions on
+    condition: Any  # an expression of pyarrow; None: there is none
+    only: frozenset[int] | None = None  # channels; None: all
+    _known: dict[Any, bool] = field(default_factory=dict)  # whether a partition can meet it
+
+    @property
+    def _plain(self) -> Any:
+        """The schema without dictionaries, which conditions are not about."""
+        return pa.schema([(one.name, getattr(one.type, "value_type", one.type)) for one in self.schema])
+
+    def mentions(self, *names: str) -> bool:
+        """Whether columns are needed."""
+        return any(name in self.schema.names for name in names)
+
+    def limits(self, column: str) -> bool:
+        """Whether the condition is about a column."""
+        return _named(self.condition, column)
+
+    def hours(self, days: Iterable[date], column: str) -> Iterator[Hours]:
+        """Those whose rows can meet the condition by the time in a column; of days between others, all."""
+        possible = self._possible([(day, _between(column, day, range(24))) for day in days], column)
+        for day in possible:
+            hours = list(range(24))
+            if day in (possible[0], possible[-1]):
+                hours = self._possible([(hour, _between(column, day, range(hour, hour + 1))) for hour in hours], column)
+            if hours:
+                yield Hours(day, range(hours[0], hours[-1] + 1))
+
+    def channels(
+        self,
+        ids: Iterable[int],
+        described: Callable[[int], Sequence[Mapping[str, Any]]] | None = None,
+        column: str = "channel_id",
+    ) -> list[int]:
+        """Those channels whose rows can meet the condition, ascending. ``column``: has their ids.
+
+        ``described``: for each meaning that a channel had, the values that other columns have in its rows; None: they
+        are not known.
+        """
+        wanted = sorted(set(ids) if self.only is None else self.only.intersection(ids))
+        columns = [name for name in (column, *(_DESCRIBED if described else ())) if name in self.schema.names]
+        others = [name for name in self.schema.names if name not in columns]
+        # What is unknown is NULL in the rows below, from which whether it is NULL can't be told.
+        null_is_told = any(column in others for column in _NULL.findall(f"{self.condition}"))
+        if null_is_told or not _named(self.condition, *columns):
+            return wanted
+        new = [number for number in wanted if number not in self._known]
+        rows: dict[str, list[Any]] = {column: new}
+        if described is not None and _named(self.condition, *_DESCRIBED):
+            found = [(number, meaning) for number in new for meaning in described(number)]
+            rows[column] = [number for number, _ in found]
+            rows |= {name: [meaning.get(name) for _, meaning in found] for name in _DESCRIBED}
+        n = len(rows[column])
+        values = [pa.array(rows.get(one.name, [None] * n), one.type) for one in self._plain]
+        table = pa.Table.from_arrays(values, schema=self._plain).append_column("row", pa.array(range(n)))
+        self._known.update(dict.fromkeys(new, False))
+        unmet = set(table.filter(~self.condition).column("row").to_pylist())  # false, whatever is unknown
+        self._known.update((number, True) for row, number in enumerate(rows[column]) if row not in unmet)
+        return [number for number in wanted if self._known[number]]
+
+    def types(self, known: Iterable[str]) -> list[str]:
+        """Those of the types of events whose rows can meet the condition."""
+        return self._possible([(one, ds.field("type") == one) for one in known], "type")
+
+    def _possible(self, parts: Sequence[tuple[Any, Any]], *columns: str) -> list[Any]:
+        """The keys of those partitions that can meet the condition, in their order."""
+        if not parts or not _named(self.condition, *columns):
+            return [key for key, _ in parts]
+        # No file of these names is ever opened.
+        partitions = ds.FileSystemDataset.from_paths(
+            [str(place) for place in range(len(parts))],
+            schema=self._plain,
+            format=ds.ParquetFileFormat(),
+            filesystem=pafs.LocalFileSystem(),
+            partitions=[expression for _, expression in parts],
+        )
+        found = sorted(int(fragment.path) for fragment in partitions.get_fragments(self.condition))
+        return [parts[place][0] for place in found]
+
+
+class ScannedTable(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
+    """A table that DuckDB reads through :meth:`scanner`."""
+
+    def __init__(self, schema: Any, read: Callable[[Scan], Iterator[Any]], scans: Scans) -> None:
+        """``read``: yields record batches with the columns of a scan."""
+        self._schema = schema
+        self._read = read
+        self._scans = scans
+
+    @property
+    def schema(self) -> Any:
+        """All columns."""
+        return self._schema
+
+    def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> Any:  # noqa: A002
+        """What DuckDB calls for each use of the table in a query."""
+        names = list(self._schema.names if columns is None else columns)
+        needed = [one for one in self._schema if one.name in names or _named(filter, one.name)]
+        scan = Scan(pa.schema(needed or [self._schema.field(0)]), filter)
+        return ds.Scanner.from_batches(
+            self._scans.read(self._read(scan)), schema=scan.schema, columns=names, filter=filter
+        )
+
+
+def _named(condition: Any, *names: str) -> bool:
+    """Whether a condition has one of these columns, or a text that looks like it."""
+    return condition is not None and any(re.search(rf"\b{name}\b", str(condition)) for name in names)
+
+
+def _between(column: str, day: date, hours: range) -> Any:
+    first, last = (
+        pa.scalar(microseconds(begin(day, hour)), pa.int64()).cast(TIME) for hour in (hours.start, hours.stop)
+    )
+    return (ds.field(column) >= first) & (ds.field(column) < last)

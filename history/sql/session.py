@@ -1,0 +1,208 @@
+"""A session of DuckDB over archive and database, as the reader and within limits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from shutil import rmtree
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
+from typing import Any
+from uuid import UUID
+
+import duckdb
+import pyarrow as pa
+
+from core.database import FAILURES, database_errors
+from core.errors import DatabaseError, OperationError, PlantlogError
+from core.folder_lock import folder_lock
+from core.paths import State, temporary_folder
+from history.sql.functions import Functions
+from history.sql.limits import Limits
+from history.sql.reader import Reader
+from history.sql.samples import Samples
+from history.sql.scans import Scans
+from history.sql.tables import tables
+from history.sql.workers import Workers
+from schema.forensics import Question
+from schema.queries import load
+
+_FETCHED = 10_000  # rows
+_END_SECONDS = 5.0
+_TEMPORARY = "8GiB"  # of files beside the memory
+_PREFIX = "session-"  # of their folders
+
+
+_ARROW = {
+    "BOOLEAN": pa.bool_(),
+    "INTEGER": pa.int32(),
+    "BIGINT": pa.int64(),
+    "DOUBLE": pa.float64(),
+    "VARCHAR": pa.string(),
+    "TIMESTAMP WITH TIME ZONE": pa.timestamp("us", "UTC"),
+    "INTERVAL": pa.duration("us"),
+}
+
+
+class OutOfMemoryError(OperationError):
+    """A query needs more than it may take."""
+
+
+class Session:
+    """Queries, one at a time."""
+
+    def __init__(self, connection: Any, reader: Reader, failures: list[BaseException], limits: Limits) -> None:
+        self._connection = connection
+        self._reader = reader
+        self._failures = failures
+        self._limits = limits
+        self._ends_at = 0.0
+
+    @contextmanager
+    def rows(
+        self, query: str, parameters: Sequence[Any] = ()
+    ) -> Iterator[tuple[tuple[str, ...], Iterator[tuple[Any, ...]]]]:
+        """Columns and rows of a query; of several, the last. Raises OperationError or DatabaseError."""
+        with self._cursor(query, parameters) as cursor:
+            yield tuple(one[0] for one in cursor.description or ()), self._fetched(cursor)
+
+    def table(self, query: str, parameters: Sequence[Any] = ()) -> Any:
+        """The same as a table of Arrow: times in UTC, intervals as durations, both in µs."""
+        with self._cursor(query, parameters) as cursor:
+            kinds = [_ARROW.get(str(one[1])) for one in cursor.description]
+            names = [one[0] for one in cursor.description]
+            columns = zip(*self._fetched(cursor), strict=True)
+            values = list(columns) or [()] * len(names)
+        return pa.Table.from_arrays([pa.array(one, kind) for one, kind in zip(values, kinds, strict=True)], names)
+
+    def execute(self, query: str, parameters: Sequence[Any], ends_at: float) -> None:
+        """Run a query without rows. ``ends_at``: when time is up, by time.monotonic, for several that share it."""
+        with self._cursor(query, parameters, ends_at):
+            pass
+
+    @contextmanager
+    def _cursor(self, query: str, parameters: Sequence[Any], ends_at: float | None = None) -> Iterator[Any]:
+        self._failures.clear()
+        self._ends_at = time.monotonic() + self._limits.seconds if ends_at is None else ends_at
+        try:
+            yield self._work(self._connection.execute, query, parameters)
+        except duckdb.Error as error:
+            raise self._problem(error) from error
+
+    def _fetched(self, cursor: Any) -> Iterator[tuple[Any, ...]]:
+        while rows := self._work(cursor.fetchmany, _FETCHED):
+            yield from rows
+
+    def _work(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """What a call returns, which another thread makes: this one notices Ctrl-C, and that time is up."""
+        done: Future[Any] = Future()
+
+        def work() -> None:
+            try:
+                done.set_result(call(*arguments))
+            except BaseException as error:
+                done.set_exception(error)
+
+        threading.Thread(target=work, name="plantlog sql query", daemon=True).start()
+        try:
+            wait([done, self._limits.stop], max(0.0, self._ends_at - time.monotonic()), FIRST_COMPLETED)
+        except KeyboardInterrupt:
+            self._end(done)
+            raise
+        if not done.done():
+            self._end(done)
+            seconds = f"{self._limits.seconds:g} s"
+            raise OperationError(f"the query took longer than {seconds}: {self._limits.advice('--timeout')}")
+        return done.result()
+
+    def _end(self, done: Future[Any]) -> None:
+        self._connection.interrupt()
+        self._reader.cancel()
+        wait([done], _END_SECONDS)
+
+    def _problem(self, error: Any) -> PlantlogError:
+        for one in self._failures:
+            if isinstance(one, PlantlogError):
+                return one
+            if isinstance(one, FAILURES):
+                return DatabaseError(f"the database does not respond: {one}")
+        if isinstance(error, duckdb.OutOfMemoryException):
+            memory = self._limits.memory
+            return OutOfMemoryError(f"the query needs more than {memory} of memory: {self._limits.advice('--memory')}")
+        return OperationError(str(error))
+
+
+@contextmanager
+def opened(
+    state: State,
+    limits: Limits,
+    installation: UUID | None = None,
+    question: Question | None = None,
+    workers: Workers | None = None,
+    others: Mapping[str, Any] = MappingProxyType({}),
+) -> Iterator[Session]:
+    """``installation``: the one whose channels questions are about (None: all); ``question``: the one that all queries
+    are parts of, so that what is not samples is read once, and joins stay as they are written. ``workers``: what reads
+    the archive, and ends with the session; None: as many as the limits say. ``others``: further tables, of Arrow.
+
+    Raises OperationError for limits that are none, DatabaseError where the database can't be reached.
+    """
+    scans = Scans()
+    queries = load("duckdb")
+    with ExitStack() as stack:
+        workers = workers or Workers(limits.threads)
+        stack.callback(workers.close)
+        with database_errors():
+            reader = Reader(state.dsn("reader"), installation, once=question is not None)
+            stack.callback(reader.close)
+            stack.callback(scans.end, _END_SECONDS)
+            stack.callback(workers.close)  # what reads does not wait for them
+            samples = Samples(reader, state, workers)
+            found = tables(reader, samples, scans, once=question is not None)
+        if taken := sorted(found.keys() & others.keys()):
+            raise OperationError(f"{', '.join(taken)}: there is a table of this name; choose another one")
+        folder = stack.enter_context(_temporary_files())
+        try:
+            connection = duckdb.connect(
+                config={
+                    "memory_limit": limits.memory,
+                    "threads": limits.threads,
+                    "temp_directory": str(folder),
+                    "max_temp_directory_size": _TEMPORARY,
+                }
+            )
+        except duckdb.Error as error:
+            raise OperationError(f"--memory, --threads: {error}") from error
+        stack.enter_context(connection)
+        for name, table in {**found, **others}.items():
+            connection.register(name, table)
+        Functions(reader, samples, scans.failures).register(connection)
+        for section in ("settings", "views", "texts", "macros", *(["ask"] if question else [])):
+            connection.execute(queries[section])
+        if question is not None:
+            connection.execute(question.macro)
+        connection.execute(queries["lock"])
+        yield Session(connection, reader, scans.failures, limits)
+
+
+@contextmanager
+def _temporary_files() -> Iterator[Path]:
+    """A folder for what does not fit into memory. Those of sessions that were killed are removed."""
+    folders = temporary_folder("plantlog-sql")
+    with ExitStack() as stack:
+        with folder_lock(folders):  # no other session removes this one's folder before it is locked
+            for left in folders.glob(f"{_PREFIX}*"):
+                with suppress(OSError), folder_lock(left, _leave):
+                    rmtree(left, ignore_errors=True)
+            made = TemporaryDirectory(prefix=_PREFIX, dir=folders, ignore_cleanup_errors=True)
+            folder = Path(stack.enter_context(made))
+            stack.enter_context(folder_lock(folder))
+        yield folder
+
+
+def _leave() -> None:
+    raise BlockingIOError

@@ -1,0 +1,156 @@
+"""The tables that DuckDB reads: samples and events of archive and database together, and what only the database has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import date
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from core.timestamps import microseconds
+from history.archive.sample_file import TIME
+from history.reading.parquet import EVENTS
+from history.reading.reader import begin
+from history.sql.reader import Reader
+from history.sql.samples import SAMPLES, Samples
+from history.sql.scan import Scan, ScannedTable
+from history.sql.scans import Scans
+from schema.queries import load
+
+Read: TypeAlias = Callable[[Scan], Iterator[Any]]
+_ROWS = 50_000  # of rollups, in memory as Python's objects
+_TYPES: Mapping[str, Any] = {
+    "bool": pa.bool_(),
+    "int4": pa.int32(),
+    "int8": pa.int64(),
+    "float8": pa.float64(),
+    "text": pa.string(),
+    "timestamptz": TIME,
+}
+_WHOLE = ("gap", "source", "retirement", "quarantine")  # read at once
+_OF_CHANNELS = {"channel": "id", "channel_version": "channel_id", "described_channel": "channel_id"}  # ids
+_ROLLUPS = {  # view → section, its tables, and rows of an hour
+    "samples_1m": ("select_minutes", ("rollup_1m", "rollup_1m_packed"), 60),
+    "samples_1h": ("select_hours", ("rollup_1h",), 1),
+}
+
+
+def tables(reader: Reader, samples: Samples, scans: Scans, once: bool) -> dict[str, ScannedTable]:
+    """The tables by name. ``once``: whether events and rollups are read once only, for several queries that belong
+    together."""
+    found = _Tables(reader, samples)
+    others = {
+        "event": (EVENTS, found.events),
+        **{name: found.rollups(name) for name in _ROLLUPS},
+    }
+    few = {
+        **{name: found.whole(name) for name in _WHOLE},
+        **{name: found.of_channels(name, column) for name, column in _OF_CHANNELS.items()},
+    }
+    return {
+        "stored_samples": ScannedTable(SAMPLES, samples.read, scans),
+        **{name: ScannedTable(of, read, scans) for name, (of, read) in few.items()},
+        **{name: ScannedTable(of, _once(read) if once else read, scans) for name, (of, read) in others.items()},
+    }
+
+
+def _once(read: Read) -> Read:
+    """Reads the same rows for the same conditions."""
+    known: dict[Any, list[Any]] = {}
+
+    def reads(scan: Scan) -> Iterator[Any]:
+        key = (tuple(scan.schema.names), str(scan.condition))
+        if "..." in key[1]:  # not the whole condition
+            yield from read(scan)
+            return
+        if key not in known:
+            known[key] = list(read(scan))
+        yield from known[key]
+
+    return reads
+
+
+class _Tables:
+    def __init__(self, reader: Reader, samples: Samples) -> None:
+        self._reader = reader
+        self._samples = samples
+        self._queries = load("sql")
+
+    def _columns(self, section: str) -> Any:
+        statement = self._reader.run(lambda connection: connection.prepare(self._queries[section]))
+        return pa.schema([(one.name, _TYPES[one.type.name]) for one in statement.get_attributes()])
+
+    def whole(self, name: str) -> tuple[Any, Read]:
+        """A table that has few rows: its columns, and what reads it."""
+        columns = self._columns(f"select_{name}")
+
+        def read(scan: Scan) -> Iterator[Any]:
+            yield _batch(self._reader.fetch_once(self._queries[f"select_{name}"]), columns, scan)
+
+        return columns, read
+
+    def of_channels(self, name: str, column: str) -> tuple[Any, Read]:
+        """A table of channels, with their ids in a column: its columns, and what reads those that are wanted."""
+        columns = self._columns(f"select_{name}")
+
+        def read(scan: Scan) -> Iterator[Any]:
+            ids = tuple(scan.channels(self._channel_ids(), column=column)) if scan.limits(column) else None
+            yield _batch(self._reader.fetch_once(self._queries[f"select_{name}"], ids), columns, scan)
+
+        return columns, read
+
+    def rollups(self, name: str) -> tuple[Any, Read]:
+        """Rollups, which are read some channels at a time."""
+        section, stored, per_hour = _ROLLUPS[name]
+        columns = self._columns(section)
+
+        def read(scan: Scan) -> Iterator[Any]:
+            channels = scan.channels(self._channel_ids())
+            for hours in scan.hours(self._days(stored), "bucket"):
+                size = max(1, _ROWS // (per_hour * len(hours.hours)))
+                for first in range(0, len(channels), size):
+                    some = channels[first : first + size]
+                    yield _batch(self._reader.fetch(self._queries[section], some, *hours.bounds), columns, scan)
+
+        return columns, read
+
+    def events(self, scan: Scan) -> Iterator[Any]:
+        """Reads events by the day; those that retention dropped are in the archive."""
+        dropped_until = self._reader.run(lambda c: c.fetchval(self._queries["select_events_dropped_until"]))
+        types = None
+        if scan.mentions("type"):
+            types = scan.types(row["type"] for row in self._reader.fetch_once(self._queries["select_event_types"]))
+        every = list(scan.hours(self._days(("event",)), "time"))
+        rows = self._reader.fetch(self._queries["select_days_of_events"], [one.day for one in every], types)
+        in_database = {row["day"] for row in rows}
+        for hours in every:
+            first, last = hours.bounds
+            among = hours.day in in_database
+            stored = self._reader.fetch(self._queries["select_events_of"], first, last, types) if among else []
+            found = {(row[0], row[1]): row for row in ((microseconds(one[0]), *one[1:]) for one in map(tuple, stored))}
+            if dropped_until is not None and begin(hours.day) < dropped_until:
+                for row in self._archived_events(hours.day):
+                    if microseconds(first) <= row[0] < microseconds(last):
+                        found.setdefault((row[0], row[1]), row)
+            if found:
+                yield _batch([found[key] for key in sorted(found)], EVENTS, scan)
+
+    def _archived_events(self, day: date) -> Iterator[tuple[Any, ...]]:
+        for row in self._reader.fetch(self._queries["select_archived"], [day]):
+            yield from self._samples.days.files(row, day).rows("events")
+
+    def _channel_ids(self) -> list[int]:
+        [row] = self._reader.fetch_once(self._queries["select_channel_ids"])
+        ids: list[int] = row[0]
+        return ids
+
+    def _days(self, stored: tuple[str, ...]) -> list[date]:
+        return [row["day"] for row in self._reader.fetch_once(self._queries["select_days"], stored)]
+
+
+def _batch(rows: Iterable[Iterable[Any]], columns: Any, scan: Scan) -> Any:
+    """Rows with some columns as a batch with those of a scan."""
+    values = list(zip(*rows, strict=True)) or [()] * len(columns)
+    arrays = [pa.array(values[columns.get_field_index(one.name)], one.type) for one in scan.schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=scan.schema)

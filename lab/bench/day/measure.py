@@ -1,0 +1,120 @@
+"""A run: appliance, generator and maintenance, with a snapshot at the end of each simulated hour."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from core.paths import State
+from core.timestamps import microseconds, utc
+from lab.bench.data import HOUR, SECOND
+from lab.bench.day.appliance import Appliance, running
+from lab.bench.day.check import CheckResult, check
+from lab.bench.day.hour import Hour, hour
+from lab.bench.day.plant_config import PORTS, configure
+from ops import ports
+
+_POLL_SECONDS = 0.5
+_LATENESS = HOUR  # as it is by default
+_SLACK = HOUR  # of generated time, for which packing may take longer than a real day has
+_DRAIN_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class DayOptions:
+    """What is measured."""
+
+    channels: int
+    hz: float
+    hours: float
+    minutes: float  # of our clock, after which nothing more is generated
+    first_hour: int  # of the day (UTC), in which it begins
+    keep_free: int  # bytes of the disk
+
+    @property
+    def start(self) -> int:
+        """µs: of a day from which on all that is generated is past."""
+        days = timedelta(days=-(-(self.first_hour + self.hours) // 24) + 1)
+        midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        return microseconds(midnight - days) + self.first_hour * HOUR
+
+
+@dataclass(slots=True)
+class Day:
+    """What was found."""
+
+    asked: DayOptions
+    hours: list[Hour] = field(default_factory=list)
+    ended: str = ""  # why
+    checked: CheckResult | None = None
+
+    def figures(self) -> dict[str, Any]:
+        """All of it."""
+        checked = asdict(self.checked) if self.checked is not None else None
+        hours = [row.figures() for row in self.hours]
+        return {"asked": asdict(self.asked), "ended": self.ended, "checked": checked, "hours": hours}
+
+
+async def measure(options: DayOptions, folder: Path, port: int | None, progress: Callable[[str], None]) -> Day:
+    """Bring the appliance up in ``folder``, feed it, check it, bring it down."""
+    state, start = State(folder / "state"), options.start
+    config = configure(folder / "config", options.channels, port if port is not None else ports.free_ports(PORTS))
+    day = Day(options)
+    async with AsyncExitStack() as stack:
+        progress(f"starting the appliance with {options.channels:,} channels")
+        appliance = await stack.enter_async_context(running(state, config, start))
+        until = start + round(options.hours * HOUR)
+        await appliance.feed(options.channels, options.hz, start, until)
+        progress(f"feeding from {utc(start):%Y-%m-%d %H:%M} UTC on")
+        try:
+            await _watch(day, appliance, start, until, progress)
+        finally:
+            await appliance.stop_generator()
+        progress(f"{day.ended}; draining the spool, then counting samples")
+        await appliance.drain(_DRAIN_SECONDS)
+        await appliance.stop_maintenance()  # nothing is packed while it is counted
+        step = round(SECOND / options.hz)
+        day.checked = await check(appliance.owner, state, options.channels, step, start, appliance.clock.generated)
+    return day
+
+
+async def _watch(day: Day, appliance: Appliance, start: int, until: int, progress: Callable[[str], None]) -> None:
+    """Until the day, the time or the disk ends; ``day`` has an hour for each that was generated, and for the rest."""
+    clock, options = appliance.clock, day.asked
+    started_at = time.monotonic()
+    before = await appliance.snapshot(start)
+    while not day.ended:
+        oldest = max(start, await appliance.packed_until(options.channels) or start)
+        generated = clock.generated
+        await appliance.set_lateness(generated - _LATENESS)
+        clock.allowed = min(until, oldest + HOUR + _LATENESS + _SLACK)
+        if generated >= until:
+            day.ended = "end of the day"
+        elif time.monotonic() - started_at > options.minutes * 60:
+            day.ended = "time limit"
+        elif shutil.disk_usage(appliance.state.root).free < options.keep_free:
+            day.ended = "disk nearly full"
+        elif appliance.generator_ended:
+            day.ended = "generator exited"
+        if day.ended or generated // HOUR > before.generated // HOUR:
+            now = await appliance.snapshot(oldest)
+            day.hours.append(hour(before, now))
+            before = now
+            progress(_summary(day.hours[-1]))
+        await asyncio.sleep(_POLL_SECONDS)
+        await appliance.sample()
+
+
+def _summary(row: Hour) -> str:
+    begin = utc(row.begin)
+    return (
+        f"{begin:%H:%M}: {row.rate:,.0f} samples/s, {row.speed:.1f} times real time; "
+        f"{row.microseconds():.1f} µs of CPU a sample; oldest row {row.oldest_hours:.1f} h"
+    )

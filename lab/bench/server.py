@@ -1,0 +1,43 @@
+"""A private database server for a benchmark."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from core.paths import state_folder
+from lab.bench.copy_speed import BenchDatabase
+from ops.postgres.binaries import provide
+from ops.postgres.bootstrap import bootstrap
+from ops.postgres.server import Server
+
+
+@contextmanager
+def private(folder: Path, options: Sequence[str] = ()) -> Iterator[BenchDatabase]:
+    """A migrated database on a server that runs inside the block: empty, or as an earlier one left it in ``folder``.
+
+    ``options``: of postgres' command line.
+    """
+    binaries = provide(state_folder(), lambda line: None)
+    if binaries.private:
+        os.environ["PLANTLOG_ROOTFS"] = str(binaries.root)
+    with Server(folder / "server", options) as server:
+        ingest = server.role("ingest")
+        passwords = {role: urlsplit(server.role(role)).password or "" for role in ("ingest", "reader")}
+        asyncio.run(bootstrap(server.owner_dsn, passwords))
+        parts = urlsplit(server.owner_dsn)
+        environment = {
+            **os.environ,
+            "PGHOST": parts.hostname or "",
+            "PGPORT": str(parts.port),
+            "PGUSER": parts.username or "",
+            "PGPASSWORD": parts.password or "",
+            "PGDATABASE": parts.path.removeprefix("/"),
+        }
+        spool = folder / "spool"
+        spool.mkdir(exist_ok=True)
+        yield BenchDatabase(server.owner_dsn, ingest, binaries.psql(), environment, spool)

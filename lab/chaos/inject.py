@@ -1,0 +1,186 @@
+"""How each fault is injected and removed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import asyncpg
+import psutil
+
+from core.errors import OperationError
+from core.paths import State
+from lab.chaos import disk
+from lab.chaos.plants import PlantProcess
+from lab.chaos.relays import restore
+from lab.chaos.schedule import FaultAction, Step
+from lab.chaos.stress import busy
+from ops.appliance.supervisor import ACTIVE_STATES, Supervisor
+from ops.postgres.bootstrap import wait_until_ready
+from schema.queries import load
+from simulator.relay import Relay
+
+_RESTART_SECONDS = 120.0  # within which the supervisor brings back a process that was killed, however busy the machine
+_POLL_SECONDS = 0.05
+_MODBUS_DEVICE = "load1"
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """All that faults are done to."""
+
+    state: State
+    plant: PlantProcess
+    relays: Mapping[str, Relay]
+    owner_dsn: str  # not through a wire
+
+
+async def inject(step: Step, targets: Targets) -> None:
+    """Do a step, and undo it when its time is over or on cancellation."""
+    async with _ACTIONS[step.fault.act](step, targets):
+        await asyncio.sleep(step.seconds)
+
+
+@asynccontextmanager
+async def _kill(step: Step, targets: Targets) -> AsyncIterator[None]:
+    """The supervisor starts it again."""
+    os.kill(await _pid(step.fault.on, targets), signal.SIGKILL)
+    yield
+
+
+@asynccontextmanager
+async def _suspend(step: Step, targets: Targets) -> AsyncIterator[None]:
+    pid = targets.plant.pid if step.fault.on == "plant" else await _pid(step.fault.on, targets)
+    parent = psutil.Process(pid)
+    suspended = [parent, *parent.children(recursive=True)]  # the database's backends are processes of their own
+    try:
+        for process in suspended:
+            with suppress(psutil.NoSuchProcess):
+                process.suspend()
+        yield
+    finally:
+        for process in suspended:
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
+
+
+@asynccontextmanager
+async def _restart(step: Step, targets: Targets) -> AsyncIterator[None]:
+    if step.fault.on == "plant":
+        await targets.plant.kill()
+        try:
+            yield
+        finally:
+            await targets.plant.start()
+        return
+    await asyncio.to_thread(Supervisor(targets.state).stop_programs, step.fault.on)
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(Supervisor(targets.state).start_program, step.fault.on)
+
+
+@asynccontextmanager
+async def _cut(step: Step, targets: Targets) -> AsyncIterator[None]:
+    relay = targets.relays[step.fault.on]
+    relay.refuse()
+    try:
+        yield
+    finally:
+        await restore(relay)
+
+
+@asynccontextmanager
+async def _silence(step: Step, targets: Targets) -> AsyncIterator[None]:
+    relay = targets.relays[step.fault.on]
+    relay.silence(True)
+    try:
+        yield
+    finally:
+        await restore(relay)
+
+
+@asynccontextmanager
+async def _garble(step: Step, targets: Targets) -> AsyncIterator[None]:
+    targets.relays[step.fault.on].garble()
+    yield
+
+
+@asynccontextmanager
+async def _simulator_fault(step: Step, targets: Targets) -> AsyncIterator[None]:
+    target = _MODBUS_DEVICE if step.fault.on == "exception" else "opcua"
+    value = step.value if step.fault.values != (0.0, 0.0) or step.fault.on == "lose_messages" else None
+    await targets.plant.fail(step.fault.on, target, max(step.seconds, 0.2), value)
+    yield
+
+
+async def _connect_owner(targets: Targets) -> asyncpg.Connection[Any]:
+    """A connection to a database that the fault before this one may have stopped: its start is waited for."""
+    await wait_until_ready(targets.owner_dsn, _RESTART_SECONDS)
+    return await asyncpg.connect(targets.owner_dsn)
+
+
+@asynccontextmanager
+async def _lock(step: Step, targets: Targets) -> AsyncIterator[None]:
+    connection = await _connect_owner(targets)
+    try:
+        async with connection.transaction():
+            await connection.execute(load("chaos")["lock_samples"])
+            yield
+    finally:
+        connection.terminate()
+
+
+@asynccontextmanager
+async def _terminate(step: Step, targets: Targets) -> AsyncIterator[None]:
+    connection = await _connect_owner(targets)
+    try:
+        await connection.fetch(load("chaos")["terminate_sessions"])
+    finally:
+        connection.terminate()
+    yield
+
+
+@asynccontextmanager
+async def _fill(step: Step, targets: Targets) -> AsyncIterator[None]:
+    await asyncio.to_thread(disk.fill, targets.state.spool)
+    try:
+        yield
+    finally:
+        disk.free(targets.state.spool)
+
+
+@asynccontextmanager
+async def _busy(step: Step, targets: Targets) -> AsyncIterator[None]:
+    async with busy(int(step.value)):
+        yield
+
+
+_ACTIONS: Mapping[FaultAction, Callable[[Step, Targets], AbstractAsyncContextManager[None]]] = {
+    "kill": _kill,
+    "suspend": _suspend,
+    "restart": _restart,
+    "cut": _cut,
+    "silence": _silence,
+    "garble": _garble,
+    "plant": _simulator_fault,
+    "lock": _lock,
+    "terminate": _terminate,
+    "fill": _fill,
+    "busy": _busy,
+}
+
+
+async def _pid(name: str, targets: Targets) -> int:
+    """Of a supervised process, waited for where it is just coming back."""
+    for _ in range(int(_RESTART_SECONDS / _POLL_SECONDS)):
+        for process in await asyncio.to_thread(Supervisor(targets.state).processes):
+            if process.name == name and process.pid and process.state in ACTIVE_STATES:
+                return process.pid
+        await asyncio.sleep(_POLL_SECONDS)
+    raise OperationError(f"{name} was not restarted within {_RESTART_SECONDS:.0f} s: see {targets.state.log}")

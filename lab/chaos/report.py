@@ -1,0 +1,164 @@
+"""The result of a chaos run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rich.table import Table
+
+from lab.chaos.rollups import RollupResult
+from lab.chaos.schedule import Step
+from lab.chaos.soak import SoakResult
+from simulator.comparison import Comparison
+
+_COUNTS = ("published", "stored", "duplicated", "invented", "altered", "missing_recorded", "missing_silent")
+_ERRORS_SHOWN = 20
+_LABELS = {"missing_recorded": "missing, with a gap", "missing_silent": "missing, no gap"}
+_MUST_BE_ZERO = ("duplicated", "invented", "altered", "missing_silent")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a fault that was alone."""
+
+    step: Step
+    seconds: float  # from the end of the fault until all was as before
+    missing: int  # samples, whether or not a gap says so
+    gaps: int  # of the pair, that were recorded
+
+    def __str__(self) -> str:
+        return f"as before {self.seconds:.1f} s later; {self.missing:,} samples missing, {self.gaps} gaps"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Counts of samples, and of what was done to them."""
+
+    seed: int
+    seconds: float
+    server: str
+    compared: Mapping[str, Comparison]  # opcua, modbus, push, text, all
+    steps: Sequence[Step]
+    gaps: Sequence[Mapping[str, Any]]  # reason, gaps, backfilled, open, seconds
+    quarantined: int
+    settled_seconds: float
+    refused: Mapping[str, int]  # what the gateway was answered instead of 204
+    left_out: Sequence[str] = field(default_factory=tuple)  # faults that this machine can't have, and why
+    recovery_seconds: float = 0.0  # after that until polls were in time again and nothing waited
+    not_recovered: Sequence[str] = field(default_factory=tuple)  # what was not as before then, in words
+    rollups: RollupResult = field(default_factory=RollupResult)
+    outcomes: Sequence[Outcome] = ()  # of machines that failed one at a time
+    soak: SoakResult | None = None
+
+    @property
+    def failures(self) -> list[str]:
+        """What must not be, in words."""
+        total = self.compared["all"]
+        failures = [
+            f"{getattr(total, name):,} samples {_LABELS.get(name, name)}"
+            for name in _MUST_BE_ZERO
+            if getattr(total, name)
+        ]
+        if self.quarantined:
+            failures.append(f"{self.quarantined:,} rows in quarantine")
+        if still := sum(gap["open"] for gap in self.gaps):
+            failures.append(f"{still} gaps still open")
+        failures += [f"{what} {self.recovery_seconds:.0f} s after all faults" for what in self.not_recovered]
+        failures += self.rollups.failures
+        failures += [
+            f"{outcome.missing:,} samples missing after {outcome.step.fault.name}, which was alone"
+            for outcome in self.outcomes
+            if outcome.missing
+        ]
+        if self.soak is not None and self.soak.errors:
+            failures.append(f"{len(self.soak.errors):,} errors in the logs that are about no fault")
+        return failures
+
+    @property
+    def remarks(self) -> list[str]:
+        """What could not be done, and examples of what failed."""
+        errors = [] if self.soak is None else self.soak.errors[:_ERRORS_SHOWN]
+        return [*self.left_out, *self.compared["all"].examples, *errors]
+
+    def json(self) -> dict[str, Any]:
+        """The counts first, then how they came to be."""
+        total = self.compared["all"]
+        return {
+            **{name: getattr(total, name) for name in _COUNTS},
+            "seed": self.seed,
+            "seconds": self.seconds,
+            "server": self.server,
+            "faults": dict(self.fault_counts()),
+            "gaps": [dict(gap) for gap in self.gaps],
+            "quarantined": self.quarantined,
+            "settled_seconds": round(self.settled_seconds, 1),
+            "recovery_seconds": round(self.recovery_seconds, 1),
+            "minutes_closed": asdict(self.rollups.closed),
+            "minutes_closed_in_the_end": asdict(self.rollups.closed_after),
+            "rollups_seconds": round(self.rollups.seconds, 1),
+            "rollups_differ": [
+                f"{one.relation} {one.channel} {one.bucket} {one.column}" for one in self.rollups.differences[:20]
+            ],
+            "single": [
+                {
+                    "fault": str(outcome.step),
+                    "seconds": round(outcome.seconds, 1),
+                    "missing": outcome.missing,
+                    "gaps": outcome.gaps,
+                }
+                for outcome in self.outcomes
+            ],
+            "soak": None if self.soak is None else asdict(self.soak),
+            "gateway_refused": dict(self.refused),
+            "left_out": list(self.left_out),
+            "kinds": {name: asdict(part) for name, part in self.compared.items() if name != "all"},
+            "examples": total.examples,
+            "failures": self.failures,
+        }
+
+    def fault_counts(self) -> Counter[str]:
+        """How often each fault was done."""
+        return Counter(step.fault.name for step in self.steps)
+
+    def tables(self) -> list[Table]:
+        """For people."""
+        samples = Table(title=f"samples, {self.seconds:,.0f} s with {len(self.steps)} faults, seed {self.seed}")
+        samples.add_column("")
+        for kind in self.compared:
+            samples.add_column(kind, justify="right")
+        for name in _COUNTS:
+            samples.add_row(_LABELS.get(name, name), *(f"{getattr(part, name):,}" for part in self.compared.values()))
+        faults = Table(title="faults")
+        faults.add_column("what")
+        faults.add_column("times", justify="right")
+        for name, times in sorted(self.fault_counts().items()):
+            faults.add_row(name, str(times))
+        gaps = Table(title="gaps on record")
+        for name in ("reason", "gaps", "backfilled", "open", "seconds"):
+            gaps.add_column(name, justify="left" if name == "reason" else "right")
+        for gap in self.gaps:
+            gaps.add_row(*(f"{v:,.1f}" if isinstance(v, float) else str(v) for v in gap.values()))
+        minutes = Table(title="minutes that the writer closed")
+        for name in ("", "minutes", "of channels"):
+            minutes.add_column(name, justify="right" if name else "left")
+        for name, done in (("while things failed", self.rollups.closed), ("in the end", self.rollups.closed_after)):
+            minutes.add_row(name, f"{done.minutes:,}", f"{done.rows:,}")
+        single = Table(title="one machine or network at a time")
+        for name in ("what", "s until all was as before", "samples missing", "gaps"):
+            single.add_column(name, justify="left" if name == "what" else "right")
+        for outcome in self.outcomes:
+            single.add_row(str(outcome.step), f"{outcome.seconds:.1f}", f"{outcome.missing:,}", str(outcome.gaps))
+        soak = [] if self.soak is None else [_soak_table(self.soak)]
+        return [faults, gaps, *([single] if self.outcomes else []), samples, minutes, *soak]
+
+
+def _soak_table(soak: SoakResult) -> Table:
+    table = Table(title="processes: median, and slope by the age of the process")
+    for name in ("process", "memory, MiB", "descriptors"):
+        table.add_column(name, justify="left" if name == "process" else "right")
+    for name, of_process in soak.trends.items():
+        table.add_row(name, str(of_process["memory"]), str(of_process["descriptors"]))
+    return table

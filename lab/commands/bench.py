@@ -1,0 +1,433 @@
+"""``plantlog bench``: benchmarks, each with a reference measured in the same run."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from core.errors import OperationError
+from core.formatting import wide
+from core.terminal import Console
+from lab.bench.termination import run
+
+if TYPE_CHECKING:
+    from lab.bench.copy_speed import BenchDatabase
+
+# Commands import what they need when they run.
+# ruff: noqa: PLC0415
+
+app = typer.Typer(help="Benchmark this machine. Most benchmarks also measure a reference.", no_args_is_help=True)
+
+_console = Console(stderr=True)
+_WIDE = 200  # columns without a terminal
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+_Plot = Annotated[Path | None, typer.Option("--plot", help="Plot to this file (.svg, .png or .pdf).")]
+_File = Annotated[Path | None, typer.Argument(metavar="FILE", help="Output of --json. Default: standard output.")]
+
+
+@app.callback()
+def bench() -> None:
+    """Each benchmark is a command."""
+
+
+@app.command()
+def ingest(
+    rows: Annotated[int, typer.Option(help="Rows per COPY measurement.")] = 4_000_000,
+    channels: Annotated[int, typer.Option(help="Channels of the COPY measurements.")] = 20_000,
+    repeats: Annotated[int, typer.Option(help="Repeats of each COPY measurement. Medians are shown.")] = 3,
+    rates: Annotated[str, typer.Option(help="End-to-end rates in samples/s. '' for none.")] = "10,1000,20000",
+    seconds: Annotated[float, typer.Option(help="Duration of an end-to-end run.")] = 120.0,
+    hold: Annotated[float, typer.Option(help="Duration of the last (highest) end-to-end run.")] = 600.0,
+    as_json: _Json = False,
+    file: _File = None,
+) -> None:
+    """Compare spool and writer with plain COPY. Measure CPU per sample and lag of the appliance under load."""
+    from lab.bench import copy_speed, end_to_end, tables
+
+    cells: list[Any] = []
+    if repeats:
+        with _private_database() as database:
+            load = run(copy_speed.prepare(database, channels, max(1, rows // channels)))
+            cells = run(copy_speed.measure(database, load, (1, 2, 4), repeats, _print_progress))
+    values = [float(rate) for rate in rates.split(",") if rate]
+    runs = []
+    with tempfile.TemporaryDirectory(prefix="plantlog-bench-") as folder:
+        for rate in values:
+            length = hold if rate == values[-1] and len(values) > 1 else seconds
+            state = Path(folder) / f"state-{rate:.0f}"
+            runs.append(run(end_to_end.measure(int(rate), 1.0, length, state, _print_progress)))
+    figures = {
+        "copy": [{**asdict(cell), "ratio": cell.ratio} for cell in cells],
+        "end_to_end": [asdict(run) for run in runs],
+    }
+    tables_shown = [tables.copy(cells)] if cells else []
+    _output(
+        figures, [*tables_shown, tables.end_to_end(runs), tables.process(runs)] if runs else tables_shown, as_json, file
+    )
+
+
+@app.command()
+def storage(
+    channels: Annotated[int, typer.Option(min=1, help="Channels per series, each with one day at 1 Hz.")] = 30,
+    queries: Annotated[int, typer.Option(min=1, help="Queries over one hour, and at most as many over a day.")] = 100,
+    plot: _Plot = None,
+    as_json: _Json = False,
+    file: _File = None,
+) -> None:
+    """Measure bytes per sample and query times of rows, packed hours and (Community) columnstore."""
+    from lab.bench import tables
+    from lab.bench.storage import measure
+
+    with _private_database() as database:
+        cells = run(measure(database.owner_dsn, channels, queries, _print_progress))
+    if plot is not None:
+        from lab.bench.plot import plot_storage
+
+        plot_storage(cells, plot)
+    _output({"storage": [asdict(cell) for cell in cells]}, [tables.storage(cells)], as_json, file)
+
+
+@app.command()
+def archive(
+    channels: Annotated[int, typer.Option(min=1, help="Channels, each at 1 Hz for two days.")] = 200,
+    as_json: _Json = False,
+    file: _File = None,
+) -> None:
+    """Measure CPU and bytes per sample of the archive, and queries there and in the database."""
+    from core.paths import State
+    from lab.bench import server, tables
+    from lab.bench.archive import measure
+
+    with tempfile.TemporaryDirectory(prefix="plantlog-bench-", dir="/var/tmp") as name:
+        folder = Path(name)
+        (folder / "archive").mkdir()
+        with server.private(folder) as database:
+            state = State(folder / "server")
+            figures = run(measure(database.owner_dsn, state, folder / "archive", channels, _print_progress))
+    shown = [tables.archived(figures.series), tables.archive_queries(figures.queries)]
+    _output({"channels": channels, **asdict(figures)}, shown, as_json, file)
+
+
+@app.command()
+def questions(
+    channels: Annotated[int, typer.Option(min=20, help="Channels of the day, each at 1 Hz.")] = 20_000,
+    few: Annotated[int, typer.Option(min=20, help="Channels of the days before.")] = 50,
+    days: Annotated[int, typer.Option(min=1, help="Days, with the one of all channels.")] = 30,
+    over: Annotated[
+        str, typer.Option(help="What is asked about: the day, an hour of it, all days of some channels. '' for none.")
+    ] = "day,hour,month",
+    only: Annotated[str, typer.Option(help="Questions, comma separated. Default: all.")] = "",
+    folder: Annotated[
+        Path | None, typer.Option(help="Keep database and archive in this folder, or ask those that it has.")
+    ] = None,
+    as_json: _Json = False,
+    file: _File = None,
+) -> None:
+    """Measure time, CPU and memory of the questions of `ask` over generated archived days of a large plant."""
+    from lab.bench import question_costs, tables
+    from lab.bench.generated_archive import Plan
+
+    spans = _chosen("--over", over, question_costs.SPANS)
+    names = _chosen("--only", only, question_costs.NAMES) or list(question_costs.NAMES)
+    asked = Plan(channels, min(few, channels), days)
+    with _kept_or_temporary(folder) as place:
+        plan, costs = question_costs.measure(place, asked, spans, names, _print_progress)
+    figures = {"plan": asdict(plan), "questions": [{**asdict(cost), "cpu_ns": cost.cpu_ns} for cost in costs]}
+    _output(figures, [tables.questions(costs)] if costs else [], as_json, file)
+    for cost in costs:
+        if cost.rows is None:
+            _print_progress(f"{cost.question} over the {cost.span} failed: {cost.error}")
+    if any(cost.rows is None for cost in costs):
+        raise typer.Exit(1)
+
+
+@app.command()
+def query(
+    channels: Annotated[int, typer.Option(min=1, help="Channels of the history, each at 1 Hz.")] = 10,
+    days: Annotated[int, typer.Option(min=1, help="Length of the history in days.")] = 40,
+    queries: Annotated[int, typer.Option(min=1, help="Queries per measurement.")] = 100,
+    plot: _Plot = None,
+    as_json: _Json = False,
+    file: _File = None,
+) -> None:
+    """Measure query times for an hour to a month of a channel, while data are being written."""
+    from lab.bench import tables
+    from lab.bench.query import measure
+
+    with _private_database() as database:
+        cells, rate = run(measure(database, channels, days, queries, _print_progress))
+    if plot is not None:
+        from lab.bench.plot import plot_queries
+
+        plot_queries(cells, plot)
+    figures = {"written_per_second": rate, "query": [asdict(cell) for cell in cells]}
+    _output(figures, [tables.query(cells, rate)], as_json, file)
+
+
+@app.command()
+def counters(
+    seconds: Annotated[float, typer.Option(min=0.1, help="Duration of each measurement.")] = 10.0,
+    types: Annotated[int, typer.Option(min=1, help="Event types, all equally likely.")] = 1000,
+    connections: Annotated[int, typer.Option(min=1, max=16, help="Database connections of each method.")] = 2,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of all three methods. Medians are shown.")] = 3,
+    as_json: _Json = False,
+    file: _File = None,
+) -> None:
+    """Measure increments/s into event_count_1m, compared with plain upserts. Checks the sums."""
+    from lab.bench import tables
+    from lab.bench.counters import measure
+
+    load = os.getloadavg()[0]
+    with _private_database() as database:
+        variants = run(measure(database, types, connections, seconds, rounds, _print_progress))
+    settings = {"types": types, "connections": connections, "seconds": seconds, "load_before": round(load, 2)}
+    figures = {**settings, "counters": [asdict(variant) for variant in variants]}
+    _output(figures, [tables.counters(variants, types, connections, load)], as_json, file)
+
+
+@app.command()
+def alarms(
+    channels: Annotated[int, typer.Option(min=1, help="Channels, each with seven alarm limits.")] = 20_000,
+    seconds: Annotated[int, typer.Option(min=1, help="Samples per channel.")] = 30,
+    repeats: Annotated[int, typer.Option(min=1, help="Repeats. Medians are shown.")] = 3,
+    sizes: Annotated[str, typer.Option(help="Batch sizes in samples.")] = "1000,5000,20000",
+    as_json: _Json = False,
+    file: _File = None,
+) -> None:
+    """Measure the CPU cost of alarm evaluation, compared with decoding, spooling and writing the same samples."""
+    from lab.bench import alarm_overhead, copy_speed, tables
+
+    async def shares_of(database: BenchDatabase) -> list[alarm_overhead.AlarmOverhead]:
+        load = await copy_speed.prepare(database, channels, seconds)
+        return await alarm_overhead.measure(
+            database, load, [int(size) for size in sizes.split(",")], repeats, _print_progress
+        )
+
+    with _private_database() as database:
+        shares = run(shares_of(database))
+    figures = {"alarms": [{**asdict(share), "ingest": share.ingest} for share in shares]}
+    _output(figures, [tables.alarms(shares)], as_json, file)
+
+
+@app.command()
+def overload(
+    channels: Annotated[
+        int, typer.Option(min=1, max=100_000, help="Ten of eleven OPC UA, at most 5,000; the rest Modbus.")
+    ] = 20_000,
+    hz: Annotated[float, typer.Option(min=0.01, max=20.0, help="Values per second and channel.")] = 1.0,
+    seconds: Annotated[float, typer.Option(min=1, help="Duration of each overload.")] = 60.0,
+    busy: Annotated[str, typer.Option(help="Numbers of CPU-bound processes. '' for none.")] = "1,2,4,8",
+    load: Annotated[str, typer.Option(help="Pushed load as a multiple of the capacity. '' for none.")] = "2,4,10",
+    database: Annotated[str, typer.Option(help="Fraction of time that the database runs. '' for none.")] = "0.1",
+    window: Annotated[float, typer.Option(min=1, help="Seconds of CPU measurement after each overload.")] = 10.0,
+    before: Annotated[float, typer.Option(min=1, help="Seconds of CPU measurement before each overload.")] = 60.0,
+    warm_up: Annotated[float, typer.Option(min=0, help="Seconds of warm-up.")] = 240.0,
+    as_json: _Json = False,
+    file: _File = None,
+) -> None:
+    """Overload the appliance in different ways. Measure recovery time, losses and CPU cost."""
+    from lab.bench import tables
+    from lab.bench.overload.measure import OverloadOptions, measure
+
+    floods, shares = ([float(one) for one in text.split(",") if one] for text in (load, database))
+    values = [int(number) for number in busy.split(",") if number]
+    options = OverloadOptions(
+        channels, hz, seconds, tuple(values), tuple(floods), tuple(shares), window, before, warm_up
+    )
+    with tempfile.TemporaryDirectory(prefix="plantlog-bench-", dir="/var/tmp") as folder:
+        cases = run(measure(options, Path(folder), _print_progress))
+    figures = {"asked": asdict(options), "overload": [case.json() for case in cases]}
+    pushed = [tables.flooded(cases)] if any(case.gateway for case in cases) else []
+    _output(figures, [tables.overload(cases), *pushed], as_json, file)
+
+
+@app.command()
+def sustained(
+    rate: Annotated[float, typer.Option(min=0, help="Samples/s to hold. 0: the highest rate of the ramp.")] = 0.0,
+    hours: Annotated[float, typer.Option(min=0, help="Hours to hold the rate. 0: only the ramp.")] = 1.0,
+    rates: Annotated[str, typer.Option(help="Rates of the ramp.")] = "20000,40000,60000,80000,100000,125000,150000",
+    seconds: Annotated[float, typer.Option(min=1, help="Duration of each step of the ramp.")] = 60.0,
+    warm_up: Annotated[float, typer.Option(min=0, help="Warm-up in seconds, for connections and caches.")] = 20.0,
+    limit: Annotated[float, typer.Option(min=0.01, help="Maximum p99 of the lag in seconds.")] = 1.0,
+    port: Annotated[int | None, typer.Option(help="First port, as for `up`.")] = None,
+    plot: _Plot = None,
+    as_json: _Json = False,
+    file: _File = None,
+) -> None:
+    """Find the highest rate that the appliance sustains. Measure lag, CPU, memory, storage and losses."""
+    from lab.bench import tables
+    from lab.bench.sustained import hold, ramp
+
+    with tempfile.TemporaryDirectory(prefix="plantlog-bench-", dir="/var/tmp") as name:
+        folder = Path(name)
+        steps = [] if rate else [float(step) for step in rates.split(",")]
+        done = run(ramp(steps, seconds, warm_up, limit, folder, port, _print_progress))
+        best = rate or max((step.rate for step in done if step.held), default=0.0)
+        if hours and best:
+            done.append(run(hold(best, hours * 3600, warm_up, limit, folder / "state-hold", port, _print_progress)))
+    if plot is not None:
+        from lab.bench.plot import plot_sustained
+
+        plot_sustained(done, plot)
+    figures = {"sustained": [step.figures() for step in done]}
+    runs = [step.run for step in done]
+    _output(figures, [tables.sustained(done), tables.process(runs)], as_json, file)
+
+
+@app.command()
+def choose(
+    minutes: Annotated[float, typer.Option(min=0.5, help="Approximate total duration.")] = 20.0,
+    repeats: Annotated[int, typer.Option(min=1, help="Repeats, each in a different order.")] = 2,
+    hours: Annotated[float | None, typer.Option(help="Additional hours to hold the sustained rate.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="One run of about 20 s for each contestant.")] = False,
+    only: Annotated[str, typer.Option(help="Contestants, comma separated, as in --list. Default: all.")] = "",
+    weights: Annotated[Path | None, typer.Option(help="Weights of the criteria (TOML).")] = None,
+    folders: Annotated[Path | None, typer.Option(help="Folders of contestants (TOML); or PLANTLOG_CHOOSE.")] = None,
+    list_only: Annotated[bool, typer.Option("--list", help="List the contestants and how to install them.")] = False,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Folder for plots (SVG).")] = None,
+    as_json: _Json = False,
+    file: _File = None,
+) -> None:
+    """Compare plantlog with other databases: ingest, sustained rate, queries, size, correctness, decision matrix."""
+    from lab.bench.choose import comparison, tables
+    from lab.bench.choose.contestants import contestants
+    from lab.bench.choose.matrix import WEIGHTS
+
+    if list_only:
+        Console().print(tables.listed(contestants(folders, only)))
+        return
+    length = None if quick else minutes
+    figures, tables_shown = run(
+        comparison.compare(only, folders, weights or WEIGHTS, length, repeats, hours, plot, _print_progress)
+    )
+    _output(figures, tables_shown, as_json, file)
+
+
+@app.command()
+def day(
+    channels: Annotated[int, typer.Option(min=4, help="Channels of the source.")] = 20_000,
+    hz: Annotated[float, typer.Option(min=0.01, max=20.0, help="Values per channel and simulated second.")] = 1.0,
+    hours: Annotated[float, typer.Option(min=0.01, max=48, help="Hours of simulated time.")] = 24.0,
+    minutes: Annotated[float, typer.Option(min=0.1, help="Maximum duration of the run.")] = 60.0,
+    first_hour: Annotated[int, typer.Option(min=0, max=23, help="Hour of the day (UTC) at which it starts.")] = 0,
+    keep_free: Annotated[float, typer.Option(min=1, help="Stop with less free disk space than this (GiB).")] = 6.0,
+    port: Annotated[int | None, typer.Option(help="First port, as for `up`.")] = None,
+    plot: _Plot = None,
+    as_json: _Json = False,
+    file: _File = None,
+) -> None:
+    """Run a simulated day as fast as possible, with packing, rollups, sealing and retention."""
+    from lab.bench.day import measure, tables
+
+    options = measure.DayOptions(channels, hz, hours, minutes, first_hour, round(keep_free * 1024**3))
+    with tempfile.TemporaryDirectory(prefix="plantlog-bench-", dir="/var/tmp") as folder:
+        result = run(measure.measure(options, Path(folder), port, _print_progress))
+    if plot is not None:
+        tables.plot(result, plot)
+    _output(result.figures(), tables.tables(result), as_json, file)
+    if result.checked is None or result.checked.wrong:
+        raise typer.Exit(1)
+
+
+@app.command()
+def groups(
+    sizes: Annotated[str, typer.Option(help="Rows per group, comma separated.")] = "6500,500,1000,2000,4000,13000",
+    variants: Annotated[
+        list[str] | None, typer.Option("--set", help="PostgreSQL settings to compare, NAME=VALUE[,…].")
+    ] = None,
+    channels: Annotated[int, typer.Option(min=500, help="Channels, each with one sample per second.")] = 20_000,
+    seconds: Annotated[int, typer.Option(min=1, help="Samples per channel written beforehand.")] = 300,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds. Medians are shown.")] = 5,
+    as_json: _Json = False,
+    file: _File = None,
+) -> None:
+    """Measure CPU and WAL per row by group size, and with other PostgreSQL settings."""
+    from lab.bench import tables
+    from lab.bench.group_size import measure
+
+    with tempfile.TemporaryDirectory(prefix="plantlog-bench-", dir="/var/tmp") as folder:
+        values = [int(size) for size in sizes.split(",")]
+        costs = measure(variants or [], values, channels, seconds, rounds, Path(folder), _print_progress)
+    _output({"groups": [asdict(cost) for cost in costs]}, [tables.groups(costs)], as_json, file)
+
+
+@app.command()
+def journal(
+    channels: Annotated[int, typer.Option(min=4, help="Channels, each with one sample per second.")] = 20_000,
+    seconds: Annotated[float, typer.Option(min=1, help="Duration of each measurement.")] = 60.0,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, with and without a journal. Medians are shown.")] = 5,
+    as_json: _Json = False,
+    file: _File = None,
+) -> None:
+    """Measure CPU and bytes per sample of the writer with and without a journal."""
+    from lab.bench import tables
+    from lab.bench.journal import measure
+
+    with _private_database() as database:
+        costs = run(measure(database, channels, seconds, rounds, _print_progress))
+    _output({"journal": [asdict(cost) for cost in costs]}, [tables.journal(costs)], as_json, file)
+
+
+def _chosen(option: str, text: str, legal: Sequence[str]) -> list[str]:
+    """The names in a text, separated by commas. Raises OperationError."""
+    names = [name for name in text.split(",") if name]
+    if unknown := [name for name in names if name not in legal]:
+        raise OperationError(f"{option}: found {', '.join(unknown)}; legal: {', '.join(legal)}")
+    return names
+
+
+def _print_progress(line: str) -> None:
+    _console.print(f"  {line}", highlight=False)
+
+
+@contextmanager
+def _kept_or_temporary(folder: Path | None) -> Iterator[Path]:
+    """A folder that stays, or if none is named, one that does not."""
+    if folder is not None:
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="plantlog-bench-", dir="/var/tmp") as name:
+        yield Path(name)
+
+
+@contextmanager
+def _private_database() -> Iterator[BenchDatabase]:
+    """A database server for the measurement alone."""
+    from lab.bench import server
+
+    with tempfile.TemporaryDirectory(prefix="plantlog-bench-") as folder, server.private(Path(folder)) as database:
+        yield database
+
+
+def _output(figures: dict[str, Any], tables_shown: list[Table], as_json: bool, file: Path | None) -> None:
+    text = json.dumps({"machine": _machine(), **figures}, indent=2) + "\n"
+    if file is not None:
+        file.write_text(text)
+    if as_json and file is None:
+        typer.echo(text, nl=False)
+    else:
+        console = wide(Console(), _WIDE)
+        for table in tables_shown:
+            console.print(table)
+
+
+def _machine() -> dict[str, Any]:
+    import platform
+
+    import psutil
+
+    return {
+        "cores": os.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 1024**3, 1),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+    }

@@ -1,0 +1,209 @@
+"""Tags of Ignition: the JSON file that the Tag Browser exports (Ignition 8, "Exporting and Importing Tags").
+
+The properties are those of "Tag Properties" in the manual, alarms those of "Tag Alarm Properties". Folders become parts
+of names. UDT instances are expanded by their definitions and parameters, which the export must contain.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from core.config import node_address
+from core.config.sources import ChannelKind
+from core.errors import OperationError
+from ops.registration.tag_import.alarm_limits import limits
+from ops.registration.tag_import.imported import Imported, ImportedSource, LeftOut, read_json
+
+_Tag: TypeAlias = Mapping[str, Any]
+
+_TYPES = "_types_"  # the folder of UDT definitions
+_NUMBERS = ("Int1", "Int2", "Int4", "Int8", "Float4", "Float8")
+_KINDS: Mapping[str, ChannelKind] = {
+    **dict.fromkeys(_NUMBERS, "analog"),
+    "Boolean": "discrete",
+    **dict.fromkeys(("String", "DateTime"), "text"),
+}
+_CARRIED = (
+    *("name", "tagType", "valueSource", "opcServer", "opcItemPath", "dataType", "enabled", "engUnit", "engLow"),
+    *("engHigh", "documentation", "deadband", "deadbandMode", "scaleMode", "alarms", "parameters", "typeId"),
+)
+_PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
+_MAX_DEPTH = 32  # of folders, instances in instances, and definitions of definitions
+
+
+def read(path: Path, name: str, address: str, server: str | None) -> Imported:
+    """The tags of one OPC server as a source. Raises OperationError for another kind of file."""
+    root = read_json(path)
+    if not isinstance(root, dict) or not isinstance(root.get("tags"), list):
+        raise OperationError(f"{path} is no tag export of Ignition: that is an object with tags")
+    imported = Imported()
+    source = ImportedSource(name, "opcua", {"address": address})
+    imported.sources.append(source)
+    tags = list(_Tree(path, root, imported).tags())
+    servers = sorted({str(tag.get("opcServer")) for _, tag in tags if tag.get("opcServer") and _is_opc(tag)})
+    if len(servers) > 1 and server not in servers:
+        raise OperationError(f"{path} has tags of the OPC servers {', '.join(servers)}: choose one by --server")
+    for where, tag in tags:
+        place = f"{path}: {where}"
+        try:
+            if len(servers) > 1 and _is_opc(tag) and tag.get("opcServer") != server:
+                raise LeftOut(f"a tag of OPC server {tag.get('opcServer')!r}")
+            columns, dropped = _columns(tag)
+            source.add(where, columns)
+        except LeftOut as reason:
+            imported.leave_out(place, str(reason))
+            continue
+        for setting in dropped:
+            imported.drop(place, setting)
+    return imported
+
+
+class _Tree:
+    """The tags of an export, with UDT instances expanded."""
+
+    def __init__(self, path: Path, root: _Tag, imported: Imported) -> None:
+        self._path = path
+        self._root = root
+        self._imported = imported
+        self._types: dict[str, _Tag] = {}  # by the path below _types_
+
+    def tags(self) -> Iterator[tuple[str, _Tag]]:
+        """Each atomic tag with its path."""
+        self._find_types(self._root, None, 0)
+        yield from self._walk(self._root, "", {}, 0)
+
+    def _find_types(self, tag: _Tag, below: str | None, depth: int) -> None:
+        for child in _children(tag) if depth < _MAX_DEPTH else ():
+            name = str(child.get("name", ""))
+            inside = "" if name == _TYPES else None if below is None else f"{below}/{name}".lstrip("/")
+            if child.get("tagType") == "UdtType":
+                self._types[name if inside is None else inside] = child
+            else:
+                self._find_types(child, inside, depth + 1)
+
+    def _walk(self, tag: _Tag, path: str, parameters: Mapping[str, Any], depth: int) -> Iterator[tuple[str, _Tag]]:
+        for child in _children(tag):
+            name = str(child.get("name", ""))
+            where = f"{path}/{name}".lstrip("/")
+            kind = child.get("tagType", "Folder" if "tags" in child else "AtomicTag")
+            if name == _TYPES or kind == "UdtType":
+                continue
+            try:
+                if depth >= _MAX_DEPTH:
+                    raise LeftOut("folders nested too deep")
+                if kind == "AtomicTag":
+                    yield where, _bound(child, {**parameters, "TagName": name})
+                elif kind == "UdtInstance":
+                    whole = self._defined(child, depth)
+                    given = {**parameters, **_parameters(whole, parameters), "InstanceName": name}
+                    yield from self._walk(whole, where, given, depth + 1)
+                elif kind in ("Folder", "Provider"):
+                    yield from self._walk(child, where, parameters, depth + 1)
+                else:
+                    raise LeftOut(f"tagType {kind!r}")
+            except LeftOut as reason:
+                self._imported.leave_out(f"{self._path}: {where}", str(reason))
+
+    def _defined(self, tag: _Tag, depth: int) -> _Tag:
+        """An instance or definition with all it has from its definition. Raises LeftOut."""
+        name = str(tag.get("typeId") or "")
+        if not name:
+            return tag
+        if name not in self._types or depth >= _MAX_DEPTH:
+            raise LeftOut(f"an instance of {name!r}, whose definition is not in the file: export it, too")
+        return _merged(self._defined(self._types[name], depth + 1), tag)
+
+
+def _children(tag: _Tag) -> Sequence[_Tag]:
+    children = tag.get("tags")
+    return [child for child in children if isinstance(child, dict)] if isinstance(children, list) else []
+
+
+def _merged(base: _Tag, over: _Tag) -> _Tag:
+    """``over`` overrides properties, parameters and, by name, the tags of ``base``."""
+    merged = {**base, **over}
+    if parameters := [given for one in (base, over) if isinstance(given := one.get("parameters"), dict)]:
+        merged["parameters"] = {name: value for given in parameters for name, value in given.items()}
+    overrides = {str(child.get("name")): child for child in _children(over)}
+    members = [_merged(child, overrides.pop(str(child.get("name")), {})) for child in _children(base)]
+    if members or overrides:
+        merged["tags"] = [*members, *overrides.values()]
+    return merged
+
+
+def _parameters(tag: _Tag, outer: Mapping[str, Any]) -> dict[str, Any]:
+    given = tag.get("parameters")
+    parameters: Mapping[str, Any] = given if isinstance(given, dict) else {}
+    values = {name: value.get("value") if isinstance(value, dict) else value for name, value in parameters.items()}
+    return {name: _resolved(value, outer) for name, value in values.items()}
+
+
+def _bound(tag: _Tag, parameters: Mapping[str, Any]) -> _Tag:
+    """A tag with the values of bound properties. Raises LeftOut."""
+    return {name: _resolved(value, parameters) for name, value in tag.items()}
+
+
+def _resolved(value: Any, parameters: Mapping[str, Any]) -> Any:
+    if not isinstance(value, dict) or "bindType" not in value:
+        return value
+    binding = value.get("binding")
+    if value["bindType"] != "parameter" or not isinstance(binding, str):
+        raise LeftOut(f"a binding of type {value['bindType']!r}: only parameters are replaced")
+
+    def parameter(match: re.Match[str]) -> str:
+        found = parameters.get(match[1])
+        if isinstance(found, bool) or not isinstance(found, str | int | float):
+            raise LeftOut(f"the parameter {match[0]}, which has no value")
+        return str(found)
+
+    return _PLACEHOLDER.sub(parameter, binding)
+
+
+def _is_opc(tag: _Tag) -> bool:
+    return tag.get("valueSource") == "opc"
+
+
+def _columns(tag: _Tag) -> tuple[dict[str, str], list[str]]:
+    """The columns of a tag list, and the settings that are not carried over. Raises LeftOut."""
+    if not _is_opc(tag):
+        raise LeftOut(f"valueSource {tag.get('valueSource', 'memory')!r}: plantlog reads from OPC servers")
+    if tag.get("enabled") is False:
+        raise LeftOut("a tag that is not enabled")
+    if (scaling := tag.get("scaleMode", "Off")) != "Off":
+        raise LeftOut(f"scaleMode {scaling!r}: plantlog stores the values of an OPC UA server as they are")
+    data_type = str(tag.get("dataType", "Int4"))
+    if data_type not in _KINDS:
+        raise LeftOut(f"dataType {data_type!r}, which plantlog cannot read")
+    address = str(tag.get("opcItemPath") or "")
+    try:
+        node_address.parse(address)
+    except ValueError:
+        raise LeftOut(f"opcItemPath {address!r}, which is no node id as in ns=2;s=Tank1") from None
+    columns = {"address": address, "kind": _KINDS[data_type], "unit": _text(tag.get("engUnit"))}
+    columns["description"] = _text(tag.get("documentation"))
+    dropped = [f"{name}, which plantlog does not have" for name in tag if name not in _CARRIED]
+    low, high = _number(tag.get("engLow")), _number(tag.get("engHigh"))
+    if low is not None and high is not None and low >= high:
+        dropped.append("engLow, which is not below engHigh")
+    else:
+        columns |= {name: str(end) for name, end in (("lo", low), ("hi", high)) if end is not None}
+    deadband, mode = _number(tag.get("deadband")), tag.get("deadbandMode", "Absolute")
+    if deadband and mode == "Absolute":
+        columns["deadband"] = str(deadband)
+    elif deadband and mode != "Off":
+        dropped.append(f"deadbandMode {mode!r}: every change is stored")
+    return columns | limits(tag.get("alarms"), columns["kind"], dropped), dropped
+
+
+def _text(value: Any) -> str:
+    return " ".join(str(value).split()) if value is not None else ""
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return None if value is None or isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        raise LeftOut(f"{value!r}, which is no number") from None

@@ -1,0 +1,34 @@
+"""A filled database for the tests of this folder, and the viewer's server on it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from dashboards.viewer.reader import Reader
+from tests.database import Database, prepared
+from tests.integration.dashboards.viewer.sample_plant import fill
+from tests.integration.dashboards.viewer.serving import reading, served
+
+
+@pytest.fixture(scope="session")
+def filled(server: str, template: str) -> Iterator[Database]:
+    """One database for all whose questions name their times."""
+    with prepared(server, template, "filled", fill) as database:
+        yield database
+
+
+@pytest.fixture
+async def reader(filled: Database, tmp_path: Path) -> AsyncIterator[Reader]:
+    """The viewer's connections."""
+    async with reading(filled.reader_dsn, tmp_path) as connections:
+        yield connections
+
+
+@pytest.fixture
+async def page(reader: Reader) -> AsyncIterator[str]:
+    """Where a viewer answers, on loopback without users."""
+    async with served(reader) as address:
+        yield address

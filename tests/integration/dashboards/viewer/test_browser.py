@@ -1,0 +1,217 @@
+"""The page in a real browser, headless Chromium: what is drawn is looked for in the page's state and in its pixels.
+
+Screenshots go to the folder that PLANTLOG_SCREENSHOTS names, else to the test's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser
+
+from dashboards.viewer.library import Library
+from tests.database import Database, prepared
+from tests.integration.dashboards.viewer.browser_page import open_page, running_browser
+from tests.integration.dashboards.viewer.sample_plant import CHANNEL, UNIT, fill
+from tests.integration.dashboards.viewer.serving import reading, served
+from tests.waiting import PATIENCE
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")  # one browser, one viewer
+_SHOWN = {
+    "plantlog-health": {},
+    "plantlog-plant": {},
+    "plantlog-unit": {"unit": UNIT},
+    "plantlog-channel": {"unit": UNIT, "channel": CHANNEL, "compare": "600"},
+    "plantlog-forensics": {"unit": UNIT},
+    "plantlog-storage": {},
+}
+# Of each canvas: how many of its pixels are not those of its most frequent colour.
+_PAINTED = """
+[...document.querySelectorAll('canvas')].map((canvas) => {
+  const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+  const pixels = new Uint32Array(data.buffer);
+  const counts = new Map();
+  for (const pixel of pixels) counts.set(pixel, (counts.get(pixel) || 0) + 1);
+  return pixels.length - Math.max(...counts.values());
+})
+"""
+
+
+@pytest.fixture(scope="module")
+def filled(server: str, template: str) -> Iterator[Database]:
+    """One of this moment: the page asks for the last 45 minutes, and other tests may have taken as long."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    with prepared(server, template, "filled_now", lambda database: fill(database, now)) as database:
+        yield database
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def chromium() -> AsyncIterator[Browser]:
+    async with running_browser() as browser:
+        yield browser
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def browser(chromium: Browser) -> AsyncIterator[Browser]:
+    """Each test has pages of its own; their cookies and storage, too."""
+    yield chromium
+    for context in chromium.contexts:
+        await context.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def page(filled: Database, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    """One for all tests."""
+    async with reading(filled.reader_dsn, tmp_path_factory.mktemp("viewer")) as reader, served(reader) as address:
+        yield address
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("uid", [one.uid for one in Library()])
+async def test_a_dashboard_shows_its_data(browser: Browser, page: str, uid: str, tmp_path: Path) -> None:
+    look = await open_page(browser, page)
+    await look.open(uid, **_SHOWN[uid])
+    await look.screenshot(uid, tmp_path)
+    assert set((await look.states()).values()) == {"shown"}, await look.states()
+    assert all(count > 100 for count in await look.page.evaluate(_PAINTED))
+    assert look.wrong == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1400, "dark")])
+async def test_dashboard_fits_a_phone_and_dark_mode(
+    browser: Browser, page: str, width: int, scheme: str, tmp_path: Path
+) -> None:
+    look = await open_page(browser, page, width, scheme)
+    for uid in ("plantlog-plant", "plantlog-channel"):
+        await look.open(uid, **_SHOWN[uid])
+        await look.screenshot(f"{uid}-{scheme}-{width}", tmp_path)
+        assert await look.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        ground = await look.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (ground == "rgb(18, 24, 28)") == (scheme == "dark")
+    assert look.wrong == []
+
+
+@pytest.mark.slow
+async def test_drilling_down_keeps_the_time(browser: Browser, page: str) -> None:
+    look = await open_page(browser, page)
+    await look.open("plantlog-plant")
+    await look.page.get_by_role("link", name=UNIT, exact=True).click()
+    await look.opened("plantlog-unit")
+    await look.page.get_by_role("link", name="pressure", exact=True).first.click()
+    await look.opened("plantlog-channel")
+    assert "from=now-45m&to=now" in look.page.url
+    assert await look.page.locator("#variables").inner_text() == (
+        f"Unit\n{UNIT}\nChannel\npressure\nCompare with\nan hour earlier"
+    )
+    assert (await look.states())["Trend"] == "shown"
+    await look.page.go_back()
+    await look.opened("plantlog-unit")
+    assert look.wrong == []
+
+
+@pytest.mark.slow
+async def test_menu_keeps_the_unit(browser: Browser, page: str) -> None:
+    look = await open_page(browser, page)
+    await look.open("plantlog-channel", unit="meters/boiler1")
+    for name, uid in (("Forensics", "plantlog-forensics"), ("Unit", "plantlog-unit"), ("Channel", "plantlog-channel")):
+        await look.page.locator("#levels").get_by_role("link", name=name, exact=True).click()
+        await look.opened(uid)
+        assert await look.page.get_by_role("button", name="meters/boiler1").is_visible()
+    assert look.wrong == []
+
+
+@pytest.mark.slow
+async def test_dragging_zooms_the_time_range(browser: Browser, page: str) -> None:
+    look = await open_page(browser, page)
+    await look.open("plantlog-channel", **_SHOWN["plantlog-channel"])
+    box = await look.page.locator("[data-panel] .u-over").first.bounding_box()
+    assert box is not None
+    await look.page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + 60)
+    await look.page.mouse.down()
+    await look.page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 60, steps=5)
+    await look.page.mouse.up()
+    await look.page.wait_for_url(lambda url: "from=now-45m" not in url)
+    await look.wait_until_loaded()
+    since, until = await look.page.evaluate(
+        "['from', 'to'].map((n) => Number(new URLSearchParams(location.search).get(n)))"
+    )
+    assert 8 * 60_000 < until - since < 10 * 60_000
+    assert (await look.states())["Trend"] == "shown"
+    assert look.wrong == []
+
+
+@pytest.mark.slow
+async def test_selecting_another_channel_queries_it(browser: Browser, page: str) -> None:
+    look = await open_page(browser, page)
+    await look.open("plantlog-channel", **_SHOWN["plantlog-channel"])
+    before = await look.page.locator(".stat .value").first.inner_text()
+    await look.page.get_by_role("button", name="pressure").click()
+    await look.page.get_by_role("searchbox").fill("steam")
+    await look.page.get_by_role("option", name="steam_flow").click()
+    await look.page.locator("html[data-changed=channel]").wait_for(state="attached")
+    await look.wait_until_loaded()
+    after = await look.page.locator(".stat .value").first.inner_text()
+    assert before.endswith("bar")
+    assert after.endswith("t/h")
+    assert "steam_flow" in look.page.url
+    assert look.wrong == []
+
+
+@pytest.mark.slow
+async def test_another_unit_is_shown_with_all_its_charts(browser: Browser, page: str) -> None:
+    look = await open_page(browser, page)
+    await look.open("plantlog-unit", unit="meters/boiler1")
+    await look.page.get_by_role("button", name="meters/boiler1").click()
+    await look.page.get_by_role("option", name=UNIT).click()
+    await look.page.locator("html[data-changed=unit]").wait_for(state="attached")
+    await look.wait_until_loaded()
+    assert {"bar", "%", "t/h"} < (await look.states()).keys()
+    assert look.wrong == []
+
+
+@pytest.mark.slow
+async def test_relative_time_can_be_chosen(browser: Browser, page: str) -> None:
+    look = await open_page(browser, page)
+    await look.open("plantlog-health")
+    await look.page.locator("#range").click()
+    await look.page.get_by_text("Last 6 hours").click()
+    await look.wait_until_loaded()
+    assert "from=now-6h&to=now" in look.page.url
+    assert set((await look.states()).values()) == {"shown"}
+    assert look.wrong == []
+
+
+@pytest.mark.slow
+async def test_gap_tooltip_shows_the_reason(browser: Browser, page: str) -> None:
+    look = await open_page(browser, page)
+    await look.open("plantlog-channel", **_SHOWN["plantlog-channel"])
+    over = look.page.locator("[data-panel] .u-over").first
+    await over.scroll_into_view_if_needed()
+    box = await over.bounding_box()
+    assert box is not None
+    output = ""
+    async with asyncio.timeout(PATIENCE):
+        while "disconnected – no route" not in output:
+            for part in range(2, 100, 4):
+                await look.page.mouse.move(box["x"] + box["width"] * part / 100, box["y"] + 40)
+                output += await look.page.locator("#tip").inner_text()
+
+
+@pytest.mark.slow
+async def test_all_times_of_a_page_are_in_the_zone_that_it_names(browser: Browser, page: str) -> None:
+    look = await open_page(browser, page, zone="Asia/Tokyo")
+    await look.open("plantlog-health")
+    cells = look.page.locator("section.panel:has(h2:text-is('Events')) td").filter(has_text="2001-02-0")
+    assert await look.page.locator("#zone").inner_text() == "Asia/Tokyo"
+    assert "since 2001-02-04 00:00:00" in await cells.first.inner_text()
+    await look.page.locator("#zone").click()
+    await look.wait_until_loaded()
+    assert await look.page.locator("#zone").inner_text() == "UTC"
+    assert "since 2001-02-03 15:00:00" in await cells.first.inner_text()
+    assert look.wrong == []

@@ -1,0 +1,135 @@
+"""Trends and latest values: peaks, limits, scales, clocks that were wrong, and outages."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from dashboards.viewer.library import Library
+from tests.database import Database
+from tests.integration.dashboards.viewer.panels import Panels, rows
+from tests.integration.dashboards.viewer.serving import reading
+
+_HERE = {"area": "pump", "unit": "pump/house", "measure": "kPa 1"}
+_PLANT = """
+WITH source AS (
+    INSERT INTO plant.source (name, kind, address, state, state_since)
+    VALUES ('plc', 'modbus', 'tcp://127.0.0.1:502', 'connected', $1::timestamptz - INTERVAL '1 day'),
+           ('away', 'modbus', 'tcp://127.0.0.1:503', 'disconnected', $1::timestamptz - INTERVAL '30 s')
+    RETURNING id, name
+)
+INSERT INTO plant.channel (name, source_id, address, kind, unit, range_lo, range_hi, attributes, configured_at)
+SELECT c.name, s.id, '', 'analog', 'kPa', 0, c.range_hi, c.attributes::jsonb, $1::timestamptz - INTERVAL '1 day'
+FROM (VALUES ('plc', 'pump/house/suction', 10, '{"alarm_hi": 8, "alarm_lo": 1, "alarm_rate": 5, "alarm_bad": true}'),
+             ('plc', 'pump/house/outlet', 900, '{}'),
+             ('away', 'pump/yard/level', 10, '{}')) AS c (source, name, range_hi, attributes)
+JOIN source AS s ON s.name = c.source
+"""
+# One peak of one second; and a source that has not answered for 30 s, of whose channel the newest sample is Bad.
+_STORY = (
+    """
+    INSERT INTO plant.rollup_dirty (from_time, to_time) VALUES ($1::timestamptz - INTERVAL '1 hour', $1)
+    """,
+    """
+    INSERT INTO plant.samples_raw (channel_id, time, value, status)
+    SELECT c.id, $1::timestamptz - n * INTERVAL '1 s', CASE n WHEN 1000 THEN 9.0 ELSE 5.0 END::float8, 0
+    FROM plant.channel AS c CROSS JOIN generate_series(0, 3599) AS n
+    WHERE c.name <> 'pump/yard/level' OR n > 30
+    UNION ALL
+    SELECT c.id, $1::timestamptz - INTERVAL '30 s', 'NaN'::float8, -2146762752
+    FROM plant.channel AS c WHERE c.name = 'pump/yard/level'
+    """,
+    """
+    INSERT INTO plant.gap (source_id, channel_id, from_time, to_time, reason)
+    SELECT s.id, NULL, $1::timestamptz - INTERVAL '31 s', NULL, 'disconnected' FROM plant.source AS s
+    WHERE s.name = 'away'
+    """,
+    """
+    INSERT INTO plant.event (time, id, type, source_id, text, detail)
+    SELECT $1::timestamptz - INTERVAL '4 min', 1, 'clock_skew', s.id, 'skewed', '{"seconds": 12.5}'::jsonb
+    FROM plant.source AS s WHERE s.name = 'plc'
+    UNION ALL
+    SELECT $1::timestamptz - INTERVAL '3 min', 2, 'clock_set', NULL, 'forward', '{}'
+    UNION ALL
+    SELECT $1::timestamptz - INTERVAL '2 min', 3, 'clock_skew', s.id, 'skewed', '{}'
+    FROM plant.source AS s WHERE s.name = 'away'
+    """,
+)
+
+
+@pytest.fixture
+async def panels(database: Database, tmp_path: Path) -> AsyncIterator[Panels]:
+    now = datetime.now(UTC).replace(microsecond=0)
+    connection = await asyncpg.connect(database.owner_dsn)
+    for statement in (_PLANT, *_STORY):
+        await connection.execute(statement, now)
+    await connection.execute("CALL plant.refresh_rollups()")
+    await connection.close()
+    async with reading(database.reader_dsn, tmp_path) as reader:
+        yield Panels(reader, now, interval_ms=10_000)
+
+
+async def test_each_scale_of_a_unit_of_measure_has_a_chart(panels: Panels) -> None:
+    measure = Library().dashboard("plantlog-unit").variable("measure")
+    assert await panels.rows(measure, **_HERE) == {
+        "__text": ["kPa, up to 10", "kPa, up to 1000"],
+        "__value": ["kPa 1", "kPa 3"],
+    }
+
+
+async def test_unit_trend_shows_a_peak_within_a_step(panels: Panels) -> None:
+    curves = await panels.ask("unit", "${measure:text}", **_HERE)
+    assert set(curves["metric"]) == {"suction"}
+    assert max(value for value in curves["value"] if value is not None) == 9
+
+
+async def test_lines_of_a_chart_have_rows_at_the_same_times(panels: Panels) -> None:
+    """Grafana breaks a line where only another one has a row."""
+    found = await panels.ask("unit", "${measure:text}", **_HERE | {"unit": "pump/yard"})
+    assert found["time"]
+    two = await panels.ask("unit", "${measure:text}", **_HERE)
+    assert len(two["time"]) == len(set(two["time"]))
+    assert set(found["time"]) == set(two["time"])
+
+
+async def test_trend_shows_the_limits_of_values(panels: Panels) -> None:
+    limits = rows(await panels.ask("channel", "Trend", "Limits", channel="pump/house/suction"))
+    assert {(row["metric"], row["value"]) for row in limits} == {("limit hi", 8), ("limit lo", 1)}
+
+
+async def test_distribution_counts_samples_rather_than_means(panels: Panels) -> None:
+    shares = await panels.ask("channel", "Distribution", channel="pump/house/suction")
+    n = 1800  # the panels show 30 minutes
+    assert shares["Share"][0] == pytest.approx(100 * (n - 1) / n)
+    assert shares["Share"][-1] == pytest.approx(100 / n)
+    assert float(shares["Value"][-1]) == pytest.approx(9, abs=0.1)
+
+
+async def test_value_before_an_outage_is_shown_with_its_age(panels: Panels) -> None:
+    (latest,) = rows(await panels.ask("channel", "Latest value", channel="pump/yard/level"))
+    assert latest["Latest"].startswith("5 kPa, ")
+    assert latest["Latest"].endswith(" s ago")
+    assert latest["% of range"] == "no data: disconnected"
+
+
+async def test_disconnected_source_has_no_current_key_value(panels: Panels) -> None:
+    values = dict(
+        zip(*(await panels.ask("plant", "Key value of each unit, in % of range", **_HERE)).values(), strict=True)
+    )
+    assert values == {"pump/house/suction  5.00 kPa": 50, "pump/yard/level  no data: disconnected": None}
+
+
+@pytest.mark.parametrize("dashboard", ["unit", "channel"])
+async def test_trends_mark_times_at_which_a_clock_is_wrong(panels: Panels, dashboard: str) -> None:
+    (clocks,) = (one for one in Library().dashboard(f"plantlog-{dashboard}").annotations() if one.ref == "Clocks")
+    found = await panels.rows(clocks, **_HERE, channel="pump/house/suction")
+    assert found["text"] == ["clock_set forward", "clock_skew skewed: seconds 12.5"]
+
+
+async def test_timeline_without_states_has_a_row(panels: Panels) -> None:
+    (row,) = rows(await panels.ask("unit", "States", **_HERE))
+    assert (row["metric"], row["value"]) == ("no discrete channels", None)

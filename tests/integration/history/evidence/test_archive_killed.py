@@ -1,0 +1,89 @@
+"""The job is killed at any step: nothing is lost, and the next run goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from core.paths import CHECKOUT
+from tests.database import Database
+from tests.integration.history.evidence.archive_maintenance import Maintained, maintained_plant
+from tests.integration.history.evidence.plant import DAY
+from tests.waiting import until
+
+_JOB = "tests.integration.history.evidence.killed_job"
+_EVERY = 5  # steps: with 1, the test takes four minutes
+
+
+@pytest.fixture
+async def plant(database: Database, tmp_path: Path) -> AsyncIterator[Maintained]:
+    async with maintained_plant(database, tmp_path) as made:
+        yield made
+
+
+class Killed:
+    """The process that runs the job."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def run(self, step: int) -> bool:
+        """Whether the job was killed before so many steps, and had not ended."""
+
+        async def outcome() -> str:
+            assert self._process.stdin is not None
+            assert self._process.stdout is not None
+            self._process.stdin.write(f"{step}\n".encode())
+            said = (await self._process.stdout.readline()).decode().strip()
+            # The server notices later than we do that a session is gone.
+            waits = ("skipped: running in another process", "another session seals")
+            return "" if any(text in said for text in waits) else said
+
+        said = await until(outcome)
+        assert said == "killed" or said.startswith("ok: "), said
+        return bool(said == "killed")
+
+
+@asynccontextmanager
+async def killed(plant: Maintained) -> AsyncIterator[Killed]:
+    database, root = plant.site.plant.database, plant.site.plant.state.root
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", _JOB, database.maintenance_dsn, database.owner_dsn, str(root)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        cwd=CHECKOUT,
+    )
+    try:
+        yield Killed(process)
+    finally:
+        process.kill()
+        await process.wait()
+
+
+@pytest.mark.slow
+async def test_killed_at_any_step_the_job_loses_nothing(plant: Maintained) -> None:
+    """Of the first time, and of late samples of a day that was dropped."""
+    samples = await plant.stored()
+    async with killed(plant) as job:
+        first = 1
+        while await job.run(first):
+            assert {**await plant.stored(), **plant.in_archive()} == samples
+            first += _EVERY
+        assert plant.in_archive() == samples
+        assert await plant.drop() == ["chunk"]
+        await plant.late()
+        every = {**samples, **await plant.stored()}
+        late = 2
+        while await job.run(late):
+            assert {**await plant.stored(), **plant.in_archive()} == every
+            late += _EVERY
+    assert plant.in_archive() == every
+    assert plant.site.opened.verify(DAY) == []
+    assert await plant.drop() == ["chunk"]
+    assert not list(plant.site.folder.glob("incoming/*/*"))
+    assert min(first, late) > 50

@@ -1,0 +1,155 @@
+"""``import history.notebook``: what a notebook gets of an archive, and what it is told if the archive is damaged."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from core.paths import CHECKOUT
+from history import notebook
+from history.seals.keys import public_pem
+from tests.integration.history.evidence.archive_site import Site
+from tests.integration.history.evidence.plant import DAY, public_key
+
+NEXT = DAY + timedelta(days=1)
+
+
+@pytest.fixture
+async def archive(site: Site) -> str:
+    """Two days."""
+    await site.archive()
+    await site.archive(NEXT)
+    return str(site.folder)
+
+
+def only(folder: str, pattern: str) -> Path:
+    [path] = Path(folder).glob(pattern)
+    return path
+
+
+def raised(*arguments: Any, **options: Any) -> str:
+    with pytest.raises(notebook.ArchiveError) as error:
+        notebook.samples(*arguments, **options)
+    return str(error.value)
+
+
+@pytest.fixture
+def key(archive: str, site: Site, tmp_path: Path) -> Path:
+    """The plant's public key."""
+    return public_key(site.plant, tmp_path / "plant.pem")
+
+
+def test_samples_are_chosen_by_channel_and_time(archive: str, key: Path) -> None:
+    assert notebook.samples(archive).num_rows == 1160
+    span: dict[str, Any] = {"start": f"{DAY}T05:00:01Z", "end": f"{DAY}T05:00:03"}
+    table = notebook.samples(archive, ["unit/p*"], **span, verify=True, key=key)
+    assert table.equals(notebook.samples(archive, ["unit/p*"], **span, verify=True, key=key.read_text()))
+    assert [one["value"] for one in table.to_pylist()] == [40.01, 40.02]
+    assert [one["time"].second for one in table.to_pylist()] == [1, 2]
+    assert {(one["name"], one["unit"], one["status"]) for one in table.to_pylist()} == {("unit/pressure", "bar", 0)}
+    [number] = {one["channel_id"] for one in table.to_pylist()}
+    assert notebook.samples(archive, [number], end=f"{DAY}T05:01").num_rows == 60
+    assert notebook.samples(archive, number, end=f"{DAY}T05:01").num_rows == 60
+    assert notebook.samples(archive, "unit/p*").num_rows == notebook.samples(archive, ["unit/p*"]).num_rows
+    assert notebook.samples(archive, "unit/p*", end=f"{DAY}T00:01").num_rows == 0
+    assert notebook.samples(archive, number, start="2030-01-01").num_rows == 0, "it is known on other days"
+    assert "no channel matches none, x* (* matches any text)" in raised(archive, ["none", "unit/p*", "x*"])
+    assert "no channel matches 4711" in raised(archive, 4711)
+
+
+def test_polars_frame_has_the_same(archive: str) -> None:
+    frame = notebook.polars(archive, ["other/flow"], start=str(DAY), end=f"{DAY}T06")
+    assert frame.height == 120
+    assert frame["value"].to_list() == notebook.samples(archive, ["other/flow"], end=f"{DAY}T06")["value"].to_pylist()
+    assert frame.select(pl.col("name").cast(pl.String).unique()).to_series().to_list() == ["other/flow"]
+
+
+def test_polars_is_not_needed() -> None:
+    code = "import sys; sys.modules['polars'] = None; import history.notebook"
+    subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, check=True)
+
+
+def test_truncated_file_is_an_error(archive: str) -> None:
+    path = only(archive, f"samples/*/day={DAY}/*")
+    content = path.read_bytes()
+    path.write_bytes(content[:-1])
+    assert f"{path.name} has {len(content) - 1:,} bytes, {len(content):,} by the manifest" in raised(archive)
+    assert notebook.samples(archive, start=str(NEXT)).num_rows == 480, "other days are as they were"
+
+
+def test_swapped_file_is_an_error(archive: str) -> None:
+    first, second = (only(archive, f"channels/*/day={day}/*") for day in (DAY, NEXT))
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    manifest = only(archive, f"manifests/*/{DAY}.json")
+    data = json.loads(manifest.read_text())
+    for file in data["files"]:
+        if file["table"] == "channels":
+            file["bytes"] = len(second.read_bytes())
+    manifest.write_text(json.dumps(data))
+    assert f"{first.name} is another file: found" in raised(archive)
+    first.write_bytes(content)
+
+
+def test_verification_needs_the_plants_key(archive: str, key: Path, tmp_path: Path) -> None:
+    """Whoever replaces files can bring a key that fits."""
+    assert raised(archive, verify=True) == "key: found none; legal: the plant's public key, which verify requires"
+    foreign = tmp_path / "foreign.pem"
+    foreign.write_text(public_pem(Ed25519PrivateKey.generate().public_key().public_bytes_raw().hex()))
+    assert "which no trusted key vouches for" in raised(archive, verify=True, key=foreign)
+    foreign.write_text("nothing")
+    assert "key: not a public key in PEM format" in raised(archive, verify=True, key=foreign)
+
+
+async def test_removed_day_between_others_is_found(site: Site, archive: str, key: Path) -> None:
+    await site.plant.seal()
+    await site.archive(NEXT + timedelta(days=1))
+    assert notebook.samples(archive, verify=True, key=key).num_rows > 0
+    only(archive, f"manifests/*/{NEXT}.json").unlink()
+    assert "the chain is cut before seal 3 (2026-03-11, revision 0): seal 2 is missing" in raised(
+        archive, start=f"{NEXT + timedelta(days=1)}", verify=True, key=key
+    )
+
+
+@pytest.mark.parametrize("name", ["samples", "channels", "serial", "revision", "rows"])
+def test_counts_of_the_manifest_are_verified(archive: str, key: Path, name: str) -> None:
+    path = only(archive, f"manifests/*/{DAY}.json")
+    data = json.loads(path.read_text())
+    of = data["files"][0] if name == "rows" else data
+    of[name] += 1
+    path.write_text(json.dumps(data))
+    assert "by the manifest" in raised(archive, verify=True, key=key)
+
+
+def test_file_with_other_bytes_is_found_by_the_seal(archive: str, key: Path) -> None:
+    path = only(archive, f"samples/*/day={DAY}/*")
+    content = path.read_bytes()
+    path.write_bytes(content[:50] + bytes([content[50] ^ 1]) + content[51:])
+    assert f"{DAY} is not as sealed: {path.relative_to(archive)} is not the file of the manifest" in raised(
+        archive, verify=True, key=key
+    )
+
+
+def test_manifest_of_another_plant_is_an_error(archive: str) -> None:
+    path = only(archive, f"manifests/*/{DAY}.json")
+    data = {**json.loads(path.read_text()), "installation": "00000000-0000-0000-0000-000000000000", "plant": "south"}
+    path.write_text(json.dumps(data))
+    assert "installation: found 00000000-0000-0000-0000-000000000000, of plant south; legal: " in raised(archive)
+    path.write_text("{")
+    assert f"{path.name} is not a manifest" in raised(archive)
+
+
+def test_wrong_arguments_are_errors(archive: str, tmp_path: Path) -> None:
+    assert "start: found 'noon'; legal: a time such as" in raised(archive, start="noon")
+    assert "installation: found 'x'; legal: an id" in raised(archive, installation="x")
+    assert "no such folder" in raised(str(tmp_path / "none"))
+    (tmp_path / "empty").mkdir()
+    assert "a location with archived days" in raised(str(tmp_path / "empty"))

@@ -1,0 +1,196 @@
+"""``plantlog ask``: the real command against a real database."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from core.errors import OperationError
+from core.paths import CHECKOUT, State
+from history.questions.ask import ask
+from schema.forensics import questions
+from tests import docs
+from tests.command import CommandResult
+from tests.command import run as plantlog
+from tests.database import Database
+from tests.integration.history.questions.recording import Recording, at
+
+FROM, TO = at(3600).isoformat(), at(4200).isoformat()
+
+
+def run(state: Path, *words: str) -> CommandResult:
+    return plantlog(state, "ask", *words)
+
+
+@pytest.fixture
+async def state(database: Database, recorded: Recording, tmp_path: Path) -> Path:
+    """A state folder whose database has a sensor that is stuck from 3900 s on, and one that is not."""
+    seconds = np.arange(0.0, 4200.0)
+    random = np.random.default_rng(1)
+    await recorded.channel("unit/x_1", unit="bar")
+    await recorded.samples("unit/x_1", seconds, np.where(seconds >= 3900, 51.5, random.normal(50, 1, 4200)))
+    await recorded.samples("unit/xy1", seconds, random.normal(50, 1, 4200))
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "reader.dsn").write_text(database.reader_dsn)
+    return tmp_path
+
+
+def test_table_csv_and_json_are_equal(state: Path) -> None:
+    question = ("stuck_sensors", "--from", FROM, "--to", TO)
+    table = run(state, *question)
+    assert table.code == 0, table.err
+    assert "unit/x_1" in table.out
+    assert "2026-03-09 11:05:00Z" in table.out
+    [row] = json.loads(run(state, *question, "--json").out)
+    assert (row["channel"], row["stuck_from"], row["value"]) == ("unit/x_1", at(3900).isoformat(), 51.5)
+    [line] = csv.DictReader(io.StringIO(run(state, *question, "--csv").out))
+    assert line == {name: "" if value is None else str(value) for name, value in row.items()}
+
+
+def test_ask_takes_channels_and_a_time(state: Path) -> None:
+    around = ("stuck_sensors", "--at", at(3900).isoformat(), "--around", "300s", "--json")
+    assert [row["channel"] for row in json.loads(run(state, *around).out)] == ["unit/x_1"]
+    assert json.loads(run(state, *around, "--hold", "10 min").out) == []
+    assert json.loads(run(state, *around, "--hold=10 min").out) == []
+    assert len(json.loads(run(state, *around, "-c", "unit/*").out)) == 1
+    # _ is a letter as others are: unit/xy1 is not meant by it, nor the other way round
+    assert json.loads(run(state, *around, "-c", "unit/xy1").out) == []
+    nothing = run(state, "stuck_sensors", "--from", FROM, "--to", TO, "--hold", "10 min")
+    assert nothing.out == "no rows: nothing found in 2 channels\n"
+
+
+async def test_an_answer_without_rows_says_what_was_judged(state: Path, recorded: Recording) -> None:
+    await recorded.channel("unit/mode", kind="text")
+    for number in range(6):
+        await recorded.channel(f"unit/empty{number}")
+    await recorded.samples("unit/new", np.arange(3600.0, 4200.0), np.ones(600))
+    question = ("excursions", "--from", FROM, "--to", TO, "--sigmas", "1e9")
+    shown = await asyncio.to_thread(run, state, *question)
+    note = [
+        "no rows: nothing found in 2 channels",
+        "1 channel not judged, not analog: unit/mode",
+        "6 channels not judged, no samples from 2026-03-09 11:00:00Z to 2026-03-09 11:10:00Z: "
+        "unit/empty0, unit/empty1, unit/empty2, unit/empty3, unit/empty4 and 1 more",
+        "1 channel not judged, no samples from 2026-03-09 10:00:00Z to 2026-03-09 11:00:00Z, to compare with: unit/new",
+    ]
+    assert shown.out.splitlines() == note
+    as_json = await asyncio.to_thread(run, state, *question, "--json")
+    assert (json.loads(as_json.out), as_json.err.splitlines()) == ([], note)
+
+
+def test_a_table_is_cut_at_its_limit(state: Path) -> None:
+    words = ("correlation", "--from", FROM, "--to", TO, "--target", "unit/x_1", "--least-correlation", "0")
+    assert "more rows" not in run(state, *words).out
+    cut = run(state, "gaps_and_coverage", "--from", FROM, "--to", TO, "--complete", "true", "--limit", "1")
+    assert "1 more rows (--limit 0 prints all)" in cut.out
+
+
+def test_a_question_with_many_columns_fits_a_terminal(state: Path) -> None:
+    words = ("gaps_and_coverage", "--from", FROM, "--to", TO, "--complete", "true")
+    several = run(state, *words).out
+    assert max(len(line) for line in several.splitlines()) <= 100
+    assert "8 more columns with --csv or --json, or for a single channel" in several
+    assert "expected" not in several
+    one = run(state, *words, "-c", "unit/x_1").out.splitlines()
+    assert [line.split()[0] for line in one][:3] == ["channel", "covered", "samples"]
+    assert len(one) == 14
+    assert json.loads(run(state, *words, "--json").out)[0].keys() >= {"expected", "missing", "good"}
+
+
+def test_zero_seconds_ago_means_now(state: Path) -> None:
+    assert run(state, "timeline", "--from", "1h", "--to", "0m").out == "no rows: nothing found in 2 channels\n"
+    assert "is not before --to" in run(state, "timeline", "--from", "0s", "--to", "1h").err
+
+
+def test_ask_without_a_name_lists_the_questions(tmp_path: Path) -> None:
+    """Needs no database."""
+    listed = run(tmp_path).out
+    assert all(name in listed and question.purpose in listed for name, question in questions().items())
+    described = run(tmp_path, "first_mover", "--describe").out
+    assert "--step, --sigmas, --reference" in described
+    assert "CREATE" not in described
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("nothing",), "unknown question 'nothing'; known: correlation, "),
+        (("timeline",), "a time range is required: --from TIME"),
+        (("timeline", "--at", "now", "--from", "1h"), "--at cannot be combined with --from and --to"),
+        (("timeline", "--at", "noon"), "--at: found 'noon'; legal: a time such as"),
+        (("timeline", "--at", "now", "--around", "5"), "--around: found '5'; legal: a duration"),
+        (("timeline", "--from", TO, "--to", FROM), "is not before --to"),
+        (
+            ("timeline", "--from", "1h", "-c", "unit/*", "-c", "nix*"),
+            "no channel matches nix* (* matches any text)",
+        ),
+        (("timeline", "--from", "1h", "--foo", "1"), "timeline has no option '--foo'; legal: --instant, --jump"),
+        (("timeline", "--from", "1h", "--jump"), "--jump needs a value: float8"),
+        (("timeline", "--from", "1h", "--jump", "far"), 'invalid input syntax for type double precision: "far"'),
+        (("correlation", "--from", "1h"), "correlation needs --target: name of the given channel"),
+        (("correlation", "--from", "1h", "--target", "nix"), "no channel matches nix"),
+    ],
+)
+def test_impossible_ask_options_are_refused(state: Path, words: tuple[str, ...], message: str) -> None:
+    done = run(state, *words)
+    assert done.code == 1
+    assert done.err.startswith("plantlog: "), done.err
+    assert message in done.err
+    assert done.out == ""
+
+
+def test_ask_without_a_database_says_what_to_do(tmp_path: Path) -> None:
+    assert "has no database yet: run `plantlog up`" in run(tmp_path, "timeline", "--from", "1h").err
+
+
+def test_an_answer_is_a_table_of_arrow(state: Path) -> None:
+    """Also where an event loop runs already, as in a notebook."""
+
+    async def asked() -> pa.Table:
+        return ask("stuck_sensors", since=at(3600), until=TO, channels=["unit/*"], factor=10, state=State(state))
+
+    table = asyncio.run(asked())
+    assert table.schema.field("stuck_from").type == pa.timestamp("us", "UTC")
+    assert [(row["channel"], row["stuck_from"]) for row in table.to_pylist()] == [("unit/x_1", at(3900))]
+    options: dict[str, Any] = {"since": FROM, "until": TO, "state": State(state)}
+    held = ask("setpoint_changes", hold=timedelta(microseconds=1), **options)
+    assert held.schema.field("held_before").type == pa.duration("us")
+    with pytest.raises(OperationError, match="stuck_sensors has no option '--hole=1 s'; legal: --hold"):
+        ask("stuck_sensors", hole="1 s", **options)
+
+
+def test_answers_are_tables_of_sql(state: Path) -> None:
+    words = f"stuck_sensors --from {FROM} --to {TO} -c 'unit/*' --hold '2 min'"
+    query = "SELECT s.channel, c.unit FROM stuck AS s JOIN channel AS c ON c.name = s.channel"
+    done = plantlog(state, "sql", "--json", "--with", f"stuck={words}", query)
+    assert json.loads(done.out) == [{"channel": "unit/x_1", "unit": "bar"}], done.err
+    for wrong, message in (
+        ("stuck", "--with: found 'stuck'; legal: NAME='QUESTION --from TIME"),
+        ("stuck=nothing --from 1h", "unknown question 'nothing'"),
+        ("stuck=timeline", "a time range is required"),
+        (f"event={words}", "event: there is a table of this name"),
+        ("stuck=timeline --from '1h", "--with stuck: No closing quotation"),
+    ):
+        failed = plantlog(state, "sql", "--with", wrong, "SELECT 1")
+        assert (failed.code, message in failed.err) == (1, True), failed.err
+
+
+def test_documented_program_prints_an_answer(state: Path) -> None:
+    [program] = [block.text for block in docs.blocks("python") if "import ask" in block.text]
+    environment = {**os.environ, "PLANTLOG_STATE": str(state), "PYTHONPATH": str(CHECKOUT)}
+    text = program.replace("boilerhouse/*", "unit/*")
+    run = [sys.executable, "-P", "-c", text]
+    done = subprocess.run(run, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr

@@ -1,0 +1,52 @@
+"""correlation: who moves with a channel, how long after or before it; not who moves by itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.integration.history.questions.recording import Recording, at
+
+_SECONDS = np.arange(0.0, 3600.0)
+
+
+async def test_lags_and_signs(recorded: Recording) -> None:
+    random = np.random.default_rng(1)
+    walk = np.convolve(random.normal(0, 1, 4000), np.ones(60) / 60, "same")
+    driver = walk[200:3800]
+
+    def sensor(values: np.ndarray) -> np.ndarray:
+        return values + random.normal(0, 0.005, len(values))
+
+    await recorded.samples("driver", _SECONDS, sensor(driver))
+    await recorded.samples("with", _SECONDS, sensor(10 + 3 * driver))
+    await recorded.samples("after", _SECONDS, sensor(walk[140:3740]))
+    await recorded.samples("before", _SECONDS, sensor(walk[236:3836]))
+    await recorded.samples("against", _SECONDS, sensor(-driver))
+    await recorded.samples("alone", _SECONDS, np.convolve(random.normal(0, 1, 3659), np.ones(60) / 60, "valid"))
+    await recorded.samples("constant", _SECONDS, np.full(3600, 4.0))
+    rows = await recorded.ask("correlation", at(0), at(3600), target="driver", step="6 s", max_lag="2 min")
+    found = {r["channel"]: r for r in rows}
+    assert set(found) == {"with", "after", "before", "against"}
+    assert {name: r["lag_seconds"] for name, r in found.items()} == {
+        "with": 0,
+        "after": 60,
+        "before": -36,
+        "against": 0,
+    }
+    assert found["against"]["correlation"] < -0.99
+    assert found["after"]["correlation"] > 0.99
+    assert found["after"]["correlation_at_zero"] < 0.5
+    assert found["with"]["correlation"] == pytest.approx(found["with"]["correlation_at_zero"])
+    # No channel is told only because its best lag lies outside of what was asked for.
+    near = await recorded.ask(
+        "correlation",
+        at(0),
+        at(3600),
+        target="driver",
+        channels=["after"],
+        step="6 s",
+        max_lag="12 s",
+        least_correlation=0.9,
+    )
+    assert near == []

@@ -1,0 +1,70 @@
+"""excursions: each class finds its own kind, with episodes, period and peak."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import numpy as np
+
+from tests.integration.history.questions.recording import Recording, at
+
+_SECONDS = np.arange(0.0, 7200.0)
+_LATE = _SECONDS >= 5400
+
+
+def noise(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(50, 0.5, 7200)
+
+
+async def test_spikes_swings_and_drift(recorded: Recording) -> None:
+    await recorded.samples("steady", _SECONDS, noise(1))
+    await recorded.samples("spiking", _SECONDS, np.where(_LATE & (_SECONDS % 30 == 0), 95.0, noise(2)))
+    await recorded.samples("swinging", _SECONDS, noise(3) + 8 * np.sin(_SECONDS / 10) * _LATE)
+    await recorded.samples("drifting", _SECONDS, noise(4) + 0.02 * np.maximum(0, _SECONDS - 5400))
+    # It has always had spikes: they are its usual.
+    await recorded.samples("always_spiking", _SECONDS, np.where(_SECONDS % 30 == 0, 95.0, noise(5)))
+    rows = await recorded.ask("excursions", at(5100), at(7200))
+    found = {(r["channel"], r["class"]): r for r in rows}
+    assert {name for name, _ in found} == {"spiking", "swinging", "drifting"}
+    spikes = found["spiking", "fast"]
+    assert (spikes["episodes"], spikes["usual_period"]) == (60, timedelta(seconds=30))
+    assert (spikes["first_at"], spikes["last_at"]) == (at(5400), at(7170))
+    assert abs(spikes["peak"] - 45) < 2
+    assert ("swinging", "medium") in found
+    assert ("drifting", "slow") in found
+    assert ("drifting", "fast") not in found
+    assert found["drifting", "slow"]["peak"] > 20
+
+
+async def test_no_excursion_before_the_upset(recorded: Recording) -> None:
+    await recorded.samples("spiking", _SECONDS, np.where(_LATE & (_SECONDS % 30 == 0), 95.0, noise(2)))
+    assert await recorded.ask("excursions", at(3600), at(5400)) == []
+
+
+async def test_rounding_of_float8_is_no_excursion(recorded: Recording) -> None:
+    """A serial number beyond 2^53 that goes up by one now and then: float8 goes up by 256."""
+    await recorded.channel("serial", lo=None, hi=None)
+    await recorded.samples("serial", _SECONDS, 2.0**60 + 256.0 * (_SECONDS >= 6000))
+    assert await recorded.ask("excursions", at(5100), at(7200)) == []
+
+
+async def test_of_equal_peaks_the_first_one_is_shown(recorded: Recording) -> None:
+    spikes = {5450: 95.0, 6000: 95.0, 6300: 5.0}
+    middle = np.where(_SECONDS % 2, 49.0, 51.0)  # the median of ten is 50
+    values = np.select([second == _SECONDS for second in spikes], list(spikes.values()), middle)
+    await recorded.samples("spiking", _SECONDS, values)
+    rows = await recorded.ask("excursions", at(5100), at(7200))
+    [fast] = [row for row in rows if row["class"] == "fast"]
+    assert (fast["peak_at"], fast["peak"], fast["episodes"]) == (at(5450), 45, 3)
+
+
+async def test_channel_that_did_not_move_before_is_listed_last_without_sigmas(recorded: Recording) -> None:
+    await recorded.channel("constant", lo=None, hi=None)
+    await recorded.samples("constant", _SECONDS, np.where(_SECONDS == 6000, 95.0, 0.1))
+    await recorded.samples("spiking", _SECONDS, np.where(_LATE & (_SECONDS % 30 == 0), 95.0, noise(2)))
+    rows = await recorded.ask("excursions", at(5100), at(7200))
+    names = [row["channel"] for row in rows]
+    assert set(names) == {"constant", "spiking"}
+    assert names == sorted(names, reverse=True)
+    assert {row["sigmas_at_peak"] is None for row in rows if row["channel"] == "constant"} == {True}
+    assert all(4 < row["sigmas_at_peak"] < 1000 for row in rows if row["channel"] == "spiking")

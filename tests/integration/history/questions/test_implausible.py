@@ -1,0 +1,76 @@
+"""implausible: a tank that fills with its inlet shut, one that leaks, twins that part; tanks that behave."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.integration.history.questions.recording import Recording, at
+
+_SECONDS = np.arange(0.0, 5400.0, 5.0)
+_LATE = _SECONDS >= 4200
+
+
+async def tank(recorded: Recording, name: str, inlet: np.ndarray, outlet: np.ndarray, unseen: np.ndarray) -> None:
+    """A tank of 2.5 m² whose level follows its flows and ``unseen``, m³/h."""
+    random = np.random.default_rng(3)
+    level = 4 + np.cumsum((inlet - outlet + unseen) / 3600 / 2.5 * 5)
+    await recorded.channel(f"{name}/level", unit="m", hi=8)
+    await recorded.samples(f"{name}/level", _SECONDS, level + random.normal(0, 0.001, len(level)))
+    for quantity, flow in (("inlet_flow", inlet), ("outlet_flow", outlet)):
+        await recorded.channel(f"{name}/{quantity}", unit="m³/h", hi=200)
+        measured = flow + random.normal(0, 0.2, len(flow)) * (flow > 0)
+        await recorded.samples(f"{name}/{quantity}", _SECONDS, measured)
+
+
+def flows() -> tuple[np.ndarray, np.ndarray]:
+    """A pump that runs every other five minutes against a steady outlet."""
+    return np.where(_SECONDS // 300 % 2 == 0, 20.0, 0.0), np.full(len(_SECONDS), 10.0)
+
+
+async def test_tanks(recorded: Recording) -> None:
+    inlet, outlet = flows()
+    none = np.zeros(len(_SECONDS))
+    await tank(recorded, "good", inlet, outlet, none)
+    await tank(recorded, "leaking", inlet, outlet, np.where(_LATE, -8.0, 0))
+    # Both shut, and it fills all the same; a second one falls.
+    await tank(recorded, "filling", np.where(_LATE, 0, inlet), np.where(_LATE, 0, outlet), np.where(_LATE, 9.0, 0))
+    await tank(recorded, "falling", np.where(_LATE, 0, inlet), np.where(_LATE, 0, outlet), np.where(_LATE, -9.0, 0))
+    await tank(recorded, "resting", np.where(_LATE, 0, inlet), np.where(_LATE, 0, outlet), none)
+    rows = await recorded.ask("implausible", at(3600), at(5400))
+    assert sorted({(r["channel"], r["rule"]) for r in rows}) == [
+        ("falling/level", "does not follow its flows"),
+        ("falling/level", "falls while its outlet is shut"),
+        ("filling/level", "does not follow its flows"),
+        ("filling/level", "fills while its inlet is shut"),
+        ("leaking/level", "does not follow its flows"),
+    ]
+    for row in rows:
+        assert at(4170) <= row["begins"] <= at(4260), row
+        assert at(5370) <= row["ends"] <= at(5400), row
+    fills = next(r for r in rows if r["rule"].startswith("fills"))
+    assert abs(fills["measured"] - 9 / 2.5 / 3) < 0.1  # 20 min at 9 m³/h
+    assert fills["beside"] == "filling/inlet_flow"
+    one = await recorded.ask("implausible", at(3600), at(5400), channels=["good/*", "resting/level"])
+    assert one == []
+
+
+async def test_twins(recorded: Recording) -> None:
+    random = np.random.default_rng(1)
+    true = 50 + 5 * np.sin(_SECONDS / 200)
+
+    def sensor() -> np.ndarray:
+        return true + random.normal(0, 0.1, len(true))
+
+    await recorded.samples("a/boiler1/oxygen", _SECONDS, np.where(_LATE, sensor() + 2, sensor()))
+    await recorded.samples("b/boiler1/oxygen", _SECONDS, sensor())
+    await recorded.samples("a/boiler2/oxygen", _SECONDS, sensor() + 2)  # another boiler
+    await recorded.samples("a/boiler1/air", _SECONDS, sensor())
+    await recorded.samples("b/boiler1/air", _SECONDS, sensor() + 7)  # as ever: an offset that was learned
+    rows = await recorded.ask("implausible", at(3600), at(5400))
+    assert [(r["channel"], r["rule"], r["beside"]) for r in rows] == [
+        ("a/boiler1/oxygen", "differs from its twin", "b/boiler1/oxygen")
+    ]
+    assert rows[0]["begins"] == at(4200)
+    assert abs(rows[0]["measured"] - rows[0]["plausible"] - 2) < 0.1
+    [other] = await recorded.ask("implausible", at(3600), at(5400), channels=["b/*"])
+    assert (other["channel"], other["beside"]) == ("b/boiler1/oxygen", "a/boiler1/oxygen")

@@ -1,0 +1,56 @@
+"""setpoint_changes: held values that change, whatever they are called; no sensors, no fast states."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import numpy as np
+
+from schema.forensics import questions
+from tests.integration.history.questions.recording import BAD, Recording, at
+
+
+async def test_changes_of_held_values_are_reported(recorded: Recording) -> None:
+    seconds = np.arange(0.0, 3600.0)
+    await recorded.channel("sp", unit="bar")
+    await recorded.samples("sp", [0, 2400], [40, 46])  # reports changes
+    await recorded.samples("polled_sp", seconds, np.where(seconds < 3000, 4.0, 4.5))
+    await recorded.samples("untouched_sp", seconds, np.full(3600, 7.0))
+    await recorded.samples("early_sp", [0, 600], [1, 2])  # before the interval
+    await recorded.samples("bad_sp", [0], [1])
+    await recorded.samples("bad_sp", [2500], [9], BAD)
+    await recorded.samples("sensor", seconds, np.random.default_rng(1).normal(50, 1, 3600))
+    for name in ("running", "eye"):
+        await recorded.channel(name, "discrete", lo=None, hi=None)
+    await recorded.samples("running", [0, 2700], [1, 0])
+    await recorded.samples("eye", seconds, seconds % 2)
+    await recorded.channel("mode", "text", lo=None, hi=None)
+    await recorded.event(0, "text", "AUTO", "mode")
+    await recorded.event(2000, "text", "AUTO", "mode")  # the same again
+    await recorded.event(2800, "text", "MANUAL", "mode")
+    rows = await recorded.ask("setpoint_changes", at(1800), at(3600))
+    assert [(r["time"], r["channel"], r["what"], r["old"], r["new"]) for r in rows] == [
+        (at(2400), "sp", "set point", "40", "46"),
+        (at(2700), "running", "state", "1", "0"),
+        (at(2800), "mode", "mode", "AUTO", "MANUAL"),
+        (at(3000), "polled_sp", "set point", "4", "4.5"),
+    ]
+    assert (rows[0]["unit"], rows[0]["held_before"]) == ("bar", timedelta(seconds=2400))
+
+
+async def test_time_that_a_value_was_held_is_known_from_the_lookback_on(recorded: Recording) -> None:
+    await recorded.samples("sp", np.arange(0.0, 3600.0), np.where(np.arange(3600) < 3000, 4.0, 4.5))
+    [row] = await recorded.ask("setpoint_changes", at(1800), at(3600), lookback="10 min")
+    assert row["held_before"] == timedelta(seconds=3000 - 1200)
+    assert "at least" in questions()["setpoint_changes"].header.partition("Parameters")[0]
+
+
+async def test_rounded_values_and_texts_are_not_reported_as_set_points(recorded: Recording) -> None:
+    await recorded.channel("serial")
+    await recorded.samples("serial", [0, 2400], [2.0**60, 2.0**60 + 256])
+    await recorded.event(1, "rounded", "", "serial")
+    await recorded.samples("sp", [0, 2400], [40, 41])
+    await recorded.event(2000, "text", "open wire", "sp")
+    await recorded.event(2100, "text", "short", "sp")
+    rows = await recorded.ask("setpoint_changes", at(1800), at(3600))
+    assert [(r["channel"], r["what"]) for r in rows] == [("serial", "set point, rounded"), ("sp", "set point")]

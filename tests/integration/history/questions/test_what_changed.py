@@ -1,0 +1,97 @@
+"""what_changed: shifts, spreads, rates, silence; ranked."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.integration.history.questions.recording import BAD, Recording, at
+
+
+async def test_the_most_changed_come_first(recorded: Recording) -> None:
+    random = np.random.default_rng(1)
+    seconds = np.arange(0.0, 1200.0)
+    later = seconds >= 600
+    noise = random.normal(0, 1, (4, 1200))
+    await recorded.samples("same", seconds, 50 + noise[0])
+    await recorded.samples("higher", seconds, 50 + noise[1] + 20 * later)
+    await recorded.samples("lower", seconds, 50 + noise[2] - 10 * later)
+    await recorded.samples("restless", seconds, 50 + noise[3] * np.where(later, 16, 1))
+    await recorded.samples("calmer", seconds, 50 + noise[3] * np.where(later, 0.25, 1))
+    await recorded.channel("counter", "counter", lo=None, hi=None)
+    await recorded.samples("counter", seconds, np.cumsum(np.where(later, 3, 1) + random.random(1200)))
+    await recorded.channel("even_counter", "counter", lo=None, hi=None)
+    await recorded.samples("even_counter", seconds, 1000 + 2 * seconds)
+    rows = await recorded.ask("what_changed", at(600), at(1200))
+    assert [(r["channel"], r["change"]) for r in rows] == [
+        ("higher", "higher"),
+        ("lower", "lower"),
+        ("counter", "higher"),
+        ("restless", "restless"),
+        ("calmer", "calmer"),
+    ]
+    assert abs(rows[0]["score"] - 20) < 1
+    assert abs(rows[2]["mean_before"] - 1.5) < 0.1
+    assert abs(rows[2]["mean_after"] - 3.5) < 0.1
+
+
+async def test_means_are_weighted_by_time_and_values_hold(recorded: Recording) -> None:
+    """What reports changes only: one sample from long before, then a minute at 30."""
+    await recorded.samples("held", [-1800, 900, 960], [10, 30, 10])
+    await recorded.samples("never_changed", [-1800], [10])
+    rows = await recorded.ask("what_changed", at(600), at(1200))
+    assert [(r["channel"], r["mean_before"], r["mean_after"]) for r in rows] == [("held", 10, 12)]
+
+
+async def test_silence_and_appearance_come_first_and_bad_samples_are_none(recorded: Recording) -> None:
+    seconds = np.arange(0.0, 600.0)
+    await recorded.samples("new", seconds + 600, seconds)
+    await recorded.samples("gone", seconds, seconds)
+    await recorded.samples("bad", seconds, seconds)
+    await recorded.samples("bad", seconds + 600, seconds, BAD)
+    rows = await recorded.ask("what_changed", at(600), at(1200), carry="0 s")
+    assert [(r["channel"], r["change"], r["score"]) for r in rows] == [
+        ("bad", "fell silent", None),
+        ("gone", "fell silent", None),
+        ("new", "appeared", None),
+    ]
+
+
+async def test_another_interval_can_be_given(recorded: Recording) -> None:
+    values = np.random.default_rng(1).normal(50, 1, 3000)
+    values[:600] += 30
+    await recorded.samples("x", np.arange(0.0, 3000.0), values)
+    assert await recorded.ask("what_changed", at(2400), at(3000)) == []
+    rows = await recorded.ask("what_changed", at(2400), at(3000), before_since=at(0), before_until=at(600))
+    assert [(r["channel"], r["change"]) for r in rows] == [("x", "lower")]
+
+
+async def test_a_gap_is_no_calm(recorded: Recording) -> None:
+    """A value does not hold through a gap, nor behind a channel's retirement."""
+    seconds = np.arange(0.0, 1200.0)
+    noise = np.random.default_rng(1).normal(50, 1, 1200)
+    for name in ("all_lost", "half_lost", "retired", "backfilled", "lost_before", "slow"):
+        kept = seconds < (600 if name in ("all_lost", "retired") else 1200)
+        if name == "half_lost":
+            kept = (seconds < 600) | (seconds >= 900)
+        if name == "lost_before":
+            kept = seconds >= 600
+        await recorded.samples(name, seconds[kept], noise[kept])
+    await recorded.channel("counter", "counter", lo=None, hi=None)
+    await recorded.samples("counter", seconds[:600], np.cumsum(np.random.default_rng(2).random(600)))
+    await recorded.gap("all_lost", 599, None)
+    await recorded.gap("counter", 599, None)
+    await recorded.gap("half_lost", 599, 900)
+    await recorded.gap("lost_before", -500, 600)
+    await recorded.gap("backfilled", 599, 1200, backfilled=True)
+    await recorded.retired("retired", 600)
+    steps = await recorded.fetch(
+        "SELECT * FROM plant.chart_steps($1, $2, $3, 1200)", recorded.ids["retired"], at(0), at(1200)
+    )
+    assert (len(steps), steps[-1]["time"]) == (600, at(599))
+    rows = await recorded.ask("what_changed", at(600), at(1200))
+    assert [(r["channel"], r["change"]) for r in rows] == [
+        ("retired", "retired"),
+        ("all_lost", "no samples: gap"),
+        ("counter", "no samples: gap"),
+        ("lost_before", "no samples before: gap"),
+    ]

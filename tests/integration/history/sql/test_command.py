@@ -1,0 +1,200 @@
+"""The command ``plantlog sql``: its output and prompt, and how its sessions begin and end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from core.paths import CHECKOUT
+from history.sql.reader import Reader
+from history.sql.session import opened
+from tests.integration.history.evidence.archive_maintenance import Maintained
+from tests.integration.history.evidence.plant import DAY
+from tests.integration.history.sql.asking import LIMITS, NEXT, Rows, archived_and_dropped, asked, environment
+from tests.waiting import until, until_sync
+
+
+def run(plant: Maintained, *arguments: str, typed: str | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-m", "ops", "sql", *arguments]
+    return subprocess.run(
+        command, env=environment(plant), input=typed, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+@pytest.mark.slow
+async def test_command_prints_tables_csv_and_json(plant: Maintained) -> None:
+    def work() -> None:
+        where = f"name = 'unit/pressure' AND time < '{DAY} 05:00:03Z'"
+        query = f"SELECT name, time, value FROM samples_named WHERE {where} ORDER BY time"
+        table = run(plant, query, "--limit", "2")
+        assert "unit/pressure" in table.stdout
+        assert table.stdout.splitlines()[-1] == "more rows (--limit 0 prints all)"
+        assert run(plant, "--csv", typed=query).stdout.splitlines() == [
+            "name,time,value",
+            *(f"unit/pressure,{DAY}T05:00:0{i}+00:00,{40 + i / 100}" for i in range(3)),
+        ]
+        [first, *_] = json.loads(run(plant, query, "--json").stdout)
+        assert first == {"name": "unit/pressure", "time": f"{DAY}T05:00:00+00:00", "value": 40.0}
+        wrong = run(plant, "SELECT nothing FROM samples")
+        assert (wrong.returncode, wrong.stdout) == (1, "")
+        assert wrong.stderr.startswith("plantlog: ")
+        assert "Traceback" not in wrong.stderr
+
+    await asyncio.to_thread(work)
+
+
+async def test_prompt_goes_on_after_an_error(plant: Maintained) -> None:
+    def work() -> tuple[int, str]:
+        ours, theirs = pty.openpty()
+        command = [sys.executable, "-P", "-m", "ops", "sql"]
+        try:
+            os.write(ours, b"SELECT count(*) AS n\nFROM samples;\nSELEC 1;\n\nSELECT 'the ' || 'last';\n\x04")
+            done = subprocess.run(
+                command, env=environment(plant), stdin=theirs, capture_output=True, text=True, check=False, timeout=120
+            )
+        finally:
+            os.close(ours)
+            os.close(theirs)
+        return done.returncode, done.stdout
+
+    code, printed = await asyncio.to_thread(work)
+    assert code == 0
+    assert "1160" in printed
+    assert "syntax error" in printed
+    assert "the last" in printed
+
+
+@pytest.mark.slow
+async def test_interrupt_ends_the_query_and_not_the_prompt(plant: Maintained) -> None:
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'plant.samples_raw'::regclass"
+
+    def work(interrupt: threading.Event) -> tuple[int, str]:
+        ours, theirs = pty.openpty()
+        command = [sys.executable, "-P", "-m", "ops", "sql"]
+        with subprocess.Popen(
+            command, env=environment(plant), stdin=theirs, stdout=subprocess.PIPE, text=True
+        ) as process:
+            try:
+                os.write(ours, b"SELECT count(*) FROM samples;\n")
+                assert interrupt.wait(120)
+                process.send_signal(signal.SIGINT)
+                os.write(ours, b"SELECT 'the ' || 'last';\n\x04")
+                printed, _ = process.communicate(timeout=120)
+            finally:
+                process.kill()
+                os.close(ours)
+                os.close(theirs)
+        return process.returncode, printed
+
+    interrupt = threading.Event()
+    async with plant.owner.transaction():
+        await plant.owner.execute("LOCK TABLE plant.samples_raw IN ACCESS EXCLUSIVE MODE")
+        command = asyncio.create_task(asyncio.to_thread(work, interrupt))
+
+        async def waits() -> bool:
+            return bool(await plant.owner.fetchval(waiting))
+
+        await until(waits)
+        interrupt.set()
+        code, printed = await command
+    assert code == 0
+    assert "interrupted" in printed
+    assert "the last" in printed
+
+
+async def test_session_connects_again_if_the_server_ended_it(plant: Maintained) -> None:
+    main = asyncio.get_running_loop()
+    end = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'plantlog sql'"
+
+    def work() -> list[Rows]:
+        found = []
+        with opened(plant.site.plant.state, LIMITS) as session:
+            for _ in range(2):
+                with session.rows("SELECT count(*) FROM samples") as (_, rows):
+                    found.append(list(rows))
+                asyncio.run_coroutine_threadsafe(plant.owner.fetch(end), main).result()
+        return found
+
+    assert await asyncio.to_thread(work) == [[(1160,)], [(1160,)]]
+
+
+async def test_error_of_approximate_distinct_counts(plant: Maintained) -> None:
+    """As docs/sql.md states it."""
+    counts = range(100, 20_000, 500)
+    sets = " UNION ALL ".join(f"SELECT {n}, {n} * 7919 + i FROM range({n}) AS r (i)" for n in counts)
+    query = f"SELECT n, approx_count_distinct(x), count(DISTINCT x) FROM ({sets}) AS s (n, x) GROUP BY n ORDER BY n"
+    found = await asked(plant, query)
+    assert [exact for _, _, exact in found] == list(counts)
+    error = (sum((about / n - 1) ** 2 for n, about, _ in found) / len(found)) ** 0.5
+    said = re.search(r"standard\s+error of (\d+) %", (CHECKOUT / "docs" / "sql.md").read_text())
+    assert said
+    assert error < int(said[1]) / 100 < 2 * error
+
+
+async def test_a_thread_that_still_reads_after_the_end_gets_an_error(plant: Maintained) -> None:
+    def work() -> None:
+        reader = Reader(plant.site.plant.state.dsn("reader"))
+        reader.close()
+        with pytest.raises(RuntimeError, match="closed"):
+            reader.fetch("SELECT 1")
+        gc.collect()  # a coroutine that was never awaited is an error here
+
+    await asyncio.to_thread(work)
+
+
+@pytest.mark.slow
+async def test_temporary_files_of_a_killed_session_are_removed(
+    plant: Maintained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+
+    def folders() -> set[Path]:
+        return set(tmp_path.glob("plantlog-sql-*/*"))
+
+    def begun() -> tuple[subprocess.Popen[str], Path]:
+        """A session that waits for its query, and its folder."""
+        before = folders()
+        command = [sys.executable, "-m", "ops", "sql"]
+        session = subprocess.Popen(command, cwd=CHECKOUT, env=environment(plant), stdin=subprocess.PIPE, text=True)
+        (folder,) = until_sync(lambda: folders() - before)
+        (folder / "spilled").write_text("samples")
+        return session, folder
+
+    def work() -> None:
+        killed, left = begun()
+        with killed:
+            killed.kill()
+        assert left in folders()
+        living, kept = begun()
+        with living:
+            assert folders() == {kept}
+            living.communicate("SELECT 1")
+        assert not folders()
+
+    await asyncio.to_thread(work)
+
+
+@pytest.mark.slow
+async def test_psql_says_what_is_only_in_the_archive(plant: Maintained) -> None:
+    def work() -> tuple[str, str]:
+        command = [sys.executable, "-P", "-m", "ops", "psql", "-Atc", "SELECT count(*) FROM samples"]
+        done = subprocess.run(command, env=environment(plant), capture_output=True, text=True, check=True)
+        return done.stdout, done.stderr
+
+    assert await asyncio.to_thread(work) == ("1160\n", "")
+    await archived_and_dropped(plant)
+    hint = f"samples of some days up to {DAY} are only in the archive: `plantlog sql` reads both\n"
+    left = f"{len(await plant.stored(NEXT))}\n"
+    assert await asyncio.to_thread(work) == (left, hint)

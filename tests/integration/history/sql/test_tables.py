@@ -1,0 +1,179 @@
+"""What ``plantlog sql`` reads: no more of the samples than is asked, and the other tables."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from history.reading.reader import begin
+from history.sql.reader import Reader
+from history.sql.session import opened
+from schema.forensics import questions
+from schema.queries import load
+from tests import docs
+from tests.integration.history.evidence.archive_maintenance import Maintained
+from tests.integration.history.evidence.plant import DAY
+from tests.integration.history.sql.asking import LIMITS, NEXT, Opened, answers, asked
+
+
+@pytest.mark.slow
+async def test_conditions_limit_what_is_read(plant: Maintained, monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = plant.site.plant.ids["other/flow"]
+    read = Opened(monkeypatch)
+    hour = f"time >= '{NEXT} 05:00Z' AND time < '{NEXT} 06:00Z'"
+    for where in (
+        f"samples WHERE {hour} AND channel_id = {flow}",
+        f"samples_named WHERE {hour} AND name = 'other/flow'",
+        f"samples_named WHERE date_trunc('hour', time) = '{NEXT} 05:00Z' AND name IN ('other/flow', 'other/none')",
+        f"samples WHERE time < TIMESTAMPTZ '{NEXT} 06:00Z' AND time >= TIMESTAMPTZ '{NEXT} 06:00Z' - INTERVAL 1 HOUR "
+        f"AND channel_id = {flow}",
+    ):
+        assert await asked(plant, f"SELECT count(*) FROM {where}") == [(120,)]
+        assert read.live == [([flow], begin(NEXT, 5), begin(NEXT, 6))]
+        read.live.clear()
+    assert read.files == []
+    await plant.job()
+    read.files.clear()
+    assert await asked(plant, f"SELECT count(*) FROM samples WHERE {hour}") == [(240,)]
+    assert (read.files, read.live) == ([str(NEXT)], [])
+    read.files.clear()
+    assert await asked(plant, "SELECT count(*) FROM samples WHERE time > now() - INTERVAL 1 HOUR") == [(0,)]
+    assert await asked(plant, "SELECT count(*) FROM samples_named WHERE name = 'none'") == [(0,)]
+    assert read.files == []
+
+
+@pytest.mark.parametrize(
+    ("query", "read"),
+    [
+        ("SELECT name FROM channel WHERE id = $flow", ["flow"]),
+        ("SELECT name FROM channel WHERE id IN ($flow, $pressure, -1) ORDER BY name", ["flow", "pressure"]),
+        ("SELECT name FROM channel WHERE (id = $flow OR kind IS NULL) AND kind IS NOT NULL", []),
+        ("SELECT name FROM channel WHERE name = 'other/flow'", None),
+        ("SELECT unit FROM channel_version WHERE channel_id = $flow", ["flow"]),
+        ("SELECT name FROM channels_like(['other/*'])", ["flow"]),
+        ("SELECT DISTINCT unit_at(c.id, now(), patterns := ['*/flow']) FROM channel AS c WHERE c.id = $flow", ["flow"]),
+    ],
+)
+async def test_conditions_limit_which_channels_are_read(
+    plant: Maintained, monkeypatch: pytest.MonkeyPatch, query: str, read: list[str] | None
+) -> None:
+    ids = {name.rpartition("/")[2]: number for name, number in plant.site.plant.ids.items()}
+    for name, number in ids.items():
+        query = query.replace(f"${name}", f"{number}")
+    asked_for: list[Any] = []
+    fetch = Reader.fetch
+
+    def noted(self: Reader, statement: str, *arguments: Any) -> Any:
+        if "$1::int[] IS NULL OR" in statement:
+            asked_for.append(arguments[0])
+        return fetch(self, statement, *arguments)
+
+    monkeypatch.setattr(Reader, "fetch", noted)
+    whole = await asked(plant, query.replace("WHERE", "WHERE random() >= 0 AND"))
+    asked_for.clear()
+    assert await asked(plant, query) == whole != []
+    assert set(asked_for) == {None if read is None else tuple(sorted(ids[name] for name in read or ids))}
+
+
+async def test_names_and_units_are_those_of_the_time(plant: Maintained) -> None:
+    await plant.owner.execute("UPDATE plant.channel SET name = 'unit/p1', unit = 'kPa' WHERE name = 'unit/pressure'")
+    moved = (
+        "UPDATE plant.channel_version SET {0} = $2 "
+        "WHERE channel_id = $1 AND {0} = (SELECT {1}({0}) FROM plant.channel_version)"
+    )
+    pressure = plant.site.plant.ids["unit/pressure"]
+    for column, choice in (("valid_to", "min"), ("valid_from", "max")):
+        await plant.site.plant.tamper(moved.format(column, choice), pressure, begin(NEXT, 6))
+    query = "SELECT name, unit, quality, count(*) FROM samples_named GROUP BY ALL ORDER BY ALL"
+    expected = [tuple(row) for row in await plant.owner.fetch(
+        "SELECT name, unit, quality, count(*) FROM plant.samples_named GROUP BY 1, 2, 3 ORDER BY 1, 2, 3")]  # fmt: skip
+    assert ("unit/p1", "kPa", "good", 120) in expected
+    assert ("unit/pressure", "bar", "good", 360) in expected
+    assert await asked(plant, query) == expected
+    assert await asked(plant, "SELECT count(*) FROM samples_named WHERE name = 'unit/p1'") == [(120,)]
+
+
+def quoted(name: str) -> str:
+    return f'"{name}"'
+
+
+async def test_rollups_gaps_channels_and_sources_are_those_of_the_database(plant: Maintained) -> None:
+    await plant.owner.execute(
+        "INSERT INTO plant.rollup_dirty (from_time, to_time) VALUES ($1, $2)", begin(DAY), begin(NEXT, 24)
+    )
+    await plant.owner.execute("CALL plant.refresh_rollups()")
+    orders = {
+        "samples_1m": "channel_id, bucket",
+        "samples_1h": "channel_id, bucket",
+        "gap": "from_time, id",
+        "channel": "id",
+        "source": "id",
+    }
+    listed = await answers(plant, *(f"SELECT list(column_name) FROM (DESCRIBE {table})" for table in orders))
+    columns = {table: names for table, [(names,)] in zip(orders, listed, strict=True)}
+    pressure = plant.site.plant.ids["unit/pressure"]
+    where = f"channel_id = {pressure} AND bucket >= '{DAY} 05:01Z' AND bucket < '{DAY} 07:00Z' AND n > 0"
+    *found, minutes, hours = await answers(
+        plant,
+        *(f"SELECT {', '.join(map(quoted, columns[table]))} FROM {table} ORDER BY {orders[table]}" for table in orders),
+        f"SELECT count(*), sum(n) FROM samples_1m WHERE {where}",
+        f"SELECT count(*), sum(n) FROM samples_1h WHERE {where}",
+    )
+    for table, rows in zip(orders, found, strict=True):
+        texts = ", ".join(
+            f"{quoted(name)}::text" if name in ("attributes", "installation_id") else quoted(name)
+            for name in columns[table]
+        )
+        expected = await plant.owner.fetch(f"SELECT {texts} FROM plant.{table} ORDER BY {orders[table]}")
+        assert rows == [tuple(row) for row in expected] != []
+    assert (minutes, hours) == ([(3, 180)], [(1, 120)])
+
+
+async def test_events_that_were_dropped_come_from_the_archive(plant: Maintained) -> None:
+    query = f"SELECT time, id, type, text FROM event WHERE time < '{DAY} 12:00Z' ORDER BY time, id"
+    expected = [(begin(DAY, 5) + timedelta(seconds=3), 1, "text", "valve opened")]
+    assert await asked(plant, query) == expected
+    await plant.job()
+    assert await asked(plant, query) == expected
+    await plant.owner.execute("DELETE FROM plant.event WHERE type = 'text'")
+    await plant.owner.execute(
+        "INSERT INTO plant.dropped (what, retention, until) VALUES ('event', 'default', $1)", begin(NEXT)
+    )
+    assert await asked(plant, query) == expected
+
+
+async def test_documented_queries_run(plant: Maintained) -> None:
+    lines = [words for block in docs.blocks("sh") for words in docs.simple_commands(block.text)]
+    asking = [words for words in lines if words[:2] == ["./plantlog", "sql"] and "--with" not in words]
+    queries = [words[-1] for words in asking if "SELECT" in words[-1]]
+    assert len(queries) == 2
+    for query in queries:
+        assert await asked(plant, query) == []
+
+
+@pytest.mark.parametrize(("name", "times"), [("timeline", 1), (None, 2)])
+async def test_queries_of_a_question_read_channels_once(
+    plant: Maintained, monkeypatch: pytest.MonkeyPatch, name: str | None, times: int
+) -> None:
+    read: list[str] = []
+    fetch = Reader.fetch
+
+    def noted(self: Reader, statement: str, *arguments: Any) -> Any:
+        read.append(statement)
+        return fetch(self, statement, *arguments)
+
+    monkeypatch.setattr(Reader, "fetch", noted)
+
+    def counts() -> list[tuple[Any, ...]]:
+        found = []
+        with opened(plant.site.plant.state, LIMITS, question=questions().get(name or "")) as session:
+            for _ in range(2):
+                with session.rows("SELECT count(*) FROM described_channel") as (_, rows):
+                    found += list(rows)
+        return found
+
+    assert await asyncio.to_thread(counts) == [(len(plant.site.plant.ids),)] * 2
+    assert read.count(load("sql")["select_described_channel"]) == times

@@ -1,0 +1,426 @@
+"""Alarms between collector and spool: nothing is lost or told twice, whatever is killed or full."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import closing
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from core.batch import Event, EventBatch, SampleBatch
+from core.config.model import AlarmOptions
+from core.errors import OperationError, SpoolFull
+from core.files import write_atomically
+from core.paths import State
+from core.timestamps import now_us
+from ingest.alarms import checkpoint, command_socket
+from ingest.alarms.conditions import Condition, Conditions
+from ingest.alarms.evaluator import AlarmEvaluator
+from ingest.alarms.operator_api import AlarmCommand, CommandAction, OperatorApi
+from ingest.event_rows import event_id
+from ingest.spool.append import Spool
+from ingest.spool.reader import SpoolReader
+from ops.cli import alarm_client as client
+from tests.alarms import BATCHES, IDS, SECOND, SOURCE, answered, batches, feed, source, spooled_events, tag
+from tests.memory_appender import MemoryAppender
+from tests.samples import T0
+from tests.waiting import until
+
+MIB = 1024**2
+
+
+def one(value: float, at: int, channel: str = "a/level", bad: bool = False) -> SampleBatch:
+    return SampleBatch(
+        1,
+        at,
+        np.array([IDS[channel]], np.int32),
+        np.array([at], np.int64),
+        np.array([value]),
+        np.array([0x80050000 if bad else 0], np.uint32),
+    )
+
+
+def told(events: list[Event]) -> list[tuple[int, str, str, str]]:
+    return [(e.time, str(e.channel_id), e.detail["limit"], e.detail["action"]) for e in events]
+
+
+@pytest.mark.slow
+async def test_killed_process_records_each_alarm_once(tmp_path: Path) -> None:
+    """SIGKILL again and again; the source sends again what it was not told of, sometimes more than that."""
+    seed = random.randrange(2**32)
+    undisturbed = tmp_path / "undisturbed.sqlite"
+    await feed(undisturbed, tmp_path / "undisturbed.told", seed)
+    expected = spooled_events(undisturbed)
+    assert len(expected) > 100
+
+    path, alarm_log = tmp_path / "killed.sqlite", tmp_path / "killed.told"
+    command = [sys.executable, "-m", "tests.alarms", str(path), str(alarm_log), str(seed)]
+    killed = 0
+    while (before := answered(alarm_log)) < BATCHES:
+        goal = min(BATCHES, before + random.randrange(10, 80))
+        process = await asyncio.create_subprocess_exec(*command, str(min(BATCHES, goal + 5)))
+        await until(lambda p=process, n=goal: p.returncode is not None or answered(alarm_log) >= n, every=0.001)
+        if process.returncode is None and goal < BATCHES:
+            process.kill()
+            killed += 1
+        assert await process.wait() in (0, -9)
+        if 3 < answered(alarm_log) < BATCHES and random.random() < 0.5:
+            write_atomically(alarm_log, str(answered(alarm_log) - random.randrange(1, 3)))  # the answer did not arrive
+    assert killed >= 3
+    found = spooled_events(path)
+    assert told(found) == told(expected), f"seed {seed}"
+    assert [event_id(1, e) for e in found] == [event_id(1, e) for e in expected], f"seed {seed}"
+
+
+@pytest.mark.slow
+async def test_restart_before_each_batch_gives_the_same_alarms() -> None:
+    for seed in range(20):
+        undisturbed, restarted = MemoryAppender(), MemoryAppender()
+        evaluator = AlarmEvaluator(SOURCE, IDS, 1, undisturbed)
+        for batch in batches(seed):
+            await evaluator.append(batch)
+            await AlarmEvaluator(SOURCE, IDS, 1, restarted).append(batch)
+        events, others = ([event_id(1, e) for e in kept_.events("alarm")] for kept_ in (undisturbed, restarted))
+        assert len(events) > 100
+        assert others == events, f"seed {seed}"
+
+
+async def test_continuing_rate_alarm_is_one_over_a_restart() -> None:
+    limited = source(tag("a/level", alarm_rate=1.0))
+    appender = MemoryAppender()
+    evaluator = AlarmEvaluator(limited, IDS, 1, appender)
+    for k in range(30):
+        if k in (15, 28):
+            evaluator = AlarmEvaluator(limited, IDS, 1, appender)
+        await evaluator.append(one(2.0 * k, T0 + k * SECOND))
+    assert [(at, action) for at, _, _, action in told(appender.events("alarm"))] == [(T0 + SECOND, "raised")]
+
+
+@pytest.fixture
+async def spool(tmp_path: Path) -> AsyncIterator[Spool]:
+    opened = Spool(tmp_path / "s.sqlite", 64 * MIB)
+    yield opened
+    await opened.close()
+
+
+async def test_batch_without_changes_leaves_the_checkpoint_alone(spool: Spool) -> None:
+    evaluator = AlarmEvaluator(SOURCE, IDS, 1, spool)
+    for k in range(5):
+        await evaluator.append(one(5.0, T0 + k * SECOND))
+    assert dict(spool.notes) == {}
+    await evaluator.append(one(8.5, T0 + 9 * SECOND), {"mine": "1"})
+    assert set(spool.notes) == {"mine", checkpoint.note_name(IDS["a/level"])}
+
+
+async def test_samples_that_are_quarantined_change_no_alarm() -> None:
+    appender = MemoryAppender()
+    evaluator = AlarmEvaluator(SOURCE, IDS, 1, appender)
+    await evaluator.append(one(9.5, T0))
+    raised = len(appender.events("alarm"))
+    for late in (2, -20 * 365):  # days: beyond future_limit, and older than oldest
+        await evaluator.append(replace(one(5.0, T0), time=np.array([T0 + late * 86_400 * SECOND], np.int64)))
+    assert len(appender.events("alarm")) == raised
+    assert len(appender.samples(IDS["a/level"])) == 3
+    await evaluator.append(one(5.0, T0 + SECOND))
+    assert len(appender.events("alarm")) > raised
+
+
+async def test_alarm_events_are_spooled_before_their_samples() -> None:
+    appender = MemoryAppender()
+    await AlarmEvaluator(SOURCE, IDS, 1, appender).append(one(9.5, T0))
+    assert [type(batch).__name__ for batch in appender.batches] == ["EventBatch", "SampleBatch"]
+    assert [e.detail["limit"] for e in appender.events("alarm")] == ["hi", "hihi"]
+
+
+async def test_alarm_is_recorded_when_samples_do_not_fit() -> None:
+    appender = MemoryAppender()
+    evaluator = AlarmEvaluator(SOURCE, IDS, 1, appender)
+    appender.full = True
+    with pytest.raises(SpoolFull):
+        await evaluator.append(one(8.5, T0))
+    assert told(appender.events("alarm")) == [(T0, "1", "hi", "raised")]
+    appender.full = False
+    await evaluator.append(one(8.5, T0))  # the collector tries again
+    assert len(appender.events("alarm")) == 1
+
+
+class Refusing(MemoryAppender):
+    """A disk that takes nothing for a while."""
+
+    refuses = False
+
+    async def append(self, batch, notes=None):  # type: ignore[no-untyped-def]
+        if self.refuses:
+            raise SpoolFull("as the test wants it")
+        await super().append(batch, notes)
+
+    async def note(self, notes) -> None:  # type: ignore[no-untyped-def]
+        if self.refuses:
+            raise SpoolFull("as the test wants it")
+        await super().note(notes)
+
+
+async def test_alarm_refused_by_the_disk_is_recorded_later() -> None:
+    appender = Refusing()
+    evaluator = AlarmEvaluator(SOURCE, IDS, 1, appender)
+    appender.refuses = True
+    with pytest.raises(SpoolFull):
+        await evaluator.append(one(8.5, T0))
+    with pytest.raises(SpoolFull):
+        await evaluator.append(one(5.0, T0 + SECOND))
+    appender.refuses = False
+    await evaluator.append(one(5.0, T0 + 2 * SECOND))
+    assert told(appender.events("alarm")) == [(T0, "1", "hi", "raised"), (T0 + SECOND, "1", "hi", "returned")]
+    after = AlarmEvaluator(SOURCE, IDS, 1, appender)
+    assert after.summary()["unacknowledged"] == 1
+
+
+async def test_removed_limit_ends_its_alarm() -> None:
+    appender = MemoryAppender()
+    await AlarmEvaluator(SOURCE, IDS, 1, appender).append(one(9.5, T0))
+    less = source(tag("a/level", alarm_hi=8.0), *SOURCE.tags[1:])
+    evaluator = AlarmEvaluator(less, IDS, 1, appender)
+    running = asyncio.create_task(evaluator.run())
+    await appender.until(lambda: len(appender.events("alarm")) == 3)
+    running.cancel()
+    assert appender.events("alarm")[-1].detail["limit"] == "hihi"
+    assert appender.events("alarm")[-1].text == "normal"
+    none = source(*(tag(t.name) for t in SOURCE.tags))
+    evaluator = AlarmEvaluator(none, IDS, 1, appender)
+    running = asyncio.create_task(evaluator.run())
+    await appender.until(lambda: len(appender.events("alarm")) == 4)
+    await appender.until(lambda: not any(note.startswith("alarm:") for note in appender.notes))
+    running.cancel()
+
+
+async def do(evaluator: AlarmEvaluator, action: CommandAction, channel: str, **more: object) -> list[str]:
+    command = AlarmCommand(action, channel, "ann", **more)  # type: ignore[arg-type]
+    outcome = await OperatorApi(lambda: [evaluator], AlarmOptions(max_shelving=3600.0)).execute(command)
+    return outcome.lines(action, channel, command.limit)
+
+
+async def test_operators_acknowledge_and_shelve() -> None:
+    appender = MemoryAppender()
+    evaluator = AlarmEvaluator(SOURCE, IDS, 1, appender)
+    at = now_us()
+    await evaluator.append(one(9.5, at))
+    with pytest.raises(OperationError, match="no channel matches x"):
+        await do(evaluator, "ack", "x")
+    with pytest.raises(OperationError, match="legal: lolo"):
+        await do(evaluator, "ack", "a/level", limit="high")
+    with pytest.raises(OperationError, match="nothing to ack: a/flow hi is normal"):
+        await do(evaluator, "ack", "a/flow")
+    assert await do(evaluator, "ack", "a/*") == ["a/level hi: acknowledged_active", "a/level hihi: acknowledged_active"]
+    for seconds in (None, 0.0, 3601.0):
+        with pytest.raises(OperationError, match="at most 1h"):
+            await do(evaluator, "shelve", "a/level", limit="hi", why="work", seconds=seconds)
+    with pytest.raises(OperationError, match="requires a reason"):
+        await do(evaluator, "shelve", "a/level", limit="hi", seconds=60.0)
+    assert await do(evaluator, "shelve", "a/level", limit="hi", why="work", seconds=60.0) == ["a/level hi: shelved"]
+    assert await do(evaluator, "unshelve", "a/level") == ["a/level hi: unacknowledged_active"]
+    assert await do(evaluator, "out-of-service", "a/level", limit="lo", why="calibration") == [
+        "a/level lo: out_of_service"
+    ]
+    assert await do(evaluator, "suppress", "a/flow", why="stopped") == ["a/flow hi: suppressed_by_design"]
+    states = {(a["channel"], a["limit"]): a["state"] for a in OperatorApi(lambda: [evaluator], AlarmOptions()).alarms()}
+    assert states["a/level", "lo"] == "out_of_service"
+    again = AlarmEvaluator(SOURCE, IDS, 1, appender)  # another process
+    assert {
+        (a["channel"], a["limit"]): a["state"] for a in OperatorApi(lambda: [again], AlarmOptions()).alarms()
+    } == states
+    assert await do(again, "in-service", "a/level") == ["a/level lo: normal"]
+    assert await do(again, "unsuppress", "a/flow") == ["a/flow hi: normal"]
+    alarm_log = appender.events("alarm")
+    assert {e.detail["who"] for e in alarm_log if e.detail["action"] not in ("raised", "returned")} == {"ann"}
+    shelved = next(e for e in alarm_log if e.detail["action"] == "shelved")
+    assert (shelved.detail["why"], shelved.detail["shelved_until"] - shelved.time) == ("work", 60 * SECOND)
+
+
+async def test_clock_step_and_suspension_are_no_silence() -> None:
+    appender = MemoryAppender()
+    evaluator = AlarmEvaluator(source(tag("a/level", alarm_stale=60.0)), IDS, 1, appender)
+    now = now_us()
+    for step in (1, 1, 3600, 1, 1, -86_400, 1, 300, 1):  # s, about as many of which samples could have come: 9
+        now += step * SECOND
+        evaluator.check_clock(now)
+        assert evaluator.summary()["medium"] == 0
+    for _ in range(60):
+        now += SECOND
+        evaluator.check_clock(now)
+    assert evaluator.summary()["medium"] == 1
+
+
+async def test_time_without_limits_is_no_step_of_the_clock(caplog: pytest.LogCaptureFixture) -> None:
+    """When a limit is added, no clock is to blame, and the silence since then counts."""
+    evaluator, now = AlarmEvaluator(source(tag("a/level")), IDS, 1, MemoryAppender()), now_us()
+    for seconds in range(600):
+        evaluator.check_clock(now + seconds * SECOND)
+    evaluator.configure(source(tag("a/level", alarm_stale=60.0)), IDS)
+    with caplog.at_level("INFO"):
+        evaluator.check_clock(now + 600 * SECOND)
+    assert evaluator.summary()["medium"] == 1
+    assert "by the clock" not in caplog.text
+
+
+async def test_shelving_ends_also_while_stopped() -> None:
+    appender = MemoryAppender()
+    evaluator = AlarmEvaluator(SOURCE, IDS, 1, appender)
+    await evaluator.append(one(8.5, now_us()))
+    await do(evaluator, "shelve", "a/level", limit="hi", why="short", seconds=0.001)
+    running = asyncio.create_task(AlarmEvaluator(SOURCE, IDS, 1, appender).run())
+    await appender.until(lambda: appender.events("alarm")[-1].detail["action"] == "unshelved")
+    running.cancel()
+    last, shelved = appender.events("alarm")[-1], appender.events("alarm")[-2]
+    assert (last.text, last.detail["who"]) == ("unacknowledged_active", "plantlog")
+    assert last.time == shelved.detail["shelved_until"]
+
+
+def test_time_between_checks_has_two_explanations(caplog: pytest.LogCaptureFixture) -> None:
+    evaluator = AlarmEvaluator(SOURCE, IDS, 1, MemoryAppender())
+    with caplog.at_level("INFO"):
+        evaluator.check_clock(now_us() + 15 * SECOND)
+    assert "15.0 s passed by the clock between two checks: it was set, or this process did not run" in caplog.text
+
+
+async def test_alarm_command_reaches_the_collector_of_the_channel(spool: Spool, tmp_path: Path) -> None:
+    evaluator = AlarmEvaluator(SOURCE, IDS, 1, spool)
+    state = State(tmp_path)
+    with pytest.raises(OperationError, match="no collector is running"):
+        await asyncio.to_thread(client.list_alarms, state, False)
+    await evaluator.append(one(9.5, now_us()))
+    ask = {"action": "ack", "channel": "a/level", "limit": "hihi", "who": "Ann"}
+    async with (
+        command_socket.serve(command_socket.socket_path(tmp_path, "opcua"), OperatorApi(lambda: [], AlarmOptions())),
+        command_socket.serve(
+            command_socket.socket_path(tmp_path, "modbus"), OperatorApi(lambda: [evaluator], AlarmOptions())
+        ),
+    ):
+        assert command_socket.socket_path(tmp_path, "modbus").stat().st_mode & 0o777 == 0o600
+        active = await asyncio.to_thread(client.list_alarms, state, False)
+        assert [(a["channel"], a["limit"]) for a in active] == [("a/level", "hi"), ("a/level", "hihi")]
+        assert len(await asyncio.to_thread(client.list_alarms, state, True)) == 7
+        assert await asyncio.to_thread(client.execute, state, ask) == ["a/level hihi: acknowledged_active"]
+        with pytest.raises(OperationError, match="hihi is acknowledged_active"):
+            await asyncio.to_thread(client.execute, state, ask)
+        with pytest.raises(OperationError, match="invalid command"):
+            await asyncio.to_thread(client.execute, state, {"action": "destroy", "channel": "a/level"})
+        listed = await _listed(tmp_path)
+        assert [(a["limit"], a["state"]) for a in listed] == [
+            ("hi", "unacknowledged_active"),
+            ("hihi", "acknowledged_active"),
+        ]
+    assert not command_socket.socket_path(tmp_path, "modbus").exists()
+    acknowledged = json.loads(spool.notes[checkpoint.note_name(IDS["a/level"])])["watches"]["hihi"]["alarm"]
+    assert acknowledged["acknowledged_by"].startswith("Ann (")
+
+
+async def test_alarm_command_says_what_it_did_not_do(spool: Spool, tmp_path: Path) -> None:
+    """Of limits and conditions of one channel; a collector without conditions is asked first."""
+    await spool.note({"condition:1:i=1": json.dumps(asdict(_condition(IDS["a/level"])))})
+    conditions = Conditions("plc", 1, spool.notes)  # its server is not connected
+    evaluator = AlarmEvaluator(SOURCE, IDS, 1, spool)
+    conditions.configure(evaluator.names)
+    await evaluator.append(one(8.5, now_us()))
+    refused = "a/level TempHigh is not acknowledged: source plc is not connected: acknowledge it again once it is"
+    api = OperatorApi(lambda: [evaluator], AlarmOptions(), lambda: [conditions])
+    run = partial(command_socket.socket_path, tmp_path)
+    async with (
+        command_socket.serve(run("modbus"), OperatorApi(lambda: [], AlarmOptions())),
+        command_socket.serve(run("opcua"), api),
+    ):
+        ask = partial(_ask, State(tmp_path))
+        assert await ask("a/level", "TempHigh") == (refused, ())
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "ops", "alarms", "ack", "a/level"),
+            env={"PLANTLOG_STATE": str(tmp_path)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        output = await process.communicate()
+        assert output == (b"a/level hi: acknowledged_active\n", f"plantlog: {refused}\n".encode())
+        assert process.returncode == 1
+        assert await ask("a/*", None) == (refused, ())
+        reason, _ = await ask("a/flow", "TempHigh")
+        assert reason.startswith("no channel matches a/flow with alarm limit TempHigh; legal: lolo")
+        assert await ask("a/flow", "hi") == ("nothing to ack: a/flow hi is normal", ())
+
+
+async def _ask(state: State, channel: str, limit: str | None) -> tuple[str, tuple[str, ...]]:
+    """Why a command failed, and what was done."""
+    with pytest.raises(OperationError) as failed:
+        await asyncio.to_thread(
+            client.execute, state, {"action": "ack", "channel": channel, "limit": limit, "who": "Ann"}
+        )
+    return str(failed.value), getattr(failed.value, "done", ())
+
+
+def _condition(channel_id: int) -> Condition:
+    return Condition(
+        key="i=1",
+        condition_id="i=1",
+        name="TempHigh",
+        source_name="Temp",
+        channel_id=channel_id,
+        state="unacknowledged_active",
+        active=True,
+        since=now_us(),
+    )
+
+
+async def _listed(state: Path) -> list[dict[str, object]]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "ops", "alarms", "--json", env={"PLANTLOG_STATE": str(state)}, stdout=subprocess.PIPE
+    )
+    alarm_log, _ = await process.communicate()
+    assert process.returncode == 0
+    found: list[dict[str, object]] = json.loads(alarm_log)
+    return found
+
+
+async def test_listed_alarms_have_units(spool: Spool, tmp_path: Path) -> None:
+    limits = {"alarm_hi": 8.0, "alarm_rate": 5.0, "alarm_stale": "20s", "alarm_bad": True}
+    evaluator = AlarmEvaluator(source(tag("a/level", unit="m", **limits)), IDS, 1, spool)
+    await evaluator.append(one(9.5, now_us()))
+    api = OperatorApi(lambda: [evaluator], AlarmOptions())
+    async with command_socket.serve(command_socket.socket_path(tmp_path, "modbus"), api):
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "ops", "alarms", "--all"),
+            env={"PLANTLOG_STATE": str(tmp_path)},
+            stdout=subprocess.PIPE,
+        )
+        table = (await process.communicate())[0].decode()
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in table.splitlines() if "a/level" in line]
+    assert {row[2]: (row[5], row[6]) for row in rows} == {
+        "hi": ("9.5 m", "8 m"),
+        "rate": ("", "5 m/s"),
+        "stale": ("", "20 s"),
+        "bad": ("", ""),
+    }
+
+
+async def test_counter_that_is_reset_while_nothing_runs_is_one_event(tmp_path: Path) -> None:
+    """Also where each process ends at once, and where the reset is the last that a process has read."""
+    path, meter = tmp_path / "modbus.sqlite", source(tag("a/energy", kind="counter"), tag("a/level"))
+    readings = [[6798.0], [6799.0], [3.0], [4.0], [9.0, 2.0], [5.0]]  # of six processes
+    at = T0
+    for process in readings:
+        spool = Spool(path, 64 * MIB)
+        evaluator = AlarmEvaluator(meter, {"a/energy": 1, "a/level": 2}, 1, spool)
+        for value in process:
+            at += 120 * SECOND
+            await evaluator.append(one(value, at))
+        await spool.close()
+    with closing(SpoolReader(path)) as file:
+        spooled = [event for one in file.read(MIB) if isinstance(one.batch, EventBatch) for event in one.batch.events]
+    resets = [event for event in spooled if event.type == "counter_reset"]
+    assert [event.text for event in resets] == ["6799 → 3", "9 → 2"]
+    assert [event.time for event in resets] == [T0 + 360 * SECOND, T0 + 720 * SECOND]

@@ -1,0 +1,69 @@
+"""Gateways push ten times what is taken, whatever they are answered: all are answered, and much is still taken."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from core.batch import SampleBatch
+from core.config import token_file
+from core.config.load import load
+from core.paths import State
+from lab.bench.overload.flood import LINES, Flood, source
+from ops.ports import free_ports
+from ops.registration.register import register
+from tests.database import Database
+from tests.integration.core.test_http_flood import push_process
+from tests.integration.ingest.test_push import Site
+from tests.peers import free_port
+
+_GATEWAYS = 4
+_SECONDS = 4.0
+
+
+async def flooded(folder: Path, database: Database) -> Site:
+    """A plant whose gateways create their channels."""
+    config = folder / "p"
+    config.mkdir()
+    text = f'[plant]\nname = "demo"\n[health]\nport = {free_ports(5)}\n[push]\nport = {free_port()}\n'
+    for name in map(source, range(_GATEWAYS)):
+        token_file.write(config / f"{name}.token", f"token-of-{name}")
+        text += f'[[source]]\nname = "{name}"\nkind = "push"\ntoken_file = "{name}.token"\nmax_rate = 10000000\n'
+        text += f'channel = "{name}/{{measurement}}"\nunknown = "create"\n'
+    (config / "plant.toml").write_text(text)
+    state = State(folder / "state")
+    state.claim()
+    plant = load(config / "plant.toml")
+    await register(plant, database.owner_dsn, state)
+    return Site(folder, plant, state, database.ingest_dsn)
+
+
+@pytest.mark.slow
+async def test_flood_does_not_reduce_accepted_throughput(database: Database, tmp_path: Path) -> None:
+    here = await flooded(tmp_path, database)
+    flood = Flood(here.url, [f"token-of-{name}" for name in map(source, range(_GATEWAYS))])
+    async with push_process(here, tmp_path / "log"):
+        await flood.create_channels()
+        holds = await flood.capacity(_SECONDS / 2, lambda: flood.answers["taken"])
+        before = Counter(flood.answers)
+        async with flood.at(10 * holds):
+            await asyncio.sleep(_SECONDS)
+        told = flood.answers - before
+    print(f"{holds:,.0f} lines/s before; in {_SECONDS:g} s of ten times as much: {dict(told)}")
+    assert told["wrong"] == 0
+    assert told["unanswered"] <= told["offered"] / 100
+    assert told["taken"] >= holds * _SECONDS / 5
+    assert flood.accepted <= stored(here), "what was answered with 204 is on disk"
+
+
+def stored(here: Site) -> set[int]:
+    """The whole bodies in the spool, by the value of their first line."""
+    created = json.loads((here.state.root / "push.json").read_text())["created"]
+    firsts = [channels[f"{name}/c0000"] for name, channels in created.items()]
+    batches = [batch for batch in here.spooled() if isinstance(batch, SampleBatch) and len(batch.value) == LINES]
+    return {int(batch.value[np.isin(batch.channel_id, firsts)][0]) for batch in batches}

@@ -1,0 +1,668 @@
+"""Minutes that a running writer closes are what their samples give, whatever comes between, and whoever else writes."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+import random
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import numpy as np
+import pytest
+
+from core.batch import Batch, Gap, GapBatch, SampleBatch, sample_subset
+from core.config.model import WriterOptions
+from core.timestamps import timestamp
+from history.rollups.verify import verify
+from ingest.spool.append import Spool
+from ingest.writer import minute_closer
+from ingest.writer.writer import Writer
+from schema.queries import load
+from tests.database import Database, add_channels, add_sources, connected
+from tests.sample_tables import DAY_US
+from tests.waiting import PATIENCE, until
+
+MINUTE_US = 60_000_000
+SECOND = 1_000_000
+CHANNELS = 12  # even ones are discrete
+_LEFT = """
+SELECT count(*) FROM plant.rollup_dirty
+WHERE open_since IS NULL AND NOT hours AND to_time <= coalesce(plant.first_open_minute(), now())
+"""
+
+
+class Clock:
+    """Our clock, as writers see it; the database has its own."""
+
+    def __init__(self) -> None:
+        self.now = DAY_US
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    for module in ("writer", "minute_closer"):
+        monkeypatch.setattr(f"ingest.writer.{module}.now_us", clock)
+    monkeypatch.setattr("ingest.writer.minute_closer._POLL_SECONDS", 0.02)
+    return clock
+
+
+@pytest.fixture
+async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
+    await add_sources(owner, "a")
+    await add_channels(owner, range(1, CHANNELS + 1), discrete=True)
+    await owner.execute("INSERT INTO plant.setting VALUES ('lateness', '1e9')")  # days are not packed
+    return owner
+
+
+@pytest.fixture
+async def other_dsn(database: Database, owner: asyncpg.Connection[Any]) -> str:
+    """The DSN of another installation's writer."""
+    login = "plantlog_ingest_other"
+    if not await owner.fetchval("SELECT to_regrole($1) IS NOT NULL", login):  # it is the server's
+        await owner.execute(f"CREATE ROLE {login} LOGIN PASSWORD 'other' IN ROLE plant_ingest")
+    return f"postgresql://{login}:other@{database.ingest_dsn.rpartition('@')[2]}"
+
+
+class Running:
+    """A writer at work, and the spool that feeds it."""
+
+    def __init__(self, folder: Path, database: Database, clock: Clock, dsn: str = "") -> None:
+        folder.mkdir(exist_ok=True)
+        self._folder = folder
+        self.spool = Spool(folder / "push.sqlite", 2**29)
+        self.writer = Writer(folder, dsn or database.ingest_dsn, WriterOptions(connections=3, max_rows=1000))
+        self._clock = clock
+        self._task = asyncio.create_task(self.writer.run())
+
+    async def send(self, *batches: Batch) -> None:
+        """The database has them."""
+        for batch in batches:
+            await self.spool.append(batch)
+        await until(self._empty)
+
+    async def send_minute(self, minute: int, some: random.Random) -> None:
+        """What is of ``minute`` (since the day began), at its end."""
+        self._clock.now = DAY_US + minute * MINUTE_US + 59 * SECOND
+        await self.send(*minute_of(minute, some))
+
+    async def _empty(self) -> bool:
+        backlog = await self.writer.backlog()  # of the files that it has found
+        return (self._folder / "push.sqlite") in self.writer._backlog._files and backlog[0] == 0
+
+    async def close(self, owner: asyncpg.Connection[Any], minute: int, login: str | None = None) -> None:
+        """It closes ``minute`` (since the day began), and so do all others; ``login``: those with this one."""
+        begin = DAY_US + minute * MINUTE_US
+        self._clock.now = begin + MINUTE_US + 50 * SECOND
+
+        async def closed() -> bool:
+            open_rows = (
+                "SELECT count(*) FROM plant.rollup_dirty"
+                " WHERE open_since IS NOT NULL AND from_time <= $1 AND coalesce(held_by = $2, true)"
+            )
+            return not await owner.fetchval(open_rows, timestamp(begin), login)
+
+        await until(closed)
+
+    async def stop(self) -> None:
+        self.writer.drain()
+        await asyncio.wait_for(self._task, PATIENCE)
+        await self.spool.close()
+
+    async def kill(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Without the last words."""
+
+        async def nothing(_: object) -> None:
+            return
+
+        with monkeypatch.context() as patch:
+            patch.setattr(minute_closer.MinuteCloser, "_release", nothing)
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+        await self.spool.close()
+
+
+def batch(samples: list[tuple[int, int, float, int]]) -> SampleBatch:
+    """(channel, µs since the day began, value, status) each."""
+    channel, time, value, status = zip(*samples, strict=True)
+    times = np.array(time, np.int64) + DAY_US
+    columns = np.array(channel, np.int32), times, np.array(value, np.float64), np.array(status, np.uint32)
+    return SampleBatch(1, int(times.max()), *columns)
+
+
+def minute_of(minute: int, some: random.Random) -> list[SampleBatch]:
+    """A minute at 1 Hz of all channels, in batches, in order."""
+    batches: list[SampleBatch] = []
+    at = 0
+    while at < 60:
+        seconds = range(at, min(60, at + some.randrange(1, 9)))
+        at = seconds.stop
+        samples = [
+            (c, minute * MINUTE_US + s * SECOND + 1000 * c, *_value(c, some)) for c in range(1, 13) for s in seconds
+        ]
+        batches.append(batch(samples))
+    return batches
+
+
+def _value(channel: int, some: random.Random) -> tuple[float, int]:
+    if some.random() < 0.03:
+        return some.choice((math.nan, math.inf, -0.0, 1e300)), some.choice((0, 0x80050000))
+    return (float(some.randrange(3)) if channel % 2 == 0 else round(some.gauss(50, 20), 2)), 0
+
+
+async def refreshed(owner: asyncpg.Connection[Any]) -> None:
+    """All that nobody holds open is made."""
+
+    async def done() -> bool:
+        await owner.execute("CALL plant.refresh_rollups()")
+        return not await owner.fetchval(_LEFT)
+
+    await until(done)
+
+
+async def assert_exact(owner: asyncpg.Connection[Any]) -> None:
+    """Nothing is dirty, and all is as it would be made from scratch."""
+    await refreshed(owner)
+    assert await owner.fetch("SELECT * FROM plant.rollup_dirty") == []
+    verified = await verify(owner)
+    assert (verified.channels, verified.differences) == (CHANNELS, [])
+    assert await owner.fetchval("SELECT sum(n) FROM plant.samples_1m") == await owner.fetchval(
+        "SELECT count(*) FROM plant.samples"
+    )
+
+
+async def minutes_made(owner: asyncpg.Connection[Any], minute: int) -> int:
+    """Rows of a minute."""
+    query = "SELECT count(*) FROM plant.rollup_1m WHERE bucket = $1"
+    return int(await owner.fetchval(query, timestamp(DAY_US + minute * MINUTE_US)))
+
+
+async def dirty_channels(owner: asyncpg.Connection[Any], minute: int) -> list[int]:
+    """Those that a minute is to be made anew of."""
+    query = """
+        SELECT DISTINCT c FROM plant.rollup_dirty CROSS JOIN unnest(coalesce(channels, '{0}')) AS c
+        WHERE NOT hours AND from_time <= $1 AND to_time > $1 ORDER BY c"""
+    return [row["c"] for row in await owner.fetch(query, timestamp(DAY_US + minute * MINUTE_US))]
+
+
+def without(one: SampleBatch, channel: int) -> SampleBatch:
+    """The samples of all other channels."""
+    return sample_subset(one, one.channel_id != channel)
+
+
+def without_those(one: SampleBatch, channels: tuple[int, ...], missing: list[range]) -> SampleBatch:
+    """What is not of one of the channels at a time (µs since the day began) that is missing."""
+    gone = np.zeros(len(one), bool)
+    for span in missing:
+        gone |= (one.time - DAY_US >= span.start) & (one.time - DAY_US < span.stop)
+    return sample_subset(one, ~(gone & np.isin(one.channel_id, channels)))
+
+
+async def test_minutes_in_order_are_not_refreshed_again(
+    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock
+) -> None:
+    some = random.Random(1)
+    running = Running(tmp_path / "1", database, clock)
+    opened = "SELECT bool_and(open_since IS NOT NULL) FROM plant.rollup_dirty WHERE NOT hours"
+    for minute in range(4):
+        await running.send_minute(minute, some)
+        await until(lambda: owner.fetchval(opened))
+        assert await minutes_made(owner, minute) == 0
+        await running.close(owner, minute)
+        if minute == 0:  # nobody knows what was before
+            assert await minutes_made(owner, minute) == 0
+            await refreshed(owner)
+        assert await minutes_made(owner, minute) == CHANNELS
+        assert await owner.fetch("SELECT * FROM plant.rollup_dirty WHERE NOT hours") == []
+    assert await owner.fetchval("SELECT count(*) FROM plant.rollup_dirty") <= 1  # the hour
+    await running.stop()
+    await assert_exact(owner)
+
+
+async def test_minutes_of_a_backlog_are_not_refreshed_again(
+    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock
+) -> None:
+    """All that comes is hours late, as after an outage of the database, or from a gateway that was cut off."""
+    some = random.Random(8)
+    running = Running(tmp_path / "1", database, clock)
+    clock.now = DAY_US + 200 * MINUTE_US
+    for minute in range(6):
+        for one in minute_of(minute, some):
+            await running.send(one)
+            clock.now += SECOND  # some four times as fast as they came to be
+        if 0 < minute < 4:  # of the first minutes it is not known what was before, nor which channels are discrete
+            await until(
+                partial(
+                    owner.fetchval, "SELECT plant.first_open_minute() >= $1", timestamp(DAY_US + minute * MINUTE_US)
+                )
+            )
+            await refreshed(owner)
+    clock.now += MINUTE_US + 50 * SECOND
+    await until(lambda: minutes_made(owner, 5))
+    assert [await minutes_made(owner, minute) for minute in range(6)] == [CHANNELS] * 6
+    assert await owner.fetch("SELECT * FROM plant.rollup_dirty WHERE NOT hours") == []
+    await running.stop()
+    await assert_exact(owner)
+
+
+async def test_minutes_close_although_maintenance_is_late(
+    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock
+) -> None:
+    """The first whole minute does not follow on the one before it, which is not made: it is made anew, no other is."""
+    some = random.Random(9)
+    running = Running(tmp_path / "1", database, clock)
+    for minute in range(5):
+        await running.send_minute(minute, some)
+        await running.close(owner, minute)
+    assert [await minutes_made(owner, minute) for minute in range(5)] == [0, *[CHANNELS] * 4]
+    assert [len(await dirty_channels(owner, minute)) for minute in range(5)] == [CHANNELS, CHANNELS, 0, 0, 0]
+    assert await owner.fetchval("SELECT minutes FROM plant.rollup_closed") == 3
+    await running.stop()
+    await assert_exact(owner)
+
+
+async def test_lost_transaction_holds_its_minutes_open(
+    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database has it, but nobody was told: maintenance does not wait for a writer that knows nothing of it."""
+    some = random.Random(10)
+    running, other = (Running(tmp_path / name, database, clock) for name in ("1", "2"))
+    for minute in range(2):
+        await running.send_minute(minute, some)
+        if minute == 1:
+            await other.send(batch([(5, MINUTE_US + 30 * SECOND + 1, 3.0, 0)]))
+            await other.kill(monkeypatch)
+        await running.close(owner, minute)
+        await refreshed(owner)
+    await running.stop()
+    await assert_exact(owner)
+
+
+@pytest.mark.parametrize("channels", [(3, 4), None])
+async def test_gap_in_order_refreshes_nothing(
+    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock, channels: tuple[int, ...] | None
+) -> None:
+    """As collectors say it: in one minute, from one into the next, and over one without any."""
+    some = random.Random(2)
+    running = Running(tmp_path / "1", database, clock)
+    gaps = {
+        2: (2 * MINUTE_US + 20 * SECOND + 20_000, 2 * MINUTE_US + 29 * SECOND),
+        3: (3 * MINUTE_US + 50 * SECOND + 20_000, 4 * MINUTE_US + 10 * SECOND),
+        5: (5 * MINUTE_US, 7 * MINUTE_US + 10 * SECOND),
+    }
+    missing = [range(*gap) for gap in gaps.values()]
+    of = channels or tuple(range(1, 13))
+    for minute in range(9):
+        clock.now = DAY_US + minute * MINUTE_US + 59 * SECOND
+        batches: list[Batch] = [without_those(one, of, missing) for one in minute_of(minute, some)]
+        if minute in gaps:
+            begin, end = (DAY_US + at for at in gaps[minute])
+            opened, ended = (
+                GapBatch(1, clock.now + i, [Gap(begin, to, "stale", channels)]) for i, to in enumerate((None, end))
+            )
+            behind = [b for b in batches if isinstance(b, SampleBatch) and len(b) and b.time[0] > begin]
+            batches.insert(len(batches) - len(behind), opened)
+        await running.send(*(one for one in batches if len(one)))
+        if minute in gaps:
+            await running.send(ended)
+        await running.close(owner, minute)
+        if minute == 0:
+            await refreshed(owner)
+        assert await owner.fetch("SELECT * FROM plant.rollup_dirty WHERE NOT hours") == []
+    assert await owner.fetchval("SELECT minutes FROM plant.rollup_closed") == (8 if channels else 6)
+    await running.stop()
+    await assert_exact(owner)
+
+
+@pytest.mark.parametrize("what", ["late", "closed", "none", "backfilled", "others"])
+async def test_changed_gap_refreshes_its_minutes(
+    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock, what: str
+) -> None:
+    """Said behind later samples, when its minute is closed, or found to be none; or not by this writer."""
+    some = random.Random(7)
+    running = Running(tmp_path / "1", database, clock)
+    began = 0
+    for minute in range(5):
+        clock.now = DAY_US + minute * MINUTE_US + 59 * SECOND
+        batches: list[Batch] = [*minute_of(minute, some)]
+        began = int(batches[3].time.max()) + 1 if minute == 2 and isinstance(batches[3], SampleBatch) else began
+        opened = GapBatch(1, clock.now, [Gap(began, None, "stale", (3, 4))])
+        if minute == 2 and what not in ("late", "closed"):
+            batches.insert(4, opened)
+        if minute == 2 and what == "others":
+            query = "INSERT INTO plant.gap (source_id, channel_id, from_time, reason) VALUES (1, 5, $1, 'stale')"
+            await owner.execute(query, timestamp(began))
+        await running.send(*batches)
+        kinds = {"none": Gap(began, began, "stale", (3, 4)), "backfilled": Gap(began, None, "stale", (3, 4), "", True)}
+        kinds["late"] = opened.gaps[0]
+        if minute == 2 and what in kinds:
+            await running.send(GapBatch(1, clock.now + 1, [kinds[what]]))
+        await running.close(owner, minute)
+        if minute == 2 and what == "closed":
+            await running.send(opened)
+        if minute == 2:
+            assert await dirty_channels(owner, minute) == ([5] if what == "others" else [3, 4])
+        if minute != 3:
+            await refreshed(owner)
+    await running.stop()
+    await assert_exact(owner)
+
+
+async def test_gap_of_another_writer_beside_an_own_one(
+    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock
+) -> None:
+    """The other one, which has no samples of the minute, closes it first."""
+    some = random.Random(9)
+    one, other = (Running(tmp_path / str(i), database, clock) for i in range(2))
+    clock.now = DAY_US + 59 * SECOND
+    *batches, last = minute_of(0, some)
+    await one.send(*batches, without(last, 1))
+    await other.send(sample_subset(last, last.channel_id == 1))
+    await one.close(owner, 0)
+    await refreshed(owner)
+    await one.send_minute(1, some)
+    await one.close(owner, 1)
+    await refreshed(owner)
+    await one.send_minute(2, some)
+    begin = DAY_US + 2 * MINUTE_US
+    for running, milliseconds in ((one, 59_500), (other, 58_500)):
+        gap = Gap(begin + 1000 * milliseconds, None, "stale", (1,))
+        await running.send(GapBatch(1, clock.now, [gap]))
+    clock.now = begin + MINUTE_US + 20 * SECOND  # late enough for the other one, whose samples were less late
+
+    async def closed() -> bool:
+        return bool(await owner.fetchval("SELECT minute = $1 FROM plant.rollup_closed", timestamp(begin)))
+
+    await until(closed)
+    await owner.execute("UPDATE plant.rollup_closed SET minute = '-infinity'")
+    clock.now = begin + MINUTE_US + 50 * SECOND
+    await until(closed)
+    for running in (one, other):
+        await running.stop()
+    await assert_exact(owner)
+
+
+@pytest.mark.parametrize("silent", [False, True])
+async def test_gap_of_a_killed_writer(
+    database: Database,
+    owner: asyncpg.Connection[Any],
+    tmp_path: Path,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    silent: bool,
+) -> None:
+    """What was carried on from its minute is made anew, also where the minute itself has nothing to make."""
+    some = random.Random(8)
+    running = Running(tmp_path / "1", database, clock)
+    for minute in range(3):
+        clock.now = DAY_US + minute * MINUTE_US + 59 * SECOND
+        batches = [without(one, 7) if silent and minute == 2 else one for one in minute_of(minute, some)]
+        await running.send(*batches)
+        if minute < 2:
+            await running.close(owner, minute)
+            await refreshed(owner)
+    if silent:  # an other one made a later minute without a word on the gap
+        await owner.execute(
+            "INSERT INTO plant.samples_raw (time, value, channel_id, status) VALUES ($1, 1, 7, 0)",
+            timestamp(DAY_US + 3 * MINUTE_US + 1),
+        )
+        query = """
+            INSERT INTO plant.rollup_1m
+            SELECT m.* FROM plant.minutes_of('{7}', $1::timestamptz, $1 + INTERVAL '1 minute') AS m"""
+        await owner.execute(query, timestamp(DAY_US + 3 * MINUTE_US))
+    await running.send(GapBatch(1, clock.now, [Gap(clock.now + 900_000, None, "stale", (7,))]))
+    assert not await owner.fetchval("SELECT count(*) FROM plant.rollup_dirty WHERE open_since IS NULL AND NOT hours")
+    await running.kill(monkeypatch)
+    await owner.execute("UPDATE plant.rollup_dirty SET open_since = open_since - plant.open_minute_limit()")
+    await assert_exact(owner)
+
+
+async def test_late_samples_refresh_their_minutes(
+    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock
+) -> None:
+    some = random.Random(4)
+    running = Running(tmp_path / "1", database, clock)
+    for minute in range(4):
+        await running.send_minute(minute, some)
+        if minute == 2:
+            await running.send(batch([(5, minute * MINUTE_US + 30 * SECOND, 3.0, 0)]))
+        await running.close(owner, minute)
+        if minute == 2:
+            assert await dirty_channels(owner, minute) == [5]
+        await refreshed(owner)
+    await running.stop()
+    await assert_exact(owner)
+
+
+@pytest.mark.parametrize("what", ["a gap", "a deletion"])
+async def test_changed_held_value_refreshes_later_minutes(
+    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock, what: str
+) -> None:
+    """Where maintenance is done with it before the next minute that has samples is closed."""
+    some = random.Random(5)
+    running = Running(tmp_path / "1", database, clock)
+    for minute in range(6):
+        clock.now = DAY_US + minute * MINUTE_US + 59 * SECOND
+        batches = minute_of(minute, some)
+        if minute in (2, 3):  # channel 7 is silent, with a value that holds
+            last = batch([(7, 2 * MINUTE_US + 1, 7.0, 0)] if minute == 2 else [(8, minute * MINUTE_US + 1, 0.0, 0)])
+            batches = [last, *(without(one, 7) for one in batches)]
+        await running.send(*batches)
+        if minute == 3:
+            if what == "a gap":
+                await running.send(GapBatch(1, clock.now, [Gap(DAY_US + 3 * MINUTE_US + 1, None, "stale", (7,))]))
+            else:
+                begin = timestamp(DAY_US + 2 * MINUTE_US)
+                query = "SELECT plant.delete_samples('{7}', $1::timestamptz, $1 + INTERVAL '1 minute', 'test')"
+                assert await owner.fetchval(query, begin) == 1
+            await refreshed(owner)
+        await running.close(owner, minute)
+        await refreshed(owner)
+        assert minute < 1 or await minutes_made(owner, minute) >= CHANNELS - 1
+    await running.stop()
+    await assert_exact(owner)
+
+
+async def test_older_snapshot_refreshes_nothing(
+    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock
+) -> None:
+    """Refreshing with a snapshot from before a minute was closed would not see its rows, nor make them dirty."""
+    some = random.Random(6)
+    running = Running(tmp_path / "1", database, clock)
+    other = await asyncpg.connect(database.owner_dsn)
+    outcomes = []
+    for minute in range(3):
+        await running.send_minute(minute, some)
+        snapshot = other.transaction(isolation="repeatable_read")
+        await snapshot.start()
+        await other.fetchval("SELECT count(*) FROM plant.rollup_dirty")
+        if minute < 2:
+            await running.close(owner, minute)
+            await running.send(batch([(2, minute * MINUTE_US + 59 * SECOND + 1, 2.0, 0)]))  # late
+        outcomes.append(await other.fetchval("SELECT plant.refresh_closed(now())"))
+        await snapshot.rollback()
+    assert outcomes == [None, None, True]
+    await other.close()
+    await running.stop()
+    await assert_exact(owner)
+
+
+async def test_long_refresh_blocks_neither_ingest_nor_the_next_minute(
+    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock
+) -> None:
+    """What waits to close a minute has it before the next portion, and nothing is left to maintenance."""
+    some = random.Random(8)
+    running = Running(tmp_path / "1", database, clock)
+    other = await asyncpg.connect(database.owner_dsn)
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype <> 'advisory'"
+    begin, portion = "BEGIN ISOLATION LEVEL REPEATABLE READ", "SELECT plant.refresh_closed(now()) AS done"
+    for minute in range(4):
+        await running.send_minute(minute, some)
+        await refreshed(owner)
+        await other.execute(begin)
+        assert await other.fetchval(portion) is False
+        clock.now = DAY_US + minute * MINUTE_US + 110 * SECOND
+
+        async def waits() -> bool:
+            return bool(await owner.fetchval(waiting))
+
+        await until(waits)
+        stored = await owner.fetchval("SELECT count(*) FROM plant.samples_raw")
+        await running.send(batch([(1, (minute + 1) * MINUTE_US, 1.0, 0)]))
+        assert await owner.fetchval("SELECT count(*) FROM plant.samples_raw") == stored + 1
+        await until(waits)
+        await other.execute(f"COMMIT; {begin}; CREATE TEMP TABLE outcome AS {portion}")
+        assert await other.fetchval("SELECT done FROM outcome") is None, "the writer was first"
+        await other.execute("COMMIT; DROP TABLE outcome")
+        await running.close(owner, minute)
+    assert await owner.fetchval("SELECT minutes FROM plant.rollup_closed") == 3, "all but the first"
+    await other.close()
+    await running.stop()
+    await assert_exact(owner)
+
+
+async def test_minutes_of_a_killed_writer(
+    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    some = random.Random(3)
+    running = Running(tmp_path / "1", database, clock)
+    for minute in range(2):
+        await running.send_minute(minute, some)
+        await running.close(owner, minute)
+        await refreshed(owner)
+    clock.now = DAY_US + 2 * MINUTE_US + 30 * SECOND
+    batches = minute_of(2, some)
+    await running.send(*batches[:8])
+    await running.kill(monkeypatch)
+    await refreshed(owner)
+    assert await minutes_made(owner, 2) == 0  # it may come back
+    again = Running(tmp_path / "1", database, clock)
+
+    async def left() -> bool:
+        return not await owner.fetchval("SELECT count(*) FROM plant.rollup_dirty WHERE open_since IS NOT NULL")
+
+    await until(left)  # it came back, and does not have them
+    await refreshed(owner)
+    assert await minutes_made(owner, 2) == CHANNELS
+    await again.send(*batches[8:])
+    await again.send(*minute_of(3, some))
+    await owner.execute("UPDATE plant.rollup_dirty SET open_since = open_since - plant.open_minute_limit()")
+    await refreshed(owner)
+    await again.send(batch([(1, 2 * MINUTE_US + 59 * SECOND + 1, 7.0, 0)]))  # after its minute was taken
+    clock.now = DAY_US + 5 * MINUTE_US
+    await again.stop()
+    await assert_exact(owner)
+
+
+def recorded_gaps(some: random.Random, now: int, newest: int, gaps: list[Gap]) -> list[Gap]:
+    """A new one, in order or late, or what became of one of ``gaps``: it ends, was none, is one after all, was read."""
+    if some.random() < 0.3:
+        began = some.choice((newest, now - some.randrange(100) * SECOND)) + some.choice((0, 1, 1000))
+        channels = None if some.random() < 0.1 else (some.randrange(1, 13),)
+        gaps.append(Gap(began, some.choice((None, began + 3 * SECOND)), "stale", channels))
+        return gaps[-1:]
+    if some.random() < 0.1 and gaps:
+        gap = some.choice(gaps)
+        ends = some.choice((gap.from_time, gap.from_time + SECOND, None))
+        return [replace(gap, to_time=ends, backfilled=some.random() < 0.2)]
+    return []
+
+
+async def test_minutes_of_another_installation_stay_open(
+    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock, other_dsn: str
+) -> None:
+    """A writer that starts, or that closes the same minute first, releases its own only."""
+    some = random.Random(11)
+    async with connected(other_dsn) as other:
+        await other.execute(load("write")["insert_open_minutes"], [timestamp(DAY_US)])
+    held = "SELECT count(*) FROM plant.rollup_dirty WHERE open_since IS NOT NULL AND held_by = $1"
+    running = Running(tmp_path / "1", database, clock)
+    own, others = "plantlog_ingest", "plantlog_ingest_other"
+    await owner.execute(
+        "INSERT INTO plant.rollup_dirty (from_time, to_time, open_since, held_by)"
+        " VALUES ($1, $2, clock_timestamp(), $3)",
+        timestamp(DAY_US),
+        timestamp(DAY_US + MINUTE_US),
+        own,
+    )
+    await running.send_minute(0, some)
+    assert await owner.fetchval(held, own) > 1
+    await running.close(owner, 0, own)
+    assert [await owner.fetchval(held, login) for login in (own, others)] == [0, 1]
+    await running.stop()
+    assert await owner.fetchval("SELECT plant.first_open_minute()") == timestamp(DAY_US)
+    await owner.execute("UPDATE plant.rollup_dirty SET open_since = NULL")
+    await assert_exact(owner)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+async def test_minutes_are_exact_under_random_interference(
+    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock, other_dsn: str, seed: int
+) -> None:
+    """Two writers of the same channels, late samples, replays, conflicts, gaps, deletions, and refreshing."""
+    some = random.Random(seed)
+    if seed == 0:
+        await owner.execute("DELETE FROM plant.setting WHERE key = 'lateness'")
+    dsns = ("", other_dsn if seed % 2 else "")  # of one installation, or of two
+    writers = [Running(tmp_path / str(i), database, clock, dsn) for i, dsn in enumerate(dsns)]
+    done = False
+
+    async def maintenance() -> None:
+        connection = await asyncpg.connect(database.owner_dsn)
+        while not done:
+            await connection.execute("CALL plant.refresh_rollups()")
+            await asyncio.sleep(some.choice((0.05, 3.0)) * some.random())
+        await connection.close()
+
+    async def deletions() -> None:
+        connection = await asyncpg.connect(database.owner_dsn)
+        while not done:
+            begin = clock.now - some.randrange(1, 90) * SECOND
+            query = "SELECT plant.delete_samples($1, $2, $3, 'test')"
+            await connection.execute(query, [some.randrange(1, 13)], timestamp(begin), timestamp(begin + 9 * SECOND))
+            await asyncio.sleep(1.5 * some.random())
+        await connection.close()
+
+    others = [asyncio.create_task(work()) for work in (maintenance, deletions)]
+    sent: list[SampleBatch] = []
+    gaps: list[Gap] = []
+    kinds = itertools.count(DAY_US)
+    for minute in range(6):
+        clock.now = DAY_US + minute * MINUTE_US + 59 * SECOND
+        for whole in minute_of(minute, some):
+            one = whole
+            if some.random() < 0.1 and sent:  # again, and with other values
+                old = some.choice(sent)
+                old = sample_subset(old, old.channel_id == some.randrange(1, 13))
+                conflicting = SampleBatch(1, clock.now, old.channel_id, old.time, old.value + 1, old.status)
+                await writers[0].spool.append(some.choice((old, conflicting)))
+            newest = int(sent[-1].time.max()) if sent else clock.now
+            for gap in recorded_gaps(some, clock.now, newest, gaps):
+                await writers[some.choice((0, 0, 0, 1))].spool.append(GapBatch(1, next(kinds), [gap]))
+            if some.random() < 0.1:
+                at = max(0, minute * MINUTE_US - some.randrange(100 * SECOND))
+                await writers[0].spool.append(batch([(some.randrange(1, 13), at, 5.0, 0)]))
+            sent.append(one)
+            if some.random() < 0.1:
+                other = some.randrange(1, 13)
+                await writers[1].spool.append(sample_subset(one, one.channel_id == other))
+                one = without(one, other)
+            await writers[0].spool.append(one)
+        for running in writers:
+            await running.send()
+        if some.random() < 0.8:
+            await writers[0].close(owner, minute)  # and so does the other one
+    done = True
+    await asyncio.gather(*others)
+    for running in writers:
+        await running.stop()
+    await assert_exact(owner)

@@ -1,0 +1,366 @@
+"""How processes ended, as the supervisor's log has it, and what `status` and `up` make of it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from rich.console import Console
+
+from core.config import processes
+from core.config.load import load
+from core.config.model import HealthOptions, NotifyOptions
+from core.config.sources import ModbusSource
+from core.errors import OperationError
+from core.formatting import count
+from core.health import serve
+from core.paths import EXAMPLE, State
+from core.timestamps import now_us
+from ingest.status import SourceStatus
+from ops import health
+from ops.appliance import exits
+from ops.appliance.readiness import Progress, wait_until, wait_until_ready
+from ops.appliance.status import StatusMonitor, _not_ready_reason
+from ops.appliance.status_table import bad_channels, render
+from ops.appliance.steps import Step
+from ops.appliance.supervisor import Program, Supervisor
+from ops.deployment import Running
+from ops.maintenance.overload.recovery import observe
+from ops.ports import free_ports
+from tests.command import run
+from tests.config_in_force import activate
+from tests.supervised import end
+from tests.waiting import until_sync
+
+LOG = """\
+2026-11-22 04:00:00.000 Z INFO supervisord started with pid 7
+2026-11-22 04:00:01.000 Z INFO spawned: 'writer' with pid 8
+2026-11-22 04:00:01.000 Z INFO spawned: 'collector-opcua' with pid 9
+2026-11-22 04:00:02.100 Z INFO success: writer entered RUNNING state, process has stayed up for > than 1 seconds
+2026-11-22 04:20:00.000 Z WARN exited: writer (terminated by SIGKILL; not expected)
+2026-11-22 04:20:01.000 Z INFO spawned: 'writer' with pid 10
+2026-11-22 04:20:03.000 Z WARN exited: writer (exit status 1; not expected)
+2026-11-22 04:20:04.000 Z INFO spawned: 'writer' with pid 11
+2026-11-22 04:20:06.000 Z WARN exited: writer (exit status 1; not expected)
+2026-11-22 04:20:07.000 Z INFO stopped: collector-opcua (exit status 0)
+a line that was cut
+"""
+
+
+def test_consecutive_exits_are_counted() -> None:
+    found = exits.parse(LOG.splitlines())
+    assert set(found) == {"writer"}
+    assert str(found["writer"]) == "exit 1, 3 times"
+    assert found["writer"].at == datetime(2026, 11, 22, 4, 20, 6, tzinfo=UTC).timestamp()
+
+
+def test_requested_stop_and_new_supervisor_reset_the_exit_count() -> None:
+    assert exits.parse([*LOG.splitlines(), "2026-11-22 04:21:00.000 Z INFO stopped: writer (exit status 0)"]) == {}
+    assert exits.parse([*LOG.splitlines(), "2026-11-22 04:21:00.000 Z INFO supervisord started with pid 12"]) == {}
+
+
+def test_long_run_resets_the_exit_count() -> None:
+    lines = [
+        *LOG.splitlines(),
+        "2026-11-22 04:20:08.000 Z INFO spawned: 'writer' with pid 13",
+        "2026-11-22 04:40:08.000 Z WARN exited: writer (terminated by SIGSEGV (core dumped); not expected)",
+    ]
+    assert str(exits.parse(lines)["writer"]) == "SIGSEGV (core dumped)"
+
+
+@pytest.fixture
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[State]:
+    """A state folder with a short path, for the socket, of an appliance whose writer was started."""
+    state = State(tmp_path_factory.mktemp("s"))
+    state.claim()
+    Running("demo", HealthOptions(port=free_ports(8)), ("writer",)).save(state)
+    yield state
+    end(state)
+
+
+def python(text: str) -> Program:
+    return Program("writer", [sys.executable, "-c", text])
+
+
+def started(state: State, program: Program) -> Supervisor:
+    supervisor = Supervisor(state)
+    supervisor.start([program])
+    supervisor.start_program(program.name)
+    return supervisor
+
+
+def test_status_names_a_restarting_process_and_the_reason(state: State) -> None:
+    started(state, python("import time; time.sleep(1.2); raise SystemExit('plant.toml:7: no such thing')"))
+    monitor = StatusMonitor(state)
+
+    def twice_ended() -> dict[str, Any]:
+        (writer,) = monitor.snapshot()["processes"]
+        return writer if writer["exits"] is not None and writer["exits"]["count"] > 1 else {}
+
+    writer = until_sync(twice_ended, every=0.1)
+    assert writer["state"] == "RESTARTING"
+    assert writer["reason"] == f"exit 1, {writer['exits']['count']} times; last log line: plant.toml:7: no such thing"
+
+
+def test_up_does_not_wait_for_an_exited_process(state: State) -> None:
+    supervisor = started(state, python("import time; time.sleep(1.2); raise SystemExit('plant.toml:7: no such thing')"))
+    with pytest.raises(OperationError, match=r"writer exited \(exit 1\): see .*\nplant.toml:7: no such thing"):
+        wait_until(lambda: False, Progress(supervisor, state, ["writer"]), lambda: "never")
+
+
+def test_up_waits_for_a_working_process_and_not_for_a_stalled_one(
+    state: State, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("ops.appliance.readiness._STALL_SECONDS", 1.0)
+    monkeypatch.setattr("ops.appliance.work._CPU_SECONDS", 0.01)  # also a busy machine gives it that much
+    flag = tmp_path / "enough"
+    script = tmp_path / "busy.py"
+    script.write_text(f"import pathlib, time\nwhile not pathlib.Path({str(flag)!r}).exists(): pass\ntime.sleep(600)\n")
+    supervisor = started(state, Program("writer", [sys.executable, str(script)]))
+    begin = time.monotonic()
+    progress = Progress(supervisor, state, ["writer"])
+    wait_until(lambda: time.monotonic() - begin > 2.5, progress, lambda: "it works")
+    flag.touch()
+    with pytest.raises(OperationError, match="no answer: no progress for 1 s"):
+        wait_until(lambda: False, progress, lambda: "no answer")
+
+
+SOURCE = ModbusSource(name="plc", kind="modbus", address="tcp://127.0.0.1:9", tags=())
+SOURCE_AWAY = {"sources": [SourceStatus(1, "plc", "modbus", SOURCE.address, 1, "disconnected", "refused").report()]}
+WEBHOOK_AWAY = {"database": "connected", "failing": {"webhook": "no answer"}, "waiting": {"webhook": 1}, "delivered": 0}
+
+
+@pytest.mark.parametrize(
+    ("process", "away", "told", "reason"),
+    [
+        ("collector-modbus", SOURCE_AWAY, "source plc at tcp://127.0.0.1:9: disconnected: refused", "plc"),
+        ("notifier", WEBHOOK_AWAY, "notifier: webhook: no answer", "not reached: webhook"),
+    ],
+)
+def test_up_names_what_is_not_plantlogs_and_does_not_wait_for_it(
+    process: str, away: dict[str, Any], told: str, reason: str, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ops.appliance.readiness._SOURCES_SECONDS", 2.0)
+    monkeypatch.setattr("ops.appliance.readiness._NOTIFY_SECONDS", 0.5)
+    options = {"sources": (SOURCE,), "health": HealthOptions(port=free_ports(9)), "notify": NotifyOptions()}
+    plant = load(EXAMPLE).model_copy(update=options)
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            number = self.connection.getsockname()[1]
+            (name,) = (one for one in health.processes(plant) if processes.port(one, plant.health) == number)
+            health_report = {"ready": False, **away} if name == process else {"ready": True}
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"process": name, **health_report}).encode())
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            pass
+
+    shown = Console(width=200, file=io.StringIO())
+    progress = Progress(started(state, python("import time; time.sleep(600)")), state, ["writer"])
+    with ExitStack() as pages:
+        for name in health.processes(plant):
+            page = pages.enter_context(HTTPServer(("127.0.0.1", processes.port(name, plant.health)), Page))
+            threading.Thread(target=page.serve_forever, daemon=True).start()
+            pages.callback(page.shutdown)
+        wait_until_ready(health.processes(plant), plant, progress, Step(shown, "wait"), simulated=False)
+        assert reason in _not_ready_reason(health.fetch(process, plant.health, state.root), None)
+    lines = shown.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert [line.strip(" ·") for line in lines] == [told]
+
+
+def test_exit_is_reported_while_recent_or_repeated(state: State) -> None:
+    started(state, python("import time; time.sleep(600)"))
+    running = {"name": "writer", "state": "RUNNING", "reason": "", "since": time.time() - 300}
+    for count_, ago, told in ((1, 20, True), (1, 246, False), (3, 246, True), (3, 700, False)):
+        how = exits.ExitRecord("SIGKILL", count_, time.time() - ago)
+        health_report = StatusMonitor(state)._exit_figures(running, {"writer": {}}, how)
+        assert bool(health_report["reason"]) == told, (count_, ago)
+
+
+def test_status_shows_why_a_process_is_not_ready_and_its_sources(state: State, tmp_path: Path) -> None:
+    (tmp_path / "tags.csv").write_text("name,address\na,holding:0\n")
+    (tmp_path / "plant.toml").write_text(
+        '[plant]\nname = "demo"\n[[source]]\nname = "plc"\nkind = "modbus"\naddress = "tcp://127.0.0.1:502"\n'
+        'tags = "tags.csv"\n'
+    )
+    activate(state.root, tmp_path / "plant.toml")
+    first = free_ports(8)
+    Running("demo", HealthOptions(port=first), ("writer", "collector-modbus")).save(state)
+    started(state, python("import time; time.sleep(600)"))
+    monitor = StatusMonitor(state)
+    (writer, collector), (source,) = monitor.snapshot()["processes"], monitor.snapshot()["sources"]
+    assert (collector["name"], collector["state"]) == ("collector-modbus", "STOPPED")
+    assert writer["name"] == "writer"
+    assert (source["name"], source["channels"], source["state"]) == ("plc", 1, "unknown")
+    assert source["reason"] == "collector-modbus does not respond"
+    table = Console(width=200, file=io.StringIO())
+    table.print(render(monitor.snapshot()))
+    assert "collector-modbus does not respond" in table.file.getvalue()  # type: ignore[attr-defined]
+
+    class Away(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            health_report = {"process": "writer", "ready": False, "database": "unreachable: no route", "written": 0}
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({**health_report, "lag_seconds": None, "backlog_rows": 0}).encode())
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            pass
+
+    with HTTPServer(("127.0.0.1", first + 2), Away) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+
+        def runs() -> dict[str, Any]:
+            one: dict[str, Any] = monitor.snapshot()["processes"][0]
+            return one if one["state"] == "RUNNING" else {}
+
+        one = until_sync(runs, every=0.02)
+        server.shutdown()
+    assert (one["ready"], one["reason"]) == (False, "database unreachable: no route")
+
+
+def test_status_says_that_and_since_when_plantlog_is_stopped(state: State) -> None:
+    supervisor = started(state, python("import time; time.sleep(600)"))
+    assert StatusMonitor(state).snapshot()["stopped"] is None
+    before = time.time()
+    assert run(state.root, "down").code == 0
+    status = StatusMonitor(state).snapshot()
+    assert before < status["stopped"]["since"] < time.time()
+    assert status["database"] == {"reachable": False, "reason": "it stopped with plantlog"}
+    shown = run(state.root, "status", "--once").out
+    assert re.search(r"plantlog does not run: it was stopped at \d{4}-\d\d-\d\dT[\d:]{8}Z\. `plantlog up`", shown)
+    state.dsn_file("reader").parent.mkdir(exist_ok=True)
+    for role in ("reader", "owner"):
+        state.dsn_file(role).write_text(f"postgresql://plantlog_{role}:x@127.0.0.1:1/plantlog")
+    sentence = re.search(r"plantlog does not run: .* starts it", shown)
+    assert sentence is not None
+    questions = ("psql", "-c", "SELECT 1"), ("ask", "stuck_sensors", "--from", "1h"), ("sql", "SELECT 1")
+    for words in (*questions, ("rename", "a", "b")):
+        refused = run(state.root, *words)
+        assert (refused.code, refused.err) == (1, f"plantlog: {sentence[0]}\n"), words
+    supervisor.start([])
+    assert StatusMonitor(state).snapshot()["stopped"] is None
+    Running("demo", HealthOptions(port=free_ports(8)), ("writer",)).save(state)  # as `up` does
+    os.kill(supervisor.pid(), signal.SIGKILL)
+    until_sync(lambda: not supervisor.answers())
+    assert "it was not stopped by `plantlog down`. `plantlog up`" in run(state.root, "status", "--once").out
+
+
+async def test_status_leaves_out_another_appliance_on_its_ports(state: State, tmp_path: Path) -> None:
+    first = free_ports(8)
+    Running("demo", HealthOptions(port=first), ("writer",)).save(state)
+
+    async def report() -> dict[str, Any]:
+        return {
+            "process": "writer",
+            "ready": True,
+            "written": 0,
+            "lag_seconds": None,
+            "backlog_rows": 0,
+            "database": "",
+        }
+
+    for folder, shown in ((tmp_path / "other", "STOPPED"), (state.root, "UNSUPERVISED")):
+        folder.mkdir(exist_ok=True)
+        (folder / "installation").write_text(str(uuid4()))
+        async with serve("127.0.0.1", first + 2, report, folder):
+            (writer,) = (await asyncio.to_thread(StatusMonitor(state).snapshot))["processes"]
+            seen = await asyncio.to_thread(lambda: observe(state).reports["writer"])
+        assert writer["state"] == shown
+        assert (seen is None) == (shown == "STOPPED"), "nobody takes its answer for that of this one"
+
+
+def test_status_shows_rejected_tokens_for_a_day() -> None:
+    def reason(ago: float, count_: int = 3) -> str:
+        wrong = {"count": count_, "last_at": now_us() - round(ago * 1e6), "last_from": "10.0.0.7"}
+        return _not_ready_reason({"ready": True, "sources": [], "wrong_tokens": wrong}, None)
+
+    assert re.fullmatch(r"3 requests with a wrong token, last \d{4}-\d\d-\d\dT[\d:]{8}Z from 10\.0\.0\.7", reason(60))
+    assert reason(60, 1).startswith("1 request with")
+    assert reason(60, 0) == reason(2 * 86_400) == ""
+
+
+def test_status_shows_overload_and_deferred_jobs_first(state: State) -> None:
+    started(state, python("import time; time.sleep(600)"))
+    status = StatusMonitor(state).snapshot()
+    assert status["overload"] is None, "maintenance does not answer"
+    figures = {"lag_seconds": 8.04, "pace_seconds": 2.4, "cpu_pressure": 1.0, "spool_bytes": 1}
+    status["overload"] = {"since": 43_390.0, **figures}
+    job = {"name": "rollups", "about": "", "state": "waiting", "outcome": "ok", "started_at": 1.0, "seconds": 1.0}
+    job |= {"rows": 1, "bytes": None, "detail": "all made", "failures": 0, "next_at": 2.0}
+    status["jobs"] = [job | {"waits": "waits: ingest is behind since 12:03:09 UTC"}]
+    table = Console(width=160, file=io.StringIO())
+    table.print(render(status))
+    lines = table.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert (
+        lines[1].strip()
+        == "overloaded since 12:03:10 UTC, polls every 2.4 s, lag 8.0 s, CPU pressure 100 %; waiting: rollups"
+    )
+    (rollups,) = [line for line in lines if line.startswith("rollups")]
+    assert "waits: ingest is behind since 12:03:09 UTC" in rollups
+    assert "all made" not in rollups
+
+
+def test_status_shows_the_journal(state: State) -> None:
+    started(state, python("import time; time.sleep(600)"))
+    status = StatusMonitor(state).snapshot()
+    assert status["journal"] is None, "the writer does not answer"
+
+    def line(**report: Any) -> str:
+        status["journal"] = {"bytes": 0, "begin": None, "problem": None, "waiting_rows": 0} | report
+        table = Console(width=160, file=io.StringIO())
+        table.print(render(status))
+        lines = table.file.getvalue().splitlines()  # type: ignore[attr-defined]
+        return next((one for one in lines if one.startswith("journal")), "")
+
+    hour_ago = int((time.time() - 3600.5) * 1e6)
+    assert line() == "", "there is none"
+    assert line(bytes=3 * 2**20, begin=hour_ago).split(maxsplit=1)[1].strip() == "3.0 MiB, reaches back 1:00:00"
+    assert line(bytes=1, begin=hour_ago, waiting_rows=12_000).rstrip().endswith("; 12,000 rows to be written again")
+    assert "what is committed now is not kept: No space left" in line(problem="No space left")
+
+
+def test_status_truncates_nothing_and_lists_bad_channels(state: State) -> None:
+    started(state, python("import time; time.sleep(600)"))
+    status = StatusMonitor(state).snapshot()
+    bad = {f"north/boiler{n}/pressure": f"BadNodeIdUnknown {'x' * 150} end of {n}" for n in range(5)}
+    source = SourceStatus(1, "plc", "opcua", "opc.tcp://h", 5, "degraded", bad_channels=bad).report()
+    status["sources"] = [source | {"last_sample_age_seconds": 1.0}]
+    table = Console(width=120, file=io.StringIO())
+    table.print(render(status))
+    shown = "".join(table.file.getvalue().split())  # type: ignore[attr-defined]
+    assert "endof2;and2channelsmore:status--channels" in shown, "three whole reasons, and where the others are"
+    assert len(bad_channels(status).splitlines()) == 5
+    assert bad_channels(status).splitlines()[4] == f"plc\tnorth/boiler4/pressure\t{bad['north/boiler4/pressure']}"
+    status["sources"][0] |= {"state": "unknown", "reason": "collector-opcua does not respond", "bad_channels": {}}
+    assert bad_channels(status) == "plc\tall channels\tunknown: collector-opcua does not respond"
+
+
+@pytest.mark.parametrize(
+    ("n", "noun", "message"),
+    [
+        (1, "source", "1 source"),
+        (0, "row", "0 rows"),
+        (20_000, "channel", "20,000 channels"),
+        (2, "batch", "2 batches"),
+    ],
+)
+def test_counts_are_formatted(n: int, noun: str, message: str) -> None:
+    assert count(n, noun) == message

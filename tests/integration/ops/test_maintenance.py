@@ -1,0 +1,495 @@
+"""The jobs on a real database: together, twice at once, killed in the middle, and when something is in their way."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import signal
+import sys
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import psutil
+import pytest
+
+from core import metrics
+from core.config.model import HealthOptions
+from core.errors import OperationError
+from core.paths import CHECKOUT, State
+from core.scheduling import NICE
+from ops.appliance.status import StatusMonitor
+from ops.deployment import Running
+from ops.maintenance.jobs import jobs
+from ops.maintenance.process import Maintenance
+from ops.maintenance.run import Connection, Job, JobContext, JobResult, JobSkipped, Session, run
+from ops.ports import free_ports
+from tests.config_in_force import activate
+from tests.database import Database, connected
+from tests.maintenance import (
+    DAY,
+    SAMPLES,
+    add_installation,
+    add_plant,
+    day,
+    job_context,
+    pack_days,
+    run_ok,
+    sample_counts,
+    set_retention,
+    set_setting,
+    vacuumed_size,
+)
+from tests.waiting import PATIENCE, until
+
+JOBS = {job.name: job for job in jobs()}
+
+
+async def runs(owner: Connection, job: str) -> list[tuple[str | None, int | None, str]]:
+    rows = await owner.fetch(
+        "SELECT r.outcome, r.rows, r.detail FROM plant.job_run AS r WHERE r.job = $1 ORDER BY r.id", job
+    )
+    return [tuple(row) for row in rows]
+
+
+def told(state: Path, database: Database, port: int) -> Path:
+    """A state folder and a configuration for a maintenance process."""
+    (state / "secrets").mkdir(parents=True, exist_ok=True)
+    (state / "secrets" / "maintenance.dsn").write_text(database.maintenance_dsn)
+    (state / "secrets" / "owner.dsn").write_text(database.owner_dsn)
+    (state / "plant.toml").write_text(
+        f'[plant]\nname = "demo"\n[health]\nport = {port}\n[[source]]\nname = "plc"\nkind = "modbus"\n'
+        'address = "tcp://127.0.0.1:502"\ntags = "tags.csv"\n'
+    )
+    (state / "tags.csv").write_text("name,address\nc1,holding:0\n")
+    return state
+
+
+@asynccontextmanager
+async def process(state: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A maintenance process as the supervisor starts it."""
+    activate(state, state / "plant.toml")
+    started = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "ops.maintenance", "--state", str(state)),
+        cwd=CHECKOUT,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield started
+    finally:
+        if started.returncode is None:
+            started.kill()
+        await started.communicate()
+
+
+async def test_every_job_runs_as_the_login_for_maintenance(
+    owner: Connection, database: Database, tmp_path: Path
+) -> None:
+    await add_plant(owner, 9, 8)
+    await set_retention(owner, "fast", raw=5)
+    context = job_context(database, tmp_path)
+    for job in JOBS.values():
+        done = await run(job, context)
+        assert done.outcome in ("ok", "skipped"), (job.name, done)
+        assert (await runs(owner, job.name))[-1][0] == done.outcome
+        assert metrics.job_runs.labels(job=job.name, outcome=done.outcome)._value.get() >= 1
+    forms = "SELECT DISTINCT s.form FROM plant.storage() AS s WHERE s.relation LIKE 'samples%' AND s.rows > 0"
+    (form,) = [row["form"] for row in await owner.fetch(forms)]
+    assert form in ("packed", "columnstore")
+    hours = 2 * 2 * 24 if form == "packed" else 0
+    assert await owner.fetchval("SELECT count(*) FROM plant.samples_packed") == hours
+    assert await sample_counts(owner) == {(ago, channel): SAMPLES for ago in (9, 8) for channel in (1, 3)}
+
+
+async def test_unavailable_job_is_recorded_once_as_skipped(
+    owner: Connection, database: Database, tmp_path: Path
+) -> None:
+    async def lacking(context: JobContext, connection: Connection) -> JobSkipped:
+        return JobSkipped("this build has no plant.nothing()")
+
+    job = Job("nothing", 10, 10, False, lacking, "")
+    for _ in range(3):
+        assert (await run(job, job_context(database, tmp_path))).outcome == "skipped"
+    assert await runs(owner, "nothing") == [("skipped", None, "this build has no plant.nothing()")]
+
+
+async def test_sealing_session_is_throttled_and_ends_on_yield(
+    owner: Connection, database: Database, tmp_path: Path
+) -> None:
+    """It is not the job's own: it would take the processor from ingest, and go on reading the day."""
+    await add_plant(owner, 9, 8)
+    context = job_context(database, tmp_path)
+    await add_installation(owner, context.installation)
+    (tmp_path / "postgres" / "cluster").mkdir(parents=True)  # the server is on this machine
+    other = await asyncpg.connect(database.owner_dsn)
+    waiting = """
+    SELECT a.pid FROM pg_stat_activity AS a
+    WHERE a.application_name = 'plantlog seal' AND a.wait_event_type = 'Lock'"""
+
+    async def waits() -> bool:
+        return bool(await owner.fetch(waiting))
+
+    async def gone() -> bool:
+        return not await waits()
+
+    async with other.transaction():
+        await other.execute("LOCK TABLE plant.seal_work IN ACCESS EXCLUSIVE MODE")
+        stop_requested = asyncio.Event()
+        sealing = asyncio.create_task(run(JOBS["seal"], context, stop_requested))
+        await until(waits)
+        assert psutil.Process(await owner.fetchval(waiting)).nice() == NICE
+        stop_requested.set()
+        assert (await sealing).done.more
+        await until(gone)
+    await other.close()
+
+
+async def test_a_job_runs_once_at_a_time(owner: Connection, database: Database, tmp_path: Path) -> None:
+    inside, leave = asyncio.Event(), asyncio.Event()
+
+    async def slow(context: JobContext, connection: Connection) -> JobResult:
+        inside.set()
+        await leave.wait()
+        return JobResult(1)
+
+    job, context = Job("slow", 10, 60, False, slow, ""), job_context(database, tmp_path)
+    first = asyncio.create_task(run(job, context))
+    await inside.wait()
+    second = await run(job, context)
+    assert (second.outcome, second.done.detail) == ("skipped", "running in another process")
+    leave.set()
+    assert (await first).outcome == "ok"
+    assert await runs(owner, "slow") == [("ok", 1, "")]
+
+
+async def test_frequent_job_keeps_its_connection_but_not_its_lock(
+    owner: Connection, database: Database, tmp_path: Path
+) -> None:
+    pids: list[int] = []
+
+    async def note(context: JobContext, connection: Connection) -> JobResult:
+        pids.append(connection.get_server_pid())
+        await connection.execute("SET work_mem = '64kB'; SELECT pg_advisory_lock(7)")
+        return JobResult()
+
+    often, rarely = Job("often", 0.01, 10, False, note, ""), Job("rarely", 600, 10, False, note, "")
+    context = job_context(database, tmp_path)
+    session, of_rare = Session(often, context), Session(rarely, context)
+    for _ in range(2):
+        assert (await run(often, context, session=session)).outcome == "ok"
+    assert pids[0] == pids[1]
+    assert (await run(often, context)).outcome == "ok", "another process may run it in between"
+    locks = "SELECT count(*) FROM pg_locks AS l WHERE l.pid = $1 AND l.locktype = 'advisory'"
+    assert await owner.fetchval(locks, pids[0]) == 0
+    await owner.execute("SELECT pg_terminate_backend($1, 10000)", pids[0])
+    assert (await run(often, context, session=session)).outcome == "ok", "one that was ended is made again"
+    assert pids[-1] != pids[0]
+    for _ in range(2):
+        assert (await run(rarely, context, session=of_rare)).outcome == "ok"
+    session.close()
+    there = "SELECT count(*) FROM pg_stat_activity AS a WHERE a.pid = ANY ($1)"
+
+    async def gone() -> bool:
+        return bool(await owner.fetchval(there, pids) == 0)
+
+    await until(gone)
+
+
+async def test_failing_job_stops_no_other_and_is_retried_later(
+    owner: Connection, database: Database, tmp_path: Path
+) -> None:
+    healthy = 0
+
+    async def wrong(context: JobContext, connection: Connection) -> JobResult:
+        await connection.execute("SELECT 1 / 0")
+        raise AssertionError("unreachable")
+
+    async def refused(context: JobContext, connection: Connection) -> JobResult:
+        raise OperationError("the disk is mounted read-only")
+
+    async def mistaken(context: JobContext, connection: Connection) -> JobResult:
+        raise KeyError("nobody foresaw this")
+
+    async def good(context: JobContext, connection: Connection) -> JobResult:
+        nonlocal healthy
+        healthy += 1
+        return JobResult()
+
+    todo = [Job("wrong", 0.01, 10, True, wrong, ""), Job("refused", 0.01, 10, True, refused, "")]
+    todo += [Job("mistaken", 0.01, 10, True, mistaken, "")]
+    maintenance = Maintenance(job_context(database, tmp_path), [*todo, Job("good", 0.01, 10, True, good, "")])
+    working = asyncio.create_task(maintenance.run())
+    await until(lambda: healthy >= 3)
+    working.cancel()
+    await asyncio.wait((working,))
+    assert await runs(owner, "wrong") == [("failed", None, "DivisionByZeroError: division by zero")]
+    assert await runs(owner, "refused") == [("failed", None, "the disk is mounted read-only")]
+    wrongs = {one["name"]: one for one in maintenance.reports()}
+    for name in ("wrong", "mistaken"):
+        assert (wrongs[name]["outcome"], wrongs[name]["failures"]) == ("failed", 1)
+        assert wrongs[name]["next_at"] > wrongs[name]["started_at"] + 4
+    assert maintenance.database == "connected"
+
+
+async def test_stopped_job_ends_on_the_server_and_is_recorded(
+    owner: Connection, database: Database, tmp_path: Path
+) -> None:
+    async def sleeping(context: JobContext, connection: Connection) -> JobResult:
+        await connection.execute("SELECT pg_sleep(600)")
+        return JobResult()
+
+    job = Job("sleeping", 10, 600, False, sleeping, "")
+    working = asyncio.create_task(run(job, job_context(database, tmp_path)))
+    asleep = "SELECT count(*) FROM pg_stat_activity AS a WHERE a.query = 'SELECT pg_sleep(600)'"
+
+    async def sleeps() -> bool:
+        return bool(await owner.fetchval(asleep + " AND a.state = 'active'") == 1)
+
+    async def gone() -> bool:
+        return bool(await owner.fetchval(asleep) == 0)
+
+    await until(sleeps)
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    await until(gone)
+    assert await runs(owner, "sleeping") == [("skipped", None, "stopped; continues after the next start")]
+
+
+async def test_a_job_that_takes_too_long_is_ended(owner: Connection, database: Database, tmp_path: Path) -> None:
+    async def sleeping(context: JobContext, connection: Connection) -> JobResult:
+        await connection.execute("SELECT pg_sleep(600)")
+        return JobResult()
+
+    done = await run(Job("sleeping", 10, 0.2, False, sleeping, ""), job_context(database, tmp_path))
+    assert (done.outcome, done.done.detail) == (
+        "failed",
+        "QueryCanceledError: canceling statement due to statement timeout",
+    )
+
+
+async def test_packing_continues_after_its_time_slice(owner: Connection, database: Database, tmp_path: Path) -> None:
+    await pack_days(owner)
+    await add_plant(owner, *range(2, 6))
+    whole, context = await sample_counts(owner), job_context(database, tmp_path)
+    short = dataclasses.replace(JOBS["compress"], slice=0.3)
+    first = await run_ok(short, context)
+    assert (first.done.more, first.done.detail) == (True, "time slice used up; continues")
+    assert await sample_counts(owner) == whole
+    assert not (await run_ok(JOBS["compress"], context)).done.more
+    assert await owner.fetchval("SELECT count(*) FROM plant.samples_packed") == 4 * 4 * 24
+    assert await sample_counts(owner) == whole
+
+
+@pytest.mark.slow
+async def test_killed_maintenance_continues(owner: Connection, database: Database, tmp_path: Path) -> None:
+    """SIGKILL while hours are packed; the next process ends what the first began, and says that it was killed."""
+    await pack_days(owner)
+    await add_plant(owner, *range(2, 12))
+    whole = await sample_counts(owner)
+    state = told(tmp_path / "state", database, free_ports(5))
+
+    async def packing() -> bool:
+        return bool(await owner.fetchval("SELECT EXISTS (SELECT FROM plant.samples_packed)"))
+
+    async with process(state) as first:
+        await until(packing)
+        first.send_signal(signal.SIGKILL)
+        await first.wait()
+    assert await owner.fetchval("SELECT count(*) FROM plant.job_run AS r WHERE r.outcome IS NULL") >= 1
+    assert await sample_counts(owner) == whole
+
+    async def packed() -> bool:
+        text = "killed or disconnected before it ended"
+        whole = await owner.fetchval("SELECT count(*) FROM plant.samples_packed") == 10 * 4 * 24
+        return whole and ("failed", None, text) in await runs(owner, "compress")
+
+    async with process(state) as second:
+        await until(packed)
+        second.send_signal(signal.SIGTERM)
+        assert await second.wait() == 0
+    assert await sample_counts(owner) == whole
+    assert await owner.fetchval("SELECT count(*) FROM plant.job_run AS r WHERE r.outcome IS NULL") == 0
+
+
+@pytest.mark.slow
+async def test_status_shows_a_run_that_was_made_by_hand(owner: Connection, database: Database, tmp_path: Path) -> None:
+    port = free_ports(5)
+    state = State(tmp_path / "state")
+    state.claim()
+    told(state.root, database, port)
+    state.dsn_file("reader").write_text(database.reader_dsn)
+    Running("demo", HealthOptions(port=port), ("maintenance",)).save(state)
+    monitor = StatusMonitor(state)
+
+    async def outcome() -> Any:
+        status = await asyncio.to_thread(monitor.snapshot)
+        return next((job["outcome"] for job in status["jobs"] if job["name"] == "trim"), None)
+
+    async def failed() -> bool:
+        return bool(await outcome() == "failed")
+
+    await owner.execute("ALTER TABLE plant.ingest_batch RENAME TO away")
+    async with process(state.root):
+        await until(failed)
+        await owner.execute("ALTER TABLE plant.away RENAME TO ingest_batch")
+        await run_ok(JOBS["trim"], job_context(database, state.root))
+        assert await outcome() == "ok"
+
+
+@pytest.mark.slow
+async def test_two_maintenance_processes_do_each_job_once(
+    owner: Connection, database: Database, tmp_path: Path
+) -> None:
+    await add_plant(owner, *range(2, 10))
+    await set_retention(owner, "fast", raw=5)
+    ports = [free_ports(5), free_ports(5)]
+    states = [told(tmp_path / str(port), database, port) for port in ports]
+
+    async def vacuumed_size() -> bool:
+        text = [await asyncio.to_thread(_health, port) for port in ports]
+        return all(one is not None and all(job["outcome"] for job in one["jobs"]) for one in text)
+
+    async with process(states[0]) as first, process(states[1]) as second:
+        await until(vacuumed_size)
+        for one in (first, second):
+            one.send_signal(signal.SIGTERM)
+        assert [await first.wait(), await second.wait()] == [0, 0]
+    closed = await owner.fetchval("SELECT plant.closed_until()")
+    cutoff = round((day(0) - (closed - 5 * DAY)) / DAY)
+    kept = {(ago, channel): SAMPLES for ago in range(2, 10) for channel in (1, 2, 3, 4) if channel % 2 or ago <= cutoff}
+    assert await sample_counts(owner) == kept
+    text = "SELECT sum((e.detail ->> 'rows')::int) FROM plant.event AS e WHERE e.type = 'retention'"
+    gone = sum(2 * SAMPLES for ago in range(2, 10) if ago > cutoff)
+    assert await owner.fetchval(text) == gone, "each row is recorded as gone once"
+    failed = "SELECT r.job, r.detail FROM plant.job_run AS r WHERE r.outcome = 'failed'"
+    assert [tuple(row) for row in await owner.fetch(failed)] == []
+
+
+def _health(port: int) -> Any:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port + 4}/health", timeout=5) as answer:
+            return json.load(answer)
+    except OSError:
+        return None
+
+
+async def test_chunks_are_created_ahead_without_visible_rows(
+    owner: Connection, database: Database, ingest: asyncpg.Connection, tmp_path: Path
+) -> None:
+    context = job_context(database, tmp_path)
+    done = await run_ok(JOBS["ahead"], context)
+    assert (done.done.rows or 0) >= 5
+    ahead = (
+        "SELECT count(*) FROM timescaledb_information.chunks AS k WHERE k.hypertable_schema = 'plant'"
+        " AND k.range_start <= $1 AND k.range_end > $1"
+    )
+    tables = await owner.fetchval(
+        "SELECT count(*) FROM timescaledb_information.hypertables AS h WHERE h.hypertable_schema = 'plant'"
+    )
+    for moment in (datetime.now(UTC) + timedelta(days=days) for days in range(3)):
+        assert await owner.fetchval(ahead, moment) == tables
+    for table in ("samples_raw", "samples_packed", "event"):
+        assert await owner.fetchval(f"SELECT count(*) FROM plant.{table}") == 0
+    # A writer needs no chunk to be made: it gets on while nobody can make one.
+    async with owner.transaction():
+        await owner.execute("LOCK TABLE _timescaledb_catalog.chunk IN SHARE ROW EXCLUSIVE MODE")
+        insert = "INSERT INTO plant.samples_raw VALUES ($1, 1, 1, 0)"
+        await ingest.execute(insert, datetime.now(UTC) + timedelta(days=2), timeout=PATIENCE)
+        await ingest.execute("SET lock_timeout = '100ms'")
+        with pytest.raises(asyncpg.LockNotAvailableError):
+            await ingest.execute(insert, datetime.now(UTC) + timedelta(days=3))
+    assert (await run_ok(JOBS["ahead"], context)).done.rows == 0
+
+
+async def test_closed_chunks_have_statistics_again_after_packing(
+    owner: Connection, database: Database, tmp_path: Path
+) -> None:
+    await pack_days(owner)
+    await add_plant(owner, 3, 2)
+    context = job_context(database, tmp_path)
+    estimates = (
+        "SELECT sum(c.reltuples)::int FROM timescaledb_information.chunks AS k"
+        " JOIN pg_class AS c ON c.relname = k.chunk_name"
+        " WHERE k.hypertable_name = $1 AND k.range_end <= now()"
+    )
+    assert (await run_ok(JOBS["analyze"], context)).done.rows == 2
+    assert await owner.fetchval(estimates, "samples_raw") == 2 * 4 * SAMPLES
+    await run_ok(JOBS["compress"], context)
+    assert (await run_ok(JOBS["analyze"], context)).done.rows == 2
+    assert await owner.fetchval(estimates, "samples_packed") == 2 * 4 * 24
+    assert (await run_ok(JOBS["analyze"], context)).done.rows == 0
+
+
+async def test_chunk_dropped_while_it_is_analyzed_is_no_failure(
+    owner: Connection, database: Database, tmp_path: Path
+) -> None:
+    await add_plant(owner, 9, 8)
+    waiting = """
+    SELECT EXISTS (SELECT FROM pg_stat_activity AS a
+                   WHERE a.application_name = 'plantlog maintenance: analyze' AND a.wait_event_type = 'Lock')"""
+    async with connected(database.owner_dsn) as other:
+        async with other.transaction():
+            await other.execute("SELECT drop_chunks('plant.samples_raw', now())")
+            analyzing = asyncio.create_task(run(JOBS["analyze"], job_context(database, tmp_path)))
+            await until(lambda: owner.fetchval(waiting))
+        assert (await analyzing).outcome == "ok"
+
+
+async def test_batch_facts_outlive_their_raw_data(owner: Connection, database: Database, tmp_path: Path) -> None:
+    await add_plant(owner)
+    await owner.execute(
+        "INSERT INTO plant.ingest_batch (source_id, sequence, kind, rows, first_time, last_time,"
+        " received_at, written_at)"
+        " SELECT 1, d, 'samples', 1, now(), now(), now(), now() - make_interval(days => d)"
+        " FROM generate_series(1, 500) AS d"
+    )
+    await owner.execute(
+        "INSERT INTO plant.quarantine (id, quarantined_at, reason, source_id, received_at)"
+        " SELECT d, now() - make_interval(days => d), 'future', 1, now() FROM generate_series(1, 500) AS d"
+    )
+    await owner.execute(
+        "INSERT INTO plant.job_run (job, started_at, ended_at, outcome)"
+        " SELECT 'x', now() - make_interval(days => d), now(), CASE d % 2 WHEN 0 THEN 'ok' ELSE 'failed' END"
+        " FROM generate_series(3, 100) AS d"
+    )
+    context = job_context(database, tmp_path)
+    counts = "SELECT (SELECT count(*) FROM plant.ingest_batch), (SELECT count(*) FROM plant.quarantine)"
+    await set_retention(owner, "fast", raw=100)
+    await run_ok(JOBS["trim"], context)
+    assert tuple(await owner.fetchrow(counts) or ()) == (500, 500), "class default keeps raw data forever"
+    await set_retention(owner, "default", raw=200)
+    await run_ok(JOBS["trim"], context)
+    assert tuple(await owner.fetchrow(counts) or ()) == (199, 364)
+    left = await owner.fetch("SELECT r.outcome, count(*) AS n FROM plant.job_run AS r WHERE r.job = 'x' GROUP BY 1")
+    assert {row["outcome"]: row["n"] for row in left} == {"ok": 2, "failed": 44}
+
+
+async def test_a_database_over_its_budget_wakes_retention_at_once(
+    owner: Connection, database: Database, tmp_path: Path
+) -> None:
+    """Retention is due in an hour; the measure that finds too much wakes it."""
+    await add_plant(owner, 9, 8, 2)
+    retain, storage = JOBS["retain"], JOBS["storage"]
+    quick = Job("storage", 0.2, 60, False, storage.work, storage.about)
+    maintenance = Maintenance(job_context(database, tmp_path), [retain, quick])
+    working = asyncio.create_task(maintenance.run())
+
+    async def idle() -> bool:
+        return bool((await runs(owner, "retain")) and all(one["outcome"] for one in maintenance.reports()))
+
+    async def freed() -> bool:
+        return {ago for ago, _ in await sample_counts(owner)} == {8, 2}
+
+    await until(idle)
+    size = await vacuumed_size(owner)
+    await set_setting(owner, "disk_budget", str(size - 100_000))
+    await until(freed)
+    working.cancel()
+    await asyncio.wait((working,))
+    assert metrics.storage_budget_bytes._value.get() == size - 100_000

@@ -1,0 +1,81 @@
+"""Commands that are refused change nothing: no file, no row, no process."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from core.config.load import load
+from core.errors import OperationError
+from core.paths import State
+from ops.appliance.refusals import check_registration
+from ops.registration.redefined_tags import TagDecisions
+from tests.command import run
+from tests.integration.ops.test_service_install import refusal, systemd
+from tests.integration.ops.test_up_registered import state, store_dsn
+
+__all__ = ["state", "systemd"]
+_AWAY = "postgresql://plantlog:wrong@127.0.0.1:1/plantlog"
+
+
+@pytest.fixture
+def external(state: State) -> State:
+    """A registered state folder, whose database is a server elsewhere."""
+    state.run.mkdir(exist_ok=True)
+    state.external_database_marker.touch()
+    return state
+
+
+def _contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def _refused(state: State, *words: object) -> str:
+    before = _contents(state.root)
+    result = run(state.root, *words)
+    assert result.code == 1, result
+    assert _contents(state.root) == before
+    return result.out + result.err
+
+
+def test_up_checks_tags_in_doubt_before_it_starts_anything(external: State) -> None:
+    config = external.root.parent / "plant.toml"
+    (config.parent / "tags.csv").write_text("name,address\na,holding:7\n")
+    output = _refused(external, "up", "--config", config)
+    assert "1 tag of the configuration has a new definition under an old name" in " ".join(output.split())
+    assert not (external.run / "supervisor.sock").exists()
+
+
+def test_new_dsn_that_leads_nowhere_leaves_the_old_one(external: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLANTLOG_DSN", _AWAY)
+    output = _refused(external, "up", "--config", external.root.parent / "plant.toml")
+    assert "the database of PLANTLOG_DSN does not respond" in " ".join(output.split())
+    assert "That of the last `up` stays in use" in " ".join(output.split())
+
+
+def test_database_that_is_away_is_left_to_up(external: State) -> None:
+    store_dsn(external, _AWAY)
+    check_registration(external, load(external.root.parent / "plant.toml"), TagDecisions())
+
+
+def test_take_over_of_nobody_is_refused_before_logins_are_locked(state: State, tmp_path: Path) -> None:
+    new = State(tmp_path / "new")
+    new.claim()
+    store_dsn(new, state.dsn("owner"))
+    with pytest.raises(OperationError, match="--take-over: no installation is nobody"):
+        check_registration(new, load(tmp_path / "plant.toml"), TagDecisions(), "nobody")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.getuid() != 0, reason="requires root")
+def test_service_of_a_configuration_that_up_refuses(external: State, systemd: Path, tmp_path: Path) -> None:
+    (tmp_path / "tags.csv").write_text("name,address\na,holding:7\n")
+    output = refusal(tmp_path, "--config", str(tmp_path / "plant.toml"), "--user", "root")
+    assert "1 tag of the configuration has a new definition under an old name" in output
+    other = (tmp_path / "plant.toml").read_text().replace('name = "p"', 'name = "other"')
+    (tmp_path / "plant.toml").write_text(other)
+    output = refusal(tmp_path, "--config", str(tmp_path / "plant.toml"), "--user", "root")
+    assert "describes plant other, and in force is plant p" in output
+    assert not list(systemd.iterdir())

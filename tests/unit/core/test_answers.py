@@ -1,0 +1,47 @@
+"""Times on the command line and in printed rows: UTC, whatever the machine's time zone is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from rich.console import Console
+
+from core.answers import Answer, show
+from history.questions.ask import parse_time
+
+NOW = datetime(2026, 3, 29, 12, tzinfo=UTC)
+
+
+@pytest.fixture(params=["UTC", "Europe/Berlin", "America/New_York"])
+def _zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", request.param)
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("_zone")
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("2026-03-29T02:30:00", datetime(2026, 3, 29, 2, 30, tzinfo=UTC)),
+        ("2026-03-29", datetime(2026, 3, 29, tzinfo=UTC)),
+        ("2026-03-29 02:30+02:00", datetime(2026, 3, 29, 0, 30, tzinfo=UTC)),
+        ("2026-03-29T02:30:00Z", datetime(2026, 3, 29, 2, 30, tzinfo=UTC)),
+        ("1d", NOW - timedelta(days=1)),
+        ("now", NOW),
+    ],
+)
+def test_a_time_without_an_offset_is_utc(text: str, moment: datetime) -> None:
+    assert parse_time("--from", text, NOW) == moment
+
+
+@pytest.mark.usefixtures("_zone")
+def test_only_a_time_with_a_zone_is_printed_with_one(capsys: pytest.CaptureFixture[str]) -> None:
+    zoned = datetime(2026, 3, 29, 2, 30, 0, 500_000, timezone(timedelta(hours=2)))
+    show(Answer(("a", "b"), [(zoned, zoned.replace(tzinfo=None))]), 0, Console())
+    assert "│ 2026-03-29 00:30:00.5Z │ 2026-03-29 02:30:00.5 │" in capsys.readouterr().out

@@ -1,0 +1,113 @@
+"""What is read of a row group is what all its columns say, whatever its statistics leave out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from history.archive import row_group
+from history.archive.day_files import part, split
+from history.archive.sample_file import OWN_GROUP, SampleWriter
+from history.reading.reader import Series, slices
+
+NAN, OTHER_NAN, MINUS_ZERO = 0x7FF8000000000000, 0x7FF8000000000ABC, 0x8000000000000000
+
+
+def bits(value: float) -> int:
+    return int(np.float64(value).view(np.uint64))
+
+
+_VALUES = st.one_of(
+    st.lists(st.sampled_from([NAN, OTHER_NAN, MINUS_ZERO, 0, bits(1.5), bits(float("inf"))]), min_size=1, max_size=6),
+    st.lists(st.integers(-300, 300).map(lambda n: bits(n / 100)), min_size=1, max_size=40),
+    st.lists(st.integers(-30, 30).map(lambda n: bits(float(np.float32(n / 10)))), min_size=20, max_size=40),
+    st.integers(1, 40).map(lambda n: [bits(12.5)] * n),
+    st.lists(st.floats(width=64).map(bits), min_size=1, max_size=40),
+)
+_CHANNEL = st.tuples(_VALUES, st.lists(st.sampled_from([0, 0, 0x80050000, 0x40000000]), min_size=1, max_size=2))
+
+
+def parquet_of(channels: list[tuple[list[int], list[int]]], own: int = OWN_GROUP) -> pq.ParquetFile:
+    """``own``: samples of a channel that has row groups of its own."""
+    sink = pa.BufferOutputStream()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("history.archive.sample_file.OWN_GROUP", own)
+        _write(SampleWriter(sink, {}), channels)
+    return pq.ParquetFile(pa.BufferReader(sink.getvalue()))
+
+
+def _write(writer: SampleWriter, channels: list[tuple[list[int], list[int]]]) -> None:
+    for number, (values, statuses) in enumerate(channels, 1):
+        n = len(values)
+        status = np.resize(np.array(statuses, np.uint32), n)
+        writer.write(Series(number, np.arange(n, dtype=np.int64) * 1_000_000, np.array(values, np.uint64), status))
+    writer.close()
+
+
+@given(
+    st.lists(_CHANNEL, min_size=1, max_size=3),
+    st.integers(-1, 41),
+    st.integers(-1, 41),
+    st.booleans(),
+    st.sampled_from([1, OWN_GROUP]),
+    st.sampled_from([1, 7, 100]),
+    st.integers(1, 4),
+)
+def test_groups_are_read_as_all_their_columns_say(
+    channels: list[tuple[list[int], list[int]]],
+    first: int,
+    last: int,
+    checked: bool,
+    own: int,
+    rows: int,
+    together: int,
+) -> None:
+    parquet = parquet_of(channels, own)
+    bounds = first * 1_000_000, max(first, last) * 1_000_000
+    groups = range(parquet.num_row_groups)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_group, "_ROWS", rows)
+        found = list(row_group.read(parquet, groups, ("value", "status"), bounds, checked=checked))
+        whole = [row_group.joined(some) for some in slices(found, together)]
+    series = [one for group in groups for one in split(parquet.read_row_group(group))]
+    expected = [part(one, (one.time >= bounds[0]) & (one.time < bounds[1])) for one in series]
+    if not any(len(one.time) for one in expected):
+        assert found == []
+        return
+    assert [one.channels for one in found] == [
+        (one["channel_id"][0], one["channel_id"][-1]) for one in map(row_group.joined, slices(found, 1))
+    ]
+    ids = np.concatenate([one["channel_id"] for one in whole]).tolist()
+    assert ids == [one.channel_id for one in expected for _ in one.time]
+    for name in ("time", "value", "status"):
+        read = np.concatenate([one[name] for one in whole])
+        assert np.array_equal(read, np.concatenate([getattr(one, name) for one in expected])), name
+
+
+@pytest.mark.parametrize(
+    ("values", "columns"),
+    [
+        ([bits(1.25), bits(2.5)], ["time", "scaled"]),
+        ([bits(1.25)] * 2, ["time"]),
+        ([NAN, OTHER_NAN], ["time", "unscaled"]),
+    ],
+)
+def test_only_what_differs_is_read(values: list[int], columns: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    parquet = parquet_of([(values, [0])])
+    read, asked = parquet.iter_batches, list[list[str]]()
+
+    def observed(rows: int, groups: list[int], names: list[str], **options: bool) -> Iterator[pa.RecordBatch]:
+        asked.append(names)
+        return read(rows, groups, names, **options)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(parquet, "iter_batches", observed)
+    found = list(row_group.read(parquet, [0], ("value", "status"), (0, 9_000_000), checked=True))
+    assert row_group.joined(found)["value"].tolist() == values
+    assert list(row_group.read(parquet, [0], ("value", "status"), (9_000_000, 99_000_000), checked=True)) == []
+    assert asked == [columns]

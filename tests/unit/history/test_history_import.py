@@ -1,0 +1,520 @@
+"""``plantlog import``: what files of other systems contain, however they are written, and what is wrong with them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest.mock import patch
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.config.push_address import encoded
+from core.errors import OperationError
+from core.time_limits import TimeLimits
+from core.timestamps import microseconds, utc
+from history.imports import csv_file
+from history.imports.bad_input import BadField
+from history.imports.check import check
+from history.imports.csv_file import CsvFile
+from history.imports.csv_layout import Options, find_layout
+from history.imports.fields import channel_name, parse_statuses
+from history.imports.line_protocol_file import LineProtocolFile, is_line_protocol
+from history.imports.portion import Reader
+from history.imports.times import detect
+
+BERLIN = ZoneInfo("Europe/Berlin")
+NOW = microseconds(datetime(2026, 11, 1, tzinfo=UTC))
+BEGIN, END = (microseconds(datetime(year, 6, 1, tzinfo=UTC)) for year in (1999, 2026))
+LIMITS = TimeLimits(86_400.0, 50 * 365 * 86_400.0)
+_FORMATS = {
+    "iso": "%Y-%m-%dT%H:%M:%S.%f%z",
+    "blank": "%Y-%m-%d %H:%M:%S.%f %z",
+    "german": "%d.%m.%Y %H:%M:%S.%f%z",
+    "american": "%m/%d/%Y %I:%M:%S.%f %p %z",
+    "pi": "%d-%b-%Y %H:%M:%S.%f%z",
+}
+
+Row = tuple[str, int, float, int]  # channel, time, value, status
+names = st.text(st.characters(categories=("L", "N")) | st.sampled_from("_.-/ "), min_size=1, max_size=8).filter(
+    lambda text: text.replace("/", "").strip() != ""
+)
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """A way to write a table."""
+
+    delimiter: str
+    decimal: str
+    encoding: str
+    quoting: Any
+    line_end: str
+    times: str
+    offset: timezone
+
+    def options(self) -> Options:
+        """What can't be found out of any table."""
+        order: Any = "mdy" if self.times == "american" else None
+        decimal: Any = self.decimal
+        encoding = None if self.encoding in ("utf-8", "utf-8-sig", "utf-16") else self.encoding
+        return Options(delimiter=self.delimiter, decimal=decimal, date_order=order, codes="opcua", encoding=encoding)
+
+    def time(self, us: int) -> str:
+        moment = utc(us).astimezone(self.offset)
+        text = moment.strftime(_FORMATS[self.times])
+        if self.times == "american":
+            return text.replace("AM", "am").replace(" 0000", " +00:00")
+        return text
+
+    def value(self, value: float) -> str:
+        return repr(value).replace(".", self.decimal)
+
+    def write(self, file: Path, rows: Sequence[Sequence[str]]) -> None:
+        text = io.StringIO()
+        writer = csv.writer(text, delimiter=self.delimiter, quoting=self.quoting, lineterminator=self.line_end)
+        writer.writerows(rows)
+        file.write_bytes(text.getvalue().encode(self.encoding))
+
+
+dialects = st.builds(
+    Dialect,
+    st.sampled_from(",;\t|"),
+    st.sampled_from(".,"),
+    st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]),
+    st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
+    st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from(sorted(_FORMATS)),
+    st.sampled_from([UTC, timezone(timedelta(hours=2)), timezone(timedelta(hours=-3, minutes=-30))]),
+)
+samples = st.tuples(
+    names,
+    st.integers(BEGIN, END),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.sampled_from([0, 0x40000000, 0x80000000, 0x80AB0000]),
+)
+tables = st.lists(samples, min_size=1, max_size=20, unique_by=lambda row: (channel_name(row[0]), row[1]))
+
+
+def read(reader: Reader) -> list[Row]:
+    found = []
+    for portion in reader.portions():
+        columns = (portion.channel, portion.time, portion.value, portion.status)
+        found += [
+            (reader.names[channel], time, value, status)
+            for channel, time, value, status in zip(*(column.tolist() for column in columns), strict=True)
+        ]
+    return found
+
+
+def bits(rows: Sequence[Row]) -> list[tuple[Any, ...]]:
+    """In an order, with the bits of the values."""
+    return sorted((name, time, np.float64(value).tobytes(), status) for name, time, value, status in rows)
+
+
+@given(tables, dialects)
+def test_long_table_is_read_back_to_the_bit(rows: list[Row], dialect: Dialect) -> None:
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "long.csv"
+        header = ("Quality", "Tag", "Value", "Timestamp")
+        cells = [(hex(status), name, dialect.value(value), dialect.time(time)) for name, time, value, status in rows]
+        dialect.write(file, [header, *cells])
+        reader = CsvFile(file, find_layout(file, dialect.options()), characters=200)
+        expected = [(channel_name(name), time, value, status) for name, time, value, status in rows]
+        assert bits(read(reader)) == bits(expected)
+        checked = check(reader, NOW, LIMITS, lambda done: None)
+        assert checked.samples == len(rows) == int(checked.counts.sum())
+        assert [int(checked.first.min()), int(checked.last.max())] == [min(r[1] for r in rows), max(r[1] for r in rows)]
+
+
+@given(tables, dialects)
+def test_wide_table_is_read_back_to_the_bit(rows: list[Row], dialect: Dialect) -> None:
+    expected = [(channel_name(name), time, value, 0) for name, time, value, _ in rows]
+    columns = sorted({name for name, *_ in expected} - {"time"})
+    expected = [row for row in expected if row[0] in columns]
+    if not expected:
+        return
+    values = {(name, time): value for name, time, value, _ in expected}
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "wide.csv"
+        lines = [
+            [
+                dialect.time(time),
+                *(dialect.value(values[name, time]) if (name, time) in values else "" for name in columns),
+            ]
+            for time in sorted({time for _, time in values})
+        ]
+        dialect.write(file, [["When", *columns], *lines])
+        options = dialect.options()
+        layout = find_layout(file, Options(**{**_fields(options), "columns": {"When": "time"}}))
+        assert bits(read(CsvFile(file, layout, characters=200))) == bits(expected)
+
+
+def _fields(options: Options) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in Options.__slots__}
+
+
+@given(st.lists(st.integers(BEGIN, END).map(lambda us: us - us % 1_000_000), min_size=1, max_size=20))
+def test_local_times_are_those_of_the_zone(times: list[int]) -> None:
+    moments = [utc(us).astimezone(BERLIN) for us in times]
+    texts = [moment.strftime("%Y-%m-%d %H:%M:%S") for moment in moments]
+    format_ = detect(texts, BERLIN)
+    twice = [moment.replace(fold=1).utcoffset() != moment.replace(fold=0).utcoffset() for moment in moments]
+    if any(twice):
+        with pytest.raises(BadField, match=texts[twice.index(True)]):
+            format_.parse(texts)
+        return
+    assert format_.parse(texts).tolist() == times
+
+
+@pytest.mark.parametrize(("ambiguous", "hour"), [("first", 0), ("second", 1)])
+def test_ambiguous_time_as_the_user_says(ambiguous: Any, hour: int) -> None:
+    parsed = detect(["2026-10-25 02:30:00"], BERLIN, ambiguous=ambiguous).parse(["2026-10-25 02:30:00"])
+    assert utc(int(parsed[0])) == datetime(2026, 10, 25, hour, 30, tzinfo=UTC)
+
+
+@given(
+    st.lists(st.integers(-3, 30), min_size=1, max_size=20, unique=True),
+    st.sampled_from(["long", "wide", "by channel"]),
+    st.integers(10, 400),
+)
+def test_order_of_lines_tells_which_one_is_meant(quarters: list[int], form: str, characters: int) -> None:
+    """Both hours of the change have a sample in each quarter."""
+    start = microseconds(datetime(2026, 10, 25, tzinfo=UTC))  # an hour before the clocks go back
+    times = sorted({start + quarter * 900_000_000 for quarter in (*range(8), *quarters)})
+    texts = [utc(us).astimezone(BERLIN).strftime("%d.%m.%Y %H:%M:%S") for us in times]
+    lines = {
+        "long": [f"{channel};{text};1" for text in texts for channel in "ab"],
+        "by channel": [f"{channel};{text};1" for channel in "ab" for text in texts],
+        "wide": [f"{text};1;1" for text in texts],
+    }
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "local.csv"
+        header = "time;a;b" if form == "wide" else "tag;time;value"
+        file.write_text("".join(f"{line}\n" for line in (header, *lines[form])))
+        options = Options(zone=BERLIN, ambiguous="order")
+        reader = CsvFile(file, find_layout(file, options), characters)
+        assert sorted(read(reader)) == sorted((channel, time, 1.0, 0) for channel in "ab" for time in times)
+        file.write_text("".join(f"{line}\n" for line in (header, *reversed(lines[form]))))
+        with pytest.raises(OperationError, match="legal: lines in the order of time"):
+            read(CsvFile(file, find_layout(file, options), characters))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1773100800", "2026-03-10T00:00:00"),
+        ("1773100800.25", "2026-03-10T00:00:00.250000"),
+        ("1773100800123", "2026-03-10T00:00:00.123000"),
+        ("1773100800123456789", "2026-03-10T00:00:00.123456"),
+        ("10-Mar-26 01:02:03.5", "2026-03-10T01:02:03.500000"),
+        ("3/31/2026 12:00 AM", "2026-03-31T00:00:00"),
+        ("31/3/2026 12:00 PM", "2026-03-31T12:00:00"),
+        ("2026/03/10 01:02:03,123456789", "2026-03-10T01:02:03.123456"),
+        ("2026-03-10T01:02:03.123456789", "2026-03-10T01:02:03.123456"),
+    ],
+)
+def test_time_in_the_ways_of_other_systems(text: str, expected: str) -> None:
+    zone = None if text.partition(".")[0].isdigit() else ZoneInfo("UTC")
+    (parsed,) = detect([text], zone).parse([text])
+    assert utc(int(parsed)) == datetime.fromisoformat(expected).replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "codes", "expected"),
+    [
+        ("Good", "opcua", 0),
+        ("", "opcua", 0),
+        ("0", "opcua", 0),
+        ("2147483648", "opcua", 0x80000000),
+        ("192", "opcda", 0),
+        ("64", "opcda", 0x40000000),
+        ("0", "opcda", 0x80000000),
+        ("216", "opcda", 0),
+    ],
+)
+def test_status(text: str, codes: Any, expected: int) -> None:
+    assert parse_statuses([text], codes).tolist() == [expected]
+
+
+BAD: dict[str, tuple[str, dict[str, Any], str]] = {
+    "no time zone": (
+        "tag,time,value\na,2026-03-10 10:00:00,1\n",
+        {},
+        ":2: time: found '2026-03-10 10:00:00'; legal: a time with an offset from UTC; or name its time zone",
+    ),
+    "two kinds of times": (
+        "tag,time,value\na,2026-03-10 10:00:00Z,1\na,2026-03-10 10:00:01,1\n",
+        {},
+        ":3: time: found '2026-03-10 10:00:01'; legal: a time with an offset from UTC, as in the lines before",
+    ),
+    "missing time": (
+        "tag,time,value\na,2026-03-29 02:30:00,1\n",
+        {"zone": BERLIN},
+        ":2: time: found '2026-03-29 02:30:00'; legal: a time that exists in Europe/Berlin",
+    ),
+    "ambiguous time": (
+        "tag,time,value\na,2026-10-25 01:30:00,1\na,2026-10-25 02:30:00,1\n",
+        {"zone": BERLIN},
+        ":3: time: found '2026-10-25 02:30:00'; legal: a time that occurs once in Europe/Berlin",
+    ),
+    "no day": (
+        "tag,time,value\na,2026-02-29 02:30:00Z,1\n",
+        {},
+        ":2: time: found '2026-02-29 02:30:00Z'; legal: a time such as",
+    ),
+    "day or month": (
+        "tag,time,value\na,03/04/2026 02:30:00Z,1\n",
+        {},
+        ":2: time: found '03/04/2026 02:30:00Z'; legal: a date whose order is plain; say it: --date-order",
+    ),
+    "decimal comma": (
+        'tag,time,value\na,2026-03-10 10:00:00Z,1.5\na,2026-03-10 10:00:01Z,"1,5"\n',
+        {},
+        ":3: value: found '1,5'; legal: a number with the decimal separator '.'",
+    ),
+    "thousands": (
+        "tag;time;value\na;2026-03-10 10:00:00Z;1.234,5\n",
+        {},
+        ":2: value: found '1.234,5'; legal: a number with the decimal separator '.'",
+    ),
+    "not a number": (
+        "tag,time,value\na,2026-03-10 10:00:00Z,1_000\n",
+        {},
+        ":2: value: found '1_000'; legal: a number",
+    ),
+    "no value": ("tag,time,value\na,2026-03-10 10:00:00Z,\n", {}, ":2: value: found ''; legal: a number"),
+    "long": (
+        f"tag,time,value\na,2026-03-10 10:00:00Z,{'x' * 100}\n",
+        {},
+        f":2: value: found '{'x' * 76}...; legal: a number",  # as in a configuration
+    ),
+    "infinite": ("tag,time,value\na,2026-03-10 10:00:00Z,inf\n", {}, ":2: value: found 'inf'; legal: a finite number"),
+    "nearly zero": (
+        "tag,time,value\na,2026-03-10 10:00:00Z,0e-9\na,2026-03-10 10:00:01Z,-1e-400\n",
+        {},
+        ":3: value: found '-1e-400'; legal: 0, or a number that is at least 5e-324 away from it",
+    ),
+    "two values of one time": (
+        "tag,time,value\na,2026-03-10 10:00:00Z,1\nb,2026-03-10 10:00:00Z,1\na,2026-03-10 10:00:00Z,2\n",
+        {},
+        ":4: value: found '2'; legal: the value of line 2, 1: a has one value at 2026-03-10T10:00:00+00:00",
+    ),
+    "unknown column": (
+        "tag,time,value,operator\na,2026-03-10 10:00:00Z,1,x\n",
+        {},
+        ":1: operator: found 'tag, time, value, operator'; legal: known columns: say what this one is, as in --column",
+    ),
+    "no column for the time": ("a,b\n1,2\n", {}, ":1: time: found 'a, b'; legal: one column: name it, as in --column"),
+    "column of an option": (
+        "time,b\n1,2\n",
+        {"columns": {"c": "time"}},
+        ":1: header: found 'time, b'; legal: a column",
+    ),
+    "cut off": (
+        "tag,time,value\na,2026-03-10 10:00:00Z,1\na,2026-03-10 10:00:01Z,1.5",
+        {},
+        ":3: line: found 'a,2026-03-10 10:00:01Z,1.5'; legal: a line end: the file ends in the middle",
+    ),
+    "too few fields": (
+        "tag,time,value\na,2026-03-10 10:00:00Z,1\na,2026-03-10\n",
+        {},
+        ":3: line: found '2 fields'; legal: 3 fields, as in the first line: tag, time, value",
+    ),
+    "decimal commas": (
+        "tag,time,value\na,2026-03-10 10:00:00Z,1,5\na,2026-03-10 10:00:01Z,2,5\n",
+        {},
+        ":2: line: found 'a,2026-03-10 10:00:00Z,1,5'; legal: 3 fields, as in the first line; decimal commas need",
+    ),
+    "quote": (
+        'tag,time,value\na,2026-03-10 10:00:00Z,1\n"a,2026-03-10 10:00:00Z,1\n',
+        {},
+        ":3: line: found ",
+    ),
+    "future": (
+        "tag,time,value\na,2026-12-10 10:00:00Z,1\n",
+        {},
+        ":2: time: found '2026-12-10T10:00:00+00:00'; legal: times until 2026-11-02",
+    ),
+    "too old": ("tag,time,value\na,1950-12-10 10:00:00Z,1\n", {}, ":2: time: found '1950-12-10T10:00:00+00:00'"),
+    "good or bad": (
+        "tag,time,value,quality\na,2026-03-10 10:00:00Z,1,0\n",
+        {},
+        ":2: quality: found '0'; legal: other codes beside 0, which is Good in OPC UA and Bad in OPC DA",
+    ),
+    "status": (
+        "tag,time,value,quality\na,2026-03-10 10:00:00Z,1,perhaps\n",
+        {},
+        ":2: quality: found 'perhaps'; legal: Good, Uncertain, Bad, or an OPC UA StatusCode",
+    ),
+    "no name": ("tag,time,value\n/,2026-03-10 10:00:00Z,1\n", {}, ":2: tag: found '/'; legal: the name of a channel"),
+    "no samples": ("time,a\n2026-03-10 10:00:00Z,\n", {}, " has no samples"),
+    "empty": ("", {}, " is empty"),
+    "only a header": ("tag,time,value\n", {}, ":2: line: found 'the end of the file'; legal: a line with a sample"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_named_with_file_line_and_field(case: str, tmp_path: Path) -> None:
+    text, options, expected = BAD[case]
+    file = tmp_path / "bad.csv"
+    file.write_text(text)
+    with pytest.raises(OperationError) as error:
+        check(CsvFile(file, find_layout(file, Options(**options))), NOW, LIMITS, lambda done: None)
+    assert str(error.value).startswith(f"{file}{expected}"), str(error.value)
+
+
+def test_other_encoding_is_named_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "latin.csv"
+    file.write_bytes("tag,time,value\na,2026-03-10 10:00:00Z,1\nä,2026-03-10 10:00:00Z,1\n".encode("latin-1"))
+    with pytest.raises(OperationError, match=r"latin\.csv:3: text: found .*; legal: utf-8, or name another one"):
+        find_layout(file, Options())
+    reader = CsvFile(file, find_layout(file, Options(encoding="latin-1")))
+    assert [row[0] for row in read(reader)] == ["a", "ä"]
+
+
+def test_long_file_without_header_has_channel_time_value(tmp_path: Path) -> None:
+    file = tmp_path / "pi.csv"
+    file.write_text("SINUSOID,10-Mar-26 13:45:00,50.1\n\\\\server\\CDT 158,10-Mar-26 13:45:00.25,1e3\n")
+    reader = CsvFile(file, find_layout(file, Options(zone=ZoneInfo("UTC"))))
+    assert [(row[0], row[2]) for row in read(reader)] == [("SINUSOID", 50.1), ("server/CDT%20158", 1000.0)]
+
+
+IGNITION = (
+    '"#NAMES"\n"t_stamp","[default]Oven/Temp"\n"#TYPES"\n"date","D"\n"#ROWS","2"\n'
+    '"2026-03-10 13:45:00.000","1.5"\n"2026-03-10 13:45:01.000",""\n'
+)
+
+
+def test_dataset_of_ignition(tmp_path: Path) -> None:
+    file = tmp_path / "ignition.csv"
+    file.write_text(IGNITION)
+    reader = CsvFile(file, find_layout(file, Options(zone=ZoneInfo("UTC"))))
+    assert read(reader) == [("%5Bdefault%5DOven/Temp", microseconds(datetime(2026, 3, 10, 13, 45, tzinfo=UTC)), 1.5, 0)]
+    file.write_text(IGNITION.replace('"2"', '"3"'))
+    with pytest.raises(OperationError, match=r"ignition\.csv:7: line: found '2 rows'; legal: 3, as the file says"):
+        read(CsvFile(file, find_layout(file, Options(zone=ZoneInfo("UTC")))))
+
+
+def test_system_state_of_pi_is_a_bad_sample(tmp_path: Path) -> None:
+    file = tmp_path / "pi.csv"
+    file.write_text("TAG,10-Mar-26 13:45:00,I/O Timeout\nTAG,10-Mar-26 13:45:01,2\n")
+    reader = CsvFile(file, find_layout(file, Options(zone=ZoneInfo("UTC"))))
+    assert [row[2:] for row in read(reader)] == [(0.0, 0x800A0000), (2.0, 0)]
+    file.write_text("time,TAG,TAG2\n2026-03-10 13:45:00,Pt Created,1\n")
+    assert [row[2:] for row in read(CsvFile(file, find_layout(file, Options(zone=ZoneInfo("UTC")))))] == [
+        (0.0, 0x809B0000),
+        (1.0, 0),
+    ]
+
+
+def line_protocol(text: str) -> str:
+    return "".join(f"\\{char}" if char in ", =" else char for char in text)
+
+
+@given(tables, st.sampled_from([1, 1000]), st.sampled_from(["", "# a comment\n"]))
+def test_line_protocol_is_read_back_to_the_bit(rows: list[Row], unit: int, comment: str) -> None:
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "points.lp"
+        named = {encoded(name) for name, *_ in rows}
+        unique = {(encoded(name), time): (name, time, value) for name, time, value, _ in rows}
+        lines = [
+            f'oven,tag={line_protocol(name)} f={value!r},text="a b" {time * unit}\n'
+            for name, time, value in unique.values()
+        ]
+        file.write_text(comment + "".join(lines))
+        assert is_line_protocol(file)
+        reader = LineProtocolFile(file, "x/{tag.tag}", ["text"], size=100)
+        expected = [(f"x/{name}", time, value, 0) for (name, time), (_, _, value) in unique.items()]
+        assert bits(read(reader)) == bits(expected)
+        assert set(reader.names) == {f"x/{name}" for name in named}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('m f="on" 1773100800000000000', ":2: f: found 'on'; legal: a number, true or false; leave the texts"),
+        ("m f=1", ":2: time: found 'the end of the line'; legal: a time"),
+        ("m f= 1773100800000000000", ":2: field 'f': the value is missing"),
+        ("m,a=b f=1 1773100800000000000", ":2: f: found 'm.f'; legal: a channel for each series: m.f is of another"),
+    ],
+)
+def test_bad_line_protocol_is_named_with_file_line_and_field(line: str, expected: str, tmp_path: Path) -> None:
+    file = tmp_path / "points.lp"
+    file.write_text(f"m f=1 1773100800000000000\n{line}\n")
+    with pytest.raises(OperationError) as error:
+        read(LineProtocolFile(file, "{measurement}.{field}"))
+    assert str(error.value).startswith(f"{file}{expected}"), str(error.value)
+    file.write_text("m f=1 1773100800000000000\nm f=2 17731008")
+    with pytest.raises(OperationError, match=r"points\.lp:2: line: found 'm f=2 17731008'; legal: a line end"):
+        read(LineProtocolFile(file, "{measurement}.{field}"))
+
+
+def test_second_value_of_a_time_is_found_across_portions(tmp_path: Path) -> None:
+    file = tmp_path / "long.csv"
+    file.write_text("tag,time,value\n" + "a,2026-03-10 10:00:00Z,1\n" * 3 + "a,2026-03-10 10:00:00Z,2\n")
+    layout = find_layout(file, Options())
+    with pytest.raises(OperationError, match=r"long\.csv:5: value: found '2'"):
+        check(CsvFile(file, layout, characters=10), NOW, LIMITS, lambda done: None)
+
+
+_CELLS = st.text(st.sampled_from("0123456789.eE+-_ nafiNTru\t"), max_size=6)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["a", "b c", "", " ", "x" * 300, "ü"]),
+            st.sampled_from(["2026-03-10T10:00:00Z", "2026-03-10T10:00:00.5Z", "2026-02-30T10:00:00Z", "now", ""]),
+            st.one_of(st.sampled_from(["1", "1.5", "-0", "1e3", "1e999", "I/O Timeout"]), _CELLS),
+            st.sampled_from(["", "Good", "bad", "0x80000000", "so so"]),
+            st.sampled_from(["\n", "\n", "\n", "\r\n", "\r", ",\n", "\n\n"]),
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    st.booleans(),
+)
+def test_blocks_mean_the_same_as_their_lines(rows: list[tuple[str, ...]], wide: bool) -> None:
+    def result(file: Path) -> object:
+        try:
+            columns: Any = {"note": "ignore"} if wide else {}
+            return bits(read(CsvFile(file, find_layout(file, Options(columns=columns, decimal=".")), characters=60)))
+        except OperationError as error:
+            return str(error)
+
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "x.csv"
+        if wide:
+            lines = [f"{time},{value},{name}{end}" for name, time, value, _, end in rows]
+            file.write_bytes("".join(["time,a/b,note\n", *lines]).encode())
+        else:
+            lines = [f"{name},{time},{value},{status}{end}" for name, time, value, status, end in rows]
+            file.write_bytes("".join(["tag,time,value,quality\n", *lines]).encode())
+        with patch.object(csv_file, "usual_portion", return_value=None):
+            expected = result(file)
+        assert result(file) == expected
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+@pytest.mark.parametrize("wide", [False, True])
+def test_integers_that_no_double_is_equal_to_are_rounded_and_known(wide: bool, quote: str, tmp_path: Path) -> None:
+    """In blocks and in lines."""
+    texts = ["9007199254740992", "9007199254740993", "-9007199254740993", "1e300", "0", "12345678901234567.8"]
+    lines = [f"{name},2026-03-10 10:00:00Z,{quote}{text}{quote}" for name, text in zip("abcdef", texts, strict=True)]
+    table = f"time,{','.join('abcdef')}\n2026-03-10 10:00:00Z,{','.join(f'{quote}{one}{quote}' for one in texts)}\n"
+    file = tmp_path / "counters.csv"
+    file.write_text(table if wide else "tag,time,value\n" + "\n".join(lines) + "\n")
+    reader = CsvFile(file, find_layout(file, Options()))
+    values = np.concatenate([portion.value for portion in reader.portions()])
+    assert values.tolist() == list(map(float, texts))
+    assert {reader.names[place] for place in reader.rounded} == {"b", "c"}

@@ -1,0 +1,61 @@
+"""Samples that are put in order, and together; and how much is read at a time."""
+
+from __future__ import annotations
+
+from datetime import date
+from itertools import groupby, pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from history.sql import columns as sql_columns
+from history.sql import days as sql_days
+from history.sql.columns import in_order, together
+from history.sql.days import Day, divided
+from history.sql.scan import Hours
+from tests.unit.history.sql_samples import Sample, columns
+
+_PIECE = st.lists(
+    st.tuples(st.integers(1, 4), st.integers(0, 90), st.just(1.0), st.just(0)),
+    max_size=12,
+    unique_by=lambda one: one[:2],
+).map(sorted)
+_DAYS = [date(2026, 3, day) for day in (9, 10, 11)]
+
+
+@given(st.lists(_PIECE, max_size=6), st.integers(1, 30))
+def test_pieces_become_whole_channels_in_order(pieces: list[list[Sample]], rows: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sql_columns, "_ROWS", rows)
+        found = list(together(in_order(map(columns, pieces))))
+    expected = sorted((channel, time) for piece in pieces for channel, time, _, _ in piece)
+    assert [
+        row for one in found for row in zip(one["channel_id"].tolist(), one["time"].tolist(), strict=True)
+    ] == expected
+    for one, other in pairwise(found):
+        assert one["channel_id"][-1] != other["channel_id"][0]
+        assert len(one["time"]) + len(other["time"]) > rows or len(np.unique(other["channel_id"])) > 1
+
+
+@given(st.lists(st.frozensets(st.integers(1, 9)), min_size=3, max_size=3), st.integers(1, 400_000), st.booleans())
+def test_days_are_divided_by_channels(live: list[frozenset[int]], limit: int, in_parts: bool) -> None:
+    """Of a channel with too many samples, by days, if it may be so."""
+    days = [Day(Hours(one, range(24)), [], of, {}) for one, of in zip(_DAYS, live, strict=True)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sql_days, "_AT_A_TIME", limit)
+        found = list(divided(days, in_parts=in_parts))
+    channels = [{number for day in some for number in day.live} for some in found]
+    read = [
+        (one, day.hours.day) for some, of in zip(found, channels, strict=True) for one in sorted(of) for day in some
+    ]
+    assert [number for number, _ in groupby(read, lambda one: one[0])] == sorted({*live[0], *live[1], *live[2]})
+    assert len(set(read)) == len(read)
+    for day, of in zip(_DAYS, live, strict=True):
+        assert {number for number, one in read if one == day} >= of
+    for some, of_some in zip(found, channels, strict=True):
+        samples = sum(86_400 * len(day.live) for day in some)
+        assert samples <= limit or len(of_some) <= 1
+        assert samples <= limit or not in_parts or len(some) == 1 or not all(of_some <= one for one in live)
+        assert len(some) == len(days) or (in_parts and len(of_some) <= 1)

@@ -1,0 +1,81 @@
+"""Correlations with a shifted target are those of pairs of values."""
+
+from __future__ import annotations
+
+import math
+from statistics import StatisticsError, correlation
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from history.sql import correlations
+from history.sql.correlations import CORRELATIONS, Correlations, dense
+from history.sql.gapped import Gapped
+from history.sql.resampled import Grid
+from tests.unit.history.sql_samples import columns
+
+Values = dict[int, float]
+_NAMES = [one.name for one in CORRELATIONS]
+_MISSING = st.sets(st.integers(0, 60), max_size=20) | st.sets(st.integers(0, 60))
+
+
+def _with(values: list[float], missing: set[int]) -> Values:
+    return {place: value for place, value in enumerate(values) if place not in missing}
+
+
+def _step(base: float, size: float, place: int) -> list[float]:
+    return [base] * place + [base + size] * (61 - place)
+
+
+_VALUES = st.builds(_with, st.lists(st.integers(-50, 50).map(float), min_size=61, max_size=61), _MISSING) | st.builds(
+    _with,
+    st.builds(_step, st.sampled_from([0.0, 0.1, 100.0]), st.sampled_from([0.0, 1e-6, 3.0, 1e12]), st.integers(0, 60)),
+    _MISSING,
+)
+
+
+def asked(channels: list[Values], target: Values, most: int) -> list[dict[int, tuple[float, int]]]:
+    """Each value is that of a bucket of 1 µs, where it is the only sample; between is a gap."""
+    missing = [[time for time in range(62) if time not in one] for one in (*channels, target)]
+    every = [
+        {"channel_id": number, "kind": "analog", "ends": 62, "gaps_from": gaps, "gaps_to": [time + 1 for time in gaps]}
+        for number, gaps in enumerate(missing)
+    ]
+    grid = Grid(Gapped.of(every), 0, 1)
+    samples = [
+        columns([(number, time, value, 0) for time, value in one.items()])
+        for number, one in enumerate([*channels, target])
+    ]
+    found = Correlations(grid, dense([grid.numbers(samples[-1])]), most)
+    rows: list[dict[int, tuple[float, int]]] = [{} for _ in channels]
+    for one in found.of_parts(samples[:-1]):
+        for channel, n, r, pairs in zip(*(one[name].tolist() for name in _NAMES), strict=True):
+            rows[channel][n] = (r, pairs)
+    return rows
+
+
+def expected(channel: Values, target: Values, lag: int) -> tuple[float, int] | None:
+    pairs = [(value, target[place - lag]) for place, value in channel.items() if place - lag in target]
+    if len(pairs) < 20 or any(len(set(values)) == 1 for values in zip(*pairs, strict=True)):
+        return None
+    try:
+        return correlation(*zip(*pairs, strict=True)), len(pairs)
+    except StatisticsError:  # the spread is too small for a double
+        return None
+
+
+@given(st.lists(_VALUES, max_size=4), _VALUES, st.integers(0, 70), st.sampled_from([1, 100, 1_000_000]))
+def test_correlations_are_those_of_pairs(channels: list[Values], target: Values, most: int, elements: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(correlations, "_ELEMENTS", elements)
+        found = asked(channels, target, most)
+    assert len(found) == len(channels)
+    for channel, of_channel in zip(channels, found, strict=True):
+        assert list(of_channel) == sorted(of_channel)
+        for lag in range(-most, most + 1):
+            wanted = expected(channel, target, lag)
+            assert (lag in of_channel) == (wanted is not None)
+            if wanted is not None:
+                assert of_channel[lag][1] == wanted[1]
+                assert math.isclose(of_channel[lag][0], wanted[0], rel_tol=1e-6, abs_tol=1e-6)

@@ -1,0 +1,121 @@
+"""Copies are those that a loop over all windows finds."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from itertools import groupby, pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from history.archive.sample_file import TIME
+from history.sql.columns import Columns, joined, listed
+from history.sql.replays import PAIRS, Replays, proportions
+
+BAD = 0x80000000
+
+
+def expected(values: list[float], since: int, samples: int) -> list[tuple[int, int, int]]:
+    """Distance, first and last position of each stretch."""
+    steps = [math.nan, *(new - old for old, new in pairwise(values))]
+    changed = [step != 0 and not math.isnan(step) for step in steps]
+    tokens: list[object] = [f"{changed[0]}"]
+    for place in range(1, len(values)):
+        ratio = steps[place] / steps[place - 1] if changed[place - 1] and changed[place] else 0.0
+        tokens.append(int(proportions(np.array([ratio]))[0]) if ratio else f"{changed[place]}")
+    earlier = defaultdict[object, list[int]](list)
+    repeated = []
+    for last in range(15, len(values)):
+        window = slice(last - 15, last + 1)
+        if sum(changed[window]) < 12:
+            continue
+        places = earlier[frozenset(Counter(tokens[window]).items())]
+        old = [place for place in places if place <= last - 16]
+        if old and last >= since:
+            repeated.append((last - old[-1], last))
+        places.append(last)
+    found = []
+    for distance, of_distance in groupby(sorted(repeated), lambda one: one[0]):
+        stretches: list[list[int]] = []
+        for _, place in of_distance:
+            if not stretches or place - stretches[-1][-1] > 48:
+                stretches.append([])
+            stretches[-1].append(place)
+        found += [(distance, one[0] - 15, one[-1]) for one in stretches if one[-1] - one[0] + 16 >= samples]
+    return found
+
+
+@given(
+    st.integers(0, 2**32),
+    st.integers(0, 90),
+    st.integers(0, 60),
+    st.sampled_from([1.0, -2.0, 0.25]),
+    st.integers(1, 200),
+    st.sampled_from([2, 5, 50]),
+    st.sampled_from([16, 20, 40]),
+    st.sampled_from([1, 7, 32_768]),
+)
+def test_copies_are_those_of_a_loop(
+    seed: int, length: int, between: int, scale: float, since: int, spread: int, samples: int, block: int
+) -> None:
+    random = np.random.default_rng(seed)
+    original = random.integers(-spread, spread, 30 + length)
+    copy = (original[10 : 10 + length] * scale).tolist()
+    values = [float(one) for one in (*original, *random.integers(-spread, spread, between), *copy, *copy[:20])]
+    status = np.where(random.random(len(values)) < 0.02, BAD, 0).astype(np.uint32)
+    time = np.arange(len(values), dtype=np.int64) * 10
+    own: Columns = {
+        "channel_id": np.full(len(values), 2, np.int32),
+        "time": time,
+        "value": np.array(values).view(np.uint64),
+        "status": status,
+    }
+    others = [{**own, "channel_id": np.full(len(values), number, np.int32)} for number in (1, 3)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("history.sql.replays._BLOCK", block)
+        found = Replays(since * 10, samples).of(joined([others[0], own, others[1]]))
+    assert found["channel_id"].tolist() == sorted(found["channel_id"])
+    good = np.flatnonzero(status == 0)
+    kept = np.array(values)[good].tolist()
+    wanted = expected(kept, int(np.searchsorted(good, since)), samples)
+    rows_of = [[row for row in listed(PAIRS, [found]).to_pylist()[0] if row["channel_id"] == n] for n in (1, 2, 3)]
+    rows = rows_of[1]
+    assert [[without(row) for row in other] for other in rows_of] == [[without(row) for row in rows]] * 3
+    stretches = []
+    for (_, distance), of in groupby(rows, lambda row: (row["stretch"], row["distance"])):
+        one = list(of)
+        stretches.append((distance, one[0]["time"], one[-1]["time"]))
+    moments = pa.array(time[good]).cast(TIME).to_pylist()
+    assert stretches == [(distance, moments[first], moments[last]) for distance, first, last in wanted]
+    place = {moment: number for number, moment in enumerate(moments)}
+    for row in rows:
+        now, old = place[row["time"]], place[row["old_time"]]
+        assert now - old == row["distance"]
+        assert (row["value"], row["old_value"]) == (kept[now], kept[old])
+        assert math.isnan(row["step"]) if now == 0 else row["step"] == kept[now] - kept[now - 1]
+    for _, of_stretch in groupby(rows, lambda row: row["stretch"]):
+        whole = list(of_stretch)
+        turns = [one["step"] * other["step"] < 0 for one, other in pairwise(whole)]
+        assert [row["turns"] for row in whole] == [False, *turns]
+
+
+def without(row: dict[str, object]) -> list[object]:
+    return [f"{row[name]}" for name in row if name != "channel_id"]  # the first step is NaN
+
+
+def test_without_samples_there_are_no_copies() -> None:
+    assert listed(PAIRS, []).to_pylist() == [[]]
+
+
+def test_proportions_are_those_of_scaled_copies() -> None:
+    steps = np.array([-9.0, -4.0, -1.5, -1.0, -0.1, 0.1, 0.9, 1.0, 1.0625, 1.8, 2.0, 17.0])
+    ratios = (steps[:, None] / steps).ravel()
+    for scale in (3.0, 0.1, -7.7, 1e-9):
+        scaled = steps * scale
+        assert proportions((scaled[:, None] / scaled).ravel()).tolist() == proportions(ratios).tolist()
+    apart = proportions(np.array([1.0, 1.2, 1.5, 2.0, 4.0, -1.0, -1.2]))
+    assert len(set(apart.tolist())) == len(apart)

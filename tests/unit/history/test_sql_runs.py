@@ -1,0 +1,93 @@
+"""Runs of equal values are those of a loop, however the samples of a channel are divided."""
+
+from __future__ import annotations
+
+from itertools import chain, groupby, pairwise
+from statistics import quantiles
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from history.sql.runs import Runs, calm, usual_lengths
+from tests.unit.history.sql_samples import Sample, columns, parts
+
+BAD = -(2**31)
+_SAMPLES = st.lists(
+    st.tuples(
+        st.integers(1, 3),
+        st.integers(-40, 40),
+        st.sampled_from([1.0, 1.0, 2.0, 0.0, -0.0, 1e-60, 1e60, float("nan")]),
+        st.sampled_from([0, 0, 0, BAD, 0x40000000]),
+    ),
+    max_size=40,
+    unique_by=lambda one: one[:2],
+).map(sorted)
+
+
+def is_good(value: float, status: int) -> bool:
+    return status >= 0 and abs(value) < 1e50
+
+
+def plain(value: float) -> float:
+    return 0.0 if abs(value) < 1e-50 else value
+
+
+def found_by(runs: Runs, samples: list[Sample], size: int | None, together: int = 2) -> list[pa.RecordBatch]:
+    """``size``: of the parts that samples are in, of which so many are read ``together``."""
+    some = list(parts(samples, size))
+    made = (runs.of_parts(some[first : first + together]) for first in range(0, len(some), together))
+    return list(runs.joined(chain.from_iterable(made)))
+
+
+@given(_SAMPLES, st.integers(0, 30), st.one_of(st.none(), st.integers(1, 41)), st.integers(1, 4))
+def test_runs_are_those_of_a_loop(samples: list[Sample], least: int, size: int | None, together: int) -> None:
+    runs = Runs(least)
+    found = [
+        (row["channel_id"], row["value"], row["from_time"], row["next_time"], row["number"])
+        for part in found_by(runs, samples, size, together)
+        for row in part.set_column(2, "from_time", part.column("from_time").cast(pa.int64()))
+        .set_column(3, "next_time", part.column("next_time").cast(pa.int64()))
+        .to_pylist()
+    ]
+    good = [(channel, time, plain(value)) for channel, time, value, status in samples if is_good(value, status)]
+    expected = []
+    for channel, of_channel in groupby(good, lambda one: one[0]):
+        begins = [next(same)[1:] for _, same in groupby(of_channel, lambda one: one[2])]
+        ends = [time for time, _ in begins[1:]]
+        for number, ((begin, value), end) in enumerate(zip(begins, [*ends, None], strict=True), 1):
+            if end is None or number == 1 or end - begin >= least:
+                expected.append((channel, value, begin, end, number))
+    assert found == expected
+
+
+def test_samples_of_one_channel_after_another_in_batches_of_their_own() -> None:
+    samples = [(1, 0, 5.0, 0), (1, 1, 5.0, 0), (1, 2, 5.0, 0), (2, 0, 5.0, 0)]
+    rows = [row for part in found_by(Runs(0), samples, 1) for row in part.select([0, 1]).to_pylist()]
+    assert rows == [{"channel_id": 1, "value": 5.0}, {"channel_id": 2, "value": 5.0}]
+
+
+def test_channels_are_calm_by_the_mean_length_of_their_runs() -> None:
+    samples = [(1, 0, 5.0, 0), (1, 6, 6.0, 0), (2, 0, 5.0, 0), (2, 3, 6.0, 0), (2, 4, 5.0, 0), (3, 11, 5.0, 0)]
+    batches = found_by(Runs(9), samples, 2)
+    assert calm(batches, 20, 9) == [1, 3]  # 10, 20 / 3 and 9 on average
+    assert calm(batches, 20, 10) == [1]
+
+
+@given(_SAMPLES)
+def test_usual_lengths_are_those_of_95_percent_of_ended_runs(samples: list[Sample]) -> None:
+    expected = []
+    for channel, of_channel in groupby(samples, lambda one: one[0]):
+        good = [
+            (time, value if abs(value) >= 1e-50 else 0.0)
+            for _, time, value, status in of_channel
+            if is_good(value, status)
+        ]
+        begins = [next(same)[0] for _, same in groupby(good, lambda one: one[1])]
+        held = [(end - begin) / 1e6 for begin, end in pairwise(begins)]
+        if held:
+            expected.append((channel, quantiles(held, n=20, method="inclusive")[18] if len(held) > 1 else held[0]))
+    found = usual_lengths(columns(samples))
+    assert found["channel_id"].tolist() == [channel for channel, _ in expected]
+    assert found["seconds"].tolist() == pytest.approx([usual for _, usual in expected], rel=1e-9)

@@ -1,0 +1,69 @@
+"""Steps and changes of quality are those of a loop."""
+
+from __future__ import annotations
+
+import math
+from itertools import groupby, pairwise
+from statistics import quantiles
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from history.sql.columns import Columns
+from history.sql.steps import Steps
+from tests.unit.history.sql_samples import Sample, columns
+
+BAD, UNCERTAIN = -(2**31), 2**30
+_SAMPLES = st.lists(
+    st.tuples(
+        st.integers(1, 3),
+        st.integers(-40, 40),
+        st.sampled_from([1.0, 1.0, 1.0, 2.0, 2.5, 0.0, -0.0, 1e-60, 50.0, 1e60, float("nan")]),
+        st.sampled_from([0, 0, 0, 0, 1, BAD, BAD + UNCERTAIN, UNCERTAIN]),
+    ),
+    min_size=1,
+    max_size=60,
+    unique_by=lambda one: one[:2],
+).map(sorted)
+
+
+def is_good(value: float, status: int) -> bool:
+    return status >= 0 and abs(value) < 1e50
+
+
+def expected(samples: list[Sample], steps: Steps) -> list[tuple[Any, ...]]:
+    rows = []
+    for channel, of_channel in groupby(samples, lambda one: one[0]):
+        pairs = list(pairwise(one[1:] for one in of_channel))
+        moved = [old[1] != new[1] and is_good(*old[1:]) and is_good(*new[1:]) for old, new in pairs]
+        sizes = [abs(new[1] - old[1]) for (old, new), step in zip(pairs, moved, strict=True) if step]
+        usual = quantiles(sizes, n=10, method="inclusive")[8] if len(sizes) > 1 else sum(sizes)
+        before: float | None = None
+        for (old, new), step in zip(pairs, moved, strict=True):
+            size = abs(new[1] - old[1])
+            jump = step and before is not None and size > steps.jump * usual >= before
+            before = size if step else before
+            turned = min(old[2] >> 30 & 3, 2) != min(new[2] >> 30 & 3, 2)
+            if turned or (step and len(sizes) <= steps.few) or (jump and len(sizes) > steps.few):
+                rows.append((channel, new[0], old[1], new[1], old[2], new[2], step, jump, len(sizes)))
+    return rows
+
+
+@given(
+    _SAMPLES,
+    st.integers(0, 9),
+    st.sampled_from([0.5, 1.0, 3.0]),
+)
+def test_steps_are_those_of_a_loop(samples: list[Sample], few: int, jump: float) -> None:
+    steps = Steps(few, jump)
+    found = plain(steps.of(columns(samples)))
+    wanted = expected(samples, steps)
+    assert [row[:2] for row in found] == [row[:2] for row in wanted]
+    for row, other in zip(found, wanted, strict=True):
+        for one, two in zip(row, other, strict=True):
+            assert one == two or (math.isnan(one) and math.isnan(two))
+
+
+def plain(found: Columns) -> list[tuple[Any, ...]]:
+    return list(zip(*(column.tolist() for column in found.values()), strict=True))

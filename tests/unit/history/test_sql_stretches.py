@@ -1,0 +1,38 @@
+"""Stretches of samples are those of a loop, however the samples of a channel are divided."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from history.sql.stretches import Stretches
+from tests.unit.history.sql_samples import Sample, parts
+
+BAD = 0x80000000
+_SAMPLES = st.lists(
+    st.tuples(st.integers(1, 3), st.integers(-40, 40), st.just(1.0), st.sampled_from([0, 0, BAD, 0x40000000])),
+    max_size=40,
+    unique_by=lambda one: one[:2],
+).map(sorted)
+
+
+@given(_SAMPLES, st.integers(2, 90), st.one_of(st.none(), st.integers(1, 41)))
+def test_stretches_are_those_of_a_loop(samples: list[Sample], pause: int, size: int | None) -> None:
+    made = map(Stretches(pause).of, parts(samples, size))
+    columns = [{name: column.tolist() for name, column in one.items()} for one in made]
+    rows = [dict(zip(one, row, strict=True)) for one in columns for row in zip(*one.values(), strict=True)]
+    counts, good = Counter[int](), Counter[int]()
+    for row in rows:
+        counts[row["channel_id"]] += row["samples"]
+        good[row["channel_id"]] += row["not_bad"]
+    assert counts == Counter(channel for channel, *_ in samples)
+    assert +good == Counter(channel for channel, _, _, status in samples if not status & BAD)
+    spans = [(row["channel_id"], row["first_time"], row["last_time"]) for row in rows]
+    between = {((a, last), (b, first)) for (a, _, last), (b, first, _) in pairwise(spans) if a == b}
+    pauses = {(one[:2], two[:2]) for one, two in pairwise(samples) if one[0] == two[0] and two[1] - one[1] >= pause}
+    assert {(one, two) for one, two in between if two[1] - one[1] >= pause} == pauses
+    edges = {(channel, time) for channel, *both in spans for time in both}
+    assert edges <= {one[:2] for one in samples}

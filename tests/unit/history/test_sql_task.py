@@ -1,0 +1,95 @@
+"""What is made of the samples of some channels: by channel and time, whatever days and files they are read in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from history.archive.row_group import Rows
+from history.sql import columns as sql_columns
+from history.sql.columns import each
+from history.sql.task import Task
+from tests.unit.history.sql_samples import Sample, columns
+
+_DAY = 100
+
+
+@dataclass(frozen=True)
+class Day:
+    """Row groups, without a file: each of one channel."""
+
+    number: int
+    groups: list[list[Sample]]
+    is_amended: bool
+
+    @property
+    def places(self) -> set[int]:
+        return {group[0][0] for group in self.groups}
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        return self.number * _DAY, (self.number + 1) * _DAY
+
+    def read(self, names: Sequence[str], footers: dict[str, Any]) -> Iterator[Rows]:
+        yield from (Rows(len(group), columns(group)) for group in self.groups)
+
+
+def days(times: Sequence[set[tuple[int, int]]], size: int, amended: bool, others: set[tuple[int, int]]) -> list[Day]:
+    """``times``: channels and times of each day; ``others``: which of them are read last, in an amendment."""
+    found = []
+    for number, of_day in enumerate(times):
+        groups = []
+        for late in (False, True):
+            for channel in sorted({one for one, _ in of_day}):
+                chosen = sorted(t for one, t in of_day if one == channel and (amended and (one, t) in others) == late)
+                rows = [(channel, number * _DAY + time, 1.0, 0) for time in chosen]
+                groups += [rows[first : first + size] for first in range(0, len(rows), size)]
+        found.append(Day(number, groups, amended))
+    return found
+
+
+_TIMES = st.sets(st.tuples(st.integers(1, 3), st.integers(0, 30)), max_size=30)
+_ONE = st.sets(st.tuples(st.just(1), st.integers(0, 30)), max_size=30)
+
+
+@given(
+    st.one_of(st.lists(_TIMES, min_size=1, max_size=3), st.lists(_ONE, min_size=1, max_size=3)),
+    st.integers(1, 20),
+    st.booleans(),
+    _TIMES,
+    st.integers(1, 20),
+    st.booleans(),
+    st.booleans(),
+)
+def test_samples_are_by_channel_and_time(
+    times: list[set[tuple[int, int]]],
+    size: int,
+    amended: bool,
+    late: set[tuple[int, int]],
+    rows: int,
+    in_parts: bool,
+    live: bool,
+) -> None:
+    stored = days(times, size, amended, late)
+    others = [columns([(7, time, 1.0, 0) for time in range(5)])] if live else []
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_ROWS", "_PART"):
+            patch.setattr(sql_columns, name, rows)
+        task = Task(stored, others, (), each(dict), in_parts)  # type: ignore[arg-type]
+        found = [one for one in task.done({}) if len(one["time"])]
+    expected = [(one, number * _DAY + time) for number, of_day in enumerate(times) for one, time in of_day]
+    expected += [(7, time) for time in range(5)] if live else []
+    assert [
+        row for one in found for row in zip(one["channel_id"].tolist(), one["time"].tolist(), strict=True)
+    ] == sorted(expected)
+    channels = {one for one, _ in expected}
+    for one, other in pairwise(found):
+        assert one["channel_id"][-1] != other["channel_id"][0] or (in_parts and len(channels) == 1)
+    if in_parts and len(channels) == 1 and not (amended or live):
+        assert all(len(one["time"]) <= max(rows, size) for one in found)

@@ -1,0 +1,500 @@
+"""Gaps: what was told and what is on record cover the same time, also over restarts and with a disk that refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import REGISTRY
+
+from core.batch import Batch, Gap, GapBatch
+from core.errors import SpoolError, SpoolFull
+from core.timestamps import now_us
+from ingest.appender import Notes
+from ingest.gaps import Gaps
+from ingest.status import SourceStatus
+from tests.memory_appender import MemoryAppender
+
+
+class Disk(MemoryAppender):
+    """Takes gaps only while it is told to."""
+
+    refuses = False
+
+    async def append(self, batch: Batch, notes: Notes | None = None) -> None:
+        if self.refuses:
+            raise SpoolFull("not now")
+        await super().append(batch, notes)
+
+    def recorded(self) -> list[Gap]:
+        """Every word, in order."""
+        return [gap for batch in self.batches if isinstance(batch, GapBatch) for gap in batch.gaps]
+
+    def rows(self) -> dict[tuple[int | None, int], Gap]:
+        """What the table would have: by channel and beginning, the last that was said."""
+        each: dict[tuple[int | None, int], Gap] = {}
+        for gap in self.recorded():
+            for channel in gap.channel_ids if gap.channel_ids is not None else (None,):
+                each[channel, gap.from_time] = gap
+        return each
+
+    def intervals(self, channel: int | None) -> list[tuple[int, int | None]]:
+        """From and to of one channel's gaps, in order."""
+        return sorted((at, gap.to_time) for (of, at), gap in self.rows().items() if of == channel)
+
+    def times(self, channel: int | None, now: int, *, backfilled: bool = True) -> set[int]:
+        """The units of time in one channel's gaps, with or without those that were backfilled."""
+        gaps = [gap for (of, _), gap in self.rows().items() if of == channel and (backfilled or not gap.backfilled)]
+        return {at for gap in gaps for at in range(gap.from_time, now if gap.to_time is None else gap.to_time)}
+
+
+def status() -> SourceStatus:
+    return SourceStatus(1, "plc", "modbus", "", 3)
+
+
+async def test_channels_of_one_cause_share_a_gap() -> None:
+    disk = Disk()
+    shown = status()
+    gaps = Gaps(shown, disk)
+    await gaps.open(10, "poll_failed", "exception 6", [1, 2, 3])
+    assert disk.recorded() == [Gap(10, None, "poll_failed", (1, 2, 3), "exception 6")]
+    assert shown.open_gaps == 3 and gaps.open_since(2) == 10 and gaps.open_since() is None
+    await gaps.close(20, [1, 3])
+    assert disk.recorded()[1:] == [Gap(10, 20, "poll_failed", (1, 3), "exception 6")]
+    assert shown.open_gaps == 1 and gaps.open_since(1) is None
+
+
+async def test_channels_that_are_removed_are_missing_from_then_on() -> None:
+    """Their open gaps end then. An empty gap would mean that nothing was missing."""
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    await gaps.remove(5, [])
+    await gaps.open(10, "poll_failed", "", [1])
+    await gaps.remove(20, [1, 2, 3])
+    assert disk.recorded()[1:] == [
+        Gap(10, 20, "poll_failed", (1,), ""),
+        Gap(20, 21, "removed", (2, 3), "removed from the configuration"),
+    ]
+    assert gaps.channels() == []
+
+
+async def test_sample_from_the_future_ends_no_gap() -> None:
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    future = now_us() + 2 * 86_400_000_000
+    await gaps.open(10, "stale", "", [1])
+    await gaps.close(future, [1])
+    assert gaps.open_since(1) == 10
+    await gaps.close(20, [1])
+    await gaps.record(30, future, "overflow", "", [2])
+    await gaps.open(future, "stale", "", [3])
+    ends = [gap.to_time for gap in disk.recorded()]
+    assert ends[:2] == [None, 20]
+    assert ends[2] is not None and ends[2] <= now_us()
+    since = gaps.open_since(3)
+    assert since is not None and since <= now_us()
+
+
+async def test_open_gap_is_not_opened_twice_nor_closed_twice() -> None:
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    await gaps.close(5, [1])
+    assert disk.recorded() == []
+    await gaps.open(10, "poll_failed", "", [1])
+    await gaps.open(15, "spool_full", "", [1, 2])
+    assert disk.rows() == {
+        (1, 10): Gap(10, None, "poll_failed", (1,)),
+        (2, 15): Gap(15, None, "spool_full", (2,)),
+    }
+
+
+async def test_adjacent_gaps_of_one_reason_merge() -> None:
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    await gaps.open(10, "poll_failed", "first", [1])
+    await gaps.close(20, [1])
+    await gaps.open(20, "poll_failed", "second", [1])
+    await gaps.close(30, [1])
+    await gaps.open(30, "spool_full", "", [1])  # of another reason
+    await gaps.close(40, [1])
+    await gaps.open(41, "spool_full", "", [1])  # not adjacent
+    assert disk.intervals(1) == [(10, 30), (30, 40), (41, None)]
+
+
+async def test_recorded_gaps_merge_as_opened_ones_do() -> None:
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    await gaps.record(10, 20, "poll_missed", "", [1, 2])
+    await gaps.record(20, 30, "poll_missed", "", [1])
+    await gaps.open(30, "poll_missed", "", [1])
+    await gaps.close(40, [1])
+    assert disk.intervals(1) == [(10, 40)] and disk.intervals(2) == [(10, 20)]
+
+
+async def test_gap_never_ends_before_it_begins() -> None:
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    await gaps.open(10, "killed")
+    await gaps.close(5)
+    await gaps.record(10, 3, "stale", "", [1])
+    assert disk.intervals(None) == [(10, 10)] and disk.intervals(1) == [(10, 10)]
+
+
+async def test_source_gap_is_independent_of_channel_gaps() -> None:
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    await gaps.open(10, "disconnected")
+    await gaps.open(5, "refused", "", [1])
+    await gaps.close(20)
+    assert disk.intervals(None) == [(10, 20)] and disk.intervals(1) == [(5, None)]
+
+
+async def test_cancelled_gap_means_nothing_was_missing() -> None:
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    await gaps.open(10, "subscription_lost", "", [1, 2])
+    await gaps.retract([1, 3])
+    assert disk.intervals(1) == [(10, 10)] and disk.intervals(2) == [(10, None)]
+    assert gaps.open_since(1) is None and not disk.intervals(3)
+
+
+async def test_backfill_marks_the_same_gap() -> None:
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    await gaps.record(10, 20, "disconnected")
+    await gaps.backfilled(10, 20, "disconnected", "", None)
+    assert disk.rows() == {(None, 10): Gap(10, 20, "disconnected", None, "", True)}
+
+
+async def test_backfill_leaves_what_was_joined_with_a_gap() -> None:
+    """Two lost notifications after the same data: the second gap contains the first, and what was before it."""
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    for end in (30, 40):
+        await gaps.record(20, end, "not_available", "", [1, 2])
+        await gaps.record(10, 20, "not_available", "", [1, 2])
+    await gaps.backfilled(10, 20, "not_available", "filled", [1])
+    assert disk.intervals(1) == [(10, 20), (20, 40)]
+    assert [gap.backfilled for (of, _), gap in sorted(disk.rows().items()) if of == 1] == [True, False]
+    await gaps.backfilled(20, 40, "not_available", "filled", [1, 2])
+    assert disk.intervals(1) == [(10, 20), (20, 40)]
+    assert [gap.backfilled for (of, _), gap in sorted(disk.rows().items())] == [True, True, False, True]
+    assert disk.intervals(2) == [(10, 20), (20, 40)]
+
+
+async def test_backfill_leaves_an_open_gap_that_was_joined_with_a_gap() -> None:
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    await gaps.record(10, 20, "disconnected")
+    await gaps.record(20, 25, "disconnected")
+    await gaps.open(25, "disconnected")
+    await gaps.backfilled(12, 20, "disconnected", "filled", None)
+    assert disk.intervals(None) == [(10, 12), (12, 20), (20, None)]
+    gaps = Gaps(status(), disk)
+    await gaps.retract()
+    assert disk.intervals(None) == [(10, 12), (12, 20), (20, 25)]
+
+
+async def test_open_gap_stays_open_after_a_restart() -> None:
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    await gaps.open(10, "disconnected", "gone")
+    await gaps.open(11, "refused", "illegal", [2])
+    after = Disk(disk.notes)
+    shown = status()
+    again = Gaps(shown, after)
+    assert (again.open_since(), again.open_since(2), shown.open_gaps) == (10, 11, 2)
+    await again.open(50, "killed")  # it is on record already
+    await again.close(60)
+    await again.close(70, [2])
+    assert after.rows() == {
+        (None, 10): Gap(10, 60, "disconnected", None, "gone"),
+        (2, 11): Gap(11, 70, "refused", (2,), "illegal"),
+    }
+    assert set(after.notes) == {"closed-gap:1", "gaps-said:1"}, "nothing is open; what ended last is known"
+
+
+async def test_gap_refused_by_the_disk_is_written_with_the_next_one() -> None:
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    disk.refuses = True
+    await gaps.open(10, "spool_full", "", [1])
+    await gaps.close(20, [1])
+    await gaps.open(30, "spool_full", "", [1])
+    assert disk.recorded() == [] and disk.notes == {}
+    with pytest.raises(SpoolError, match="gaps of source"):
+        await gaps.flush_or_raise()
+    disk.refuses = False
+    await gaps.flush_or_raise()
+    assert disk.intervals(1) == [(10, 20), (30, None)]
+    assert Gaps(status(), Disk(disk.notes)).open_since(1) == 30
+
+
+async def test_later_statements_have_later_revisions() -> None:
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    await gaps.open(10, "poll_failed", "", [1])
+    await gaps.close(20, [1])
+    revisions = [batch.received_at for batch in disk.batches]
+    assert revisions == sorted(revisions)
+    assert [g.to_time for g in disk.recorded()] == [None, 20]
+
+
+async def test_metrics_count_all_gaps_and_open_gaps() -> None:
+    shown = SourceStatus(1, "counted", "modbus", "", 3)
+    gaps = Gaps(shown, Disk())
+    await gaps.open(10, "poll_failed", "", [1, 2])
+    await gaps.open(12, "poll_failed", "", [2, 3])
+    await gaps.close(20, [1])
+    assert REGISTRY.get_sample_value("plantlog_open_gaps", {"source": "counted"}) == 2
+    counted = REGISTRY.get_sample_value("plantlog_gaps_total", {"source": "counted", "reason": "poll_failed"})
+    assert counted == 2, "a gap of several channels counts once"
+
+
+CHANNELS = (None, 1, 2)
+REASONS = ("poll_failed", "poll_missed")
+words = st.one_of(
+    st.tuples(st.just("open"), st.integers(0, 4), st.sampled_from(REASONS)),
+    st.tuples(st.just("close"), st.integers(0, 4), st.just("")),
+    st.tuples(st.just("record"), st.integers(0, 4), st.sampled_from(REASONS)),
+    st.tuples(st.just("fill"), st.integers(0, 4), st.just("")),
+    st.tuples(st.sampled_from(["restart", "refuse", "take"]), st.just(0), st.just("")),
+)
+
+
+@given(st.lists(st.tuples(words, st.sampled_from(CHANNELS)), max_size=40))
+async def test_recorded_gaps_equal_the_model(story: list[tuple[tuple[str, int, str], int | None]]) -> None:
+    """By channel, the union of the recorded intervals is the union of the told ones, whatever happens in between.
+
+    Time goes on with the story, as it does for a collector: no gap begins before what is known already. Each gap that
+    ended is filled at some time after that.
+    """
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    told: dict[int | None, set[int]] = {channel: set() for channel in CHANNELS}  # units of time
+    filled: dict[int | None, set[int]] = {channel: set() for channel in CHANNELS}
+    holes: dict[int | None, list[tuple[int, int]]] = {channel: [] for channel in CHANNELS}
+    since: dict[int | None, int] = {}
+    now = 0
+
+    async def fill(channel: int | None) -> None:
+        start, end = holes[channel].pop(0)
+        await gaps.backfilled(start, end, REASONS[0], "", None if channel is None else [channel])
+        filled[channel].update(range(start, end))
+
+    for (word, step, reason), channel in story:
+        of: Iterable[int] | None = None if channel is None else [channel]
+        before, now = now, now + step
+        if word == "open":
+            await gaps.open(now, reason, "", of)
+            since.setdefault(channel, now)
+        elif word == "close":
+            await gaps.close(now, of)
+            if channel in since:
+                told[channel].update(range(since.pop(channel), now))
+                holes[channel] += [(begin, now) for begin, _ in gaps.ended(now, of) if begin < now]
+        elif word == "record" and channel not in since:
+            await gaps.record(before, now, reason, "", of)
+            told[channel].update(range(before, now))
+            holes[channel] += [(begin, now) for begin, _ in gaps.ended(now, of) if begin < now]
+        elif word == "fill" and holes[channel]:
+            await fill(channel)
+        elif word in ("refuse", "take"):
+            disk.refuses = word == "refuse"
+            await gaps.flush()
+        elif word == "restart" and not disk.refuses:
+            gaps = Gaps(status(), disk)
+    disk.refuses = False
+    await gaps.flush()
+    for channel in [channel for channel, some in holes.items() for _ in some]:
+        await fill(channel)
+    now += 1
+    for channel, start in since.items():
+        told[channel].update(range(start, now))
+        assert gaps.open_since(channel) is not None
+    for channel in CHANNELS:
+        assert disk.times(channel, now) == told[channel], channel
+        assert disk.times(channel, now, backfilled=False) >= told[channel] - filled[channel], channel
+
+
+async def test_empty_gap_extension_does_not_revoke_the_previous_gap() -> None:
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    await gaps.open(10, "disconnected", "cut")
+    await gaps.close(60)
+    await gaps.open(55, "disconnected", "cut again")  # the subscription made at 60 had not published yet
+    assert disk.intervals(None) == [(10, None)]
+    gaps = Gaps(status(), disk)  # after a kill
+    await gaps.retract()  # and it still had all
+    assert disk.intervals(None) == [(10, 60)]
+
+
+async def test_gap_of_another_reason_does_not_replace_the_previous_one() -> None:
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    await gaps.record(10, 60, "not_available", "notification 7")
+    gaps = Gaps(status(), disk)
+    await gaps.open(10, "killed")  # nothing was published behind notification 7
+    assert disk.intervals(None) == [(10, 60), (60, None)]
+    await gaps.retract()
+    assert disk.intervals(None) == [(10, 60), (60, 60)]
+
+
+# our clock is set
+
+
+@pytest.mark.parametrize("reason", ["disconnected", "stopped"])
+async def test_gap_that_begins_before_the_last_one_is_not_part_of_it(reason: str) -> None:
+    """The source's clock was set back in between."""
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    await gaps.record(100, 110, "disconnected")
+    await gaps.open(40, reason)
+    await gaps.close(45)
+    assert disk.intervals(None) == [(40, 45), (100, 110)]
+
+
+async def test_repeated_times_are_a_gap_until_the_clock_has_caught_up() -> None:
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    await gaps.clock_set(1000, 400)
+    assert disk.intervals(None) == [(400, 1000)]
+    gaps = Gaps(status(), Disk(disk.notes))  # a process started since knows of it
+    gaps = Gaps(status(), disk)
+    await gaps.clock_set(500, 450)  # set back again, before it had caught up
+    assert disk.intervals(None) == [(400, 500), (450, 1000)]
+    await gaps.clock_set(600, 1200)  # set right: no time is between 1000 and 1200
+    assert disk.intervals(None) == [(400, 500), (450, 600), (1000, 1200)]
+    await gaps.clock_set(1300, 1500)
+    assert disk.intervals(None) == [(400, 500), (450, 600), (1000, 1200), (1300, 1500)]
+    assert {gap.reason for gap in disk.recorded()} == {"clock_set"}
+
+
+async def test_clock_set_forward_is_no_gap_of_an_unpolled_source() -> None:
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    await gaps.clock_set(1000, 2000, polled=False)
+    assert not disk.recorded()
+    await gaps.clock_set(2100, 1900, polled=False)
+    assert disk.intervals(None) == [(1900, 2100)]
+
+
+async def test_gap_open_during_a_clock_set_back_closes_with_the_next_sample() -> None:
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    await gaps.record(700, 800, "poll_missed")  # with times that come again
+    await gaps.open(900, "disconnected", "gone")
+    await gaps.open(300, "refused", "illegal", [2])
+    await gaps.open(950, "poll_failed", "busy", [3])
+    await gaps.clock_set(1000, 400)
+    await gaps.close(420)
+    await gaps.close(430, [2, 3])
+    assert disk.intervals(None) == [(400, 1000), (401, 420), (700, 800), (900, 1000)]
+    assert disk.intervals(2) == [(300, 430)], "it began before the times that come again, and just goes on"
+    assert disk.intervals(3) == [(401, 430), (950, 1000)]
+    await gaps.open(600, "poll_missed")
+    assert gaps.open_since() == 600, "what ended with the old times is not gone on with"
+
+
+async def test_later_statement_wins_although_the_clock_was_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table keeps what has the highest revision: a gap that was closed an hour before it was opened stays open."""
+    disk = Disk()
+    monkeypatch.setattr("ingest.gaps.now_us", lambda: 9_000_000)
+    gaps = Gaps(status(), disk)
+    await gaps.open(10, "poll_failed", "busy", [1, 2])
+    await gaps.open(10, "poll_failed", "too", [3])
+    monkeypatch.setattr("ingest.gaps.now_us", lambda: 5_000_000)
+    await gaps.close(20, [1, 2])
+    gaps = Gaps(status(), disk)  # nor in a process that was started since
+    await gaps.close(20, [3])
+    received = [(b.received_at, len(b)) for b in disk.batches if isinstance(b, GapBatch)]
+    assert all(after >= before + n for (before, n), (after, _) in pairwise(received))
+
+
+# channels share gaps
+
+
+some = st.one_of(st.none(), st.sets(st.integers(1, 4), min_size=1))
+together = st.tuples(
+    st.sampled_from(["open", "close", "record", "forget", "restart", "clock"]),
+    some,
+    st.integers(0, 4),
+    st.sampled_from(REASONS),
+)
+
+
+@given(st.lists(together, max_size=30))
+async def test_shared_gaps_equal_individual_gaps(
+    story: list[tuple[str, set[int] | None, int, str]],
+) -> None:
+    """The rows of all are those of each channel by itself, in a record of its own."""
+    channels: tuple[int | None, ...] = (None, 1, 2, 3, 4)
+    shared, alone = Disk(), {channel: Disk() for channel in channels}
+    gaps, each = Gaps(status(), shared), {channel: Gaps(status(), disk) for channel, disk in alone.items()}
+    now = 10
+    for word, of, step, reason in story:
+        before, now = now, now + step
+        concerned: list[tuple[Gaps, set[int] | None]] = [(gaps, of)]
+        concerned += [(each[None], None)] if of is None else [(each[c], {c}) for c in of]
+        for record, which in concerned:
+            if word == "open":
+                await record.open(now, reason, "", which)
+            elif word == "close":
+                await record.close(now, which)
+            elif word == "record":
+                await record.record(before, now, reason, "", which)
+            elif word == "forget":
+                await record.retract(which)
+        if word == "restart":
+            gaps, each = Gaps(status(), shared), {channel: Gaps(status(), disk) for channel, disk in alone.items()}
+        elif word == "clock" and of is None:
+            for record in (gaps, *each.values()):
+                await record.clock_set(now, now - 3, polled=False)
+    for channel in channels:
+        assert shared.intervals(channel) == alone[channel].intervals(channel), channel
+        assert gaps.open_since(channel) == each[channel].open_since(channel)
+
+
+async def test_cost_of_a_gap_does_not_grow_with_its_channels() -> None:
+    words, notes = {}, {}
+    for count in (10, 100_000):
+        disk = Disk()
+        gaps = Gaps(status(), disk)
+        await gaps.open(10, "poll_failed", "busy", range(1, count))
+        await gaps.open(11, "poll_failed", "busy", range(count, 2 * count))
+        await gaps.close(20, range(1, count // 2))
+        await gaps.record(20, 30, "poll_missed", "", range(1, count // 2))
+        words[count] = len(disk.recorded())
+        notes[count] = sum(len(name) + len(note) for name, note in disk.notes.items())
+        again = Gaps(status(), Disk(disk.notes))
+        assert again.open_since(count // 2) == 10 and again.open_since(count) == 11 and again.open_since(1) is None
+    assert words[10] == words[100_000] == 4
+    assert notes[100_000] < notes[10] + 30
+
+
+async def test_notes_of_the_older_per_channel_format_are_read() -> None:
+    note = '[[null, 10, "disconnected", "gone", null], [2, 11, "refused", "illegal", null], [5, 11, "refused", "", 7]]'
+    gaps = Gaps(status(), Disk({"gaps:1": note}))
+    assert (gaps.open_since(), gaps.open_since(2), gaps.open_since(5), gaps.channels()) == (10, 11, 11, [2, 5])
+    assert (gaps.reason(), gaps.detail(2), gaps.channels_open_for("refused")) == ("disconnected", "illegal", [2, 5])
+
+
+async def test_withdrawn_gap_leaves_what_it_was_joined_with() -> None:
+    disk = Disk()
+    gaps = Gaps(status(), disk)
+    await gaps.record(10, 20, "not_available", "")
+    await gaps.record(20, 30, "not_available", "")
+    await gaps.withdraw(20, 30, "not_available")
+    assert disk.intervals(None) == [(10, 20)]
+    await gaps.withdraw(10, 20, "not_available")
+    assert disk.intervals(None) == [(10, 10)], "nothing was missing"
+    await gaps.open(10, "disconnected", "")
+    assert gaps.open_since() == 10, "it continues no gap that was withdrawn"
+    await gaps.close(12)
+    await gaps.record(50, 60, "not_available", "", [1])
+    await gaps.record(70, 80, "stale", "", [1])
+    await gaps.withdraw(50, 60, "not_available", [1])
+    assert disk.intervals(1) == [(50, 50), (70, 80)]

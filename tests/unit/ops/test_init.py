@@ -1,0 +1,97 @@
+"""``plantlog init``: everything is made once, and kept."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from rich.console import Console
+
+from core.errors import OperationError
+from core.paths import CHECKOUT
+from ops.containers.init import init
+
+
+def made(folder: Path) -> tuple[dict[str, str], str]:
+    output = io.StringIO()
+    init(folder, Console(file=output, width=200))
+    files = {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    return files, output.getvalue()
+
+
+def test_second_init_only_adds_missing_files(tmp_path: Path) -> None:
+    first, output = made(tmp_path)
+    assert "created secrets/webhook_secret" in output
+    assert "created .env: PLANTLOG_BIND" in output
+    second, output = made(tmp_path)
+    assert second == first
+    assert "nothing to do; all files exist" in output
+    (tmp_path / "secrets" / "webhook_secret").unlink()
+    lines = first[".env"].replace("PLANTLOG_PUSH_PORT=8186", "PLANTLOG_PUSH_PORT=18186")
+    (tmp_path / ".env").write_text(lines.replace("PLANTLOG_BIND=127.0.0.1\n", ""))
+    third, output = made(tmp_path)
+    assert [line for line in output.splitlines() if line.startswith("created")] == [
+        "created secrets/webhook_secret",
+        "created .env: PLANTLOG_BIND",
+    ]
+    assert "PLANTLOG_PUSH_PORT=18186\n" in third[".env"]
+    assert third[".env"].endswith("PLANTLOG_BIND=127.0.0.1\n")
+    assert {name: text for name, text in third.items() if name not in (".env", "secrets/webhook_secret")} == {
+        name: text for name, text in first.items() if name not in (".env", "secrets/webhook_secret")
+    }
+
+
+def test_secrets_are_private_and_consistent(tmp_path: Path) -> None:
+    files, _ = made(tmp_path)
+    other, _ = made(tmp_path / "other")
+    assert (tmp_path / "secrets").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / ".env").stat().st_mode & 0o777 == 0o600
+    for name, text in files.items():
+        if name.startswith("secrets/"):
+            path = tmp_path / name
+            assert path.stat().st_mode & 0o777 == 0o600
+            assert path.stat().st_uid == (10001 if os.geteuid() == 0 else os.getuid())
+            assert other[name] != text or name in (
+                "secrets/backup_key",
+                "secrets/smtp_password",
+            )  # nothing is a default, but what is empty
+            # Not everybody takes a line end off.
+            assert text == text.strip() or text.startswith("-----BEGIN ") or "tokens/" in name
+    hashed = hashlib.sha256(files["secrets/telegraf_token"].encode()).hexdigest()
+    assert files["secrets/tokens/telegraf"].startswith(f"sha256:{hashed} ")
+    assert (tmp_path / "secrets" / "tokens").stat().st_mode & 0o777 == 0o700
+    owner = urlsplit(files["secrets/owner_dsn"].strip())
+    assert (owner.username, owner.hostname, owner.port, owner.path) == ("plantlog_owner", "database", 5432, "/plantlog")
+    assert files["secrets/database_password"].strip() == owner.password
+    assert files["secrets/plantlog_reader"].strip() == urlsplit(files["secrets/reader_dsn"].strip()).password
+    passwords = [urlsplit(text.strip()).password for name, text in files.items() if name.endswith("_dsn")]
+    assert len(set(passwords)) == len(passwords) == 4
+    assert all(password and len(password) >= 32 for password in passwords)
+
+
+def test_every_compose_variable_has_the_same_default_and_a_comment(tmp_path: Path) -> None:
+    files, _ = made(tmp_path)
+    variables = dict(re.findall(r"^(\w+)=(.*)$", files[".env"], re.M))
+    assert len(re.findall(r"^# .+\n\w+=", files[".env"], re.M)) == len(variables)
+    asked: dict[str, set[str]] = {}
+    for name, default in re.findall(r"\$\{(\w+):-([^}]*)\}", (CHECKOUT / "docker-compose.yml").read_text()):
+        asked.setdefault(name, set()).add(default)
+    assert all(len(defaults) == 1 for defaults in asked.values())
+    own = {"PLANTLOG_SECRETS", "PLANTLOG_UID", "PLANTLOG_GID"}  # are this machine's
+    for name in ("PLANTLOG_BACKUP", "PLANTLOG_ARCHIVE"):
+        assert (variables.pop(name), asked[name]) == ("", {"/dev/null"})  # no folder
+    for name, value in variables.items():
+        if name not in own | {"COMPOSE_PROFILES"}:
+            assert asked[name] == {value}, name
+
+
+def test_env_file_without_final_newline_is_completed_correctly(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("PLANTLOG_BIND=0.0.0.0")
+    with pytest.raises(OperationError, match="does not end with a newline"):
+        made(tmp_path)
+    assert (tmp_path / ".env").read_text() == "PLANTLOG_BIND=0.0.0.0"
