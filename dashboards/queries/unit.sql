@@ -195,5 +195,5 @@ WHERE a.plant_unit = ${unit:sqlstring}
 SELECT m.time, m.text, 'clock' AS tags
 FROM plant.clock_marks($__timeFrom()::timestamptz, $__timeTo()::timestamptz,
                        ARRAY(SELECT c.source_id FROM plant.channel AS c
-                             WHERE regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring})) AS m
+                             WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring})) AS m
 ORDER BY m.time DESC;
