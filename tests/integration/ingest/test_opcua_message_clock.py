@@ -102,6 +102,7 @@ async def outage(server: Server, samples: Samples, kept: MemoryAppender, status:
     return first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", _STEPS)
 async def test_outage_is_a_gap_whatever_the_clock_of_messages(step: str, clock: MessageClock, tmp_path: Path) -> None:
     clock.ahead, after = _STEPS[step]
