@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
@@ -37,6 +37,7 @@ STRINGS: tuple[RegisterType, ...] = ("string", "stringz", "string16")
 TimeOrigin: TypeAlias = Literal["source", "server", "arrival"]
 PushTimeOrigin: TypeAlias = Literal["source", "arrival"]
 AlarmPriority: TypeAlias = Literal["critical", "high", "medium", "low"]
+PRIORITIES: tuple[AlarmPriority, ...] = get_args(AlarmPriority)  # from the most urgent one
 SecurityPolicy: TypeAlias = Literal["Basic256Sha256", "Aes128Sha256RsaOaep", "Aes256Sha256RsaPss"]
 # What may be wrong with a server's certificate that is trusted (OPC 10000-4, 6.1.3)
 AcceptedFault: TypeAlias = Literal[

@@ -14,11 +14,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from core.batch import Event
-from core.config.sources import AlarmPriority
+from core.config.sources import PRIORITIES, AlarmPriority
 from core.errors import OperationError
 from ingest.alarms.channel import Action
 from ingest.alarms.checkpoint import LATE_US
-from ingest.alarms.limits import PRIORITIES
 from ingest.alarms.server_event import ServerEvent, priority_of
 from ingest.alarms.state import INHIBITED, UNACKNOWLEDGED, State
 from ingest.appender import Notes

@@ -19,7 +19,7 @@ from itertools import count
 
 from core import metrics
 from core.batch import Batch, Event, EventBatch, SampleBatch, sample_subset
-from core.config.sources import Source
+from core.config.sources import PRIORITIES, Source
 from core.errors import SpoolError
 from core.time_limits import TimeLimits
 from core.timestamps import now_us
@@ -27,7 +27,7 @@ from ingest.alarms import checkpoint
 from ingest.alarms.channel import AlarmChange, AlarmChannel
 from ingest.alarms.columns import AlarmColumns
 from ingest.alarms.counter_resets import CounterResets
-from ingest.alarms.limits import PRIORITIES, limits_of
+from ingest.alarms.limits import limits_of
 from ingest.alarms.state import INHIBITED, UNACKNOWLEDGED, Alarm
 from ingest.appender import Appender, Notes
 

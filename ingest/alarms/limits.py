@@ -13,7 +13,6 @@ from core.counters import increases
 
 LimitName: TypeAlias = Literal["lolo", "lo", "hi", "hihi", "rate", "stale", "bad"]
 LIMITS: tuple[LimitName, ...] = ("lolo", "lo", "hi", "hihi", "rate", "stale", "bad")
-PRIORITIES: tuple[AlarmPriority, ...] = ("critical", "high", "medium", "low")
 
 
 @dataclass(frozen=True, slots=True)

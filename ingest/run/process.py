@@ -16,7 +16,7 @@ from core.config import health_page, snapshot
 from core.config.processes import collector
 from core.config.settings import CollectorSettings, NotifierSettings, PushSettings, WriterSettings
 from core.config.snapshot import Snapshot
-from core.config.sources import ModbusSource, OpcuaSource, SourceKind
+from core.config.sources import PRIORITIES, ModbusSource, OpcuaSource, SourceKind
 from core.errors import OperationError, PlantlogError
 from core.installation import installation_of
 from core.registry import Registry
@@ -25,7 +25,6 @@ from core.timestamps import now_us
 from ingest.alarms import command_socket
 from ingest.alarms.conditions import Conditions
 from ingest.alarms.evaluator import AlarmEvaluator
-from ingest.alarms.limits import PRIORITIES
 from ingest.alarms.operator_api import OperatorApi
 from ingest.run import capacity
 from ingest.spool.append import Spool

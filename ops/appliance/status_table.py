@@ -11,9 +11,9 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from core.config.sources import PRIORITIES
 from core.formatting import count, wide
 from core.source_states import UP
-from ingest.alarms.limits import PRIORITIES
 from ops.appliance.config_drift import messages
 from ops.appliance.status import StatusMonitor
 from ops.appliance.stopped import describe as describe_stopped

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from core.config.sources import PRIORITIES
 from core.errors import OperationError
 from core.paths import State
-from ingest.alarms.limits import PRIORITIES
 
 _STATES_SHOWN = (
     "unacknowledged_active",

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
 from core.config.model import NotifyOptions
-from ingest.alarms.limits import PRIORITIES
+from core.config.sources import PRIORITIES
 from ingest.alarms.state import INHIBITED
 
 Kind: TypeAlias = Literal["alarm", "return", "flood"]

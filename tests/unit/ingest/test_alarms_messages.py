@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.config.model import NotifyOptions
-from ingest.alarms.limits import PRIORITIES
+from core.config.sources import PRIORITIES
 from ingest.alarms.notifier.messages import Decision, Notice, decide, text_of
 
 NOW = datetime(2026, 3, 9, 12, tzinfo=UTC)
