@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import asyncpg
 import numpy as np
@@ -94,7 +94,7 @@ async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
     return owner
 
 
-_Work = Callable[[asyncpg.Connection[Any]], Awaitable[object]]
+_Work: TypeAlias = "Callable[[asyncpg.Connection[Any]], Awaitable[object]]"
 
 
 async def refresh(connection: asyncpg.Connection[Any]) -> None:
