@@ -220,7 +220,7 @@ class Storage:
         self._growth_and_ageing = 0.0, 0.0  # bytes a day that come, and that ages drop
 
     async def work(self, context: JobContext, connection: Connection) -> JobResult:
-        """Sets the gauges ``plantlog_storage_*``; an event once a day where the room lasts for a few days only."""
+        """Sets the gauges ``plantlog_storage_*``; a warning and an event once a day where the room lasts some days."""
         settings_now = await settings(connection)
         size, budget = settings_now.bytes, settings_now.disk_budget
         if time.monotonic() - self._measured_at >= _GROWTH_SECONDS:
@@ -234,9 +234,9 @@ class Storage:
         metrics.storage_budget_bytes.set(budget or 0)
         metrics.storage_days_left.set(float("nan") if left is None else left)
         if left is not None and left < _LOW_DAYS:
-            log.warning("disk will be full in %.1f days at the current growth", left)
             warning = f"disk will be full in less than {_LOW_DAYS:.0f} days at the current growth"
-            await connection.execute(load("maintenance")["record_retention"], warning, "{}")
+            if await connection.fetch(load("maintenance")["record_retention"], warning, "{}"):
+                log.warning("disk will be full in %.1f days at the current growth", left)
         over = budget is not None and size > budget
         missing = await _standbys_missing(context, connection)
         metrics.standbys_missing.set(missing)

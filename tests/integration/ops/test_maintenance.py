@@ -25,6 +25,7 @@ from core.paths import CHECKOUT, State
 from core.scheduling import NICE
 from ops.appliance.status import StatusMonitor
 from ops.deployment import Running
+from ops.maintenance import jobs as maintenance_jobs
 from ops.maintenance.jobs import jobs
 from ops.maintenance.process import Maintenance
 from ops.maintenance.run import Connection, Job, JobContext, JobResult, JobSkipped, Session, run
@@ -493,3 +494,20 @@ async def test_a_database_over_its_budget_wakes_retention_at_once(
     working.cancel()
     await asyncio.wait((working,))
     assert metrics.storage_budget_bytes._value.get() == size - 100_000
+
+
+async def test_a_disk_that_will_be_full_is_said_once_a_day(
+    owner: Connection,
+    database: Database,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(maintenance_jobs, "days_left", lambda *_: 1.5)
+    storage, context = JOBS["storage"], job_context(database, tmp_path)
+    for _ in range(3):
+        await storage.work(context, owner)
+    assert [record.getMessage() for record in caplog.records if record.name == maintenance_jobs.__name__] == [
+        "disk will be full in 1.5 days at the current growth"
+    ]
+    assert await owner.fetchval("SELECT count(*) FROM plant.event WHERE type = 'retention'") == 1
