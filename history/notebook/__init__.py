@@ -1,4 +1,5 @@
-"""Reads plantlog's archive in a notebook, without a database: as Arrow tables and Polars frames (docs/archive.md).
+"""For notebooks: the archive without a database, as Arrow tables and Polars frames (docs/archive.md), and the questions
+of an investigator by :func:`ask` (docs/sql.md).
 
 Whatever is wrong with the archive is an :class:`ArchiveError` that names the file.
 """
@@ -14,9 +15,10 @@ from uuid import UUID
 from core.errors import OperationError as ArchiveError
 from history.archive.location import S3Options
 from history.archive.reader import Archive
+from history.questions.ask import ask
 from history.standalone import UnverifiableError, read_keys
 
-__all__ = ["ArchiveError", "S3Options", "polars", "samples"]
+__all__ = ["ArchiveError", "S3Options", "ask", "polars", "samples"]
 
 _FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
 
