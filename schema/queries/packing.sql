@@ -49,7 +49,7 @@ CALL plant._await_older_queries('plant.samples_packed', INTERVAL '10 s', NULL);
 -- For COPY: removes the rows of channels $3 with $1 <= time < $2.
 DELETE FROM plant.samples_raw AS r
 WHERE r.time >= $1::timestamptz AND r.time < $2::timestamptz AND r.channel_id = ANY ($3::int[])
-RETURNING r.time, r.value, r.channel_id, r.status
+RETURNING r.time, r.value, r.channel_id, r.status;
 
 -- name: select_packed
 -- The packed hour $1 of channels $2, in the columns of select_samples in evidence.sql.
