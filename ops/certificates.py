@@ -17,11 +17,11 @@ from core.config.model import Plant
 from core.errors import OperationError
 from core.files import make_trust_folders, write_atomically
 from core.server_tls import ca_file
-from ingest.opcua import certificate as client_certificate
-from ingest.opcua import revocation
-from ingest.opcua import trust as trust_list
-from ingest.opcua.chain import is_authority
-from ingest.opcua.fault import named
+from ingest.opcua.security import certificate as client_certificate
+from ingest.opcua.security import revocation
+from ingest.opcua.security import trust as trust_list
+from ingest.opcua.security.chain import is_authority
+from ingest.opcua.security.fault import named
 
 _MIN_KEY_BITS = 2048
 

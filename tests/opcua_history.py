@@ -7,9 +7,9 @@ from pathlib import Path
 from core.config.sources import OpcuaSource, OpcuaTag
 from core.timestamps import now_us
 from ingest.gaps import Gaps
-from ingest.opcua.backfill import Backfill
-from ingest.opcua.session import close, connect
-from ingest.opcua.tags import Tags
+from ingest.opcua.recovery.backfill import Backfill
+from ingest.opcua.session.session import close, connect
+from ingest.opcua.subscription.tags import Tags
 from ingest.status import SourceStatus
 from ingest.versions import ChannelVersions
 from tests.memory_appender import MemoryAppender

@@ -28,21 +28,21 @@ from core.timestamps import now_us
 from ingest.appender import Appender, Notes
 from ingest.downtime import Downtime
 from ingest.gaps import Gaps
-from ingest.opcua.backfill import Backfill
-from ingest.opcua.backoff import ConnectionBackoff, connection_refused
-from ingest.opcua.cancellation import run_to_end
-from ingest.opcua.difference import difference
-from ingest.opcua.history import server_start, server_time
-from ingest.opcua.message import Notification
-from ingest.opcua.publish import Publisher
-from ingest.opcua.receive import Receiver
-from ingest.opcua.server_events import ServerEvents
-from ingest.opcua.servers import Servers
-from ingest.opcua.session import close, connect
-from ingest.opcua.subscription_state import Server, Subscription
-from ingest.opcua.subscriptions import Subscriptions
-from ingest.opcua.tags import Tags
-from ingest.opcua.transfer import delete, prove_ours, transfer
+from ingest.opcua.decode.message import Notification
+from ingest.opcua.events.server_events import ServerEvents
+from ingest.opcua.recovery.backfill import Backfill
+from ingest.opcua.recovery.history import server_start, server_time
+from ingest.opcua.session.backoff import ConnectionBackoff, connection_refused
+from ingest.opcua.session.cancellation import run_to_end
+from ingest.opcua.session.servers import Servers
+from ingest.opcua.session.session import close, connect
+from ingest.opcua.subscription.difference import difference
+from ingest.opcua.subscription.publish import Publisher
+from ingest.opcua.subscription.receive import Receiver
+from ingest.opcua.subscription.subscription_state import Server, Subscription
+from ingest.opcua.subscription.subscriptions import Subscriptions
+from ingest.opcua.subscription.tags import Tags
+from ingest.opcua.subscription.transfer import delete, prove_ours, transfer
 from ingest.recorded_state import RecordedState
 from ingest.status import SourceStatus
 from ingest.timeouts import sleep_overrun, within

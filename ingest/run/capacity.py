@@ -20,8 +20,8 @@ from core.config.sources import ModbusSource, OpcuaSource
 from core.errors import SourceError, SpoolError
 from core.timestamps import now_us
 from ingest.appender import Appender
-from ingest.opcua.certificate import expires_at
-from ingest.opcua.trust import certificates_in, crls_of
+from ingest.opcua.security.certificate import expires_at
+from ingest.opcua.security.trust import certificates_in, crls_of
 
 log = logging.getLogger(__name__)
 

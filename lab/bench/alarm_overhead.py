@@ -24,8 +24,8 @@ from core.errors import OperationError
 from core.time_limits import NO_LIMITS
 from ingest.alarms.evaluator import AlarmEvaluator
 from ingest.appender import Notes
-from ingest.opcua.binary import UNIX_EPOCH_TICKS
-from ingest.opcua.data_change import data_change
+from ingest.opcua.decode.binary import UNIX_EPOCH_TICKS
+from ingest.opcua.decode.data_change import data_change
 from ingest.spool.append import Spool
 from ingest.writer.writer import Writer
 from lab.bench.copy_speed import BenchDatabase

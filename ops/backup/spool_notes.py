@@ -13,7 +13,7 @@ from typing import Any
 
 import asyncpg
 
-from ingest.opcua.sequence import SequenceTracker
+from ingest.opcua.subscription.sequence import SequenceTracker
 from ingest.spool.file import connect, read_notes, write_notes
 from schema.queries import load
 

@@ -22,7 +22,7 @@ from core.config.sources import ModbusSource, OpcuaSource, PushSource
 from core.errors import ConfigError, Problem
 from ingest.modbus.decode import Decoder
 from ingest.modbus.plan import MAX_BITS, plan
-from ingest.opcua.tags import Tags
+from ingest.opcua.subscription.tags import Tags
 from ingest.push.line_protocol import Series
 from ingest.push.template import NoChannelName, Template
 

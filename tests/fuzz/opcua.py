@@ -37,16 +37,16 @@ from core.errors import DecodeError
 from core.timestamps import EPOCH, microseconds
 from ingest.downtime import Downtime
 from ingest.gaps import Gaps
-from ingest.opcua.data_change import data_change
-from ingest.opcua.decoded import DataChange, Forms
-from ingest.opcua.history import answers
-from ingest.opcua.members import Picker, Wanted
-from ingest.opcua.message import Notification, publish_response, republish_response
-from ingest.opcua.receive import Receiver
-from ingest.opcua.sequence import SequenceTracker, following
-from ingest.opcua.structure import STRUCTURE, Field, Structure
-from ingest.opcua.subscription_state import Item, Subscription
-from ingest.opcua.tags import Tags
+from ingest.opcua.decode.data_change import data_change
+from ingest.opcua.decode.decoded import DataChange, Forms
+from ingest.opcua.decode.members import Picker, Wanted
+from ingest.opcua.decode.message import Notification, publish_response, republish_response
+from ingest.opcua.decode.structure import STRUCTURE, Field, Structure
+from ingest.opcua.recovery.history import answers
+from ingest.opcua.subscription.receive import Receiver
+from ingest.opcua.subscription.sequence import SequenceTracker, following
+from ingest.opcua.subscription.subscription_state import Item, Subscription
+from ingest.opcua.subscription.tags import Tags
 from ingest.spool.format import decode, encode
 from ingest.status import SourceStatus
 from ingest.versions import ChannelVersions

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from core.config.sources import OpcuaSource
 from core.errors import OperationError, SourceError
 from core.paths import State
-from ingest.opcua import trust
-from ingest.opcua.certificate import identity
+from ingest.opcua.security import trust
+from ingest.opcua.security.certificate import identity
 from ingest.run import capacity
 from ops.cli.certificate import app
 from tests import certificates

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from core.config.sources import OpcuaSource
 from core.errors import OperationError, SourceError
 from core.files import make_trust_folders
-from ingest.opcua import validate
+from ingest.opcua.security import validate
 from ops import certificates as commands
 from ops.cli.certificate import app
 from tests import certificates

@@ -25,7 +25,7 @@ from core.errors import SpoolError
 from core.paths import CHECKOUT
 from core.registry import Registry
 from core.timestamps import now_us
-from ingest.opcua.certificate import identity
+from ingest.opcua.security.certificate import identity
 from ingest.run.collectors import Collectors
 from ingest.spool.append import Spool
 from ingest.spool.reader import SpoolReader

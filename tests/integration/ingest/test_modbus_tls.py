@@ -17,7 +17,7 @@ from pymodbus.server import ModbusTlsServer
 
 from ingest.modbus.failures import BAD_SECURITY_CHECKS_FAILED
 from ingest.modbus.transport import Connections
-from ingest.opcua.certificate import identity
+from ingest.opcua.security.certificate import identity
 from tests import certificates
 from tests.integration.ingest.test_modbus_collector import collecting, gaps, lies_between_samples, tag, times, values
 from tests.modbus_wire import CLOSE, good_response, misbehaving_device

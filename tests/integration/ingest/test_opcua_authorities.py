@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from core.config.sources import OpcuaSource
 from core.errors import SourceError
-from ingest.opcua import validate
-from ingest.opcua.session import close, connect
+from ingest.opcua.security import validate
+from ingest.opcua.session.session import close, connect
 from ops import certificates as commands
 from tests import certificates
 from tests.certificates import Authority

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from core.config.sources import OpcuaSource, OpcuaTag
+from ingest.opcua.browse.discover import discover
 from ingest.opcua.collector import Collector
-from ingest.opcua.discover import discover
-from ingest.opcua.trust import trust
+from ingest.opcua.security.trust import trust
 from ingest.status import SourceStatus
 from simulator.opcua_server import OpcuaServer
 from simulator.tags import SimTag

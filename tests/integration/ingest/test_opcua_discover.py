@@ -21,9 +21,9 @@ from core.config.load import load
 from core.config.sources import OpcuaSource, OpcuaTag
 from core.errors import OperationError, SourceError
 from core.paths import State
-from ingest.opcua.browse import Browser
-from ingest.opcua.discover import Discovered, discover, write_tag_list
-from ingest.opcua.session import close, connect
+from ingest.opcua.browse.browse import Browser
+from ingest.opcua.browse.discover import Discovered, discover, write_tag_list
+from ingest.opcua.session.session import close, connect
 from ops.cli.discover import discover as command
 from ops.cli.discover import show_difference
 from tests.peers import free_port, peer

@@ -21,10 +21,10 @@ from core.errors import OperationError
 from core.timestamps import now_us
 from ingest.alarms.operator_api import AlarmCommand, CommandAction, OperatorApi
 from ingest.event_rows import event_id
-from ingest.opcua import condition_methods, event_items, server_events
 from ingest.opcua.collector import Collector
-from ingest.opcua.service import call
-from ingest.opcua.trust import trust
+from ingest.opcua.events import condition_methods, event_items, server_events
+from ingest.opcua.security.trust import trust
+from ingest.opcua.session.service import call
 from ingest.status import SourceStatus
 from simulator.relay import Relay
 from tests.memory_appender import MemoryAppender

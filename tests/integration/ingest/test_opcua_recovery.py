@@ -27,9 +27,9 @@ from core.batch import GapBatch, SampleBatch
 from core.config.sources import OpcuaTag
 from core.timestamps import microseconds, now_us
 from ingest.appender import Notes
-from ingest.opcua.clock_skew import ClockSkew
-from ingest.opcua.subscriptions import Subscriptions
-from ingest.opcua.trust import trust
+from ingest.opcua.security.trust import trust
+from ingest.opcua.subscription.clock_skew import ClockSkew
+from ingest.opcua.subscription.subscriptions import Subscriptions
 from lab.chaos.machines.wall_clock import WallClock
 from simulator.opcua_server import OpcuaServer
 from simulator.relay import Relay
@@ -668,7 +668,7 @@ async def test_frozen_source_timestamp(tmp_path: Path, server_timestamp: bool) -
 
 
 async def test_clock_skew_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingest.opcua.receive.ClockSkew", partial(ClockSkew, interval=0.5))
+    monkeypatch.setattr("ingest.opcua.subscription.receive.ClockSkew", partial(ClockSkew, interval=0.5))
     async with (
         serving(tmp_path) as server,
         collecting(server.address, OURS, tmp_path / "pki", **OPTIONS, skew_limit=60.0) as (kept, status),

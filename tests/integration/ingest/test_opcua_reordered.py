@@ -13,7 +13,7 @@ from asyncua import ua
 from asyncua.common.utils import ServiceError
 
 from core.errors import DecodeError
-from ingest.opcua.message import publish_response
+from ingest.opcua.decode.message import publish_response
 from tests.integration.ingest.test_opcua_collector import collecting
 from tests.integration.ingest.test_opcua_recovery import OPTIONS, OURS, Server, lasting, serving, values
 from tests.peers import free_port

@@ -28,9 +28,9 @@ from cryptography.hazmat.primitives import hashes
 
 from core.config.sources import OpcuaSource
 from core.errors import SourceError
-from ingest.opcua.message_limits import MESSAGE
-from ingest.opcua.session import close, connect
-from ingest.opcua.trust import trust
+from ingest.opcua.security.trust import trust
+from ingest.opcua.session.message_limits import MESSAGE
+from ingest.opcua.session.session import close, connect
 from tests import certificates
 from tests.peers import free_port, peer
 

@@ -18,9 +18,9 @@ from asyncua.ua.ua_binary import struct_to_binary
 from core.config.sources import ChannelKind, OpcuaSource, OpcuaTag
 from core.config.templates import TagPlace
 from core.timestamps import now_us
-from ingest.opcua.compare import compare
-from ingest.opcua.discover import discover
-from ingest.opcua.trust import trust
+from ingest.opcua.browse.compare import compare
+from ingest.opcua.browse.discover import discover
+from ingest.opcua.security.trust import trust
 from tests.integration.ingest.test_opcua_collector import SERVERS, collecting
 from tests.integration.ingest.test_opcua_discover import discovered
 from tests.memory_appender import MemoryAppender

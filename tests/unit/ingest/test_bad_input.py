@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from core.errors import DecodeError, SpoolCorrupt
 from ingest.modbus.failures import FramingError
 from ingest.modbus.frame import Frame, TcpFramer
-from ingest.opcua.binary import Reader
-from ingest.opcua.history import answers
+from ingest.opcua.decode.binary import Reader
+from ingest.opcua.recovery.history import answers
 from ingest.push.body import BodyRefused, GzipReader
 from ingest.spool.format import BatchKind, decode, encode
 from tests.fuzz.targets import NAMES, inputs, target

@@ -9,8 +9,8 @@ from asyncua import ua
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.opcua.history import answers
-from ingest.opcua.message import publish_response, republish_response
+from ingest.opcua.decode.message import publish_response, republish_response
+from ingest.opcua.recovery.history import answers
 from tests.fuzz.opcua import by_asyncua
 from tests.fuzz.targets import NAMES, inputs, target
 

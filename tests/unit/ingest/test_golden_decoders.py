@@ -17,8 +17,8 @@ from core.errors import DecodeError, Problem
 from core.paths import CHECKOUT
 from ingest.modbus.decode import Decoder
 from ingest.modbus.plan import plan
-from ingest.opcua.data_change import data_change
-from ingest.opcua.message import publish_response
+from ingest.opcua.decode.data_change import data_change
+from ingest.opcua.decode.message import publish_response
 
 GOLDEN = CHECKOUT / "tests" / "unit" / "golden"
 

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from core.config.sources import OpcuaSource, OpcuaTag
 from ingest.no_data import BAD_NO_DATA, NoData
-from ingest.opcua.tags import Tags
+from ingest.opcua.subscription.tags import Tags
 from ingest.push.mapping import MappedRows
 
 UNCERTAIN, BAD = 0x40000000, 0x80050000

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from core.batch import Event, UInt32s
-from ingest.opcua.decoded import DataChange, Text
-from ingest.opcua.tracking import ChannelTracking
+from ingest.opcua.decode.decoded import DataChange, Text
+from ingest.opcua.subscription.tracking import ChannelTracking
 from ingest.versions import ChannelVersions
 from tests.memory_appender import MemoryAppender
 from tests.unit.ingest.test_opcua_clocks import SECOND, START, TAGS

@@ -7,9 +7,9 @@ import pytest
 
 from core.batch import Event
 from core.config.sources import OpcuaSource, OpcuaTag
-from ingest.opcua.clock_skew import ClockSkew
-from ingest.opcua.tags import Tags
-from ingest.opcua.tracking import ChannelTracking
+from ingest.opcua.subscription.clock_skew import ClockSkew
+from ingest.opcua.subscription.tags import Tags
+from ingest.opcua.subscription.tracking import ChannelTracking
 
 SECOND = 1_000_000
 START = 1_790_000_000 * SECOND

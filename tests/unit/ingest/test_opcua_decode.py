@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 from core.errors import DecodeError
 from core.timestamps import microseconds
-from ingest.opcua.data_change import data_change
-from ingest.opcua.decoded import FIRST_STRUCTURE, DataChange, Forms
-from ingest.opcua.members import Picker, Wanted
-from ingest.opcua.message import publish_response
+from ingest.opcua.decode.data_change import data_change
+from ingest.opcua.decode.decoded import FIRST_STRUCTURE, DataChange, Forms
+from ingest.opcua.decode.members import Picker, Wanted
+from ingest.opcua.decode.message import publish_response
 
 ARRIVAL = 1_790_000_000_123_456
 V = ua.VariantType

@@ -14,7 +14,7 @@ from asyncua.ua.ua_binary import struct_to_binary
 
 from core.config.sources import OpcuaSource, OpcuaTag
 from core.timestamps import microseconds
-from ingest.opcua.history import Page, read_history
+from ingest.opcua.recovery.history import Page, read_history
 
 START = datetime(2026, 9, 21, tzinfo=UTC)
 SOURCE = OpcuaSource(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.opcua.overflow import Message, Queue, RecentOverflows, overflows
+from ingest.opcua.subscription.overflow import Message, Queue, RecentOverflows, overflows
 
 OVERFLOW = 0x0480
 STEP = 1000  # µs between two values
@@ -246,6 +246,6 @@ def test_overflow_is_remarked_for_a_while(monkeypatch: pytest.MonkeyPatch) -> No
     recent.add([1, 2])
     recent.add([2])
     assert "values of 2 channels were lost in the last 10 minutes" in remarks["overflow"]
-    monkeypatch.setattr("ingest.opcua.overflow._RECENT_SECONDS", -1.0)
+    monkeypatch.setattr("ingest.opcua.subscription.overflow._RECENT_SECONDS", -1.0)
     recent.refresh()
     assert list(remarks) == ["queue"]

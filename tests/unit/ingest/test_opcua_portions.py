@@ -18,13 +18,13 @@ from core.errors import DecodeError
 from core.timestamps import now_us
 from ingest.downtime import Downtime
 from ingest.gaps import Gaps
-from ingest.opcua.binary import UNIX_EPOCH_TICKS
-from ingest.opcua.data_change import data_change, portions
-from ingest.opcua.decoded import DataChange
-from ingest.opcua.message import Notification
-from ingest.opcua.receive import Receiver
-from ingest.opcua.subscription_state import Item, Subscription
-from ingest.opcua.tags import Tags
+from ingest.opcua.decode.binary import UNIX_EPOCH_TICKS
+from ingest.opcua.decode.data_change import data_change, portions
+from ingest.opcua.decode.decoded import DataChange
+from ingest.opcua.decode.message import Notification
+from ingest.opcua.subscription.receive import Receiver
+from ingest.opcua.subscription.subscription_state import Item, Subscription
+from ingest.opcua.subscription.tags import Tags
 from ingest.status import SourceStatus
 from ingest.versions import ChannelVersions
 from tests.memory_appender import MemoryAppender

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.opcua.repeated_timestamps import Dated, RepeatedTimestamps
+from ingest.opcua.subscription.repeated_timestamps import Dated, RepeatedTimestamps
 from tests.unit.ingest.test_opcua_clocks import TAGS
 
 Row: TypeAlias = tuple[int, int, int, float]  # place, source timestamp, server timestamp, value
@@ -117,7 +117,7 @@ def test_values_without_timestamps_keep_their_order() -> None:
 @pytest.mark.parametrize("server", [0, 5, 7, 100])
 def test_what_cannot_be_told_apart_is_one_gap(server: int, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr("ingest.opcua.repeated_timestamps.monotonic", lambda: clock[0])
+    monkeypatch.setattr("ingest.opcua.subscription.repeated_timestamps.monotonic", lambda: clock[0])
     channels, gaps, refused = Channels(), [], []
     for n in range(100):
         clock[0] += 0.1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.opcua.sequence import SequenceTracker, distance, following
+from ingest.opcua.subscription.sequence import SequenceTracker, distance, following
 
 LAST = 2**32 - 1
 

@@ -12,10 +12,10 @@ from asyncua.ua.ua_binary import struct_to_binary
 from core.config.sources import OpcuaSource, OpcuaTag
 from core.timestamps import utc
 from ingest.gaps import Gaps
-from ingest.opcua.backfill import Backfill
-from ingest.opcua.data_change import data_change
-from ingest.opcua.decoded import DataChange
-from ingest.opcua.tags import Tags
+from ingest.opcua.decode.data_change import data_change
+from ingest.opcua.decode.decoded import DataChange
+from ingest.opcua.recovery.backfill import Backfill
+from ingest.opcua.subscription.tags import Tags
 from ingest.status import SourceStatus
 from ingest.versions import ChannelVersions
 from tests.memory_appender import MemoryAppender

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ingest.opcua.unchanged import Unchanged
+from ingest.opcua.subscription.unchanged import Unchanged
 
 SINCE, UNTIL = 100, 200
 

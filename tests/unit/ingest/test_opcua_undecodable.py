@@ -10,10 +10,10 @@ from core.batch import GapBatch
 from core.timestamps import now_us, utc
 from ingest.downtime import Downtime
 from ingest.gaps import Gaps
-from ingest.opcua.message import Notification
-from ingest.opcua.receive import Receiver
-from ingest.opcua.sequence import SequenceTracker
-from ingest.opcua.subscription_state import Item, Subscription
+from ingest.opcua.decode.message import Notification
+from ingest.opcua.subscription.receive import Receiver
+from ingest.opcua.subscription.sequence import SequenceTracker
+from ingest.opcua.subscription.subscription_state import Item, Subscription
 from ingest.status import SourceStatus
 from ingest.versions import ChannelVersions
 from tests.memory_appender import MemoryAppender

@@ -1,0 +1,1 @@
+"""The address space: variables, their types and structures."""

@@ -1,0 +1,160 @@
+"""Browse and read many nodes of a server in few calls, within its operation limits (OPC 10000-4, 5.9.2 and 5.11.2).
+
+What an answer has is reduced at once to what is needed of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from asyncua import Client, ua
+
+from core.errors import SourceError
+from ingest.opcua.browse.browse_response import BrowseResult, Reference, browse_results
+from ingest.opcua.session.service import REFUSED, Operations, checked, operation_limit, read, send
+
+T = TypeVar("T")
+
+_NODES_PER_CALL = 250  # large enough to be fast, small enough to be answered in time
+_IN_FLIGHT = 3  # calls
+_MAX_REFERENCES = 2_000_000  # a server that generates nodes on request never ends
+_MAX_TYPE_DEPTH = 32  # levels of subtypes
+_STUCK_PAGES = 100  # consecutive answers to BrowseNext without a new node, before a node is given up
+_LIMITS = ua.ObjectIds
+_NO_SUCH_TYPE = ("BadNodeIdUnknown", "BadNodeIdInvalid")
+_WANTED = ua.BrowseResultMask.ReferenceTypeId | ua.BrowseResultMask.NodeClass | ua.BrowseResultMask.BrowseName
+# The server has freed a continuation point for another call, or had none left. Alone, a call gets one.
+_NO_POINT = ("BadNoContinuationPoints", "BadContinuationPointInvalid")
+
+
+class Browser:
+    """Calls of one session. ``progress`` is called after each answer with its number of nodes.
+
+    ``most_references``: per node and answer; 0: no limit.
+    """
+
+    def __init__(
+        self, client: Client, time_out: float, progress: Callable[[int], None], most_references: int = 0
+    ) -> None:
+        self._client = client
+        self._time_out = time_out
+        self._progress = progress
+        self._most_references = most_references
+        self._browsing = Operations(_NODES_PER_CALL, _IN_FLIGHT)
+        self._reading = Operations(4 * _NODES_PER_CALL, _IN_FLIGHT)
+        self._alone = Operations(1)
+        self._references = 0
+        self.refused: list[tuple[Any, str]] = []  # nodes whose references are not all known, with the reason
+
+    async def prepare(self) -> None:
+        """Read the server's operation limits."""
+        name = "Server_ServerCapabilities_OperationLimits_MaxNodesPer"
+        for operations, service in ((self._browsing, "Browse"), (self._reading, "Read")):
+            limit = getattr(_LIMITS, f"{name}{service}")
+            operations.limit(await operation_limit(self._client, limit, self._time_out))
+
+    async def children(self, nodes: Sequence[Any], classes: int) -> list[list[Reference]]:
+        """The references of each node, down the hierarchy, to nodes of ``classes``."""
+        found = await self._browse(nodes, ua.ObjectIds.HierarchicalReferences, ua.BrowseDirection.Forward, classes)
+        self.refused += [(node, one.fault) for node, one in zip(nodes, found, strict=True) if one.fault]
+        return [one.references for one in found]
+
+    async def supertypes(self, types: Sequence[Any]) -> list[Any | None]:
+        """The node id of each one's supertype."""
+        found = await self._browse(types, ua.ObjectIds.HasSubtype, ua.BrowseDirection.Inverse, 0)
+        self.refused += [
+            (node, one.fault) for node, one in zip(types, found, strict=True) if one.fault not in ("", *_NO_SUCH_TYPE)
+        ]
+        return [one.references[0].node if one.references else None for one in found]
+
+    async def ancestors(self, types: Iterable[Any], is_known: Callable[[Any], bool]) -> dict[Any, Any | None]:
+        """Each type → the nearest known one above it, or itself; None: there is none."""
+        above: dict[Any, Any | None] = {one: one for one in types}
+        for _ in range(_MAX_TYPE_DEPTH):
+            unknown = {one: top for one, top in above.items() if top is not None and not is_known(top)}
+            if not unknown:
+                break
+            for one, top in zip(unknown, await self.supertypes(list(unknown.values())), strict=True):
+                above[one] = top
+        return {one: top if top is not None and is_known(top) else None for one, top in above.items()}
+
+    async def binary_encodings(self, types: Sequence[Any]) -> list[Any | None]:
+        """The node id of each type's binary encoding (OPC 10000-3, 5.8.3)."""
+        found = await self._browse(types, ua.ObjectIds.HasEncoding, ua.BrowseDirection.Forward, 0)
+        named = [{reference.name: reference.node for reference in one.references} for one in found]
+        return [names.get("Default Binary") for names in named]
+
+    async def read(self, wanted: Sequence[tuple[Any, int]], take: Callable[[Any], T]) -> list[T]:
+        """What ``take`` makes of each DataValue of (node id, attribute)."""
+
+        async def read_some(some: Sequence[tuple[Any, int]]) -> list[T]:
+            values = await read(self._client, some, self._seconds(some), divisible=True)
+            self._progress(len(some))
+            return [take(value) for value in values]
+
+        return await self._reading.results(
+            wanted, read_some, lambda code: take(ua.DataValue(StatusCode_=ua.StatusCode(code)))
+        )
+
+    async def _browse(self, nodes: Sequence[Any], references: int, direction: Any, classes: int) -> list[BrowseResult]:
+        async def browse_some(some: Sequence[Any]) -> list[BrowseResult]:
+            request = ua.BrowseRequest()
+            request.Parameters.RequestedMaxReferencesPerNode = self._most_references
+            request.Parameters.NodesToBrowse = [
+                ua.BrowseDescription(
+                    NodeId=node,
+                    BrowseDirection=direction,
+                    ReferenceTypeId=ua.NodeId(references),
+                    IncludeSubtypes=True,
+                    NodeClassMask=classes,
+                    ResultMask=_WANTED,
+                )
+                for node in some
+            ]
+            body = bytes(await send(self._client, request, self._seconds(some), divisible=True))
+            results = checked(browse_results(body, ua.BrowseResponse), some)
+            self._count(results)
+            self._progress(len(some))
+            return [await self._rest(*result) if result.point else result for result in results]
+
+        found = await self._browsing.results(nodes, browse_some, _refused)
+        again = [i for i, one in enumerate(found) if one.fault in _NO_POINT]
+        one_by_one = await self._alone.results([nodes[i] for i in again], browse_some, _refused)
+        for i, browsed in zip(again, one_by_one, strict=True):
+            found[i] = browsed
+        return found
+
+    async def _rest(self, references: list[Reference], point: bytes, fault: str) -> BrowseResult:
+        """All references of a node, including those that did not fit into the first answer."""
+        known, stuck = set(references), 0
+        while point:
+            request = ua.BrowseNextRequest()
+            request.Parameters.ReleaseContinuationPoints = gives_up = stuck == _STUCK_PAGES
+            request.Parameters.ContinuationPoints = [point]
+            try:
+                body = bytes(await send(self._client, request, self._time_out))
+            except (*REFUSED, ua.uaerrors.BadContinuationPointInvalid) as error:
+                return BrowseResult(references, fault=type(error).__name__)
+            if gives_up:
+                return BrowseResult(references, fault=f"{_STUCK_PAGES} answers to BrowseNext had nothing new")
+            (result,) = results = checked(browse_results(body, ua.BrowseNextResponse), [point])
+            self._count(results)
+            more = [reference for reference in result.references if reference not in known]
+            references += more
+            known.update(more)
+            stuck = 0 if more else stuck + 1
+            point, fault = result.point, fault or result.fault
+        return BrowseResult(references, fault=fault)
+
+    def _count(self, results: Iterable[BrowseResult]) -> None:
+        self._references += sum(len(result.references) for result in results)
+        if self._references > _MAX_REFERENCES:
+            raise SourceError(f"the server has more than {_MAX_REFERENCES:,} references: giving up")
+
+    def _seconds(self, some: Sequence[Any]) -> float:
+        return self._time_out + len(some) * 0.02
+
+
+def _refused(code: int) -> BrowseResult:
+    return BrowseResult([], fault=str(ua.StatusCode(code).name))

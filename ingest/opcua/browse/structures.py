@@ -1,0 +1,113 @@
+"""The variables of a source whose members are channels.
+
+An update of the server may change the definition of a data type. So each session reads them anew, and reads them again
+when a value does not fit. Until then its members are Bad, never wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from asyncua import Client, ua
+
+from core.backoff import Backoff
+from ingest.opcua.browse.browse import Browser
+from ingest.opcua.browse.definitions import Definitions
+from ingest.opcua.decode.members import Picker, Wanted
+from ingest.opcua.decode.structure import Structure
+
+log = logging.getLogger(__name__)
+
+_READ_AGAIN = (10.0, 600.0)  # s, first and longest wait before definitions that have not changed are read again
+_SESSION_ENDED = (
+    ConnectionError,
+    ua.uaerrors.BadConnectionClosed,
+    ua.uaerrors.BadSessionClosed,
+    ua.uaerrors.BadSessionIdInvalid,
+)
+
+
+class Structures:
+    """Variables are known by their address, monitored items by their client handle."""
+
+    def __init__(self) -> None:
+        self.pickers: dict[int, Picker] = {}  # by client handle
+        self._of_items: dict[int, tuple[str, Sequence[Wanted]]] = {}
+        self._nodes: dict[str, Any] = {}
+        self._types: dict[str, Any] = {}  # data type; or, as str, why it is not known
+        self._definitions = Definitions()
+        self._unfit = asyncio.Event()  # there was a value that does not fit its definition
+
+    def begin_session(self) -> None:
+        """Forget all definitions."""
+        self._nodes, self._types, self._definitions = {}, {}, Definitions()
+
+    async def read(self, client: Client, time_out: float, nodes: Mapping[str, Any]) -> None:
+        """Read the definitions for variables (address → node id). Raises ua.UaError, OSError or TimeoutError if the
+        session has ended."""
+        if new := {address: node for address, node in nodes.items() if address not in self._types}:
+            self._nodes |= new
+            self._types |= await _read(client, time_out, new, self._definitions)
+
+    def structure(self, address: str) -> Structure | str:
+        """The structure of a variable; or why its members cannot be read."""
+        found = self._types.get(address, "its data type is not known")
+        return found if isinstance(found, str) else self._definitions.structure(found)
+
+    def monitor(self, handle: int, address: str, wanted: Sequence[Wanted]) -> None:
+        """Values of this item are of the variable."""
+        self._of_items[handle] = address, wanted
+        self.pickers[handle] = Picker(self.structure(address), wanted, self._unfit.set)
+
+    def monitor_only(self, of_items: Mapping[int, tuple[str, Sequence[Wanted]]]) -> None:
+        """These are all items."""
+        self._of_items.clear()
+        self.pickers.clear()
+        for handle, (address, wanted) in of_items.items():
+            self.monitor(handle, address, wanted)
+
+    async def follow(self, client: Client, time_out: float) -> None:
+        """Read the definitions again when a value does not fit, with growing intervals while that changes nothing.
+
+        Runs until cancelled.
+        """
+        backoff = Backoff(*_READ_AGAIN, jitter=0)
+        while True:
+            self._unfit.clear()
+            await self._unfit.wait()
+            definitions = Definitions()
+            types = await _read(client, time_out, self._nodes, definitions)
+            if (types, definitions) == (self._types, self._definitions):
+                await asyncio.sleep(backoff.next())
+                continue
+            backoff.reset()
+            log.info("the server has changed the definitions of its structures")
+            self._types, self._definitions = types, definitions
+            self.monitor_only(dict(self._of_items))
+
+
+async def _read(client: Client, time_out: float, nodes: Mapping[str, Any], definitions: Definitions) -> dict[str, Any]:
+    """The data types of variables, whose definitions are put into ``definitions``."""
+    browser = Browser(client, time_out, lambda _: None)
+    try:
+        await browser.prepare()
+        read = await browser.read([(node, ua.AttributeIds.DataType) for node in nodes.values()], _data_type)
+        types = dict(zip(nodes, read, strict=True))
+        await definitions.read(browser, {one for one in types.values() if not isinstance(one, str)})
+    except _SESSION_ENDED:
+        raise
+    except Exception as error:  # whatever a server sends as a definition must not end the collector
+        if len(nodes) > 1 and not isinstance(error, TimeoutError):  # only the one that it is about is lost
+            alone = [await _read(client, time_out, {one: node}, definitions) for one, node in nodes.items()]
+            return {address: found for one in alone for address, found in one.items()}
+        reason = f"its data type cannot be read: {type(error).__name__}: {error}".rstrip(": ")
+        return dict.fromkeys(nodes, reason)
+    return types
+
+
+def _data_type(value: Any) -> Any:
+    found = None if value.Value is None else value.Value.Value
+    return found if isinstance(found, ua.NodeId) else f"its data type cannot be read: {value.StatusCode.name}"

@@ -1,0 +1,156 @@
+"""Compiles what reads the wanted members of a structure (OPC 10000-6, 5.2.5 to 5.2.8)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any, TypeAlias
+
+from core.config.value_path import Indexes, Path, flat_index
+from ingest.opcua.decode.binary import Reader
+from ingest.opcua.decode.structure import NUMBERS, Field, Structure, fields_there, read_lengths, skip, union_field
+from ingest.opcua.decode.text import FORMS
+
+
+class Status(int):
+    """Why there is no value: a status code."""
+
+
+ABSENT = Status(0x80B10000)  # BadNoDataAvailable: an optional field, or one of a union, that the value does not have
+NO_ELEMENT = Status(0x80370000)  # BadIndexRangeNoData
+
+Step: TypeAlias = Callable[[Reader, list[Any]], None]  # reads some members; puts wanted values in their places
+
+
+class Steps:
+    """Compiles what reads the wanted members of a structure."""
+
+    def __init__(self) -> None:
+        self.places: dict[Path, int] = {}  # of the values, by the order in the structure
+        self.types: list[int] = []  # built-in types by place
+        self._done: list[Step] = []
+        self._format = ""  # of consecutive members of fixed size
+        self._fixed: list[int] = []  # places of those that are wanted
+
+    def add(self, structure: Structure, path: Path, wanted: set[Path]) -> None:
+        """Read a structure; ``path`` of it."""
+        if structure.form == "plain":
+            for one in structure.fields:
+                self._field(one, (*path, one.name), wanted)
+            return
+        parts = [self._part(one, (*path, one.name), wanted) for one in structure.fields]
+        self.finished().append(_union(parts) if structure.form == "union" else _optional(structure.fields, parts))
+
+    def _field(self, one: Field, path: Path, wanted: set[Path]) -> None:
+        within = {target for target in wanted if target[: len(path)] == path}
+        if not within and one.size is not None:
+            self._format += f"{one.size}x"
+        elif not within:
+            self.finished().append(lambda reader, _: skip(reader, one))
+        elif one.dimensions:
+            parts: dict[Indexes, tuple[Sequence[Step], range]] = {}
+            for indexes in sorted({target[len(path)] for target in within}):
+                assert isinstance(indexes, tuple)
+                first = len(self.types)
+                part = self._part(replace(one, dimensions=0), (*path, indexes), within)
+                parts[indexes] = part, range(first, len(self.types))
+            self.finished().append(_elements(one, parts))
+        elif one.structure:
+            self.add(one.structure, path, within)
+        elif one.type in NUMBERS:
+            self._fixed.append(self._place(path, one.type))
+            self._format += NUMBERS[one.type]
+        else:
+            self.finished().append(_text(one.type, self._place(path, one.type)))
+
+    def _part(self, one: Field, path: Path, wanted: set[Path]) -> list[Step]:
+        """Steps that read a field, apart from the others."""
+        before, self._done = self.finished(), []
+        self._field(one, path, wanted)
+        part, self._done = self.finished(), before
+        return part
+
+    def _place(self, path: Path, kind: int) -> int:
+        if path not in self.places:
+            self.types.append(kind)
+        return self.places.setdefault(path, len(self.places))
+
+    def layout(self) -> struct.Struct | None:
+        """The whole structure, if all members have a fixed size."""
+        return None if self._done else struct.Struct(f"<{self._format}")
+
+    def finished(self) -> list[Step]:
+        """All steps until now."""
+        if self._format:
+            self._done.append(_fixed(struct.Struct(f"<{self._format}"), self._fixed))
+            self._format, self._fixed = "", []
+        return self._done
+
+
+def _fixed(layout: struct.Struct, places: Sequence[int]) -> Step:
+    def step(reader: Reader, values: list[Any]) -> None:
+        start = reader.at
+        reader.skip(layout.size)
+        for place, value in zip(places, layout.unpack_from(reader.body, start), strict=True):
+            values[place] = value
+
+    return step
+
+
+def _text(kind: int, place: int) -> Step:
+    read = FORMS[kind][1]
+
+    def step(reader: Reader, values: list[Any]) -> None:
+        values[place] = read(reader)
+
+    return step
+
+
+def _elements(array: Field, parts: Mapping[Indexes, tuple[Sequence[Step], range]]) -> Step:
+    """``parts``: the steps of an element, and the places of its values."""
+    element = replace(array, dimensions=0)
+    size = element.size
+
+    def step(reader: Reader, values: list[Any]) -> None:
+        lengths = read_lengths(reader, array, size)
+        count, start = prod(lengths), reader.at
+        if size is not None:
+            reader.skip(count * size)
+        behind: dict[int, Sequence[Step]] = {}
+        for indexes, (steps, places) in parts.items():
+            at = flat_index(indexes, lengths)
+            if at is None:
+                values[places.start : places.stop] = [NO_ELEMENT] * len(places)
+            elif size is None:
+                behind[at] = steps
+            else:
+                inside = Reader(reader.body, start + at * size)
+                for inner in steps:
+                    inner(inside, values)
+        for at in range(count if size is None else 0):
+            if at not in behind:
+                skip(reader, element)
+            for inner in behind.get(at, ()):
+                inner(reader, values)
+
+    return step
+
+
+def _union(parts: Sequence[Sequence[Step]]) -> Step:
+    def step(reader: Reader, values: list[Any]) -> None:
+        switch = union_field(reader, len(parts))
+        for inner in parts[switch - 1] if switch else ():
+            inner(reader, values)
+
+    return step
+
+
+def _optional(fields: Sequence[Field], parts: Sequence[Sequence[Step]]) -> Step:
+    def step(reader: Reader, values: list[Any]) -> None:
+        for is_there, part in zip(fields_there(reader, fields), parts, strict=True):
+            for inner in part if is_there else ():
+                inner(reader, values)
+
+    return step

@@ -1,0 +1,116 @@
+"""The frame of a PublishResponse or RepublishResponse (OPC 10000-4, 5.14.5 and 7.25)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core.errors import DecodeError
+from ingest.opcua.decode.binary import Reader, microseconds
+
+# Binary encodings' node ids (OPC 10000-6, A.3)
+_PUBLISH_RESPONSE = 829
+_REPUBLISH_RESPONSE = 835
+_DATA_CHANGE = 811
+_STATUS_CHANGE = 820
+_EVENTS = 916
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """One NotificationMessage, its data changes and events not yet decoded."""
+
+    sequence: int
+    publish_time: int  # µs, server clock; 0: not set
+    more: bool  # the server may have more queued (unknown for republished messages)
+    data_changes: tuple[tuple[int, int], ...]  # (start, end) of each DataChangeNotification in the body
+    status: int | None  # of a StatusChangeNotification, which ends the subscription
+    events: tuple[tuple[int, int], ...] = ()  # (start, end) of each EventNotificationList in the body
+
+    @property
+    def keep_alive(self) -> bool:
+        """Empty message: ``sequence`` is that of the next one."""
+        return not self.data_changes and not self.events and self.status is None
+
+
+@dataclass(frozen=True, slots=True)
+class PublishResponse:
+    """One answer to a PublishRequest."""
+
+    subscription_id: int
+    available: frozenset[int]  # sequence numbers still held by the server
+    notification: Notification
+
+
+def publish_response(body: bytes) -> PublishResponse:
+    """Decode the frame. Raises DecodeError."""
+    reader = Reader(body)
+    response_header(reader, _PUBLISH_RESPONSE)
+    subscription_id = reader.uint32()
+    available = frozenset(reader.uint32() for _ in range(reader.count(4)))
+    more = reader.byte() != 0
+    return PublishResponse(subscription_id, available, _notification(reader, more))
+
+
+def republish_response(body: bytes) -> Notification:
+    """Decode a republished message. Raises DecodeError."""
+    reader = Reader(body)
+    response_header(reader, _REPUBLISH_RESPONSE)
+    return _notification(reader, more=True)
+
+
+def response_header(reader: Reader, expected: int) -> None:
+    """Skip type and ResponseHeader (OPC 10000-4, 7.34); the service result is already checked."""
+    found = reader.node_id()
+    if found != expected:
+        raise DecodeError(f"message of type {found}, not {expected}")
+    reader.skip(16)  # timestamp, request handle, service result
+    reader.diagnostic_info()
+    for _ in range(reader.count(4)):
+        reader.string()
+    reader.extension_object()
+
+
+def _notification(reader: Reader, more: bool) -> Notification:
+    sequence = reader.uint32()
+    ticks = reader.int64()
+    changes: list[tuple[int, int]] = []
+    events: list[tuple[int, int]] = []
+    status: int | None = None
+    bodies = {
+        _DATA_CHANGE: lambda: _skip_data_change(reader),
+        _EVENTS: lambda: _skip_events(reader),
+        _STATUS_CHANGE: lambda: _skip_status_change(reader),
+    }
+    for _ in range(reader.count(3)):
+        type_id, start, end = reader.extension_object(bodies)
+        if type_id == _DATA_CHANGE:
+            changes.append((start, end))
+        elif type_id == _EVENTS:
+            events.append((start, end))
+        elif type_id == _STATUS_CHANGE:
+            status = Reader(reader.body[:end], start).uint32()
+    time = microseconds(ticks) if ticks > 0 else 0
+    return Notification(sequence, time, more, tuple(changes), status, tuple(events))
+
+
+# Bodies whose length is not known (OPC 10000-4, 7.25)
+
+
+def _skip_data_change(reader: Reader) -> None:
+    for _ in range(reader.count(5)):
+        reader.skip(4)  # client handle
+        reader.data_value()
+    for _ in range(reader.count(1)):
+        reader.diagnostic_info()
+
+
+def _skip_events(reader: Reader) -> None:
+    for _ in range(reader.count(8)):
+        reader.skip(4)  # client handle
+        for _ in range(reader.count(1)):
+            reader.variant()
+
+
+def _skip_status_change(reader: Reader) -> None:
+    reader.skip(4)  # status code
+    reader.diagnostic_info()

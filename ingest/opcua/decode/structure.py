@@ -1,0 +1,236 @@
+"""Structured data types as a server defines them (OPC 10000-3, 8.48 and 8.49): which members can be read, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Literal
+
+from core.config.value_path import Indexes, Path
+from core.errors import DecodeError
+from ingest.opcua.decode.binary import SIZES, Element, Reader
+from ingest.opcua.decode.text import FORMS
+
+STRUCTURE = 22  # the built-in type of a nested structure, and of an extension object of any type
+NUMBERS = dict(zip(range(1, 12), "?bBhHiIqQfd", strict=True))  # built-in type → format of ``struct``
+_NAMES = ("Boolean", "SByte", "Byte", "Int16", "UInt16", "Int32", "UInt32", "Int64", "UInt64", "Float", "Double")
+_OTHERS = {STRUCTURE: "structure", 23: "DataValue", 24: "Variant", 25: "DiagnosticInfo"}
+_TYPE_NAMES = dict(enumerate(_NAMES, 1)) | {kind: name for kind, (name, _) in FORMS.items()} | _OTHERS
+NOT_AN_ARRAY = ", not an array: clear the column index"
+_MAX_DEPTH = 16  # of structures in structures
+_SHOWN = 20  # members in a reason
+
+
+def type_name(encoding: int, dimensions: int = 1) -> str:
+    """Type name of a variant with this encoding byte; ``dimensions``: of an array."""
+    kind = encoding & 0x3F
+    name = _TYPE_NAMES.get(kind, "an unknown type")
+    if encoding & 0x80:
+        many = f" of {dimensions} dimensions" if dimensions > 1 else ""
+        return f"an array of {name}{'s' if kind == STRUCTURE else ''}{many}"
+    if encoding == STRUCTURE:
+        return "a structure: the column member reads a member"
+    return f"a variant of encoding 0x{encoding:02X}" if encoding > STRUCTURE else f"a {name}"
+
+
+def reads_element(kind: int, dimensions: int, example: str = "[{}].Speed") -> str:
+    """What reads an element of an array of this built-in type; empty: nothing does."""
+    first = ",".join("0" * dimensions)
+    if kind == STRUCTURE:
+        return f": the column member reads a member of an element, as in {example.format(first)}"
+    if kind not in NUMBERS and kind not in FORMS:
+        return ""
+    return ": the column index reads an element" + (f", as in {first}" if dimensions > 1 else "")
+
+
+def other_dimensions(dimensions: int) -> str:
+    """What is wrong with an index of another number of dimensions than the array has."""
+    numbers = "1 number" if dimensions == 1 else f"{dimensions} numbers"
+    return f": an element has an index of {numbers}, as in {','.join('0' * dimensions)}"
+
+
+def why_no_element(array: Element, wanted: Indexes | None) -> str:
+    """Why no array of this type and these dimensions has the wanted element; empty: if it is long enough, it has."""
+    dimensions = len(array.lengths)
+    is_value = array.kind in NUMBERS or array.kind in FORMS
+    if wanted is not None and is_value and (array.at is not None or 0 in array.lengths or len(wanted) == dimensions):
+        return ""
+    what = type_name(array.kind | 0x80, dimensions)
+    return what + (other_dimensions(dimensions) if wanted and is_value else reads_element(array.kind, dimensions))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Field:
+    """A field of a structure."""
+
+    name: str
+    type: int  # built-in type
+    structure: Structure | None = None  # if the type is STRUCTURE; None: an extension object of any type
+    dimensions: int = 0  # 0: no array
+    optional: bool = False
+    enumeration: bool = False  # of which only the number is encoded
+
+    @property
+    def what(self) -> str:
+        """Its type, for people."""
+        return type_name(self.type | 0x80, self.dimensions) if self.dimensions else f"a {_TYPE_NAMES[self.type]}"
+
+    @property
+    def why_not(self) -> str:
+        """Why it cannot be a channel; empty: it can."""
+        if self.dimensions:
+            return self.what + _reads_element(self)
+        if self.structure:
+            return f"a structure: the column member names one of its members: {_listed(self.structure)}"
+        return "" if self.is_value else self.what
+
+    @property
+    def is_value(self) -> bool:
+        """Whether it is a number or has a text form, or its elements are and have."""
+        return self.type in NUMBERS or self.type in FORMS
+
+    @property
+    def size(self) -> int | None:
+        """Bytes; None: it depends on the value."""
+        if self.dimensions:
+            return None
+        return self.structure.size if self.structure else SIZES.get(self.type)
+
+
+@dataclass(slots=True, eq=False)
+class Structure:
+    """A structured data type. One may contain itself, within an array or an optional field."""
+
+    name: str
+    encoding: str = ""  # node id of its binary encoding
+    form: Literal["plain", "optional", "union"] = "plain"
+    fields: list[Field] = field(default_factory=list)
+    _size: int | None = -1  # -1: not known yet
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of each value; None: it depends on the value."""
+        if self._size == -1:
+            self._size = None  # of one that contains itself
+            sizes = [one.size for one in self.fields]
+            if self.form == "plain" and None not in sizes:
+                self._size = sum(filter(None, sizes))
+        return self._size
+
+    def members(self, path: str = "", depth: int = 0) -> Iterator[tuple[str, Field]]:
+        """(path, field) of everything below that is no structure, in order."""
+        for one in self.fields:
+            name = f"{path}{one.name}"
+            if one.structure is None or one.dimensions:
+                yield name, one
+            elif depth < _MAX_DEPTH:
+                yield from one.structure.members(f"{name}.", depth + 1)
+
+
+def locate(structure: Structure, path: Path) -> Field | str:
+    """The field that a path leads to, or what is wrong with the path. An element is a field without dimensions."""
+    found: Field | str = Field("", STRUCTURE, structure)
+    if len(path) > 2 * _MAX_DEPTH:
+        return f"more than {_MAX_DEPTH} structures deep"
+    for place, step in enumerate(path, 1):
+        assert isinstance(found, Field)
+        found = _member(found, step) if isinstance(step, str) else _element(found, step, place == len(path))
+        if isinstance(found, str):
+            break
+    return found
+
+
+def _member(of: Field, name: str) -> Field | str:
+    inside = of.structure
+    if of.dimensions and inside:
+        return f"{of.name} is {of.what}{_reads_element(of, name)}"
+    if of.dimensions or inside is None:
+        return f"{of.name} is {of.what}, which has no member {name}"
+    found = next((one for one in inside.fields if one.name == name), None)
+    return found or f"the structure {inside.name} has no member {name}; it has {_listed(inside)}"
+
+
+def _element(of: Field, indexes: Indexes, is_last: bool) -> Field | str:
+    if not of.dimensions:
+        return of.what + NOT_AN_ARRAY if is_last else f"{of.name} is {of.what}, not an array"
+    if len(indexes) != of.dimensions:
+        return of.what + other_dimensions(of.dimensions)
+    return replace(of, dimensions=0)
+
+
+def why_not(structure: Structure, path: Path) -> str:
+    """Why a path cannot be a channel; empty: it can."""
+    found = locate(structure, path)
+    return found if isinstance(found, str) else found.why_not
+
+
+def _reads_element(array: Field, member: str = "Speed") -> str:
+    if array.type == STRUCTURE and array.structure is None:
+        return ""
+    return reads_element(array.type, array.dimensions, f"{array.name}[{{}}].{member}")
+
+
+def _listed(structure: Structure) -> str:
+    names = [one.name for one in structure.fields]
+    more = f" and {len(names) - _SHOWN} others" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"
+
+
+def union_field(reader: Reader, fields: int) -> int:
+    """Read which field a union has, from 1; 0: none (OPC 10000-6, 5.2.8). Raises DecodeError."""
+    switch = reader.uint32()
+    if switch > fields:
+        raise DecodeError(f"a union of {fields} fields has number {switch}")
+    return switch
+
+
+def fields_there(reader: Reader, fields: Sequence[Field]) -> list[bool]:
+    """Read whether the value has each field: a mask has a bit for each optional one (OPC 10000-6, 5.2.7).
+
+    Raises DecodeError.
+    """
+    mask = reader.uint32()
+    found = []
+    for one in fields:
+        found.append(not one.optional or bool(mask & 1))
+        mask >>= one.optional
+    if mask:
+        raise DecodeError(f"a structure of {len(fields)} fields has others")
+    return found
+
+
+def read_lengths(reader: Reader, one: Field, size: int | None) -> Indexes:
+    """Read the lengths of a field that is an array, of each dimension (OPC 10000-6, 5.2.5). Raises DecodeError.
+
+    ``size``: bytes of an element; None: it depends on the value.
+    """
+    if one.dimensions == 1:
+        return (reader.count(1 if size is None else size),)
+    lengths = tuple(max(reader.int32(), 0) for _ in range(reader.count(4))) or (0,) * one.dimensions
+    if len(lengths) != one.dimensions or prod(lengths) > len(reader.body):
+        raise DecodeError(f"{one.what} has the lengths {lengths}, in a structure of {len(reader.body)} bytes")
+    return lengths
+
+
+def skip(reader: Reader, one: Field, depth: int = 0) -> None:
+    """Skip a field. Raises DecodeError."""
+    size = one.structure.size if one.structure else SIZES.get(one.type)
+    count = prod(read_lengths(reader, one, size)) if one.dimensions else 1
+    if size is not None:
+        reader.skip(count * size)
+        return
+    if depth > _MAX_DEPTH or count > len(reader.body):
+        raise DecodeError(f"{count} structures in {len(reader.body)} bytes, {depth} deep")
+    for _ in range(count):
+        if one.structure is None:
+            reader.built_in(one.type)
+            continue
+        fields: Sequence[Field] = one.structure.fields
+        if one.structure.form == "union":
+            switch = union_field(reader, len(fields))
+            fields = fields[max(switch - 1, 0) : switch]
+        elif one.structure.form == "optional":
+            fields = [part for part, is_there in zip(fields, fields_there(reader, fields), strict=True) if is_there]
+        for part in fields:
+            skip(reader, part, depth + 1)

@@ -1,0 +1,1 @@
+"""Events, alarms and conditions (OPC 10000-9)."""

@@ -1,0 +1,1 @@
+"""What an outage took: history that the server still has."""

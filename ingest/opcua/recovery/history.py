@@ -1,0 +1,201 @@
+"""HistoryRead of raw values (OPC 10000-11, 6.5.3) of some nodes in an interval."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import MappingProxyType
+
+import numpy as np
+from asyncua import Client, ua
+
+from core.config.sources import OpcuaSource, OpcuaTag
+from core.config.value_path import parse_index
+from core.timestamps import microseconds, utc
+from ingest.opcua.browse.structures import Structures
+from ingest.opcua.decode.binary import Reader
+from ingest.opcua.decode.data_change import history_data
+from ingest.opcua.decode.decoded import FIRST_STRUCTURE, PLAIN, DataChange, Forms
+from ingest.opcua.decode.members import Picker, Wanted
+from ingest.opcua.decode.message import response_header
+from ingest.opcua.session.index_range import index_range_of
+from ingest.opcua.session.service import call, read_value, send
+
+_HISTORY_READ_RESPONSE = 667  # binary encodings' node ids (OPC 10000-6, A.3)
+_HISTORY_DATA = 658
+_LEAST_RESULT = 11  # bytes of one result: status, continuation point, empty extension object
+_BAD = 0x8000_0000
+# Refusals of timestamps that a server does not keep
+_ONLY_SOURCE = (
+    *(ua.uaerrors.BadTimestampsToReturnInvalid, ua.uaerrors.BadTimestampNotSupported),
+    ua.uaerrors.BadInvalidTimestampArgument,
+)
+_ONLY_SOURCE_CODES = frozenset(error.code for error in _ONLY_SOURCE)
+_STUCK_PAGES = 100  # consecutive pages without progress before a node is given up
+NO_FORMS: Mapping[int, Forms] = MappingProxyType({})
+_VALUES = 1000  # per node and answer: small enough not to delay live data
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of one node's history."""
+
+    tag: int
+    change: DataChange | None  # None: no history (see ``status``), or no progress
+    status: int
+    last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The result of one node in a HistoryReadResponse."""
+
+    tag: int
+    status: int
+    point: bytes  # continuation point; empty: complete
+    change: DataChange | None  # None: no history
+
+
+async def server_start(client: Client, source: OpcuaSource) -> int:
+    """The server's start time (µs); 0: unknown (OPC 10000-5, 6.3.1 and 12.10)."""
+    try:
+        return _microseconds(await read_value(client, ua.ObjectIds.Server_ServerStatus_StartTime, source.time_out))
+    except ua.UaStatusCodeError:
+        return 0
+
+
+async def server_time(client: Client, source: OpcuaSource) -> int:
+    """When the server sends its answer to a read (µs), by its own clock; 0: unknown (OPC 10000-4, 7.34).
+
+    The variable CurrentTime may be a second old.
+    """
+    request = ua.ReadRequest()
+    request.Parameters.NodesToRead = [ua.ReadValueId(ua.NodeId(ua.ObjectIds.Server_ServerStatus_State))]
+    answer = await call(client, request, ua.ReadResponse, source.time_out)
+    return _microseconds(answer.ResponseHeader.Timestamp)
+
+
+def _microseconds(value: object) -> int:
+    if not isinstance(value, datetime) or value.year == 1601:  # the least DateTime stands for none
+        return 0
+    return microseconds(value.replace(tzinfo=value.tzinfo or UTC))
+
+
+async def read_history(
+    client: Client,
+    source: OpcuaSource,
+    tags: Mapping[int, ua.NodeId],
+    from_time: int,
+    to_time: int,
+    whole_arrays: bool = False,
+    structures: Structures | None = None,
+) -> AsyncIterator[Page]:
+    """Yield raw values of ``tags`` (index → node id) from ``from_time`` to ``to_time`` (µs), with bounds, page by page.
+
+    ``whole_arrays``: the server does not support IndexRange; ``structures``: of this session. A server, or a node, that
+    has only source timestamps is read again with these.
+
+    Raises ua.UaError, OSError, TimeoutError or DecodeError.
+    """
+    structures = structures or Structures()
+    members = {source.tags[i].address: node for i, node in tags.items() if source.tags[i].member}
+    await structures.read(client, source.time_out, members)
+    forms = {i: _forms(i, source.tags[i], whole_arrays, structures) for i in tags}
+    left = list(tags)
+    for timestamps in (ua.TimestampsToReturn.Both, ua.TimestampsToReturn.Source):
+        again: list[int] = []
+        points: dict[int, bytes | None] = dict.fromkeys(left)
+        reached: dict[int, int] = {}
+        stuck: Counter[int] = Counter()
+        while points:
+            requested = list(points)
+            request = ua.HistoryReadRequest()
+            request.Parameters.HistoryReadDetails = ua.ReadRawModifiedDetails(
+                IsReadModified=False,
+                StartTime=utc(from_time),
+                EndTime=utc(to_time),
+                NumValuesPerNode=_VALUES,
+                ReturnBounds=True,
+            )
+            request.Parameters.TimestampsToReturn = timestamps
+            request.Parameters.ReleaseContinuationPoints = False
+            request.Parameters.NodesToRead = [
+                ua.HistoryReadValueId(
+                    NodeId=tags[i],
+                    ContinuationPoint=points[i] or None,
+                    IndexRange=None if whole_arrays else index_range_of(source.tags[i]),
+                )
+                for i in requested
+            ]
+            is_last = timestamps == ua.TimestampsToReturn.Source
+            try:
+                body = bytes(await send(client, request, 2 * source.time_out, divisible=True))
+            except _ONLY_SOURCE:
+                if is_last:
+                    raise
+                again += requested
+                break
+            for answer in answers(body, requested, to_time, forms):
+                change = answer.change
+                if answer.status in _ONLY_SOURCE_CODES and not is_last:
+                    del points[answer.tag]
+                    again.append(answer.tag)
+                    continue
+                if change is not None and answer.point and not _makes_progress(answer.tag, change, reached, stuck):
+                    change = None
+                points[answer.tag] = answer.point
+                if change is None or not answer.point:
+                    del points[answer.tag]
+                yield Page(answer.tag, change, answer.status, answer.tag not in points)
+        left = again
+
+
+def _makes_progress(tag: int, change: DataChange, reached: dict[int, int], stuck: Counter[int]) -> bool:
+    """Whether there is progress: ``reached`` (µs) grows now and then; ``stuck`` counts the pages in between."""
+    latest = max([int(times.max()) for times in change.time] + [text.time for text in change.texts], default=None)
+    if latest is not None and latest > reached.get(tag, latest - 1):
+        reached[tag], stuck[tag] = latest, 0
+    else:
+        stuck[tag] += 1
+    return stuck[tag] < _STUCK_PAGES
+
+
+def _forms(i: int, tag: OpcuaTag, whole_arrays: bool, structures: Structures) -> Forms:
+    exact = np.ones(1, bool) if tag.kind == "text" else None
+    if tag.reads_whole:
+        picker = Picker(structures.structure(tag.address), [Wanted(i, tag.path)])
+        return Forms(exact, structures={FIRST_STRUCTURE + i: picker})
+    if tag.index is None:
+        return Forms(exact)
+    return Forms(exact, np.zeros(1, np.int64), [parse_index(tag.index)], whole_arrays)
+
+
+def answers(
+    body: bytes, requested: Sequence[int], arrival: int, forms: Mapping[int, Forms] = NO_FORMS
+) -> Iterator[Answer]:
+    """One answer per tag of ``requested``, in order; Bad if the server omitted it. Raises DecodeError.
+
+    ``forms``: what is wanted of the values, by tag.
+    """
+    reader = Reader(body)
+    response_header(reader, _HISTORY_READ_RESPONSE)
+    count = reader.count(_LEAST_RESULT)
+    for tag in requested[:count]:
+        status = reader.uint32()
+        point = reader.string()
+        type_id, start, end = reader.extension_object({_HISTORY_DATA: lambda: _skip_history_data(reader)})
+        bad = status & _BAD or type_id != _HISTORY_DATA
+        wanted = forms.get(tag, PLAIN)
+        handle = FIRST_STRUCTURE + tag if wanted.structures else tag
+        change = None if bad else history_data(body, start, end, handle, arrival, wanted)
+        yield Answer(tag, status, point, change)
+    for tag in requested[count:]:
+        yield Answer(tag, _BAD, b"", None)
+
+
+def _skip_history_data(reader: Reader) -> None:
+    """Of a body whose length is not known."""
+    for _ in range(reader.count(1)):
+        reader.data_value()

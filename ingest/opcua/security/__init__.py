@@ -1,0 +1,1 @@
+"""Certificates, and whom to trust (OPC 10000-4, 6.1)."""

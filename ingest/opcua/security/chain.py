@@ -1,0 +1,107 @@
+"""Chains from a server's certificate to a root CA (RFC 5280, 6.1; OPC 10000-4, 6.1.3).
+
+``cryptography.x509.verification`` is made for the web: it reports the first failed check as a text, so that none could
+be tolerated or explained by name, and it knows no CRLs. ``cryptography`` verifies the signatures. To it, none with
+SHA-1 or MD5 is valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.x509.oid import ExtensionOID
+
+from core.config.sources import SecurityPolicy
+from ingest.opcua.security.certificate import application_uris
+from ingest.opcua.security.fault import Fault, key_faults, named, validity_faults
+
+Chain = tuple[x509.Certificate, ...]  # a certificate, its issuer, the issuer's issuer …
+
+_LONGEST = 6  # certificates in a chain
+# Critical extensions that are checked here or in `validate`; with any other one, a certificate must be refused.
+_UNDERSTOOD = (
+    ExtensionOID.BASIC_CONSTRAINTS,
+    ExtensionOID.KEY_USAGE,
+    ExtensionOID.EXTENDED_KEY_USAGE,
+    ExtensionOID.SUBJECT_ALTERNATIVE_NAME,
+)
+
+
+def chains(server: x509.Certificate, others: Sequence[x509.Certificate]) -> Iterator[Chain]:
+    """All chains from ``server`` through ``others``, as far up as they go. Each signature in them is valid."""
+    issuers: dict[x509.Certificate, list[x509.Certificate]] = {}
+    pool = tuple(dict.fromkeys(others))
+
+    def up(chain: Chain) -> Iterator[Chain]:
+        last = chain[-1]
+        if last not in issuers:
+            issuers[last] = [] if is_root(last) else [other for other in pool if issued(last, other)]
+        above = [issuer for issuer in issuers[last] if issuer not in chain]
+        if not above or len(chain) == _LONGEST:
+            yield chain
+            return
+        for issuer in above:
+            yield from up((*chain, issuer))
+
+    yield from up((server,))
+
+
+def issued(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
+    """Whether ``certificate`` has a valid signature by ``issuer``."""
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except (InvalidSignature, ValueError, TypeError, UnsupportedAlgorithm):
+        return False
+    return True
+
+
+def is_root(certificate: x509.Certificate) -> bool:
+    """Whether it is signed by itself: a chain ends there."""
+    return certificate.issuer == certificate.subject and issued(certificate, certificate)
+
+
+def is_authority(certificate: x509.Certificate) -> bool:
+    """Whether it may issue certificates. Servers' own certificates are often made as CAs: a CA is no application."""
+    return not application_uris(certificate) and _constraints(certificate) is not None
+
+
+def authority_faults(chain: Chain, policy: SecurityPolicy, now: datetime) -> Iterator[Fault]:
+    """The failed checks of all CAs in a chain, and of what they forbid."""
+    for certificate in chain if len(chain) > 1 else ():
+        unknown = [e.oid._name for e in certificate.extensions if e.critical and e.oid not in _UNDERSTOOD]
+        if unknown:
+            known = ", ".join(oid._name for oid in _UNDERSTOOD)
+            yield Fault("critical-extension", f"{named(certificate)} with {', '.join(unknown)}", f"only {known}")
+    below = 0  # CAs below the current one
+    for authority in chain[1:]:
+        yield from _authorised(authority, below)
+        below += authority.subject != authority.issuer  # a CA that issued itself a new certificate does not count
+        who = f"CA {named(authority)}: "
+        yield from key_faults(authority, policy, who)
+        yield from validity_faults(authority, now, who)
+
+
+def _authorised(authority: x509.Certificate, below: int) -> Iterator[Fault]:
+    """Whether it may issue certificates, with so many CAs ``below`` (RFC 5280, 4.2.1.3 and 4.2.1.9)."""
+    constraints = _constraints(authority)
+    if not is_authority(authority):
+        found = "has an application URI" if application_uris(authority) else "is none by its basic constraints"
+        yield Fault("wrong-issuer", f"{named(authority)}, which {found}", "a CA")
+    if constraints is not None and constraints.path_length is not None and below > constraints.path_length:
+        expected = f"at most {constraints.path_length} (path length)"
+        yield Fault("wrong-issuer", f"{below} CAs below {named(authority)}", expected)
+    with suppress(x509.ExtensionNotFound):
+        if not authority.extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign:
+            yield Fault("wrong-issuer", f"{named(authority)} without key_cert_sign", "a CA whose key usage has it")
+
+
+def _constraints(certificate: x509.Certificate) -> x509.BasicConstraints | None:
+    """The basic constraints of a CA."""
+    with suppress(x509.ExtensionNotFound):
+        found = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
+        return found if found.ca else None
+    return None

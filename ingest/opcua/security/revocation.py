@@ -1,0 +1,105 @@
+"""Certificate revocation lists of the trust list (RFC 5280, 5 and 6.3; OPC 10000-4, 6.1.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+
+from ingest.opcua.security.fault import Fault, named
+
+_ADD = "which `plantlog certificate add FILE` adds"
+
+
+@dataclass(frozen=True, slots=True)
+class Crl:
+    """A file with a revocation list. ``content`` is None if it can't be used, for the reason ``problem``."""
+
+    path: Path
+    content: x509.CertificateRevocationList | None
+    problem: str = ""
+
+    @property
+    def expires(self) -> datetime | None:
+        """When the next list is due; None: the list does not say."""
+        return None if self.content is None else self.content.next_update_utc
+
+    def is_of(self, issuer: x509.Certificate) -> bool:
+        """Whether ``issuer`` has signed it."""
+        if self.content is None or self.content.issuer != issuer.subject:
+            return False
+        try:
+            return self.content.is_signature_valid(issuer.public_key())  # type: ignore[arg-type]
+        except (ValueError, TypeError, UnsupportedAlgorithm):  # a key of a kind that signs no list
+            return False
+
+
+def read(path: Path) -> Crl:
+    """The list in ``path``, DER or PEM. Delta lists and lists for a part of the certificates can't be used."""
+    try:
+        content = path.read_bytes()
+        load = x509.load_pem_x509_crl if b"-----BEGIN" in content else x509.load_der_x509_crl
+        crl = load(content)
+        critical = [extension.oid._name for extension in crl.extensions if extension.critical]
+        crl.last_update_utc, crl.next_update_utc, crl.issuer  # noqa: B018  (parsed on access)
+    except OSError as error:
+        return Crl(path, None, error.strerror or str(error))
+    except ValueError as error:
+        return Crl(path, None, f"not a CRL (DER or PEM): {error}")
+    if critical:  # RFC 5280, 5.2: a list with a critical extension that is not understood shall not be used
+        return Crl(path, None, f"a CRL with {', '.join(critical)}, expected a complete one")
+    return Crl(path, crl)
+
+
+def newest(crls: Sequence[Crl], issuer: x509.Certificate, now: datetime) -> Crl | None:
+    """The newest list of ``issuer`` that is in force at ``now``, or has been."""
+    own = [
+        (crl.content.last_update_utc, crl)
+        for crl in crls
+        if crl.content is not None and crl.content.last_update_utc <= now and crl.is_of(issuer)
+    ]
+    return max(own, key=lambda dated: dated[0])[1] if own else None
+
+
+def revocation_faults(
+    certificate: x509.Certificate, issuer: x509.Certificate, crls: Sequence[Crl], now: datetime
+) -> Iterator[Fault]:
+    """Whether the newest list of ``issuer`` is there, in force, and does not have ``certificate``."""
+    crl = newest(crls, issuer, now)
+    if crl is None or crl.content is None or not _signs_lists(issuer):
+        unusable = "".join(f"; {crl.path}: {crl.problem}" for crl in crls if crl.problem)
+        found = "a CA whose key usage lacks crl_sign" if crl else "no CRL"
+        yield Fault("revocation-unknown", f"{found}{unusable}", f"one of {named(issuer)}, {_ADD}")
+        return
+    entry = crl.content.get_revoked_certificate_by_serial_number(certificate.serial_number)
+    if entry is not None:
+        since = f"{named(certificate)} revoked on {entry.revocation_date_utc:%Y-%m-%d}, by {crl.path}"
+        yield Fault("revoked", since, f"a new certificate from {named(issuer)}")
+    if crl.expires is not None and now > crl.expires:
+        found = f"{crl.path} valid until {crl.expires:%Y-%m-%d %H:%M}Z"
+        yield Fault("expired-crl", found, f"a newer CRL of {named(issuer)}, {_ADD}")
+
+
+def _signs_lists(issuer: x509.Certificate) -> bool:
+    """RFC 5280, 4.2.1.3."""
+    try:
+        return issuer.extensions.get_extension_for_class(x509.KeyUsage).value.crl_sign
+    except x509.ExtensionNotFound:
+        return True
+
+
+def described(crl: Crl, now: datetime) -> str:
+    """What a list is, in a line."""
+    if crl.content is None:
+        return crl.problem
+    until = "no end" if crl.expires is None else f"{crl.expires:%Y-%m-%d %H:%M}Z"
+    expired = ", EXPIRED" if crl.expires is not None and now > crl.expires else ""
+    revoked = len(crl.content)
+    return (
+        f"CRL of {crl.content.issuer.rfc4514_string()}, {revoked} revoked, "
+        f"{crl.content.last_update_utc:%Y-%m-%d %H:%M}Z to {until}{expired}"
+    )

@@ -1,0 +1,227 @@
+"""Validates server certificates (OPC 10000-4, 6.1.3), by named checks.
+
+A certificate is trusted if it is in the trust list itself, or if its chain is complete and has a CA of the trust list.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice, pairwise
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from core.config.sources import OpcuaSource, SecurityPolicy
+from core.errors import SourceError
+from ingest.opcua.security import trust
+from ingest.opcua.security.certificate import application_uris
+from ingest.opcua.security.chain import Chain, authority_faults, chains, is_root, issued
+from ingest.opcua.security.fault import Fault, key_faults, named, validity_faults
+from ingest.opcua.security.revocation import revocation_faults
+from ingest.opcua.security.trust import TrustList
+
+_WEAK = ("md5", "sha1")
+_MOST_SENT = 10  # certificates that a server may send along
+_MOST_CHAINS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``trusted``: whether the trust list vouches for the certificate; ``faults``: those that are not tolerated."""
+
+    trusted: bool
+    chain: Chain
+    faults: tuple[Fault, ...]
+
+
+def chain(content: bytes | None) -> list[x509.Certificate]:
+    """The certificates of an EndpointDescription, the server's first. Raises SourceError if they are invalid."""
+    certificates, rest = [], content or b""
+    try:
+        while rest:
+            size = _der_size(rest)
+            certificates.append(x509.load_der_x509_certificate(rest[:size]))
+            rest = rest[size:]
+        for certificate in certificates:
+            tuple(certificate.extensions)  # parsed on access
+        key = certificates[0].public_key()
+    except (ValueError, IndexError) as error:
+        what = str(error) if content else "nothing"
+        raise SourceError(f"the server's certificate can't be read: found {what}, expected X.509 v3 in DER") from error
+    if not isinstance(key, RSAPublicKey):
+        raise SourceError(f"the server's certificate has the wrong key: found {type(key).__name__}, expected RSA")
+    return certificates
+
+
+def check(certificates: list[x509.Certificate], uri: str | None, source: OpcuaSource, pki: Path) -> None:
+    """Check the certificates of a server. Raises SourceError, which says what to do. One that is not trusted is saved.
+
+    ``uri``: the application URI that the server's endpoint names.
+    """
+    server = certificates[0]
+    known = trust.read_list(pki)
+    verdict = judge(certificates, uri, source, known, datetime.now(UTC))
+    who = f"the server's certificate (SHA-256 {trust.fingerprint(server)})"
+    faults = "; ".join(map(str, verdict.faults))
+    if not verdict.trusted:
+        kept = trust.reject(pki, source.name, server)
+        also = f". It also fails validation: {faults}" if faults else ""
+        if source.server_certificate is not None:
+            raise SourceError(
+                f"{who} is not trusted: it is not {source.server_certificate}, the configured server_certificate. "
+                f"It was saved as {kept}{also}"
+            )
+        authority = _untrusted_authority(verdict.chain, known)
+        raise SourceError(
+            f"{who} is not trusted. To trust it, run `plantlog certificate trust {source.name}`{authority}{also}"
+        )
+    if verdict.faults:
+        names = ", ".join(f'"{name}"' for name in sorted({fault.check for fault in verdict.faults}))
+        tolerable = all(fault.tolerable for fault in verdict.faults)
+        accept = f", or set accept = [{names}]" if tolerable else ""
+        crl = all(fault.check in {"revocation-unknown", "expired-crl"} for fault in verdict.faults)
+        advice = "Add the CRL" if crl else "Replace the server's certificate"
+        raise SourceError(f"{who} is trusted, but not valid: {faults}. {advice}{accept}")
+
+
+def judge(
+    certificates: list[x509.Certificate], uri: str | None, source: OpcuaSource, known: TrustList, now: datetime
+) -> Verdict:
+    """Judge the certificates of a server, its own first, by the chain that has the fewest faults."""
+    server, sent = certificates[0], certificates[1 : _MOST_SENT + 1]
+    stored = (*known.trusted, *known.issuers)
+    if source.server_certificate is not None:
+        pinned = server in (found for _, found in trust.certificates_in(source.server_certificate))
+    else:
+        pinned = server in known.trusted
+    # A certificate that is trusted itself needs no CA. Those in the trust list are checked all the same.
+    pool = stored if pinned else (*stored, *sent)
+
+    def judged(chain: Chain) -> Verdict:
+        trusted = pinned or (
+            source.server_certificate is None
+            and is_root(chain[-1])
+            and any(authority in known.trusted for authority in chain[1:])
+        )
+        return Verdict(trusted, chain, tuple(_chain_faults(chain, source, known, now)) if trusted else ())
+
+    best = min(
+        map(judged, islice(chains(server, pool), _MOST_CHAINS)),
+        key=lambda verdict: (not verdict.trusted, len(verdict.faults), -len(verdict.chain)),
+    )
+    own = _own_faults(server, (*stored, *sent), uri, source, now)
+    return Verdict(best.trusted, best.chain, (*(f for f in own if f.check not in source.accept), *best.faults))
+
+
+def _chain_faults(chain: Chain, source: OpcuaSource, known: TrustList, now: datetime) -> Iterator[Fault]:
+    """All failed checks of the CAs, and of what they revoked, except those accepted for the source."""
+    for fault in (
+        *authority_faults(chain, source.security, now),
+        *(fault for pair in pairwise(chain) for fault in revocation_faults(*pair, known.crls, now)),
+    ):
+        if fault.check not in source.accept:
+            yield fault
+
+
+def _own_faults(
+    server: x509.Certificate, others: Chain, uri: str | None, source: OpcuaSource, now: datetime
+) -> Iterator[Fault]:
+    """All failed checks of the server's certificate alone."""
+    yield from _signature(server, others)
+    yield from key_faults(server, source.security)
+    yield from _hash(server, source.security)
+    yield from validity_faults(server, now)
+    yield from _host(server, urlsplit(source.address).hostname or "")
+    yield from _application(server, uri)
+    yield from _usage(server)
+
+
+def _untrusted_authority(chain: Chain, known: TrustList) -> str:
+    """What is missing of the chain to a trusted CA; empty if the certificate has no CA."""
+    last = chain[-1]
+    if len(chain) == 1 and last.issuer == last.subject:
+        return ""
+    if not is_root(last):
+        ours = any(authority in known.trusted for authority in chain)
+        option = " --issuer" if ours else ""
+        return (
+            f", or complete its chain: run `plantlog certificate add FILE{option}` with the certificate of the CA "
+            f"{last.issuer.rfc4514_string()}, which issued {named(last)}"
+        )
+    return f", or `plantlog certificate add FILE` with the certificate of its CA {named(chain[1])}"
+
+
+def _signature(server: x509.Certificate, others: Chain) -> Iterator[Fault]:
+    """It is signed by its issuer, if that is known. Else it is enough that somebody trusted exactly these bytes."""
+    issuers = [other for other in (server, *others) if other.subject == server.issuer]
+    if issuers and not any(issued(server, issuer) for issuer in issuers):
+        who = "itself" if issuers[0] is server else named(issuers[0])
+        yield Fault("bad-signature", "an invalid signature", f"one by {who}")
+
+
+def _hash(server: x509.Certificate, policy: SecurityPolicy) -> Iterator[Fault]:
+    algorithm = server.signature_hash_algorithm
+    if algorithm is None or algorithm.name in _WEAK:
+        yield Fault("weak-hash", "none" if algorithm is None else algorithm.name.upper(), f"SHA-256 for {policy}")
+
+
+def _host(server: x509.Certificate, host: str) -> Iterator[Fault]:
+    names = [*_names(server, x509.DNSName), *(str(address) for address in _names(server, x509.IPAddress))]
+    if _plain(host) not in {_plain(str(name)) for name in names}:
+        yield Fault("wrong-host", ", ".join(map(str, names)) or "no host", f"{host}, as in the source's address")
+
+
+def _application(server: x509.Certificate, uri: str | None) -> Iterator[Fault]:
+    uris = application_uris(server)
+    if uri not in uris:
+        expected = f"{uri}, which the server's endpoint names" if uri else "the same as at the server's endpoint"
+        yield Fault("wrong-uri", ", ".join(uris) or "no application URI", expected)
+
+
+def _usage(server: x509.Certificate) -> Iterator[Fault]:
+    """OPC 10000-6, 6.2.2; a certificate without key usage may be used for everything (RFC 5280, 4.2.1.3)."""
+    with suppress(x509.ExtensionNotFound):
+        usage = server.extensions.get_extension_for_class(x509.KeyUsage).value
+        wanted = {name: getattr(usage, name) for name in ("digital_signature", "key_encipherment", "data_encipherment")}
+        if not all(wanted.values()):
+            has = ", ".join(name for name, allowed in wanted.items() if allowed) or "none of them"
+            yield Fault("wrong-usage", f"key usage {has}", ", ".join(wanted))
+    with suppress(x509.ExtensionNotFound):
+        extended = server.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        if not {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE} & set(extended):
+            has = ", ".join(oid._name for oid in extended)
+            yield Fault("wrong-usage", f"extended key usage {has}", "serverAuth")
+
+
+def _names(server: x509.Certificate, kind: type[x509.DNSName] | type[x509.IPAddress]) -> list[object]:
+    try:
+        names = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return list(names.get_values_for_type(kind))
+
+
+def _plain(host: str) -> str:
+    """A normalised name or address."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return host.rstrip(".").lower()
+
+
+def _der_size(content: bytes) -> int:
+    """Length of the DER value at the start of ``content`` (X.690, 8.1.3). Raises ValueError, IndexError."""
+    length, start = content[1], 2
+    if length & 0x80:
+        start += length & 0x7F
+        length = int.from_bytes(content[2:start])
+    if content[0] != 0x30 or start + length > len(content):
+        raise ValueError("not a DER certificate")
+    return start + length

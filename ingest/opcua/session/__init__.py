@@ -1,0 +1,1 @@
+"""The secure channel, the session, and service calls in it."""

@@ -1,0 +1,1 @@
+"""Subscriptions and monitored items, and the path of a notification to a batch."""

@@ -1,0 +1,310 @@
+"""The publish layer (OPC 10000-4, 5.14.5): requests in flight, acknowledgement after durability, missing messages.
+
+A notification is acknowledged only once it is on disk together with the progress: so a restarted process
+never requests what the server was allowed to delete. Each request in flight is a worker: a worker
+that waits for the disk sends no requests, so a full spool slows the server down and its queues hold the samples.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from asyncua import Client, ua
+
+from core.config.sources import OpcuaSource
+from core.errors import DecodeError, SourceError, SpoolError
+from core.timestamps import now_us
+from ingest.appender import Appender, Notes
+from ingest.opcua.decode.message import Notification, publish_response, republish_response
+from ingest.opcua.session.service import REFUSED, call_server_method, send
+from ingest.opcua.subscription.sequence import distance, following
+from ingest.opcua.subscription.subscription_state import Subscription
+from ingest.timeouts import sleep_overrun
+
+log = logging.getLogger(__name__)
+
+StoreNotification = Callable[[bytes, Notification, Subscription, Notes], Awaitable[None]]
+RecordMissing = Callable[[Subscription, int, int, str], Awaitable[None]]
+Rebuild = Callable[[Sequence[Subscription], str], Awaitable[None]]
+RecordLate = Callable[[Subscription, int], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Late:
+    """Facts of the moment in which messages were found missing."""
+
+    under_way: set[object]  # publish requests
+    until: float  # s, of the event loop: how long their responses are awaited
+    stored_to: int  # µs
+
+
+class Publisher:
+    """Publishes for all subscriptions of one session until it fails."""
+
+    def __init__(
+        self,
+        client: Client,
+        source: OpcuaSource,
+        subscriptions: dict[int, Subscription],
+        spool: Appender,
+        store: StoreNotification,
+        record_missing: RecordMissing,
+        record_late: RecordLate,
+        rebuild: Rebuild,
+        stored_to: Callable[[Subscription], int],
+        resent: Callable[[Subscription], None],
+        sample_time: Callable[[int], int],
+        note: Callable[[Subscription], str],
+    ) -> None:
+        self._client = client
+        self._source = source
+        self._subscriptions = subscriptions
+        self._spool = spool
+        self._store_notification = store  # returns once the samples of a notification and the notes are on disk
+        self._record_missing = record_missing  # returns once a lost notification is recorded
+        self._record_late = record_late  # a notification came that was recorded as lost
+        self._stored_to = stored_to  # µs, where the gap of a message begins that is found missing now
+        self._rebuild = rebuild  # subscriptions are lost; returns once they exist again
+        self._resent = resent  # the server is asked for the current values after a lost notification
+        self._sample_time = sample_time  # of a time of the server's clock (µs)
+        self._note = note  # note name of a subscription
+        self._unacknowledged: list[tuple[Subscription, int]] = []  # on disk, to be acknowledged
+        self._in_flight = 0
+        self._under_way: set[object] = set()  # publish requests without a response
+        self._response_came = asyncio.Condition()
+        self._awaited: set[tuple[int, int]] = set()  # subscription and sequence number of messages that are requested
+        self._lost: set[tuple[int, int]] = set()  # recorded as lost
+        self._last_heard: dict[int, float] = {}
+        self.all_publishing = asyncio.Event()  # set once every subscription publishes in this session, and is ours
+        self._can_resend = True  # whether the server may offer ResendData
+
+    async def run(self) -> None:
+        """Publish until cancelled. Raises SourceError, ua.UaError or OSError if the session is broken."""
+        self._last_heard = dict.fromkeys(self._subscriptions, time.monotonic())
+        self._check_all_publishing()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._watch())
+            self._in_flight = self._source.publish_requests
+            for _ in range(self._in_flight):
+                tasks.create_task(self._work())
+
+    async def recover(self, subscription: Subscription, available: Iterable[int]) -> None:
+        """After a transfer: request every message that the server still holds and we lack, and those in between."""
+        tracker = subscription.tracker
+        tracker.restart()
+        subscription.has_published = False
+        ahead = sorted((distance(tracker.first, s), s) for s in available)
+        held = [s for steps, s in ahead if steps < 2**31]
+        subscription.lists_available |= bool(ahead)
+        # Some servers number the status Good_SubscriptionTransferred, which is for the old session (OPC 10000-4,
+        # 5.14.7), like a message, but do not keep it. All data sent before it is listed.
+        subscription.transferred_status = following(held[-1]) if held else tracker.first
+        self._unacknowledged += [(subscription, s) for steps, s in ahead if steps >= 2**31]  # on disk already
+        if held:
+            missing = tracker.arrived(following(held[-1]), keep_alive=True)
+            await self._request(subscription, held if missing is None else missing)
+
+    def _check_all_publishing(self) -> None:
+        if all(s.has_published and s.is_ours for s in self._subscriptions.values()):
+            self.all_publishing.set()
+
+    async def _watch(self) -> None:
+        """Detect dead subscriptions on a live connection: silence beyond the keep-alive time."""
+        while True:
+            late = await sleep_overrun(min((s.keep_alive for s in self._subscriptions.values()), default=1.0) / 4)
+            self._last_heard = {number: heard + late for number, heard in self._last_heard.items()}
+            now = time.monotonic()
+            silent: list[Subscription] = []
+            for subscription in self._subscriptions.values():
+                heard = self._last_heard.setdefault(subscription.id, now)
+                if now - heard > 1.5 * subscription.keep_alive + self._source.time_out:
+                    silent.append(subscription)
+            if silent:
+                heard = min(self._last_heard[s.id] for s in silent)
+                await self.replace(silent, f"sent no keep-alive for {now - heard:.0f} s")
+
+    async def replace(self, lost: Sequence[Subscription], why: str) -> None:
+        """Create lost subscriptions again, while the others go on. Raises SourceError if all are lost.
+
+        The next session creates all transferred ones again that have not published: an additional one would transfer
+        the live ones.
+        """
+        why = f"subscription {', '.join(str(s.id) for s in lost)} {why}"
+        if len(lost) == len(self._subscriptions):
+            for subscription in lost:
+                subscription.changing |= not subscription.has_published
+            raise SourceError(why)
+        await self._rebuild(lost, why)
+        for subscription in lost:
+            self._last_heard.pop(subscription.id, None)
+        self._check_all_publishing()
+
+    async def _work(self) -> None:
+        while True:
+            acknowledge = self._acknowledgements()
+            try:
+                body = await self._publish(acknowledge)
+            except ua.uaerrors.BadTooManyPublishRequests:
+                self._unacknowledged += acknowledge
+                if self._in_flight > 1:
+                    self._in_flight -= 1
+                    log.info("source %s: the server limits publish requests to %d", self._source.name, self._in_flight)
+                    return
+                await asyncio.sleep(min(s.interval for s in self._subscriptions.values()))
+                continue
+            except ua.uaerrors.BadTimeout:
+                self._unacknowledged += acknowledge
+                continue
+            except REFUSED as error:
+                self._unacknowledged += acknowledge
+                log.info("source %s: the server refuses a publish request: %s", self._source.name, type(error).__name__)
+                await asyncio.sleep(min(s.interval for s in self._subscriptions.values()))
+                continue
+            await self._handle(body)
+
+    def _acknowledgements(self) -> list[tuple[Subscription, int]]:
+        """Acknowledgements of messages that even a restarted process would not request: its note is on disk, too."""
+        acknowledge = [(s, n) for s, n in self._unacknowledged if s.tracker.can_be_acknowledged(n)]
+        self._unacknowledged = [(s, n) for s, n in self._unacknowledged if not s.tracker.can_be_acknowledged(n)]
+        return acknowledge
+
+    async def _publish(self, acknowledge: Iterable[tuple[Subscription, int]]) -> bytes:
+        request = ua.PublishRequest()
+        request.Parameters.SubscriptionAcknowledgements = [
+            ua.SubscriptionAcknowledgement(SubscriptionId=subscription.id, SequenceNumber=sequence)
+            for subscription, sequence in acknowledge
+        ]
+        one = object()
+        self._under_way.add(one)
+        try:
+            return bytes(await self._client.uaclient.protocol.send_request(request, 0))
+        finally:
+            self._under_way.remove(one)
+
+    async def _handle(self, body: bytes) -> None:
+        response = publish_response(body)
+        self._awaited.discard((response.subscription_id, response.notification.sequence))
+        async with self._response_came:
+            self._response_came.notify_all()
+        subscription = self._subscriptions.get(response.subscription_id)
+        if subscription is None:
+            return  # of an earlier session
+        self._last_heard[subscription.id] = time.monotonic()
+        subscription.has_published = True
+        self._check_all_publishing()
+        subscription.lists_available |= bool(response.available)
+        notification = response.notification
+        if notification.status is not None:
+            await self.replace([subscription], f"was closed by the server: 0x{notification.status:08X}")
+            return
+        missing = subscription.tracker.arrived(notification.sequence, notification.keep_alive)
+        if missing is None:
+            skipped = f"the server skipped to sequence number {notification.sequence}"
+            await self._record_missing(subscription, notification.sequence, self._stored_to(subscription), skipped)
+        await self._request(subscription, missing or ())
+        if notification.keep_alive:
+            await self._handle_keep_alive(subscription, notification)
+            return
+        # Some servers list none; others hold exactly the listed ones (and close the connection on stale ones).
+        offered = not response.available or notification.sequence in response.available
+        await self._store(body, notification, subscription, offered)
+
+    async def _store(self, body: bytes, notification: Notification, subscription: Subscription, offered: bool) -> None:
+        tracker = subscription.tracker
+        first = tracker.first
+        await self._store_notification(body, notification, subscription, {self._note(subscription): tracker.note()})
+        self._check_all_publishing()
+        if distance(tracker.saved_first, first) < 2**31:
+            tracker.saved_first = first
+        tracker.done(notification.sequence, 0 if notification.more else self._complete_to(notification))
+        if (key := (subscription.id, notification.sequence)) in self._lost:
+            self._lost.remove(key)
+            await self._record_late(subscription, notification.sequence)
+        if offered:
+            self._unacknowledged.append((subscription, notification.sequence))
+
+    def _complete_to(self, notification: Notification) -> int:
+        return self._sample_time(notification.publish_time or now_us())
+
+    async def _handle_keep_alive(self, subscription: Subscription, notification: Notification) -> None:
+        """A quiet moment: save the progress."""
+        tracker = subscription.tracker
+        subscription.times_before_run = None
+        tracker.keep_alive(self._complete_to(notification))
+        first = tracker.first
+        with suppress(SpoolError):
+            await self._spool.note({self._note(subscription): tracker.note()})
+            tracker.saved_first = first
+
+    async def _request(self, subscription: Subscription, missing: Iterable[int]) -> None:
+        """Request missing messages; if some are gone, at least the current values."""
+        late = _Late(
+            self._under_way.copy(),
+            asyncio.get_running_loop().time() + self._source.time_out,
+            self._stored_to(subscription),  # others are stored meanwhile
+        )
+        if [sequence for sequence in missing if not await self._republish(subscription, sequence, late)]:
+            await self._resend_data(subscription)
+
+    async def _comes(self, key: tuple[int, int], late: _Late) -> bool:
+        """Whether a response to a request that was under way has the message. Waits for them for a while."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(late.until), self._response_came:
+                await self._response_came.wait_for(
+                    lambda: key not in self._awaited or not late.under_way & self._under_way
+                )
+        return key not in self._awaited
+
+    async def _republish(self, subscription: Subscription, sequence: int, late: _Late) -> bool:
+        """Request one missing message. False: it is gone, which is on record.
+
+        It may be in a response that is late, while the server has forgotten it: see :meth:`_comes`.
+        """
+        self._awaited.add(key := (subscription.id, sequence))
+        request = ua.RepublishRequest()
+        request.Parameters.SubscriptionId = subscription.id
+        request.Parameters.RetransmitSequenceNumber = sequence
+        try:
+            body = bytes(await send(self._client, request, self._source.time_out))
+            notification = republish_response(body)
+            if notification.sequence != sequence:
+                raise DecodeError(f"republish returned sequence number {notification.sequence}")
+        except (ua.uaerrors.BadMessageNotAvailable, DecodeError) as error:
+            if self._was_transferred_status(subscription, sequence, error):
+                subscription.tracker.done(sequence, 0)
+                return True
+            if await self._comes(key, late):
+                return True
+            log.warning("source %s: notification %d is lost: %s", self._source.name, sequence, error)
+            self._lost.add(key)
+            gone = f"notification {sequence}: {type(error).__name__}"
+            await self._record_missing(subscription, sequence, late.stored_to, gone)
+            subscription.tracker.done(sequence, 0)
+            return False
+        finally:
+            self._awaited.discard(key)
+        await self._store(body, notification, subscription, offered=True)
+        return True
+
+    def _was_transferred_status(self, subscription: Subscription, sequence: int, error: Exception) -> bool:
+        """Whether an unavailable message contained no data: a server that lists messages would have listed it."""
+        gone = isinstance(error, ua.uaerrors.BadMessageNotAvailable)
+        lists_available = any(s.lists_available for s in self._subscriptions.values())
+        return gone and lists_available and sequence == subscription.transferred_status
+
+    async def _resend_data(self, subscription: Subscription) -> None:
+        """Call ResendData (OPC 10000-5, 9.2) if available."""
+        if not self._can_resend:
+            return
+        self._resent(subscription)  # before the call: another task may handle the values before its response
+        try:
+            method = ua.ObjectIds.Server_ResendData
+            result = await call_server_method(self._client, method, subscription.id, self._source.time_out)
+            self._can_resend = result.StatusCode.is_good()
+        except ua.UaStatusCodeError:
+            self._can_resend = False

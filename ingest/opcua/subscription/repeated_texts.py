@@ -1,0 +1,64 @@
+"""Filters texts that are the same as before: all members of a structure come whenever one of them changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from core.batch import Event
+from ingest.gaps import Gaps
+from ingest.opcua.decode.decoded import Text
+
+
+class RepeatedTexts:
+    """The last text on disk of each channel. Behind a gap of the source, each channel's next text is stored again."""
+
+    def __init__(self, gaps: Gaps) -> None:
+        self._gaps = gaps
+        self._opened = gaps.opened
+        self._last: dict[int, Event] = {}  # by channel id
+        self._dated: dict[int, tuple[int, str, int, int]] = {}  # place → source timestamp, text, status, time
+
+    def date(self, texts: Iterable[Text]) -> None:
+        """Date another text that repeats the source timestamp by the server timestamp, if that is later (µs)."""
+        for text in texts:
+            source, before, status, time = self._dated.get(text.handle, (0, "", 0, 0))
+            if (source, before, status) == (text.time, text.text, text.status):
+                text.time = time
+                continue
+            source, repeats = text.time, source == text.time
+            if repeats:
+                text.time = max(text.time, text.server)
+            self._dated[text.handle] = source, text.text, text.status, text.time
+
+    def changed(self, texts: Iterable[Event], in_order: bool, latest: dict[int, Event] | None = None) -> list[Event]:
+        """Those to store, of one part of a notification, in order of time.
+
+        ``in_order``: all that was sent before is on disk. Else a text that comes later could have been in between.
+        ``latest``: those to store of the parts before, by channel id, to which these are added.
+        """
+        latest = {} if latest is None else latest
+        if self._opened != self._gaps.opened:
+            self._opened = self._gaps.opened
+            self._last.clear()
+            latest.clear()
+        ordered = sorted(texts, key=lambda event: event.time)
+        if not in_order:
+            return ordered
+        found: list[Event] = []
+        for event in ordered:
+            channel = event.channel_id or 0
+            last = latest.get(channel) or self._last.get(channel)
+            if last is None or (last.text, last.status) != (event.text, event.status) or event.time < last.time:
+                found.append(event)
+                latest[channel] = event
+        return found
+
+    def stored(self, texts: Iterable[Event]) -> None:
+        """These are on disk."""
+        for event in texts:
+            channel = event.channel_id or 0
+            last = self._last.get(channel)
+            if last is None or event.time >= last.time:
+                self._last[channel] = event
+            else:  # late, or the source's clock was set back
+                del self._last[channel]

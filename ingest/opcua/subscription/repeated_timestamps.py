@@ -1,0 +1,185 @@
+"""Times of samples whose source timestamp does not advance.
+
+The table has one sample per channel and time. So a value that differs from the one before, and whose source timestamp
+is not later, takes the server timestamp, if that is later than the source timestamp. This follows from the values and
+timestamps alone, so that a message that comes again gives the same samples. An identical repeat has no information and
+is dropped. What is left can't be told apart from the sample that is kept: it is refused, which is a gap. The 1st, 2nd,
+4th, 8th … refused value of a gap is an event `conflict`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core import metrics
+from core.batch import Event, Float64s, Int64s, UInt32s
+from core.timestamps import iso
+from ingest.opcua.subscription.tags import Tags
+
+_NONE = np.iinfo(np.int64).min  # no sample
+_QUIET = 10.0  # s without a refused value until the gap is closed: one gap, however often the timestamp advances
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dated:
+    """The times of the samples of a message."""
+
+    time: Int64s  # (n,) µs
+    keep: NDArray[np.bool_] | None = None  # (n,) mask of those to store; None: all
+    gaps: list[tuple[int, int]] = field(default_factory=list)  # (channel, time of its last sample, µs) that begin
+    conflicts: list[Event] = field(default_factory=list)
+
+
+class RepeatedTimestamps:
+    """State of each channel, in columns by index."""
+
+    def __init__(self, tags: Tags) -> None:
+        n = len(tags)
+        self._tags = tags
+        # Of the last sample received:
+        self._source = np.full(n, _NONE, np.int64)  # µs
+        self._server = np.zeros(n, np.int64)  # µs; 0: none
+        self._value = np.zeros(n, np.float64)
+        self._status = np.zeros(n, np.uint32)
+        self._time = np.full(n, _NONE, np.int64)  # µs; if the channel repeats: the latest one
+        self._first = np.zeros(n, np.int64)  # µs, server timestamp of the sample whose time is ``_source``; -1: none
+        self._first_value = np.zeros(n, np.float64)  # of that sample
+        # Of the last sample on disk:
+        self._on_disk = np.full(n, _NONE, np.int64)  # µs
+        self._on_disk_value = np.zeros(n, np.float64)
+        self._on_disk_status = np.zeros(n, np.uint32)
+        self.repeats = np.zeros(n, bool)  # has taken server timestamps
+        self._row = np.zeros(n, np.intp)  # scratch
+        self._count = np.zeros(n, np.int64)  # refused values in the gap
+        self._refused_at = np.full(n, np.inf)  # s, monotonic, of the last one; inf: no gap
+        self._resumed = np.zeros(n, np.int64)  # µs, time of the first sample since then; 0: none
+
+    def keep(self, stay: NDArray[np.intp], before: RepeatedTimestamps, places: list[int]) -> None:
+        """The state of remaining channels, from their ``places`` before."""
+        for name, column in vars(self).items():
+            if isinstance(column, np.ndarray):
+                column[stay] = vars(before)[name][places]
+
+    def restore(self, repeating: Iterable[int], gapped: Iterable[int], newest: int) -> None:
+        """The state that a process before left: channels that repeat or have a gap, and its newest sample (µs)."""
+        places = self._tags.places(repeating)
+        self.repeats[places], self._time[places] = True, newest
+        self._refused_at[self._tags.places(gapped)] = monotonic()
+
+    @property
+    def gaps(self) -> int:
+        """The number of channels that have a gap."""
+        return int(np.isfinite(self._refused_at).sum())
+
+    def ended(self) -> list[tuple[list[int], int]]:
+        """(channel, time of the first sample behind it in µs) of gaps that have ended."""
+        ended = np.flatnonzero((self._resumed != 0) & (monotonic() - self._refused_at > _QUIET))
+        found = [([int(self._tags.ids[i])], int(self._resumed[i])) for i in ended.tolist()]
+        self._refused_at[ended], self._resumed[ended], self._count[ended] = np.inf, 0, 0
+        return found
+
+    def stored(self, place: UInt32s, time: Int64s, value: Float64s, status: UInt32s) -> None:
+        """These are on disk."""
+        self._on_disk[place], self._on_disk_value[place], self._on_disk_status[place] = time, value, status
+
+    def date(
+        self, place: UInt32s, source: Int64s, server: Int64s, value: Float64s, status: UInt32s, arrival: int
+    ) -> Dated:
+        """The times of samples in order of arrival. ``server``: 0 if there is none; ``source``: ``arrival``, too."""
+        rows = np.arange(len(place))
+        self._row[place] = rows
+        if (source > self._time[place]).all() and (self._row[place] == rows).all():
+            self._first[place], self._first_value[place] = server, value
+            self._receive(place, source, server, value, status, source)
+            return Dated(source)
+        order = np.argsort(place, kind="stable")
+        p, s, v, q, bits = (column[order] for column in (place, source, server, status, value.view(np.uint64)))
+        begins = np.append(True, p[1:] != p[:-1])
+
+        def before(column: NDArray[Any], state: NDArray[Any]) -> NDArray[Any]:
+            return np.where(begins, state[p], np.roll(column, 1))
+
+        undated = (s == arrival) & (v == 0)
+        s = s + np.where(undated, rows - np.maximum.accumulate(np.where(begins, rows, 0)), 0)
+        last_source, last_server = before(s, self._source), before(v, self._server)
+        same = s == last_source
+        # Of a run of samples with equal timestamps the first one is kept, which may have come in a message before.
+        equals = same & (v == last_server)
+        head = np.maximum.accumulate(np.where(begins | ~equals, rows, 0))
+        known = equals[head]
+        kept_bits = np.where(known, self._value.view(np.uint64)[p], bits[head])
+        kept_status = np.where(known, self._status[p], q[head])
+        identical = (bits == before(kept_bits, self._value.view(np.uint64))) & (q == before(kept_status, self._status))
+
+        # Again the sample whose time is the source timestamp.
+        replayed = ~equals & (s == self._source[p]) & (v == self._first[p])
+        replayed &= bits == self._first_value.view(np.uint64)[p]
+        again = same & ~equals & ~replayed
+        drop = identical & ((equals & ~begins) | (again & ((v > last_server) | (v <= s))))
+        moved = again & ~drop & (v > s)
+        self.repeats[p[moved]] = True
+        time = np.where(moved | (equals & (v > s) & (v != self._first[p])), v, s)
+        last_time = before(time, self._time)
+        behind = self.repeats[p] & ~same & ~replayed & (s <= last_time) & (v > s)
+        time = np.where(behind, v, time)
+
+        refused = ~drop & ((equals & ~identical) | (again & (v <= s)))
+        refused |= ~drop & ~equals & ~replayed & (time == last_time) & (last_source != _NONE)
+        keep = ~(drop | refused)
+        dated = keep & ~same
+        self._first[p[dated]] = np.where(time[dated] == s[dated], v[dated], -1)
+        self._first_value[p[dated]] = value[order][dated]
+        gaps, conflicts = self._refuse(p[refused], last_time[refused], value[order][refused], q[refused], arrival)
+        self._receive(p[keep], s[keep], v[keep], value[order][keep], q[keep], time[keep])
+        keep &= (
+            (time != self._on_disk[p])
+            | (bits != self._on_disk_value.view(np.uint64)[p])
+            | (q != self._on_disk_status[p])
+        )
+        unsorted = np.argsort(order)
+        return Dated(time[unsorted], keep[unsorted], gaps, conflicts)
+
+    def _receive(
+        self, place: UInt32s, source: Int64s, server: Int64s, value: Float64s, status: UInt32s, time: Int64s
+    ) -> None:
+        gapped = np.isfinite(self._refused_at[place]) & (self._resumed[place] == 0)
+        if gapped.any():
+            gapped &= source != self._source[place]
+            self._resumed[place[gapped][::-1]] = time[gapped][::-1]
+        self._source[place], self._server[place] = source, server
+        self._value[place], self._status[place] = value, status
+        self._time[place] = np.where(self.repeats[place], np.maximum(self._time[place], time), time)
+
+    def _refuse(
+        self, place: UInt32s, last: Int64s, value: Float64s, status: UInt32s, arrival: int
+    ) -> tuple[list[tuple[int, int]], list[Event]]:
+        """Refused values, sorted by place: the gaps that begin, and the conflicts to record."""
+        if not len(place):
+            return [], []
+        metrics.conflicts.inc(len(place))
+        places, first, count = np.unique(place, return_index=True, return_counts=True)
+        begin = np.isinf(self._refused_at[places])
+        channels = self._tags.ids[places]
+        gaps = list(zip(channels[begin].tolist(), last[first[begin]].tolist(), strict=True))
+        before = self._count[places]
+        self._count[places] = before + count
+        self._refused_at[places], self._resumed[places] = monotonic(), 0
+        events = []
+        for k in np.flatnonzero(np.frexp(before + count)[1] > np.frexp(before)[1]).tolist():
+            i, row = int(places[k]), int(first[k] + count[k]) - 1
+            detail = {
+                "at": iso(int(last[row])),
+                "kept_value": repr(float(self._value[i])),
+                "kept_status": f"0x{int(self._status[i]):08X}",
+                "refused_value": repr(float(value[row])),
+                "refused_status": f"0x{int(status[row]):08X}",
+                "refused": int(self._count[i]),
+            }
+            events.append(Event("conflict", arrival, int(channels[k]), int(status[row]), "time stands still", detail))
+        return gaps, events

@@ -1,0 +1,170 @@
+"""The subscriptions of a source: what was requested, and what the server made of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from secrets import randbits
+from typing import TypeAlias
+
+from core.config.value_path import joined
+from core.errors import SourceError
+from ingest.opcua.browse.structures import Structures
+from ingest.opcua.decode.members import Wanted
+from ingest.opcua.session.namespaces import Namespaces
+from ingest.opcua.session.service import Operations
+from ingest.opcua.subscription.sequence import SequenceTracker
+from ingest.opcua.subscription.tags import Place, SampleTimes
+
+_KEY_BITS = 31  # the highest bit of a handle stays: it tells structures apart
+
+Parameters: TypeAlias = tuple[float, int, bool, float]  # sampling interval (s), queue size, discard oldest, deadband
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A monitored item as requested."""
+
+    id: int  # assigned by the server
+    node_id: str  # the address in the tag list
+    parameters: Parameters
+    queue_size: int = 0  # revised; 0: unknown
+    namespace: int | None = None  # index that the namespace URI had; None: the address has no URI
+    index: str | None = None  # the wanted element of an array
+    whole_array: bool = False  # all elements are sent, not only that one
+    member: str = ""  # the wanted member of a structure
+    handle: int | None = None  # handle if the channels of a structure share the item; None: the channel id
+
+    @property
+    def place(self) -> Place:
+        """What is read."""
+        return self.node_id, self.index, self.member
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A channel rejected by the server."""
+
+    node_id: str  # the requested one
+    reason: str  # name of the status code, or a sentence
+    index: str | None = None  # the wanted element of an array
+    member: str = ""  # the wanted member of a structure
+
+    @property
+    def place(self) -> Place:
+        """What was requested."""
+        return self.node_id, self.index, self.member
+
+
+@dataclass(frozen=True, slots=True)
+class EventItem:
+    """The monitored item of a node whose events are recorded."""
+
+    id: int | None  # assigned by the server; None: the server rejected it
+    namespace: int | None = None  # index that the namespace URI had; None: the address has no URI
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server, from one start of it to the next."""
+
+    address: str = ""
+    start: int = 0  # µs, its StartTime; 0: unknown
+
+    def continues(self, before: Server) -> bool:
+        """Whether it may still have subscriptions from before. Others may have their ids after a restart."""
+        return self == before and self.start > 0
+
+
+@dataclass(slots=True)
+class Subscription:
+    """One subscription on the server."""
+
+    id: int
+    requested_interval: float  # s, requested publishing interval
+    interval: float  # s, revised publishing interval
+    keep_alive: float  # s, maximum silence
+    items: dict[int, Item] = field(default_factory=dict)  # by channel id
+    tracker: SequenceTracker = field(default_factory=SequenceTracker)
+    changing: bool = False  # items are being created or deleted: which ones exist is uncertain
+    event_items: dict[str, EventItem] = field(default_factory=dict)  # by address; it has these, or items of channels
+    has_published: bool = field(default=True, compare=False)  # it has published since its transfer to this session
+    key: int = field(default_factory=lambda: randbits(_KEY_BITS))  # its client handles are ours XOR this number
+    requested: frozenset[int] = field(default=frozenset(), compare=False)  # handles of items being created
+    is_ours: bool | None = field(
+        default=True, compare=False
+    )  # None: unproven since its transfer; False: the id is that of another client's subscription now
+    lists_available: bool = field(default=False, compare=False)  # the server lists available sequence numbers
+    transferred_status: int = field(
+        default=0, compare=False
+    )  # sequence number possibly used to notify the previous session of the transfer
+    published: int = field(default=0, compare=False)  # µs, by the server's clock: the last message in order
+    times_before_run: SampleTimes | None = field(default=None, compare=False)  # before the current run of messages
+
+    @property
+    def sampled_to(self) -> int:
+        """Time (µs) up to which everything sampled by the server is on disk."""
+        return self.tracker.complete_to - round(self.interval * 1e6)
+
+    @property
+    def handles(self) -> set[int]:
+        """The handles of its items, before they are combined with the key."""
+        of_channels = {channel if item.handle is None else item.handle for channel, item in self.items.items()}
+        return of_channels | self.requested | set(range(len(self.event_items)))
+
+    def prove(self, has_our_handles: bool) -> None:
+        """Handles of its items came. Raises SourceError if none is ours.
+
+        Ids and handles of many clients begin at 1, and subscription ids again after a restart of the server. Nobody
+        else has handles that are combined with a random key.
+        """
+        self.is_ours = has_our_handles
+        if not has_our_handles:
+            raise SourceError(f"subscription {self.id} belongs to another client")
+
+    def fits(self, namespaces: Namespaces, whole_arrays: bool) -> bool:
+        """Whether its items mean in this session what they were created for.
+
+        If a namespace has another index now, its items may belong to other variables.
+        """
+        return all(
+            item.namespace == namespaces.index(item.node_id)
+            and (item.index is None or item.handle is not None or item.whole_array == whole_arrays)
+            for item in self.items.values()
+        ) and all(item.namespace == namespaces.index(node) for node, item in self.event_items.items())
+
+
+@dataclass(slots=True)
+class SubscriptionState:
+    """All subscriptions of a session, and the rejected channels."""
+
+    subscriptions: dict[int, Subscription] = field(default_factory=dict)  # by id
+    refused: dict[int, Refusal] = field(default_factory=dict)  # by channel id
+    whole_arrays: bool = False  # the server does not support IndexRange
+    definitions: dict[int, list[str]] = field(default_factory=dict)  # by channel id: the last Tags.definition
+    handles: int = 0  # client handles that structures got until now: none is used twice
+    structures: Structures = field(default_factory=Structures, compare=False)
+    # Of this session:
+    creating: Operations = field(default_factory=Operations, compare=False)
+    modifying: Operations = field(default_factory=Operations, compare=False)
+    deleting: Operations = field(default_factory=Operations, compare=False)
+    reading: Operations = field(default_factory=Operations, compare=False)
+
+    def begin_session(self, items: int, nodes: int) -> None:
+        """The server announces that a call may have so many monitored items, and a Read so many nodes."""
+        self.creating, self.modifying, self.deleting = Operations(items), Operations(items), Operations(items)
+        self.reading = Operations(nodes)
+
+    def shared_items(self) -> dict[int, tuple[str, list[Wanted]]]:
+        """The address and the channels of each item that several channels share, by client handle."""
+        found: dict[int, tuple[str, list[Wanted]]] = {}
+        for subscription in self.subscriptions.values():
+            for channel, item in subscription.items.items():
+                if item.handle is not None:
+                    shared = found.setdefault(item.handle, (item.node_id, []))
+                    shared[1].append(Wanted(channel, joined(item.member, item.index)))
+        return found
+
+    def by_interval(self, requested_interval: float) -> Subscription | None:
+        """The subscription of one publishing interval."""
+        of_channels = (s for s in self.subscriptions.values() if not s.event_items)
+        return next((s for s in of_channels if s.requested_interval == requested_interval), None)

@@ -1,0 +1,149 @@
+"""Channels that can't be read: one event when that begins, one when it ends.
+
+A value of an unsupported type is no sample, so there is a gap. An element that an array does not have, or a member of a
+value that does not fit its definition, is a Bad sample. An optional member may be absent: that is a value, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from core.batch import Event, Int64s, UInt32s
+from core.config.sources import OpcuaTag
+from core.timestamps import now_us
+from ingest.gaps import Gaps
+from ingest.opcua.decode.decoded import DataChange
+from ingest.opcua.decode.member_steps import ABSENT
+from ingest.opcua.subscription.tags import Tags
+from ingest.status import SourceStatus
+
+_REASON = "undecodable"
+UNDECODABLE = "a notification can't be decoded"  # begins the detail of the other gaps of this reason
+_BAD = np.uint32(0x8000_0000)
+_NO_ELEMENT = (0x8036_0000, 0x8037_0000)  # BadIndexRangeInvalid, BadIndexRangeNoData
+_UNFIT = (0x8007_0000, 0x8039_0000, 0x8074_0000)  # BadDecodingError, BadDataEncodingUnsupported, BadTypeMismatch
+_MISSING = np.array([*_NO_ELEMENT, *_UNFIT], np.uint32)
+
+
+class Unreadable:
+    """The channels of one source that can't be read. After a restart the unsupported ones are known by their gaps."""
+
+    def __init__(self, tags: Tags, status: SourceStatus, gaps: Gaps) -> None:
+        self._status = status
+        self._gaps = gaps
+        self._channels = {
+            channel
+            for channel in gaps.channels_open_for(_REASON)
+            if tags.place(channel) is not None and not gaps.detail(channel).startswith(UNDECODABLE)
+        }
+        self._missing: set[int] = set()  # channels whose element or member can't be read in the newest value
+        for channel in self._channels:
+            status.bad_channels[tags.tag(channel).name] = gaps.detail(channel)
+
+    async def check(
+        self, tags: Tags, change: DataChange, place: UInt32s, time: Int64s, status: UInt32s, last: Int64s, arrival: int
+    ) -> list[Event]:
+        """Events to record. ``place``, ``time``, ``status``: of the numbers in ``change``; ``last`` (µs) by index."""
+        events: list[Event] = []
+        found = _found(tags, change)
+        for channel, what in found.items():
+            at = tags.place(channel)
+            assert at is not None
+            self._status.bad_channels[tags.tag(channel).name] = what
+            if channel in self._channels:
+                continue
+            self._channels.add(channel)
+            await self._gaps.open(int(last[at]) or arrival, _REASON, what, [channel])
+            events.append(Event("channel_state", now_us(), channel, text="bad", detail={"reason": what}))
+        for channel, again in self._again(tags, change, place, time, status, found):
+            if not self._gaps.ends_with(again):
+                continue
+            self._channels.discard(channel)
+            self._status.bad_channels.pop(tags.tag(channel).name, None)
+            if self._gaps.reason(channel) == _REASON:
+                await self._gaps.close(again, [channel])
+            events.append(Event("channel_state", now_us(), channel, text="good"))
+        if self._missing or tags.is_part.any():
+            events += self._check_parts(tags, change, place, time, status)
+        if self._status.state in {"connected", "degraded"}:
+            self._status.state = "degraded" if self._status.bad_channels else "connected"
+        return events
+
+    def _check_parts(
+        self, tags: Tags, change: DataChange, place: UInt32s, time: Int64s, status: UInt32s
+    ) -> list[Event]:
+        """Events for elements and members that can no longer be read, or can again."""
+        bad = np.flatnonzero(tags.is_part[place] & np.isin(status, _MISSING))
+        missing = {int(tags.ids[place[k]]): k for k in bad.tolist()}  # channel → its last such value
+        there = self._there(tags, change, place, time, status, self._missing | missing.keys())
+        events = []
+        for channel, k in missing.items():
+            if channel in self._channels or there.get(channel, -1) > time[k]:
+                continue
+            why = _why_missing(tags.tag(channel), int(status[k]))
+            self._status.bad_channels[tags.tag(channel).name] = why
+            if channel not in self._missing:
+                events.append(Event("channel_state", now_us(), channel, text="bad", detail={"reason": why}))
+            self._missing.add(channel)
+            there.pop(channel, None)
+        for channel in self._missing & there.keys():
+            self._status.bad_channels.pop(tags.tag(channel).name, None)
+            events.append(Event("channel_state", now_us(), channel, text="good"))
+        self._missing -= there.keys() | self._channels
+        return events
+
+    @staticmethod
+    def _there(
+        tags: Tags, change: DataChange, place: UInt32s, time: Int64s, status: UInt32s, channels: set[int]
+    ) -> dict[int, int]:
+        """Those of ``channels`` that can be read → when (µs)."""
+        if not channels:
+            return {}
+        fits = ((status < _BAD) | (status == ABSENT)) & np.isin(tags.ids[place], list(channels))
+        found = dict(zip(tags.ids[place[fits]].tolist(), time[fits].tolist(), strict=True))
+        for text in change.texts:
+            if text.handle < len(tags) and text.status < _BAD and int(tags.ids[text.handle]) in channels:
+                channel = int(tags.ids[text.handle])
+                found[channel] = max(text.time, found.get(channel, 0))
+        return found
+
+    def _again(
+        self,
+        tags: Tags,
+        change: DataChange,
+        place: UInt32s,
+        time: Int64s,
+        status: UInt32s,
+        found: Mapping[int, str],
+    ) -> list[tuple[int, int]]:
+        """(channel, µs) of those with a supported value."""
+        left = self._channels - found.keys()
+        if not left:
+            return []
+        readable = ~tags.is_text[place] & (status < _BAD) & np.isin(tags.ids[place], list(left))
+        again = dict(zip(tags.ids[place[readable]].tolist(), time[readable].tolist(), strict=True))
+        for text in change.texts:
+            if text.handle < len(tags) and text.status < _BAD and int(tags.ids[text.handle]) in left:
+                again.setdefault(int(tags.ids[text.handle]), text.time)
+        return list(again.items())
+
+
+def _found(tags: Tags, change: DataChange) -> dict[int, str]:
+    """Channel → unsupported type."""
+    found = {int(tags.ids[u.handle]): u.what for u in change.unsupported if u.handle < len(tags)}
+    for text in change.texts:
+        if text.handle < len(tags) and not tags.is_text[text.handle]:
+            found[int(tags.ids[text.handle])] = f'a {text.type}, which is not a number: set kind = "text"'
+    return found
+
+
+def _why_missing(tag: OpcuaTag, status: int) -> str:
+    """Why the element or member can't be read."""
+    if status in _NO_ELEMENT and "[" in tag.member:
+        return f"an array has no such element as in {tag.path}; the first one has index 0"
+    if status in _NO_ELEMENT and tag.index:
+        return f"the array has no element {tag.index}; the first one has index {re.sub('[0-9]+', '0', tag.index)}"
+    return "the value does not fit the data type that the server describes"
