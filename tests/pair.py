@@ -173,7 +173,7 @@ class Pair:
         return " ".join(str(raised.value).replace("│", " ").split())
 
     def copy_identity(self) -> None:
-        """As docs/operations.md says."""
+        """As docs/redundancy.md says."""
         one, two = (appliance.root for appliance in self.members)
         two.mkdir(exist_ok=True)
         shutil.copy(one / "installation", two)

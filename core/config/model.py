@@ -1,8 +1,9 @@
 """The model of a plant's configuration: plain, frozen objects.
 
 The options' names, defaults, legal values and meanings are defined here and in ``sources``, and nowhere else. ``load``
-reads the options from ``plant.toml`` and the CSV tag lists beside it. ``reference`` makes docs/configuration.md and the
-sample from both modules: the text of a class and the text below an option are what a user reads there.
+reads the options from ``plant.toml`` and the CSV tag lists beside it. ``reference`` makes the tables of
+docs/configuration.md and docs/tag-lists.md and the sample from both modules: the text of a class and the text below an
+option are what a user reads there.
 Durations are seconds (``float``) here and strings such as ``"500ms"``, ``"1s"``, ``"2m"`` in the file.
 """
 

@@ -1,6 +1,7 @@
-"""The reference of all options, made from the model: docs/configuration.md and ops/example/plant.sample.toml.
+"""The reference of all options, made from the model: the tables of docs/configuration.md and
+docs/tag-lists.md, and ops/example/plant.sample.toml.
 
-``python -m core.config.reference`` writes both anew; a test fails where they are not what it would write.
+``python -m core.config.reference`` writes them anew; a test fails where they are not what it would write.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from core.config.sources import (
 from core.durations import DURATION_LEGAL
 
 _CHECKOUT = Path(__file__).parents[2]
-PAGE = _CHECKOUT / "docs" / "configuration.md"
+PAGES = tuple(_CHECKOUT / "docs" / name for name in ("configuration.md", "tag-lists.md"))
 SAMPLE = _CHECKOUT / "ops" / "example" / "plant.sample.toml"
 
 SOURCES: Mapping[str, type[Any]] = {"opcua": OpcuaSource, "modbus": ModbusSource, "push": PushSource}
@@ -113,7 +114,7 @@ _SAMPLE_HEAD = """\
 
 
 def page(text: str) -> str:
-    """The text of docs/configuration.md with its tables made anew."""
+    """The text of one of these pages with its tables made anew."""
     made = {"tables": _tables, "tags": _tag_columns}
     return _REGION.sub(lambda match: f"{match[1]}\n{made[match[2]]()}\n{match[3]}", text)
 
@@ -198,7 +199,7 @@ def _tag_columns() -> str:
     parts = []
     for title, table in TAGS.items():
         common = fields_of(Tag) if table is not Tag else {}
-        parts.append(f"### {title}\n\n{about(table)}\n\n{_rows(table, 'Column', common)}")
+        parts.append(f"## {title}\n\n{about(table)}\n\n{_rows(table, 'Column', common)}")
     return "\n".join(parts)
 
 
@@ -262,8 +263,9 @@ def _comment(text: str) -> list[str]:
 
 
 def main() -> None:
-    """Write both files."""
-    PAGE.write_text(page(PAGE.read_text()))
+    """Write the tables of the pages, and the sample."""
+    for file in PAGES:
+        file.write_text(page(file.read_text()))
     SAMPLE.write_text(sample())
 
 

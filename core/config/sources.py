@@ -248,7 +248,8 @@ class OpcuaSource(_Source):
     address: _EndpointUrl
     """The endpoint URL of the server. Not needed with `addresses`."""
     addresses: Annotated[tuple[_EndpointUrl, ...], BeforeValidator(parse_texts)] = ()
-    """The endpoint URLs of redundant servers, instead of `address`. See *Redundant servers* below."""
+    """The endpoint URLs of redundant servers, instead of `address`. See *Redundant servers* in
+    docs/sources.md."""
     security: SecurityPolicy = "Basic256Sha256"
     """The security policy. The message security mode is always SignAndEncrypt."""
     insecure: bool = False
@@ -321,9 +322,9 @@ class ModbusSource(_Source):
 
     kind: Literal["modbus"]
     address: Annotated[str, Field(pattern=PATTERN)]
-    """Modbus TCP: `tcp://HOST:PORT`; with TLS: `tls://HOST:PORT`, see *Modbus over TLS* below. RTU on a serial line:
-    `serial:///dev/ttyUSB0`. RTU over TCP, for a gateway that only passes bytes on: `rtu+tcp://HOST:PORT`. See *Serial
-    lines* below. Sources with the same address share one connection."""
+    """Modbus TCP: `tcp://HOST:PORT`; with TLS: `tls://HOST:PORT`, see *Modbus over TLS* in docs/sources.md. RTU on a
+    serial line: `serial:///dev/ttyUSB0`. RTU over TCP, for a gateway that only passes bytes on: `rtu+tcp://HOST:PORT`.
+    See *Serial lines* there. Sources with the same address share one connection."""
     server_certificate: Path | None = None
     """With `tls://`, required: the server's certificate, or those of the authorities that issue it, DER or PEM."""
     accept: Annotated[tuple[AcceptedTlsFault, ...], BeforeValidator(parse_texts)] = ()
@@ -372,7 +373,8 @@ class PushSource(Frozen):
     """The source's name, unique in the plant."""
     kind: Literal["push"]
     token_file: Path
-    """A file with the hashes of the gateway's tokens, as `plantlog token add` writes it; see *Tokens* below."""
+    """A file with the hashes of the gateway's tokens, as `plantlog token add` writes it; see *Tokens* in
+    docs/sources.md."""
     channel: ChannelTemplate = "{measurement}.{field}"
     """The template for the channel of a field, with `{measurement}`, `{field}` and `{tag.NAME}`."""
     time: PushTimeOrigin = "source"

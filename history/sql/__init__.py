@@ -1,1 +1,1 @@
-"""``plantlog sql``: DuckDB over the archive and the database together (docs/sql.md)."""
+"""``plantlog sql``: DuckDB over the archive and the database together (docs/questions.md)."""

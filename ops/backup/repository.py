@@ -31,7 +31,7 @@ _OTHER = 99  # its status code where a repository can't be read
 _ANSWERED = (0, 2)  # status codes of `info`: whole, no backup yet
 _NOT_OURS = (
     "plantlog backs up only its own server, and PLANTLOG_DSN names another one: use the tools of the database's "
-    "machine (docs/operations.md#backup)"
+    "machine (docs/backup.md)"
 )
 
 

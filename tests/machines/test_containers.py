@@ -112,7 +112,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         try:
             try:
                 up.compose("down", "--volumes", "--timeout", "1")  # what a run that was killed has left
-                up.compose("up", "--build", "--detach")  # as docs/operations.md has it
+                up.compose("up", "--build", "--detach")  # as docs/containers.md has it
             except AssertionError as error:
                 raise AssertionError(f"{error}\n{up.compose('logs', '--no-color', '--tail', '30')}") from None
             yield up

@@ -28,6 +28,7 @@ ROOT: Any = typer.main.get_command(APP)
 MADE = {CHECKOUT / "ops/prometheus/targets/native.json"}  # by a command that stands beside it
 PASSED_ON = {"psql", "simulator", "test"}  # their arguments go to another program
 SQL = CHECKOUT / "docs" / "sql.md"
+QUESTIONS = CHECKOUT / "docs" / "questions.md"
 WRITER_ALONE = {"version_read"}  # events that become something else
 
 
@@ -144,6 +145,16 @@ def test_every_link_target_exists() -> None:
     assert docs.dead_links() == []
 
 
+def test_no_page_is_too_long() -> None:
+    pages = [page for page in docs.PAGES if len(page.read_text().splitlines()) > 600]
+    assert pages == []
+
+
+def test_every_page_is_in_the_readme() -> None:
+    readme = (CHECKOUT / "README.md").read_text()
+    assert [page.name for page in docs.PAGES[1:] if f"(docs/{page.name})" not in readme] == []
+
+
 def test_readme_stays_short() -> None:
     assert (CHECKOUT / "README.md").stat().st_size <= 8192
 
@@ -189,7 +200,7 @@ def test_every_event_type_is_documented() -> None:
 
 
 def test_every_question_is_documented() -> None:
-    assert set(docs.names(SQL, "Questions")) == set(questions())
+    assert set(docs.names(QUESTIONS, "Questions")) == set(questions())
 
 
 def test_every_job_is_documented() -> None:

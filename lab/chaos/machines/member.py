@@ -62,7 +62,7 @@ class Member:
         self.take_identity(other)
 
     def take_identity(self, other: Member) -> None:
-        """Make a new state folder one of the other member's installation, as docs/operations.md says."""
+        """Make a new state folder one of the other member's installation, as docs/redundancy.md says."""
         self.state.root.mkdir(parents=True)
         shutil.copy(other.state.installation, self.state.installation)
         shutil.copytree(other.state.root / "secrets", self.state.root / "secrets")

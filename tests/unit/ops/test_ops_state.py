@@ -429,7 +429,7 @@ def test_backup_of_another_server_names_the_tools_to_use(
     assert result.code == 1
     assert result.err == (
         "plantlog: plantlog backs up only its own server, and PLANTLOG_DSN names another one: use the tools of the "
-        "database's machine (docs/operations.md#backup)\n"
+        "database's machine (docs/backup.md)\n"
     )
 
 

@@ -49,7 +49,7 @@ def test_every_command_says_who_may_run_it() -> None:
 
 
 def test_documentation_lists_who_may_run_what() -> None:
-    text = (CHECKOUT / "docs" / "operations.md").read_text()
+    text = (CHECKOUT / "docs" / "access.md").read_text()
     table = text.partition("| Role | Commands |\n|---|---|\n")[2].partition("\n\n")[0]
     documented: dict[str, set[str]] = {}
     for line in table.splitlines():

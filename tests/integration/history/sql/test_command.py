@@ -130,14 +130,14 @@ async def test_session_connects_again_if_the_server_ended_it(plant: Maintained) 
 
 
 async def test_error_of_approximate_distinct_counts(plant: Maintained) -> None:
-    """As docs/sql.md states it."""
+    """As docs/questions.md states it."""
     counts = range(100, 20_000, 500)
     sets = " UNION ALL ".join(f"SELECT {n}, {n} * 7919 + i FROM range({n}) AS r (i)" for n in counts)
     query = f"SELECT n, approx_count_distinct(x), count(DISTINCT x) FROM ({sets}) AS s (n, x) GROUP BY n ORDER BY n"
     found = await asked(plant, query)
     assert [exact for _, _, exact in found] == list(counts)
     error = (sum((about / n - 1) ** 2 for n, about, _ in found) / len(found)) ** 0.5
-    said = re.search(r"standard\s+error of (\d+) %", (CHECKOUT / "docs" / "sql.md").read_text())
+    said = re.search(r"standard\s+error of (\d+) %", (CHECKOUT / "docs" / "questions.md").read_text())
     assert said
     assert error < int(said[1]) / 100 < 2 * error
 
