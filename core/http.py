@@ -33,7 +33,7 @@ _MAX_PER_ADDRESS = 100  # of them, of one address
 _HEADER_SECONDS = 10.0  # from its first byte, or the connection's beginning, until a request's header is there
 _GOODBYE_SECONDS = 5.0  # for a client to answer the end of TLS
 _BODY_SECONDS = 60.0  # from there until its body is there
-_WRITE_SECONDS = 60.0  # for which a client may leave an answer lying
+_WRITE_SECONDS = 60.0  # that a client may take to read a response
 _IDLE_SECONDS = 75.0  # between two requests
 _CHECK_SECONDS = 1.0
 _BACKLOG = 128
@@ -229,7 +229,7 @@ class _Connection(asyncio.Protocol):
         self._early.clear()
 
     def _note(self, error: Exception | None) -> None:
-        """What a client does not like about our TLS, or we about its own."""
+        """Log why the TLS handshake with a client failed, on either side."""
         if isinstance(error, ssl.SSLError):
             metrics.http_closed.labels(reason="tls").inc()
             log.warning("TLS with %s failed: %s", self.address, reason(error))

@@ -72,7 +72,7 @@ class Gaps:
             repeated[0],
             repeated[1],
         )  # times from, to come a second time
-        self._revision_note = f"gaps-said:{status.source_id}"
+        self._revision_note = f"gaps-said:{status.source_id}"  # a key that spools have
         self._revision = int(spool.notes.get(self._revision_note, 0))  # µs: the next record gets a later revision
         self._unwritten: list[Gap] = []
         self.opened = 0  # how many gaps were opened or recorded by this process

@@ -1,6 +1,6 @@
-"""Samples that only an archive has: a chart that lacks them is given them, so that it needs not show minutes.
+"""Samples that only an archive has: given to a chart so that it need not show minutes.
 
-``plant.series_width`` says by a notice which samples it lacks. They are handed to the transaction, where
+``plant.series_width`` says by a notice which samples are missing. They are handed to the transaction, where
 ``plant.archived_samples`` returns them, and the query is run once more.
 """
 
@@ -22,7 +22,7 @@ from core.timestamps import microseconds
 from history.archive.archived_days import ArchivedDays
 from history.archive.archived_samples import added
 from history.archive.day_files import joined
-from history.archive.location import left_alone
+from history.archive.location import in_background
 from history.reading.reader import Series, begin, read
 from schema.queries import load
 
@@ -32,45 +32,51 @@ _Returned = TypeVar("_Returned")
 
 
 @dataclass(frozen=True, slots=True)
-class _Lack:
-    """Samples that a chart lacks."""
+class _Interval:
+    """Interval of a channel of which a chart has no samples."""
 
     channel: int
     since: datetime
     until: datetime
 
     @classmethod
-    def of(cls, detail: str) -> _Lack:
-        """As the detail of the notice says it."""
-        said = json.loads(detail)
-        return cls(said["channel"], datetime.fromisoformat(said["from"]), datetime.fromisoformat(said["to"]))
+    def of(cls, detail: str) -> _Interval:
+        """Parse the detail of a notice (JSON)."""
+        fields = json.loads(detail)
+        return cls(
+            fields["channel"],
+            datetime.fromisoformat(fields["from"]),
+            datetime.fromisoformat(fields["to"]),
+        )
 
 
 class Archive:
-    """Reads them, and never waits long for the storage."""
+    """Reader of archived samples that never waits long for the storage."""
 
     def __init__(self, state: Path) -> None:
         self._days = ArchivedDays(state)
         self._reading: dict[asyncio.Future[Any], float] = {}  # → when it should have ended
 
-    async def give(self, connection: Any, details: Collection[str]) -> bool:
+    async def load_samples(self, connection: Any, details: Collection[str]) -> bool:
         """Hand samples to the transaction, if the archive has any of them.
 
         ``connection``: also one of a pool; ``details``: of the notices, at least one. Raises OperationError if the
         archive cannot be read, or not in time.
         """
-        lacks = [_Lack.of(one) for one in details]
-        since, until = min(one.since for one in lacks), max(one.until for one in lacks)
+        intervals = [_Interval.of(one) for one in details]
+        since, until = min(one.since for one in intervals), max(one.until for one in intervals)
         ends_at = asyncio.get_running_loop().time() + SECONDS
         found: dict[int, list[tuple[datetime, datetime, Series]]] = {}
         left = MAX_SAMPLES
         for day in _days(since, until):
             bounds = max(since, begin(day)), min(until, begin(day, 24))
-            for one in await self._day(connection, day, {one.channel for one in lacks}, bounds, left, ends_at):
+            for one in await self._day(connection, day, {one.channel for one in intervals}, bounds, left, ends_at):
                 found.setdefault(one.channel_id, []).append((*bounds, one))
                 left -= len(one.time)
         for channel, parts in found.items():
-            await connection.execute(load("viewer")["give_samples"], channel, await asyncio.to_thread(_setting, parts))
+            await connection.execute(
+                load("viewer")["set_archived_samples"], channel, await asyncio.to_thread(_setting, parts)
+            )
         return bool(found)
 
     async def _day(
@@ -111,11 +117,11 @@ class Archive:
         return found
 
     async def _in_time(self, ends_at: float, work: Callable[..., _Returned], *arguments: Any) -> _Returned:
-        """What ``work`` returns. It is left alone if it takes too long: storage may not answer at all (NFS)."""
+        """Return the result of ``work``, but do not wait for it too long: storage may not answer at all (NFS)."""
         now = asyncio.get_running_loop().time()
         if any(ended < now for ended in self._reading.values()):
             raise OperationError("the archive does not answer: an earlier access still waits")
-        task = left_alone(work, *arguments)
+        task = in_background(work, *arguments)
         self._reading[task] = ends_at
         task.add_done_callback(self._reading.pop)
         await asyncio.wait([task], timeout=max(0.0, ends_at - now))

@@ -17,7 +17,7 @@ import pyarrow as pa
 from core.errors import OperationError, QueryError
 from core.paths import State
 from dashboards.viewer.frames import MAX_BYTES, Frame, frame, text_bytes
-from history.archive.location import left_alone
+from history.archive.location import in_background
 from history.questions import portions
 from history.questions.request import Request
 from history.sql.limits import Limits
@@ -42,7 +42,7 @@ class Questions:
             limits = replace(LIMITS, stop=Future())
             if self._running and (await asyncio.wait(self._running, timeout=_GRACE_SECONDS))[1]:
                 raise QueryError(503, "the archive does not answer: an earlier question still waits for it")
-            task = left_alone(_answer, self._state, request, limits, sql, parameters)
+            task = in_background(_answer, self._state, request, limits, sql, parameters)
             self._running.add(task)
             task.add_done_callback(self._running.discard)
             try:

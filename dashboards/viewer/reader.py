@@ -34,7 +34,7 @@ _CONNECT_SECONDS = 5.0
 _WAIT_SECONDS = 20.0  # for a free connection
 _REPETITIONS = 2  # of a query that met the removal of a chunk
 _CONTENTION = (asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)
-_LACKS_SAMPLES = "02000"  # SQLSTATE of the notice of plant.series_width
+_SAMPLES_MISSING = "02000"  # SQLSTATE of the notice of plant.series_width
 
 _SETTINGS = {
     "default_transaction_read_only": "on",
@@ -76,12 +76,12 @@ class Reader:
 
     async def _query(self, sql: str, parameters: list[object], max_rows: int) -> Frame:
         async with self._transaction() as connection:
-            with _lacks_of(connection) as lacks:
+            with _details_of_missing_samples(connection) as details:
                 answer = await _fetched(connection, sql, parameters, max_rows)
-            if lacks:
+            if details:
                 try:
                     archive = await self._archive_opened()
-                    if await archive.give(connection, lacks):
+                    if await archive.load_samples(connection, details):
                         answer = await _fetched(connection, sql, parameters, max_rows)
                 except OperationError as error:
                     answer.notice = f"Minutes instead of samples: {error}"
@@ -154,12 +154,12 @@ class Reader:
 
 
 @contextmanager
-def _lacks_of(connection: Any) -> Iterator[list[str]]:
-    """Which samples the charts lack that are computed in the block, as their notices say it."""
+def _details_of_missing_samples(connection: Any) -> Iterator[list[str]]:
+    """Details of the notices of samples that are missing in the charts computed in the block."""
     found: list[str] = []
 
     def noticed(_: object, message: asyncpg.PostgresLogMessage) -> None:
-        if message.sqlstate == _LACKS_SAMPLES:
+        if message.sqlstate == _SAMPLES_MISSING:
             found.append(message.detail or "")
 
     connection.add_log_listener(noticed)

@@ -232,7 +232,7 @@ async def in_thread(work: Callable[..., _Returned], *arguments: Any) -> _Returne
         raise
 
 
-def left_alone(work: Callable[..., _Returned], *arguments: Any) -> asyncio.Task[_Returned]:
+def in_background(work: Callable[..., _Returned], *arguments: Any) -> asyncio.Task[_Returned]:
     """:func:`in_thread` as a task that nobody need wait for: it is known that it may fail."""
     task = asyncio.ensure_future(in_thread(work, *arguments))
     task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
@@ -246,7 +246,7 @@ async def in_threads(manager: AbstractContextManager[_Returned]) -> AsyncIterato
     try:
         yield entered
     except asyncio.CancelledError as error:
-        await tidy(manager.__exit__, type(error), error, error.__traceback__)
+        await clean_up(manager.__exit__, type(error), error, error.__traceback__)
         raise
     except BaseException as error:
         await in_thread(manager.__exit__, type(error), error, error.__traceback__)
@@ -254,7 +254,7 @@ async def in_threads(manager: AbstractContextManager[_Returned]) -> AsyncIterato
     await in_thread(manager.__exit__, None, None, None)
 
 
-async def tidy(work: Callable[..., object], *arguments: Any) -> None:
+async def clean_up(work: Callable[..., object], *arguments: Any) -> None:
     """Clean up; what fails is left to the next run. A task that is cancelled waits for ten seconds at most, twice."""
     task = asyncio.current_task()
     seconds = _CANCEL_SECONDS if task is not None and task.cancelling() else None
@@ -263,7 +263,7 @@ async def tidy(work: Callable[..., object], *arguments: Any) -> None:
 
 
 @asynccontextmanager
-async def answering(location: Location, path: str, seconds: float) -> AsyncIterator[None]:
+async def responding(location: Location, path: str, seconds: float) -> AsyncIterator[None]:
     """End the block with an OperationError if no file can be written at ``path`` for so long. NFS may never answer."""
     try:
         async with asyncio.timeout(seconds) as limit:

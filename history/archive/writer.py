@@ -17,7 +17,7 @@ from core.errors import NotAsSealed
 from history.archive.archived_samples import added
 from history.archive.channel_table import Place, channel_table, plant_unit, write_channels
 from history.archive.day_files import ROWS, DayFiles
-from history.archive.location import Location, in_thread, in_threads, tidy
+from history.archive.location import Location, clean_up, in_thread, in_threads
 from history.archive.manifest import (
     FORMAT,
     ArchivedFile,
@@ -127,7 +127,7 @@ class DayWriter:
                 )
             await in_thread(self._publish, files.manifest)
         finally:
-            await tidy(sweep, location, folder)
+            await clean_up(sweep, location, folder)
         return files.manifest
 
     async def _write_samples(self) -> None:

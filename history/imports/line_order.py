@@ -1,4 +1,4 @@
-"""Which one is meant by a local time that occurs twice, as the clocks go back: the order of lines tells."""
+"""Order of lines, which tells the first from the second meaning of a local time as the clocks go back."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from core.counters import wraps
 from history.archive.sample_file import TIME
+from history.sql.channels import Channels
 from history.sql.columns import Columns, good_samples
-from history.sql.gapped import Gapped
 
 DECREASES = pa.struct(
     [
@@ -27,7 +27,7 @@ DECREASES = pa.struct(
 class Decreases:
     """Samples of counters that are lower than the good one before."""
 
-    channels: Gapped
+    channels: Channels
 
     def of(self, samples: Columns) -> Columns:
         """The columns of DECREASES. ``samples``: all of some channels, by channel and time."""

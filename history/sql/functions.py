@@ -13,23 +13,23 @@ import pyarrow as pa
 
 from core.timestamps import microseconds
 from history.archive.sample_file import TIME
-from history.sql import held, runs
+from history.sql import runs, weighted_statistics
+from history.sql.channels import CHANNEL, ChannelFields, Channels, spans
 from history.sql.columns import Columns, each, listed, structs
 from history.sql.correlations import CORRELATIONS, Correlations, dense
 from history.sql.counters import DECREASES, Decreases
 from history.sql.excursions import FAR_OFF, Excursions
-from history.sql.gapped import ASKED, Asked, Gapped, spans
-from history.sql.held import HELD, Held
 from history.sql.movers import MOVES, Movers
 from history.sql.pauses import PAUSES, pauses
 from history.sql.reader import Reader
 from history.sql.replays import PAIRS, Replays
 from history.sql.resampled import MEANS, Grid
 from history.sql.runs import RUNS, Runs
+from history.sql.sample_intervals import INTERVALS, SampleIntervals
 from history.sql.samples import SAMPLES, Samples
 from history.sql.scan import Scan
 from history.sql.steps import STEPS, Steps
-from history.sql.stretches import STRETCHES, Stretches
+from history.sql.weighted_statistics import STATISTICS, WeightedInterval
 from schema.queries import load
 
 _SQL_TYPES = {
@@ -67,20 +67,20 @@ class Functions:
         connection.create_function(
             "has_sample_before", before, [of, time], "BOOLEAN", type="arrow", null_handling="special"
         )
-        ids, number, asked = duckdb.list_type(of), "BIGINT", _sql_type(pa.list_(ASKED))
+        ids, number, channels = duckdb.list_type(of), "BIGINT", _sql_type(pa.list_(CHANNEL))
         for function, arguments, kind in (
-            (self.sample_stretches, [ids, *[number] * 3], STRETCHES),
+            (self.sample_stretches, [ids, *[number] * 3], INTERVALS),
             (self.value_runs, [ids, *[number] * 3], RUNS),
             (self.value_steps, [ids, *[number] * 3, "DOUBLE"], STEPS),
             (self.usual_run_lengths, [ids, *[number] * 2], _USUAL),
             (self.pauses, [ids, *[number] * 2], PAUSES),
-            (self.held_statistics, [_sql_type(pa.list_(held.ASKED))], HELD),
+            (self.held_statistics, [_sql_type(pa.list_(weighted_statistics.INTERVAL))], STATISTICS),
             (self.replays, [ids, *[number] * 3, of], PAIRS),
-            (self.resampled_means, [asked, *[number] * 4], MEANS),
-            (self.first_moves, [asked, *[number] * 5, "DOUBLE"], MOVES),
-            (self.lagged_correlations, [asked, asked, *[number] * 4, of], CORRELATIONS),
-            (self.far_samples, [asked, *[number] * 5, "DOUBLE"], FAR_OFF),
-            (self.counter_decreases_of, [asked, *[number] * 2], DECREASES),
+            (self.resampled_means, [channels, *[number] * 4], MEANS),
+            (self.first_moves, [channels, *[number] * 5, "DOUBLE"], MOVES),
+            (self.lagged_correlations, [channels, channels, *[number] * 4, of], CORRELATIONS),
+            (self.far_samples, [channels, *[number] * 5, "DOUBLE"], FAR_OFF),
+            (self.counter_decreases_of, [channels, *[number] * 2], DECREASES),
         ):
             name, noted = function.__name__, self._noted(_by_row(function))
             # Else DuckDB makes constants of the rows, one by one, when it plans a query.
@@ -98,7 +98,7 @@ class Functions:
         if since is None or until is None or hold is None:
             return None
         us, within = round(hold / timedelta(microseconds=1)), (microseconds(since), microseconds(until))
-        return runs.calm(self._runs(self.channel_ids(patterns), within, us), within[1], us)
+        return runs.steady_channels(self._runs(self.channel_ids(patterns), within, us), within[1], us)
 
     def shortest_interval(self, patterns: Sequence[str] | None) -> float | None:
         """The shortest one (s) in which a channel of such a name is expected to be read; null: there is none."""
@@ -130,10 +130,10 @@ class Functions:
     # Of all channels at a time, which several processes read. They return a list in an array of Arrow.
 
     def sample_stretches(self, channels: list[int] | None, since: int, until: int, pause: int) -> Any:
-        """Samples up to each pause, counted (history/sql/stretches.py). ``channels``: None: all."""
-        found = Stretches(pause)
+        """Samples up to each pause, counted (history/sql/sample_intervals.py). ``channels``: None: all."""
+        found = SampleIntervals(pause)
         made = self._samples.made(_scan(channels), (since, until), each(found.of), ("status",), in_parts=True)
-        return listed(STRETCHES, made)
+        return listed(INTERVALS, made)
 
     def value_runs(self, channels: list[int] | None, since: int, until: int, least: int) -> Any:
         """Runs of equal values (history/sql/runs.py). ``channels``: None: all."""
@@ -156,53 +156,63 @@ class Functions:
         return listed(PAUSES, self._samples.made(_scan(channels), (since, until), each(pauses), names=()))
 
     def held_statistics(self, intervals: list[dict[str, Any]]) -> Any:
-        """The mean and the spread of the values of channels in intervals (history/sql/held.py)."""
+        """The mean and the spread of the values of channels in intervals (history/sql/weighted_statistics.py)."""
         found = [
             self._samples.made(_scan(one.intervals[0].channels.channels.tolist()), one.samples, each(one.of))
-            for one in held.overlapping(map(Held.asked, intervals))
+            for one in weighted_statistics.overlapping(map(WeightedInterval.of_fields, intervals))
         ]
-        return listed(HELD, chain.from_iterable(found))
+        return listed(STATISTICS, chain.from_iterable(found))
 
     def replays(self, channels: list[int], first: int, since: int, until: int, samples: int) -> Any:
         """Of channels the pairs of history/sql/replays.py, of samples with first <= time < until (µs)."""
         return listed(PAIRS, self._samples.made(_scan(channels), (first, until), each(Replays(since, samples).of)))
 
-    # ``channels`` and ``target`` are lists of ASKED; of samples with first <= time < until (µs).
+    # ``channels`` and ``target`` are lists of CHANNEL; of samples with first <= time < until (µs).
 
-    def resampled_means(self, channels: list[Asked], first: int, since: int, until: int, step: int) -> Any:
+    def resampled_means(self, channels: list[ChannelFields], first: int, since: int, until: int, step: int) -> Any:
         """The means of buckets from since on (history/sql/resampled.py)."""
-        grid = Grid(Gapped.of(channels), since, step)
+        grid = Grid(Channels.of(channels), since, step)
         return listed(MEANS, self._made(channels, (first, until), each(grid.of)))
 
     def first_moves(
-        self, channels: list[Asked], first: int, begin: int, since: int, until: int, step: int, sigmas: float
+        self, channels: list[ChannelFields], first: int, begin: int, since: int, until: int, step: int, sigmas: float
     ) -> Any:
         """The first moves from since on, by what was usual from begin on (history/sql/movers.py)."""
-        movers = Movers(Grid(Gapped.of(channels), begin, step), spans(channels), since, sigmas)
+        movers = Movers(Grid(Channels.of(channels), begin, step), spans(channels), since, sigmas)
         return listed(MOVES, self._made(channels, (first, until), each(movers.of)))
 
     def lagged_correlations(
-        self, channels: list[Asked], target: list[Asked], first: int, since: int, until: int, step: int, most: int
+        self,
+        channels: list[ChannelFields],
+        target: list[ChannelFields],
+        first: int,
+        since: int,
+        until: int,
+        step: int,
+        most: int,
     ) -> Any:
         """The correlations with a target (history/sql/correlations.py)."""
-        of_target = self._made(target, (first, until), each(Grid(Gapped.of(target), since, step).numbers))
-        found = Correlations(Grid(Gapped.of(channels), since, step), dense(of_target), most)
+        of_target = self._made(target, (first, until), each(Grid(Channels.of(target), since, step).numbers))
+        found = Correlations(Grid(Channels.of(channels), since, step), dense(of_target), most)
         return listed(CORRELATIONS, self._made(channels, (first, until), found.of_parts))
 
     def far_samples(
-        self, channels: list[Asked], first: int, since: int, until: int, short: int, long: int, sigmas: float
+        self, channels: list[ChannelFields], first: int, since: int, until: int, short: int, long: int, sigmas: float
     ) -> Any:
         """What is far from what was usual before since (history/sql/excursions.py)."""
         found = Excursions(spans(channels), since, sigmas, short, long)
         return listed(FAR_OFF, self._made(channels, (first, until), each(found.of)))
 
-    def counter_decreases_of(self, channels: list[Asked], since: int, until: int) -> Any:
+    def counter_decreases_of(self, channels: list[ChannelFields], since: int, until: int) -> Any:
         """Where counters run backwards (history/sql/counters.py)."""
-        found = Decreases(Gapped.of(channels))
+        found = Decreases(Channels.of(channels))
         return listed(DECREASES, self._made(channels, (since, until), each(found.of)))
 
     def _made(
-        self, channels: Iterable[Asked], within: tuple[int, int], made: Callable[[Iterable[Columns]], Iterable[Columns]]
+        self,
+        channels: Iterable[ChannelFields],
+        within: tuple[int, int],
+        made: Callable[[Iterable[Columns]], Iterable[Columns]],
     ) -> Iterator[Columns]:
         return self._samples.made(_scan(one["channel_id"] for one in channels), within, made)
 

@@ -1,4 +1,4 @@
-"""Stretches of a channel whose steps have the proportions of an earlier stretch: copies, as they are or scaled.
+"""Intervals of a channel whose steps have the proportions of an earlier interval: copies, as they are or scaled.
 
 To have DuckDB compare the windows of all samples takes 600 ns of CPU a sample.
 """
@@ -32,7 +32,7 @@ PAIRS = pa.struct(
 )
 _WINDOW = 16  # samples
 _CHANGES = 12  # of them, at least, for a window to be compared
-_APART = 48  # samples without a window that is like an older one end a stretch
+_APART = 48  # samples without a window that is like an older one end a copy
 _BLOCK = 32_768  # samples
 _DIVIDING = 4  # bits
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -70,7 +70,7 @@ class Replays:
         step = np.diff(value, prepend=np.nan)[: len(value)]
         bits = len(step).bit_length()
         windows = _perhaps_repeated(_windows(step, bits), bits)
-        distance, first, last = _stretches(_repeated(windows, bits), time >= self.since, self.samples)
+        distance, first, last = _copies(_repeated(windows, bits), time >= self.since, self.samples)
         lengths = last - first + 1
         position = np.repeat(first, lengths) + count_up(lengths)
         old = position - np.repeat(distance, lengths)
@@ -169,9 +169,7 @@ def _repeated(windows: NDArray[np.uint64], bits: int) -> tuple[Int64s, Int64s]:
     return position[there], position[there] - position[latest[there]]
 
 
-def _stretches(
-    repeated: tuple[Int64s, Int64s], recent: NDArray[np.bool_], samples: int
-) -> tuple[Int64s, Int64s, Int64s]:
+def _copies(repeated: tuple[Int64s, Int64s], recent: NDArray[np.bool_], samples: int) -> tuple[Int64s, Int64s, Int64s]:
     """Distance, first and last position of each."""
     position, distance = repeated
     position, distance = position[recent[position]], distance[recent[position]]

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from core.batch import Int64s
 from core.errors import OperationError
 from history.archive.sample_file import TIME, segments
+from history.sql.channels import Channels
 from history.sql.columns import Columns, count_up, following, good_samples
-from history.sql.gapped import Gapped
 
 _SEVERAL = 32  # samples of a bucket: to look up where it begins takes less time than to compute the bucket of each
 MEANS = pa.struct([("channel_id", pa.int32()), ("time", TIME), ("value", pa.float64())])
@@ -31,7 +31,7 @@ def require_length(name: str, us: int) -> None:
 class Grid:
     """Buckets from ``since`` on. One without samples has the last value before it, but not within a gap."""
 
-    channels: Gapped
+    channels: Channels
     since: int  # µs
     step: int  # µs
 

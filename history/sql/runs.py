@@ -114,8 +114,8 @@ class _Rows:
         return _Rows(*(np.append(getattr(self, one.name), getattr(others, one.name)) for one in fields(self)))
 
 
-def calm(batches: Iterable[Any], until: int, hold: int) -> list[int]:
-    """Channels that hold their values for ``hold`` µs on average, from the first one until the end."""
+def steady_channels(batches: Iterable[Any], until: int, hold: int) -> list[int]:
+    """Ids of channels that hold their values for ``hold`` µs on average, from the first one until the end."""
     begins, numbers = dict[int, int](), dict[int, int]()
     for batch in batches:
         channel, begin = batch["channel_id"].to_numpy(), batch["from_time"].view(pa.int64()).to_numpy()

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from core.errors import OperationError
 from core.paths import CHECKOUT
-from history.sql.ahead import ahead
+from history.sql.prefetch import prefetched
 
 if TYPE_CHECKING:
     from history.sql.task import Task  # all that reads takes half a second to import: these processes begin before
@@ -58,11 +58,11 @@ class Workers:
         if len(some) < 2 or not self._n:
             return self.run_here(every)
         work = (partial(self._run if task.stored else self._run_here, task) for task in every)
-        return ahead(work, self._n)
+        return prefetched(work, self._n)
 
     def run_here(self, tasks: Iterable[Task[Result]]) -> Iterator[list[Result]]:
         """The same by threads of this process: for what is too large to be sent."""
-        return ahead(partial(self._run_here, task) for task in tasks)
+        return prefetched(partial(self._run_here, task) for task in tasks)
 
     def start(self) -> None:
         """Start them now, for what will surely be much."""

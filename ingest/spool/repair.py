@@ -199,16 +199,16 @@ def _gaps(found: _Salvaged, path: Path, head: Mark, last: Mark, why: str) -> lis
     """The gaps of each source in the file: from one intact batch of the source to the next."""
     now = max(now_us(), last.received_at)  # the clock may not be set
     end = _LAST_SEQUENCE if found.last is None else max(found.last, last.sequence)
-    holes = _holes([sequence for sequence, _, _ in found.intact], head.sequence, end)
+    lost = _lost_ranges([sequence for sequence, _, _ in found.intact], head.sequence, end)
     sources = read_sources(path)
     for _, source, received_at in found.intact:
         sources.setdefault(source, received_at)
-    if holes and not sources:
+    if lost and not sources:
         log.error("%s: cannot determine which sources lost batches; no gaps are recorded", path.name)
     batches: list[GapBatch | EventBatch] = []
     for source, since in sorted(sources.items()):
         of_source = [(sequence, received_at) for sequence, of, received_at in found.intact if of == source]
-        intervals = _intervals(holes, of_source, max(since, head.received_at - _CLOCK_US), now)
+        intervals = _intervals(lost, of_source, max(since, head.received_at - _CLOCK_US), now)
         if source == NO_SOURCE:
             batches += [_lost_actions(begin, to, why) for begin, to in intervals]
             continue
@@ -219,33 +219,33 @@ def _gaps(found: _Salvaged, path: Path, head: Mark, last: Mark, why: str) -> lis
 
 
 def _lost_actions(begin: int, to: int, why: str) -> EventBatch:
-    """That the audit trail may lack actions between two times (µs)."""
+    """Record that the audit trail may have lost actions between two times (µs)."""
     detail = {"outcome": "lost", "from": iso(begin), "to": iso(to), "error": f"spool file damaged: {why}"}
     event = Event("user_action", now_us(), text="records of actions may be lost: spool file damaged", detail=detail)
     return EventBatch(NO_SOURCE, event.time, (event,))
 
 
-def _holes(intact_rows: Sequence[int], first: int, end: int) -> list[_LostRange]:
+def _lost_ranges(intact_rows: Sequence[int], first: int, end: int) -> list[_LostRange]:
     """Ranges of sequences from ``first`` to ``end`` that are not intact. What is not known to be intact is lost."""
-    holes: list[_LostRange] = []
+    lost: list[_LostRange] = []
     expected = first
     for sequence in intact_rows:
         if sequence > expected:
-            holes.append(_LostRange(expected, sequence - 1))
+            lost.append(_LostRange(expected, sequence - 1))
         expected = sequence + 1
     if expected <= end:
-        holes.append(_LostRange(expected, end))
-    return holes
+        lost.append(_LostRange(expected, end))
+    return lost
 
 
 def _intervals(
-    holes: Sequence[_LostRange], intact_rows: Sequence[tuple[int, int]], began: int, now: int
+    lost: Sequence[_LostRange], intact_rows: Sequence[tuple[int, int]], began: int, now: int
 ) -> list[tuple[int, int]]:
     """(from, to) of one source in µs, adjacent ones merged; ``intact_rows``: its (sequence, received_at), in order."""
     joined: list[tuple[int, int]] = []
-    place = 0  # index of the first intact batch after the hole
-    for hole in holes:
-        while place < len(intact_rows) and intact_rows[place][0] < hole.first:
+    place = 0  # index of the first intact batch after the lost range
+    for lost_range in lost:
+        while place < len(intact_rows) and intact_rows[place][0] < lost_range.first:
             place += 1
         begin = intact_rows[place - 1][1] if place else began
         end = max(begin, intact_rows[place][1] if place < len(intact_rows) else now)

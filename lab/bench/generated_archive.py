@@ -28,7 +28,7 @@ from history.reading.scope import Scope, load_scope
 from history.seals import partial_digests
 from history.seals.keys import signer
 from history.seals.seal_writer import write_first_seal
-from history.sql.ahead import ahead
+from history.sql.prefetch import prefetched
 from lab.bench import generated_plant
 from ops.registration.installation import installation_id
 from schema.queries import load
@@ -128,7 +128,7 @@ class _Generated(DaySamples):
 
     async def stream(self, channels: Sequence[int]) -> AsyncIterator[Series]:
         """The day of channels in their order."""
-        for one in ahead((partial(self._series, number) for number in channels), _THREADS):
+        for one in prefetched((partial(self._series, number) for number in channels), _THREADS):
             yield one
             if one.channel_id % _TOLD == 0:
                 self.progress(f"{self.day}: {one.channel_id:,} of {len(self.numbers):,} channels are written")
@@ -139,7 +139,7 @@ class _Generated(DaySamples):
         await self.connection.execute(queries["insert_progress"], scope.chain, self.day)
         for some in slices(self.numbers, _DIGESTED):
             rows: dict[int, list[tuple[int, int, bytes]]] = {}
-            for number, hours in ahead((partial(self._digests, number) for number in some), _THREADS):
+            for number, hours in prefetched((partial(self._digests, number) for number in some), _THREADS):
                 for hour, (n, digest) in hours.items():
                     rows.setdefault(hour, []).append((number, n, digest))
             for hour, found in rows.items():

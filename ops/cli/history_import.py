@@ -43,7 +43,7 @@ def import_history(
         str | None,
         typer.Option(
             metavar="FIRST|SECOND|ORDER",
-            help="Which one is meant by a local time that occurs twice. ORDER: lines tell.",
+            help="First or second meaning of a local time that occurs twice. ORDER: by the order of lines.",
         ),
     ] = None,
     status_codes: Annotated[

@@ -102,15 +102,15 @@ async def remove(monitor: str, address: str, port: int) -> None:
         await connection.execute(load("failover")["remove_node"], address, port)
 
 
-async def hurry_backup(primary: Node, ours: Membership) -> None:
-    """Until cancelled: have the primary begin a base backup at once, not with its next checkpoint."""
+async def speed_up_backup(primary: Node, ours: Membership) -> None:
+    """Let the primary begin a base backup at once, not with its next checkpoint. Runs until it is cancelled."""
     queries = load("failover")
     dsn = f"postgresql://{REPLICATOR}:{ours.secret}@{primary.address}:{primary.port}/postgres?{ours.options}"
     while True:
         with suppress(*FAILURES):
             connection = await asyncpg.connect(dsn, timeout=_CONNECT_SECONDS)
             try:
-                if await connection.fetchval(queries["hurry_backups"]):
+                if await connection.fetchval(queries["base_backup_waits"]):
                     await connection.execute(queries["checkpoint"])
             finally:
                 connection.terminate()

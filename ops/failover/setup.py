@@ -23,7 +23,7 @@ from ops.appliance.readiness import exit_message
 from ops.appliance.steps import Steps
 from ops.appliance.supervisor import Supervisor
 from ops.appliance.up import state_folder_lock
-from ops.failover.nodes import Node, hurry_backup, nodes
+from ops.failover.nodes import Node, nodes, speed_up_backup
 from ops.postgres.binaries import provide, provide_packages
 from ops.postgres.bootstrap import create_database, maintenance_dsn
 from ops.postgres.cluster import OWNER
@@ -206,12 +206,12 @@ async def _create(cluster: ManagedCluster, ours: Membership, primary: Node | Non
     with log.open("ab") as file:
         start = file.tell()
         process = await asyncio.create_subprocess_exec(*cluster.create(), stdout=file, stderr=file, cwd="/")
-        hurry = asyncio.create_task(hurry_backup(primary, ours)) if primary is not None else None
+        speeding_up = asyncio.create_task(speed_up_backup(primary, ours)) if primary is not None else None
         try:
             code = await process.wait()
         finally:
-            if hurry is not None:
-                hurry.cancel()
+            if speeding_up is not None:
+                speeding_up.cancel()
     if code:
         raise OperationError("\n".join([f"pg_autoctl exited with {code}: see {log}", *_errors(log, start)]))
 

@@ -14,7 +14,7 @@ from core.formatting import count
 from core.scheduling import lower_priority
 from history.archive.configured import location_of
 from history.archive.day import OwnInstallation, archive_day, own_installation
-from history.archive.location import Location, answering, in_thread
+from history.archive.location import Location, in_thread, responding
 from history.archive.manifest import PROBE, begun, claim, sweep
 from history.reading.reader import connect
 from ops.maintenance.run import Connection, JobContext, JobResult, JobSkipped
@@ -54,7 +54,7 @@ class Archiving:
         known = await connection.fetchval(queries["count_archived"], own.number, options.location) > 0
         if due or known:  # what is archived is looked for each time: its disk may not be mounted
             location = await _opened(own, options, known)
-            async with answering(location, PROBE, _ANSWER_SECONDS):
+            async with responding(location, PROBE, _ANSWER_SECONDS):
                 for day in due:
                     if time.monotonic() - now >= _SECONDS:
                         break

@@ -56,8 +56,17 @@ def jobs() -> tuple[Job, ...]:
             owner=True,
         ),
         Job("compress", 600.0, 600.0, True, compress, "compress closed hours", owner=True),
-        Job("seal", 600.0, 1800.0, True, seal, "seal closed days", owner=True, own=True),
-        Job("archive", 600.0, 6 * 3600.0, False, Archiving().work, "archive sealed days", owner=True, own=True),
+        Job("seal", 600.0, 1800.0, True, seal, "seal closed days", owner=True, per_installation=True),
+        Job(
+            "archive",
+            600.0,
+            6 * 3600.0,
+            False,
+            Archiving().work,
+            "archive sealed days",
+            owner=True,
+            per_installation=True,
+        ),
         Job("retain", 3600.0, 600.0, False, Retention().work, "drop data by retention rules and disk budget"),
         Job("analyze", 900.0, 300.0, True, analyze, "update planner statistics of closed chunks"),
         Job("ahead", 3600.0, 30.0, False, chunks_ahead, "create tomorrow's chunks"),
@@ -69,9 +78,17 @@ def jobs() -> tuple[Job, ...]:
             False,
             end_sessions,
             "terminate reader sessions that exceed time or memory limits",
-            own=True,
+            per_installation=True,
         ),
-        Job("logins", 60.0, 30.0, False, restore_login, "restore password and limits of the reader login", own=True),
+        Job(
+            "logins",
+            60.0,
+            30.0,
+            False,
+            restore_login,
+            "restore password and limits of the reader login",
+            per_installation=True,
+        ),
         Job(
             "presence",
             10.0,
@@ -79,7 +96,7 @@ def jobs() -> tuple[Job, ...]:
             False,
             record_presence,
             "write the heartbeat that keeps a copy from running; record starts of processes",
-            own=True,
+            per_installation=True,
         ),
         Job(
             "storage",
@@ -88,7 +105,7 @@ def jobs() -> tuple[Job, ...]:
             False,
             Storage().work,
             "measure database size and days until the disk is full",
-            own=True,
+            per_installation=True,
         ),
         Job(
             "certificate",
@@ -98,11 +115,26 @@ def jobs() -> tuple[Job, ...]:
             Certificate().renew,
             "let the database use a new certificate",
             owner=True,
-            own=True,
+            per_installation=True,
         ),
-        Job("backup", 60.0, 6 * 3600.0, False, back_up_when_due, "back up by [backup]", owner=True, own=True),
         Job(
-            "rehearse", 600.0, 6 * 3600.0, False, rehearse_when_due, "restore the newest backup and verify it", own=True
+            "backup",
+            60.0,
+            6 * 3600.0,
+            False,
+            back_up_when_due,
+            "back up by [backup]",
+            owner=True,
+            per_installation=True,
+        ),
+        Job(
+            "rehearse",
+            600.0,
+            6 * 3600.0,
+            False,
+            rehearse_when_due,
+            "restore the newest backup and verify it",
+            per_installation=True,
         ),
     )
 
@@ -118,22 +150,22 @@ async def refresh_rollups(context: JobContext, connection: Connection) -> JobRes
 
 async def compress(context: JobContext, connection: Connection) -> JobResult:
     """:func:`compress_before`: commits as it goes, so that the end of the time slice costs nothing that was done."""
-    settings_now = await settings(connection)
+    current = await settings(connection)
     try:
-        await compress_before(connection, settings_now.late_until)
+        await compress_before(connection, current.late_until)
     except (TimeoutError, asyncpg.QueryCanceledError):
         return _SLICE_USED
-    return JobResult(detail=f"hours before {settings_now.late_until:%Y-%m-%d %H:%M} UTC")
+    return JobResult(detail=f"hours before {current.late_until:%Y-%m-%d %H:%M} UTC")
 
 
 async def seal(context: JobContext, connection: Connection) -> JobResult | JobSkipped:
     """``history.seals.seal.seal_closed``, where days are sealed."""
     if not await connection.fetchval(load("installation")["select_sealing"], context.installation):
         return JobSkipped("[sealing] enabled = false")
-    settings_now = await settings(connection)
+    current = await settings(connection)
     # It has a session of its own, which steps back as the job's does.
     on_backend = lower_priority if context.server_is_local else lambda pid: None
-    days = await seal_closed(context.owner_dsn, context.state, settings_now.late_until, on_backend)
+    days = await seal_closed(context.owner_dsn, context.state, current.late_until, on_backend)
     return JobResult(len(days), detail=", ".join(f"{day:%Y-%m-%d}" for day in days))
 
 
@@ -171,8 +203,8 @@ async def trim(context: JobContext, connection: Connection) -> JobResult:
     deleted: dict[str, int] = {}
     more = False
     for table in ("ingest_batch", "quarantine", "job_run"):
-        settings_now = await connection.execute(load("maintenance")[f"delete_old_{table}"], _ROWS_PER_DELETE)
-        count = int(settings_now.rpartition(" ")[2])
+        command_tag = await connection.execute(load("maintenance")[f"delete_old_{table}"], _ROWS_PER_DELETE)
+        count = int(command_tag.rpartition(" ")[2])
         more |= count == _ROWS_PER_DELETE
         deleted |= {table: count} if count else {}
     return JobResult(
@@ -221,10 +253,10 @@ class Storage:
 
     async def work(self, context: JobContext, connection: Connection) -> JobResult:
         """Sets the gauges ``plantlog_storage_*``; a warning and an event once a day where the room lasts some days."""
-        settings_now = await settings(connection)
-        size, budget = settings_now.bytes, settings_now.disk_budget
+        current = await settings(connection)
+        size, budget = current.bytes, current.disk_budget
         if time.monotonic() - self._measured_at >= _GROWTH_SECONDS:
-            self._growth_and_ageing = await _growth(connection, settings_now.closed_until)
+            self._growth_and_ageing = await _growth(connection, current.closed_until)
             self._measured_at = time.monotonic()
         free = _disk_free(context)
         # A budget that is exceeded by that much can't be reached: it does not stop the database from growing.

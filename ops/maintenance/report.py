@@ -121,8 +121,10 @@ def _plan_summary(now: Plan) -> str:
 async def _runs(context: JobContext) -> list[Any]:
     connection = await connect(context.dsn, "plantlog maintenance", _TIMEOUT)
     try:
-        names, own = [job.name for job in jobs()], [job.name for job in jobs() if job.own]
-        return list(await connection.fetch(load("maintenance")["select_runs"], names, own, context.installation))
+        names, per_installation = [job.name for job in jobs()], [job.name for job in jobs() if job.per_installation]
+        return list(
+            await connection.fetch(load("maintenance")["select_runs"], names, per_installation, context.installation)
+        )
     finally:
         await connection.close()
 

@@ -28,7 +28,7 @@ _KEEP_CONNECTION_SECONDS = 60.0  # between runs of a job that keeps its connecti
 _LOCK_SECONDS = 2.0  # nobody else waits long behind a lock that we wait for
 _GRACE_SECONDS = 10.0  # the server's own time-out comes first: it tells what it was
 _RECORD_TIMEOUT = 2.0
-_TURNS = 1.5  # times the interval of a job, after which another installation does it
+_TAKEOVER_INTERVALS = 1.5  # times the interval of a job, after which another installation does it
 RUNS_ELSEWHERE = "running in another process"
 _DONE_BY = "done by"
 
@@ -85,7 +85,8 @@ class Job:
     work: Callable[[JobContext, Connection], Coroutine[Any, Any, JobResult | JobSkipped]]
     about: str
     owner: bool = False  # compressing and dropping what was packed takes the tables' owner, and so do seals
-    own: bool = False  # each installation has it; else the database has, and one of its installations runs it
+    # Each installation has it; else the database has, and one of its installations runs it.
+    per_installation: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +193,8 @@ async def connect(dsn: str, name: str, seconds: float) -> Connection:
 async def _installation_that_runs(connection: Connection, job: Job, context: JobContext, scheduled: bool) -> str:
     """Another installation that does this job of the database; if it stops, this one does it. Empty: none."""
     with suppress(*_FAILURES):  # the run itself says what is wrong
-        if scheduled and not job.own:
-            arguments = (job.name, context.installation, _TURNS * job.every)
+        if scheduled and not job.per_installation:
+            arguments = (job.name, context.installation, _TAKEOVER_INTERVALS * job.every)
             if await connection.fetchval(load("maintenance")["runs_elsewhere"], *arguments):
                 return "another installation"
     return ""
@@ -206,10 +207,10 @@ async def _run_on(
     run_id: int | None = None
     try:
         installation = context.installation
-        lock = f"{job.name} {installation}" if job.own else job.name
+        lock = f"{job.name} {installation}" if job.per_installation else job.name
         if not await connection.fetchval(queries["try_lock_job"], lock):
             return "skipped", JobResult(detail=RUNS_ELSEWHERE)
-        run_id = await connection.fetchval(queries["insert_run"], job.name, installation, job.own)
+        run_id = await connection.fetchval(queries["insert_run"], job.name, installation, job.per_installation)
         async with asyncio.timeout(job.slice + _GRACE_SECONDS):
             done = await _run_unless_stopped(stop_requested, job.work(context, connection))
         if isinstance(done, JobSkipped):

@@ -10,7 +10,7 @@ from core.addresses import is_loopback
 from core.database import addresses
 from core.errors import OperationError
 
-TOLD = "PLANTLOG_UNVERIFIED_DATABASE"  # hosts whose certificate nobody verifies
+VARIABLE = "PLANTLOG_UNVERIFIED_DATABASE"  # names hosts whose certificate nobody verifies
 
 
 def unverified_hosts(dsn: str) -> list[str]:
@@ -24,17 +24,17 @@ def unverified_hosts(dsn: str) -> list[str]:
 
 
 def check(dsn: str, name: str) -> None:
-    """Refuse a DSN whose connection is not verified, unless told. Raises OperationError.
+    """Refuse a DSN whose connection is not verified, unless the environment allows it. Raises OperationError.
 
     ``name``: what it is called in the error. https://www.postgresql.org/docs/17/libpq-ssl.html
     """
-    told = {host.strip().lower() for host in os.environ.get(TOLD, "").split(",")}
-    if hosts := [host for host in unverified_hosts(dsn) if host not in told]:
+    accepted = {host.strip().lower() for host in os.environ.get(VARIABLE, "").split(",")}
+    if hosts := [host for host in unverified_hosts(dsn) if host not in accepted]:
         found = "".join(parse_qs(urlsplit(dsn).query).get("sslmode", ["nothing"]))
         raise OperationError(
             f"{name}: sslmode: found {found}; legal for {', '.join(hosts)}, as anybody between could pass for it: "
             "sslmode=verify-full&sslrootcert=/PATH/OF/THE/CA.crt behind a ? at the end of the DSN; "
-            f"or, in a network that you trust, set {TOLD}={','.join(hosts)} for this command"
+            f"or, in a network that you trust, set {VARIABLE}={','.join(hosts)} for this command"
         )
     root = "".join(parse_qs(urlsplit(dsn).query).get("sslrootcert", []))
     if root and not (Path(root).is_absolute() and Path(root).is_file()):

@@ -193,8 +193,8 @@ FROM (SELECT a.channel_id, a.next, min(a.time) AS first, sum((a.time >= since)::
       GROUP BY a.channel_id, a.next) AS a
 GROUP BY a.channel_id, a.next;
 
--- Channels with numbers as functions take them (asked): with their kinds and ranges, when they end, and the gaps in which no value holds.
-CREATE MACRO gapped_channels(patterns, since, until) AS TABLE
+-- Channels with numbers as functions take them (fields): with their kinds and ranges, when they end, and the gaps in which no value holds.
+CREATE MACRO channels_with_gaps(patterns, since, until) AS TABLE
 WITH gaps AS (
     SELECT g.channel_id, list(epoch_us(g.from_time) ORDER BY g.from_time) AS begins,
            list(coalesce(epoch_us(g.to_time), 9223372036854775807) ORDER BY g.from_time) AS ends
@@ -205,16 +205,16 @@ WITH gaps AS (
 SELECT c.channel_id, c.name, c.kind,
        {'channel_id': c.channel_id, 'kind': c.kind, 'span': c.span, 'wraps_at': c.wraps_at,
         'ends': epoch_us(least(until, now(), c.ends)),
-        'gaps_from': coalesce(g.begins, []::BIGINT[]), 'gaps_to': coalesce(g.ends, []::BIGINT[])} AS asked
+        'gaps_from': coalesce(g.begins, []::BIGINT[]), 'gaps_to': coalesce(g.ends, []::BIGINT[])} AS fields
 FROM channels_like(patterns) AS c
 LEFT JOIN gaps AS g ON g.channel_id = c.channel_id
 WHERE c.kind <> 'text';
 
 CREATE MACRO counter_decreases(patterns, since, until) AS TABLE
 SELECT d.channel_id, c.name, d.old_time, d.time, d.old_value, d.value
-FROM (SELECT unnest(counter_decreases_of(a.asked, epoch_us(since), epoch_us(until)), recursive := true)
-      FROM (SELECT list(g.asked) AS asked
-            FROM gapped_channels(patterns, since, until) AS g
+FROM (SELECT unnest(counter_decreases_of(a.fields, epoch_us(since), epoch_us(until)), recursive := true)
+      FROM (SELECT list(g.fields) AS fields
+            FROM channels_with_gaps(patterns, since, until) AS g
             WHERE g.kind = 'counter'
             HAVING count(*) > 0) AS a) AS d
 JOIN channels_like(patterns) AS c ON c.channel_id = d.channel_id;

@@ -26,7 +26,7 @@ SELECT pgautofailover.perform_failover();
 -- The monitor forgets the node at address $1 and port $2, whatever that says.
 SELECT pgautofailover.remove_node($1::text, $2::int, TRUE);
 
--- name: hurry_backups
+-- name: base_backup_waits
 -- Whether a base backup waits for a checkpoint, which takes its time where nobody asks for it.
 SELECT EXISTS (SELECT FROM pg_stat_progress_basebackup AS b WHERE b.phase = 'waiting for checkpoint to finish');
 

@@ -23,10 +23,10 @@
 WITH
 -- All that is asked of single samples.
 far_off AS (
-    SELECT unnest(far_samples(a.asked, epoch_us(since - reference), epoch_us(since), epoch_us(until), epoch_us(short),
+    SELECT unnest(far_samples(a.fields, epoch_us(since - reference), epoch_us(since), epoch_us(until), epoch_us(short),
                               epoch_us(long), sigmas), recursive := true)
-    FROM (SELECT list(g.asked) AS asked
-          FROM gapped_channels(channels, since, until) AS g
+    FROM (SELECT list(g.fields) AS fields
+          FROM channels_with_gaps(channels, since, until) AS g
           WHERE g.kind = 'analog'
           HAVING count(*) > 0) AS a
 ),

@@ -17,10 +17,10 @@
 -- Cost: one pass over the samples from since - reference to until and one row per bucket and channel: 2 s per million samples.
 -- Example: plantlog ask first_mover --from 2026-03-09T10:00Z --to 2026-03-09T10:30Z --limit 10
 WITH moves AS (
-    SELECT unnest(first_moves(a.asked, epoch_us(since - 2 * reference), epoch_us(since - reference), epoch_us(since),
+    SELECT unnest(first_moves(a.fields, epoch_us(since - 2 * reference), epoch_us(since - reference), epoch_us(since),
                               epoch_us(until), epoch_us(coalesce(step, greatest((until - since) / 300, INTERVAL '1 s'))), sigmas),
                   recursive := true)
-    FROM (SELECT list(g.asked) AS asked FROM gapped_channels(channels, since - reference, until) AS g HAVING count(*) > 0) AS a
+    FROM (SELECT list(g.fields) AS fields FROM channels_with_gaps(channels, since - reference, until) AS g HAVING count(*) > 0) AS a
 )
 SELECT c.name AS channel, m.time AS moved_at, CASE WHEN m.value > m.mean THEN 'up' ELSE 'down' END AS direction, m.mean AS usual,
        m.value AS moved_to, unit_at(m.channel_id, m.time, patterns := channels) AS unit, m.times AS times_limit

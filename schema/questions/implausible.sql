@@ -51,10 +51,10 @@ needed AS (
           SELECT unnest([t.one_id, t.other_id]) FROM twins AS t) AS n
 ),
 means AS MATERIALIZED (
-    SELECT unnest(resampled_means(a.asked, epoch_us(since - 2 * learn), epoch_us(since - learn), epoch_us(until), epoch_us(bucket)),
+    SELECT unnest(resampled_means(a.fields, epoch_us(since - 2 * learn), epoch_us(since - learn), epoch_us(until), epoch_us(bucket)),
                   recursive := true)
-    FROM (SELECT list(g.asked) AS asked
-          FROM gapped_channels(NULL, since - learn, until) AS g
+    FROM (SELECT list(g.fields) AS fields
+          FROM channels_with_gaps(NULL, since - learn, until) AS g
           JOIN needed AS n ON n.channel_id = g.channel_id
           HAVING count(*) > 0) AS a
 ),

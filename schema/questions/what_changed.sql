@@ -48,7 +48,7 @@ gaps AS (
     GROUP BY b.later, b.channel_id
 ),
 -- A value holds until the next one or a gap; a counter's rate is that between two of its readings.
-asked AS (
+requested AS (
     SELECT i.later, i.begins, i.ends,
            list({'channel_id': w.channel_id, 'kind': w.kind, 'span': w.span, 'wraps_at': w.wraps_at, 'ends': epoch_us(least(i.ends, w.ends)),
                  'gaps_from': coalesce(g.begins, []::BIGINT[]), 'gaps_to': coalesce(g.ends, []::BIGINT[])}) AS channels
@@ -61,7 +61,7 @@ spreads AS MATERIALIZED (
     SELECT unnest(held_statistics(a.intervals), recursive := true)
     FROM (SELECT list({'later': a.later, 'first': epoch_us(a.begins - carry), 'since': epoch_us(a.begins), 'until': epoch_us(a.ends),
                        'channels': a.channels}) AS intervals
-          FROM asked AS a
+          FROM requested AS a
           HAVING count(*) > 0) AS a
 ),
 compared AS (

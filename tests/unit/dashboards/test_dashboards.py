@@ -111,7 +111,7 @@ def test_installations_can_be_chosen(one: Dashboard) -> None:
 def test_jobs_panel_knows_what_one_installation_does_for_all() -> None:
     listed = re.search(r"\.job NOT IN \(([^)]*)\)", queries("health")["jobs"])
     assert listed is not None
-    assert re.findall(r"'(\w+)'", listed[1]) == [job.name for job in jobs() if not job.own]
+    assert re.findall(r"'(\w+)'", listed[1]) == [job.name for job in jobs() if not job.per_installation]
 
 
 @pytest.mark.parametrize("one", _DASHBOARDS, ids=_ids)

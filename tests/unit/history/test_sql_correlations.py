@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from history.sql import correlations
+from history.sql.channels import Channels
 from history.sql.correlations import CORRELATIONS, Correlations, dense
-from history.sql.gapped import Gapped
 from history.sql.resampled import Grid
 from tests.unit.history.sql_samples import columns
 
@@ -42,7 +42,7 @@ def asked(channels: list[Values], target: Values, most: int) -> list[dict[int, t
         {"channel_id": number, "kind": "analog", "ends": 62, "gaps_from": gaps, "gaps_to": [time + 1 for time in gaps]}
         for number, gaps in enumerate(missing)
     ]
-    grid = Grid(Gapped.of(every), 0, 1)
+    grid = Grid(Channels.of(every), 0, 1)
     samples = [
         columns([(number, time, value, 0) for time, value in one.items()])
         for number, one in enumerate([*channels, target])

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import OperationError
+from history.sql.channels import Channels, spans
 from history.sql.correlations import dense
-from history.sql.gapped import Gapped, spans
 from history.sql.movers import Movers
 from history.sql.resampled import Grid
 from tests.unit.history.sql_samples import Sample, columns
@@ -78,7 +78,7 @@ def test_means_are_those_of_a_loop(channels: list[Channel], step: int, several: 
 
 def check_means(channels: list[Channel], step: int) -> None:
     every = [asked(number, gaps, ends) for number, (_, gaps, ends) in enumerate(channels)]
-    grid = Grid(Gapped.of(every[::-1]), 0, step)
+    grid = Grid(Channels.of(every[::-1]), 0, step)
     found = grid.of(columns(samples_of(channels)))
     expected = [
         (channel, number * step, value)
@@ -95,7 +95,7 @@ def check_means(channels: list[Channel], step: int) -> None:
 @pytest.mark.parametrize("step", [0, -5])
 def test_a_step_is_positive(step: int) -> None:
     with pytest.raises(OperationError, match=f"step: found {step} µs; legal: more than 0"):
-        Grid(Gapped.of([]), 0, step)
+        Grid(Channels.of([]), 0, step)
 
 
 def continued(values: list[float], wraps_at: float | None) -> list[float]:
@@ -133,7 +133,7 @@ def test_moves_are_those_of_a_loop(
         for number, (_, kind, span, wraps_at) in enumerate(channels)
     ]
     samples = [(n, time, value, 0) for n, (values, *_) in enumerate(channels) for time, value in enumerate(values)]
-    found = Movers(Grid(Gapped.of(every), 0, 1), spans(every), since, sigmas).of(columns(samples))
+    found = Movers(Grid(Channels.of(every), 0, 1), spans(every), since, sigmas).of(columns(samples))
     expected = {}
     for number, (values, kind, span, wraps_at) in enumerate(channels):
         if kind == "counter":
@@ -169,5 +169,5 @@ def test_a_wrap_or_a_reset_of_a_counter_is_no_move() -> None:
     every = [
         {**asked(n, [], 600, kind="counter"), "wraps_at": wraps_at} for n, wraps_at in enumerate((65_536.0, None, None))
     ]
-    moves = Movers(Grid(Gapped.of(every), 0, 10), spans(every), 300, 6.0).of(columns(samples))
+    moves = Movers(Grid(Channels.of(every), 0, 10), spans(every), 300, 6.0).of(columns(samples))
     assert (moves["channel_id"].tolist(), moves["time"].tolist()) == ([2], [450])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.sql.runs import Runs, calm, usual_lengths
+from history.sql.runs import Runs, steady_channels, usual_lengths
 from tests.unit.history.sql_samples import Sample, columns, parts
 
 BAD = -(2**31)
@@ -71,8 +71,8 @@ def test_samples_of_one_channel_after_another_in_batches_of_their_own() -> None:
 def test_channels_are_calm_by_the_mean_length_of_their_runs() -> None:
     samples = [(1, 0, 5.0, 0), (1, 6, 6.0, 0), (2, 0, 5.0, 0), (2, 3, 6.0, 0), (2, 4, 5.0, 0), (3, 11, 5.0, 0)]
     batches = found_by(Runs(9), samples, 2)
-    assert calm(batches, 20, 9) == [1, 3]  # 10, 20 / 3 and 9 on average
-    assert calm(batches, 20, 10) == [1]
+    assert steady_channels(batches, 20, 9) == [1, 3]  # 10, 20 / 3 and 9 on average
+    assert steady_channels(batches, 20, 10) == [1]
 
 
 @given(_SAMPLES)

@@ -189,7 +189,7 @@ async def test_storage_that_does_not_answer_is_left_alone(monkeypatch: pytest.Mo
 async def test_access_that_nobody_waits_for_may_fail() -> None:
     said: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: said.append(context))
-    task = location.left_alone(Location.at, "/no/such/folder")
+    task = location.in_background(Location.at, "/no/such/folder")
     await until(task.done)
     del task
     gc.collect()

@@ -34,9 +34,9 @@ FROM (SELECT channel_id, time, epoch_us(time) - epoch_us(lag(time) OVER own) AS 
 WHERE pause >= 2e6 ORDER BY ALL"""
 _MEANS = f"""
 SELECT channel_id, time, round(value, 6)
-FROM (SELECT unnest(resampled_means(a.asked, epoch_us({_SINCE}), epoch_us({_SINCE}), epoch_us({_UNTIL}), 420000000),
+FROM (SELECT unnest(resampled_means(a.fields, epoch_us({_SINCE}), epoch_us({_SINCE}), epoch_us({_UNTIL}), 420000000),
                     recursive := true)
-      FROM (SELECT list(asked) AS asked FROM gapped_channels(NULL, {_SINCE}, {_UNTIL})) AS a)
+      FROM (SELECT list(fields) AS fields FROM channels_with_gaps(NULL, {_SINCE}, {_UNTIL})) AS a)
 ORDER BY ALL"""
 _GROUPS = f"""
 SELECT DISTINCT ON (n.channel_id, g.time) n.channel_id, g.time,

@@ -1,4 +1,4 @@
-"""Stretches of samples are those of a loop, however the samples of a channel are divided."""
+"""Intervals of samples are those of a loop, however the samples of a channel are divided."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.sql.stretches import Stretches
+from history.sql.sample_intervals import SampleIntervals
 from tests.unit.history.sql_samples import Sample, parts
 
 BAD = 0x80000000
@@ -20,8 +20,8 @@ _SAMPLES = st.lists(
 
 
 @given(_SAMPLES, st.integers(2, 90), st.one_of(st.none(), st.integers(1, 41)))
-def test_stretches_are_those_of_a_loop(samples: list[Sample], pause: int, size: int | None) -> None:
-    made = map(Stretches(pause).of, parts(samples, size))
+def test_intervals_are_those_of_a_loop(samples: list[Sample], pause: int, size: int | None) -> None:
+    made = map(SampleIntervals(pause).of, parts(samples, size))
     columns = [{name: column.tolist() for name, column in one.items()} for one in made]
     rows = [dict(zip(one, row, strict=True)) for one in columns for row in zip(*one.values(), strict=True)]
     counts, good = Counter[int](), Counter[int]()

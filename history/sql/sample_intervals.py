@@ -1,4 +1,4 @@
-"""Samples of channels, counted as they are read, up to each pause."""
+"""Intervals without pauses of channels, with counts of samples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 from history.archive.sample_file import TIME
 from history.sql.columns import Columns
 
-STRETCHES = pa.struct(
+INTERVALS = pa.struct(
     [
         ("channel_id", pa.int32()),
         ("samples", pa.int64()),
@@ -22,15 +22,15 @@ STRETCHES = pa.struct(
 
 
 @dataclass(frozen=True, slots=True)
-class Stretches:
-    """Samples, parted where no sample comes for as long as ``pause`` (µs) or longer."""
+class SampleIntervals:
+    """Intervals that end where no sample comes for ``pause`` (µs) or longer."""
 
     pause: int
 
     def of(self, found: Columns) -> Columns:
-        """The columns of STRETCHES, of samples by channel and time.
+        """The columns of INTERVALS, of samples by channel and time.
 
-        A stretch may have several rows, with parts of its samples.
+        An interval may have several rows, with parts of its samples.
         """
         channel, time, status = found["channel_id"], found["time"], found["status"].view(np.int32)
         ends = np.flatnonzero((time[1:] - time[:-1] >= self.pause) | (channel[1:] != channel[:-1]))

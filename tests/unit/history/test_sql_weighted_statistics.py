@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.sql.gapped import Gapped
-from history.sql.held import Held, overlapping
+from history.sql.channels import Channels
+from history.sql.weighted_statistics import WeightedInterval, overlapping
 from tests.unit.history.sql_samples import columns
 
 BAD = 0x80000000
@@ -85,10 +85,10 @@ def test_what_was_held(
         }
         for number, ((_, _, end, counter), of) in enumerate(zip(channels, edges, strict=True))
     ]
-    held = Held(Gapped.of(every[::-1]), since * 1_000_000, (first * 1_000_000, 50_000_000), since > 9)
+    held = WeightedInterval(Channels.of(every[::-1]), since * 1_000_000, (first * 1_000_000, 50_000_000), since > 9)
     samples = [(number, time * 1_000_000, *of[time]) for number, (of, *_) in enumerate(channels) for time in sorted(of)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("history.sql.held._BLOCK", block)
+        patch.setattr("history.sql.weighted_statistics._BLOCK", block)
         found = held.of(columns(samples))
     wanted = []
     for number, (_, _, end, counter) in enumerate(channels):
@@ -108,7 +108,7 @@ def test_what_was_held(
 
 def test_intervals_that_overlap_are_read_together() -> None:
     one, two, other = (
-        Held.asked({"channels": [], "first": first, "since": first, "until": until, "later": False})
+        WeightedInterval.of_fields({"channels": [], "first": first, "since": first, "until": until, "later": False})
         for first, until in ((0, 5), (5, 9), (10, 12))
     )
     found = overlapping([other, two, one])

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from core.batch import Float64s, Int64s
 from history.archive.sample_file import rows_of
 
-Asked = Mapping[str, Any]  # the fields of ASKED
-ASKED = pa.struct(
+ChannelFields = Mapping[str, Any]  # the fields of CHANNEL
+CHANNEL = pa.struct(
     [
         ("channel_id", pa.int32()),
         ("kind", pa.string()),
@@ -28,7 +28,7 @@ ASKED = pa.struct(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Gapped:
+class Channels:
     """Some channels, n of them by ascending id."""
 
     channels: NDArray[np.int32]  # (n,)
@@ -39,9 +39,9 @@ class Gapped:
     gaps: Int64s  # (gaps, 2) where each begins and ends (µs)
 
     @classmethod
-    def of(cls, asked: Iterable[Asked]) -> Gapped:
-        """Of channels in any order."""
-        every = sorted(asked, key=lambda one: int(one["channel_id"]))
+    def of(cls, fields: Iterable[ChannelFields]) -> Channels:
+        """Make them from their fields, in any order."""
+        every = sorted(fields, key=lambda one: int(one["channel_id"]))
         ids = np.array([one["channel_id"] for one in every], np.int32)
         edges = ([time for one in every for time in one[name]] for name in ("gaps_from", "gaps_to"))
         return cls(
@@ -54,11 +54,11 @@ class Gapped:
         )
 
     def places(self, channels: NDArray[np.int32]) -> NDArray[np.intp]:
-        """Where channels are among these."""
+        """Positions of channels among these."""
         return np.searchsorted(self.channels, channels)
 
     def is_counter(self, channel: int) -> bool:
-        """Of one of these."""
+        """Whether a channel, one of these, is a counter."""
         return bool(self.counters[np.searchsorted(self.channels, channel)])
 
     def gaps_of(self, channel: int) -> Int64s:
@@ -66,6 +66,6 @@ class Gapped:
         return self.gaps[rows_of(self.gap_channels, channel)]
 
 
-def spans(channels: Iterable[Asked]) -> dict[int, float]:
+def spans(channels: Iterable[ChannelFields]) -> dict[int, float]:
     """The spans of the ranges of channels that have one."""
     return {one["channel_id"]: one["span"] for one in channels if one["span"] is not None}

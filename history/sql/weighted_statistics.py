@@ -1,4 +1,4 @@
-"""What the values of channels were like while they were held: each until the next one, or until a gap."""
+"""Means and standard deviations weighted by time: each value holds until the next one, or until a gap."""
 
 from __future__ import annotations
 
@@ -13,39 +13,41 @@ from numpy.typing import NDArray
 from core.batch import Float64s, Int64s
 from core.counters import increases
 from history.archive.sample_file import segments
-from history.sql import gapped
+from history.sql import channels
+from history.sql.channels import Channels
 from history.sql.columns import NEVER, Columns, following, good_samples, joined, part
-from history.sql.gapped import Gapped
 
-HELD = pa.struct([("later", pa.bool_()), ("channel_id", pa.int32()), ("mean", pa.float64()), ("spread", pa.float64())])
-ASKED = pa.struct(
+STATISTICS = pa.struct(
+    [("later", pa.bool_()), ("channel_id", pa.int32()), ("mean", pa.float64()), ("spread", pa.float64())]
+)
+INTERVAL = pa.struct(
     [
         ("later", pa.bool_()),
         *((name, pa.int64()) for name in ("first", "since", "until")),  # µs
-        ("channels", pa.list_(gapped.ASKED)),
+        ("channels", pa.list_(channels.CHANNEL)),
     ]
 )
 _BLOCK = 65_536  # samples
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Held:
-    """Of some channels in an interval."""
+class WeightedInterval:
+    """Interval in which values of some channels are weighted by their time."""
 
-    channels: Gapped
+    channels: Channels
     since: int  # µs
     samples: tuple[int, int]  # the bounds (µs) of those that count; before since, they may still be held
     later: bool  # which of two intervals it is
 
     @classmethod
-    def asked(cls, one: Mapping[str, Any]) -> Held:
-        """``one``: the fields of ASKED."""
-        return cls(Gapped.of(one["channels"]), one["since"], (one["first"], one["until"]), one["later"])
+    def of_fields(cls, one: Mapping[str, Any]) -> WeightedInterval:
+        """``one``: the fields of INTERVAL."""
+        return cls(Channels.of(one["channels"]), one["since"], (one["first"], one["until"]), one["later"])
 
     def of(self, found: Columns) -> Columns:
-        """Mean and standard deviation by time of what was held from since until the end: the columns of HELD.
+        """Mean and standard deviation by time from since until the end: the columns of STATISTICS.
 
-        ``found``: samples by channel and time. Without channels that held nothing.
+        ``found``: samples by channel and time. Channels without values there are left out.
         """
         samples = good_samples(part(found, self._inside(found)))
         starts = range(0, max(1, len(samples[0])), _BLOCK)
@@ -63,7 +65,7 @@ class Held:
         }
 
     def _of_rows(self, channel: NDArray[np.int32], time: Int64s, value: Float64s, rows: slice) -> Columns:
-        """Of the channels among some rows what they held: ``seconds``, their ``mean`` and ``squares`` from it.
+        """Seconds, mean and squared deviations (``seconds``, ``mean``, ``squares``) of each channel among some rows.
 
         Arrays that fit into the caches take less: 23 ns a sample instead of 37.
         """
@@ -76,14 +78,14 @@ class Held:
         counter, end = _of_each(self.channels.counters[place], n), _of_each(self.channels.ends[place], n)
         gap = self._gaps(channel, time)
         seconds = (np.minimum(until, np.minimum(gap, end)) - np.maximum(time, self.since)) / 1e6
-        held = seconds > 0
+        counted = seconds > 0
         if counter.any():
-            held &= ~counter | ((until < NEVER) & (gap >= until))
+            counted &= ~counter | ((until < NEVER) & (gap >= until))
             after = np.append(values[1:], 0.0)[: len(time)]  # of the last one of a channel it does not count
             increase = increases(value, after, _of_each(self.channels.wraps[place], n))
             value = np.where(counter, increase / ((until - time) / 1e6), value)
-        if not held.all():
-            channel, value, seconds = channel[held], value[held], seconds[held]
+        if not counted.all():
+            channel, value, seconds = channel[counted], value[counted], seconds[counted]
         first, n = _first(channel)
         whole = _sums(seconds, first)
         mean = _sums(value * seconds, first) / whole
@@ -103,7 +105,7 @@ class Held:
         return (time >= self.samples[0]) & (time < self.samples[1])
 
     def _gaps(self, channel: NDArray[np.int32], time: Int64s) -> Int64s:
-        """Where the next gap begins, of each sample. If there is none, one element stands for all."""
+        """Begin of the next gap (µs) for each sample. If there is none, one element stands for all."""
         edges = [(rows, self.channels.gaps_of(int(channel[rows.start]))[:, 0]) for rows in segments(channel)]
         gap = np.full(len(time) if any(len(begins) for _, begins in edges) else 1, NEVER)
         for rows, begins in edges:
@@ -114,30 +116,30 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Together:
+class OverlappingIntervals:
     """Intervals of which the samples are read once."""
 
-    intervals: Sequence[Held]
+    intervals: Sequence[WeightedInterval]
 
     @property
     def samples(self) -> tuple[int, int]:
-        """The bounds of all that count (µs)."""
+        """Bounds (µs) of all samples that count."""
         firsts, untils = zip(*(one.samples for one in self.intervals), strict=True)
         return min(firsts), max(untils)
 
     def of(self, found: Columns) -> Columns:
-        """The columns of HELD."""
+        """The columns of STATISTICS."""
         return joined([one.of(found) for one in self.intervals])
 
 
-def overlapping(intervals: Iterable[Held]) -> list[Together]:
+def overlapping(intervals: Iterable[WeightedInterval]) -> list[OverlappingIntervals]:
     """Intervals whose samples overlap, together."""
-    found: list[Together] = []
+    found: list[OverlappingIntervals] = []
     for one in sorted(intervals, key=lambda one: one.samples):
         if found and one.samples[0] <= found[-1].samples[1]:
-            found[-1] = Together([*found[-1].intervals, one])
+            found[-1] = OverlappingIntervals([*found[-1].intervals, one])
         else:
-            found.append(Together([one]))
+            found.append(OverlappingIntervals([one]))
     return found
 
 
@@ -148,10 +150,10 @@ def _first(channel: NDArray[np.int32]) -> tuple[Int64s, Int64s]:
 
 
 def _of_each(values: NDArray[Any], n: Int64s) -> NDArray[Any]:
-    """Those of channels for each of their rows. The only one stands for all."""
+    """Values of channels repeated for each of their rows. A single one stands for all."""
     return values if len(values) == 1 else np.repeat(values, n)
 
 
 def _sums(values: Float64s, first: Int64s) -> Float64s:
-    """Of the values from each of these places to the next."""
+    """Sums of the values from each of these places to the next."""
     return np.add.reduceat(values, first) if len(first) else np.empty(0)

@@ -1,4 +1,4 @@
-"""Work that is done ahead by other threads."""
+"""Results of tasks, prefetched by other threads."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Result = TypeVar("Result")
 _THREADS = 2  # that read an archive, or compute what of its samples is asked
 
 
-def ahead(tasks: Iterable[Callable[[], Result]], threads: int = _THREADS) -> Iterator[Result]:
-    """What the tasks return, in their order; as many as there are threads run, and no more results wait."""
+def prefetched(tasks: Iterable[Callable[[], Result]], threads: int = _THREADS) -> Iterator[Result]:
+    """Results of the tasks in order. As many tasks run as there are threads, and no more results wait."""
     pool = ThreadPoolExecutor(threads)
     started: deque[Future[Result]] = deque()
     waiting = iter(tasks)
