@@ -156,7 +156,7 @@ async def connect_writer(
     application_name: str = "plantlog writer",
     check: Callable[[asyncpg.Connection[Any]], Awaitable[None]] | None = None,
 ) -> asyncpg.Connection[Any]:
-    """A connection that is ready for :func:`ingest.writer.transaction.write`, to a server that passes ``check``.
+    """A connection that is ready for :func:`ingest.writer.transaction.write.write`, to a server that passes ``check``.
 
     No statement takes longer than ``time_out`` seconds. The server ends the session itself if the client disappears,
     so that locks do not outlive it. Raises what :func:`connect` raises.

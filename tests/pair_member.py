@@ -9,7 +9,7 @@ from pathlib import Path
 from uuid import UUID
 
 from core.config.model import WriterOptions
-from ingest.writer.pair import PairWriter
+from ingest.writer.member import PairWriter
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")

@@ -12,7 +12,7 @@ import asyncpg
 import numpy as np
 
 from core.timestamps import microseconds, timestamp
-from ingest.writer.copy_stream import COLUMNS, copy_stream
+from ingest.writer.transaction.copy_stream import COLUMNS, copy_stream
 from ops.maintenance.packing import pack_before
 from tests.waiting import until
 

@@ -16,7 +16,7 @@ from history.codec.packed_hours import PackedHours
 from history.codec.scaling import Bits, unscale
 from history.codec.segments import Mask, Segments
 from history.codec.times import PLANES_MIDDLE, Lines
-from ingest.writer.copy_stream import HEADER, TRAILER
+from ingest.writer.transaction.copy_stream import HEADER, TRAILER
 
 Samples: TypeAlias = tuple[Int64s, Bits, UInt32s]  # times (µs), the values' bits, status; each (n,)
 

@@ -13,7 +13,7 @@ import numpy as np
 from core.timestamps import timestamp
 from history.codec.packed_hours import HOUR_US, PackedHours, pack
 from history.codec.packed_rows import COLUMNS, copy_stream, samples_of
-from ingest.writer.group import NO_COLUMNS, Columns
+from ingest.writer.transaction.group import NO_COLUMNS, Columns
 from schema.queries import load
 
 

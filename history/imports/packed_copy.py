@@ -15,8 +15,8 @@ from core.batch import Int64s
 from core.timestamps import microseconds, timestamp
 from history.codec import packed_table
 from history.codec.packed_hours import HOUR_US
-from ingest.writer.group import Columns
-from ingest.writer.transaction import copy_rows
+from ingest.writer.transaction.group import Columns
+from ingest.writer.transaction.write import copy_rows
 from schema.queries import load
 
 _DAY_US = 86_400_000_000

@@ -29,9 +29,8 @@ from history.imports.portion import Portion
 from history.imports.whole_hours import Part
 from ingest.spool.format import SpooledBatch
 from ingest.writer.bisect import split_by_days
-from ingest.writer.group import Group, assemble
-from ingest.writer.repeating import RepeatingChannels
-from ingest.writer.transaction import Copy, write
+from ingest.writer.transaction.group import Group, assemble
+from ingest.writer.transaction.write import Copy, RepeatingChannels, write
 from schema.queries import load
 
 _NO_FILE = Path("import")

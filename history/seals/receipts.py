@@ -27,7 +27,7 @@ from history.reading.reader import begin
 from history.reading.scope import Scope
 from history.seals.keys import stored_keys
 from history.standalone import GapRow, signed, trusted_keys
-from ingest.writer.receipts import SAMPLE
+from ingest.writer.transaction.receipts import SAMPLE
 from schema.queries import load
 
 _EVENT = np.dtype([("time", ">i8"), ("id", ">i8")])

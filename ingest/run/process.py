@@ -31,7 +31,7 @@ from ingest.spool.append import Spool
 from ingest.status import SourceStatus
 
 if TYPE_CHECKING:
-    from ingest.writer.pair import PairWriter
+    from ingest.writer.member import PairWriter
     from ingest.writer.writer import Writer
 
 # A process imports what it needs when it runs, so that it starts soon.
@@ -240,7 +240,7 @@ async def run_push(settings: PushSettings, state: Path, stop: asyncio.Event) -> 
 
 async def run_writer(settings: WriterSettings, state: Path, stop: asyncio.Event) -> None:
     """Write until ``stop``, then drain the spools for a limited time."""
-    from ingest.writer.pair import PairWriter
+    from ingest.writer.member import PairWriter
 
     dsn = ingest_dsn(state)
     since = now_us()
@@ -278,7 +278,7 @@ async def run_writer(settings: WriterSettings, state: Path, stop: asyncio.Event)
 
 
 def _writer(settings: WriterSettings, state: Path, dsn: str) -> Writer | PairWriter:
-    from ingest.writer.pair import PairWriter
+    from ingest.writer.member import PairWriter
     from ingest.writer.writer import Writer
 
     installation = installation_of(state)

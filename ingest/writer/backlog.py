@@ -23,7 +23,7 @@ from ingest.journal.reader import ReplayReader
 from ingest.journal.request import SUFFIX, is_request
 from ingest.spool.format import SpooledBatch
 from ingest.spool.reader import SpoolReader
-from ingest.writer.commit_mark import CommitMark
+from ingest.writer.restored.commit_mark import CommitMark
 
 log = logging.getLogger(__name__)
 

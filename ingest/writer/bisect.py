@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from core.batch import Batch, CountBatch, EventBatch, GapBatch, Int64s, SampleBatch, sample_subset
 from core.time_limits import TimeLimits
 from ingest.spool.format import SpooledBatch
-from ingest.writer import quarantine
-from ingest.writer.group import Group, assemble
-from ingest.writer.quarantine import Quarantined
+from ingest.writer.transaction import quarantine
+from ingest.writer.transaction.group import Group, assemble
+from ingest.writer.transaction.quarantine import Quarantined
 
 # Days per transaction. Creating a chunk takes 6.4 locks until its end (measured), and no server has fewer than
 # about 6,000 for all sessions.

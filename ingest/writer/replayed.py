@@ -13,7 +13,7 @@ from core.database import bounded
 from ingest.journal.request import BY_OTHER
 from ingest.writer.backlog import BatchesByFile
 from ingest.writer.bisect import Piece
-from ingest.writer.polled import WRITE, lonely
+from ingest.writer.pair.polled import WRITE, lonely
 from schema.queries import load
 
 log = logging.getLogger(__name__)

@@ -31,17 +31,14 @@ from ingest.journal.request import is_request
 from ingest.spool.wake import WakeUpListener
 from ingest.writer.backlog import Backlog, BatchesByFile, is_low_priority
 from ingest.writer.bisect import Piece, bisect, split_by_days
-from ingest.writer.day_limits import DayLimits
-from ingest.writer.failures import Backoffs, Failure, backoffs, classify, timed_out, too_much
-from ingest.writer.group import assemble
-from ingest.writer.lease import Fence
-from ingest.writer.minute_closer import MinuteCloser
-from ingest.writer.open_minutes import OpenMinutes
+from ingest.writer.minutes.closer import MinuteCloser
+from ingest.writer.minutes.open_minutes import OpenMinutes
 from ingest.writer.pace import GroupPace
-from ingest.writer.repeating import RepeatingChannels
 from ingest.writer.replayed import split_known
-from ingest.writer.restored import RestoreCheck
-from ingest.writer.transaction import WriteResult, write
+from ingest.writer.restored.restore_check import RestoreCheck
+from ingest.writer.transaction.failures import Backoffs, Failure, backoffs, classify, timed_out, too_much
+from ingest.writer.transaction.group import DayLimits, assemble
+from ingest.writer.transaction.write import Fence, RepeatingChannels, WriteResult, write
 
 log = logging.getLogger(__name__)
 

@@ -31,7 +31,7 @@ from history.imports.packed_copy import copy_packed, packed_days
 from history.seals.seal import seal_days
 from history.sql.limits import Limits
 from history.sql.session import opened
-from ingest.writer.group import Columns
+from ingest.writer.transaction.group import Columns
 from lab.bench.process_usage import used_seconds
 from lab.bench.storage import times, values
 from ops.registration.installation import installation_id

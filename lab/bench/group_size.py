@@ -21,10 +21,9 @@ from core.batch import SampleBatch, sample_subset
 from core.database import connect_writer
 from core.time_limits import TimeLimits
 from ingest.spool.format import SpooledBatch
-from ingest.writer.copy_stream import COLUMNS, copy_stream
-from ingest.writer.group import assemble
-from ingest.writer.repeating import RepeatingChannels
-from ingest.writer.transaction import write
+from ingest.writer.transaction.copy_stream import COLUMNS, copy_stream
+from ingest.writer.transaction.group import assemble
+from ingest.writer.transaction.write import RepeatingChannels, write
 from lab.bench.copy_speed import BenchDatabase, prepare
 from lab.bench.process_usage import cpu_seconds
 from lab.bench.server import private

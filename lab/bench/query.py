@@ -23,7 +23,7 @@ import numpy as np
 from core.batch import Int32s
 from core.errors import OperationError
 from core.timestamps import microseconds
-from ingest.writer.copy_stream import COLUMNS, copy_stream
+from ingest.writer.transaction.copy_stream import COLUMNS, copy_stream
 from lab.bench.copy_speed import BenchDatabase
 from lab.bench.storage import values
 from lab.bench.workload import DAY

@@ -10,7 +10,7 @@ import numpy as np
 
 from core.batch import Int32s, SampleBatch
 from core.timestamps import microseconds
-from ingest.writer.copy_stream import copy_stream
+from ingest.writer.transaction.copy_stream import copy_stream
 
 DAY = datetime(2026, 9, 22, tzinfo=UTC)  # the rows stay within one chunk
 _T0 = microseconds(DAY)

@@ -12,7 +12,7 @@ import asyncpg
 from core.errors import OperationError
 from core.timestamps import now_us
 from history.rollups.verify import Difference, verify_at
-from ingest.writer.counts import MINUTE_US
+from ingest.writer.transaction.counts import MINUTE_US
 from schema.queries import load
 
 _TIMEOUT = 300.0

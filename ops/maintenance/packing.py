@@ -16,8 +16,8 @@ import asyncpg
 import numpy as np
 
 from history.codec import packed_table
-from ingest.writer.copy_stream import columns_of
-from ingest.writer.group import Columns
+from ingest.writer.transaction.copy_stream import columns_of
+from ingest.writer.transaction.group import Columns
 from schema.queries import load
 
 _HOUR = timedelta(hours=1)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from core.errors import OperationError
 from core.paths import State
-from ingest.writer.commit_mark import FILE
-from ingest.writer.restored import ACCEPT
+from ingest.writer.restored.commit_mark import FILE
+from ingest.writer.restored.restore_check import ACCEPT
 
 
 def accept(state: State) -> None:

@@ -26,11 +26,10 @@ from core.time_limits import NO_LIMITS, TimeLimits
 from ingest.spool import dead_letter
 from ingest.spool.format import SpooledBatch, decode
 from ingest.writer.bisect import MOST_DAYS, bisect, undivided
-from ingest.writer.failures import classify
-from ingest.writer.group import Group, assemble
-from ingest.writer.quarantine import to_batch
-from ingest.writer.repeating import RepeatingChannels
-from ingest.writer.transaction import write
+from ingest.writer.transaction.failures import classify
+from ingest.writer.transaction.group import Group, assemble
+from ingest.writer.transaction.quarantine import to_batch
+from ingest.writer.transaction.write import RepeatingChannels, write
 from schema.queries import load
 
 _ROWS = 1000  # of the quarantine, a transaction

@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from core.config.model import SpoolOptions, WriterOptions
-from ingest.writer.restored import ACCEPT
+from ingest.writer.restored.restore_check import ACCEPT
 from ingest.writer.writer import Writer
 from lab.chaos.machines.node import Node
 from ops.postgres.bootstrap import bootstrap

@@ -28,8 +28,8 @@ from core.timestamps import now_us
 from ingest.spool.append import Spool
 from ingest.spool.file import MEMBER_STEP
 from ingest.spool.reader import SpoolReader
-from ingest.writer.lease import Lease
-from ingest.writer.standby import Standby
+from ingest.writer.pair.lease import Lease
+from ingest.writer.pair.standby import Standby
 from ingest.writer.writer import Writer
 from simulator.relay import Relay
 from tests.database import Database, add_channels, add_sources, rows

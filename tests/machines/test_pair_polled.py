@@ -14,7 +14,7 @@ import pytest
 
 from core.batch import Event, EventBatch, Gap, GapBatch, SampleBatch
 from core.timestamps import now_us, timestamp
-from ingest.writer.polled import WRITE
+from ingest.writer.pair.polled import WRITE
 from tests.database import Database, add_channels, add_sources, rows
 from tests.machines.test_pair import _INSTALLATION, Member, holder, holds
 from tests.waiting import until

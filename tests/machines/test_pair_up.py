@@ -18,7 +18,7 @@ from core.paths import State
 from core.redundancy import folder_id, known_token
 from history.seals.keys import signer
 from ingest.alarms.notifier.process import Notifier
-from ingest.writer.lease import Lease
+from ingest.writer.pair.lease import Lease
 from ops.appliance.refusals import check_registration
 from ops.registration import heartbeat, pair
 from ops.registration.installation import installation_id

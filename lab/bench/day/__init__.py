@@ -9,7 +9,7 @@ count here, and both can be told:
   ``lateness``). The bench sets it, twice a second, to how far the generated time is behind ours, and an hour more. So
   an hour of rows is packed when it has been over for an hour of generated time.
 - The writer's minutes go by the newest of what comes where all of it is behind our clock
-  (``ingest.writer.open_minutes``).
+  (``ingest.writer.minutes.open_minutes``).
 
 Jobs that run every ten minutes of a day run every ten generated minutes: in the place of the appliance's maintenance
 process there is one with the same jobs, which is told when each is due (``keeping``). Its turns, pauses and limits are

@@ -32,7 +32,7 @@ from core.batch import Event
 from core.config.model import NotifyOptions
 from ingest.alarms.notifier.process import Notifier
 from ingest.alarms.notifier.receivers import receivers
-from ingest.writer.alarm_rows import write_alarms
+from ingest.writer.transaction.alarm_rows import write_alarms
 from ops.ports import free_ports
 from schema.queries import load
 from tests.config_in_force import activate

@@ -27,10 +27,9 @@ from core.time_limits import TimeLimits
 from core.timestamps import microseconds, now_us
 from ingest.spool.append import Spool
 from ingest.spool.format import SpooledBatch
-from ingest.writer.counts import MINUTE_US
-from ingest.writer.group import assemble
-from ingest.writer.repeating import RepeatingChannels
-from ingest.writer.transaction import write
+from ingest.writer.transaction.counts import MINUTE_US
+from ingest.writer.transaction.group import assemble
+from ingest.writer.transaction.write import RepeatingChannels, write
 from ingest.writer.writer import Writer
 from ops.ports import free_ports
 from ops.spool.retry import retry

@@ -20,7 +20,7 @@ from core.config.model import WriterOptions
 from core.timestamps import timestamp
 from history.rollups.verify import verify
 from ingest.spool.append import Spool
-from ingest.writer import minute_closer
+from ingest.writer.minutes import closer
 from ingest.writer.writer import Writer
 from schema.queries import load
 from tests.database import Database, add_channels, add_sources, connected
@@ -49,9 +49,9 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for module in ("writer", "minute_closer"):
+    for module in ("writer", "minutes.closer"):
         monkeypatch.setattr(f"ingest.writer.{module}.now_us", clock)
-    monkeypatch.setattr("ingest.writer.minute_closer._POLL_SECONDS", 0.02)
+    monkeypatch.setattr("ingest.writer.minutes.closer._POLL_SECONDS", 0.02)
     return clock
 
 
@@ -124,7 +124,7 @@ class Running:
             return
 
         with monkeypatch.context() as patch:
-            patch.setattr(minute_closer.MinuteCloser, "_release", nothing)
+            patch.setattr(closer.MinuteCloser, "_release", nothing)
             self._task.cancel()
             await asyncio.wait((self._task,))
         await self.spool.close()

@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.timestamps import microseconds, timestamp
-from ingest.writer.counts import MINUTE_US
-from ingest.writer.group import NO_COLUMNS, Columns
-from ingest.writer.minutes import Accumulator, ClosedMinute, GapStarts
+from ingest.writer.minutes.accumulator import Accumulator, ClosedMinute
+from ingest.writer.transaction.counts import MINUTE_US
+from ingest.writer.transaction.gap_rows import GapStarts
+from ingest.writer.transaction.group import NO_COLUMNS, Columns
 from tests.sample_tables import DAY_US, HOUR_US, Sample, bits, copy
 
 _SETTINGS = settings(

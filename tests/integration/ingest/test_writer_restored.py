@@ -21,7 +21,7 @@ from ingest.journal.replay import keys, replay
 from ingest.journal.request import has_requests
 from ingest.spool.append import Spool
 from ingest.spool.segments import segments
-from ingest.writer import commit_mark
+from ingest.writer.restored import commit_mark
 from ingest.writer.writer import Writer
 from ops.postgres.bootstrap import maintenance_dsn
 from tests.database import Database, add_channels, add_sources, backup_of, connected, drop, rows
@@ -197,8 +197,9 @@ _KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from core.config.model import SpoolOptions, WriterOptions
-from ingest.writer import restored, writer
-from ingest.writer.commit_mark import CommitMark
+from ingest.writer import writer
+from ingest.writer.restored import restore_check
+from ingest.writer.restored.commit_mark import CommitMark
 from ingest.journal.reader import ReplayReader
 
 def die(*_):
@@ -212,7 +213,7 @@ options = WriterOptions(max_rows=1000)
 asyncio.run(writer.Writer(Path(sys.argv[1]), sys.argv[2], options, SpoolOptions(max_bytes=1048576)).run())
 """
 _AT = {
-    "before the record": "restored.RestoreCheck._record = died",
+    "before the record": "restore_check.RestoreCheck._record = died",
     "before the mark": "CommitMark.begin_restored = die",
     "in the replay": "ReplayReader.delete = die",
 }

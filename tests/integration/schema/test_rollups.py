@@ -22,9 +22,8 @@ from core.time_limits import TimeLimits
 from core.timestamps import microseconds, timestamp
 from history.rollups.verify import verify
 from ingest.spool.format import SpooledBatch
-from ingest.writer.group import assemble
-from ingest.writer.repeating import RepeatingChannels
-from ingest.writer.transaction import write
+from ingest.writer.transaction.group import assemble
+from ingest.writer.transaction.write import RepeatingChannels, write
 from ops.maintenance.packing import compress_before
 from schema.queries import load
 from tests.database import Database, add_channels, add_sources

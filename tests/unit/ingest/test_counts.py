@@ -21,10 +21,10 @@ from core.time_limits import TimeLimits
 from ingest.spool.format import SpooledBatch, decode, encode
 from ingest.spool.integer_columns import pack_integers, unpack_integers
 from ingest.writer.bisect import bisect, undivided
-from ingest.writer.counts import MINUTE_US, Counts, aggregate, columns, of_events, of_quality
-from ingest.writer.group import assemble
-from ingest.writer.quarantine import columns as quarantine_columns
-from ingest.writer.quarantine import to_batch
+from ingest.writer.transaction.counts import MINUTE_US, Counts, aggregate, columns, of_events, of_quality
+from ingest.writer.transaction.group import assemble
+from ingest.writer.transaction.quarantine import columns as quarantine_columns
+from ingest.writer.transaction.quarantine import to_batch
 from tests.samples import T0, Increment, count_batch
 
 LIMITS = TimeLimits(future=86400.0, oldest=3650 * 86400.0)

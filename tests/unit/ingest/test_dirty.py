@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.writer.dirty import dirty
-from ingest.writer.group import Columns
+from ingest.writer.transaction.dirty import dirty
+from ingest.writer.transaction.group import Columns
 
 MINUTE = 60_000_000
 

@@ -11,9 +11,8 @@ from core.batch import Event, EventBatch
 from core.time_limits import TimeLimits
 from core.timestamps import timestamp
 from ingest.spool.format import SpooledBatch
-from ingest.writer.day_limits import DayLimits
-from ingest.writer.group import Group, assemble, conflict_count
-from ingest.writer.quarantine import columns, to_batch
+from ingest.writer.transaction.group import DayLimits, Group, assemble, conflict_count
+from ingest.writer.transaction.quarantine import columns, to_batch
 from tests.samples import T0, batch
 
 LIMITS = TimeLimits(future=86400.0, oldest=3650 * 86400.0)

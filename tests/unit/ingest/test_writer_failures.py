@@ -13,8 +13,8 @@ from core.database import addresses
 from core.time_limits import TimeLimits
 from ingest.spool.format import SpooledBatch
 from ingest.writer.bisect import MOST_DAYS, Piece, bisect, split_by_days, undivided
-from ingest.writer.failures import Failure, backoffs, classify, timed_out, too_much
-from ingest.writer.group import assemble
+from ingest.writer.transaction.failures import Failure, backoffs, classify, timed_out, too_much
+from ingest.writer.transaction.group import assemble
 from tests.samples import T0, batch
 
 LIMITS = TimeLimits(future=86400.0, oldest=3650 * 86400.0)

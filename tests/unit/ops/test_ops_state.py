@@ -19,8 +19,8 @@ from core.database import addresses
 from core.errors import DatabaseError, OperationError
 from core.paths import State
 from core.redundancy import write_member
-from ingest.writer.commit_mark import CommitMark
-from ingest.writer.restored import ACCEPT
+from ingest.writer.restored.commit_mark import CommitMark
+from ingest.writer.restored.restore_check import ACCEPT
 from ops import ports
 from ops.appliance import programs
 from ops.appliance.database import provide, psql_command

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.timestamps import POSTGRES_EPOCH_US
-from ingest.writer.copy_stream import COLUMNS, HEADER, TRAILER, copy_stream
+from ingest.writer.transaction.copy_stream import COLUMNS, HEADER, TRAILER, copy_stream
 from lab.bench.data import Columns, Minutes, Raw
 
 if TYPE_CHECKING:

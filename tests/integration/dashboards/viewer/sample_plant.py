@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.timestamps import microseconds
-from ingest.writer.copy_stream import COLUMNS, copy_stream
+from ingest.writer.transaction.copy_stream import COLUMNS, copy_stream
 from ops.maintenance.packing import compress_before
 from tests.database import Database
 

@@ -21,7 +21,7 @@ from history.seals.report import Report
 from history.seals.seal import seal_days
 from history.seals.seal_writer import SealResult
 from history.seals.verify import verify
-from ingest.writer.receipts import SAMPLE, sign_gap_receipts, write_sample_receipts
+from ingest.writer.transaction.receipts import SAMPLE, sign_gap_receipts, write_sample_receipts
 from ops.maintenance.packing import compress_before
 from ops.registration.installation import installation_id
 from schema.queries import load

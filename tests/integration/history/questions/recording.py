@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from core.paths import State
 from core.timestamps import microseconds
 from history.questions.ask import ask
-from ingest.writer.copy_stream import copy_stream
+from ingest.writer.transaction.copy_stream import copy_stream
 from simulator.tags import SimTag
 from tests.database import Database
 

@@ -16,10 +16,10 @@ from core.errors import LeaseLost, SpoolError
 from core.redundancy import LEASE_SECONDS, folder_id
 from core.timestamps import now_us
 from ingest.journal.journal import JournalReport
-from ingest.writer.alarm_sync import AlarmSync
-from ingest.writer.lease import RENEW_SECONDS, Fence, Lease
-from ingest.writer.seen import Seen, request_lost
-from ingest.writer.standby import Standby
+from ingest.writer.pair.alarm_sync import AlarmSync
+from ingest.writer.pair.lease import RENEW_SECONDS, Lease, Seen, request_lost
+from ingest.writer.pair.standby import Standby
+from ingest.writer.transaction.write import Fence
 from ingest.writer.writer import Writer
 
 log = logging.getLogger(__name__)

@@ -20,14 +20,13 @@ import numpy as np
 from core.batch import Int32s
 from core.database import bounded, connect_writer
 from core.timestamps import now_us, timestamp
-from ingest.writer.counts import MINUTE_US
-from ingest.writer.failures import classify
-from ingest.writer.lease import Fence
-from ingest.writer.minute_stream import MINUTE_COLUMNS, STATE_COLUMNS, minute_stream, state_stream
-from ingest.writer.minutes import Accumulator, ClosedMinute
-from ingest.writer.open_minutes import OpenMinutes, PendingGroup
-from ingest.writer.restored import RestoreCheck
-from ingest.writer.rollup_rows import Rows
+from ingest.writer.minutes.accumulator import Accumulator, ClosedMinute
+from ingest.writer.minutes.open_minutes import OpenMinutes, PendingGroup
+from ingest.writer.minutes.rollup_rows import MINUTE_COLUMNS, STATE_COLUMNS, Rows, minute_stream, state_stream
+from ingest.writer.restored.restore_check import RestoreCheck
+from ingest.writer.transaction.counts import MINUTE_US
+from ingest.writer.transaction.failures import classify
+from ingest.writer.transaction.write import Fence
 from schema.queries import load
 
 log = logging.getLogger(__name__)

@@ -43,8 +43,8 @@ from core.registry import Registry
 from core.timestamps import iso, now_us, timestamp
 from ingest.journal.replay import JournalKey, keys, replay
 from ingest.journal.request import has_requests
-from ingest.writer.commit_mark import CommitMark, Key, Known
-from ingest.writer.gap_rows import write_gaps
+from ingest.writer.restored.commit_mark import CommitMark, Key, Known
+from ingest.writer.transaction.gap_rows import write_gaps
 from schema.queries import load
 
 log = logging.getLogger(__name__)

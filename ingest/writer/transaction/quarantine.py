@@ -14,8 +14,8 @@ import numpy as np
 from core.batch import Batch, CountBatch, Event, EventBatch, Gap, GapBatch, SampleBatch
 from core.timestamps import microseconds, timestamp
 from ingest.event_rows import signed, storable
-from ingest.writer.counts import Counts
-from ingest.writer.failures import sqlstate
+from ingest.writer.transaction.counts import Counts
+from ingest.writer.transaction.failures import sqlstate
 
 Reason: TypeAlias = Literal[
     "future",  # time later than arrival + [writer] future_limit

@@ -13,9 +13,8 @@ import numpy as np
 
 from core.batch import Int32s, Int64s
 from core.timestamps import timestamp
-from ingest.writer.counts import MINUTE_US
-from ingest.writer.group import Columns
-from ingest.writer.rollup_rows import changes
+from ingest.writer.transaction.counts import MINUTE_US
+from ingest.writer.transaction.group import Columns, changes
 
 _FEW = 200  # channels in a minute; if there are more, all are recomputed
 _NEAR = 60  # minutes of few channels at most this far apart share a row

@@ -7,37 +7,92 @@ late because all connections update the same few rows: those locks are held only
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias, cast
+from uuid import UUID
 
 import asyncpg
 import numpy as np
+from numpy.typing import NDArray
 
-from core.batch import CountBatch, Event, EventBatch, GapBatch, SampleBatch
+from core.batch import CountBatch, Event, EventBatch, GapBatch, Int32s, SampleBatch
+from core.errors import LeaseLost
 from core.timestamps import microseconds, timestamp
 from ingest.event_rows import event_columns, state_columns, version_columns
 from ingest.spool.format import SpooledBatch
-from ingest.writer import counting, quarantine
-from ingest.writer.alarm_rows import write_alarms
-from ingest.writer.copy_stream import COLUMNS, copy_stream
-from ingest.writer.counting import AddedIncrements
-from ingest.writer.counts import MINUTE_US, NO_COUNTS, Counts, of_events, of_quality
-from ingest.writer.dirty import dirty, parameters, split_by_minutes
-from ingest.writer.gap_rows import write_gaps
-from ingest.writer.group import Columns, Conflict, Group, conflict_count, conflict_events, same_sample
-from ingest.writer.lease import Fence
-from ingest.writer.minutes import NO_GAPS, GapStarts
-from ingest.writer.receipts import sign_gap_receipts, today, write_event_receipts, write_sample_receipts
-from ingest.writer.repeating import RepeatingChannels
+from ingest.writer.transaction import count_rows, quarantine
+from ingest.writer.transaction.alarm_rows import write_alarms
+from ingest.writer.transaction.copy_stream import COLUMNS, copy_stream
+from ingest.writer.transaction.count_rows import AddedIncrements
+from ingest.writer.transaction.counts import MINUTE_US, NO_COUNTS, Counts, of_events, of_quality
+from ingest.writer.transaction.dirty import dirty, parameters, split_by_minutes
+from ingest.writer.transaction.gap_rows import NO_GAPS, GapStarts, write_gaps
+from ingest.writer.transaction.group import Columns, Conflict, Group, conflict_count, conflict_events, same_sample
+from ingest.writer.transaction.receipts import sign_gap_receipts, today, write_event_receipts, write_sample_receipts
 from schema.queries import load
 
 _KINDS = {SampleBatch: "samples", EventBatch: "events", GapBatch: "gaps", CountBatch: "counts"}
+_REPEATING_CHANNELS = 256  # more at once are a replay of whole batches, which ends by itself
+_REPEATING_SECONDS = 600.0  # without a repeat, until a channel is normal again
+_REPEATING_ROWS = 10_000  # more in a group are not worth individual look-ups
 
 
 StoredConflict: TypeAlias = tuple[int, int, tuple[float, int], tuple[float, int]]  # channel, time, kept, refused
 Copy: TypeAlias = "Callable[[asyncpg.Connection[Any], Columns], Awaitable[None]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Lets only transactions of the lease's holder commit."""
+
+    installation: UUID
+    member: int
+    token: int
+
+    @property
+    def session_name(self) -> str:
+        """The application name of sessions that write with this token."""
+        return f"{session_prefix(self.installation)}{self.token}"
+
+    async def check(self, connection: asyncpg.Connection[Any]) -> None:
+        """Lock the lease until the transaction ends. Raises LeaseLost if it went to another member or process."""
+        if not await connection.fetch(load("lease")["lock_lease"], self.installation, self.token):
+            raise LeaseLost("the other member of the pair has taken over")
+
+
+def session_prefix(installation: UUID) -> str:
+    """What the names of all sessions that write for an installation begin with."""
+    return f"plantlog writer of {installation.hex[:16]}, lease "
+
+
+class RepeatingChannels:
+    """Channels of one writer that repeat times already stored: their samples are looked up before COPY.
+
+    COPY rejects a whole group for one existing row, which costs an error in the server's log and the slow path. A
+    gateway that repeats one sample usually does so for a long time.
+    """
+
+    def __init__(self) -> None:
+        self._until: dict[int, float] = {}  # time.monotonic()
+
+    def add(self, channels: Sequence[int]) -> None:
+        """A sample of each was stored already."""
+        if len(channels) <= _REPEATING_CHANNELS:
+            self._until.update(dict.fromkeys(channels, time.monotonic() + _REPEATING_SECONDS))
+
+    def indices_in(self, channel_id: Int32s) -> NDArray[np.intp] | None:
+        """The indices of their samples; None: there are none, or too many."""
+        if not self._until:
+            return None
+        now = time.monotonic()
+        self._until = {channel: until for channel, until in self._until.items() if until > now}
+        if len(self._until) > _REPEATING_CHANNELS:
+            self._until.clear()
+        places = np.flatnonzero(np.isin(channel_id, list(self._until)))
+        return places if 0 < len(places) <= _REPEATING_ROWS else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +276,7 @@ async def _finish(
     new_facts = await connection.fetch(queries["insert_batches"], *_ingest_batch_columns(complete)) if complete else ()
     known = {spooled.key for spooled in complete}.difference((row["source_id"], row["sequence"]) for row in new_facts)
     named = of_events((row["time"], row["type"], row["channel_id"]) for row in new_events)
-    added, refused = await counting.count(connection, group, known, named, samples.not_good, isolate_bad_rows)
+    added, refused = await count_rows.count(connection, group, known, named, samples.not_good, isolate_bad_rows)
     quarantined = [
         *group.quarantined,
         *(row for one in group.counted if one.key not in known for row in one.quarantined),

@@ -7,7 +7,7 @@ its clock) is dropped once the holder has written all that it received by then; 
 becomes what the database shows after a take-over, unless it shows the same.
 
 What is dropped goes to the journal: a database that is restored, or fails over, may lack it when the machine of the
-member that wrote it is lost, too. Then it is looked up again (``seen.py``).
+member that wrote it is lost, too. Then it is looked up again (``lease.py``).
 
 Content that the holder does not write, because it never received it or lost it, makes the standby ask for the lease: at
 any time only one member writes. So does a database that lacks what this member once wrote: its journal has it.
@@ -38,15 +38,14 @@ from ingest.journal.reader import ReplayReader
 from ingest.journal.request import BY_OTHER
 from ingest.spool.format import SpooledBatch
 from ingest.spool.reader import SpoolReader
-from ingest.writer.alarm_rows import write_alarms
-from ingest.writer.commit_mark import CommitMark
-from ingest.writer.day_limits import DayLimits
-from ingest.writer.gap_rows import write_gaps
-from ingest.writer.lease import Lease
-from ingest.writer.lookup import Lookup, is_content
-from ingest.writer.receipts import sign_gap_receipts
-from ingest.writer.restored import RestoreCheck
-from ingest.writer.self_reports import SelfReports, operator_commands, reports_standby
+from ingest.writer.pair.lease import Lease
+from ingest.writer.pair.lookup import Lookup, SelfReports, is_content, operator_commands, reports_standby
+from ingest.writer.restored.commit_mark import CommitMark
+from ingest.writer.restored.restore_check import RestoreCheck
+from ingest.writer.transaction.alarm_rows import write_alarms
+from ingest.writer.transaction.gap_rows import write_gaps
+from ingest.writer.transaction.group import DayLimits
+from ingest.writer.transaction.receipts import sign_gap_receipts
 from schema.queries import load
 
 log = logging.getLogger(__name__)

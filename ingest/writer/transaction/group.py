@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import struct
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from core.batch import (
+    NO_SOURCE,
     CountBatch,
     Event,
     EventBatch,
@@ -22,12 +24,18 @@ from core.batch import (
     UInt32s,
     sample_subset,
 )
+from core.config.model import WriterOptions
 from core.time_limits import TimeLimits
 from core.timestamps import iso
 from ingest.spool.format import SpooledBatch
-from ingest.writer import quarantine
-from ingest.writer.counts import NO_COUNTS, Counts, Increments, aggregate, subset
-from ingest.writer.quarantine import Quarantined
+from ingest.writer.transaction import quarantine
+from ingest.writer.transaction.counts import NO_COUNTS, Counts, Increments, aggregate, subset
+from ingest.writer.transaction.quarantine import Quarantined
+
+_DAY_US = 86_400_000_000
+_HOUR_US = 3_600_000_000
+_RECENT_DAYS = 7  # around the arrival, which are not counted: they are there in any case
+_MAX_HOURS = 1000  # of sources, remembered
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -219,3 +227,47 @@ def _conflict_event(conflicts: Sequence[Conflict]) -> Event:
 def conflict_count(events: Iterable[tuple[int, Event]]) -> int:
     """The number of samples that events of conflicts stand for."""
     return sum(event.detail.get("refused", 1) for _, event in events)
+
+
+@dataclass(frozen=True, slots=True)
+class DayLimits(TimeLimits):
+    """The time limits of the writer: besides, of data that a source sends within an hour, only ``days`` days count.
+
+    What is inside stays so when it is looked at again: days are admitted until there are enough, newest first.
+    """
+
+    days: int
+    _admitted: OrderedDict[tuple[int, int], set[int]] = field(default_factory=OrderedDict, compare=False)
+
+    @classmethod
+    def of(cls, options: WriterOptions) -> DayLimits:
+        """Those of the configuration."""
+        return cls(options.future_limit, options.oldest, options.days_per_hour)
+
+    def inside(self, received_at: int, time: Int64s, source_id: int = NO_SOURCE) -> NDArray[np.bool_]:
+        """Mask of the times (µs) within the bounds and on days that are admitted, (n,)."""
+        within = TimeLimits.inside(self, received_at, time)
+        far = within & (np.abs(time - received_at) > _RECENT_DAYS * _DAY_US)
+        if not far.any():
+            return within
+        day = time // _DAY_US
+        admitted = self._admitted_of(source_id, received_at // _HOUR_US)
+        for new in reversed(np.unique(day[far]).tolist()):
+            if len(admitted) >= self.days:
+                break
+            admitted.add(new)
+        inside: NDArray[np.bool_] = within & (~far | np.isin(day, list(admitted)))
+        return inside
+
+    def _admitted_of(self, source_id: int, hour: int) -> set[int]:
+        admitted = self._admitted.setdefault((source_id, hour), set())
+        if len(self._admitted) > _MAX_HOURS:
+            self._admitted.popitem(last=False)
+        return admitted
+
+
+def changes(column: NDArray[np.generic]) -> NDArray[np.bool_]:
+    """Mask of values that differ from the previous one, (n,); the first always does."""
+    changes = np.ones(len(column), bool)
+    np.not_equal(column[1:], column[:-1], out=changes[1:])
+    return changes

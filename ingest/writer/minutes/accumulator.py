@@ -10,31 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from core.batch import Float64s, Int32s, Int64s
-from ingest.writer.counts import MINUTE_US
-from ingest.writer.group import Columns
-from ingest.writer.rollup_rows import Bools, Rows, SampleCourse, States, changes, rows, states, summable, weight
+from ingest.writer.minutes.rollup_rows import Bools, Rows, SampleCourse, States, rows, states, summable, weight
+from ingest.writer.transaction.counts import MINUTE_US
+from ingest.writer.transaction.gap_rows import NO_GAPS, GapStarts
+from ingest.writer.transaction.group import Columns, changes
 
 NEVER = -(2**62)  # µs: "no sample before"
 _NOTHING_CARRIED = NEVER - 1  # µs: nothing known yet of the sample before
 _BAD = 0x80000000
 _RANKS = 16  # up to this many samples per channel are added for all channels at once; more, channel by channel
 _GROW = 4096
-
-
-class GapStarts(NamedTuple):
-    """Starts of gaps, as columns of equal length: nothing is known from half a µs after ``time``."""
-
-    channel_id: Int32s
-    time: Int64s  # µs
-
-
-NO_GAPS = GapStarts(np.zeros(0, np.int32), np.zeros(0, np.int64))
 
 
 class _Channels:

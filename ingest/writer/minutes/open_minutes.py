@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from core.batch import Int32s
-from ingest.writer.counts import MINUTE_US
-from ingest.writer.group import NO_COLUMNS, Columns, Group
-from ingest.writer.minutes import NO_GAPS, GapStarts
-from ingest.writer.transaction import WriteResult
+from ingest.writer.transaction.counts import MINUTE_US
+from ingest.writer.transaction.gap_rows import NO_GAPS, GapStarts
+from ingest.writer.transaction.group import NO_COLUMNS, Columns, Group
+from ingest.writer.transaction.write import WriteResult
 
 _SECOND_US = 1_000_000
 _AHEAD_US = 20 * _SECOND_US  # how far a sample may be ahead of the clock

@@ -1,18 +1,22 @@
-"""Which batches of a member the database lacks: by content, because the other member wrote it in other batches."""
+"""Which batches of a member the database lacks: by content, because the other member wrote it in other batches.
+
+Other events are what a member reports of itself: those have no content to be looked up by.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from core.batch import CountBatch, Event, EventBatch, GapBatch, SampleBatch
+from core.batch import STANDBY, CountBatch, Event, EventBatch, GapBatch, SampleBatch
 from core.time_limits import TimeLimits
 from core.timestamps import timestamp
+from ingest.alarms.channel import OPERATOR_ACTIONS
 from ingest.event_rows import event_id
 from ingest.spool.format import SpooledBatch
-from ingest.writer.polled import LOOK_UP, Fetch, Placed, lonely, uncovered
+from ingest.writer.pair.polled import LOOK_UP, Fetch, Placed, lonely, uncovered
 from schema.queries import load
 
 
@@ -151,3 +155,50 @@ async def _counts(batches: Sequence[SpooledBatch], fetch: Fetch) -> set[int]:
     rows = await fetch(query, [source for source, _ in keys], [number for _, number in keys])
     found = {(row["source_id"], row["sequence"]) for row in rows}
     return {place for place, one in enumerate(batches) if isinstance(one.batch, CountBatch) and one.key not in found}
+
+
+class SelfReports:
+    """The newest event about each thing that a member reports of itself: a source's state, the alarm of a limit, a text
+    that was polled. The other member does not derive them from its data."""
+
+    def __init__(self) -> None:
+        self._newest: dict[tuple[object, ...], tuple[int, int]] = {}  # time (µs) and batch
+
+    def add(self, spooled: SpooledBatch) -> None:
+        """A batch that was received."""
+        for kind, event in _self_reports(spooled):
+            if (known := self._newest.get(kind)) is None or known[0] <= event.time:
+                self._newest[kind] = event.time, spooled.sequence
+
+    def newest(self, spooled: SpooledBatch) -> list[Event]:
+        """The events of a batch that are the newest."""
+        return [
+            event for kind, event in _self_reports(spooled) if self._newest.get(kind) == (event.time, spooled.sequence)
+        ]
+
+
+def operator_commands(spooled: SpooledBatch) -> list[Event]:
+    """What an operator did, and the audit trail."""
+    return [event for event in _events_of(spooled) if event.type == "user_action" or _is_command(event)]
+
+
+def _is_command(event: Event) -> bool:
+    return event.type == "alarm" and event.detail["action"] in OPERATOR_ACTIONS
+
+
+def reports_standby(spooled: SpooledBatch) -> bool:
+    """Whether the member reports a source that the other one polls."""
+    batch = spooled.batch
+    return isinstance(batch, GapBatch) and any(gap.reason == STANDBY for gap in batch.gaps)
+
+
+def _self_reports(spooled: SpooledBatch) -> Iterator[tuple[tuple[object, ...], Event]]:
+    source = spooled.batch.source_id
+    for event in _events_of(spooled):
+        if not is_content(spooled, event):
+            alarm = event.detail.get("condition_key", event.detail.get("limit"))
+            yield (source, event.type, event.channel_id, alarm), event
+
+
+def _events_of(spooled: SpooledBatch) -> Sequence[Event]:
+    return spooled.batch.events if isinstance(spooled.batch, EventBatch) else ()

@@ -1,7 +1,12 @@
 """The lease of a redundant pair: which of its two members writes. It is a row of ``plant.writer_lease``.
 
-Each take-over increases the token, which every transaction of the holder checks (:class:`Fence`). So a holder that
+Each take-over increases the token, which every transaction of the holder checks (``Fence``). So a holder that
 slept, or that was cut off, commits nothing after the other one has taken over, whatever the clocks say.
+
+A member also notices that the database lost what the other member wrote. What this member itself wrote is compared by
+its keys (``restored``). What the other one wrote has keys of its own; this member received it, too, and has it in its
+journal. So it compares heartbeats: the database says when it saw this member before. If that is earlier than what it
+said last, or said on another timeline, all that was committed since then may be lost.
 """
 
 from __future__ import annotations
@@ -20,8 +25,11 @@ import asyncpg
 from core import metrics
 from core.database import FAILURES, bounded, connect
 from core.errors import LeaseLost
+from core.files import write_atomically
 from core.redundancy import LEASE_SECONDS, known_token, remember_holder, remember_token, stands_by
-from ingest.writer.seen import Seen
+from core.timestamps import now_us
+from ingest.journal.replay import replay
+from ingest.writer.transaction.write import Fence, session_prefix
 from schema.queries import load
 
 log = logging.getLogger(__name__)
@@ -31,6 +39,8 @@ _POLL_SECONDS = 0.1
 _TIMEOUT = 2.0  # for connecting, and for a statement
 _LOCK_SECONDS = 0.3  # if a transaction of the former holder takes longer: its sessions are ended
 _ERRORS = (*FAILURES, TimeoutError)
+_SEEN_FILE = "seen"  # in the spool folder: timeline, and when the database had seen this member (µs)
+_SEEN_MARGIN_US = 60_000_000  # that is looked up, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,27 +55,13 @@ class LeaseState:
 
 
 @dataclass(frozen=True, slots=True)
-class Fence:
-    """Lets only transactions of the lease's holder commit."""
+class Seen:
+    """The answer to a heartbeat. Times are µs, by the database's clock."""
 
-    installation: UUID
-    member: int
-    token: int
-
-    @property
-    def session_name(self) -> str:
-        """The application name of sessions that write with this token."""
-        return f"{session_prefix(self.installation)}{self.token}"
-
-    async def check(self, connection: asyncpg.Connection[Any]) -> None:
-        """Lock the lease until the transaction ends. Raises LeaseLost if it went to another member or process."""
-        if not await connection.fetch(load("lease")["lock_lease"], self.installation, self.token):
-            raise LeaseLost("the other member of the pair has taken over")
-
-
-def session_prefix(installation: UUID) -> str:
-    """What the names of all sessions that write for an installation begin with."""
-    return f"plantlog writer of {installation.hex[:16]}, lease "
+    away: bool  # the other member
+    timeline: str
+    before: int | None  # when this member was seen before; None: never
+    now: int
 
 
 class Lease:
@@ -228,3 +224,22 @@ class Lease:
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
+
+
+def request_lost(spool: Path, seen: Seen) -> int:
+    """Request that what the other member wrote is looked up, and written again, if the database may have lost it.
+
+    How many batches these are. Raises OSError.
+    """
+    path, before = spool / _SEEN_FILE, seen.before or 0
+    try:
+        timeline, time = path.read_text().split()
+        known = int(time)
+    except (OSError, ValueError):  # nothing was seen yet
+        timeline, known = seen.timeline, before
+    batches = 0
+    if timeline != seen.timeline or before < known:
+        since = min(before, known) + now_us() - seen.now  # by the clock of the journal
+        batches = replay(spool, since - _SEEN_MARGIN_US, by_other=True).batches
+    write_atomically(path, f"{seen.timeline} {before}\n")
+    return batches

@@ -19,7 +19,7 @@ from core.database import FAILURES
 from ingest.alarms.command_socket import request
 from ingest.alarms.operator_api import AlarmRecord
 from ingest.alarms.state import Alarm
-from ingest.writer.polled import Fetch
+from ingest.writer.pair.polled import Fetch
 from schema.queries import load
 
 log = logging.getLogger(__name__)

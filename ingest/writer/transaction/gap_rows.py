@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import asyncpg
 import numpy as np
 
-from core.batch import GapBatch
+from core.batch import GapBatch, Int32s, Int64s
 from core.timestamps import microseconds, timestamp
-from ingest.writer.counts import MINUTE_US
-from ingest.writer.minutes import NO_GAPS, GapStarts
+from ingest.writer.transaction.counts import MINUTE_US
 from schema.queries import load
 
 HeldGaps = list[tuple[int, int]]  # minute since 1970, and row of rollup_dirty
+
+
+class GapStarts(NamedTuple):
+    """Starts of gaps, as columns of equal length: nothing is known from half a µs after ``time``."""
+
+    channel_id: Int32s
+    time: Int64s  # µs
+
+
+NO_GAPS = GapStarts(np.zeros(0, np.int32), np.zeros(0, np.int64))
 
 
 async def write_gaps(

@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 import asyncpg
 import numpy as np
 
-from ingest.writer.counts import Counts, aggregate, columns, subset
-from ingest.writer.failures import classify
-from ingest.writer.group import Group
+from ingest.writer.transaction.counts import Counts, aggregate, columns, subset
+from ingest.writer.transaction.failures import classify
+from ingest.writer.transaction.group import Group
 from schema.queries import load
 
 Refused: TypeAlias = list[tuple[Counts, Exception]]  # one row each, with its database error
