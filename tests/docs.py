@@ -3,6 +3,7 @@
 The language of a fenced block says how it is tested:
 
     sh               a script, run beside one started appliance (tests/e2e/test_demo.py)
+    sh continues     the same, behind the scripts before it on its page, back to the last ``sh``
     sh fails         the same; its last command ends with an error
     sh no_run        what starts, ends or measures an appliance, or needs another machine: its words are checked
     text             output, as an example: times and figures differ from run to run
@@ -21,7 +22,7 @@ import shlex
 import textwrap
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -31,7 +32,7 @@ from tests import certificates
 
 PAGES = (CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").glob("*.md")))
 LANGUAGES = {
-    *("sh", "sh fails", "sh no_run", "text", "python", "toml", ""),
+    *("sh", "sh continues", "sh fails", "sh no_run", "text", "python", "toml", ""),
     *("sql", "sql owner", "sql duckdb", "sql clickhouse"),
 }
 
@@ -59,6 +60,15 @@ class Block:
         """The statements of a block of SQL, without its comments."""
         parts = re.sub(r"--.*", "", self.text).split(";")
         return [part.strip() for part in parts if part.strip()]
+
+
+def scripts() -> list[Block]:
+    """The scripts that can be run beside an appliance, each with those that it continues before it."""
+    found: list[Block] = []
+    for block in blocks("sh", "sh continues", "sh fails"):
+        before = found[-1].text if block.language == "sh continues" else ""
+        found.append(replace(block, text=before + block.text))
+    return found
 
 
 @cache
@@ -106,10 +116,10 @@ def names(page: Path, heading: str) -> list[str]:
 
 def lines() -> list[list[str]]:
     """Every command, in words: of blocks, and those within sentences."""
-    scripts = [block.text for block in blocks("sh", "sh fails", "sh no_run")]
+    fenced = [block.text for block in blocks("sh", "sh continues", "sh fails", "sh no_run")]
     plain = [line for block in blocks("") for line in block.text.splitlines() if line.startswith("./")]
     inline = [code for code in spans() if re.match(r"(\./plantlog|docker compose|\.venv/bin/python|python) ", code)]
-    return [words for text in (*scripts, *plain, *inline) for words in simple_commands(text)]
+    return [words for text in (*fenced, *plain, *inline) for words in simple_commands(text)]
 
 
 def plantlog() -> list[list[str]]:

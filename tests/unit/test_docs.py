@@ -69,7 +69,7 @@ def test_every_code_block_has_a_tested_language() -> None:
 
 
 def test_every_script_block_has_commands() -> None:
-    scripts = docs.blocks("sh", "sh fails", "sh no_run")
+    scripts = docs.blocks("sh", "sh continues", "sh fails", "sh no_run")
     assert len(scripts) > 20, "the documentation is read wrongly"
     assert [str(block) for block in scripts if not [*docs.simple_commands(block.text)]] == []
 
