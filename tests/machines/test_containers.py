@@ -28,7 +28,7 @@ from tests.waiting import until, until_sync
 
 SECOND = 1_000_000  # µs
 PORTS = ("PLANTLOG_DATABASE_PORT", "PLANTLOG_PUSH_PORT", "PLANTLOG_VIEWER_PORT", "PLANTLOG_PROMETHEUS_PORT")
-ENDED = {"certificate", "migrate", "trust"}
+ENDED = {"certificate", "dashboards", "migrate", "trust"}
 PROJECT = "plantlog-test"
 SERVICE_USER = 10001  # if root runs `init`
 PLANTLOG = ("exec", "--no-TTY", "maintenance", "plantlog")

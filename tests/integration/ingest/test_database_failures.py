@@ -205,6 +205,7 @@ async def test_silent_address_fails_over_to_the_other(
     assert await counted(owner, "ingest_batch") == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("others", [[], ["localhost"], ["127.0.0.1"]], ids=["alone", "two names", "named twice"])
 async def test_connecting_that_is_cancelled_leaves_no_connection(
     database: Database, monkeypatch: pytest.MonkeyPatch, others: list[str]

@@ -408,7 +408,8 @@ async def test_killed_before_new_subscriptions_are_saved(tmp_path: Path, monkeyp
             await second.until(lambda: server.written[-1] in values(second))
     ended = max(gap.to_time or 0 for gap in first.gaps() if gap.reason == "disconnected")
     (gap,) = [gap for gap in second.gaps() if gap.reason == "killed"]
-    assert (gap.from_time, gap.channel_ids) == (ended, None)
+    assert gap.from_time <= ended, "nothing is between the outage and what follows"
+    assert gap.channel_ids is None
     assert gap.to_time is not None
     assert gap.from_time <= begin
     assert gap.to_time >= end

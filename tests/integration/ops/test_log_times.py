@@ -37,7 +37,7 @@ def check(text: str, began: datetime) -> None:
 
 def test_own_processes() -> None:
     began = datetime.now(UTC)
-    program = "import logging; from ingest import log; log.configure(); logging.warning('a'); logging.info('b')"
+    program = "import logging; from core import log; log.configure(); logging.warning('a'); logging.info('b')"
     run = subprocess.run([sys.executable, "-c", program], cwd=CHECKOUT, capture_output=True, text=True, check=True)
     check(run.stderr, began)
     assert len(run.stderr.splitlines()) == 2
