@@ -1,1 +1,1 @@
-"""What all parts agree on: samples, times, files, connections, users, configuration."""
+"""Common ground of all parts: samples, times, files, connections, users, configuration."""

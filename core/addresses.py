@@ -43,7 +43,7 @@ def machine_addresses() -> set[str]:
 
 
 def unreachable(address: str, error: Exception) -> str:
-    """Why a connection to ``address`` failed, in words."""
+    """Describe why a connection to ``address`` failed."""
     match error:
         case ConnectionRefusedError():
             return f"nothing listens at {address}"

@@ -109,5 +109,5 @@ def _json_value(value: object) -> object:
 
 
 def _json_text(value: object) -> object:
-    """What JSON has no type for."""
+    """Text of a value for which JSON has no type."""
     return float(value) if isinstance(value, Decimal) else str(value)

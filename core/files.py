@@ -40,7 +40,7 @@ def write_atomically(path: Path, content: str | bytes, mode: int = 0o666) -> Non
 
 @contextmanager
 def as_owner_of(folder: Path) -> Iterator[None]:
-    """What root makes in the block belongs to the owner of ``folder``, whose processes have to read and write it.
+    """Let root make files for the owner of ``folder``, whose processes have to read and write them.
 
     It holds for all threads of this process: for short commands only.
     """

@@ -48,7 +48,7 @@ async def serve(
 
 
 def _public(report: HealthReport) -> HealthReport:
-    """What other machines may know."""
+    """Part of a report that other machines may see."""
     sources = [{name: one[name] for name in ("name", "state")} for one in report.get("sources", ())]
     shown = {name: report[name] for name in _PUBLIC if name in report}
     return {**shown, "sources": sources} if sources else shown

@@ -131,11 +131,11 @@ class _ConnectionLimiter:
         return True
 
     def add(self, connection: _Connection) -> None:
-        """It has a transport."""
+        """Add a connection that has a transport."""
         self._open[connection.transport] = connection
 
     def remove(self, connection: _Connection) -> None:
-        """It has ended."""
+        """Remove a connection that has ended."""
         self._open.pop(connection.transport, None)
 
     @web.middleware

@@ -43,7 +43,7 @@ class Installation:
 
     @property
     def name(self) -> str:
-        """Which one it is."""
+        """Name by which messages tell it from others."""
         return f"installation {self.id} of plant {self.plant}"
 
     def __str__(self) -> str:

@@ -43,7 +43,7 @@ def _ca_key_file(pki: Path) -> Path:
 
 
 def machine_names() -> set[str]:
-    """What this machine is called by: its name and its addresses."""
+    """Names of this machine: its host name and its addresses."""
     name = socket.gethostname()
     return {"localhost", *machine_addresses(), *([name] if _HOST_NAME.fullmatch(name) else ())}
 

@@ -1,4 +1,4 @@
-"""What a member of a redundant pair keeps in its spool folder."""
+"""Notes that a member of a redundant pair keeps in its spool folder."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class ServerTls:
             log.error("%s", error)
 
     def _state(self) -> list[tuple[int, ...]]:
-        """What changes with the content of the files."""
+        """Fingerprint of the files, which changes with their content."""
         return [_stat(path) for path in self._files]
 
 

@@ -1,4 +1,4 @@
-"""How far a time may be from its arrival: what is outside is quarantined, and changes neither alarms nor gaps."""
+"""Limits of a time around its arrival: samples outside are quarantined, and change neither alarms nor gaps."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def utc(us: int) -> datetime:
 
 
 def timestamp(us: int) -> datetime:
-    """As :func:`utc`, but clamped to EARLIEST_US and LATEST_US, so that it can be stored."""
+    """Convert as :func:`utc` does, but clamped to EARLIEST_US and LATEST_US, so that it can be stored."""
     return utc(min(max(us, EARLIEST_US), LATEST_US))
 
 

@@ -1,1 +1,1 @@
-"""What happens to samples after they landed: reading, seals, archive, questions, imports, exports."""
+"""Life of samples after they landed: reading, seals, archive, questions, imports, exports."""

@@ -1,4 +1,4 @@
-"""What all classes of the configuration's model share."""
+"""Base of all classes of the configuration's model."""
 
 from __future__ import annotations
 

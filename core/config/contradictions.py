@@ -36,7 +36,7 @@ _NO_ALARMS = tuple(_ALARM_COLUMNS.values())
 
 
 def width(tag: ModbusTag) -> int:
-    """How many registers, or coils, a value takes."""
+    """Number of registers, or coils, that a value takes."""
     return tag.length if tag.type in STRINGS else _WIDTH.get(tag.type, 1)
 
 
@@ -163,7 +163,7 @@ def in_tag(tag: Tag) -> Iterator[Contradiction]:
 
 
 def _in_alarms(tag: Tag) -> Iterator[Contradiction]:
-    """Of the columns ``alarm_…``: limits in their order, and nothing without a limit."""
+    """Check the columns ``alarm_…``: limits in their order, and nothing without a limit."""
     if _alarms(tag) == _NO_ALARMS:
         return
     levels = [(name, getattr(tag, name)) for name in ("alarm_lolo", "alarm_lo", "alarm_hi", "alarm_hihi")]
@@ -211,7 +211,7 @@ def _in_modbus_tag(tag: ModbusTag) -> Iterator[Contradiction]:
 
 
 def _in_text(tag: ModbusTag) -> Iterator[Contradiction]:
-    """Of a register's text: a string, or an integer's exact decimal form."""
+    """Check a register's text: a string, or an integer's exact decimal form."""
     if tag.type in ("bool", "float32", "float64"):
         yield "kind", shown(tag.kind), f"text for a string or an integer, not for type {tag.type}"
     for name in ("scale", "divisor", "offset"):
@@ -257,7 +257,7 @@ def _in_user_certificate(source: OpcuaSource) -> Iterator[Contradiction]:
 
 
 def _in_addresses(source: OpcuaSource) -> Iterator[Contradiction]:
-    """Of redundant servers."""
+    """Check the addresses of redundant servers."""
     if source.address != source.addresses[0]:
         yield "address", shown(source.address), "either address or addresses, not both"
     if len(source.addresses) == 1:

@@ -167,12 +167,12 @@ def shown(value: Any) -> str:
 
 
 def shortened(text: str) -> str:
-    """At most 80 characters of it."""
+    """Shorten a text to 80 characters."""
     return text if len(text) <= 80 else text[:77] + "..."
 
 
 def found(error: ErrorDetails) -> str:
-    """What stands where ``error`` was found."""
+    """Value at the place of ``error``."""
     if error["type"] in _UNKNOWN:
         return UNKNOWN_OPTION
     return "nothing" if error["type"] == "missing" else shown(error["input"])
@@ -187,7 +187,7 @@ def did_you_mean(name: str, legal_values: Iterable[str]) -> str:
 
 
 def legal_values(model: type[Any], error: ErrorDetails) -> str:
-    """What may stand where ``error`` was found."""
+    """Legal values at the place of ``error``."""
     name = str(error["loc"][0]) if error["loc"] else ""
     if error["type"] in _UNKNOWN:
         choices = did_you_mean(name, fields_of(model))
@@ -197,7 +197,7 @@ def legal_values(model: type[Any], error: ErrorDetails) -> str:
 
 
 def field_legal(name: str, field: FieldInfo) -> str:
-    """What may stand in a field, from its type and limits."""
+    """Legal values of a field, from its type and limits."""
     metadata = list(field.metadata)
     annotation: Any = field.annotation
     optional = get_origin(annotation) in (Union, types.UnionType)

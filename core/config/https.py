@@ -1,4 +1,4 @@
-"""Which of the plant's servers have TLS, and with which certificate."""
+"""TLS of the plant's servers: which have it, and with which certificate."""
 
 from __future__ import annotations
 

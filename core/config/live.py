@@ -1,4 +1,4 @@
-"""What the living connection of a source can follow; for all other options, a new connection is made."""
+"""Options that a source's open connection can follow; all others need a new connection."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def load_opcua_source(path: Path, name: str) -> OpcuaSource:
 
 
 def load_opcua_tags(path: Path, name: str) -> tuple[OpcuaSource, Path, list[tuple[OpcuaTag, TagPlace]]]:
-    """As :func:`load_opcua_source`, with the tag list: its path, and its tags with their places."""
+    """Load as :func:`load_opcua_source`, with the tag list: its path, and its tags with their places."""
     loader = _Loader(path)
     found = loader.opcua_source(name)
     tags = [] if found is None else read_tags(found[1], OpcuaTag, loader.problems)
@@ -121,7 +121,7 @@ def load_token_files(path: Path) -> dict[str, Path]:
 
 
 def load_with_digests(path: Path) -> tuple[Plant, dict[str, str]]:
-    """As :func:`load`, and the SHA-256 of ``path`` and of each tag list, by path."""
+    """Load as :func:`load`, with the SHA-256 of ``path`` and of each tag list, by path."""
     loader = _Loader(path)
     plant = loader.plant()
     if loader.problems or plant is None:
@@ -187,7 +187,7 @@ class _Loader(Document):
         return (source, self.path.parent / str(table.get("tags", ""))) if isinstance(source, OpcuaSource) else None
 
     def token_files(self) -> dict[str, Path]:
-        """By source, as far as they are named."""
+        """Token files by source, where they are named."""
         tables = (self.content() or {}).get("source")
         return {
             table["name"]: self.path.parent / table["token_file"]

@@ -53,7 +53,7 @@ class TlsOptions:
 
 @dataclass(frozen=True, slots=True)
 class ModbusAddress:
-    """Where devices are, and how bytes go there. Equal addresses are one connection."""
+    """Address of devices, and how bytes go there. Equal addresses are one connection."""
 
     scheme: Scheme
     endpoint: str

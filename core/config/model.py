@@ -100,7 +100,7 @@ class ServerOptions(Frozen):
 
 
 class HealthOptions(ServerOptions):
-    """Where the processes answer `/health` and `/metrics`."""
+    """Addresses at which the processes answer `/health` and `/metrics`."""
 
     port: Annotated[int, Field(ge=1, le=65_000)] = 9101
     """The port of the OPC UA collector. Modbus collector +1, writer +2, push +3, maintenance +4, viewer +5, notifier

@@ -63,7 +63,7 @@ def parse(text: str) -> NodeAddress:
 
 
 def fault(text: str) -> str:
-    """Why it cannot be an address; empty: it is one."""
+    """Reason why it cannot be an address; empty: it is one."""
     try:
         parse(text)
     except ValueError as error:

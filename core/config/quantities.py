@@ -36,27 +36,27 @@ def parse_duration(text: Any, info: ValidationInfo) -> float:
 
 
 def parse_delay(text: Any, info: ValidationInfo) -> float:
-    """As :func:`parse_duration`, for delays of at most one second."""
+    """Parse a delay of at most one second, as :func:`parse_duration` does."""
     return _seconds(text, info, _DELAYS, DELAY_LEGAL)
 
 
 def parse_age(text: Any, info: ValidationInfo) -> float:
-    """As :func:`parse_duration`, for spans of up to 100 years."""
+    """Parse a span of up to 100 years, as :func:`parse_duration` does."""
     return _seconds(text, info, _AGES, AGE_LEGAL)
 
 
 def parse_keep(text: Any, info: ValidationInfo) -> float:
-    """As :func:`parse_duration`, for spans of up to 30 days; 0: not at all."""
+    """Parse a span of up to 30 days, as :func:`parse_duration` does; 0: not at all."""
     return 0.0 if text in ("0s", 0.0) else _seconds(text, info, _KEEPS, KEEP_LEGAL)
 
 
 def parse_span(text: Any, info: ValidationInfo) -> float:
-    """As :func:`parse_duration`, for spans of at least a day."""
+    """Parse a span of at least a day, as :func:`parse_duration` does."""
     return _seconds(text, info, _RETENTIONS, SPAN_LEGAL)
 
 
 def parse_retention(text: Any, info: ValidationInfo) -> float | None:
-    """As :func:`parse_duration`, for retention periods; None for ``"forever"``."""
+    """Parse a retention period, as :func:`parse_duration` does; None for ``"forever"``."""
     if text == "forever" or (text is None and not from_file(info)):
         return None
     return _seconds(text, info, _RETENTIONS, RETENTION_LEGAL)

@@ -22,7 +22,7 @@ def loose_permissions(file: Path) -> str | None:
 
 
 def token_fault(token: bytes) -> str | None:
-    """What is wrong with a token, without revealing it; None: nothing."""
+    """Fault of a token, described without revealing it; None: there is none."""
     if len(token.split()) != 1:
         return "nothing" if not token.split() else "spaces or line breaks in it"
     if len(token) < MIN_LENGTH:

@@ -42,14 +42,14 @@ class TokenHash:
 
 @dataclass(frozen=True, slots=True)
 class TokenFile:
-    """What a token file has. With a fault, no hash of it is valid."""
+    """Content of a token file. With a fault, no hash of it is valid."""
 
     hashes: tuple[TokenHash, ...] = ()
     fault: tuple[str, str] | None = None  # what was found, without revealing it, and what is legal
 
 
 def digest_of(token: bytes) -> bytes:
-    """What a token is known by."""
+    """Hash that a token is known by."""
     return hashlib.sha256(token).digest()
 
 

@@ -123,7 +123,7 @@ class UserDirectory:
 
 
 def closed_viewer(host: str, users: Mapping[str, User]) -> str | None:
-    """Why nobody can use the viewer on ``host``, and what to do; None: they can."""
+    """Reason why nobody can use the viewer on ``host``, with advice; None: people can."""
     if users or is_loopback(host):
         return None
     return (

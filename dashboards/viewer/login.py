@@ -1,4 +1,4 @@
-"""Who logs in to the viewer: by a page and a cookie, or by HTTP Basic authentication (RFC 7617) for programs."""
+"""Logins to the viewer: by a page and a cookie, or by HTTP Basic authentication (RFC 7617) for programs."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Login:
             raise Refused(503, "the users can't be read: see the log of the viewer") from error
 
     async def user_of(self, request: web.Request, users: Mapping[str, User]) -> User:
-        """Who sent the request. Raises Refused."""
+        """User who sent the request. Raises Refused."""
         if (user := _in_session(request, users)) is not None:
             return user
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
@@ -180,6 +180,6 @@ def _in_session(request: web.Request, users: Mapping[str, User]) -> User | None:
 
 
 def _signature(user: User, until: str) -> str:
-    """Of a session. Its key is the user with the hash of the password: whatever of it changes, the session ends."""
+    """Sign a session. Its key is the user with the hash of the password: if either changes, the session ends."""
     key = hashlib.sha256(f"plantlog viewer session {user!r}".encode()).digest()
     return hmac.new(key, until.encode(), hashlib.sha256).hexdigest()

@@ -65,7 +65,7 @@ class Reader:
         self._opening = asyncio.Lock()
 
     async def query(self, sql: str, parameters: list[object], max_rows: int = MAX_ROWS) -> Frame:
-        """At most ``max_rows`` rows of one statement, over archived samples as well if it is of a chart.
+        """Fetch at most ``max_rows`` rows of one statement, over archived samples as well if it is of a chart.
 
         Raises DatabaseError, and QueryError on a timeout.
         """

@@ -22,7 +22,7 @@ _STREAMED = 64  # channels in memory
 
 
 class ArchivedSamples(DaySamples):
-    """Those of a day that retention dropped samples of. Of two with the same time, the archived one was first."""
+    """Archived samples of a day that retention cut. Of two with the same time, the archived one was first."""
 
     by_hour = False
 
@@ -37,7 +37,7 @@ class ArchivedSamples(DaySamples):
     async def of(
         cls, connection: asyncpg.Connection[Any], day: date, files: DayFiles, installation: int
     ) -> ArchivedSamples:
-        """As the database says what it has."""
+        """Make them from the database's record of what it has."""
         return cls(connection, day, files, await _whole(connection, day, installation))
 
     async def complete(self, chain: int) -> bool:
@@ -66,7 +66,7 @@ class ArchivedSamples(DaySamples):
         return [stored[number] for number in sorted(stored)]
 
     async def new_times(self, times: Mapping[int, Int64s]) -> dict[int, Int64s]:
-        """Of times (µs) of samples that came to channels, those that are not archived."""
+        """Times (µs) of samples that came to channels and are not archived."""
         known = [number for number in times if number not in self.whole]
         archived = {one.channel_id: one.time for one in await self.in_archive(known)} if known else {}
         return {number: np.setdiff1d(some, archived.get(number, some[:0])) for number, some in times.items()}

@@ -43,7 +43,7 @@ class OwnInstallation:
 
 
 async def own_installation(connection: asyncpg.Connection[Any], state: State) -> OwnInstallation:
-    """Of a state folder. Raises OperationError if it is not registered."""
+    """Installation of a state folder. Raises OperationError if it is not registered."""
     own = installation_of(state.root)
     for row in await connection.fetch(load("evidence")["select_numbers"]):
         if row["id"] == own:
@@ -132,7 +132,7 @@ async def _require_known(
 
 
 def archived_samples(state: State) -> SamplesOf:
-    """Where the samples of a day are: in the database, or where retention dropped some, in the archive as well."""
+    """Places of the samples of a day: in the database, or where retention dropped some, in the archive as well."""
 
     async def samples_of(connection: asyncpg.Connection[Any], day: date, chain: int) -> DaySamples:
         row = await connection.fetchrow(load("archive")["select_archived_day"], chain, day)
@@ -165,7 +165,7 @@ async def _sealed(connection: asyncpg.Connection[Any], own: OwnInstallation, day
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """What of a day is in the database."""
+    """Part of a day that is in the database."""
 
     n: Mapping[int, Sequence[int]]  # channel → samples by hour; -1 where some are not in the archive
     gone: Sequence[int] = ()  # channels that have none any more

@@ -36,7 +36,7 @@ class DayFiles:
     incoming: frozenset[str] = frozenset()  # paths of files that are not published yet
 
     def place(self, file: ArchivedFile) -> str:
-        """Where a file is."""
+        """Place of a file."""
         return f"{self.folder.incoming}/{file.path}" if file.path in self.incoming else file.path
 
     @contextmanager
@@ -86,7 +86,7 @@ class DayFiles:
             return parquet.read(columns)
 
     def channel_ids(self) -> list[int]:
-        """Those that have samples; one that was renamed on the day occurs twice."""
+        """Ids of channels with samples; one that was renamed on the day occurs twice."""
         table = self.channels(("channel_id", "samples"))
         ids: list[int] = table["channel_id"].to_numpy()[table["samples"].to_numpy() > 0].tolist()
         return ids
@@ -145,7 +145,7 @@ class _Added:
         self._last: tuple[int, dict[int, Series]] = (-1, {})
 
     def channels(self) -> set[int]:
-        """Those that have samples in it."""
+        """Channels with samples in it."""
         return {number for group in range(len(self._bounds)) for number in self._group(group)}
 
     def of(self, channel: int) -> Series | None:
@@ -220,5 +220,5 @@ def among(series: Series, times: Any) -> Any:
 
 
 def part(series: Series, chosen: Any) -> Series:
-    """Those samples that are chosen, by a mask or a slice."""
+    """Samples that a mask or a slice chooses."""
     return Series(series.channel_id, series.time[chosen], series.value[chosen], series.status[chosen])

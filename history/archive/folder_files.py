@@ -16,7 +16,7 @@ from core.files import sync
 
 
 class FolderFiles:
-    """By their paths from the folder. Raises OSError, also for a link among the folders of a path."""
+    """Files by their paths from the folder. Raises OSError, also for a link among the folders of a path."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

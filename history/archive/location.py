@@ -1,4 +1,4 @@
-"""Where an archive is: a folder, or a bucket of S3-compatible storage, by pyarrow's file systems.
+"""Location of an archive: a folder, or a bucket of S3-compatible storage, by pyarrow's file systems.
 
 A file appears whole or not at all. In a folder it is written under another name, synchronised, and renamed; links in it
 are not followed, but for reading. An object of S3 appears when its upload is complete.
@@ -44,7 +44,7 @@ class S3Options:
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
-    """What a file is known by."""
+    """Facts by which a file is known."""
 
     bytes: int
     sha256: str
@@ -195,7 +195,7 @@ _waiting: set[threading.Thread] = set()  # for storage that does not answer
 
 
 async def in_thread(work: Callable[..., _Returned], *arguments: Any) -> _Returned:
-    """What ``work`` returns. Raises OperationError while an earlier access waits for the storage.
+    """Return the result of ``work``. Raises OperationError while an earlier access waits for the storage.
 
     Cancelled, it lets the thread end first, because nothing else may touch the file before that. But storage may not
     answer at all (NFS): it waits for ten seconds at most.

@@ -62,7 +62,7 @@ class Manifest:
     files: tuple[ArchivedFile, ...]
 
     def encode(self) -> bytes:
-        """As JSON."""
+        """Encode it as JSON."""
         return (json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n").encode()
 
     @classmethod
@@ -82,7 +82,7 @@ class Manifest:
 
     @property
     def bytes(self) -> int:
-        """Of all files."""
+        """Size of all files."""
         return sum(file.bytes for file in self.files)
 
     def of(self, table: Table) -> list[ArchivedFile]:
@@ -121,17 +121,17 @@ class DayFolder:
 
     @property
     def incoming(self) -> str:
-        """Where its files are until they are verified."""
+        """Folder of its files until they are verified."""
         return f"{INCOMING}/{self.installation}/{self.day}"
 
     def identity(self, table: Table) -> dict[bytes, bytes]:
-        """What the metadata of a file says it is."""
+        """Identity of a file, from its metadata."""
         said = {"format": FORMAT, "installation": str(self.installation), "day": str(self.day), "table": table}
         return {METADATA: json.dumps(said).encode()}
 
 
 def footer_crc32(source: Any) -> int:
-    """Of a Parquet file: the checksum of what is behind its pages. ``source``: a file object of pyarrow."""
+    """Checksum of the part of a Parquet file behind its pages. ``source``: a file object of pyarrow."""
     size = source.size()
     length = int.from_bytes(source.read_at(min(size, _TAIL), max(0, size - _TAIL))[:4], "little")
     footer = min(size, length + _TAIL)
@@ -198,7 +198,7 @@ def _require_empty(location: Location) -> None:
 
 
 def folder_problem(name: str) -> str | None:
-    """Why a location can't be an archive, as far as a look at its folder tells. S3 is not asked."""
+    """Reason why a location can't be an archive, as far as a look at its folder tells. S3 is not asked."""
     if is_bucket(name):
         return None
     try:

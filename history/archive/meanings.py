@@ -1,4 +1,4 @@
-"""What channels meant over time: the names and units of samples."""
+"""Meanings of channels over time: the names and units of samples."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Meanings:
 
     @classmethod
     def of_day(cls, channels: Any) -> Meanings:
-        """As the table of channels of an archived day has them (docs/archive.md)."""
+        """Meanings from the table of channels of an archived day (docs/archive.md)."""
         columns = [channels.column(name) for name in ("channel_id", "valid_from", "name", "unit")]
         columns[1] = columns[1].cast(pa.int64())
         return cls(list(zip(*(one.to_pylist() for one in columns), strict=True)))

@@ -63,11 +63,11 @@ class Archive:
         return sorted(date.fromisoformat(name) for name in names)
 
     def days_between(self, since: datetime, until: datetime) -> list[date]:
-        """Those with samples of an interval, if they have any."""
+        """Days that have samples of an interval."""
         return [day for day in self.days() if begin(day) < until and begin(day, 24) > since]
 
     def manifest(self, day: date) -> Manifest:
-        """What is archived of a day. Raises OperationError."""
+        """Manifest of an archived day. Raises OperationError."""
         return read_manifest(self.location, DayFolder(self.installation, day))
 
     def channels(self, day: date) -> Any:
@@ -75,11 +75,11 @@ class Archive:
         return self._files(day).channels()
 
     def verify(self, day: date, anchors: Sequence[str] | None = None) -> list[str]:
-        """What of a day is not as sealed. ``anchors``: trusted public keys. Raises OperationError."""
+        """Differences of a day from its seal. ``anchors``: trusted public keys. Raises OperationError."""
         return problems_of(self._files(day), anchors)
 
     def chain_problems(self, anchors: Sequence[str]) -> list[str]:
-        """Where the chain of the seals of all archived days is cut, or signed by another key. ``anchors``: trusted
+        """Places where the chain of seals of all archived days is cut or signed by another key. ``anchors``: trusted
         public keys. Raises OperationError.
 
         The days before the first one may have gone from the archive.

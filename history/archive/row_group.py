@@ -49,7 +49,7 @@ class Rows:
         return (int(ids[0]), int(ids[-1])) if isinstance(ids, np.ndarray) else (ids, ids)
 
     def part(self, chosen: Any) -> Rows:
-        """Those that are chosen, by a mask or a slice; at least one."""
+        """Rows that a mask or a slice chooses; at least one."""
         columns = {name: one[chosen] if isinstance(one, np.ndarray) else one for name, one in self.columns.items()}
         return Rows(len(columns["time"]), columns)
 
@@ -119,7 +119,7 @@ def joined(some: Sequence[Rows]) -> dict[str, NDArray[Any]]:
 
 
 def _constants(facts: Any, names: Collection[str]) -> _Constants:
-    """What the statistics say of a row group's columns."""
+    """Constants of a row group's columns, from its statistics."""
     known: _Constants = {}
     for name in names:
         statistics = facts.column(_INDEX[name]).statistics

@@ -27,7 +27,7 @@ from history.standalone import (
 
 
 def problems_of(files: DayFiles, anchors: Sequence[str] | None, changed: Set[int] | None = None) -> list[str]:
-    """What is not as sealed or not as the manifest says; empty: nothing.
+    """Differences from the seal or the manifest; empty: none.
 
     ``anchors``: trusted public keys; None: those beside the seal. ``changed``: read only these channels, and files that
     are not published yet (the others were verified before); None: all. Raises OperationError if the storage fails.
@@ -80,7 +80,7 @@ class _Check:
 
     @staticmethod
     def of_manifest(files: DayFiles, bundle: SealBundle) -> Iterator[str]:
-        """What the manifest says otherwise than the seal and the files do."""
+        """Differences of the manifest from the seal and the files."""
         manifest, seal = files.manifest, bundle.seals[-1]
         for name in ("day", "revision", "serial", "root", "samples", "channels"):
             said, sealed = getattr(manifest, name), getattr(seal, name)
@@ -94,7 +94,7 @@ class _Check:
                     yield f"{file.path} has {parquet.metadata.num_rows:,} rows, {file.rows:,} by the manifest"
 
     def channels(self) -> Iterator[str]:
-        """What the table of channels says otherwise than the seal."""
+        """Differences of the table of channels from the seal."""
         [file] = self._files.manifest.of("channels")
         if not same_meaning(self._files.channels(), self._bundle.document, self._files.folder):
             yield f"{file.path}: the channels are not described as sealed"

@@ -45,7 +45,7 @@ _NAMED = 3  # problems that an error names
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a day comes from."""
+    """Origin of an archived day."""
 
     plant: str
     scope: Scope  # what the seal covers
@@ -230,7 +230,7 @@ class DayWriter:
         self._written.append(("seal", path, 1))
 
     def _day_files(self) -> DayFiles:
-        """What was written, as it is in the storage, and what was taken over."""
+        """Files that were written, as they are in the storage, and files that were taken over."""
         files = list(self._files)
         for table, path, rows in self._written:
             place, crc32 = f"{self._folder.incoming}/{path}", None

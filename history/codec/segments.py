@@ -16,7 +16,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Segments:
-    """Where segments begin (m,), of n ≥ 1 elements."""
+    """Begins of segments (m,), of n ≥ 1 elements."""
 
     begins: Int64s
     n: int
@@ -47,7 +47,7 @@ class Segments:
 
     @cached_property
     def ends(self) -> Int64s:
-        """Where they end, (m,)."""
+        """Ends of the segments, (m,)."""
         return np.append(self.begins[1:], self.n)
 
     @cached_property

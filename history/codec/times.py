@@ -34,7 +34,7 @@ class Lines:
 
 
 def planes(extent: Int64s) -> NDArray[np.int64]:
-    """How many bytes integers from 0 to ``extent`` need; 5: more than four."""
+    """Number of bytes that integers from 0 to ``extent`` need; 5: more than four."""
     return np.searchsorted([1, 1 << 8, 1 << 16, 1 << 24, 1 << 32], extent, "right")
 
 

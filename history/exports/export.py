@@ -192,7 +192,7 @@ class _Export:
         return len(rows), int(gaps_digest(rows) != self.sealed.parts[-1].gaps)
 
     def _bundle(self, table: str, channels: frozenset[int] | None) -> SealBundle:
-        """What goes into a file; hours of ``channels`` channels only (None: of all)."""
+        """Content of a file; hours of ``channels`` channels only (None: of all)."""
         sealed = self.sealed
         rows = [
             row

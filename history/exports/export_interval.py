@@ -37,7 +37,7 @@ _HOUR = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class ExportedDay:
-    """What was exported of a day (UTC)."""
+    """Exported part of a day (UTC)."""
 
     day: str
     serial: int | None  # of the newest seal; None: the day is not sealed

@@ -1,4 +1,4 @@
-"""What is wrong with a field, and where."""
+"""Errors of a field, with their place."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Example:
 
 @dataclass(slots=True)
 class Checked:
-    """What a file contains."""
+    """Content of a checked file."""
 
     file: Path
     sha256: str
@@ -105,7 +105,7 @@ def _check_times(file: Path, portion: Portion, now: int, limits: TimeLimits) -> 
 
 
 def _sorted(portion: Portion) -> Portion:
-    """By channel, time and line."""
+    """Sort by channel, time and line."""
     return portion.part(np.lexsort((portion.line, portion.time, portion.channel)))
 
 

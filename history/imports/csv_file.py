@@ -38,7 +38,7 @@ class CsvFile:
         self._wide = {place: number for number, place in enumerate(layout.wide)}
 
     def describe(self) -> Sequence[tuple[str, str]]:
-        """How the file is understood."""
+        """Describe how the file is understood."""
         return self._layout.describe()
 
     def portions(self) -> Iterator[Portion]:

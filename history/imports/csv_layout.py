@@ -1,4 +1,4 @@
-"""How a CSV file is written: found out from its first lines, and from what the user says."""
+"""Layout of a CSV file, detected from its first lines and the user's options."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _DATE_LIKE = re.compile(r"[0-9]{1,4}[-/.]([0-9]{1,2}|[A-Za-z]{3})[-/.][0-9]{1,4}
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the user says of a file. None: find it out."""
+    """Options by which the user describes a file. None: detect it."""
 
     encoding: str | None = None
     delimiter: str | None = None
@@ -227,7 +227,7 @@ def _invented(row: Sequence[str]) -> list[str]:
 
 
 def column_roles(file: Path, header: Sequence[str], said: Mapping[str, Role]) -> dict[int, Role]:
-    """What the columns are, as far as it is known. Raises OperationError."""
+    """Roles of the columns, as far as they are known. Raises OperationError."""
     twice = [name for name, n in Counter(header).items() if n > 1]
     if twice:
         raise bad_input(file, 1, "header", twice[0], "columns with different names")

@@ -83,7 +83,7 @@ def detect_decimal(texts: Sequence[str]) -> Decimal:
 
 
 def detect_codes(texts: Sequence[str]) -> StatusCodes:
-    """What numbers in a column of statuses are. Raises BadField if 0 may be good as well as bad."""
+    """Detect the meaning of numbers in a column of statuses. Raises BadField if 0 may be good as well as bad."""
     numbers = {int(text) for text in texts if text.isdigit()}
     if numbers == {0}:
         place = next(i for i, text in enumerate(texts) if text.isdigit())

@@ -14,7 +14,7 @@ from history.imports.portion import Portion
 
 
 class KeptPortions:
-    """In a file without a name in ``folder``, 32 bytes a sample; it is gone when the process ends.
+    """Portions in a file without a name in ``folder``, 32 bytes a sample; it is gone when the process ends.
 
     Raises OperationError if it can't be written.
     """

@@ -36,7 +36,7 @@ class LineProtocolFile:
         self._precision = _precision(file)
 
     def describe(self) -> Sequence[tuple[str, str]]:
-        """How the file is understood."""
+        """Describe how the file is understood."""
         return [
             ("form", "line protocol"),
             ("time", f"number of {self._precision} since 1970"),
@@ -87,7 +87,7 @@ class LineProtocolFile:
         )
 
     def _place(self, point: Point, field: str, line: int) -> int:
-        """Of a field's channel in ``names``."""
+        """Position of a field's channel in ``names``."""
         key = point.series, field
         if key not in self._places:
             try:

@@ -81,7 +81,7 @@ class ParquetFile:
                 self._codes = detect_codes(_texts(first[self._header[self._status_at]]))
 
     def describe(self) -> Sequence[tuple[str, str]]:
-        """How the file is understood."""
+        """Describe how the file is understood."""
         form = "wide: a column for each channel" if self._channel_at is None else "long: a sample in each row"
         zone = self._times.zone
         stamp = "in UTC" if zone is None else f"in the time zone {zone.key}"
@@ -125,7 +125,7 @@ class ParquetFile:
         return Portion(channel, time, value, np.where(system, system, status), numbers, bytes_read)
 
     def _format(self, kind: Any, first: Any) -> TimeFormat:
-        """Of the column of times."""
+        """Format of the column of times."""
         zone, ambiguous = self._options.zone, self._options.ambiguous
         column = first[self._header[self._time_at]]
         if not self._is_timestamp:

@@ -83,7 +83,7 @@ class Reader(Protocol):
         ...
 
     def describe(self) -> Sequence[tuple[str, str]]:
-        """How the file is understood, for people: what, and how."""
+        """Describe how the file is understood, for people: what, and how."""
         ...
 
     def portions(self) -> Iterator[Portion]:

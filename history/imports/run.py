@@ -137,7 +137,7 @@ class _Import:
             connection.terminate()
 
     async def _targets(self, connection: asyncpg.Connection[Any], reader: Reader, checked: Checked) -> _Target:
-        """Where the samples go. Raises OperationError if they can't."""
+        """Channels that the samples go to. Raises OperationError if they can't."""
         queries = load("history_import")
         installation = installation_of(self.state.root)
         rows = await connection.fetch(queries["select_channels"], list(reader.names))

@@ -38,7 +38,7 @@ _NO_FILE = Path("import")
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """Where samples go."""
+    """Channel that samples go to."""
 
     id: int
     source_id: int
@@ -49,7 +49,7 @@ NO_CHANNEL = Channel(0, 0)  # of a name without samples
 
 @dataclass(slots=True)
 class Counts:
-    """What became of samples."""
+    """Counts of samples by outcome."""
 
     new: int = 0
     known: int = 0
@@ -104,7 +104,7 @@ class Store:
             self.counts.add(Counts(result.samples, result.duplicates, result.conflicts))
 
     async def _copy(self, group: Group) -> Copy | None:
-        """How to store whole hours; None: as rows."""
+        """Way to store whole hours; None: as rows."""
         if group.columns is None:
             return None
         days = await bounded(self.connection, self.time_out, packed_days(self.connection, group.columns.time))

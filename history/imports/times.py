@@ -38,7 +38,7 @@ _FIXED["mdy"] = (_FIXED["dmy"][0], _FIXED["dmy"][2], _FIXED["dmy"][1], _FIXED["d
 
 @dataclass(slots=True)
 class TimeFormat:
-    """How a column writes times. ``zone``: of times without an offset; None: they have one, or are numbers.
+    """Format of a column of times. ``zone``: of times without an offset; None: they have one, or are numbers.
 
     ``ambiguous``: which one is meant by a local time that occurs twice, as the clocks go back; None: an error.
     """
@@ -131,7 +131,7 @@ class TimeFormat:
         return (moment.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) + fraction
 
     def to_utc(self, local: Int64s, text: Callable[[int], str], zone: ZoneInfo) -> tuple[Int64s, Int64s]:
-        """As :meth:`parse_both`, of local times in µs, as if they were UTC; ``text``: how one of them is written."""
+        """Convert local times (µs, as if they were UTC) like :meth:`parse_both`; ``text``: one of them as written."""
         slots, place_of = np.unique(local // _SLOT_US, return_inverse=True)
         offsets = np.array([self._offsets_of(slot, zone) for slot in slots.tolist()], np.int64)
         first, second = offsets[place_of].T

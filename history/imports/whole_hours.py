@@ -24,7 +24,7 @@ def hour_keys(portion: Portion) -> Int64s:
 
 @dataclass(slots=True)
 class HourCounts:
-    """How many samples a file has of each channel and hour."""
+    """Counts of a file's samples by channel and hour."""
 
     _keys: list[Int64s] = field(default_factory=list)
     _counts: list[Int64s] = field(default_factory=list)

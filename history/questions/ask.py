@@ -201,7 +201,7 @@ async def _request(
 
 
 def _run(work: Coroutine[Any, Any, Request]) -> Request:
-    """What it returns. A notebook's thread has a running event loop already."""
+    """Run it and return its result. A notebook's thread has a running event loop already."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, work).result()
 

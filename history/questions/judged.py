@@ -1,4 +1,4 @@
-"""Why an answer has no rows: how many channels a question judged, and why it could not judge the others."""
+"""Reasons why an answer has no rows: how many channels a question judged, and why it could not judge the others."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _LIVE_RATE = 1.0  # samples a second of a channel, where no archived day tells
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked of which samples."""
+    """Question about certain samples."""
 
     question: Question
     values: dict[str, Any]  # parameters as Python has PostgreSQL's types, with defaults
@@ -32,7 +32,7 @@ class Request:
 
     @property
     def seconds(self) -> float:
-        """Of which samples are read."""
+        """Length (s) of the interval whose samples are read."""
         return float((self.values["until"] - self.first).total_seconds())
 
     @property
@@ -90,7 +90,7 @@ async def _values(
 
 
 def first_read(question: Question, values: Mapping[str, Any]) -> datetime:
-    """From when on a question reads samples."""
+    """Time from which a question reads samples."""
     of, before = question.reads_from
     start = values[of]
     if start is None:  # before_since: as long before since as until is after it

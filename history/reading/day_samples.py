@@ -1,4 +1,4 @@
-"""Where the samples of a day are read."""
+"""Samples of a day, read from wherever they are."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class DaySamples:
         return await read(self.connection, channels, begin(self.day, hours.start), begin(self.day, hours.stop))
 
     async def new_times(self, times: Mapping[int, Int64s]) -> dict[int, Int64s]:
-        """Of times (µs) of samples that came to channels, those that were not there before."""
+        """Times (µs) of samples that came to channels and were not there before."""
         return dict(times)
 
     async def counts(self, channels: Sequence[int], hours: range) -> Counts:
@@ -67,7 +67,7 @@ class DaySamples:
 
 
 async def in_database(connection: asyncpg.Connection[Any], day: date, chain: int) -> DaySamples:
-    """What the database has of a day, whoever sealed it."""
+    """Samples of a day in the database, whoever sealed it."""
     return DaySamples(connection, day)
 
 

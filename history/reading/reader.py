@@ -87,12 +87,12 @@ async def connect(dsn: str, application: str) -> asyncpg.Connection[Any]:
 
 
 async def seal_time(connection: asyncpg.Connection[Any], day: date) -> datetime:
-    """When a day (UTC) can be sealed: as long behind its end as its data may be late."""
+    """Time at which a day (UTC) can be sealed: as long behind its end as its data may be late."""
     return begin(day, 24) + await lateness(connection)
 
 
 async def lateness(connection: asyncpg.Connection[Any]) -> timedelta:
-    """How long after its end a day still waits for data."""
+    """Time that a day still waits for data after its end."""
     return timedelta(seconds=await connection.fetchval(load("evidence")["select_lateness"]))
 
 

@@ -1,4 +1,4 @@
-"""What a seal covers: the data of one installation, or of all in the database.
+"""Scope of a seal: the data of one installation, or of all in the database.
 
 An installation has a number that never changes. The first one has number 1, and what belongs to no installation is its
 own: so every sample, event and gap of a day belongs to exactly one. As long as it is alone in the database, its seals
@@ -33,7 +33,7 @@ class Scope:
         return max(self.number, 1)
 
     def of(self, number: int) -> Scope:
-        """That of another installation, or of all."""
+        """Scope of another installation, or of all."""
         return replace(self, number=number)
 
     def owner(self, source: int | None, channel: int | None = None) -> int:
@@ -45,7 +45,7 @@ class Scope:
         return self.number in (0, self.owner(source, channel))
 
     def select(self, channels: Iterable[int]) -> list[int]:
-        """Those channels that belong to it, in the given order."""
+        """Select the channels that belong to it, in their order."""
         return [channel for channel in channels if self.covers(None, channel)]
 
 

@@ -1,4 +1,4 @@
-"""What ``plantlog verify rollups`` prints."""
+"""Output of ``plantlog verify rollups``."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class VerificationResult:
-    """What was compared, and every difference."""
+    """Counts of compared rows, and every difference."""
 
     days: int
     channels: int

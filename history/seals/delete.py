@@ -30,7 +30,7 @@ from schema.queries import load
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What to delete: samples of channels with since <= time < until."""
+    """Samples to delete: those of channels with since <= time < until."""
 
     patterns: Sequence[str]
     since: datetime

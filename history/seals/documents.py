@@ -38,7 +38,7 @@ def merged(former: str, now: str) -> tuple[str, list[str]]:
 
 
 async def changed_meanings(connection: asyncpg.Connection[Any], sealed: SealedDay) -> tuple[list[str], list[str]]:
-    """What the tables say otherwise than a day's document: of configurations, which is altered; of channels, which
+    """Differences of the tables from a day's document: of configurations, which is altered; of channels, which
     may have become known late."""
     try:
         was = json.loads(sealed.document or '{"channels": []}')

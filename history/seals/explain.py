@@ -1,4 +1,4 @@
-"""What accounts for a difference between stored data and their seal.
+"""Explanations of a difference between stored data and their seal.
 
 Samples and events that came: by their receipts, if the rest is what was sealed. Gaps: by receipts that are signed. What
 retention dropped: by signed receipts, or by events of it that an earlier version recorded, and that are sealed.
@@ -64,7 +64,7 @@ class Explainer:
     async def _came(
         self, differences: Sequence[Difference], reasons: dict[tuple[int | None, int | None, str], str]
     ) -> None:
-        """What receipts prove to have come."""
+        """Samples that came, as receipts prove."""
         hours = self.sealed.hours()
         by_hour: dict[int, dict[int, Difference]] = {}
         for one in differences:
@@ -103,7 +103,7 @@ class Explainer:
         return "".join(f", imported from {row['file']}" for row in rows)
 
     async def _recorded_removals(self) -> list[Removal]:
-        """What events say that retention dropped of the day before receipts were signed."""
+        """Removals by retention that events recorded for the day before receipts were signed."""
         connection, day = self.samples.connection, self.sealed.day
         rows = await connection.fetch(load("evidence")["select_retentions"], begin(day), begin(day, 24))
         found = []

@@ -50,7 +50,7 @@ def public_pem(public: str) -> str:
 
 
 def key_path(state: State) -> Path:
-    """Where the private key is."""
+    """Path of the private key."""
     return state.root / "secrets" / _FILE
 
 

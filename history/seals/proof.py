@@ -1,4 +1,4 @@
-"""What came to a sealed day, proven: without it, there is what was sealed.
+"""Proofs of what came to a sealed day: without it, there is what was sealed.
 
 Sealing amends by this, and verifying explains by it.
 """
@@ -37,12 +37,12 @@ class AmendedHour:
     added: NDArray[np.bool_]
 
     def as_json(self, **named: Any) -> dict[str, Any]:
-        """As an amended seal lists it."""
+        """Entry of it in an amended seal."""
         return {**named, "hour": self.hour, "before": self.before[0], "after": self.now[0], "added": bits(self.added)}
 
 
 def amended_hour(series: Series, hour: int, day_samples: DaySamples, late: Any, sealed: Digest) -> AmendedHour | None:
-    """What came to one hour of a channel; None: without it, there is not what was sealed.
+    """Samples that came to one hour of a channel; None: without it, there is not what was sealed.
 
     ``series``: the samples of that hour. ``late``: times of the samples that came, by receipts.
     """
@@ -57,7 +57,7 @@ def amended_hour(series: Series, hour: int, day_samples: DaySamples, late: Any, 
 
 @dataclass(slots=True)
 class AmendedSamples:
-    """What came to the samples of a day."""
+    """Changes of the samples of a day since its seal."""
 
     hours: list[AmendedHour] = field(default_factory=list)
     unproven: set[tuple[int, int]] = field(default_factory=set)  # (channel, hour)
@@ -121,7 +121,7 @@ async def amended_events(
 
 @dataclass(frozen=True, slots=True)
 class AmendedGaps:
-    """What came to the gaps of a day."""
+    """Changes of the gaps of a day since its seal."""
 
     rows: Sequence[tuple[Any, ...]]  # now
     changes: Sequence[Mapping[str, Any]] | None  # as an amended seal lists them; None: not proven

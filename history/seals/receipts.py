@@ -36,7 +36,7 @@ _HOUR_US = 3_600_000_000
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What retention dropped, as its receipt or its event says."""
+    """Removal by retention, as its receipt or its event records it."""
 
     what: str  # raw, event
     begins: int  # µs since 1970
@@ -46,7 +46,7 @@ class Removal:
 
     @classmethod
     def of(cls, detail: Mapping[str, Any], at: datetime) -> Removal:
-        """From the detail of an event ``retention``. Raises KeyError and ValueError."""
+        """Parse the detail of an event ``retention``. Raises KeyError and ValueError."""
         spans = detail["channel_ids"].strip("{}").replace("[", "").replace(")", "").split(",")
         bounds = [int(one) for one in spans if one]
         channels = (range(a, b) for a, b in zip(bounds[::2], bounds[1::2], strict=True))
@@ -72,7 +72,7 @@ class Removal:
 
 @dataclass(slots=True)
 class Receipts:
-    """Those of one day, of what a seal covers."""
+    """Receipts of one day, of the data that a seal covers."""
 
     day: date
     samples: dict[int, Int64s] = field(default_factory=dict)  # channel id → times (µs), ascending
@@ -218,5 +218,5 @@ async def _publics(connection: asyncpg.Connection[Any], chain: int, anchors: Seq
 
 
 def bits(mask: Iterable[bool] | NDArray[np.bool_]) -> str:
-    """Which rows were added, as an amended seal has it."""
+    """Bits of the rows that were added, as in an amended seal."""
     return base64.b64encode(zlib.compress(np.packbits(np.asarray(mask, bool)).tobytes(), 9)).decode()

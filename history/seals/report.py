@@ -1,4 +1,4 @@
-"""What ``plantlog verify`` found, for people and for programs."""
+"""Results of ``plantlog verify``, for people and for programs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Finding:
 
 @dataclass(slots=True)
 class DayReport:
-    """What was found of one day."""
+    """Results of one day."""
 
     day: date
     revision: int
@@ -53,7 +53,7 @@ class DayReport:
 
 @dataclass(slots=True)
 class Report:
-    """What was found in all."""
+    """Results of all days."""
 
     installation: str  # whose seals; empty where the database has only one
     seals: int

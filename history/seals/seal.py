@@ -112,7 +112,7 @@ async def locked(connection: asyncpg.Connection[Any], chain: int) -> AsyncIterat
 
 @dataclass(frozen=True, slots=True)
 class Sealing:
-    """What seals of one installation are made with."""
+    """Means to make the seals of one installation."""
 
     connection: asyncpg.Connection[Any]
     state: State
@@ -219,7 +219,7 @@ class Sealing:
 
 
 def summary(differs: str) -> str:
-    """What an amended seal says of its difference, in a line."""
+    """Difference that an amended seal records, in a line."""
     changes = json.loads(differs)
     added = sum(one["after"] - one["before"] for one in changes["channels"])
     channels = len({one["id"] for one in changes["channels"]})

@@ -140,7 +140,7 @@ class ChainHead:
         write_atomically(_head_file(state), f"{content}\n", 0o600)
 
     def problem(self, chain: Sequence[Seal]) -> str | None:
-        """What is wrong with a chain that should have this in it."""
+        """Problem of a chain that should have this in it."""
         for seal in chain:
             if seal.serial == self.serial:
                 return (
@@ -157,7 +157,7 @@ def _head_file(state: State) -> Path:
 
 
 def chain_problems(chain: Sequence[Seal], head: ChainHead | None, whole: bool = True) -> list[str]:
-    """Where the chain is cut or out of order. ``head``: its end, as known from elsewhere; ``whole``: from seal 1 on."""
+    """Faults in the order of a chain. ``head``: its end, as known from elsewhere; ``whole``: from seal 1 on."""
     found = []
     before: Seal | None = None
     revisions: dict[str, int] = {}

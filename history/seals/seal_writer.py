@@ -172,7 +172,7 @@ async def _replace(
 
 @dataclass(frozen=True, slots=True)
 class SealContent:
-    """What a seal covers."""
+    """Content that a seal covers."""
 
     parts: Revision
     gaps: int

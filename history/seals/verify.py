@@ -54,7 +54,7 @@ _FEW_CHANNELS = 8  # channels
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """What is to be verified, and by what."""
+    """Data to verify, and the keys to trust."""
 
     key: Path | None
     day: date | None

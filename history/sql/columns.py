@@ -58,7 +58,7 @@ def each(of: Callable[[Columns], Result]) -> Callable[[Iterable[Columns]], Itera
 
 
 def joined(some: Sequence[Columns]) -> Columns:
-    """At least one, one behind the other."""
+    """Join portions, at least one, one behind the other."""
     return some[0] if len(some) == 1 else {name: np.concatenate([one[name] for one in some]) for name in some[0]}
 
 
@@ -81,7 +81,7 @@ def following(channel: NDArray[np.int32], values: Int64s) -> Int64s:
 
 
 def count_up(lengths: Int64s) -> Int64s:
-    """From 0 for each length."""
+    """Count up from 0 for each length."""
     counted: Int64s = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     return counted
 
@@ -149,5 +149,5 @@ def _arrays(found: Columns) -> dict[str, Any]:
 
 
 def _doubles(bits: Any) -> Any:
-    """Not by way of Python or a cast: a NaN keeps its payload."""
+    """Convert without Python or a cast: a NaN keeps its payload."""
     return pa.Array.from_buffers(pa.float64(), len(bits), [None, pa.py_buffer(np.ascontiguousarray(bits))])

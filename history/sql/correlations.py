@@ -26,7 +26,7 @@ _DOUBTFUL = 1e-6  # of the squares' sum: less remains of so few digits that it i
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Correlations:
-    """Of channels with a target that is ``n`` buckets earlier, for |n| <= ``most``, ascending.
+    """Correlations of channels with a target that is ``n`` buckets earlier, for |n| <= ``most``, ascending.
 
     Correlations of fewer than 20 pairs, or with what is constant, are left out.
     """
@@ -96,7 +96,7 @@ def _correlations(values: Float64s, target: Float64s, lags: NDArray[np.int64]) -
 
 
 class _Sums:
-    """Of values that may be NaN: what is summed; each of their shape."""
+    """Terms to be summed of values that may be NaN; each of their shape."""
 
     def __init__(self, present: Float64s, off: Float64s) -> None:
         self.present = present

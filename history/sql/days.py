@@ -1,4 +1,4 @@
-"""Where the samples of a day are, by channel."""
+"""Places of the samples of a day, by channel."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ArchivedDay:
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """Where the samples of a day's hours are read."""
+    """Places where the samples of a day's hours are read."""
 
     hours: Hours
     parts: list[ArchivedDay]  # one for each installation that archived it
@@ -52,7 +52,7 @@ class Day:
         return replace(self, parts=[one.of(channels) for one in self.parts], live=self.live & channels)
 
     def sizes(self) -> Counter[int]:
-        """How many samples each channel has, about."""
+        """Approximate number of samples of each channel."""
         n = len(self.hours.hours)
         others = self.live.union(*(one.merged for one in self.parts))
         sizes = Counter(dict.fromkeys(others, n * _PER_HOUR))

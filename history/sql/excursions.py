@@ -1,4 +1,4 @@
-"""Where channels are far from what was usual before, on three time scales (schema/questions/excursions.sql).
+"""Times at which channels are far from what was usual before, on three time scales (schema/questions/excursions.sql).
 
 To have DuckDB compare bins with what is usual takes 200 ns of CPU a sample; here it takes 50.
 """
@@ -157,7 +157,7 @@ class _Bins:
         return _Bins(*(getattr(self, one.name)[rows] for one in fields(self)))
 
     def variances(self, value: Float64s) -> Float64s:
-        """Of bins that follow each other, at least one. ``value``: of all samples."""
+        """Variances of bins that follow each other, at least one. ``value``: of all samples."""
         begin, end = self.first[0], self.first[-1] + self.n[-1]
         off = value[begin:end] - np.repeat(self.mean, self.n)
         squares: Float64s = np.add.reduceat(off * off, self.first - begin) / self.n

@@ -112,13 +112,13 @@ class Functions:
         return self._value("select_quarantined_channels", since, until) or []
 
     def first_sample(self, channel: int | None, since: datetime | None, until: datetime | None) -> datetime | None:
-        """As ``plant.first_sample``: the time of the first one with since <= time < until, if there is one."""
+        """Same as ``plant.first_sample``: the time of the first one with since <= time < until, if there is one."""
         if channel is None or since is None or until is None:
             return None
         return self._samples.first(channel, since, until)
 
     def has_sample_before(self, channels: Any, before: Any) -> Any:
-        """As ``plant.has_sample_before``, of many channels at a time: a query for each costs 1 ms."""
+        """Same as ``plant.has_sample_before``, for many channels at a time: a query for each costs 1 ms."""
         ids, times = channels.to_pylist(), before.to_pylist()
         rows = self._reader.fetch(load("sql")["select_have_sample_before"], ids, times)
         found = [
@@ -148,11 +148,11 @@ class Functions:
         return listed(STEPS, self._samples.made(_scan(channels), (since, until), each(Steps(few, jump).of)))
 
     def usual_run_lengths(self, channels: list[int], since: int, until: int) -> Any:
-        """How long (s) 95 % of the values of channels are held, with since <= time < until (µs)."""
+        """Time (s) that 95 % of the values of channels last at most, with since <= time < until (µs)."""
         return listed(_USUAL, self._samples.made(_scan(channels), (since, until), each(runs.usual_lengths)))
 
     def pauses(self, channels: list[int], since: int, until: int) -> Any:
-        """As ``plant.pauses``, of samples with since <= time < until (µs)."""
+        """Same as ``plant.pauses``, of samples with since <= time < until (µs)."""
         return listed(PAUSES, self._samples.made(_scan(channels), (since, until), each(pauses), names=()))
 
     def held_statistics(self, intervals: list[dict[str, Any]]) -> Any:
@@ -164,7 +164,7 @@ class Functions:
         return listed(STATISTICS, chain.from_iterable(found))
 
     def replays(self, channels: list[int], first: int, since: int, until: int, samples: int) -> Any:
-        """Of channels the pairs of history/sql/replays.py, of samples with first <= time < until (µs)."""
+        """Pairs of history/sql/replays.py of channels, of samples with first <= time < until (µs)."""
         return listed(PAIRS, self._samples.made(_scan(channels), (first, until), each(Replays(since, samples).of)))
 
     # ``channels`` and ``target`` are lists of CHANNEL; of samples with first <= time < until (µs).
@@ -199,12 +199,12 @@ class Functions:
     def far_samples(
         self, channels: list[ChannelFields], first: int, since: int, until: int, short: int, long: int, sigmas: float
     ) -> Any:
-        """What is far from what was usual before since (history/sql/excursions.py)."""
+        """Samples far from what was usual before since (history/sql/excursions.py)."""
         found = Excursions(spans(channels), since, sigmas, short, long)
         return listed(FAR_OFF, self._made(channels, (first, until), each(found.of)))
 
     def counter_decreases_of(self, channels: list[ChannelFields], since: int, until: int) -> Any:
-        """Where counters run backwards (history/sql/counters.py)."""
+        """Decreases of counters (history/sql/counters.py)."""
         found = Decreases(Channels.of(channels))
         return listed(DECREASES, self._made(channels, (since, until), each(found.of)))
 
@@ -217,7 +217,7 @@ class Functions:
         return self._samples.made(_scan(one["channel_id"] for one in channels), within, made)
 
     def _value(self, section: str, *arguments: Any) -> Any:
-        """Of the only row of a query."""
+        """Value of the only row of a query."""
         [row] = self._reader.fetch_once(load("sql")[section], *arguments)
         return row[0]
 

@@ -1,4 +1,4 @@
-"""What a query of DuckDB may take."""
+"""Limits of a query of DuckDB."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a query may take of the machine."""
+    """Memory and processors that a query may take."""
 
     memory: str  # such as 2GiB
     threads: int
@@ -20,5 +20,5 @@ class Limits:
     stop: Future[None] = field(default_factory=Future)  # done: nobody waits for the answer any more
 
     def advice(self, option: str) -> str:
-        """What to do if one does not suffice."""
+        """Advice on what to do where a limit does not suffice."""
         return f"{self.narrow}, or raise {option}" if self.are_options else self.narrow

@@ -29,7 +29,7 @@ _LEAST = 10  # buckets before, for something to be usual
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Movers:
-    """Of buckets from ``since`` on, the first one that is beyond a limit, as is one of the two after it."""
+    """First bucket from ``since`` on that is beyond a limit, as is one of the two after it."""
 
     grid: Grid
     spans: Mapping[int, float]  # of the ranges of channels that have one

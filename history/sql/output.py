@@ -1,4 +1,4 @@
-"""What ``plantlog sql`` prints, and its prompt."""
+"""Output of ``plantlog sql``, and its prompt."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FIRST, _NEXT = "plantlog> ", "      ... "
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How rows are printed."""
+    """Format in which rows are printed."""
 
     limit: int  # rows of a table; 0: all
     as_csv: bool

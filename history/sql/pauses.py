@@ -18,7 +18,7 @@ _SHARE, _FACTOR = 0.9, 5
 
 
 def pauses(found: Columns) -> Columns:
-    """Those of channels with enough distances; of samples by channel and time. The columns of PAUSES; times in µs."""
+    """Pauses of channels with enough distances, of samples by channel and time. The columns of PAUSES; times in µs."""
     channel, time = found["channel_id"], found["time"]
     rows, usual = [np.empty(0, np.int64)], [np.empty(0)]
     for one in segments(channel):

@@ -46,7 +46,7 @@ class Reader:
             raise
 
     def run(self, work: Callable[[asyncpg.Connection[Any]], Awaitable[Result]]) -> Result:
-        """What ``work`` returns, which uses the connection."""
+        """Result of ``work``, which uses the connection."""
 
         async def alone() -> Result:
             async with self._turn:

@@ -90,14 +90,14 @@ class Replays:
 
 
 def _windows(step: Float64s, bits: int) -> Iterator[NDArray[np.uint64]]:
-    """Of the windows that are compared: hashes of the ratios of steps to those before, and in so many bits behind each
+    """Windows to compare: hashes of the ratios of steps to those before, and in so many bits behind each
     the position of its last step. Arrays that fit into the caches take half of the time.
     """
     return (_windows_of(step, begin, np.uint64(bits)) for begin in range(0, len(step), _BLOCK))
 
 
 def _windows_of(step: Float64s, begin: int, bits: np.uint64) -> NDArray[np.uint64]:
-    """Of those that end in a block."""
+    """Windows that end in a block."""
     before = min(begin, _WINDOW)
     block = step[begin - before : begin + _BLOCK]
     changed = (block != 0) & ~np.isnan(block)
@@ -116,7 +116,7 @@ def _windows_of(step: Float64s, begin: int, bits: np.uint64) -> NDArray[np.uint6
 
 
 def _sums(values: Any, kind: Any) -> Any:
-    """Of windows."""
+    """Sums of windows."""
     sums = np.zeros(len(values) + 1, kind)
     np.cumsum(values, out=sums[1:])
     return sums[_WINDOW:] - sums[:-_WINDOW]
@@ -129,7 +129,7 @@ def proportions(ratio: Float64s) -> Int64s:
 
 
 def _perhaps_repeated(windows: Iterable[NDArray[np.uint64]], bits: int) -> NDArray[np.uint64]:
-    """Those whose hash another one has, and few others: to sort all of them would take half of the time.
+    """Windows whose hash another one has, and few others: to sort all of them would take half of the time.
 
     By their first bits they are divided into parts whose counts fit into the caches.
     """
@@ -146,7 +146,7 @@ def _divided(windows: NDArray[np.uint64]) -> list[NDArray[np.uint64]]:
 
 
 def _counted_twice(windows: NDArray[np.uint64], first: int) -> NDArray[np.uint64]:
-    """Those that share some bits, from a ``first`` one upwards, with another one."""
+    """Windows that share some bits, from a ``first`` one upwards, with another one."""
     bits = np.uint64((1 << len(windows).bit_length() + 1) - 1)
     place = (windows >> np.uint64(first) & bits).view(np.int64)
     return windows[np.bincount(place)[place] > 1]

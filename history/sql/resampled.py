@@ -66,7 +66,7 @@ class Grid:
         return {"channel_id": one["channel_id"], "time": time, "value": one["value"]}
 
     def _number(self, time: Int64s) -> Int64s:
-        """Of the bucket; -1: it is before the first one."""
+        """Number of the bucket; -1: it is before the first one."""
         return np.maximum((time - self.since) // self.step, -1)
 
     def _first_rows(self, channel: NDArray[np.int32], time: Int64s) -> Int64s:

@@ -35,11 +35,11 @@ class Runs:
     least: int
 
     def of_parts(self, found: Iterable[Columns]) -> list[Any]:
-        """Those of samples that follow each other, by channel and time, as one batch of _PARTS."""
+        """Runs of samples that follow each other, by channel and time, as one batch of _PARTS."""
         return [pa.concat_batches(map(_batch, self._joined(map(self._of, found))))]
 
     def _of(self, found: Columns) -> _Rows:
-        """Those of samples by channel and time."""
+        """Runs of samples by channel and time."""
         channel, time, value = good_samples(found)
         new = channel[1:] != channel[:-1]
         starts = _places(new | (value[1:] != value[:-1]), len(channel))
@@ -94,7 +94,7 @@ class _Rows:
 
     @classmethod
     def of(cls, part: Any) -> _Rows:
-        """Those of a batch of _PARTS, to be changed."""
+        """Runs of a batch of _PARTS, to be changed."""
         channel, value, begin, end, number = (part.column(name) for name in _PARTS.names)
         return cls(
             channel.to_numpy(),
@@ -142,7 +142,7 @@ def _batch(rows: _Rows) -> Any:
 
 
 def usual_lengths(found: Columns) -> Columns:
-    """How long (s) 95 % of a channel's values are held at most until the next one, of those that have a next one.
+    """Time (s) that 95 % of a channel's values last at most until the next one, of those that have a next one.
 
     Of samples by channel and time: ``channel_id`` and ``seconds``.
     """

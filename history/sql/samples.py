@@ -200,7 +200,7 @@ class Samples:
 
 
 def _dropped(rows: Sequence[asyncpg.Record]) -> dict[int, list[int]]:
-    """What retention has dropped of a day: for each installation, the channels that the database still has all of."""
+    """Samples that retention dropped of a day: by installation, the channels that the database still has whole."""
     return {row["number"]: row["whole"] for row in rows if row["dropped"]}
 
 

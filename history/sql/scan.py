@@ -37,7 +37,7 @@ class Hours:
 
     @property
     def bounds(self) -> tuple[Any, Any]:
-        """Where they begin, and where they end."""
+        """Bounds of the times."""
         return begin(self.day, self.hours.start), begin(self.day, self.hours.stop)
 
     @property
@@ -48,7 +48,7 @@ class Hours:
 
 
 def hours_within(days: Iterable[date], since: int, until: int) -> list[Hours]:
-    """Those with times since <= time < until (µs)."""
+    """Hours with times since <= time < until (µs)."""
     found = []
     for day in days:
         first, last = ((us - microseconds(begin(day))) / _HOUR_US for us in (since, until))
@@ -59,7 +59,7 @@ def hours_within(days: Iterable[date], since: int, until: int) -> list[Hours]:
 
 @dataclass(slots=True)
 class Scan:
-    """What a query needs of a table."""
+    """Part of a table that a query needs."""
 
     schema: Any  # the columns that it reads, or has conditions on
     condition: Any  # an expression of pyarrow; None: there is none
@@ -80,7 +80,7 @@ class Scan:
         return _named(self.condition, column)
 
     def hours(self, days: Iterable[date], column: str) -> Iterator[Hours]:
-        """Those whose rows can meet the condition by the time in a column; of days between others, all."""
+        """Hours whose rows can meet the condition by the time in a column; of days between others, all."""
         possible = self._possible([(day, _between(column, day, range(24))) for day in days], column)
         for day in possible:
             hours = list(range(24))
@@ -95,7 +95,7 @@ class Scan:
         described: Callable[[int], Sequence[Mapping[str, Any]]] | None = None,
         column: str = "channel_id",
     ) -> list[int]:
-        """Those channels whose rows can meet the condition, ascending. ``column``: has their ids.
+        """Channels whose rows can meet the condition, ascending. ``column``: has their ids.
 
         ``described``: for each meaning that a channel had, the values that other columns have in its rows; None: they
         are not known.
@@ -122,7 +122,7 @@ class Scan:
         return [number for number in wanted if self._known[number]]
 
     def types(self, known: Iterable[str]) -> list[str]:
-        """Those of the types of events whose rows can meet the condition."""
+        """Types of events whose rows can meet the condition."""
         return self._possible([(one, ds.field("type") == one) for one in known], "type")
 
     def _possible(self, parts: Sequence[tuple[Any, Any]], *columns: str) -> list[Any]:
@@ -156,7 +156,7 @@ class ScannedTable(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         return self._schema
 
     def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> Any:  # noqa: A002
-        """What DuckDB calls for each use of the table in a query."""
+        """Function that DuckDB calls for each use of the table in a query."""
         names = list(self._schema.names if columns is None else columns)
         needed = [one for one in self._schema if one.name in names or _named(filter, one.name)]
         scan = Scan(pa.schema(needed or [self._schema.field(0)]), filter)

@@ -1,4 +1,4 @@
-"""What a session's queries read at the moment, in threads of pyarrow that call back into Python."""
+"""Scans that a session's queries run at the moment, in threads of pyarrow that call back into Python."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class Session:
             yield from rows
 
     def _work(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """What a call returns, which another thread makes: this one notices Ctrl-C, and that time is up."""
+        """Result of a call in another thread: this one notices Ctrl-C, and that time is up."""
         done: Future[Any] = Future()
 
         def work() -> None:

@@ -1,4 +1,4 @@
-"""Where the values of a channel step far or seldom, and where its quality changes, found as samples are read.
+"""Far or rare steps of a channel's values and changes of its quality, found as samples are read.
 
 What is far depends on all steps of a channel. To have DuckDB compare each with these takes 170 ns of CPU a sample.
 """

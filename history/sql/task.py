@@ -1,4 +1,4 @@
-"""What is read and computed of the samples of some channels, in this process or in another one."""
+"""Tasks that read and compute from the samples of some channels, in this process or in another one."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Task(Generic[Result]):
-    """What is made of the samples of some channels."""
+    """Computation from the samples of some channels."""
 
     stored: Sequence[Stored]
     others: Sequence[Columns]  # those that are not read in the archive only, of a channel each, by time

@@ -39,7 +39,7 @@ _MEMORY = {
 
 
 class Workers:
-    """So many processes, which are started when they are needed, and end with this one."""
+    """Pool of processes, which are started when they are needed, and end with this one."""
 
     def __init__(self, n: int) -> None:
         """``n``: less than 2: all is done by threads of this process."""
@@ -51,7 +51,7 @@ class Workers:
         self._footers: dict[str, Any] = {}  # of this process
 
     def run(self, tasks: Iterable[Task[Result]]) -> Iterator[list[Result]]:
-        """What the tasks make, in their order. A single one, and those that read no archive, are done here."""
+        """Results of the tasks, in their order. A single one, and those that read no archive, are done here."""
         waiting = iter(tasks)
         some = list(islice(waiting, 2))
         every = chain(some, waiting)

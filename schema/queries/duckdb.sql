@@ -109,7 +109,7 @@ FROM samples_of(patterns, since, until) AS s
 WHERE s.status >= 0        -- Bad is negative
   AND abs(s.value) < 1e50; -- NaN is above infinity here, too
 
--- The samples of channels, counted before DuckDB has them: up to each pause. There may be several rows of what has no pause.
+-- Intervals without pauses of channels, with their samples counted before DuckDB has them. One interval may have several rows.
 CREATE MACRO stretches_of(patterns, since, until, pause) AS TABLE
 SELECT unnest(sample_stretches(channel_ids(patterns), epoch_us(since), epoch_us(until),
                                coalesce(epoch_us(pause::INTERVAL), 9223372036854775807)), recursive := true);
