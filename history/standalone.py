@@ -68,7 +68,7 @@ _HOUR_US = 3_600_000_000
 
 
 class UnverifiableError(Exception):
-    """What was given can't be verified at all; the message says why."""
+    """Input that can't be verified at all; the message says why."""
 
 
 def schema_of(table: str) -> Any:
@@ -129,12 +129,12 @@ class HourDigests:
 
     @classmethod
     def of(cls, found: Mapping[int, tuple[int, bytes]]) -> HourDigests:
-        """From hour → (n, digest)."""
+        """Make it from hour → (n, digest)."""
         return cls(tuple(found.get(h, (0, b""))[0] for h in range(24)), tuple(found[h][1] for h in sorted(found)))
 
     @classmethod
     def unpacked(cls, n: Sequence[int], joined: bytes) -> HourDigests:
-        """From counts and joined digests. Raises UnverifiableError where they don't fit."""
+        """Make it from counts and joined digests. Raises UnverifiableError where they don't fit."""
         digests = tuple(joined[i : i + 32] for i in range(0, len(joined), 32))
         if len(n) != 24 or len(digests) != sum(1 for one in n if one) or len(joined) % 32:
             raise UnverifiableError("counts and digests of 24 hours do not fit together")
@@ -210,7 +210,7 @@ class Seal:
         return (f"plantlog seal {SPECIFICATION}\n" + "".join(lines)).encode()
 
     def hash(self) -> str:
-        """What the next seal calls ``previous``."""
+        """Hash that the next seal calls ``previous``."""
         return hashlib.sha256(self.statement()).hexdigest()
 
 
@@ -328,7 +328,7 @@ def effective(rows: Sequence[ChannelDigests], revision: int) -> dict[int, Channe
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """What besides the channels makes up a root."""
+    """Parts of a root besides the channels."""
 
     document: bytes
     events: HourDigests
@@ -343,7 +343,7 @@ def root_of(seal: Seal, parts: Revision, rows: Sequence[ChannelDigests]) -> byte
 
 @dataclass(frozen=True, slots=True)
 class SealBundle:
-    """What a file carries beside its rows: a day's seals and all that they need."""
+    """Metadata of a file beside its rows: a day's seals and all that they need."""
 
     table: str  # samples, events, gaps
     day: str
@@ -356,7 +356,7 @@ class SealBundle:
     differs: list[str]  # of each seal
 
     def encode(self) -> bytes:
-        """As JSON."""
+        """Encode it as JSON."""
         hours = [[list(r.hours.n), _b64(b"".join(r.hours.digests))] if r.hours else [] for r in self.rows]
         rows = [[r.channel_id, r.revision, _b64(r.digest), *h] for r, h in zip(self.rows, hours, strict=True)]
         parts = [
@@ -405,7 +405,7 @@ class SealBundle:
             raise UnverifiableError(f"cannot read the seal: {type(error).__name__}: {error}") from error
 
     def problems(self, anchors: Sequence[str] | None) -> list[str]:
-        """What is wrong with the seals themselves."""
+        """Problems of the seals themselves."""
         found = list(seal_problems(self.seals, self.keys, anchors))
         for row in self.rows:
             if row.hours is not None and row.digest and row.hours.digest("channel", row.channel_id) != row.digest:
@@ -573,7 +573,7 @@ class Difference:
 
     @property
     def kind(self) -> str:
-        """What must have happened at least: rows were added, are missing, or were changed."""
+        """Kind of the least change that explains it: rows were added, are missing, or were changed."""
         return "added" if self.found > self.sealed else "missing" if self.found < self.sealed else "changed"
 
     def describe(self) -> str:
@@ -766,7 +766,7 @@ def _words(us: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found of a file."""
+    """Verdict on a file."""
 
     bundle: SealBundle
     problems: list[str]  # of the seals

@@ -26,7 +26,7 @@ class Appender(Protocol):
 
     @property
     def limits(self) -> TimeLimits:
-        """What is outside is not stored as a sample."""
+        """Limits of times; a sample outside is not stored as one."""
 
     async def append(self, batch: Batch, notes: Notes | None = None) -> None:
         """Return once ``batch`` and ``notes`` are on disk (fsync). Acknowledge to the source only after that.

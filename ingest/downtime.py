@@ -38,11 +38,11 @@ class Downtime:
         return None if last_seen is None else (int(last_seen), self.shutdown())
 
     def shutdown(self) -> Shutdown:
-        """How the process before this one ended. Call it at start, too."""
+        """End of the process before this one. Call it at start, too."""
         return "stopped" if self._stopped_note in self._spool.notes else "killed"
 
     async def begin(self) -> None:
-        """What :meth:`shutdown` said is on record: remove the note of an orderly stop. Raises SpoolError."""
+        """Begin once the last shutdown is on record: remove the note of an orderly stop. Raises SpoolError."""
         await self._spool.note({self._stopped_note: None})
 
     def notes(self, at: int) -> Notes:

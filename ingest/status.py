@@ -47,7 +47,7 @@ class SourceStatus:
     began: float = field(default_factory=time.monotonic)
 
     def count_samples(self, n: int) -> None:
-        """So many were appended to the spool."""
+        """Count samples that were appended to the spool."""
         now = time.monotonic()
         self.samples += n
         if self.recent and now - self.recent[-1][0] < 1.0:
@@ -57,7 +57,7 @@ class SourceStatus:
         self._forget(now)
 
     def report(self) -> dict[str, Any]:
-        """As ``/health`` has it."""
+        """Report for ``/health``."""
         now = time.monotonic()
         self._forget(now)
         elapsed = min(_RATE_SECONDS, max(1.0, now - self.began))
@@ -69,7 +69,7 @@ class SourceStatus:
             self.recent.popleft()
 
     def remark_repeated(self, channels: int) -> None:
-        """So many channels lose values because their timestamps repeat."""
+        """Remark how many channels lose values because their timestamps repeat."""
         if channels:
             some = f"{channels:,} channel{'s' if channels > 1 else ''}"
             self.remarks["repeated"] = f"values of {some} are lost because their timestamps repeat"

@@ -77,7 +77,7 @@ async def sleep_overrun(seconds: float) -> float:
 
 
 def unread_seconds(connection: asyncio.BaseTransport) -> float:
-    """How long (s) the last data received over TCP waited in the kernel before we read it; accurate to some ms.
+    """Time (s) that the last data received over TCP waited in the kernel before we read it; accurate to some ms.
 
     0 for what is no socket, which does not say.
     """

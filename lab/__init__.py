@@ -1,1 +1,1 @@
-"""What proves plantlog: benchmarks and faults, with commands of their own."""
+"""Proofs of plantlog: benchmarks and faults, with commands of their own."""

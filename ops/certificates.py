@@ -1,4 +1,4 @@
-"""What ``plantlog certificate`` shows and changes: the OPC UA client certificate, the trust list, our servers' one."""
+"""Certificates of ``plantlog certificate``: the OPC UA client certificate, the trust list, our servers' one."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def authority_pem(plant: Plant, state: Path) -> str:
 
 
 def fault(plant: Plant) -> str | None:
-    """What is wrong with the certificate in [tls]; None: nothing."""
+    """Fault of the certificate in [tls]; None: there is none."""
     file = plant.tls.certificate_file
     if (problem := TlsSettings.of(plant).problem()) is not None or file is None:
         return problem

@@ -1,4 +1,4 @@
-"""What ``up`` deployed, stored in the state folder for the next ``up`` and for other commands."""
+"""Deployment by ``up``, stored in the state folder for the next ``up`` and for other commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from core.paths import State
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Which plant runs here, and whether the simulator serves it."""
+    """Plant that runs here, and whether the simulator serves it."""
 
     config: Path
     simulator: bool  # whether the simulator serves the plant
@@ -40,7 +40,7 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What was started. Edits of the configuration file do not change it."""
+    """Configuration that was started. Edits of the configuration file do not change it."""
 
     plant: str
     health: HealthOptions
@@ -54,7 +54,7 @@ class Running:
 
     @classmethod
     def load(cls, state: State) -> Running | None:
-        """What the last ``up`` started; None before the first one."""
+        """Load what the last ``up`` started; None before the first one."""
         content = _read(state.run / "running.json")
         return content and cls(
             content["plant"],

@@ -125,7 +125,7 @@ def holder(port: int, ours: Collection[int] = ()) -> str:
 
 
 def _listeners(port: int, host: str | None = None) -> set[int | None]:
-    """Who listens on a port, at addresses that ``host`` conflicts with; None: one that is not visible."""
+    """Processes that listen on a port, at addresses that ``host`` conflicts with; None: one that is not visible."""
     address = host and socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0]
     every = ("0.0.0.0", "::")
     return {

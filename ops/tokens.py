@@ -123,7 +123,7 @@ def listed(source: str | None, config: Path | None, state: State) -> list[Listed
 
 
 def _token_files(config: Path | None, state: State) -> tuple[dict[str, Path], Path]:
-    """By source; and the configuration file, by default the last one that was used."""
+    """Token files by source, and the configuration file, by default the last one that was used."""
     deployment = Deployment.load(state)
     path = config or (EXAMPLE if deployment is None else deployment.config)
     return load_token_files(path), path
@@ -137,7 +137,7 @@ def _hashes(file: Path, content: list[str], source: str) -> tuple[TokenHash, ...
 
 
 def _comment(what: str) -> str:
-    """By whom, and when: for people."""
+    """Comment for people: by whom, and when."""
     name = account_name(os.getuid()) or f"uid {os.getuid()}"
     return f"{what} {datetime.now(UTC):%Y-%m-%d} by {os.environ.get('SUDO_USER', name)}"
 

@@ -26,7 +26,7 @@ def by_channel(rows: NDArray[Any]) -> NDArray[Any]:
 
 
 def published(truth: NDArray[Any], stored: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which of ``stored`` have channel and time of something published."""
+    """Mask of ``stored`` with channel and time of a published sample."""
     keys, wanted = _keys(truth, stored)
     return _positions(keys, wanted)[1]
 
@@ -102,7 +102,7 @@ def by_order(
 
 
 def _again(answer: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """Which samples belong to the same answer as an earlier one."""
+    """Mask of samples that belong to the same answer as an earlier one."""
     again = np.ones(len(answer), bool)
     again[np.unique(answer, return_index=True)[1]] = False
     return again
@@ -127,7 +127,7 @@ def _overtaken(sent: NDArray[Any], stored: NDArray[Any], answer: NDArray[np.intp
 
 
 def _distance(times: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How far (µs) the nearest of ``others`` is from each time; both are sorted."""
+    """Distance (µs) of the nearest of ``others`` from each time; both are sorted."""
     padded = np.concatenate(([-NEVER], others, [NEVER]))
     at = np.searchsorted(others, times)
     return np.minimum(times - padded[at], padded[at + 1] - times)
@@ -144,7 +144,7 @@ def _sent_just_after(
 
 
 def _positions(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Where each of ``wanted`` is in the sorted ``keys``, and whether it is there at all."""
+    """Positions of ``wanted`` in the sorted ``keys``, and whether each is there at all."""
     at = np.minimum(np.searchsorted(keys, wanted), max(0, len(keys) - 1))
     return at, keys[at] == wanted if len(keys) else np.zeros(len(wanted), bool)
 

@@ -1,4 +1,4 @@
-"""What a comparison of the table with the ground truth found, and the gaps that excuse what is missing."""
+"""Result of a comparison of the table with the ground truth, and the gaps that excuse what is missing."""
 
 from __future__ import annotations
 

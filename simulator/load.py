@@ -49,7 +49,7 @@ class LoadPlant:
 
 
 def opcua_channels(channels: int) -> int:
-    """How many of so many channels are OPC UA channels."""
+    """Number of OPC UA channels among so many channels."""
     return min(_OPCUA_CHANNELS, math.ceil(channels * _OPCUA_SHARE))
 
 

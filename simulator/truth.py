@@ -96,7 +96,7 @@ def truth_names(folder: Path) -> list[str]:
 
 
 def truth_rows(folder: Path) -> int:
-    """How many numbers all starts have."""
+    """Number of rows of all starts."""
     return sum(len(_mapped(path)) for started, _ in _starts(folder) for via in VIAS for path in _files(started, via))
 
 
@@ -127,7 +127,7 @@ def read_truth(folder: Path, since: int = 0, names: Collection[str] | None = Non
 
 
 def _starts(folder: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Of each start the path of its files without their suffixes, and its channels."""
+    """Path of each start's files without their suffixes, and its channels."""
     for file in sorted(folder.glob("*.names.json")):
         yield folder / file.name.split(".", maxsplit=1)[0], json.loads(file.read_text())
 

@@ -101,7 +101,7 @@ async def send(run: Path, command: Mapping[str, Any]) -> list[str]:
 
 
 def no_collector(run: Path) -> OperationError:
-    """That nobody could be asked."""
+    """Error that no collector could be asked."""
     return OperationError(
         f"no collector is running in {run.parent}: run `plantlog up` (stored alarm states are in plant.alarm)"
     )

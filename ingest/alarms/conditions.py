@@ -162,7 +162,7 @@ class Conditions:
         await self.acknowledge(condition.condition_id, condition.event_id, comment)
 
     def as_json(self, condition: Condition) -> dict[str, Any]:
-        """As an alarm of a limit, which has a value and a threshold; and what only a condition has."""
+        """JSON as of an alarm of a limit, which has a value and a threshold; and what only a condition has."""
         return {
             "channel": self.name_of(condition),
             "source": self.source,
@@ -184,7 +184,7 @@ class Conditions:
         }
 
     def summary(self) -> dict[str, int]:
-        """As that of the evaluator."""
+        """Summary like that of the evaluator."""
         found: Counter[str] = Counter(dict.fromkeys((*PRIORITIES, "unacknowledged", "inhibited"), 0))
         for one in self._known.values():
             found[one.priority] += one.active and one.state not in INHIBITED
@@ -230,7 +230,7 @@ def _after(before: Condition | None, key: str, event: ServerEvent, channel_id: i
 
 
 def _action(before: Condition | None, after: Condition) -> Action | None:
-    """What happened to the alarm; None: nothing that the alarm list shows."""
+    """Action on the alarm; None: none that the alarm list shows."""
     was: State = "normal" if before is None else before.state
     was_active = before is not None and before.active
     if after.state == was:
@@ -247,7 +247,7 @@ def _action(before: Condition | None, after: Condition) -> Action | None:
 
 
 def _alarm_detail(before: Condition | None, after: Condition, action: Action) -> dict[str, Any]:
-    """As of an alarm of a limit (``checkpoint.to_event``); the condition's key stands beside its name as the limit."""
+    """Detail like that of a limit's alarm (``checkpoint.to_event``), with the condition's key beside its name."""
     detail: dict[str, Any] = {
         "limit": after.name,
         "condition_key": after.key,

@@ -46,7 +46,7 @@ class AlarmCommand:
 
     @property
     def comment(self) -> str:
-        """What a server is told with an acknowledgement: who, and why."""
+        """Comment that a server gets with an acknowledgement: who, and why."""
         return f"{self.who}: {self.why}" if self.why else self.who
 
 

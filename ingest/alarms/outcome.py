@@ -1,4 +1,4 @@
-"""What became of an operator command, in one collector or in all."""
+"""Outcome of an operator command, in one collector or in all."""
 
 from __future__ import annotations
 

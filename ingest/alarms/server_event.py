@@ -45,7 +45,7 @@ class ServerEvent:
 
     @property
     def key(self) -> str | None:
-        """What tells conditions of a server apart: ConditionId, and BranchId of an earlier state. None: no condition.
+        """Identity of a server's condition: ConditionId, and BranchId of an earlier state. None: no condition.
 
         A condition that is neither an alarm nor acknowledgeable, such as a dialog, is not in the alarm list.
         """

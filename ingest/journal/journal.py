@@ -33,7 +33,7 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 @dataclass(frozen=True, slots=True)
 class JournalReport:
-    """What the journal has."""
+    """Content of the journal."""
 
     bytes: int
     begin: int | None  # when its oldest batch was committed, µs; None: it is empty
@@ -93,7 +93,7 @@ class Journal:
                 self._drop_old()
 
     def report(self) -> JournalReport:
-        """What the journal has; sets the metrics."""
+        """Report on the content of the journal; sets the metrics."""
         found = segments(self._spool)
         used, begin = _bytes(found), found[0][0] if found else None
         metrics.journal_bytes.set(used)

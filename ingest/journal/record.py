@@ -32,7 +32,7 @@ _LEVEL = 1
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What is known of a batch without decompressing it. Times are µs."""
+    """Facts of a batch, readable without decompression. Times are µs."""
 
     kind: BatchKind
     spool: str  # the file's name without its suffix

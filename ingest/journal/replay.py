@@ -15,7 +15,7 @@ from ingest.spool.segments import segments
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """What the writer will write again. Times are µs; None: there is nothing."""
+    """Batches that the writer will write again. Times are µs; None: there is nothing."""
 
     batches: int
     rows: int

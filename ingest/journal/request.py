@@ -15,7 +15,7 @@ BY_OTHER = f".by-other{SUFFIX}"  # only what the other member of a redundant pai
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Which batches: those committed from ``since`` to ``until`` (µs), from a segment on."""
+    """Request for batches committed from ``since`` to ``until`` (µs), from a segment on."""
 
     since: int
     until: int
@@ -37,7 +37,7 @@ def load(path: Path) -> Request:
 
 
 def is_request(path: Path) -> bool:
-    """By its name."""
+    """Whether a file is a request, by its name."""
     return path.name.endswith(SUFFIX)
 
 

@@ -40,7 +40,7 @@ class Block:
         self.timed_out_at, self.unanswered, self.answers_at_time_out = 0.0, 0, -1
 
     def timed_out(self, answers: int, now: float, time_out: float) -> None:
-        """It was not answered; ``answers``: total number of responses of the device to other reads."""
+        """Note that a read was not answered; ``answers``: total number of responses of the device to other reads."""
         self.timed_out_at = now
         if answers != self.answers_at_time_out:
             self.unanswered, self.answers_at_time_out = self.unanswered + 1, answers

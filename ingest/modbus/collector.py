@@ -226,7 +226,7 @@ class Collector:
                 self._poll_writer.add(run.poll)
 
     def _update_pace(self, group: PollGroup, poll: Poll) -> None:
-        """At the start of a poll, record whether polls now take longer than the interval, and who is slow."""
+        """Record at the start of a poll whether polls now take longer than the interval, and who is slow."""
         pace = group.pace
         changed = pace.poll_started(boot_seconds(), self._device.connection.waited_seconds)
         if changed or pace.stretched:

@@ -178,7 +178,7 @@ class Decoder:
 
 
 def _words(tag: ModbusTag, start: int) -> range:
-    """Where a value's words stand in a read from ``start`` on: a number's from the most significant one on."""
+    """Places of a value's words in a read from ``start`` on: a number's from the most significant one on."""
     first = tag.register - start
     words = range(first, first + width(tag))
     # Those of a string stand in reading order whatever the word order; only bytes are swapped.

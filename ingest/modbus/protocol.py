@@ -48,11 +48,11 @@ class ModbusProtocol(asyncio.BufferedProtocol):
         self._transport = transport
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where received bytes go."""
+        """Buffer that receives bytes."""
         return self._received
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So many bytes were received."""
+        """Take the bytes that were received."""
         self.received = True
         try:
             for frame in self._framer.feed(bytes(self._received[:nbytes])):

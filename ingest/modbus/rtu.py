@@ -81,7 +81,7 @@ class RtuFramer:
 
     @property
     def unreadable(self) -> str:
-        """What arrived since the last request that was neither the response nor another unit's; or nothing."""
+        """Bytes since the last request that were neither the response nor another unit's; or nothing."""
         return f"{_count(self._rest)} of a response arrived" if self._rest else self._unreadable
 
     def feed(self, received: bytes) -> Iterator[Frame]:
@@ -151,7 +151,7 @@ def _frames(pile: bytes) -> list[bytes]:
 
 
 def _lengths(pile: bytes) -> Iterator[int]:
-    """How long the first frame may be."""
+    """Lengths that the first frame may have."""
     function = pile[1] if len(pile) >= _MIN_FRAME else EXCEPTION
     if function & EXCEPTION:
         yield _EXCEPTION_FRAME

@@ -35,7 +35,7 @@ class Schedule:
 
     @property
     def next(self) -> float:
-        """When the poll after the due one will be due."""
+        """Time at which the poll after the due one will be due."""
         return self.due + self.interval
 
     def poll_done(self) -> None:

@@ -121,7 +121,7 @@ def _configure(fd: int, address: ModbusAddress) -> None:
 
 
 def _reason(device: str, error: Exception) -> str:
-    """Why it can't be used, in words."""
+    """Describe why it can't be used."""
     number = error.args[0] if error.args else 0
     match number:
         case errno.ENOENT | errno.ENXIO | errno.ENODEV:

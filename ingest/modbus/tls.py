@@ -90,7 +90,7 @@ class TlsProtocol(ModbusProtocol):
         super().connection_lost(exc)
 
     def _reason(self, error: Exception | None) -> str:
-        """Why there is no secure connection, in words."""
+        """Describe why there is no secure connection."""
         if isinstance(error, ssl.SSLCertVerificationError):
             return self._rejected(error)
         name, words = "EOF", ""
@@ -100,7 +100,7 @@ class TlsProtocol(ModbusProtocol):
         return meaning.replace("MINE", str(self._mine)) + words
 
     def _rejected(self, error: ssl.SSLCertVerificationError) -> str:
-        """Why the server's certificate was."""
+        """Describe why the server's certificate was rejected."""
         words = error.verify_message.rstrip(".")
         if error.verify_code in _UNKNOWN:
             path = self._tls.server_certificate

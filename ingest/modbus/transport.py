@@ -58,7 +58,7 @@ class Answer:
 
 @dataclass(slots=True)
 class _PendingAnswer:
-    """What a unit may still respond: late, or to another master of the line. Times are the loop's s."""
+    """Response that a unit may still send: late, or to another master of the line. Times are the loop's s."""
 
     time_out: float  # s
     own_until: float = 0.0  # a late response to us
@@ -67,7 +67,7 @@ class _PendingAnswer:
 
     @property
     def until(self) -> float:
-        """When it is no longer waited for."""
+        """Time from which it is no longer waited for."""
         return max(self.own_until, self.other_until)
 
     def response(self, now: float) -> None:
@@ -274,7 +274,7 @@ class Connection:
         return was_pending
 
     def _pending(self, unit_id: int, time_out: float) -> _PendingAnswer:
-        """What is pending of a unit, to be added to."""
+        """Pending responses of a unit, to be added to."""
         pending = self._pending_answers.get(unit_id)
         if pending is None or pending.arrived.is_set():
             pending = self._pending_answers[unit_id] = _PendingAnswer(time_out)
@@ -292,7 +292,7 @@ class Connection:
 
     @property
     def other_master(self) -> str:
-        """What another master of the line did lately, in words; or nothing."""
+        """Describe what another master of the line did lately; empty: nothing."""
         text, at = self._other_master
         return text if asyncio.get_running_loop().time() - at < _OTHER_MASTER_SECONDS else ""
 
@@ -310,7 +310,7 @@ class Connections:
         return self._connections.setdefault(parsed, Connection(parsed, self._pki))
 
     def certificates(self) -> dict[str, datetime]:
-        """When the certificates end that devices showed, by host and port."""
+        """Ends of the certificates that devices showed, by host and port."""
         ends = {address.endpoint: connection.certificate_ends for address, connection in self._connections.items()}
         return {endpoint: at for endpoint, at in ends.items() if at is not None}
 

@@ -78,7 +78,7 @@ class Channels:
 
     @property
     def texts(self) -> Set[int]:
-        """Those of all sources whose kind is text."""
+        """Channels of all sources whose kind is text."""
         return self._known.texts
 
     def _registered(self) -> tuple[int, int]:

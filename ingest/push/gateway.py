@@ -64,7 +64,7 @@ class _Definition:
         self.uses_arrival = "arrival" in (source.time, *self._times.values())
 
     def by_arrival(self, channels: Iterable[Resolved]) -> Set[Resolved]:
-        """Those that are dated by their arrival, whatever the lines say."""
+        """Channels that are dated by their arrival, whatever the lines say."""
         if not self.uses_arrival:
             return frozenset()
         return {one for one in channels if isinstance(one, int) and self._times.get(one, self.source.time) == "arrival"}

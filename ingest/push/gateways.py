@@ -73,7 +73,7 @@ class Gateways:
             self._remark_faults()
 
     def tokens_used(self) -> dict[str, dict[str, int]]:
-        """As :meth:`Tokens.used`."""
+        """Same as :meth:`Tokens.used`."""
         return self._tokens.used()
 
     def _remark_faults(self) -> None:

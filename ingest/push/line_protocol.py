@@ -253,7 +253,7 @@ def _time(text: str, precision: Precision) -> int:
 
 
 def _excerpt(text: str, at: int) -> str:
-    """What stands at ``at``, to the end of the line, as it may be shown."""
+    """Text from ``at`` to the end of the line, as it may be shown."""
     rest = text[at : at + _MAX_EXCERPT + 1].split("\n", maxsplit=1)[0].rstrip("\r")
     return _quoted(rest) if rest else "the end of the line"
 

@@ -81,7 +81,7 @@ class MappedRows:
         return UNCERTAIN if status is None else status
 
     def times(self) -> Int64s:
-        """Of all that is kept, (n,) µs."""
+        """Times of all samples that are kept, (n,) µs."""
         texts = np.array([e.time for e in (*self.texts, *self.misplaced)], np.int64)
         return np.concatenate((np.array(self.time, np.int64), texts, self.counts.times()))
 

@@ -23,7 +23,7 @@ class StatusRule:
         return point.fields if self._field is None else [one for one in point.fields if one[0] != self._field]
 
     def word(self, point: Point) -> str | None:
-        """What a line says of its values; None: nothing."""
+        """Status word that a line gives its values; None: none."""
         if self._tag is not None:
             return point.series.tags.get(self._tag)
         if self._field is None:
@@ -40,5 +40,5 @@ NO_STATUS = StatusRule()
 
 
 def _text(value: Value) -> str:
-    """As ``status_codes`` has it: true, 192."""
+    """Text as in ``status_codes``: true, 192."""
     return str(int(value) if isinstance(value, float) and value.is_integer() else value)

@@ -26,7 +26,7 @@ class _File:
 
 
 class Tokens:
-    """Which source a token belongs to."""
+    """Tokens and the sources that they belong to."""
 
     def __init__(self) -> None:
         self._files: dict[str, _File] = {}  # by source
@@ -62,11 +62,11 @@ class Tokens:
         return source
 
     def faults(self) -> dict[str, str]:
-        """What is wrong with the token files, by source."""
+        """Faults of the token files, by source."""
         return {name: file.fault for name, file in self._files.items() if file.fault}
 
     def used(self) -> dict[str, dict[str, int]]:
-        """When each valid token was used last since the start, µs, by source and the first digits; 0: not yet."""
+        """Time when each valid token was used last since the start, µs, by source and the first digits; 0: not yet."""
         return {
             name: {one.short: self._used_at.get(one.digest, 0) for one in file.hashes}
             for name, file in self._files.items()

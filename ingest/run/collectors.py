@@ -166,7 +166,7 @@ class Collectors:
         return [*(running.status for running in self._running.values()), *self._pending.values()]
 
     def shown_certificates(self) -> dict[str, datetime]:
-        """When the certificates end that Modbus devices show, by host and port."""
+        """Ends of the certificates that Modbus devices show, by host and port."""
         return self._connections.certificates()
 
     def evaluators(self) -> list[AlarmEvaluator]:
@@ -267,7 +267,7 @@ class _RunningSource:
 
     @property
     def conditions(self) -> Conditions | None:
-        """Of the server; None: it is no OPC UA server, or not started yet."""
+        """Conditions of the server; None: it is no OPC UA server, or not started yet."""
         return None if self._opcua is None else self._opcua.conditions
 
     def stands_by(self) -> bool:

@@ -51,7 +51,7 @@ async def _close(status: SourceStatus, spool: Appender) -> None:
 
 
 def _read_to(source_id: int, spool: Appender, downtime: Downtime) -> int | None:
-    """How far the source was read (µs), which is not before its last sample; None: not at all, or it pushes."""
+    """Time (µs) up to which a source was read, not before its last sample; None: not at all, or it pushes."""
     interruption = downtime.interruption()
     noted = [] if interruption is None else [interruption[0]]
     if f"opcua:{source_id}" in spool.notes:

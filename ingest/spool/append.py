@@ -214,7 +214,7 @@ class Spool:
     def _store_on_full_disk(
         self, appends: Sequence[_PendingAppend], full: SpoolFull
     ) -> tuple[Sequence[_PendingAppend], SpoolError]:
-        """On a full disk: use the remaining space, and the ballast, for events and gaps only."""
+        """Use the remaining space of a full disk, and the ballast, for events and gaps only."""
         self._disk_full = True
         others, columnar = [w for w in appends if not w.is_columnar], [w for w in appends if w.is_columnar]
         if others:

@@ -30,7 +30,7 @@ _MAX_BYTES = 64 * 1024**2
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Who acts."""
+    """Person or process that acts."""
 
     user: str | None  # None: a name that is not known, which may be a password
     role: str | None  # None: no user, or root
@@ -40,7 +40,7 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What somebody does, without secrets."""
+    """Action of somebody, without secrets."""
 
     name: str  # a command of plantlog such as ``alarms ack``, or of the viewer
     arguments: Mapping[str, str]

@@ -144,7 +144,7 @@ def _first_sequence(path: Path) -> int:
 
 
 def member(path: Path) -> int:
-    """Which member of a redundant pair a spool file belongs to; 1 if there is no pair."""
+    """Member of a redundant pair that a spool file belongs to; 1 if there is no pair."""
     for folder in (path.parent, *path.parents[2:3]):  # a repair makes a file two folders further down
         if (number := read_member(folder)) is not None:
             return number

@@ -82,7 +82,7 @@ class SpoolLock:
 
 
 class SourceLocks:
-    """Which process reads a source: a lock on the byte of ``.readers`` at the offset of the source's id.
+    """Locks of the processes that read sources: each on the byte of ``.readers`` at the offset of the source's id.
 
     The kernel releases it when the process ends, however it does, so that no two processes ever read one source.
     """

@@ -133,7 +133,7 @@ class SpoolReader:
         return self._file.run(measure)
 
     def oldest(self) -> int | None:
-        """When the oldest batch was received (µs)."""
+        """Time when the oldest batch was received (µs)."""
         query = self._queries["select_oldest_received_at"]
         row = self._file.run(lambda connection: connection.execute(query).fetchone())
         return None if row is None else int(row[0])

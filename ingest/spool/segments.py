@@ -21,7 +21,7 @@ def segment(spool: Path, begin: int) -> Path:
 
 
 def segments(spool: Path) -> list[tuple[int, Path]]:
-    """When the first batch of each segment was committed (µs), and its path; oldest first. None on disk errors."""
+    """Time of the first commit (µs) and path of each segment; oldest first. None on disk errors."""
     found: list[tuple[int, Path]] = []
     with suppress(OSError):
         for path in (spool / FOLDER).iterdir():

@@ -197,7 +197,7 @@ def _ask_archive(
 
 
 def _cost(one: _Answer, ask: Callable[[], tuple[Any, ...]], progress: ProgressCallback) -> QueryCost:
-    """What the archive's answer costs, which has to be the database's."""
+    """Cost of the archive's answer, which has to be the database's."""
     started, cpu = time.perf_counter(), _cpu_seconds()
     row = ask()
     seconds, cpu = time.perf_counter() - started, _cpu_seconds() - cpu

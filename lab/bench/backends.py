@@ -22,7 +22,7 @@ _OTHER = "rest"  # checkpointer, WAL writer, readers, and who came and went betw
 
 
 class Backends:
-    """What the processes of one server used since the first look. A backend that ends is known by the look before."""
+    """Usage of the processes of one server since the first look. A backend that ends is known by the look before."""
 
     def __init__(
         self,

@@ -47,7 +47,7 @@ class CopySpeed:
 
 @dataclass(frozen=True, slots=True)
 class BenchDatabase:
-    """Where it runs."""
+    """Database in which it runs."""
 
     owner_dsn: str
     ingest_dsn: str

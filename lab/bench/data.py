@@ -127,7 +127,7 @@ def joined(parts: Sequence[Columns]) -> Columns:
 
 
 class History:
-    """What was written before, as it is to be asked: the right answers."""
+    """Samples that were written before: the right answers to queries."""
 
     def __init__(self, columns: Columns) -> None:
         order = np.lexsort((columns.time, columns.channel))

@@ -42,7 +42,7 @@ ProgressCallback = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is generated: a day of all channels, and days before of the first ``few``."""
+    """Plan of the archive: a day of all channels, and days before of the first ``few``."""
 
     channels: int
     few: int
@@ -63,7 +63,7 @@ class Plan:
 
     @property
     def hours(self) -> range:
-        """Those with samples."""
+        """Hours with samples."""
         return range(self.first_hour, self.until_hour)
 
 
@@ -78,7 +78,7 @@ def place_of(folder: Path) -> Path:
 
 
 def made(folder: Path) -> Plan | None:
-    """What a folder has; None: it is empty. Raises OperationError if it was not finished."""
+    """Plan of a folder's archive; None: it is empty. Raises OperationError if it was not finished."""
     path = folder / _PLAN
     if path.exists():
         return Plan(**json.loads(path.read_text()))

@@ -39,7 +39,7 @@ _TIME_OUT = 60.0  # s
 
 @dataclass(frozen=True, slots=True)
 class RowCost:
-    """What a row cost, as the median of the rounds."""
+    """Cost of a row, as the median of the rounds."""
 
     settings: str  # NAME=VALUE of PostgreSQL; empty: those that plantlog gives its server
     group: int  # rows
@@ -136,7 +136,7 @@ async def compare(
     rounds: int,
     progress: Callable[[str], None],
 ) -> list[RowCost]:
-    """As :func:`measure`, of settings and the databases that have them."""
+    """Same as :func:`measure`, of settings and the databases that have them."""
     async with AsyncExitStack() as connections:
         variants = []
         for settings, bench in databases:
@@ -162,5 +162,5 @@ async def compare(
 
 
 def _cpu_us(connection: asyncpg.Connection[Any]) -> float:
-    """That its backend has used."""
+    """CPU (µs) that its backend has used."""
     return cpu_seconds(connection.get_server_pid()) * 1e6

@@ -1,4 +1,4 @@
-"""What the journal costs the writer: CPU and bytes a sample, beside a writer without one.
+"""Cost of the journal for the writer: CPU and bytes a sample, beside a writer without one.
 
 The samples go on all the time, at their pace; the writer's process is one with a journal and one without in turn, as
 the machine's own speed drifts.
@@ -35,7 +35,7 @@ _MAX_BYTES = 1024**3  # of the spool
 
 @dataclass(frozen=True, slots=True)
 class JournalCost:
-    """What a sample cost the writer's process, as the median of the rounds."""
+    """Cost of a sample for the writer's process, as the median of the rounds."""
 
     journal: bool
     cpu_us: float

@@ -160,7 +160,7 @@ async def measure(
 
 
 async def _roll_up(connection: asyncpg.Connection[Any], history: History) -> None:
-    """What the writer records and maintenance does, for rows that came by COPY."""
+    """Roll up rows that came by COPY, as the writer and maintenance do."""
     await connection.execute(load("bench")["insert_dirty"], history.start, DAY, history.ids.tolist())
     await connection.execute("CALL plant.refresh_rollups()")
 

@@ -1,4 +1,4 @@
-"""What each question of ``plantlog ask`` costs over archived days that are as large as those of a plant.
+"""Costs of each question of ``plantlog ask`` over archived days that are as large as those of a plant.
 
 Each is asked by a process of its own, as users do, so that its CPU and its memory are known. What PostgreSQL spends on
 events and gaps, and for its sessions, does not count.
@@ -49,11 +49,11 @@ class Span:
 
     @property
     def samples(self) -> int:
-        """At 1 Hz."""
+        """Number of samples at 1 Hz."""
         return self.channels * round((self.until - self.first).total_seconds())
 
     def since(self, question: Question) -> datetime:
-        """From when on a question is asked."""
+        """Begin of the interval of a question."""
         of, before = question.reads_from
         if not self.whole or before is None:
             return self.first
@@ -76,12 +76,12 @@ class QuestionCost:
 
     @property
     def cpu_ns(self) -> float:
-        """Of a sample."""
+        """CPU (ns) of a sample."""
         return self.cpu_seconds / self.samples * 1e9
 
 
 def spans(plan: Plan) -> dict[str, Span]:
-    """By name."""
+    """Spans by name."""
     last, bounds = plan.last, (plan.hours.start, plan.hours.stop)
     first, until = (begin(last, hour) for hour in bounds)
     hour = begin(last, UPSET_HOUR)

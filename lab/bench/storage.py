@@ -101,7 +101,7 @@ def _result(cell: _Cell, cells: Sequence[_Cell], size: int, samples: int) -> Sto
 
 
 async def forms(connection: asyncpg.Connection[Any]) -> tuple[str, ...]:
-    """What the server can store, in the order of the days: rows, as everywhere, are the youngest."""
+    """Forms that the server can store, in the order of the days: rows, as everywhere, are the youngest."""
     edition = await connection.fetchval(load("bench")["select_edition"])
     return ("packed", "columnstore", "rows") if edition == "community" else ("packed", "rows")
 

@@ -128,7 +128,7 @@ async def _compared(state: Path, seconds: float) -> dict[str, Any]:
 
 
 def _compare(state: Path, from_us: int, to_us: int) -> dict[str, Any]:
-    """In a process of its own: it takes memory."""
+    """Compare in a process of its own: it takes memory."""
     command = [sys.executable, "-P", "-m", "simulator", "compare", "--truth", str(state / "simulator" / "truth")]
     command += ["--secrets", str(state / "secrets"), "--from", str(from_us), "--to", str(to_us), "--json"]
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}

@@ -34,7 +34,7 @@ async def await_idle(state: State, reader_dsn: str, gateway: Gateway | None, us:
 
 
 async def pending(state: State, reader_dsn: str, gateway: Gateway | None, us: int) -> list[str]:
-    """What is still waited for, in words."""
+    """Describe what is still waited for."""
     if gateway is not None and gateway.oldest <= us:
         return [f"the gateway has {gateway.waiting} batches that were not accepted"]
     return waiting(state, us, load("spool")["select_min_received_at"]) or await not_stored(reader_dsn, us)
@@ -46,7 +46,7 @@ def waiting(state: State, us: int, query: str) -> list[str]:
 
 
 async def not_stored(reader_dsn: str, us: int) -> list[str]:
-    """What the database does not have yet, in words."""
+    """Describe what the database does not have yet."""
     try:
         connection = await connect(reader_dsn, "plantlog chaos")
     except FAILURES as error:
@@ -63,7 +63,7 @@ async def not_stored(reader_dsn: str, us: int) -> list[str]:
 
 
 def _oldest(spool: Path, query: str) -> float:
-    """When the oldest batch in a spool file was received (µs); infinite where it is empty."""
+    """Time when the oldest batch in a spool file was received (µs); infinite where it is empty."""
     try:
         connection = sqlite3.connect(f"file:{spool}?mode=ro", uri=True)
         try:

@@ -17,7 +17,7 @@ _BLOCK = bytes(1024**2)
 
 
 def problem(folder: Path) -> str | None:
-    """Why there can be none, tried in ``folder``; None: there can."""
+    """Reason why there can be none, tried in ``folder``; None: there can."""
     if os.geteuid() != 0:
         return "only root may mount"
     missing = [name for name in ("mkfs.ext4", "mount", "umount") if shutil.which(name) is None]

@@ -26,7 +26,7 @@ _RETRY_SECONDS = 0.5
 
 @dataclass(slots=True)
 class _Receiver:
-    """Who takes the batches."""
+    """Receiver of the batches."""
 
     url: str
     waiting: deque[tuple[int, bytes]] = field(default_factory=deque)  # with the time of measuring, µs
@@ -51,7 +51,7 @@ class Gateway:
 
     @property
     def oldest(self) -> float:
-        """When the oldest of them was measured, µs; infinite where there is none."""
+        """Time of the oldest of them, µs; infinite where there is none."""
         return min(receiver.waiting[0][0] if receiver.waiting else math.inf for receiver in self._receivers)
 
     async def run(self) -> None:

@@ -1,4 +1,4 @@
-"""How each fault is injected and removed."""
+"""Injection and removal of each fault."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ _ACTIONS: Mapping[FaultAction, Callable[[Step, Targets], AbstractAsyncContextMan
 
 
 async def _pid(name: str, targets: Targets) -> int:
-    """Of a supervised process, waited for where it is just coming back."""
+    """Process id of a supervised process, waited for where it is just coming back."""
     for _ in range(int(_RESTART_SECONDS / _POLL_SECONDS)):
         for process in await asyncio.to_thread(Supervisor(targets.state).processes):
             if process.name == name and process.pid and process.state in ACTIVE_STATES:

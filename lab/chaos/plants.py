@@ -32,7 +32,7 @@ _MODBUS = 'backoff_max = "2s"'
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Of the plant: where its relays listen, and where it listens itself."""
+    """Ports of the plant: those of its relays, and its own."""
 
     opcua_relay: int
     opcua: int
@@ -56,7 +56,7 @@ class PlantProcess(ABC):
 
     @property
     def pid(self) -> int:
-        """Of the process that runs."""
+        """Id of the process that runs."""
         assert self._process is not None
         return self._process.pid
 
@@ -97,7 +97,7 @@ class Simulated(PlantProcess):
         self.has_modbus = opcua_channels(channels) < channels
 
     def configure(self, config: Path) -> None:
-        """As the simulator exports it, at the ports of the relays."""
+        """Configure it as the simulator exports it, at the ports of the relays."""
         plant = LoadPlant(self._channels, self._hz)
         ports = (self._ports.opcua_relay, self._ports.modbus_relay)
         export(

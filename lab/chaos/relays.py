@@ -30,6 +30,6 @@ async def running_relays(
 
 
 async def restore(relay: Relay) -> None:
-    """As if nothing had ever been done to it."""
+    """Restore it as if nothing had ever been done to it."""
     relay.silence(False)
     await relay.accept()

@@ -22,7 +22,7 @@ _MUST_BE_ZERO = ("duplicated", "invented", "altered", "missing_silent")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a fault that was alone."""
+    """Outcome of a fault that was alone."""
 
     step: Step
     seconds: float  # from the end of the fault until all was as before
@@ -55,7 +55,7 @@ class Report:
 
     @property
     def failures(self) -> list[str]:
-        """What must not be, in words."""
+        """Describe what must not be."""
         total = self.compared["all"]
         failures = [
             f"{getattr(total, name):,} samples {_LABELS.get(name, name)}"
@@ -79,7 +79,7 @@ class Report:
 
     @property
     def remarks(self) -> list[str]:
-        """What could not be done, and examples of what failed."""
+        """Remarks on what could not be done, with examples of failures."""
         errors = [] if self.soak is None else self.soak.errors[:_ERRORS_SHOWN]
         return [*self.left_out, *self.compared["all"].examples, *errors]
 
@@ -120,7 +120,7 @@ class Report:
         }
 
     def fault_counts(self) -> Counter[str]:
-        """How often each fault was done."""
+        """Counts of each fault."""
         return Counter(step.fault.name for step in self.steps)
 
     def tables(self) -> list[Table]:

@@ -22,7 +22,7 @@ _POLL_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ClosedMinutes:
-    """What writers closed."""
+    """Minutes that writers closed."""
 
     minutes: int = 0
     rows: int = 0  # of channels
@@ -30,7 +30,7 @@ class ClosedMinutes:
 
 @dataclass(frozen=True, slots=True)
 class RollupResult:
-    """How they came out."""
+    """Result of the comparison."""
 
     closed: ClosedMinutes = ClosedMinutes()  # while things failed
     closed_after: ClosedMinutes = ClosedMinutes()  # until all was made
@@ -40,7 +40,7 @@ class RollupResult:
 
     @property
     def failures(self) -> list[str]:
-        """What must not be, in words."""
+        """Describe what must not be."""
         wrong = [f"{len(self.differences):,} differences between rollups and samples"] if self.differences else []
         if self.due and not self.closed_after.minutes:
             wrong.append("the writer closed no minute of the rollups, so this was not tested")
@@ -48,7 +48,7 @@ class RollupResult:
 
 
 async def closed(dsn: str) -> ClosedMinutes:
-    """By now."""
+    """Minutes that are closed by now."""
     connection = await asyncpg.connect(dsn)
     try:
         (row,) = await connection.fetch(load("chaos")["select_closed_minutes"])

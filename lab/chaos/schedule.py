@@ -1,4 +1,4 @@
-"""What fails when: a random schedule that its seed determines.
+"""Schedule of faults: random, but determined by its seed.
 
 Faults of one domain come one after the other, each once before any comes again. The domains run beside each other, so
 that a database may be away while a collector is killed and the plant's network is cut. The writer is ended early in

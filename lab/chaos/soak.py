@@ -1,4 +1,4 @@
-"""What a soak measures while faults are injected: whether processes grow, and errors that no fault explains."""
+"""Measurements of a soak while faults are injected: whether processes grow, and errors that no fault explains."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Soak:
             self._faults.append((begin, time.time()))
 
     def result(self, until: float) -> SoakResult:
-        """What was measured, and logged before ``until`` (seconds since 1970)."""
+        """Results that were measured, and logged before ``until`` (seconds since 1970)."""
         samples = self.sampler.samples
         errors = unexplained(self._state.log, self._since, until, self._faults)
         return SoakResult({name: trends(samples[name]) for name in sorted(samples)}, errors)

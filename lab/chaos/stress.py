@@ -17,7 +17,7 @@ BUSY = "import os, sys\nwhile os.getppid() == int(sys.argv[1]): pass"  # it does
 
 @asynccontextmanager
 async def busy(number: int) -> AsyncIterator[None]:
-    """So many processes that never wait, each in a session of its own: no share of ours shields the appliance."""
+    """Processes that never wait, each in a session of its own: no share of ours shields the appliance."""
     started: list[asyncio.subprocess.Process] = []
     try:
         for _ in range(number):

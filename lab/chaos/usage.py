@@ -23,7 +23,7 @@ _MIB = 1024**2
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a process and its children used at a moment."""
+    """Usage of a process and its children at a moment."""
 
     pid: int
     age: float  # s since it was started
@@ -33,7 +33,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """How a quantity changed with the age of the processes of one name."""
+    """Trend of a quantity with the age of the processes of one name."""
 
     median: float
     slope: float  # per hour; nan: too few samples

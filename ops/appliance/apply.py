@@ -27,7 +27,7 @@ _MAX_LINES = 40  # of a plan, without --full
 
 @dataclass(frozen=True, slots=True)
 class ApplyOptions:
-    """How ``plantlog apply`` shows its plan and asks."""
+    """Options of how ``plantlog apply`` shows its plan and asks."""
 
     yes: bool = False
     full: bool = False

@@ -18,7 +18,7 @@ _NAME = re.compile(r": '?([\w-]+)'?")
 
 @dataclass(frozen=True, slots=True)
 class ExitRecord:
-    """How a process last exited, and how often in a row, each time soon after its start."""
+    """Last exit of a process, and the number of exits in a row, each soon after its start."""
 
     how: str  # as in: exit 1, SIGKILL
     count: int
@@ -34,7 +34,7 @@ def read(state: State) -> dict[str, ExitRecord]:
 
 
 def parse(lines: Iterable[str]) -> dict[str, ExitRecord]:
-    """As :func:`read`, from the lines of a ``supervisord.log``."""
+    """Parse records as :func:`read` does, from the lines of a ``supervisord.log``."""
     exits: dict[str, ExitRecord] = {}
     started_at: dict[str, float] = {}
     for line in lines:
@@ -65,7 +65,7 @@ def last_lines(state: State, process: str, lines: int = 1) -> str:
 
 
 def _reason(lines_said: str) -> str:
-    """From supervisord's ``: NAME (exit status 1; not expected)`` or ``(terminated by SIGKILL; not expected)``."""
+    """Parse supervisord's ``: NAME (exit status 1; not expected)`` or ``(terminated by SIGKILL; not expected)``."""
     what = lines_said.partition("(")[2].partition(";")[0]
     return what.replace("exit status", "exit").removeprefix("terminated by ")
 

@@ -1,4 +1,4 @@
-"""What ``apply`` would change: a plan that is shown before. It is stale if anything was changed meanwhile."""
+"""Plan of what ``apply`` would change, shown before. It is stale if anything was changed meanwhile."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Plan:
             )
 
     def counts(self) -> dict[str, int]:
-        """How many channels are added, retired, moved, changed otherwise; how many sources and options differ."""
+        """Counts of channels added, retired, moved, changed otherwise, and of sources and options that differ."""
         return {**self.difference.counts(), "options": len(self.options)}
 
     def lines(self) -> Iterator[str]:
@@ -104,7 +104,7 @@ class Plan:
         yield from (f"{name}: {' → '.join(change.texts)}" for name, change in self.options.items())
 
     def effects(self) -> Iterator[str]:
-        """What is interrupted, and hints."""
+        """Effects: what is interrupted, and hints."""
         words = {"restarts": self.restarted, "stops": self.stopped, "starts": self.started}
         for verb, names in words.items():
             if names:
@@ -172,7 +172,7 @@ async def make_plan(
 
 
 def option_changes(before: Plant, now: Plant) -> dict[str, OptionChange]:
-    """By option, of tables, and of sources that both have; what may be secret in URLs is masked."""
+    """Changes by option, of tables, and of sources that both have; what may be secret in URLs is masked."""
     old, new = dict(_options(before)), dict(_options(now))
     sources = {s.name for s in before.sources} ^ {s.name for s in now.sources}
     return {

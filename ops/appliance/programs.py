@@ -60,7 +60,7 @@ def postgres(state: State, plant: Plant | None = None, *, planned: bool = False)
 
 
 def load_options(deployment: Deployment) -> list[str]:
-    """What the simulator is told of a generated plant."""
+    """Options of a generated plant for the simulator."""
     if deployment.channels is None:
         return []
     return ["--channels", str(deployment.channels), "--hz", f"{deployment.hz:g}"]
@@ -181,7 +181,7 @@ def _python(*arguments: str) -> list[str]:
 
 
 def _environment(settings: str = "", *packages: str) -> dict[str, str]:
-    """What a process needs; the supervisor restarts it where any of this has changed."""
+    """Environment of a process; the supervisor restarts it where any of this has changed."""
     environment = {"PYTHONPATH": str(CHECKOUT), "PYTHONUNBUFFERED": "1"}
     if settings:
         libraries = (sys.version.encode(), (CHECKOUT / "requirements.lock").read_bytes())

@@ -69,7 +69,7 @@ class Progress:
 
 
 def exit_message(state: State, process: ProcessState) -> str:
-    """How a process exited, and its last log lines."""
+    """Message that a process exited, with its last log lines."""
     exit_record = exits.read(state).get(process.name)
     reason = (
         f"exited ({exit_record})"

@@ -78,7 +78,7 @@ async def _join_pair(state: State, plant: Plant, step: Step) -> None:
 
 
 def why_database_is_needed(state: State, plant: Plant, take_over: str | None) -> str:
-    """Why ``up`` cannot start without the database; empty: it can, with the configuration in force."""
+    """Reason why ``up`` cannot start without the database; empty: it can, with the configuration in force."""
     return next(_reasons(state, plant, take_over), "")
 
 
@@ -99,7 +99,7 @@ def _reasons(state: State, plant: Plant, take_over: str | None) -> Iterator[str]
 
 
 def _changes(state: State) -> Iterator[str]:
-    """What is not as it was at the last registration."""
+    """Changes since the last registration."""
     record = state.run / _RECORD
     if not record.exists() or not state.registry.exists():
         yield "the last `up` registered no configuration"

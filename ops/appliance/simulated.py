@@ -1,4 +1,4 @@
-"""What ``up`` does for a plant that the simulator serves."""
+"""Steps of ``up`` for a plant that the simulator serves."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def _alarms(collectors: list[dict[str, Any]]) -> dict[str, int]:
 
 
 def _notifier(report: dict[str, Any] | None) -> dict[str, Any] | None:
-    """What the notifier says; None: there is none, or it does not answer."""
+    """Report of the notifier; None: there is none, or it does not answer."""
     return report and {key: report[key] for key in ("database", "failing", "waiting", "delivered")}
 
 
@@ -162,7 +162,7 @@ def _process_figures(report: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _not_ready_reason(report: dict[str, Any] | None, number: int | None) -> str:
-    """Why a process that runs is not ready, or not what it should be."""
+    """Reason why a process that runs is not ready, or not what it should be."""
     if report is None:
         return "does not respond"
     if not report["ready"]:
@@ -177,7 +177,7 @@ def _not_ready_reason(report: dict[str, Any] | None, number: int | None) -> str:
 
 
 def _missing(report: dict[str, Any]) -> str:
-    """What a process that is not ready waits for."""
+    """Describe what a process that is not ready waits for."""
     if report.get("failing") and report["database"] == "connected":
         return f"not reached: {', '.join(report['failing'])}"
     if "database" in report:

@@ -81,7 +81,7 @@ def _tables(status: dict[str, Any]) -> list[RenderableType]:
 
 
 def _jobs(jobs: list[dict[str, Any]]) -> Table:
-    """What maintenance did last, and when it does it again."""
+    """Table of maintenance jobs: last runs and next ones."""
     table = _table("job", "outcome", ">ended", ">duration", ">rows", ">next", "detail")
     now = time.time()
     for row in jobs:

@@ -24,7 +24,7 @@ def stopped(state: State) -> dict[str, Any] | None:
 
 
 def describe(found: dict[str, Any]) -> str:
-    """What :func:`stopped` found, as a sentence."""
+    """Describe the result of :func:`stopped` in a sentence."""
     since = found["since"]
     how = "was not stopped by `plantlog down`" if since is None else f"was stopped at {iso(int(since * 1e6))[:19]}Z"
     return f"plantlog does not run: it {how}. `{found['start']}` starts it"

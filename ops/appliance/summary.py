@@ -1,4 +1,4 @@
-"""What ``up`` prints at its end."""
+"""Summary that ``up`` prints at its end."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class ProcessState:
-    """What the supervisor knows of a process."""
+    """State of a process, as the supervisor knows it."""
 
     name: str
     state: str  # STOPPED, STARTING, RUNNING, BACKOFF, STOPPING, EXITED, FATAL, UNKNOWN
@@ -115,7 +115,7 @@ def stop_stages(names: Iterable[str]) -> list[list[str]]:
 
 
 def socket_path(state: State) -> Path:
-    """Where the supervisor listens. Raises OperationError where the path is too long for a Unix socket."""
+    """Supervisor's socket. Raises OperationError where the path is too long for a Unix socket."""
     path = state.run / "supervisor.sock"
     if len(os.fsencode(path)) > _LONGEST_SOCKET:
         raise OperationError(
@@ -296,7 +296,7 @@ def database_stopped(state: State) -> Iterator[None]:
 
 
 def _sections(text: str) -> dict[str, str]:
-    """What ``supervisord.conf`` says of each program, by name."""
+    """Sections of ``supervisord.conf`` on each program, by name."""
     return dict(one.strip().split("]", 1) for one in text.split("[program:")[1:])
 
 

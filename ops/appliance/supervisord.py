@@ -11,7 +11,7 @@ from core import log
 
 class _Record(loggers.LogRecord):  # type: ignore[misc]  # supervisor has no types
     def asdict(self) -> dict[str, Any]:
-        """What the format of a line names."""
+        """Fields for the format of a line."""
         return {**super().asdict(), "asctime": log.utc_now()}
 
 

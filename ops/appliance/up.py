@@ -258,7 +258,7 @@ def _replace_other_version(
 
 
 def _hand_over_sources(supervisor: Supervisor, plant: Plant, state: State) -> None:
-    """If collectors are about to stop, the remaining ones take over their sources first."""
+    """Let the remaining collectors take over the sources of those that are about to stop."""
     last = Running.load(state)
     running_collectors = {
         process.name

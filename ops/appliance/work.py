@@ -11,7 +11,7 @@ _BYTES = 1024**2  # read and written: likewise
 
 
 class WorkMeter:
-    """What processes had used when they were last seen to work."""
+    """Meter of the work of processes, from the CPU that they have used."""
 
     def __init__(self) -> None:
         self._used: dict[int, tuple[float, int]] = {}  # pid → CPU s and bytes

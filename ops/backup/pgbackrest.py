@@ -67,14 +67,14 @@ async def call(state: State, cluster: Cluster, *arguments: str, data: Path | Non
 
 
 def environment(state: State) -> dict[str, str]:
-    """What libpq needs: pgBackRest has options for a socket, but none for a host and a password."""
+    """Environment for libpq: pgBackRest has options for a socket, but none for a host and a password."""
     owner = urlsplit(state.dsn("owner") if state.dsn_file("owner").exists() else "")
     verified = {f"PG{name.upper()}": value for name, value in parse_qsl(owner.query) if name.startswith("ssl")}
     return {**os.environ, **verified, "PGHOST": owner.hostname or "", "PGPASSWORD": owner.password or ""}
 
 
 def explain(command: str, text: str, cluster: Cluster) -> str:
-    """What it said, and what that means for an operator."""
+    """Explain its output to an operator."""
     repository = "" if cluster.archive is None else cluster.archive.repository
     if (answer := _S3_ERROR.search(text)) is not None:
         return f"repository {repository}: {html.unescape(answer[2])} ({answer[1]})"
@@ -93,6 +93,6 @@ def explain(command: str, text: str, cluster: Cluster) -> str:
 
 
 def _archive_error(cluster: Cluster) -> str:
-    """Why the server can't archive, in pgBackRest's words; empty: nothing is known."""
+    """Reason why the server can't archive, in pgBackRest's words; empty: nothing is known."""
     texts = [path.read_text(errors="replace") for path in sorted((cluster.data.parent / "archive").rglob("*.error"))]
     return next((line for text in texts for line in text.splitlines() if line.startswith("repo1: ")), "")

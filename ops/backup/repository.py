@@ -165,7 +165,7 @@ async def _begin(state: State, cluster: Cluster) -> None:
 
 
 def due_file(state: State) -> Path:
-    """It exists if a backup is due whatever the time: write-ahead log may be missing in the repository."""
+    """File that exists if a backup is due whatever the time: write-ahead log may be missing in the repository."""
     return state.run / "backup-due"
 
 
@@ -231,7 +231,7 @@ async def backups(state: State) -> list[Backup]:
 
 
 def listed(state: State) -> list[Backup]:
-    """As :func:`backups` when it was last asked; empty: not yet."""
+    """Last result of :func:`backups`; empty: there is none yet."""
     file = _list_file(state)
     return _parsed(file.read_text()) if file.exists() else []
 

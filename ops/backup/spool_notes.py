@@ -19,7 +19,7 @@ from schema.queries import load
 
 
 async def bring_up_to_date(connection: asyncpg.Connection[Any], folder: Path) -> None:
-    """How far each source was read, and its open gaps. Raises SpoolError and what the database raises."""
+    """Update the notes on reads and open gaps of each source. Raises SpoolError and what the database raises."""
     newest = await connection.fetch(load("backup")["select_newest"])
     open_gaps = await connection.fetch(load("backup")["select_open_gaps"])
     gaps: dict[int, list[tuple[int | None, int, str, str]]] = defaultdict(list)
@@ -35,7 +35,7 @@ async def bring_up_to_date(connection: asyncpg.Connection[Any], folder: Path) ->
 def _notes(
     source: int, newest: int | None, gaps: list[tuple[int | None, int, str, str]], before: dict[str, str]
 ) -> dict[str, str]:
-    """Those of a source that have to change (``ingest/downtime.py``, ``gaps.py``, ``opcua/checkpoint.py``)."""
+    """Notes of a source that have to change (``ingest/downtime.py``, ``gaps.py``, ``opcua/checkpoint.py``)."""
     notes = {f"gaps:{source}": json.dumps(gaps)}
     for name, value in before.items():
         if newest is not None and name == f"heard:{source}":

@@ -1,4 +1,4 @@
-"""What a backup has beside the database: keys, identity, configuration, certificates, and the notes of the spools.
+"""Files of a backup beside the database: keys, identity, configuration, certificates, and the notes of the spools.
 
 One archive in the data directory, so that it is encrypted, checked, kept and restored together with its backup.
 """
@@ -60,7 +60,7 @@ def _configuration_files(state: State) -> list[Path]:
 
 
 def changed_at(state: State) -> float:
-    """When any of it but the notes was last changed, s since 1970."""
+    """Time when any of it but the notes was last changed, s since 1970."""
     kept = [path for name in _KEPT for path in ((state.root / name), *(state.root / name).rglob("*"))]
     return max((path.stat().st_mtime for path in kept if path.is_file()), default=0.0)
 

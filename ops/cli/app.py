@@ -356,7 +356,7 @@ def _only(name: str) -> typer.Typer:
 
 
 def _why_stopped(error: PlantlogError) -> str:
-    """That plantlog is stopped, if that is why the database does not respond."""
+    """Hint that plantlog is stopped, if that is why the database does not respond."""
     if not isinstance(error, DatabaseError) or error.__cause__ is None:
         return ""
     from core.database import is_away

@@ -1,4 +1,4 @@
-"""Who may run a command, once there are users; and the record of it in the audit trail.
+"""Permissions to run commands, once there are users, and the record in the audit trail.
 
 As with PostgreSQL's peer authentication, the operating system says who somebody is. It is also the barrier: whoever
 owns the state folder, or is root, can change its files. This guards honest people, and the audit trail names them.
@@ -59,7 +59,7 @@ _SECRETS = re.compile(r"(?<=:)[^:/@\s]+(?=@)|(?<=password=)\S+")
 
 
 def roles_of(command: str) -> frozenset[Role] | None:
-    """Who may run it; None: machines do."""
+    """Roles that may run it; None: machines do."""
     return _MACHINES if command.startswith(_BENCHMARKS) else COMMANDS.get(command, _ENGINEER)
 
 
@@ -103,7 +103,7 @@ def guard(command: Any, path: str = "") -> None:
 
 
 def account(state: State) -> str:
-    """Who runs this command: the account of the process, or who called it by sudo as root or as the folder's owner."""
+    """Account of this command: that of the process, or who called it by sudo as root or as the folder's owner."""
     uid = os.geteuid()
     called_by = os.environ.get("SUDO_USER")
     if called_by and (uid == 0 or (state.root.exists() and state.root.stat().st_uid == uid)):
@@ -209,7 +209,7 @@ class _Trail:
 
 
 def _why_not(command: str, name: str, user: User | None, roles: frozenset[Role]) -> str | None:
-    """Why somebody may not run a command; None: they may."""
+    """Reason why somebody may not run a command; None: they may."""
     if user is None:
         return (
             f"{name} is not a user of plantlog: an engineer, or root, can add it (`plantlog user add {name} "
@@ -243,7 +243,7 @@ def _given(context: typer.Context) -> list[Any]:
 
 
 def _arguments(context: typer.Context) -> dict[str, str]:
-    """What was given, without passwords."""
+    """Arguments without passwords."""
     given = {}
     for name in (str(parameter.name) for parameter in _given(context)):
         value = context.params.get(name)

@@ -1,1 +1,1 @@
-"""What a deployment by Docker Compose needs: secrets and ``.env``, and the preparation of the database."""
+"""Needs of a deployment by Docker Compose: secrets and ``.env``, and the preparation of the database."""

@@ -25,7 +25,7 @@ _POLL_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What the monitor knows of a server."""
+    """Server, as the monitor knows it."""
 
     name: str
     address: str
@@ -69,7 +69,7 @@ async def _monitor(dsn: str) -> AsyncIterator[asyncpg.Connection[Any]]:
 
 
 async def nodes(monitor: str) -> list[Node]:
-    """By address. Raises OperationError."""
+    """Nodes in the order of their addresses. Raises OperationError."""
     async with _monitor(monitor) as connection:
         return [Node(**row) for row in await connection.fetch(load("failover")["select_nodes"])]
 

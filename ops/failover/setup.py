@@ -185,7 +185,7 @@ def _make(state: State, ours: Membership, steps: Steps) -> None:
 
 
 async def _create_roles(owner_dsn: str, ours: Membership) -> None:
-    """Those that pg_autoctl comes as: it can create some, but no passwords."""
+    """Create the roles of pg_autoctl: it can create some, but no passwords."""
     queries = load("failover")
     superusers = {SUPERUSER: None, REPLICATOR: ours.secret}
     logins = [("format_monitor_login", MONITOR_LOGIN, ours.secret)]

@@ -111,6 +111,6 @@ async def _opened(own: OwnInstallation, options: ArchiveOptions, known: bool) ->
 
 
 def _in_words(days: int, last: date | None, late: int) -> str:
-    """What is archived, for `status`."""
+    """Describe what is archived, for `status`."""
     text = f"{count(days, 'day')} to {last}" if days else "no sealed day yet"
     return f"{text}; late samples of {count(late, 'day')} are not in it: they stay in the database" if late else text

@@ -1,4 +1,4 @@
-"""Which days to drop to meet the disk budget, and how many days the disk will last. Pure functions."""
+"""Days to drop to meet the disk budget, and how many days the disk will last. Pure functions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class StorageUnit:
 
 @dataclass(frozen=True, slots=True)
 class BudgetChoice:
-    """What the budget drops, oldest first, and how many bytes (0: none) cannot be freed at all."""
+    """Days that the budget drops, oldest first, and how many bytes (0: none) cannot be freed at all."""
 
     units: tuple[StorageUnit, ...] = ()
     lacking: int = 0
@@ -97,7 +97,7 @@ def days_left(
 
 
 def duration(left: float | None) -> str:
-    """What :func:`days_left` says, in words. The dashboards read the number back from them (queries ``days_left``)."""
+    """Days of :func:`days_left` in words. The dashboards read the number back from them (queries ``days_left``)."""
     if left is None:
         return ""
     return "disk lasts for years" if left > 3650 else f"disk lasts {count(round(left), 'day')}"

@@ -47,7 +47,7 @@ class JobState:
     due: asyncio.Event = field(default_factory=asyncio.Event)  # set: at once, whatever the time
 
     def report(self, waits: str) -> dict[str, Any]:
-        """As ``/health`` and ``status`` show it; times in s since 1970. ``waits``: why it does, where it is due."""
+        """Report for ``/health`` and ``status``; times in s since 1970. ``waits``: why it does, where it is due."""
         last_run = self.last_run
         return {
             "name": self.job.name,
@@ -79,7 +79,7 @@ class Maintenance:
         self.database = "not connected yet"
 
     def reports(self) -> list[dict[str, Any]]:
-        """What is known of each job."""
+        """Reports of each job."""
         return [
             job_state.report(self.throttle.wait_reason(job_state.job.name)) for job_state in self._job_states.values()
         ]
@@ -187,7 +187,7 @@ async def run_maintenance(settings: MaintenanceSettings, state: Path, stop: asyn
 
 
 def _certificates(servers: TlsSettings, state: Path) -> list[str]:
-    """What is wrong with the certificate of the servers, or will be soon."""
+    """Faults of the certificate of the servers, now or soon."""
     file, problem = servers.certificate_file(state), servers.problem()
     expiring = measure_certificates([] if file is None else [file])
     return [*map(str, expiring), *([] if problem is None else [problem])]

@@ -69,7 +69,7 @@ def _run_job(state: State, job: Job) -> bool:
 
 
 def show_plan(state: State, as_json: bool) -> None:
-    """What retention would drop now."""
+    """Show what retention would drop now."""
     now = _run(_planned(job_context(state)))
     if as_json:
         summary = {"bytes": now.size, "disk_budget": now.budget, "lacking": now.lacking}

@@ -49,7 +49,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What goes now, oldest first by reason, and how the budget stands."""
+    """Plan of what goes now, oldest first by reason, and how the budget stands."""
 
     slices: tuple[Slice, ...]
     size: int  # bytes of the database
@@ -59,7 +59,7 @@ class Plan:
 
 
 async def plan(connection: Connection, aged_until: datetime | None = None) -> Plan:
-    """What retention would do now. Changes nothing. ``aged_until``: ages were seen to for the days closed by then."""
+    """Plan retention. Changes nothing. ``aged_until``: ages were seen to for the days closed by then."""
     queries = load("maintenance")
     parts = await settings(connection)
     due = [] if aged_until == parts.closed_until else await connection.fetch(queries["select_due_retention"])
@@ -81,7 +81,7 @@ async def plan(connection: Connection, aged_until: datetime | None = None) -> Pl
 async def _choose(
     connection: Connection, size: int, budget: int, units: Sequence[StorageUnit]
 ) -> tuple[BudgetChoice, list[Slice]]:
-    """What the budget takes, as it would go. Only units that it would take are looked at: that costs up to a second."""
+    """Choose units for the budget to drop. Only units that it would take are looked at: that costs up to a second."""
     seen: dict[StorageUnit, Slice | None] = {}  # None: it is empty
     while True:
         choice = choose(size, budget, units)

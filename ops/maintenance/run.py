@@ -39,7 +39,7 @@ _FAILURES = (*database.FAILURES, PlantlogError)
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """Where jobs work."""
+    """Context in which jobs work."""
 
     dsn: str  # of the login for maintenance
     owner_dsn: str
@@ -58,7 +58,7 @@ class JobContext:
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """What a run did."""
+    """Result of a run."""
 
     rows: int | None = None
     bytes: int | None = None
@@ -69,7 +69,7 @@ class JobResult:
 
 @dataclass(frozen=True, slots=True)
 class JobSkipped:
-    """Why there is nothing to run."""
+    """Reason why there is nothing to run."""
 
     why: str
 
@@ -91,7 +91,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class JobRun:
-    """How a run ended."""
+    """End of a run."""
 
     outcome: Outcome
     done: JobResult
@@ -232,7 +232,7 @@ async def _run_on(
 async def _run_unless_stopped(
     stop_requested: asyncio.Event, work: Coroutine[Any, Any, JobResult | JobSkipped]
 ) -> JobResult | JobSkipped:
-    """What ``work`` did; told to give way it is cancelled, its statement on the server as well."""
+    """Run ``work``, unless it is stopped: then it is cancelled, its statement on the server as well."""
     working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop_requested.wait())
     try:
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)

@@ -27,7 +27,7 @@ _POLL_SECONDS = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What a job may still take: s of a slice, which doubles until it is enough, and pauses as a multiple of it."""
+    """Allowance of a job: s of a slice, which doubles until it is enough, and pauses as a multiple of it."""
 
     slice: float
     pause: float
@@ -47,7 +47,7 @@ class Turn:
 
 
 class Throttle:
-    """Who may run now."""
+    """Throttle that decides which jobs may run now."""
 
     def __init__(self) -> None:
         self._behind = {job: Threshold(lag, LAG_THRESHOLDS[1], 1, 3) for job, lag in MAX_LAG.items()}
@@ -58,7 +58,7 @@ class Throttle:
         self._cut_slices: Counter[str] = Counter()  # job → slices in a row that were not enough
 
     def observe(self, indicators: Indicators) -> None:
-        """What was measured now; a run that has had its slice has to end."""
+        """Take new measurements; a run that has had its slice has to end."""
         self._pressed.update(indicators.pressure, indicators.at)
         lag = max(indicators.lag, indicators.pace if self._pressed.since is not None else 0.0)
         begins = [behind.update(lag, indicators.at) and behind.since is not None for behind in self._behind.values()]
@@ -69,7 +69,7 @@ class Throttle:
                 turn.stop_requested.set()
 
     def wait_reason(self, job: str) -> str:
-        """Why a job has to wait, in words; nothing where it has not."""
+        """Describe why a job has to wait; empty where it need not."""
         behind = self._behind.get(job)
         if behind is None:
             return ""

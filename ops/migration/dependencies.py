@@ -1,4 +1,4 @@
-"""In which order SQL files can be run that make objects of the schema ``plant``."""
+"""Order in which SQL files that make objects of the schema ``plant`` can be run."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def migrations(folder: Path = FOLDER) -> list[Migration]:
 
 
 def tables(folder: Path = FOLDER) -> list[str]:
-    """What makes the tables of an empty database: the files' texts, in an order in which they can be run."""
+    """SQL that makes the tables of an empty database: the files' texts, in an order in which they can be run."""
     files = {path.stem: path.read_text(encoding="utf-8") for path in sorted((folder / "tables").glob("*.sql"))}
     return [(folder / "roles.sql").read_text(encoding="utf-8"), *in_order(files).values()]
 
@@ -147,7 +147,7 @@ class Login:
 
     @classmethod
     def of(cls, dsn: str) -> Login:
-        """That of a DSN."""
+        """Login that a DSN has."""
         parts = urlsplit(dsn)
         return cls(unquote(parts.username or ""), unquote(parts.password or ""))
 

@@ -1,4 +1,4 @@
-"""Where the write-ahead log and the backups of a cluster go: a repository of pgBackRest, and its configuration."""
+"""Archive of the write-ahead log and the backups of a cluster: a repository of pgBackRest, and its configuration."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Archive:
         return _FOLDER.format(path=mounted)
 
     def files(self) -> dict[str, str]:
-        """What the server's user needs beside the configuration: content by name. Raises OSError."""
+        """Files that the server's user needs beside the configuration: content by name. Raises OSError."""
         if self.repository.startswith("sftp:"):
             return {"repository-key": self.key, "repository-known-hosts": self.known_hosts}
         return {"repository-ca": self.ca or _SYSTEM_CA.read_text()} if self.repository.startswith("s3:") else {}

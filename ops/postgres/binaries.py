@@ -64,12 +64,12 @@ def complete(root: Path) -> bool:
 
 
 def root_file_system(state: Path) -> Path:
-    """Where the private root file system lives."""
+    """Folder of the private root file system."""
     return shared_root_file_system(state) or (state / "postgres" / "rootfs").absolute()
 
 
 def shared_root_file_system(state: Path) -> Path | None:
-    """That of ``PLANTLOG_ROOTFS``, now or at the last ``up``, which several state folders may share."""
+    """Root file system of ``PLANTLOG_ROOTFS``, now or at the last ``up``, which several state folders may share."""
     given, remembered = os.environ.get("PLANTLOG_ROOTFS"), state / _SHARED
     if not given and remembered.exists():
         given = remembered.read_text().strip()

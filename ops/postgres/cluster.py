@@ -161,7 +161,7 @@ class Cluster:
 
     @property
     def archive(self) -> Archive | None:
-        """Where write-ahead log and backups go."""
+        """Archive that the write-ahead log and backups go to."""
         return Archive.load(self._archive_file)
 
     @archive.setter
@@ -259,7 +259,7 @@ class Cluster:
         return min((psutil.virtual_memory().total, *(int(limit) for limit in limits if limit.isdigit()))) // 1024**2
 
     def _shared_mb(self) -> int:
-        """Of ``shared_buffers``."""
+        """Size of ``shared_buffers``."""
         return max(128, min(self._memory_mb() // 6, 16_384))
 
     def configure(self) -> None:
@@ -343,7 +343,7 @@ class Cluster:
         self.give(self.folder)
 
     def give(self, *paths: Path) -> None:
-        """To the server's user."""
+        """Give files to the server's user."""
         if os.geteuid() == 0:
             for path in paths:
                 os.chown(path, *self._server_ids())

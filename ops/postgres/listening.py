@@ -1,4 +1,4 @@
-"""Where plantlog's own database listens besides loopback: there, only the reader logs in, and only with TLS."""
+"""Listening of plantlog's own database beyond loopback: there, only the reader logs in, and only with TLS."""
 
 from __future__ import annotations
 
@@ -52,6 +52,6 @@ class Listening:
             raise UnusableFile(certificate, f"can't be read ({error})", "PEM") from error
 
     def settings(self, pem: str) -> str:
-        """Of ``postgresql.conf``; ``pem``: the path of the file as the server sees it."""
+        """Settings of ``postgresql.conf``; ``pem``: the path of the file as the server sees it."""
         addresses = {"0.0.0.0": "0.0.0.0", "::": "0.0.0.0,::"}.get(self.host, f"127.0.0.1,{self.host}")
         return f"listen_addresses = '{addresses}'\nssl = on\nssl_cert_file = '{pem}'\nssl_key_file = '{pem}'\n"

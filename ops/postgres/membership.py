@@ -1,4 +1,4 @@
-"""What a server of several is to the others."""
+"""Membership of a server among several."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SECRET = re.compile(r"[A-Za-z0-9_-]{16,}")
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Where a server listens, and the monitor. Kept in the state folder."""
+    """Address of a server, and its monitor. Kept in the state folder."""
 
     address: str
     port: int
@@ -33,12 +33,12 @@ class Membership:
 
     @property
     def secret(self) -> str:
-        """Of the monitor's login, and of replication."""
+        """Secret of the monitor's login, and of replication."""
         return secret_of(self.monitor)
 
     @property
     def options(self) -> str:
-        """How the certificates of the servers are verified, in a DSN."""
+        """Options by which a DSN verifies the certificates of the servers."""
         return urlsplit(self.monitor).query
 
     @property

@@ -32,7 +32,7 @@ class MountedCluster(Cluster):
 
     @property
     def port(self) -> int:
-        """That of the DSN."""
+        """Port of the DSN."""
         return urlsplit(self._state.dsn("owner")).port or _PORT
 
     def move(self) -> None:

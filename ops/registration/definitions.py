@@ -30,7 +30,7 @@ async def send_definitions(connection: asyncpg.Connection[Any], rows: Iterable[D
 
 
 def definitions(plant: Plant) -> Iterator[Definition]:
-    """Of each channel, in the order of the configuration."""
+    """Definitions of each channel, in the order of the configuration."""
     for source in plant.sources:
         attributes_of: dict[type[Tag], _Attributes] = {}
         for tag in source.tags:
@@ -42,7 +42,7 @@ def definitions(plant: Plant) -> Iterator[Definition]:
 
 
 class _Attributes:
-    """What tags of a source say beside the columns, as JSON: most of them say the same."""
+    """Attributes of a source's tags beside the columns, as JSON: most of them say the same."""
 
     def __init__(self, source: Source, kind: type[Tag]) -> None:
         fields = {name: field.default for name, field in fields_of(kind).items() if name not in _NO_ATTRIBUTES}

@@ -46,7 +46,7 @@ class SourceDifference:
     retired: list[str] = field(default_factory=list)
 
     def describe(self) -> str:
-        """In a line: counts and the first few names."""
+        """Describe it in a line: counts and the first few names."""
         parts = [self.state + (f" ({self.change.describe()})" if self.change else "")] if self.state else []
         parts += [
             _format_names("added", self.added, self.first_added),
@@ -75,7 +75,7 @@ class Difference:
     redefinitions: Redefinitions = Redefinitions()
 
     def counts(self) -> dict[str, int]:
-        """How many channels are added, retired, moved, changed otherwise; how many sources differ."""
+        """Counts of channels added, retired, moved, changed otherwise, and of sources that differ."""
         sources = self.sources.values()
         moved = sum("source" in change.new for source in sources for change in source.changed.values())
         return {
@@ -118,7 +118,7 @@ def difference(
     same: Iterable[asyncpg.Record],
     redefinitions: Redefinitions,
 ) -> Difference:
-    """From sections ``select_source_differences``, ``_differences``, ``_added`` and ``_same_address``."""
+    """Difference from sections ``select_source_differences``, ``_differences``, ``_added`` and ``_same_address``."""
     by_source: dict[str, SourceDifference] = {}
     for row in sources:
         change = change_of(row) if row["what"] == "changed" else None
@@ -136,7 +136,7 @@ def difference(
 
 
 def change_of(row: asyncpg.Record) -> Change:
-    """What differs between ``old`` and ``new`` of a row, JSON objects both."""
+    """Change from ``old`` to ``new`` of a row, JSON objects both."""
     old, new = (flat(json.loads(row[side])) for side in ("old", "new"))
     differing = [name for name in old.keys() | new.keys() if old.get(name) != new.get(name)]
     return Change({n: old[n] for n in differing if n in old}, {n: new[n] for n in differing if n in new})
@@ -156,7 +156,7 @@ def _value(facts: Mapping[str, Any], name: str) -> str:
 
 
 def _format_names(what: str, n: int, names: Iterable[str]) -> str:
-    """How many, and the first names."""
+    """Number of names, and the first ones."""
     if not n:
         return ""
     more = " …" if n > MAX_NAMES else ""

@@ -110,7 +110,7 @@ async def check_names(connection: asyncpg.Connection[Any], plant: Plant, own: UU
 
 
 def _describe_sources(sources: Sequence[asyncpg.Record]) -> str:
-    """What is registered."""
+    """Describe which sources are registered."""
     living = [row for row in sources if not row["retired"]]
     names = [row["name"] for row in (living or sources)]
     listed = ", ".join(names[:_MAX_NAMES]) + (" …" if len(names) > _MAX_NAMES else "")

@@ -213,13 +213,13 @@ async def _runs(
 
 
 def plantlog_version() -> str:
-    """As ``plantlog --version`` prints it."""
+    """Version as ``plantlog --version`` prints it."""
     with (CHECKOUT / "pyproject.toml").open("rb") as file:
         return str(tomllib.load(file)["project"]["version"])
 
 
 def description(plant: Plant) -> dict[str, Any]:
-    """What must be the same in both members, by option: not what is a machine's own, such as ports and files."""
+    """Options that must be the same in both members: not what is a machine's own, such as ports and files."""
     found: dict[str, Any] = {}
     for name in fields_of(Plant).keys() - _OWN - {"sources"}:
         found |= dict(_options(name, getattr(plant, name)))
@@ -243,7 +243,7 @@ def _options(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _differences(plant: Plant, other: Any) -> Iterator[str]:
-    """What is different at the other member, as text."""
+    """Differences at the other member, as text."""
     if other["version"] != plantlog_version():
         yield f"plantlog {other['version']} there, {plantlog_version()} here"
     here, there = json.loads(json.dumps(description(plant))), json.loads(other["configuration"])

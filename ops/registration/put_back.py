@@ -31,7 +31,7 @@ from schema.queries import load
 
 @dataclass(frozen=True, slots=True)
 class PutBack:
-    """What an older database got back."""
+    """Rows that an older database got back."""
 
     sources: Sequence[str] = ()
     channels: Sequence[str] = ()
@@ -103,7 +103,7 @@ async def put_back(connection: asyncpg.Connection[Any], state: State, plant: Pla
 
 
 def _digest(channels: Mapping[str, int]) -> str:
-    """Of names and ids, as section ``digest_names`` computes it: the names need not be sent."""
+    """Digest of names and ids, as section ``digest_names`` computes it: the names need not be sent."""
     lines = (f"{number} {name}" for name, number in sorted(channels.items(), key=itemgetter(1)))
     return hashlib.md5("\n".join(lines).encode(), usedforsecurity=False).hexdigest()
 
@@ -166,7 +166,7 @@ async def _write_channels(
 
 
 def _configured_since(state: State, names: Sequence[str]) -> dict[str, float]:
-    """When the channels came into the configuration in force (s), as far as is known."""
+    """Time when the channels came into the configuration in force (s), where it is known."""
     since: dict[str, float] = {}
     remaining = set(names)
     for one in snapshot.history(state.root):

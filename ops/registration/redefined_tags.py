@@ -118,7 +118,7 @@ def _exchanged(rows: Iterable[asyncpg.Record]) -> Iterator[tuple[str, str]]:
 
 
 def _facts(definition: str) -> str:
-    """What a definition, a JSON object, says of the meaning of the values."""
+    """Facts of a definition, a JSON object, on the meaning of the values."""
     return json.dumps({key: value for key, value in sorted(flat(json.loads(definition)).items()) if _is_meaning(key)})
 
 

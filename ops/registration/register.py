@@ -36,7 +36,7 @@ _ALL_NAMES = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a registration did."""
+    """Result of a registration."""
 
     registry: Registry
     difference: Difference
@@ -73,7 +73,7 @@ class _Comparison:
 async def preview(
     plant: Plant, dsn: str, state: State, decisions: TagDecisions = _NO_DECISIONS, take_over: str | None = None
 ) -> Difference:
-    """What :func:`register` would change, with all names. Changes nothing; raises as it does, but for tags in doubt."""
+    """Preview :func:`register`, with all names. Changes nothing; raises as it does, but for tags in doubt."""
     connection = await connect(dsn, "plantlog apply")
     try:
         if plant.redundancy.member is not None:
@@ -207,7 +207,7 @@ async def _set_settings(connection: asyncpg.Connection[Any], state: State, plant
 
 
 async def _channel_differences(connection: asyncpg.Connection[Any], installation: UUID) -> list[Any]:
-    """What is otherwise of channels that were there before."""
+    """Differences of channels that were there before."""
     queries = load("register")
     await connection.execute(queries["insert_differences"], installation)
     return await connection.fetch(queries["select_differences"])
@@ -239,7 +239,7 @@ def _by_source(plant: Plant, rows: list[Any]) -> dict[str, dict[str, int]]:
 
 
 def _settings(plant: Plant) -> list[tuple[str, str | None]]:
-    """What functions in the database have to know of the configuration; None: not said."""
+    """Settings of the configuration that functions in the database need; None: not set."""
     storage = plant.storage
     return [
         ("compression", storage.compression),

@@ -100,7 +100,7 @@ def superseded_name(name: str) -> str:
 
 
 def _next_steps(state: State, row: asyncpg.Record, old: str, new: str) -> str:
-    """What to change in the configuration before the next ``up``."""
+    """Next steps: changes of the configuration before the next ``up``."""
     if row["created"]:
         return f'add a tag with name = "{new}" and address = "{old}" to source {row["source"]}, then '
     deployment = Deployment.load(state)

@@ -104,7 +104,7 @@ async def record(
 
 
 def _text(value: str | None) -> str | None:
-    """What the environment and arguments have, which need not be UTF-8."""
+    """Text of the environment or arguments, which need not be UTF-8."""
     return value and value.encode(errors="backslashreplace").decode()
 
 

@@ -224,7 +224,7 @@ def _make_state(state: State, account: pwd.struct_passwd, config: Path | None) -
 
 
 def check_start() -> None:
-    """As the service's user: exit with the reason if ``up`` would refuse the configuration that ``argv`` names."""
+    """Check as the service user: exit with the reason if ``up`` would refuse the configuration that ``argv`` names."""
     state, config = State.current(), Path(sys.argv[1])
     try:
         plant = load(config)
@@ -235,7 +235,7 @@ def check_start() -> None:
 
 
 def choose(config: str | None = None) -> None:
-    """As the service's user: let the next ``up`` start this configuration; None: that of the last one."""
+    """Choose as the service's user: let the next ``up`` start this configuration; None: that of the last one."""
     state = State.current()
     state.claim()
     deployment_for(state, UpOptions(config=None if config is None else Path(config))).save(state)

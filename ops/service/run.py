@@ -163,7 +163,7 @@ class StuckProcesses:
         self._well: dict[int, float] = {}  # pid → when it last answered or worked, monotonic
 
     def find(self, processes: list[ProcessState], reports: dict[str, dict[str, Any] | None]) -> list[ProcessState]:
-        """Those that are stuck."""
+        """Find processes that are stuck."""
         now = time.monotonic()
         before, self._well = self._well, {}
         for process in processes:

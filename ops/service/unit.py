@@ -36,7 +36,7 @@ _ROOT_CAPABILITIES = (
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What a unit depends on."""
+    """Service and what its unit depends on."""
 
     name: str
     user: str
@@ -101,7 +101,7 @@ class Service:
         return any(path.is_relative_to(folder) for path in self._paths() for folder in folders)
 
     def _paths(self) -> Iterator[Path]:
-        """What it reads and writes, where it really lies."""
+        """Paths that it reads and writes, where they really lie."""
         plant = self.plant
         named = named_files(*plant.sources, plant.viewer, plant.backup, plant.archive, plant.notify)
         paths = (CHECKOUT, CHECKOUT / ".venv", Path(sys.executable), self.state, self.config, *named)

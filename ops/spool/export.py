@@ -28,7 +28,7 @@ _HEADER = ("source", "channel", "time", "value", "status")
 
 @dataclass(slots=True)
 class Counts:
-    """What was written."""
+    """Counts of rows and batches that were written."""
 
     rows: int = 0
     batches: int = 0
@@ -37,7 +37,7 @@ class Counts:
 
     @property
     def remark(self) -> str:
-        """What was left out, and damage, as text."""
+        """Remark on what was left out, and damage."""
         text = f"; {self.others:,} events, gaps and counts were skipped" if self.others else ""
         return text + (
             f"; the file is damaged ({self.damaged}): only intact batches were exported, some may be in the database"

@@ -119,7 +119,7 @@ def _is_held(since: datetime, notices: Sequence[Notice], now: datetime, options:
 
 
 def _reason_not_sent(notice: Notice, now: datetime, options: NotifyOptions) -> str | None:
-    """Why a notice is not sent; None: it is sent."""
+    """Reason why a notice is not sent; None: it is sent."""
     active = notice.state_now in ("unacknowledged_active", "acknowledged_active")
     reasons = {
         "notifications were disabled": notice.disabled,
@@ -145,7 +145,7 @@ def _single(notices: Sequence[Notice], plant: str) -> Message:
 
 
 def _occurrence(notice: Notice) -> str:
-    """What happened, as a verb that follows the channel; of a condition, its name and message."""
+    """Occurrence as a verb that follows the channel; of a condition, its name and message."""
     if notice.message is None:
         return _CONDITIONS[notice.limit]
     return f"{notice.limit}: {notice.message}" if notice.message else notice.limit

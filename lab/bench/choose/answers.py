@@ -78,7 +78,7 @@ def _count(wrong: NDArray[Any]) -> str:
 
 
 def _values(right: Float64s, got: Float64s) -> str:
-    """To the bit."""
+    """Compare values bit by bit."""
     if np.array_equal(right.view(np.uint64), got.view(np.uint64)):
         return AS_SENT
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -134,5 +134,5 @@ async def ask_oddities(contestant: Contestant, first: int, time: int, refused: d
 
 
 def share(answers: Answers) -> float:
-    """Of the checks, how many gave what was sent: 0 to 1."""
+    """Share of the checks that gave what was sent: 0 to 1."""
     return sum(answers.get(check) == AS_SENT for check in SCORED) / len(SCORED)

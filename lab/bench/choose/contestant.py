@@ -21,7 +21,7 @@ class Contestant(Protocol):
     settings: str  # its bulk path, and what an acknowledged write has survived
 
     def available(self) -> str | None:
-        """Why it can't take part here; None: it can."""
+        """Reason why it can't take part here; None: it can."""
 
     async def start(self, folder: Path) -> None:
         """Start it with its data in ``folder``, on loopback only."""

@@ -11,7 +11,7 @@ _AROUND_SECONDS = 15  # for a contestant's start, settling and end, and rates th
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much and how long, for each contestant and repeat."""
+    """Amounts and durations for each contestant and repeat."""
 
     channels: int
     history_seconds: int  # at 1 Hz
@@ -33,7 +33,7 @@ class Plan:
 
 
 def plan(minutes: float, contestants: int, repeats: int, hours: float | None) -> Plan:
-    """As long as ``minutes`` in all, more or less. ``hours``: the hold of the sustained rate, which comes on top."""
+    """Plan of about ``minutes`` in all. ``hours``: the hold of the sustained rate, which comes on top."""
     each = minutes * 60 / contestants / repeats  # s
     steps = max(each - _AROUND_SECONDS, each * 0.4)
     return Plan(

@@ -83,7 +83,7 @@ def _names(axes: Axes, results: Sequence[Result]) -> None:
 
 
 def _matrix(ranked: Sequence[MatrixRow], weights: Mapping[str, float]) -> Figure:
-    """What each criterion adds to the score, the best on top."""
+    """Plot what each criterion adds to the score, the best on top."""
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     left = [0.0] * len(ranked)

@@ -35,7 +35,7 @@ class Result:
     failed: str | None
 
     def figures(self) -> dict[str, float | None]:
-        """By criterion."""
+        """Figures by criterion."""
         return {
             "ingest_batch": max(self.by_size.values(), default=None),
             "ingest_clients": max(self.by_clients.values(), default=None),

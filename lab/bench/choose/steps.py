@@ -49,7 +49,7 @@ ProgressCallback = Callable[[str], None]
 
 @dataclass(slots=True)
 class Measurement:
-    """What was measured of a contestant; what it did not come to is missing. Rates are samples/s."""
+    """Measurements of a contestant; those that it did not come to are missing. Rates are samples/s."""
 
     name: str
     settings: str
@@ -99,7 +99,7 @@ async def _measure_one(
 
 
 class _Steps:
-    """Of one contestant in one repeat. The history comes first, so that everything is measured with data there."""
+    """Steps of a contestant in a repeat. The history comes first, so that everything is measured with data there."""
 
     def __init__(
         self, contestant: Contestant, plan: Plan, history: History, measurement: Measurement, progress: ProgressCallback

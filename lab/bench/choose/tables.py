@@ -16,7 +16,7 @@ from lab.bench.choose.steps import CLIENTS, LIMIT_SECONDS, SEEN_SECONDS, SIZES
 
 
 def listed(contestants: Mapping[str, Contestant]) -> Table:
-    """Who can take part here."""
+    """Contestants that can take part here."""
     table = Table(title="contestants", box=SIMPLE_HEAD)
     for column in ("name", "database", "available", "installation", "usage"):
         table.add_column(column, overflow="fold")

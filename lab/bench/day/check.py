@@ -21,7 +21,7 @@ _CHANNELS = 8
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What was found wrong; nothing: all is well."""
+    """Result of a check: faults, if there are any."""
 
     samples: int  # counted
     wrong: list[str] = field(default_factory=list)

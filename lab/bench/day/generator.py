@@ -28,7 +28,7 @@ _POLL_SECONDS = 0.005
 
 
 class Generator:
-    """What comes from one source."""
+    """Generator of the samples of one source."""
 
     def __init__(self, clock: Clock, spool: Spool, source: int, first_channel: int) -> None:
         self._clock = clock

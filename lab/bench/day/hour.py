@@ -90,7 +90,7 @@ class Hour:
 
 
 def hour(before: Snapshot, now: Snapshot) -> Hour:
-    """From one look to the next."""
+    """Hour from one look to the next."""
     then, stored = before.stored, now.stored
     samples = stored["written"] - then["written"]
     each = max(1, samples)

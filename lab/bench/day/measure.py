@@ -29,7 +29,7 @@ _DRAIN_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class DayOptions:
-    """What is measured."""
+    """Options of the measurement."""
 
     channels: int
     hz: float
@@ -48,7 +48,7 @@ class DayOptions:
 
 @dataclass(slots=True)
 class Day:
-    """What was found."""
+    """Results of a day."""
 
     asked: DayOptions
     hours: list[Hour] = field(default_factory=list)

@@ -35,7 +35,7 @@ class Cost:
 
     @property
     def sum(self) -> float:
-        """Of all parts."""
+        """Sum of all parts."""
         return sum(self.parts.values())
 
 

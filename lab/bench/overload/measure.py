@@ -27,7 +27,7 @@ _CAPACITY_SECONDS = 10.0  # at most
 
 @dataclass(frozen=True, slots=True)
 class OverloadOptions:
-    """Which cases, and how long."""
+    """Cases, and how long they last."""
 
     channels: int
     hz: float
@@ -42,7 +42,7 @@ class OverloadOptions:
 
 @dataclass(slots=True)
 class OverloadResult:
-    """What one strain did."""
+    """Effects of one strain."""
 
     name: str
     seconds: float

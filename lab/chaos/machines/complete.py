@@ -1,4 +1,4 @@
-"""When a redundant pair and its database are as before a fault: nothing waits, nothing is missing."""
+"""Recovery of a redundant pair and its database after a fault: nothing waits, nothing is missing."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Watch:
         return found
 
     async def _pending(self, us: int) -> list[str]:
-        """What is still waited for, in words."""
+        """Describe what is still waited for."""
         if self._gateway.oldest <= us:
             return [f"the gateway has {self._gateway.waiting} batches that were not accepted"]
         for member in self._machines.members:

@@ -68,14 +68,14 @@ def _stalled_seconds(path: Path) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SpoolBacklog:
-    """What the spools hold for the database."""
+    """Backlog of the spools for the database."""
 
     seconds: float  # for which the oldest batch has waited
     bytes: int
 
 
 def total_backlog(folder: Path) -> SpoolBacklog:
-    """Of all spools in ``folder``."""
+    """Backlog of all spools in ``folder``."""
     each = backlogs(folder).values()
     return SpoolBacklog(max((one.seconds for one in each), default=0.0), sum(one.bytes for one in each))
 

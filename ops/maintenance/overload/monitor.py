@@ -77,7 +77,7 @@ class OverloadMonitor:
         self._event_queued.set()
 
     async def _record(self) -> None:
-        """What was said goes into the database as events, in order, however long that is away."""
+        """Record messages in the database as events, in order, however long that is away."""
         resumed = False
         while True:
             try:

@@ -25,7 +25,7 @@ _PUSH = "push"  # whose sources are as silent as their gateways
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What the processes of an appliance say at a time, and what waits in its spools."""
+    """Reports of an appliance's processes at a time, and the backlog of its spools."""
 
     at: float  # monotonic
     now: float  # s since 1970
@@ -34,7 +34,7 @@ class Observation:
 
     @property
     def sources(self) -> list[dict[str, Any]]:
-        """Of all collectors that answer."""
+        """Sources of all collectors that answer."""
         return [source for report in self.reports.values() if report for source in report.get("sources", ())]
 
     @property
@@ -62,7 +62,7 @@ class Observation:
         return poll_period(source, self.now, _LATE_SECONDS)
 
     def problems(self, before: Observation, period: float | None) -> list[str]:
-        """What is not as before, in words. What is missed counts from the look before.
+        """Describe what is not as before. What is missed counts from the look before.
 
         ``period``: s, in which each source that is read has a new sample; None: that is not known.
         """
@@ -96,7 +96,7 @@ def observe(state: State) -> Observation:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """How a strain ended."""
+    """Recovery from a strain."""
 
     seconds: float  # until all was as before; where it was not, for which it was waited
     remaining: list[str] = field(default_factory=list)  # what was not as before then, in words

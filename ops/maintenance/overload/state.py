@@ -1,4 +1,4 @@
-"""When overload starts and ends. Pure logic without a clock."""
+"""Start and end of overload. Pure logic without a clock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAG_THRESHOLDS = (
 
 @dataclass(frozen=True, slots=True)
 class Indicators:
-    """What was measured at a time (s since 1970)."""
+    """Measurements at a time (s since 1970)."""
 
     at: float
     pressure: float = 0.0  # share of time in which somebody waited for a processor
@@ -69,7 +69,7 @@ class Overload:
 
     @property
     def since(self) -> float | None:
-        """When it began, s since 1970; None: there is none."""
+        """Time when it began, s since 1970; None: there is none."""
         return self._overloaded.since
 
     def resume(self, since: float) -> None:
@@ -99,12 +99,12 @@ class Overload:
         return changed
 
     def report(self) -> dict[str, Any]:
-        """As ``/health`` and ``status`` show it."""
+        """Report for ``/health`` and ``status``."""
         return {"since": self.since, **to_json(self.last)}
 
 
 def to_json(indicators: Indicators) -> dict[str, Any]:
-    """Of a look, by the names that they have on record."""
+    """Convert indicators to JSON, by the names that they have on record."""
     return {
         "cpu_pressure": round(indicators.pressure, 2),
         "lag_seconds": round(indicators.lag, 1),

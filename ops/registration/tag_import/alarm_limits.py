@@ -45,7 +45,7 @@ def limits(alarms: Any, kind: str, dropped: list[str]) -> dict[str, str]:
 
 
 def _of_all(alarms: Sequence[Mapping[str, Any]], dropped: list[str]) -> dict[str, str]:
-    """What is common to the limits of a channel: the highest priority, delays and deadband."""
+    """Attributes common to the limits of a channel: the highest priority, delays and deadband."""
     if not alarms:
         return {}
     dropped += [f"{name} of an alarm" for alarm in alarms for name in alarm if name not in _CARRIED]

@@ -1,4 +1,4 @@
-"""What an import gives: sources with the rows of their tag lists, and what cannot be carried over."""
+"""Results of an import: sources with the rows of their tag lists, and entries that cannot be carried over."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Imported:
 
     @property
     def left_out(self) -> int:
-        """How many entries don't become channels."""
+        """Number of entries that don't become channels."""
         return sum(map(len, self._left_out.values()))
 
     def notes(self) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Where the contestants are installed: on PATH, importable, or in a folder that a TOML file names."""
+"""Places where the contestants are installed: on PATH, importable, or in a folder that a TOML file names."""
 
 from __future__ import annotations
 
