@@ -96,8 +96,8 @@ CROSS JOIN LATERAL (
 WHERE c.name = ${channel:sqlstring};
 
 -- name: in_gaps
--- Of the time in which the channel was configured, or had samples, the share in recorded gaps that were not backfilled. Nobody records gaps of
--- pushed channels.
+-- Of the time in which the channel was configured, or had samples, the share in recorded gaps that were not
+-- backfilled. Nobody records gaps of pushed channels.
 WITH
 spans AS (
     SELECT c.id,
@@ -109,13 +109,16 @@ spans AS (
     WHERE c.name = ${channel:sqlstring} AND s.kind <> 'push'
 ),
 missing AS (
-    SELECT x.since, x.until, range_agg(tstzrange(x.since, x.until) * tstzrange(g.from_time, g.to_time)) AS ranges
+    SELECT x.since, x.until,
+           range_agg(tstzrange(x.since, x.until) * tstzrange(g.from_time, g.to_time))
+               FILTER (WHERE g.from_time IS NOT NULL) AS ranges
     FROM spans AS x
     LEFT JOIN LATERAL plant.chart_gaps(x.id, x.since, x.until) AS g ON NOT g.backfilled
     WHERE x.since < x.until
     GROUP BY x.since, x.until
 )
-SELECT 100 * coalesce((SELECT sum(extract(epoch FROM upper(r.range) - lower(r.range))) FROM unnest(m.ranges) AS r (range)), 0)
+SELECT 100 * coalesce(
+           (SELECT sum(extract(epoch FROM upper(r.range) - lower(r.range))) FROM unnest(m.ranges) AS r (range)), 0)
        / extract(epoch FROM m.until - m.since) AS "In gaps"
 FROM missing AS m;
 

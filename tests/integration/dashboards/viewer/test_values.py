@@ -250,6 +250,7 @@ async def test_time_before_a_channel_was_configured_is_not_covered(
             await owner.execute("DELETE FROM plant.gap WHERE channel_id = (SELECT max(id) FROM plant.channel)")
         not_read = (await panels.ask("forensics", "Coverage", **here))["Coverage"]
         assert not_read == pytest.approx([25], abs=1), "nobody recorded why it was not read"
+        assert (await panels.ask("channel", "In gaps", **here))["In gaps"] == [0], "there is no gap on record"
         await owner.execute("UPDATE plant.channel SET retired_at = configured_at WHERE name = 'late/device/level'")
         assert (await panels.ask("forensics", "Coverage", **here))["Coverage"] == []
         assert (await panels.ask("channel", "In gaps", **here))["In gaps"] == []
