@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a seal is made of, and the check of an exported Parquet file; needs Python 3.11, pyarrow and cryptography only.
+"""Contents of a seal, and the check of an exported Parquet file; needs Python 3.11, pyarrow and cryptography only.
 
     python3 verify_plantlog.py FILE.parquet [--key PUBLIC.pem] [--json]
 
@@ -205,7 +205,7 @@ class Seal:
         return {name: value for name, value in asdict(self).items() if name != "installation" or value}
 
     def statement(self) -> bytes:
-        """What is signed."""
+        """Statement that is signed."""
         lines = (f"{name}: {value}\n" for name, value in self.as_dict().items() if name != "signature")
         return (f"plantlog seal {SPECIFICATION}\n" + "".join(lines)).encode()
 
@@ -230,7 +230,7 @@ class Key:
         return hashlib.sha256(bytes.fromhex(self.public)).hexdigest()
 
     def statement(self) -> bytes:
-        """What is signed."""
+        """Statement that is signed."""
         lines = f"public: {self.public}\nmade_at: {self.made_at}\nsucceeds: {self.succeeds}\n"
         return f"plantlog seal key {SPECIFICATION}\n{lines}".encode()
 
@@ -284,7 +284,7 @@ def trusted_keys(keys: Sequence[Key], anchors: Sequence[str]) -> set[str]:
 
 
 def seal_problems(seals: Sequence[Seal], keys: Sequence[Key], anchors: Sequence[str] | None) -> Iterator[str]:
-    """What is wrong with signatures. ``anchors``: public keys to trust; None: those that came with the seals."""
+    """Problems of signatures. ``anchors``: public keys to trust; None: those that came with the seals."""
     publics = {key.fingerprint: key.public for key in keys}
     publics.update({hashlib.sha256(bytes.fromhex(public)).hexdigest(): public for public in anchors or ()})
     trusted = set(publics) if anchors is None else trusted_keys(keys, anchors)

@@ -369,7 +369,7 @@ def _encode(gaps: Iterable[tuple[_OpenGap, Int32s]]) -> str | None:
 
 
 def _decode(note: str) -> list[tuple[_OpenGap, Int32s]]:
-    """What :func:`_encode` made, or a version before: there (channel or null, from, ...) stands for each channel."""
+    """Undo :func:`_encode`, also of a version before: there (channel or null, from, ...) stands for each channel."""
     shared: dict[_OpenGap, list[Int32s]] = {}
     for of, *gap in json.loads(note):
         ids = from_ranges(of).astype(np.int32) if isinstance(of, list) else _ids(None if of is None else [of])

@@ -113,5 +113,5 @@ def read(path: Path) -> Question:
 
 @cache
 def questions() -> dict[str, Question]:
-    """What can be asked, by name."""
+    """Questions by name."""
     return {path.stem: read(path) for path in sorted(FOLDER.glob("*.sql"))}

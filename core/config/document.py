@@ -115,7 +115,7 @@ class Document:
 
 
 def _toml_error(error: tomllib.TOMLDecodeError) -> tuple[str, str]:
-    """What was found, and what is legal."""
+    """Describe a TOML error: what was found, and what is legal."""
     text = str(error)
     if twice := re.match(r"Cannot declare \((.*?),?\) twice", text):
         name = ".".join(part.strip(" '\"") for part in twice[1].split(","))

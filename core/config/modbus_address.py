@@ -40,7 +40,7 @@ class AddressError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TlsOptions:
-    """How to know the server of ``tls://…``, and which certificate to show it."""
+    """TLS options of ``tls://…``: how to know the server, and which certificate to show it."""
 
     server_certificate: Path
     """Of the server, or of authorities; DER or PEM."""

@@ -95,7 +95,7 @@ class ServerOptions(Frozen):
 
     @property
     def scheme(self) -> Literal["http", "https"]:
-        """What it speaks."""
+        """Protocol of the address."""
         return "http" if self.plain_http or is_loopback(self.host) else "https"
 
 
@@ -155,7 +155,7 @@ class DatabaseOptions(Frozen):
 
 
 class StorageOptions(Frozen):
-    """How samples are stored, and how much disk space they may use."""
+    """Storage of samples, and the disk space that they may use."""
 
     compression: Literal["native", "packed"] | None = None
     """The form of closed hours or days. Not set: native (the columnstore) on Community, packed on Apache-2."""
@@ -167,7 +167,7 @@ class StorageOptions(Frozen):
 
 
 class RetentionOptions(Frozen):
-    """How long the data of a class of channels are kept. Only closed days (UTC) are dropped. Rollups and events must be
+    """Retention of the data of a class of channels. Only closed days (UTC) are dropped. Rollups and events must be
     kept at least as long as the samples: minute ≥ raw, hour ≥ minute, event ≥ raw."""
 
     raw: Retention = None

@@ -166,7 +166,7 @@ def _texts() -> Mapping[str, Mapping[str, str]]:
 
 
 def about(table: type[Any]) -> str:
-    """What a class says of itself."""
+    """Description of a class by itself."""
     return " ".join(inspect.cleandoc(table.__doc__ or "").split())
 
 

@@ -165,7 +165,7 @@ class OpcuaTag(Tag):
 
     @property
     def path(self) -> str:
-        """What of the variable's value it is, see ``core.config.value_path``."""
+        """Part of the variable's value, see ``core.config.value_path``."""
         return joined(self.member, self.index)
 
     @property

@@ -1,4 +1,4 @@
-"""What of a variable's value a channel is: ``Motor.Speed``, ``Temperatures[3]``, ``[1,2]``, ``[3].Phases[0].Current``.
+"""Path of a channel in a variable's value: ``Motor.Speed``, ``Temperatures[3]``, ``[1,2]``, ``[3].Phases[0].Current``.
 
 Members of structures have their names, with dots between them. Elements of arrays have their indexes in brackets, one
 for each dimension, from 0. In a tag list, the indexes at the end of a path have a column of their own.

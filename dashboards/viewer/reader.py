@@ -96,9 +96,9 @@ class Reader:
         """
         since = max(over.since, over.until - question.within)
         arguments = {"since": since.isoformat(), "until": over.until.isoformat(), **question.options}
-        asked = questions()[question.name]
+        definition = questions()[question.name]
         async with self._transaction() as connection:
-            request = await prepare(connection, asked, arguments, patterns, None, strict=False)
+            request = await prepare(connection, definition, arguments, patterns, None, strict=False)
         return await (await self._questions_opened()).answer(request, sql, parameters)
 
     @asynccontextmanager

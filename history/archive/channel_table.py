@@ -42,7 +42,7 @@ _MEANING = 12  # columns up to ``attributes``: what the sealed document says
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """How many samples of the day a channel has, and where they are: in these row groups, from 0, of a file.
+    """Number of a channel's samples of the day, and their place: in these row groups, from 0, of a file.
 
     Those that came later are not there, but in amendments; if all did, there is no file.
     """

@@ -32,7 +32,7 @@ _PROBES = 4  # of whether the storage answers, in the time that it may take
 
 @dataclass(frozen=True, slots=True)
 class S3Options:
-    """How to reach S3-compatible storage."""
+    """Options to reach S3-compatible storage."""
 
     access_key: str
     secret_key: str

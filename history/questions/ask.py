@@ -130,11 +130,17 @@ def ask(
 
     Raises OperationError for invalid parameters and limits, DatabaseError where the database fails.
     """
-    asked = find_question(question)
+    definition = find_question(question)
     interval = TimeRange(*(one if isinstance(one, str) else one.isoformat() for one in (since, until)))
     words = (f"--{name.replace('_', '-')}={_text(value)}" for name, value in options.items() if value is not None)
     return answer(
-        state or State.current(), asked, interval, channels, parse_options(asked, [*words]), installation, limits
+        state or State.current(),
+        definition,
+        interval,
+        channels,
+        parse_options(definition, [*words]),
+        installation,
+        limits,
     )[0]
 
 

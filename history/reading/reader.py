@@ -59,7 +59,7 @@ class Series:
         return {hour: (j - i, tagged_hash("hour", samples[i:j].tobytes())) for hour, (i, j) in parts if i < j}
 
     def part(self, places: slice | NDArray[np.bool_]) -> Series:
-        """Those samples."""
+        """Part of the samples."""
         return replace(self, time=self.time[places], value=self.value[places], status=self.status[places])
 
     def by_label(self, labels: Sequence[ChannelLabel]) -> Iterator[tuple[ChannelLabel, Series]]:

@@ -109,7 +109,7 @@ class Window:
 
 
 async def windows(connection: asyncpg.Connection[Any], day: date, since: datetime, scope: Scope) -> list[Window]:
-    """What is on record to have come to, and then what to have been deleted from, a day since a moment."""
+    """Recorded arrivals to a day since a moment, then recorded deletions from it."""
     queries = load("evidence")
     by_source: dict[int, set[int]] = {}
     for row in await connection.fetch(queries["select_channel_sources"]):

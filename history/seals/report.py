@@ -47,7 +47,7 @@ class DayReport:
 
     @property
     def unexplained(self) -> list[str]:
-        """What nothing explains."""
+        """Differences that nothing explains."""
         return self.problems + [f"{self.day}: {one.describe()}" for one in self.findings if not one.explained]
 
 
@@ -70,7 +70,7 @@ class Report:
 
     @property
     def unexplained(self) -> list[str]:
-        """What nothing explains."""
+        """Differences that nothing explains."""
         return self.chain + [problem for day in self.days for problem in day.unexplained]
 
     def as_json(self) -> dict[str, Any]:

@@ -81,8 +81,8 @@ async def verify(
         scope = await load_scope(connection, 0)
         labels = {chain.number: chain.label for chain in await choose(connection, state, "all")}
         chosen = await choose(connection, state, installation)
-        asked = _Question(key, day, patterns, samples_of)
-        reports = [await _verify_chain(connection, state, chain, asked, scope) for chain in chosen]
+        question = _Question(key, day, patterns, samples_of)
+        reports = [await _verify_chain(connection, state, chain, question, scope) for chain in chosen]
         if patterns and not any(report.days for report in reports):
             await _matching_channels(connection, patterns, {}, scope)
         if day is not None and not any(report.days for report in reports):
@@ -107,11 +107,11 @@ async def _verify_chain(
     connection: asyncpg.Connection[Any],
     state: State,
     of: Chain,
-    asked: _Question,
+    question: _Question,
     scope: Scope,
 ) -> Report:
     """One chain, and one day of it or all. Keys and end of the state folder's own chain are known there."""
-    key, day = asked.key, asked.day
+    key, day = question.key, question.day
     trusted = trust_anchors(state, key) if of.own or key is not None else None
     chain = await seals(connection, of.number)
     report = Report(of.label, len(chain), trusted is not None)
@@ -123,7 +123,7 @@ async def _verify_chain(
     for one in sorted(by_day) if day is None else [day] if day in by_day else []:
         sealed = await sealed_day(connection, one, sorted(by_day[one], key=lambda seal: seal.revision))
         own_scope = scope.of(sealed.seals[-1].installation)
-        report.days.append(await _verify_day(connection, sealed, asked, own_scope, trusted))
+        report.days.append(await _verify_day(connection, sealed, question, own_scope, trusted))
     if day is None and not chain and not report.chain:
         report.next_seal = await _first_seal(connection, scope.of(of.number))
     return report
@@ -158,7 +158,7 @@ async def _unsealed(
 async def _verify_day(
     connection: asyncpg.Connection[Any],
     sealed: SealedDay,
-    asked: _Question,
+    question: _Question,
     scope: Scope,
     trusted: Sequence[str] | None,
 ) -> DayReport:
@@ -176,10 +176,10 @@ async def _verify_day(
     if not sealed.document:
         report.problems.append(f"{day}: the document with the names of its channels is missing")
     hours, names = sealed.hours(), _names(sealed)
-    patterns = asked.patterns
+    patterns = question.patterns
     channels = await _matching_channels(connection, patterns, names, scope) if patterns else set(hours)
     try:
-        samples = await asked.samples_of(connection, day, seal.chain)
+        samples = await question.samples_of(connection, day, seal.chain)
         if not patterns:
             channels |= set(await samples.channels(scope))
         kept = dict.fromkeys(amended_hours(sealed.differs) if digests_match_root else (), b"")

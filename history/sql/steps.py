@@ -69,7 +69,7 @@ class Steps:
 
 
 def _are_far(size: Float64s, jump: float) -> NDArray[np.bool_]:
-    """Which steps are of more than ``jump`` times the usual, as percentile_cont has it."""
+    """Mask of the steps of more than ``jump`` times the usual, as percentile_cont has it."""
     if not len(size):
         return np.empty(0, np.bool_)
     place = _USUAL * (len(size) - 1)

@@ -97,12 +97,12 @@ class AlarmEvaluator:
 
     @property
     def notes(self) -> Mapping[str, str]:
-        """Those of the spool."""
+        """Same as those of the spool."""
         return self._spool.notes
 
     @property
     def limits(self) -> TimeLimits:
-        """Those of the spool."""
+        """Same as those of the spool."""
         return self._spool.limits
 
     async def append(self, batch: Batch, notes: Notes | None = None) -> None:

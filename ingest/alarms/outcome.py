@@ -31,7 +31,7 @@ class Outcome:
         self.inapplicable += other.inapplicable
 
     def lines(self, action: str, channel: str, limit: str | None) -> list[str]:
-        """What was done. Raises NotAllDone if an alarm is not as asked, OperationError if there was nothing to do."""
+        """Actions done. Raises NotAllDone if an alarm is not as asked, OperationError if there was nothing to do."""
         if self.failed:
             raise NotAllDone(self.done, _shown(self.failed))
         if self.done:

@@ -107,9 +107,9 @@ async def measure(dsn: str, state: State, folder: Path, channels: int, progress:
                 manifest = await archive_day(connection, own, location, day.date(), state)
             archived.append(_series(series, manifest, seconds[0], packed))
             progress(f"{series} is archived")
-        asked = [await _ask_database(connection, name, ids) for name in QUERIES]
+        answers = [await _ask_database(connection, name, ids) for name in QUERIES]
         await connection.execute(load("bench")["drop_samples"], _START, closed)
-        costs = await asyncio.to_thread(_ask_archive, state, ids, asked, progress)
+        costs = await asyncio.to_thread(_ask_archive, state, ids, answers, progress)
         return ArchiveFigures(archived, costs)
     finally:
         await connection.close()
@@ -182,7 +182,7 @@ async def _ask_database(connection: asyncpg.Connection[Any], name: str, ids: Seq
 
 
 def _ask_archive(
-    state: State, ids: Sequence[int], asked: Sequence[_Answer], progress: ProgressCallback
+    state: State, ids: Sequence[int], answers: Sequence[_Answer], progress: ProgressCallback
 ) -> list[QueryCost]:
     """The same queries of the archive. Raises OperationError for another answer."""
     with opened(state, _LIMITS) as session:
@@ -192,8 +192,8 @@ def _ask_archive(
                 [row] = rows
             return row
 
-        texts = [query(one.name, ids, archive=True)[0] for one in asked]
-        return [_cost(one, partial(row_of, text), progress) for one, text in zip(asked, texts, strict=True)]
+        texts = [query(one.name, ids, archive=True)[0] for one in answers]
+        return [_cost(one, partial(row_of, text), progress) for one, text in zip(answers, texts, strict=True)]
 
 
 def _cost(one: _Answer, ask: Callable[[], tuple[Any, ...]], progress: ProgressCallback) -> QueryCost:

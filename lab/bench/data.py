@@ -52,7 +52,7 @@ class Minutes:
 
 
 def channel_names(channels: int) -> list[str]:
-    """What the metadata says of channels 1 to ``channels``: a name like plants give, 29 characters."""
+    """Metadata of channels 1 to ``channels``: a name like plants give, 29 characters."""
     return [f"north/unit{i // 50:03d}/transmitter{i:06d}" for i in range(1, channels + 1)]
 
 

@@ -60,7 +60,7 @@ class QueryTiming:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What is asked: ``channels`` channels from ``first_channel``, for ``days`` days at 1 Hz up to the live data."""
+    """History of ``channels`` channels from ``first_channel``, for ``days`` days at 1 Hz up to the live data."""
 
     first_channel: int
     channels: int

@@ -138,9 +138,9 @@ def questions(
 
     spans = _chosen("--over", over, question_costs.SPANS)
     names = _chosen("--only", only, question_costs.NAMES) or list(question_costs.NAMES)
-    asked = Plan(channels, min(few, channels), days)
+    plan = Plan(channels, min(few, channels), days)
     with _kept_or_temporary(folder) as place:
-        plan, costs = question_costs.measure(place, asked, spans, names, _print_progress)
+        plan, costs = question_costs.measure(place, plan, spans, names, _print_progress)
     figures = {"plan": asdict(plan), "questions": [{**asdict(cost), "cpu_ns": cost.cpu_ns} for cost in costs]}
     _output(figures, [tables.questions(costs)] if costs else [], as_json, file)
     for cost in costs:

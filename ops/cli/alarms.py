@@ -128,9 +128,9 @@ def _send(command: str, channel: str, limit: str | None, who: str | None, **opti
     if who not in (None, user) and user is not None:
         raise OperationError(f"--who: found {who!r}; legal: {user}, the user who runs the command, or nothing")
     who = who or account(state)
-    asked = {"action": command, "channel": channel, "limit": limit, "who": who, **options}
+    command_fields = {"action": command, "channel": channel, "limit": limit, "who": who, **options}
     try:
-        typer.echo("\n".join(client.execute(state, asked)))
+        typer.echo("\n".join(client.execute(state, command_fields)))
     except NotAllDone as error:
         for line in error.done:
             typer.echo(line)

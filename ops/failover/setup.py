@@ -109,9 +109,9 @@ def node(monitor_dsn: str | None, address: str | None, port: int | None, console
             mine = next(one for one in found if (one.address, one.port) == (ours.address, ours.port))
             step.result = mine.state
     dsn = f"postgresql://{OWNER}:PASSWORD@{','.join(f'{one.address}:{one.port}' for one in found)}/plantlog"
-    told = f"PLANTLOG_DSN='{dsn}?{verified_by('/PATH/OF/ca.crt')}'\n  ca.crt is a copy of {ca_file(state.pki)}"
+    environment = f"PLANTLOG_DSN='{dsn}?{verified_by('/PATH/OF/ca.crt')}'\n  ca.crt is a copy of {ca_file(state.pki)}"
     console.print(
-        f"For the appliances: {told}\n  the password is {_password_place(state, ours)}",
+        f"For the appliances: {environment}\n  the password is {_password_place(state, ours)}",
         highlight=False,
         soft_wrap=True,
     )

@@ -12,6 +12,6 @@ from ops.maintenance.process import run_maintenance
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m ops.maintenance", description=__doc__)
     add_arguments(parser)
-    told = parser.parse_args()
+    arguments = parser.parse_args()
     lower_priority()
-    sys.exit(run("maintenance", run_maintenance, told.state))
+    sys.exit(run("maintenance", run_maintenance, arguments.state))

@@ -59,29 +59,29 @@ class _Stop:
     """Handler of SIGTERM. It ends a wait at once, and `up` when it is done: torn apart, it may wait for ever."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.requested = False
         self._waiting = False
 
     def __call__(self, _: int, __: FrameType | None) -> None:
-        self.asked = True
+        self.requested = True
         if self._waiting:
             raise KeyboardInterrupt
 
     def sleep(self, seconds: float) -> None:
         """Wait, unless it is asked to stop. Raises KeyboardInterrupt when it is."""
         self._waiting = True
-        if self.asked:
+        if self.requested:
             raise KeyboardInterrupt
         time.sleep(seconds)
         self._waiting = False
 
     @contextmanager
     def expected(self) -> Iterator[None]:
-        """What fails while it is asked to stop is no failure."""
+        """Suppress errors while it is asked to stop: they are no failures."""
         try:
             yield
         except PlantlogError:
-            if not self.asked:
+            if not self.requested:
                 raise
 
 
@@ -114,7 +114,7 @@ def _watch(state: State, manager: ServiceManager, console: Console, problem: str
     interval = min(_CHECK_SECONDS, (manager.watchdog_seconds or 2 * _CHECK_SECONDS) / 2)
     supervisor, check = Supervisor(state), StuckProcesses()
     ready = "READY=1"
-    while not stop.asked:
+    while not stop.requested:
         if not supervisor.answers():
             raise OperationError(f"the supervisor is gone: see {state.log / 'supervisord.log'}")
         if not _is_ours(supervisor):

@@ -114,7 +114,7 @@ async def send_oddities(contestant: Contestant, first: int, time: int) -> dict[s
 
 
 async def ask_oddities(contestant: Contestant, first: int, time: int, refused: dict[str, str]) -> Answers:
-    """What became of them."""
+    """Ask what became of odd samples."""
     extremes, again, other = [await contestant.raw(first + n, time, time + 60 * SECOND) for n in range(ODD_CHANNELS)]
     wrong = []
     for place, (name, value) in enumerate(EXTREMES.items()):

@@ -74,7 +74,7 @@ class Appliance:
         return None if at is None else microseconds(at)
 
     async def sample(self) -> None:
-        """What has to be seen often: whose backends work, how long batches wait, and for what the generator does."""
+        """Sample often: whose backends work, how long batches wait, and for what the generator does."""
         now = time.monotonic()
         if self.clock.generated >= self.clock.allowed:
             self._waited += now - self._sampled_at
@@ -108,7 +108,7 @@ class Appliance:
             return dict(stored)
 
     async def stop_generator(self) -> None:
-        """What is in hand goes to the spool."""
+        """Stop the generator; the samples in hand go to the spool."""
         if self._generator is not None:
             await _end(self._generator)
 

@@ -69,7 +69,7 @@ class Hour:
 
     @property
     def key_bytes_a_row(self) -> float | None:
-        """Of rows that are not packed."""
+        """Key bytes of a row that is not packed."""
         return self.key_bytes / self.rows if self.rows > 0 else None
 
     def microseconds(self, part: str | None = None) -> float:

@@ -50,7 +50,7 @@ class DayOptions:
 class Day:
     """Results of a day."""
 
-    asked: DayOptions
+    options: DayOptions
     hours: list[Hour] = field(default_factory=list)
     ended: str = ""  # why
     checked: CheckResult | None = None
@@ -59,7 +59,7 @@ class Day:
         """All of it."""
         checked = asdict(self.checked) if self.checked is not None else None
         hours = [row.figures() for row in self.hours]
-        return {"asked": asdict(self.asked), "ended": self.ended, "checked": checked, "hours": hours}
+        return {"asked": asdict(self.options), "ended": self.ended, "checked": checked, "hours": hours}
 
 
 async def measure(options: DayOptions, folder: Path, port: int | None, progress: Callable[[str], None]) -> Day:
@@ -87,7 +87,7 @@ async def measure(options: DayOptions, folder: Path, port: int | None, progress:
 
 async def _watch(day: Day, appliance: Appliance, start: int, until: int, progress: Callable[[str], None]) -> None:
     """Until the day, the time or the disk ends; ``day`` has an hour for each that was generated, and for the rest."""
-    clock, options = appliance.clock, day.asked
+    clock, options = appliance.clock, day.options
     started_at = time.monotonic()
     before = await appliance.snapshot(start)
     while not day.ended:

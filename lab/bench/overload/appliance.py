@@ -88,7 +88,7 @@ class Appliance:
         return int((health.fetch("writer", self._options, self.state.root) or {"written": 0})["written"])
 
     def observe(self) -> Observation:
-        """What the processes say now, and the spools."""
+        """Observe the processes and the spools."""
         return observe(self.state)
 
     def memory(self) -> dict[str, float]:
@@ -96,7 +96,7 @@ class Appliance:
         return {name: _resident(pid) for name, pid in self._own.items()}
 
     async def read(self) -> Reading:
-        """What was written, and the CPU of all processes but the plant's."""
+        """Read what was written, and the CPU of all processes but the plant's."""
         at, written = time.time(), await asyncio.to_thread(self.written)
         await self._backends.sample()
         server = {f"postgres: {part}": used for part, used in self._backends.used().items()}
@@ -113,7 +113,7 @@ class Appliance:
         }
 
     async def flooded(self, since: int) -> tuple[set[int], int]:
-        """Of what gateways pushed from then (µs) on: the bodies that are stored, and how many samples."""
+        """Count what gateways pushed from then (µs) on: the bodies that are stored, and how many samples."""
         (row,) = await self.fetch("select_flood_totals", timestamp(since))
         return {int(value) for value in row["bodies"]}, row["samples"]
 

@@ -49,7 +49,7 @@ class Watch:
         return time.monotonic() - started
 
     async def found(self, from_us: int, *, recorded: bool) -> tuple[dict[str, Comparison], float]:
-        """What the table has of what was published since, when nothing is missing, or nothing comes any more.
+        """Published samples that the table has, when nothing is missing, or nothing comes any more.
 
         ``recorded``: a gap does for what is missing. The second: the seconds that this took.
         """

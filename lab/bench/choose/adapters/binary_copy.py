@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _row(*fields: str) -> np.dtype[np.void]:
-    """Of a binary COPY: each field has its length before it."""
+    """Row of a binary COPY: each field has its length before it."""
     with_lengths = [part for i, field in enumerate(fields) for part in ((f"length {i}", ">i4"), (str(i), field))]
     return np.dtype([("fields", ">i2"), *with_lengths])
 

@@ -57,7 +57,7 @@ class ClickHouse:
         )
 
     async def wait_until_visible(self) -> None:
-        """What is acknowledged is seen."""
+        """No wait: acknowledged samples are visible."""
 
     async def settle(self, before: int) -> None:
         """Parts are merged into one a day."""
@@ -69,7 +69,7 @@ class ClickHouse:
         return Raw(found["time"].to_numpy(), found["value"].to_numpy(), found["status"].to_numpy())
 
     async def by_minute(self, channel: int, first: int, last: int) -> Minutes:
-        """Of statuses that are not Bad."""
+        """Aggregates of samples whose status is not Bad."""
         found = await self._ask("clickhouse_by_minute", channel, first, last)
         return Minutes(found["minute"].to_numpy(), found["mean"].to_numpy())
 
@@ -87,7 +87,7 @@ class ClickHouse:
             self._session.query(query)
 
     async def size(self) -> int:
-        """What the active parts of both tables take; merged ones are deleted minutes later."""
+        """Size of the active parts of both tables; merged ones are deleted minutes later."""
         answer = await asyncio.to_thread(self._session.query, load("choose")["clickhouse_size"].strip()[:-1], "CSV")
         return int(answer.bytes())
 

@@ -72,7 +72,7 @@ class DuckDb:
             os.close(descriptor)
 
     async def wait_until_visible(self) -> None:
-        """What is acknowledged is seen."""
+        """No wait: acknowledged samples are visible."""
 
     async def settle(self, before: int) -> None:
         """All files into one, by channel and time: its row groups are skipped by their least and greatest channel."""
@@ -90,7 +90,7 @@ class DuckDb:
         return Raw(found["time"], found["value"], found["status"])
 
     async def by_minute(self, channel: int, first: int, last: int) -> Minutes:
-        """Of statuses that are not Bad."""
+        """Aggregates of samples whose status is not Bad."""
         found = await self._ask("duckdb_by_minute", channel, first, last)
         return Minutes(found["minute"], found["mean"])
 

@@ -78,7 +78,7 @@ class InfluxDb:
         await self._http.post("/write", self._lines.encode(columns), db="bench", precision="u")
 
     async def wait_until_visible(self) -> None:
-        """What is acknowledged is seen."""
+        """No wait: acknowledged samples are visible."""
 
     async def settle(self, before: int) -> None:
         """Wait until the log is cold and compacted; it is kept in one file that is empty then."""

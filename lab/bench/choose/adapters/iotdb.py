@@ -70,7 +70,7 @@ class IoTDb:
         self._session().insert(tablet)
 
     def _session(self) -> Any:
-        """That of this thread."""
+        """Session of this thread."""
         if not hasattr(self._thread_local, "session"):
             client = module("iotdb.table_session", None)
             login = {"username": "root", "password": "root"}  # its documented default, on loopback
@@ -80,7 +80,7 @@ class IoTDb:
         return self._thread_local.session
 
     async def wait_until_visible(self) -> None:
-        """What is acknowledged is seen."""
+        """No wait: acknowledged samples are visible."""
 
     async def settle(self, before: int) -> None:
         """Memory tables are flushed to TsFiles."""
@@ -92,7 +92,7 @@ class IoTDb:
         return Raw(found[0].astype(np.int64), found[1].astype(float), found[2].astype(np.int32).view(np.uint32))
 
     async def by_minute(self, channel: int, first: int, last: int) -> Minutes:
-        """Of statuses that are not Bad."""
+        """Aggregates of samples whose status is not Bad."""
         found = await self._ask("iotdb_by_minute", channel, first, last)
         return Minutes(found[0].astype(np.int64), found[1].astype(float))
 

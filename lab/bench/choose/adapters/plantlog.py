@@ -113,13 +113,13 @@ class Plantlog:
         return sum([(await spool.depth())[1] for spool in self._spools.values()])
 
     async def wait_until_visible(self) -> None:
-        """What is acknowledged is in the table when the spools are empty."""
+        """Wait until the spools are empty: then acknowledged samples are in the table."""
         while await self._depth():
             await asyncio.sleep(_POLL_SECONDS)
         self._pending_rows = 0
 
     async def settle(self, before: int) -> None:
-        """What maintenance does with closed days. It drops an emptied chunk in a later run if a query, or autovacuum,
+        """Run maintenance of closed days. It drops an emptied chunk in a later run if a query, or autovacuum,
         began before it was emptied."""
         if self._form in _CLOSE:
             day = (_EPOCH + np.timedelta64(before, "us")).item().replace(tzinfo=UTC)

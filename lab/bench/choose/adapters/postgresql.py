@@ -60,7 +60,7 @@ class PostgreSql:
                 await connection.execute(load("choose")["postgresql_insert_staged"])
 
     async def wait_until_visible(self) -> None:
-        """What is acknowledged is seen."""
+        """No wait: acknowledged samples are visible."""
 
     async def settle(self, before: int) -> None:
         """As autovacuum leaves it."""
@@ -72,7 +72,7 @@ class PostgreSql:
         return await ask_raw(self._pool, query)
 
     async def by_minute(self, channel: int, first: int, last: int) -> Minutes:
-        """Of statuses that are not Bad."""
+        """Aggregates of samples whose status is not Bad."""
         query = load("choose")["postgresql_by_minute"].format(channel=channel, first=first, last=last)
         return await ask_minutes(self._pool, query)
 
