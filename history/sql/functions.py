@@ -14,6 +14,7 @@ import pyarrow as pa
 from core.timestamps import microseconds
 from history.archive.sample_file import TIME
 from history.sql import runs, weighted_statistics
+from history.sql.changes import CHANGES, Changes
 from history.sql.channels import CHANNEL, ChannelFields, Channels, spans
 from history.sql.columns import Columns, each, listed, structs
 from history.sql.correlations import CORRELATIONS, Correlations, dense
@@ -80,6 +81,7 @@ class Functions:
             (self.first_moves, [channels, *[number] * 5, "DOUBLE"], MOVES),
             (self.lagged_correlations, [channels, channels, *[number] * 4, of], CORRELATIONS),
             (self.far_samples, [channels, *[number] * 5, "DOUBLE"], FAR_OFF),
+            (self.changes_of, [channels, *[number] * 4, "DOUBLE"], CHANGES),
             (self.counter_decreases_of, [channels, *[number] * 2], DECREASES),
         ):
             name, noted = function.__name__, self._noted(_by_row(function))
@@ -202,6 +204,13 @@ class Functions:
         """Samples far from what was usual before since (history/sql/excursions.py)."""
         found = Excursions(spans(channels), since, sigmas, short, long)
         return listed(FAR_OFF, self._made(channels, (first, until), each(found.of)))
+
+    def changes_of(
+        self, channels: list[ChannelFields], first: int, since: int, until: int, step: int, least_score: float
+    ) -> Any:
+        """When level, slope or spread changed from since on (history/sql/changes.py)."""
+        changes = Changes(Grid(Channels.of(channels), since, step), spans(channels), least_score)
+        return listed(CHANGES, self._made(channels, (first, until), each(changes.of)))
 
     def counter_decreases_of(self, channels: list[ChannelFields], since: int, until: int) -> Any:
         """Decreases of counters (history/sql/counters.py)."""

@@ -33,6 +33,7 @@ from tests.integration.history.questions.recording import BAD, Recording, at
 
 _RANGE = TimeRange(at(3600).isoformat(), at(4800).isoformat())
 _QUESTIONS: dict[str, dict[str, str]] = {  # with the parameters that each is asked with
+    "change_points": {"step": "10 s"},
     "correlation": {"target": "boiler/sp"},
     "excursions": {},
     "first_mover": {},

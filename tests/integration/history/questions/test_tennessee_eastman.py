@@ -59,3 +59,10 @@ async def test_without_a_fault_nothing_moves(recorded: Recording) -> None:
 async def test_before_the_fault_nothing_moves(recorded: Recording) -> None:
     await play(recorded, 6)
     assert await recorded.ask("first_mover", at(5 * 3600), at(_FAULT), step="3 min", reference="4 hours") == []
+
+
+@pytest.mark.parametrize("hours", [0, 12, 24, 36])
+async def test_without_a_fault_there_is_no_change_point(recorded: Recording, hours: int) -> None:
+    await play(recorded, 0)
+    begin = hours * 3600
+    assert await recorded.ask("change_points", at(begin), at(begin + 12 * 3600), step="3 min") == []

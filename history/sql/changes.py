@@ -1,0 +1,215 @@
+"""When the level, the slope or the spread of channels changed (schema/questions/change_points.sql).
+
+Moving sums at several bandwidths: Eichinger and Kirch, A MOSUM procedure for the estimation of multiple random change
+points, Bernoulli 24 (2018); Messer et al., A multiple filter test for the detection of rate changes, Annals of
+Applied Statistics 8 (2014). Steps and kinks are tested against a line: Baranowski, Chen and Fryzlewicz,
+Narrowest-over-threshold detection of multiple change points, JRSS B 81 (2019). The noise is that of an autoregression
+by robust spreads of differences: Chakar et al., A robust approach for estimating change-points in the mean of an
+AR(1) process, Bernoulli 23 (2017); and no less than the median of the sums themselves, for noise of another kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from core.batch import Float64s
+from history.archive.sample_file import TIME, segments
+from history.sql.columns import Columns
+from history.sql.resampled import Grid
+
+CHANGES = pa.struct(
+    [
+        ("channel_id", pa.int32()),
+        ("time", TIME),  # where the first bucket after the change begins
+        ("kind", pa.int32()),  # 0: level, 1: slope (an hour), 2: spread
+        ("before", pa.float64()),
+        ("after", pa.float64()),
+        ("score", pa.float64()),
+    ]
+)
+_LEVEL, _SLOPE, _SPREAD = range(3)
+_LEAST = 8  # buckets on each side
+_PARTS = (32, 16, 8)  # of the buckets of a channel: how many are on each side
+_TRIM = 0.9  # of differences, the smallest ones: steps and spikes are among the others
+_TRIMMED = 0.6573  # mean of the smallest 90 % of |z|, z normal
+_MEDIAN = 0.6745  # of |z|
+_WANDERING = 0.97  # most that values may depend on those before, to tell noise from changes
+_ROUGH = 0.6  # long-run deviation of roots of |second differences| of white noise, in their means
+_EVEN = 1.15  # times the usual roughness: that of a few means is no larger by chance
+_HOUR = 3.6e9  # µs
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Changes:
+    """Of means of buckets, where those before and after differ by more than noise does."""
+
+    grid: Grid
+    spans: Mapping[int, float]  # of the ranges of channels that have one
+    least_score: float
+
+    def of(self, found: Columns) -> Columns:
+        """The columns of CHANGES. ``found``: all samples of some channels, by channel and time."""
+        means = self.grid.numbers(found)
+        rows = [one for one in segments(means["channel_id"]) if one.stop - one.start >= 4 * _LEAST]
+        lengths = [one.stop - one.start for one in rows]
+        changes = []
+        for length in sorted(set(lengths)):
+            alike = [one for one, n in zip(rows, lengths, strict=True) if n == length]
+            values = np.array([means["value"][one] for one in alike])
+            ids = [int(means["channel_id"][one.start]) for one in alike]
+            for row, at, kind, before, after, score in self._of_values(values, ids):
+                number = int(means["number"][alike[row].start + at])
+                changes.append((ids[row], self.grid.since + number * self.grid.step, kind, before, after, score))
+        columns = list(zip(*changes, strict=True)) or [()] * len(CHANGES)
+        kinds = (np.int32, np.int64, np.int32, np.float64, np.float64, np.float64)
+        return {of.name: np.array(one, kind) for of, one, kind in zip(CHANGES, columns, kinds, strict=True)}
+
+    def _of_values(self, values: Float64s, ids: list[int]) -> Iterator[tuple[int, int, int, float, float, float]]:
+        """Row, place, kind, before, after and score. ``values``: (channels, buckets)."""
+        extent = np.ptp(values, axis=1)
+        # A thousandth of what a channel does is no noise to measure by, nor is a ten-thousandth of its range.
+        floor = np.maximum(1e-3 * extent, [1e-4 * self.spans.get(one, 0.0) for one in ids])
+        moves = extent > 1e-9 * np.abs(values).max(axis=1)  # else by rounding errors
+        scaled = (values - values[:, :1]) / np.where(moves, floor, 1.0)[:, None]
+        scores = list(_scores(scaled))
+        beyond = [(one > self.least_score) & moves[:, None] for _, _, one in scores]
+        for row in np.flatnonzero(np.any([one.any(axis=1) for one in beyond], axis=0)).tolist():
+            for kinds in ((_LEVEL, _SLOPE), (_SPREAD,)):
+                some = [
+                    (kind, side, place, float(one[row, place]))
+                    for (kind, side, one), far in zip(scores, beyond, strict=True)
+                    if kind in kinds
+                    for place in np.flatnonzero(far[row]).tolist()
+                ]
+                for kind, side, at, score in _clearest(some):
+                    yield row, at, kind, *self._sizes(values[row], kind, at, side), score
+
+    def _sizes(self, values: Float64s, kind: int, at: int, side: int) -> tuple[float, float]:
+        """Before and after."""
+        before, after = (self._size(one, kind) for one in (values[at - side : at], values[at : at + side]))
+        return before, after
+
+    def _size(self, values: Float64s, kind: int) -> float:
+        if kind == _LEVEL:
+            return float(values.mean())
+        off = np.arange(len(values)) - (len(values) - 1) / 2
+        slope = float(off @ values / (off @ off))
+        if kind == _SLOPE:
+            return slope * _HOUR / self.grid.step
+        return float((values - values.mean() - slope * off).std(ddof=2))
+
+
+def _scores(values: Float64s) -> Iterator[tuple[int, int, Float64s]]:
+    """Kind, how many buckets on each side, and the score at each place, (channels, buckets); at the ends 0.
+
+    ``values``: (channels, buckets), in floors of noise.
+    """
+    n = values.shape[1]
+    sides = sorted({max(n // one, _LEAST) for one in _PARTS})
+    smooth = values.copy()  # medians of three: a spike is no change
+    low, high = np.minimum(values[:, :-2], values[:, 1:-1]), np.maximum(values[:, :-2], values[:, 1:-1])
+    smooth[:, 1:-1] = np.maximum(low, np.minimum(high, values[:, 2:]))
+    total, moment, rough = _sums(smooth), _sums(smooth * np.arange(n)), _sums(_roughness(values))
+    noise = np.maximum(_noise(values), 1.0)
+    for side in sides:
+        u = np.arange(side) + 0.5  # how far from the change
+        before, after = _around(total, side)
+        shift = np.arange(side, n - side + 1) - 0.5
+        moment_before, moment_after = (
+            one - shift * of for one, of in zip(_around(moment, side), (before, after), strict=True)
+        )
+        tilt = u.sum() / (u @ u)
+        step = (after - before - tilt * (moment_after + moment_before)) / np.sqrt(2 * np.square(1 - tilt * u).sum())
+        kink = moment_after - moment_before - u.mean() * (after + before)
+        kink /= np.sqrt(2 * np.square(u - u.mean()).sum())
+        # Where the noise is larger than it usually is, so must a step be.
+        louder = np.maximum(_loudest(rough, side) * n / (_EVEN * rough[:, -1:]), 1.0) ** 2
+        sizes = np.abs(step), np.abs(kink)
+        usual = np.maximum(noise, np.max([np.median(one, axis=1) for one in sizes], axis=0) / _MEDIAN)
+        if side <= n // 16:  # wider windows are often half of all: changes are in too many
+            noise = usual
+        for kind, one in zip((_LEVEL, _SLOPE), sizes, strict=True):
+            yield kind, side, _placed(one / louder / usual[:, None], n)
+        # The spread of a few means is uncertain: it takes twice as many.
+        before, after = _around(rough, 2 * side)
+        spread = np.abs(np.log(after / before)) * np.sqrt(side) / _ROUGH
+        if side == sides[0]:
+            uneven = np.maximum(np.median(spread, axis=1, keepdims=True) / _MEDIAN, 1.0)
+        yield _SPREAD, 2 * side, _placed(spread / uneven, n)
+
+
+def _around(sums: Float64s, side: int) -> tuple[Float64s, Float64s]:
+    """The sums of so many buckets before and after each place, from the first that has as many before it."""
+    return sums[:, side:-side] - sums[:, : -2 * side], sums[:, 2 * side :] - sums[:, side:-side]
+
+
+def _loudest(sums: Float64s, side: int) -> Float64s:
+    """The larger mean of those before and after each place, without the two that a step at this place would raise."""
+    before = sums[:, side - 1 : -side - 1] - sums[:, : -2 * side]
+    after = sums[:, 2 * side :] - sums[:, side + 1 : sums.shape[1] - side + 1]
+    loudest: Float64s = np.maximum(before, after) / (side - 1)
+    return loudest
+
+
+def _placed(scores: Float64s, n: int) -> Float64s:
+    """The same with 0 at the ends."""
+    side = (n + 1 - scores.shape[1]) // 2
+    placed: Float64s = np.pad(scores, ((0, 0), (side, side)))[:, :n]
+    return placed
+
+
+def _roughness(values: Float64s) -> Float64s:
+    """Roots of second differences, which are nearly normal, (channels, buckets); steps and spikes count little."""
+    rough = np.sqrt(np.abs(np.diff(values, 2, axis=1)))
+    rough = np.maximum(np.pad(rough, ((0, 0), (1, 1)), mode="edge"), 1.0)
+    bounded: Float64s = np.minimum(rough, 3 * rough.mean(axis=1, keepdims=True))
+    return bounded
+
+
+def _noise(values: Float64s) -> Float64s:
+    """The long-run deviation of each channel, if each value depends on the one before it."""
+    n, far = values.shape[1], max(values.shape[1] // 16, _LEAST)
+    trend = (values[:, 2 * far :] - values[:, : -2 * far]) / (2 * far)
+    inner = values[:, far : n - far]
+    one, two = (_spread(values[:, far + k : n - far + k] - inner - k * trend) for k in (1, 2))
+    depends = np.clip(np.square(two / np.maximum(one, 1e-9)) - 1, 0, _WANDERING)
+    noise: Float64s = one * np.sqrt((1 + depends) / 2) / (1 - depends)
+    return noise
+
+
+def _spread(differences: Float64s) -> Float64s:
+    """The standard deviation of each channel, without the largest ones."""
+    kept = int(differences.shape[1] * _TRIM)
+    spread: Float64s = np.partition(np.abs(differences), kept, axis=1)[:, :kept].mean(axis=1) / _TRIMMED
+    return spread
+
+
+def _sums(values: Float64s) -> Float64s:
+    """Up to each place, from 0."""
+    return np.pad(np.cumsum(values, axis=1), ((0, 0), (1, 0)))
+
+
+def _clearest(some: list[tuple[int, int, int, float]]) -> Iterator[tuple[int, int, int, float]]:
+    """Kind, side, place and score of changes: of narrow windows first, and of wider ones without those of the narrow.
+
+    Each is then placed by the clearest window in which there is no other.
+    """
+    if not some:
+        return
+    kind, side, place, score = (np.array(one) for one in zip(*some, strict=True))
+    clearest = np.lexsort((place, kind, side, -np.round(score, 6)))
+    rest, chosen = clearest[np.argsort(side[clearest], kind="stable")], list[int]()
+    while len(rest):
+        chosen.append(int(rest[0]))
+        rest = rest[np.abs(place[rest] - place[rest[0]]) > side[rest]]
+    for one in chosen:
+        near = np.abs(place[clearest] - place[one]) <= side[one]
+        for other in chosen:
+            if other != one:
+                near &= np.abs(place[clearest] - place[other]) > side[clearest]
+        best = int(clearest[near][0]) if near.any() else one
+        yield int(kind[best]), int(side[best]), int(place[best]), float(score[best])

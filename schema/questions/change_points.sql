@@ -1,0 +1,44 @@
+-- change_points: when the level, the slope or the spread of channels changed, without knowing when to look
+--
+-- Means of "step" on both sides of each moment are compared at three widths: a 32nd, a 16th and an 8th of the
+-- interval on each side, twice that for spreads. A level has changed if a line with a step fits them better than a
+-- line, a slope if a line with a kink does; a spread, if the means scatter more or less about their neighbours. The
+-- score counts spreads of noise, also of noise that wanders or swings. Single spikes are no change, nor is a steady
+-- drift.
+--
+-- changed_at is where the first mean after the change begins. "before" and "after" are those of one width: mean,
+-- slope in an hour, or standard deviation about a line. Channels with fewer than 32 means are not judged, nor are the
+-- first and the last 8 means of the others (16 for spreads). A change in a gap is shown where samples go on.
+--
+-- Parameters
+--   since        timestamptz  from this moment on
+--   until        timestamptz  before this moment
+--   channels     text[]       names or patterns [NULL: all analog ones]
+--   step         interval     length of a mean [NULL: a 300th of the interval, at least 1 s]
+--   least_score  float8       lowest score to list [6]
+-- Judges: analog channels
+-- Portions: channel
+-- Cost: one pass over the samples, then 0.1 ms per channel of 300 means.
+-- Example: plantlog ask change_points --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z --limit 10
+WITH changes AS (
+    SELECT unnest(changes_of(a.fields, epoch_us(since - INTERVAL '1 hour'), epoch_us(since), epoch_us(until),
+                             epoch_us(coalesce(step, greatest((until - since) / 300, INTERVAL '1 s'))), least_score),
+                  recursive := true)
+    FROM (SELECT list(g.fields) AS fields
+          FROM channels_with_gaps(channels, since, until) AS g
+          WHERE g.kind = 'analog'
+          HAVING count(*) > 0) AS a
+),
+with_unit AS (
+    SELECT c.*, unit_at(c.channel_id, c.time, patterns := channels) AS unit
+    FROM changes AS c
+)
+SELECT n.name AS channel, u.time AS changed_at, CASE u.kind WHEN 0 THEN 'level' WHEN 1 THEN 'slope' ELSE 'spread' END AS kind,
+       u.before, u.after, u.after - u.before AS size,
+       CASE WHEN u.kind = 1 THEN u.unit || '/h' ELSE u.unit END AS unit, u.score
+FROM with_unit AS u
+JOIN channels_like(channels) AS n ON n.channel_id = u.channel_id;
+
+SELECT *
+FROM found
+ORDER BY round(score, 6) DESC, channel, changed_at, kind;

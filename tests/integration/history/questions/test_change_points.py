@@ -1,0 +1,45 @@
+"""change_points: when level, slope and spread of channels changed; not channels that only wander."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.integration.history.questions.recording import Recording, at
+
+_SECONDS = np.arange(0.0, 3600.0)
+
+
+def noise(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(50, 1, 3600)
+
+
+async def test_changes_are_found_clearest_first(recorded: Recording) -> None:
+    late = _SECONDS >= 2040
+    await recorded.channel("level", unit="bar")
+    await recorded.samples("level", _SECONDS, noise(1) + 30 * late)
+    await recorded.channel("slope", unit="°C")
+    await recorded.samples("slope", _SECONDS, noise(2) + 0.05 * np.maximum(0, _SECONDS - 2040))
+    await recorded.samples("spread", _SECONDS, np.where(late, 50 + 20 * (noise(3) - 50), noise(3)))
+    await recorded.samples("calm", _SECONDS, noise(4))
+    await recorded.samples("drifting", _SECONDS, noise(5) + 0.01 * _SECONDS)
+    await recorded.samples("outlier", _SECONDS, np.where(_SECONDS == 2000, 95, noise(6)))
+    await recorded.samples("swinging", _SECONDS, noise(7) + 20 * np.sin(_SECONDS / 50))
+    await recorded.channel("switch", "discrete", lo=None, hi=None)
+    await recorded.samples("switch", [0, 2040], [0, 1])
+    rows = await recorded.ask("change_points", at(0), at(3600))
+    assert [(row["channel"], row["kind"]) for row in rows] == [
+        ("level", "level"),
+        ("slope", "slope"),
+        ("spread", "spread"),
+    ]
+    level, slope, spread = rows
+    assert level["changed_at"] == at(2040)
+    assert (level["before"], level["after"], level["size"]) == pytest.approx((50, 80, 30), abs=0.3)
+    assert level["unit"] == "bar"
+    assert at(2016) <= slope["changed_at"] <= at(2064)
+    assert (slope["before"], slope["after"]) == pytest.approx((0, 180), abs=10)
+    assert slope["unit"] == "°C/h"
+    assert at(2016) <= spread["changed_at"] <= at(2064)
+    assert spread["after"] > 10 * spread["before"]
+    assert await recorded.ask("change_points", at(0), at(3600), least_score="1e6") == []

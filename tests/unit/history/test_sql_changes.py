@@ -1,0 +1,127 @@
+"""Planted changes are found where they are, and none in noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.batch import Float64s
+from core.errors import OperationError
+from history.sql.changes import Changes
+from history.sql.channels import Channels
+from history.sql.resampled import Grid
+from tests.unit.history.sql_samples import columns
+
+STEP = 10  # µs
+AT = 171  # bucket
+_N = 300
+_PLACES = np.arange(_N)
+Row = tuple[int, int, int]  # channel, bucket, kind
+_PLANTED: list[tuple[int, Callable[[Float64s], Float64s]]] = [
+    (0, lambda noise: noise + 15 * (_PLACES >= AT)),
+    (0, lambda noise: noise - 15 * (_PLACES >= AT)),
+    (0, lambda noise: noise + 0.3 * _PLACES + 15 * (_PLACES >= AT)),  # on a drift
+    (1, lambda noise: noise + 3 * np.maximum(0, _PLACES - AT)),
+    (1, lambda noise: noise - 3 * np.maximum(0, AT - _PLACES)),
+    (2, lambda noise: noise * np.where(_PLACES >= AT, 20, 1)),
+    (2, lambda noise: noise * np.where(_PLACES >= AT, 1, 20)),
+]
+
+
+def changes(values: Float64s, least_score: float = 6.0) -> tuple[list[Row], dict[str, np.ndarray]]:
+    """``values``: (channels, buckets), one sample each."""
+    asked = [
+        {"channel_id": number, "kind": "analog", "ends": values.shape[1] * STEP, "gaps_from": [], "gaps_to": []}
+        for number in range(len(values))
+    ]
+    wanted = Changes(Grid(Channels.of(asked), 0, STEP), {}, least_score)
+    samples = [
+        (number, place * STEP + 3, float(value), 0)
+        for number, row in enumerate(values)
+        for place, value in enumerate(row)
+    ]
+    found = wanted.of(columns(samples))
+    names = (found["channel_id"], found["time"] // STEP, found["kind"])
+    return list(zip(*(one.tolist() for one in names), strict=True)), found
+
+
+def noise(seed: int, channels: int, depends: float = 0.0) -> Float64s:
+    """Values that depend on those before them."""
+    fresh = np.random.default_rng(seed).normal(size=(channels, _N + 200))
+    values = fresh.copy()
+    for place in range(1, values.shape[1]):
+        values[:, place] += depends * values[:, place - 1]
+    return values[:, 200:]
+
+
+@pytest.mark.parametrize("planted", range(len(_PLANTED)))
+def test_planted_changes_are_found_within_two_buckets(planted: int) -> None:
+    kind, make = _PLANTED[planted]
+    rows, found = changes(np.array([make(one) for one in noise(1, 40)]))
+    near = {channel for channel, at, of in rows if of == kind and abs(at - AT) <= 2}
+    assert len(near) >= 32, rows
+    assert len(rows) <= 44, rows
+    assert (found["score"] > 6).all()
+
+
+def test_sizes() -> None:
+    rows, found = changes(noise(2, 1) + 500 * (_PLACES >= AT))
+    assert rows == [(0, AT, 0)]
+    assert [found["before"][0], found["after"][0]] == pytest.approx([0, 500], abs=1)
+    rows, found = changes(np.maximum(0, _PLACES - AT)[None, :] * 2.0 + noise(3, 1) * 0.1)
+    assert [kind for _, _, kind in rows] == [1]
+    assert [found["before"][0], found["after"][0]] == pytest.approx([0, 2 * 3.6e9 / STEP], abs=0.02 * 3.6e9 / STEP)
+    _, found = changes(noise(4, 1) * np.where(_PLACES >= AT, 20, 1))
+    assert [found["before"][0], found["after"][0]] == pytest.approx([1, 20], rel=0.3)
+
+
+@pytest.mark.parametrize("depends", [0.0, 0.5, 0.8, 0.9])
+def test_fewer_than_one_channel_of_noise_in_a_thousand_has_a_change(depends: float) -> None:
+    assert changes(noise(5, 1000, depends))[0] == []
+
+
+def test_what_is_no_change() -> None:
+    calm = noise(6, 5)
+    calm[0, 100] += 1000  # a spike
+    calm[1] = 7.5
+    calm[2] += 5 * _PLACES  # a drift
+    calm[3] = 20 * np.sin(_PLACES / 3)
+    calm[4] = 1e9 + 1e-7 * calm[4]  # rounding errors
+    assert changes(calm)[0] == []
+    assert changes(calm[:, 85:116] * 1e3)[0] == [], "too few means"
+
+
+def test_a_value_that_is_held_and_then_another_one() -> None:
+    rows, found = changes(np.where(_PLACES >= AT, 46.0, 40.0)[None, :])
+    assert rows == [(0, AT, 0)]
+    assert (found["before"][0], found["after"][0]) == (40, 46)
+
+
+@settings(deadline=None)
+@given(
+    st.integers(0, 1000),
+    st.sampled_from(range(len(_PLANTED))),
+    st.floats(-1e3, 1e3),
+    st.sampled_from([1e-6, 0.1, 3.0, 1e6]),
+)
+def test_neither_zero_nor_unit_matters(seed: int, planted: int, shift: float, scale: float) -> None:
+    values = _PLANTED[planted][1](noise(seed, 1))
+    one, other = changes(values), changes((values + shift) * scale)
+    assert one[0] == other[0]
+    assert other[1]["score"] == pytest.approx(one[1]["score"], rel=1e-5)
+    shifts = np.where(one[1]["kind"] == 0, shift, 0.0)
+    for name in ("before", "after"):
+        assert other[1][name] == pytest.approx((one[1][name] + shifts) * scale, rel=1e-5, abs=1e-5 * scale)
+
+
+def test_no_samples() -> None:
+    assert changes(np.empty((0, _N)))[0] == []
+
+
+def test_buckets_have_a_length() -> None:
+    with pytest.raises(OperationError, match="step: found 0 µs; legal: more than 0"):
+        Changes(Grid(Channels.of([]), 0, 0), {}, 6.0)
