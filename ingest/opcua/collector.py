@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 _RETRY_REFUSED = (10.0, 600.0)  # s, first and longest wait before rejected tags are retried
 _CHECK_SECONDS = 1.0  # s
 _CUT = (ConnectionError, ua.uaerrors.BadConnectionClosed)
-Holes: TypeAlias = tuple[list[tuple[int, int]], list[int] | None]  # (from, to) µs each, and the channels; None: all
+Intervals: TypeAlias = tuple[list[tuple[int, int]], list[int] | None]  # (from, to) µs each, and the channels; None: all
 
 _LOST = (SourceError, SpoolError, ua.UaError, OSError, TimeoutError)
 
@@ -97,7 +97,7 @@ class Collector:
         self._refused: set[int] = set()  # channels recorded and shown as rejected
         self._tags_changed = asyncio.Event()  # the tags differ from the subscribed ones
         self._missing: dict[int, tuple[int, int]] = {}  # by subscription: the last gap (µs) of a lost notification
-        self._lost: dict[tuple[int, int], Holes] = {}  # by subscription and sequence number of lost notifications
+        self._lost: dict[tuple[int, int], Intervals] = {}  # by subscription and sequence number of lost notifications
 
     def configure(
         self, source: OpcuaSource, channel_ids: Mapping[str, int], versions: Mapping[int, int] = NO_VERSIONS
@@ -177,7 +177,7 @@ class Collector:
     async def _open_downtime_gap(self) -> None:
         """If a process ran before, open a gap since its end, until the server proves that nothing is missing."""
         # It may have ended between recording the end of an outage and saving the subscriptions: none is known then.
-        if self._subscriptions.state.subscriptions or self._receiver.newest:
+        if self._subscriptions.state.subscriptions or self._receiver.times.newest:
             ending = self._downtime.shutdown()
             await self._gaps.open(self._published_to(), ending, f"plantlog was {ending}")
         await self._downtime.begin()
@@ -185,7 +185,7 @@ class Collector:
     def _published_to(self) -> int:
         """Time (µs) of the last publication that is on disk: no sample is later."""
         known = [self._receiver.published_to(s) for s in self._subscriptions if not s.event_items]
-        return max([self._receiver.newest, *known]) or self._since
+        return max([self._receiver.times.newest, *known]) or self._since
 
     async def _session(self, client: Client, address: str) -> None:
         """Transfer or create subscriptions, then publish, until an error ends it."""
@@ -200,7 +200,7 @@ class Collector:
             partial(self._rebuild, client),
             self._receiver.published_to,
             self._expect_resent,
-            self._receiver.begin_of_gap,
+            self._receiver.times.begin_of_gap,
             self._subscriptions.note_name,
         )
         await self._recover(client, address, publisher)
@@ -233,7 +233,7 @@ class Collector:
         whole_arrays = managed.state.whole_arrays
         server = Server(address, await server_start(client, self._source))
         transferred = {}
-        if server.continues(managed.server) and not self._receiver.has_restarted(
+        if server.continues(managed.server) and not self._receiver.times.has_restarted(
             await server_time(client, self._source)
         ):
             transferred = await transfer(client, self._source, managed.state)
@@ -260,7 +260,7 @@ class Collector:
         tags = self._tags
         changes = difference(tags, managed.state)
         if self._versions.not_yet_read(tags.versions):
-            self._receiver.set_server_clock(await server_time(client, self._source))
+            self._receiver.times.set_server_clock(await server_time(client, self._source))
             await managed.start_versions(tags, changes)
         await managed.create(client, tags, changes.create)
         await self._events.create(client, managed)
@@ -321,7 +321,7 @@ class Collector:
         if before == address:
             return
         self._servers.in_use = address
-        self._receiver.start_server()
+        self._receiver.times.start_server()
         if before:
             detail = {"before": before, "reason": self._reason}
             event = Event("failover", now_us(), text=address, detail=detail)
@@ -352,13 +352,13 @@ class Collector:
         A gap of its own: in that time there are samples, and the last of them must not hold through the outage.
         """
         if start < end:
-            await self._record_hole(start, end, reason, "sampled before the outage, and perhaps not sent", channels)
+            await self._record_gap(start, end, reason, "sampled before the outage, and perhaps not sent", channels)
 
     async def _close_outage(self, server_now: int) -> None:
         """All subscriptions exist: end the gaps, durably, before the new subscriptions are saved."""
         since, reason = self._gaps.open_since(), self._gaps.reason()
         ends = not self._subscriptions.saved_ids
-        now = self._receiver.end_outage(server_now, since if ends else None, reason)
+        now = self._receiver.times.end_outage(server_now, since if ends else None, reason)
         if ends:
             await self._gaps.close(now)
             if since is not None:
@@ -366,10 +366,10 @@ class Collector:
                 for begin, _ in self._gaps.ended(now):
                     self._receiver.expect_unchanged(begin, now, [c for s in self._subscriptions for c in s.items])
             return
-        holes: dict[int, list[int]] = {}
+        channels_by_begin: dict[int, list[int]] = {}
         for channel in self._gaps.channels_open_for("subscription_lost"):
-            holes.setdefault(self._gaps.open_since(channel) or now, []).append(channel)
-        for start, channels in holes.items():
+            channels_by_begin.setdefault(self._gaps.open_since(channel) or now, []).append(channel)
+        for start, channels in channels_by_begin.items():
             await self._gaps.close(now, channels)
             await self._backfill.request(start, now, "subscription_lost", sorted(channels))
             for begin, some in self._gaps.ended(now, channels):
@@ -394,30 +394,30 @@ class Collector:
         self._receiver.count_missed()
         only = sum(not s.event_items for s in self._subscriptions) == 1
         channels = None if only else list(subscription.items)
-        holes = self._receiver.holes(subscription, self._receiver.end_of_gap(0), since)
-        self._missing[subscription.id] = holes[0]
-        self._lost[subscription.id, sequence] = holes, channels
-        for start, end in holes:
-            await self._record_hole(start, end, "not_available", detail, channels)
+        intervals = self._receiver.missing_intervals(subscription, self._receiver.times.end_of_gap(0), since)
+        self._missing[subscription.id] = intervals[0]
+        self._lost[subscription.id, sequence] = intervals, channels
+        for start, end in intervals:
+            await self._record_gap(start, end, "not_available", detail, channels)
 
     async def _record_late(self, subscription: Subscription, sequence: int) -> None:
         """A lost notification came after all: withdraw its gaps, but for those of others that are still lost."""
         late = self._lost.pop((subscription.id, sequence), None)
         if late is None:
             return
-        holes, channels = late
+        intervals, channels = late
         for (number, other), (lost, _) in self._lost.items():
-            if number == subscription.id and lost[0][0] <= holes[0][1] and holes[0][0] <= lost[0][1]:
+            if number == subscription.id and lost[0][0] <= intervals[0][1] and intervals[0][0] <= lost[0][1]:
                 # They were recorded together: all are withdrawn with the last one.
-                both = [(min(a[0], b[0]), max(a[1], b[1])) for a, b in zip(lost, holes, strict=True)]
+                both = [(min(a[0], b[0]), max(a[1], b[1])) for a, b in zip(lost, intervals, strict=True)]
                 self._lost[number, other] = both, channels
                 return
-        for start, end in holes:
+        for start, end in intervals:
             if start < end:
                 await self._gaps.withdraw(start, end, "not_available", channels)
                 await self._backfill.withdraw(start, end, channels)
 
-    async def _record_hole(self, start: int, end: int, reason: str, detail: str, channels: list[int] | None) -> None:
+    async def _record_gap(self, start: int, end: int, reason: str, detail: str, channels: list[int] | None) -> None:
         """Record a gap that has ended, and have it read from the history, with the one that it prolongs."""
         await self._gaps.record(start, end, reason, detail, channels)
         for begin, some in self._gaps.ended(end, channels):

@@ -79,6 +79,14 @@ class DataChange:
         """Append one text."""
         self.texts.append(Text(handle, text, status, time, type_, self.item_server))
 
+    def columns(self) -> tuple[UInt32s, Int64s, Int64s, Float64s, UInt32s]:
+        """Handles, times, server timestamps, values and status codes of everything but texts."""
+        if not self.handle:
+            times = np.empty(0, np.int64)
+            return np.empty(0, np.uint32), times, times, np.empty(0, np.float64), np.empty(0, np.uint32)
+        columns = self.handle, self.time, self.server, self.value, self.status
+        return tuple(np.concatenate(c) for c in columns)  # type: ignore[return-value]
+
 
 @dataclass(frozen=True, slots=True)
 class Forms:

@@ -8,12 +8,11 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
 from core import metrics
-from core.batch import Batch, Event, EventBatch, Float64s, Int64s, SampleBatch, UInt32s
+from core.batch import Batch, Event, EventBatch, SampleBatch
 from core.errors import DecodeError
 from core.timestamps import now_us
 from ingest.appender import Appender, Notes, until_durable
@@ -21,16 +20,17 @@ from ingest.channel_map import from_ranges, to_ranges
 from ingest.downtime import Downtime
 from ingest.gaps import Gaps
 from ingest.opcua.decode.data_change import portions
-from ingest.opcua.decode.decoded import PLAIN, DataChange, Text
+from ingest.opcua.decode.decoded import PLAIN, DataChange
 from ingest.opcua.decode.message import Notification
 from ingest.opcua.subscription.clock_skew import ClockSkew
 from ingest.opcua.subscription.items import MARKER_HANDLE, PROBE_HANDLE
 from ingest.opcua.subscription.overflow import Message, Queue, RecentOverflows, overflows
-from ingest.opcua.subscription.repeated_texts import RepeatedTexts
+from ingest.opcua.subscription.source_times import SourceTimes
 from ingest.opcua.subscription.subscription_state import Subscription
 from ingest.opcua.subscription.tags import SampleTimes, Tags
+from ingest.opcua.subscription.texts import RepeatedTexts, merge_texts, split_texts
 from ingest.opcua.subscription.tracking import ChannelTracking
-from ingest.opcua.subscription.unreadable import UNDECODABLE, Unreadable
+from ingest.opcua.subscription.unreadable import UndecodableNotifications, Unreadable
 from ingest.status import SourceStatus
 from ingest.versions import ChannelVersions
 
@@ -38,16 +38,6 @@ log = logging.getLogger(__name__)
 
 _MOVE_REASON = "stopped"  # reason of a gap between the items of two nodes
 _REPEATED_REASON = "time_stands_still"
-
-
-class _UnprovenEnd(NamedTuple):
-    """The end of an outage of the source by our clock."""
-
-    begin: int  # µs
-    end: int  # µs
-    ahead: int  # µs, of it before our wall clock
-    back: int  # µs, by which the clock of the messages was set back (negative); 0: it was not
-    reason: str
 
 
 class Receiver:
@@ -78,19 +68,19 @@ class Receiver:
         self._clocks_note = f"clocks:{status.source_id}"
         self._skew = ClockSkew(tags.source.skew_limit, known=spool.notes.get(self._clocks_note, "{}"))
         self._removed: dict[int, int] = {}  # channels without a tag → µs, up to where their values were stored
-        self._unproven_end: _UnprovenEnd | None = None  # see :meth:`end_outage`
         self._downtime = downtime
         before = downtime.interruption()
-        self.newest = 0 if before is None else before[0]  # µs, last sample on disk, except of clocks that are ahead
+        newest = 0 if before is None else before[0]
+        self.times = SourceTimes(self._skew, spool, gaps, newest, tags.source.skew_limit)
         self._marker_events: dict[
             int, asyncio.Event
         ] = {}  # subscription → set once everything queued before its marker came
         self._marker_came: set[int] = set()  # subscriptions whose marker came, with more messages to follow
-        self._undecodable_since = set(filter(lambda c: gaps.detail(c).startswith(UNDECODABLE), gaps.channels()))
+        self._undecodable = UndecodableNotifications(status, gaps)
         self._noted_repeats = 0  # number of channels in the note
         self._repeats_note = f"repeats:{status.source_id}"
         repeats = from_ranges(json.loads(spool.notes.get(self._repeats_note, "[]"))).tolist()
-        self._tracking.repeated.restore(repeats, gaps.channels_open_for(_REPEATED_REASON), self.newest)
+        self._tracking.repeated.restore(repeats, gaps.channels_open_for(_REPEATED_REASON), newest)
         self._first_awaited = set(
             gaps.channels_open_for(_MOVE_REASON)
         )  # channels moved to other nodes, without data so far
@@ -98,6 +88,7 @@ class Receiver:
     def configure(self, tags: Tags) -> None:
         """Use these tags from now on; a notification being processed keeps the previous ones."""
         self._tracking = ChannelTracking(tags, self._tracking)
+        self.times.configure(tags.source.skew_limit)
         self._texts = RepeatedTexts(self._gaps)
         self._set_floors()
 
@@ -105,53 +96,266 @@ class Receiver:
         tracking = self._tracking
         tracking.floor[:-1] = [self._versions.pending_floor(channel) for channel in tracking.tags.ids.tolist()]
 
-    def start_server(self) -> None:
-        """Data comes from another server from now on, which has another clock."""
-        self._skew.start_server()
+    async def store(self, body: bytes, notification: Notification, subscription: Subscription, notes: Notes) -> None:
+        """Decode one notification; return once it is on disk, together with ``notes``.
 
-    def set_server_clock(self, time: int) -> None:
-        """Set the server's current time (µs) if nothing is known of its clocks; 0: unknown."""
-        if time and not self._skew.is_known:
-            self._skew.observe("server", time, now_us())
-
-    def begin_of_gap(self, server_time: int) -> int:
-        """The time (µs) of the last sample that was published by a time of the server."""
-        return self._plausible(self._skew.published_to(server_time))
-
-    def end_of_gap(self, server_time: int) -> int:
-        """The time (µs) of the first sample that can follow a time of the server; 0: now, by our clock."""
-        latest = self._skew.first_after(server_time)[0] if server_time else self._skew.own_times()[1]
-        return self._plausible(latest)
-
-    def end_outage(self, server_time: int, since: int | None, reason: str) -> int:
-        """The time (µs) of the first sample after an outage since then with this reason, by a time of the server.
-
-        Where only our clock says so, the next new sample proves it, or that the server's clock was set.
+        A large one is processed in portions, between which other sources have their turn. No other notification of this
+        source overtakes it.
         """
-        time, is_proven = self._skew.first_after(server_time)
-        end = self._plausible(time)
-        back = min(0, server_time - end) if self._skew.fell_behind(server_time) else 0
-        self._unproven_end = None
-        if since is not None and not is_proven:
-            self._unproven_end = _UnprovenEnd(since, end, end - now_us(), back, reason)
-        return end
+        arrival = now_us()
+        self._skew.observe_wall_clock()
+        if notification.publish_time:
+            self._skew.observe("server", notification.publish_time, arrival)
+        stored: list[Callable[[], None]] = []
+        async with asyncio.TaskGroup() as appends:
+            async with self._in_turn:
+                in_order = subscription.tracker.first == notification.sequence
+                changes, undecodable = await self._decoded(body, notification, subscription, arrival)
+                reached: dict[int, int] = {}
+                latest: dict[int, Event] = {}
+                has_marker = has_batches = False
+                for place, part in enumerate(changes, 1):
+                    if place > 1:
+                        await asyncio.sleep(0)
+                    _prove(subscription, part)
+                    has_marker |= bool(self._marker_events) and any(
+                        (handles == MARKER_HANDLE).any() for handles in part.handle
+                    )
+                    tags = self._tracking.tags
+                    change = tags.date(tags.by_place(part), arrival)
+                    reached |= self._tracking.clamp_times(change)
+                    more = notification.more or place < len(changes)
+                    of_message = (arrival, notification, more, subscription, in_order, latest)
+                    for batch in await self._batches(change, *of_message, stored):
+                        has_batches = True
+                        now = {**notes, **self._reached(batch, notification.publish_time)}
+                        appends.create_task(self.append(batch, now))
+                if undecodable is not None:
+                    await self._record_undecodable(notification, subscription, undecodable)
+                elif self._undecodable.channels and notification.data_changes:
+                    await self._undecodable.close(
+                        self.times.begin_of_gap(notification.publish_time), subscription.items
+                    )
+            if not has_batches:
+                await self._spool.note(notes)
+        for done in stored:
+            done()
+        if in_order and not notification.more:
+            subscription.published = notification.publish_time
+        if reached:
+            await self._until_durable(lambda: self._versions.floor_reached(reached))
+        if has_marker:
+            self._marker_came.add(subscription.id)
+        if subscription.id in self._marker_came and not notification.more:
+            self._marker_came.remove(subscription.id)
+            self._marker_events.pop(subscription.id, asyncio.Event()).set()
 
-    def has_restarted(self, server_time: int) -> bool:
-        """Whether the server's clock says so."""
-        return self._skew.fell_behind(server_time)
+    async def _decoded(
+        self, body: bytes, notification: Notification, subscription: Subscription, arrival: int
+    ) -> tuple[list[DataChange], DecodeError | None]:
+        """The data changes of a notification, large ones in portions, but for those that can't be decoded."""
+        forms = replace(
+            self._tracking.tags.forms,
+            whole_arrays=self.session_forms.whole_arrays,
+            structures=self.session_forms.structures,
+            key=subscription.key,
+        )
+        changes: list[DataChange] = []
+        undecodable: DecodeError | None = None
+        for start, end in notification.data_changes:
+            of_one: list[DataChange] = []
+            try:
+                for change in portions(body, start, end, arrival, forms):
+                    if of_one:
+                        await asyncio.sleep(0)
+                    of_one.append(change)
+            except DecodeError as error:
+                undecodable = error
+                continue
+            changes += of_one
+        return changes, undecodable
 
-    def _plausible(self, time: int) -> int:
-        """A time (µs), or now, by our clock, if a sample of that time would be quarantined."""
-        now = now_us()
-        oldest, newest = self._spool.limits.bounds(now)
-        return time if oldest <= time <= newest else now
+    async def _record_undecodable(
+        self, notification: Notification, subscription: Subscription, error: DecodeError
+    ) -> None:
+        log.warning("source %s: notification %d: %s", self._status.name, notification.sequence, error)
+        self.count_missed()
+        intervals = self.missing_intervals(subscription, self.times.end_of_gap(notification.publish_time))
+        await self._undecodable.open(error, subscription.items, intervals)
+
+    async def _batches(
+        self,
+        change: DataChange,
+        arrival: int,
+        notification: Notification,
+        more: bool,
+        subscription: Subscription,
+        in_order: bool,
+        latest: dict[int, Event],
+        stored: list[Callable[[], None]],
+    ) -> list[Batch]:
+        """Samples and changed texts of a part of one notification; records everything else.
+
+        ``in_order``: all before it is on disk; ``latest``: the texts of the parts before; ``stored``: to be called once
+        they are on disk.
+        """
+        tracking, tags = self._tracking, self._tracking.tags
+        self._status.decode_errors += len(change.unsupported)
+        metrics.decode_errors.labels(source=self._status.name).inc(len(change.unsupported))
+        self._texts.date(change.texts)
+        texts = [
+            Event("text", t.time, int(tags.ids[t.handle]), t.status, t.text)
+            for t in change.texts
+            if t.handle < len(tags.ids)
+        ]
+        batches: list[Batch] = []
+        place, time, server, value, status = change.columns()
+        ours = place < np.uint32(len(tags))  # servers may send unknown handles
+        if not ours.all():
+            place, time, value, status, server = place[ours], time[ours], value[ours], status[ours], server[ours]
+        value, status = tags.without_no_data(place, value, status)
+        dated = tracking.repeated.date(place, time, server, value, status, arrival)
+        time = dated.time
+        with_texts = merge_texts(place, time, status, change.texts, len(tags))
+        events = await self._unreadable.check(tags, change, place, time, status, tracking.time, arrival)
+        publish_time = notification.publish_time
+        await self._inspect(tracking, Message(*with_texts, arrival, more), subscription, publish_time)
+        again, at = tracking.unchanged.find(place, time, notification.sequence)
+        stated = place[again], at, value[again], status[again]
+        if dated.keep is not None:
+            place, time, value, status = place[dated.keep], time[dated.keep], value[dated.keep], status[dated.keep]
+        if dated.gaps:
+            begins = [([channel], at) for channel, at in dated.gaps]
+            await self._gaps.open_each(begins, _REPEATED_REASON, "different values have the same timestamps")
+        events += dated.conflicts
+        stored.append(partial(tracking.repeated.stored, place, time, value, status))
+        if len(again):
+            tracking.record_samples(*stated[:2])
+            stored.append(partial(tracking.unchanged.stored, stated[0]))
+            place, time = np.append(place, stated[0]), np.append(time, stated[1])
+            value, status = np.append(value, stated[2]), np.append(status, stated[3])
+        samples, bad_texts = split_texts(self._status.source_id, tags, place, time, value, status, arrival)
+        if texts or bad_texts:
+            changed = self._texts.changed([*texts, *bad_texts], in_order, latest)
+            stored.append(partial(self._texts.stored, changed))
+            events += changed
+        if samples is not None:
+            batches.append(samples)
+        events += tracking.origins(change, with_texts[0])
+        events += tracking.rounded(change)
+        if events:
+            batches.append(EventBatch(self._status.source_id, arrival, events))
+        return batches
+
+    async def _inspect(
+        self, tracking: ChannelTracking, message: Message, subscription: Subscription, publish_time: int
+    ) -> None:
+        await self._overflows(tracking, message, subscription)
+        last = tracking.time[message.place]
+        seen = last > 0  # a first value may be of any age
+        known = message.time[seen]
+        if len(known):
+            # By the best fitting time: single tags with another clock are detected separately.
+            nearest = int(np.argmin(np.abs(known - message.arrival)))
+            self._skew.observe_samples(int(known[nearest]), publish_time, message.arrival)
+            if prolonged := await self.times.prove_end(known, last[seen], publish_time, message.arrival):
+                self.expect_unchanged(*prolonged, self._tracking.tags.ids.tolist())
+                await self._gaps.flush_or_raise()
+            if subscription.published:
+                self._skew.observe_late(known[known > last[seen]], subscription.published)
+        tracking.observe_clocks(message.place, message.time, message.arrival)
+        if self._first_awaited:
+            await self._close_move_gaps(tracking.tags, message)
+        heard_again = tracking.record_samples(message.place, message.time)
+        if again := [channel for channel in heard_again if self._gaps.reason(channel) == "stale"]:
+            await self._gaps.close(self.times.end_of_gap(publish_time), again)
+
+    async def _overflows(self, tracking: ChannelTracking, message: Message, subscription: Subscription) -> None:
+        """Record what the server discarded, before any later data is recorded."""
+        tags, run = tracking.tags, subscription.times_before_run
+        if not message.more:
+            subscription.times_before_run = None
+        elif run is None:
+            subscription.times_before_run = SampleTimes(tags, tracking.time.copy())
+        since = subscription.sampled_to
+
+        def queue(place: int) -> Queue:
+            item = subscription.items.get(int(tags.ids[place]))
+            return Queue(0, tags.source.discard_oldest) if item is None else Queue(item.queue_size, item.parameters[2])
+
+        before = None if run is None else run.of(tags)
+        found = overflows(message, tracking.time, before, since, queue)
+        gaps = [([int(tags.ids[place])], start, end) for place, start, end in found]
+        if gaps:
+            self._recent_overflows.add(channel for channels, _, _ in gaps for channel in channels)
+            await self._gaps.record_each(gaps, "overflow", "the server's queue was full")
+            await self._gaps.flush_or_raise()
+
+    async def _close_move_gaps(self, tags: Tags, message: Message) -> None:
+        """Close the gaps of moved channels among these."""
+        channels = tags.ids[message.place]
+        inside = self._spool.limits.inside(message.arrival, message.time)
+        awaited = np.flatnonzero(inside & np.isin(channels, list(self._first_awaited)))
+        first = dict(zip(channels[awaited[::-1]].tolist(), message.time[awaited[::-1]].tolist(), strict=True))
+        self._first_awaited -= first.keys()
+        await self._gaps.close_each([([channel], at) for channel, at in first.items()])
+
+    def _reached(self, batch: Batch, publish_time: int) -> Notes:
+        """The note of the last sample: the next process can't know it from the subscriptions."""
+        if not isinstance(batch, SampleBatch):
+            return {}
+        self.times.newest = min(max(self.times.newest, int(batch.time.max())), self.times.end_of_gap(publish_time))
+        notes = self._downtime.notes(self.times.newest)
+        repeats = self._tracking.repeated.repeats
+        if (n := int(np.count_nonzero(repeats))) != self._noted_repeats:
+            self._noted_repeats = n
+            notes = {**notes, self._repeats_note: json.dumps(to_ranges(self._tracking.tags.ids[repeats].tolist()))}
+        clocks = self._skew.note()
+        return notes if clocks is None else {**notes, self._clocks_note: clocks}
+
+    async def append(self, batch: Batch, notes: Notes | None = None) -> None:
+        """Return once ``batch`` is on disk, however long the spool is full or the disk fails."""
+        await self._until_durable(lambda: self._spool.append(batch, notes))
+        if isinstance(batch, SampleBatch):
+            self._status.count_samples(len(batch))
+            self._status.record_samples(batch.time)
+            metrics.samples.labels(source=self._status.name).inc(len(batch))
+        elif isinstance(batch, EventBatch):
+            for event in batch.events:
+                metrics.events.labels(source=self._status.name, type=event.type).inc()
+
+    async def _until_durable(self, append: Callable[[], Awaitable[None]]) -> None:
+        await until_durable(self._spool, self._status.name, append)
+
+    def count_missed(self) -> None:
+        """Count a lost notification."""
+        self._status.missed += 1
+        metrics.missed.labels(source=self._status.name).inc()
+
+    async def check(self, late: float = 0.0) -> None:
+        """Periodic check for stale channels and clock differences.
+
+        ``late``: delay of this call in seconds.
+        """
+        self._tracking.exclude(late)
+        if self._tracking.looks_for_stale:
+            silent = [([channel], since) for channel, since in self._tracking.newly_stale()]
+            await self._gaps.open_each(silent, "stale", "silent for longer than stale_after")
+        await self._gaps.close_each(self._tracking.repeated.ended())
+        self._status.remark_repeated(self._tracking.repeated.gaps)
+        self._recent_overflows.refresh()
+        events = self._skew.events(self._tracking)
+        if events:
+            await self.append(EventBatch(self._status.source_id, now_us(), events))
 
     def published_to(self, subscription: Subscription) -> int:
         """The time (µs) of the last publication of a subscription, or of its last sample if that is later."""
         last = max(map(self._tracking.last, subscription.items), default=0)
-        return max(subscription.tracker.complete_to, min(last, self.newest))
+        return max(subscription.tracker.complete_to, min(last, self.times.newest))
 
-    def holes(self, subscription: Subscription, end: int, since: int | None = None) -> list[tuple[int, int]]:
+    def missing_intervals(
+        self, subscription: Subscription, end: int, since: int | None = None
+    ) -> list[tuple[int, int]]:
         """(from, to) µs, of what is missing up to ``end`` if a publication is: since the last one, and before.
 
         What was sampled before a publication may be in the next one. That is a gap of its own, because in that time
@@ -193,6 +397,10 @@ class Receiver:
         await self._gaps.open_each(begins, _MOVE_REASON, "read from another node")
         await self._gaps.flush_or_raise()
 
+    def expect_first(self, channels: Iterable[int]) -> None:
+        """Data of these channels is from the new nodes from now on, and closes the gaps."""
+        self._first_awaited.update(channels)
+
     def drop_removed(self, tags: Tags, subscriptions: Iterable[Subscription]) -> None:
         """Values of channels that have no tag any more are dropped from now on: what was not published yet is lost."""
         for subscription in subscriptions:
@@ -206,339 +414,12 @@ class Receiver:
         for channel in channels:
             by_begin.setdefault(self._removed.pop(channel, None), []).append(channel)
         for since, some in by_begin.items():
-            await self._gaps.remove(self.end_of_gap(0), some, since)
+            await self._gaps.remove(self.times.end_of_gap(0), some, since)
         await self._gaps.flush_or_raise()
-
-    def expect_first(self, channels: Iterable[int]) -> None:
-        """Data of these channels is from the new nodes from now on, and closes the gaps."""
-        self._first_awaited.update(channels)
 
     def marker_event(self, subscription: Subscription) -> asyncio.Event:
         """An event, set once the value of the item :data:`MARKER_HANDLE` and everything before it is on disk."""
         return self._marker_events.setdefault(subscription.id, asyncio.Event())
-
-    async def store(self, body: bytes, notification: Notification, subscription: Subscription, notes: Notes) -> None:
-        """Decode one notification; return once it is on disk, together with ``notes``.
-
-        A large one is processed in portions, between which other sources have their turn. No other notification of this
-        source overtakes it.
-        """
-        arrival = now_us()
-        self._skew.observe_wall_clock()
-        if notification.publish_time:
-            self._skew.observe("server", notification.publish_time, arrival)
-        stored: list[Callable[[], None]] = []
-        async with asyncio.TaskGroup() as appends:
-            async with self._in_turn:
-                in_order = subscription.tracker.first == notification.sequence
-                changes, undecodable = await self._decoded(body, notification, subscription, arrival)
-                reached: dict[int, int] = {}
-                latest: dict[int, Event] = {}
-                has_marker = has_batches = False
-                for place, part in enumerate(changes, 1):
-                    if place > 1:
-                        await asyncio.sleep(0)
-                    _prove(subscription, part)
-                    has_marker |= bool(self._marker_events) and any(
-                        (handles == MARKER_HANDLE).any() for handles in part.handle
-                    )
-                    tags = self._tracking.tags
-                    change = tags.date(tags.by_place(part), arrival)
-                    reached |= self._tracking.clamp_times(change)
-                    more = notification.more or place < len(changes)
-                    of_message = (arrival, notification, more, subscription, in_order, latest)
-                    for batch in await self._batches(change, *of_message, stored):
-                        has_batches = True
-                        now = {**notes, **self._reached(batch, notification.publish_time)}
-                        appends.create_task(self.append(batch, now))
-                if undecodable is not None:
-                    await self._undecodable(notification, subscription, undecodable)
-                elif self._undecodable_since and notification.data_changes:
-                    await self._decodable_again(notification, subscription)
-            if not has_batches:
-                await self._spool.note(notes)
-        for done in stored:
-            done()
-        if in_order and not notification.more:
-            subscription.published = notification.publish_time
-        if reached:
-            await self._until_durable(lambda: self._versions.floor_reached(reached))
-        if has_marker:
-            self._marker_came.add(subscription.id)
-        if subscription.id in self._marker_came and not notification.more:
-            self._marker_came.remove(subscription.id)
-            self._marker_events.pop(subscription.id, asyncio.Event()).set()
-
-    async def _decoded(
-        self, body: bytes, notification: Notification, subscription: Subscription, arrival: int
-    ) -> tuple[list[DataChange], DecodeError | None]:
-        """The data changes of a notification, large ones in portions, but for those that can't be decoded."""
-        forms = replace(
-            self._tracking.tags.forms,
-            whole_arrays=self.session_forms.whole_arrays,
-            structures=self.session_forms.structures,
-            key=subscription.key,
-        )
-        changes: list[DataChange] = []
-        undecodable: DecodeError | None = None
-        for start, end in notification.data_changes:
-            of_one: list[DataChange] = []
-            try:
-                for change in portions(body, start, end, arrival, forms):
-                    if of_one:
-                        await asyncio.sleep(0)
-                    of_one.append(change)
-            except DecodeError as error:
-                undecodable = error
-                continue
-            changes += of_one
-        return changes, undecodable
-
-    def _reached(self, batch: Batch, publish_time: int) -> Notes:
-        """The note of the last sample: the next process can't know it from the subscriptions."""
-        if not isinstance(batch, SampleBatch):
-            return {}
-        self.newest = min(max(self.newest, int(batch.time.max())), self.end_of_gap(publish_time))
-        notes = self._downtime.notes(self.newest)
-        repeats = self._tracking.repeated.repeats
-        if (n := int(np.count_nonzero(repeats))) != self._noted_repeats:
-            self._noted_repeats = n
-            notes = {**notes, self._repeats_note: json.dumps(to_ranges(self._tracking.tags.ids[repeats].tolist()))}
-        clocks = self._skew.note()
-        return notes if clocks is None else {**notes, self._clocks_note: clocks}
-
-    async def check(self, late: float = 0.0) -> None:
-        """Periodic check for stale channels and clock differences.
-
-        ``late``: delay of this call in seconds.
-        """
-        self._tracking.exclude(late)
-        if self._tracking.looks_for_stale:
-            silent = [([channel], since) for channel, since in self._tracking.newly_stale()]
-            await self._gaps.open_each(silent, "stale", "silent for longer than stale_after")
-        await self._gaps.close_each(self._tracking.repeated.ended())
-        self._status.remark_repeated(self._tracking.repeated.gaps)
-        self._recent_overflows.refresh()
-        events = self._skew.events(self._tracking)
-        if events:
-            await self.append(EventBatch(self._status.source_id, now_us(), events))
-
-    def count_missed(self) -> None:
-        """Count a lost notification."""
-        self._status.missed += 1
-        metrics.missed.labels(source=self._status.name).inc()
-
-    async def append(self, batch: Batch, notes: Notes | None = None) -> None:
-        """Return once ``batch`` is on disk, however long the spool is full or the disk fails."""
-        await self._until_durable(lambda: self._spool.append(batch, notes))
-        if isinstance(batch, SampleBatch):
-            self._status.count_samples(len(batch))
-            self._status.record_samples(batch.time)
-            metrics.samples.labels(source=self._status.name).inc(len(batch))
-        elif isinstance(batch, EventBatch):
-            for event in batch.events:
-                metrics.events.labels(source=self._status.name, type=event.type).inc()
-
-    async def _until_durable(self, append: Callable[[], Awaitable[None]]) -> None:
-        await until_durable(self._spool, self._status.name, append)
-
-    async def _undecodable(self, notification: Notification, subscription: Subscription, error: DecodeError) -> None:
-        self._status.decode_errors += 1
-        metrics.decode_errors.labels(source=self._status.name).inc()
-        log.warning("source %s: notification %d: %s", self._status.name, notification.sequence, error)
-        self.count_missed()
-        self._status.remarks["undecodable"] = f"notifications can't be decoded: {error}"
-        if subscription.items.keys() <= self._undecodable_since:  # one gap, however many notifications
-            return
-        self._undecodable_since |= subscription.items.keys()
-        detail, channels = f"{UNDECODABLE}: {error}", list(subscription.items)
-        (since, _), (start, end) = self.holes(subscription, self.end_of_gap(notification.publish_time))
-        await self._gaps.open(since, "undecodable", detail, channels)
-        await self._gaps.record(start, end, "undecodable", detail, channels)
-
-    async def _decodable_again(self, notification: Notification, subscription: Subscription) -> None:
-        """Close the gaps of notifications that could not be decoded."""
-        again = self._undecodable_since & subscription.items.keys()
-        gaps = [channel for channel in again if self._gaps.detail(channel).startswith(UNDECODABLE)]
-        await self._gaps.close(self.begin_of_gap(notification.publish_time), gaps)
-        self._undecodable_since -= again
-        if not self._undecodable_since:
-            self._status.remarks.pop("undecodable", None)
-
-    async def _batches(
-        self,
-        change: DataChange,
-        arrival: int,
-        notification: Notification,
-        more: bool,
-        subscription: Subscription,
-        in_order: bool,
-        latest: dict[int, Event],
-        stored: list[Callable[[], None]],
-    ) -> list[Batch]:
-        """Samples and changed texts of a part of one notification; records everything else.
-
-        ``in_order``: all before it is on disk; ``latest``: the texts of the parts before; ``stored``: to be called once
-        they are on disk.
-        """
-        tracking, tags = self._tracking, self._tracking.tags
-        self._status.decode_errors += len(change.unsupported)
-        metrics.decode_errors.labels(source=self._status.name).inc(len(change.unsupported))
-        self._texts.date(change.texts)
-        texts = [
-            Event("text", t.time, int(tags.ids[t.handle]), t.status, t.text)
-            for t in change.texts
-            if t.handle < len(tags.ids)
-        ]
-        batches: list[Batch] = []
-        place, time, server, value, status = _columns(change)
-        ours = place < np.uint32(len(tags))  # servers may send unknown handles
-        if not ours.all():
-            place, time, value, status, server = place[ours], time[ours], value[ours], status[ours], server[ours]
-        value, status = tags.without_no_data(place, value, status)
-        dated = tracking.repeated.date(place, time, server, value, status, arrival)
-        time = dated.time
-        with_texts = _with_texts(place, time, status, change.texts, len(tags))
-        events = await self._unreadable.check(tags, change, place, time, status, tracking.time, arrival)
-        publish_time = notification.publish_time
-        await self._inspect(tracking, Message(*with_texts, arrival, more), subscription, publish_time)
-        again, at = tracking.unchanged.find(place, time, notification.sequence)
-        stated = place[again], at, value[again], status[again]
-        if dated.keep is not None:
-            place, time, value, status = place[dated.keep], time[dated.keep], value[dated.keep], status[dated.keep]
-        if dated.gaps:
-            begins = [([channel], at) for channel, at in dated.gaps]
-            await self._gaps.open_each(begins, _REPEATED_REASON, "different values have the same timestamps")
-        events += dated.conflicts
-        stored.append(partial(tracking.repeated.stored, place, time, value, status))
-        if len(again):
-            tracking.record_samples(*stated[:2])
-            stored.append(partial(tracking.unchanged.stored, stated[0]))
-            place, time = np.append(place, stated[0]), np.append(time, stated[1])
-            value, status = np.append(value, stated[2]), np.append(status, stated[3])
-        samples, bad_texts = self._split_texts(tags, place, time, value, status, arrival)
-        if texts or bad_texts:
-            changed = self._texts.changed([*texts, *bad_texts], in_order, latest)
-            stored.append(partial(self._texts.stored, changed))
-            events += changed
-        if samples is not None:
-            batches.append(samples)
-        events += tracking.origins(change, with_texts[0])
-        events += tracking.rounded(change)
-        if events:
-            batches.append(EventBatch(self._status.source_id, arrival, events))
-        return batches
-
-    async def _inspect(
-        self, tracking: ChannelTracking, message: Message, subscription: Subscription, publish_time: int
-    ) -> None:
-        await self._overflows(tracking, message, subscription)
-        last = tracking.time[message.place]
-        seen = last > 0  # a first value may be of any age
-        known = message.time[seen]
-        if len(known):
-            # By the best fitting time: single tags with another clock are detected separately.
-            nearest = int(np.argmin(np.abs(known - message.arrival)))
-            self._skew.observe_samples(int(known[nearest]), publish_time, message.arrival)
-            if self._unproven_end:
-                await self._prove_end(self._unproven_end, known, last[seen], publish_time, message.arrival)
-            if subscription.published:
-                self._skew.observe_late(known[known > last[seen]], subscription.published)
-        tracking.observe_clocks(message.place, message.time, message.arrival)
-        if self._first_awaited:
-            await self._close_move_gaps(tracking.tags, message)
-        heard_again = tracking.record_samples(message.place, message.time)
-        if again := [channel for channel in heard_again if self._gaps.reason(channel) == "stale"]:
-            await self._gaps.close(self.end_of_gap(publish_time), again)
-
-    async def _prove_end(
-        self, unproven: _UnprovenEnd, time: Int64s, last: Int64s, publish_time: int, arrival: int
-    ) -> None:
-        """The first new samples (µs) after an outage prove its end, or that the clock of samples was set meanwhile."""
-        is_new = (time > last) | ((time < last) & (time >= unproven.end + unproven.back))
-        if not is_new.any():
-            return
-        first, ahead = int(time[is_new].min()), int(time[is_new].max()) - arrival - unproven.ahead
-        limit = round(self._tracking.tags.source.skew_limit * 1e6)
-        if unproven.back and unproven.back / 2 < ahead < -limit:
-            return  # it may be from within the outage
-        self._unproven_end = None
-        if unproven.back and ahead <= unproven.back / 2:
-            await self._set_back(unproven)
-            self._skew.observe("server", publish_time, arrival)
-            self._skew.observe_samples(int(time[is_new].max()), publish_time, arrival)
-            return
-        prolonged = min(first, unproven.end + ahead)
-        if prolonged - unproven.end <= limit or not self._gaps.ends_with(prolonged):
-            return
-        await self._gaps.record(unproven.end, prolonged, unproven.reason, "the server's clock was set forward")
-        self.expect_unchanged(unproven.begin, prolonged, self._tracking.tags.ids.tolist())
-        await self._gaps.flush_or_raise()
-
-    async def _set_back(self, outage: _UnprovenEnd) -> None:
-        """The clock of samples was set back within an outage, and what was lost after that has its times.
-
-        Nothing is known of that clock yet, and no sample of it is stored.
-        """
-        span = outage.begin + outage.back, outage.end + outage.back
-        await self._gaps.record(*span, outage.reason, "the server's clock was set back")
-        await self._gaps.flush_or_raise()
-        self._skew.start_server()
-        self.newest = 0
-
-    async def _close_move_gaps(self, tags: Tags, message: Message) -> None:
-        """Close the gaps of moved channels among these."""
-        channels = tags.ids[message.place]
-        inside = self._spool.limits.inside(message.arrival, message.time)
-        awaited = np.flatnonzero(inside & np.isin(channels, list(self._first_awaited)))
-        first = dict(zip(channels[awaited[::-1]].tolist(), message.time[awaited[::-1]].tolist(), strict=True))
-        self._first_awaited -= first.keys()
-        await self._gaps.close_each([([channel], at) for channel, at in first.items()])
-
-    async def _overflows(self, tracking: ChannelTracking, message: Message, subscription: Subscription) -> None:
-        """Record what the server discarded, before any later data is recorded."""
-        tags, run = tracking.tags, subscription.times_before_run
-        if not message.more:
-            subscription.times_before_run = None
-        elif run is None:
-            subscription.times_before_run = SampleTimes(tags, tracking.time.copy())
-        since = subscription.sampled_to
-
-        def queue(place: int) -> Queue:
-            item = subscription.items.get(int(tags.ids[place]))
-            return Queue(0, tags.source.discard_oldest) if item is None else Queue(item.queue_size, item.parameters[2])
-
-        before = None if run is None else run.of(tags)
-        found = overflows(message, tracking.time, before, since, queue)
-        holes = [([int(tags.ids[place])], start, end) for place, start, end in found]
-        if holes:
-            self._recent_overflows.add(channel for channels, _, _ in holes for channel in channels)
-            await self._gaps.record_each(holes, "overflow", "the server's queue was full")
-            await self._gaps.flush_or_raise()
-
-    def _split_texts(
-        self, tags: Tags, handle: UInt32s, time: Int64s, value: Float64s, status: UInt32s, arrival: int
-    ) -> tuple[SampleBatch | None, list[Event]]:
-        """Numbers are samples; a Bad value of a text channel becomes an event like its texts."""
-        is_text = tags.is_text[handle]
-        events: list[Event] = []
-        if is_text.any():
-            events = [
-                Event("text", int(time[k]), int(tags.ids[handle[k]]), int(status[k])) for k in np.flatnonzero(is_text)
-            ]
-            handle, time, value, status = handle[~is_text], time[~is_text], value[~is_text], status[~is_text]
-        if not len(handle):
-            return None, events
-        return SampleBatch(self._status.source_id, arrival, tags.ids[handle], time, value, status), events
-
-
-def _columns(change: DataChange) -> tuple[UInt32s, Int64s, Int64s, Float64s, UInt32s]:
-    """Indices, times, server timestamps, values and status codes of everything but texts."""
-    if not change.handle:
-        times = np.empty(0, np.int64)
-        return np.empty(0, np.uint32), times, times, np.empty(0, np.float64), np.empty(0, np.uint32)
-    columns = change.handle, change.time, change.server, change.value, change.status
-    return tuple(np.concatenate(c) for c in columns)  # type: ignore[return-value]
 
 
 def _prove(subscription: Subscription, change: DataChange) -> None:
@@ -549,17 +430,3 @@ def _prove(subscription: Subscription, change: DataChange) -> None:
     handles = others.union(*(handles.tolist() for handles in change.handle)) - {MARKER_HANDLE, PROBE_HANDLE}
     if handles:
         subscription.prove(not handles.isdisjoint(subscription.items))
-
-
-def _with_texts(
-    place: UInt32s, time: Int64s, status: UInt32s, texts: list[Text], n: int
-) -> tuple[UInt32s, Int64s, UInt32s]:
-    """Numbers and texts (of ``n`` channels) in order of time: a text channel has both if some values are Bad."""
-    ours = [t for t in texts if t.handle < n]
-    if not ours:
-        return place, time, status
-    time = np.concatenate([time, np.array([t.time for t in ours], np.int64)])
-    order = np.argsort(time, kind="stable")
-    place = np.concatenate([place, np.array([t.handle for t in ours], np.uint32)])
-    status = np.concatenate([status, np.array([t.status for t in ours], np.uint32)])
-    return place[order], time[order], status[order]

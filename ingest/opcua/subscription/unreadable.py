@@ -7,12 +7,14 @@ value that does not fit its definition, is a Bad sample. An optional member may 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
+from core import metrics
 from core.batch import Event, Int64s, UInt32s
 from core.config.sources import OpcuaTag
+from core.errors import DecodeError
 from core.timestamps import now_us
 from ingest.gaps import Gaps
 from ingest.opcua.decode.decoded import DataChange
@@ -21,7 +23,7 @@ from ingest.opcua.subscription.tags import Tags
 from ingest.status import SourceStatus
 
 _REASON = "undecodable"
-UNDECODABLE = "a notification can't be decoded"  # begins the detail of the other gaps of this reason
+_UNDECODABLE = "a notification can't be decoded"  # begins the detail of the other gaps of this reason
 _BAD = np.uint32(0x8000_0000)
 _NO_ELEMENT = (0x8036_0000, 0x8037_0000)  # BadIndexRangeInvalid, BadIndexRangeNoData
 _UNFIT = (0x8007_0000, 0x8039_0000, 0x8074_0000)  # BadDecodingError, BadDataEncodingUnsupported, BadTypeMismatch
@@ -37,7 +39,7 @@ class Unreadable:
         self._channels = {
             channel
             for channel in gaps.channels_open_for(_REASON)
-            if tags.place(channel) is not None and not gaps.detail(channel).startswith(UNDECODABLE)
+            if tags.place(channel) is not None and not gaps.detail(channel).startswith(_UNDECODABLE)
         }
         self._missing: set[int] = set()  # channels whose element or member can't be read in the newest value
         for channel in self._channels:
@@ -129,6 +131,36 @@ class Unreadable:
             if text.handle < len(tags) and text.status < _BAD and int(tags.ids[text.handle]) in left:
                 again.setdefault(int(tags.ids[text.handle]), text.time)
         return list(again.items())
+
+
+class UndecodableNotifications:
+    """Gaps of the channels whose notifications can't be decoded: one each, however many notifications."""
+
+    def __init__(self, status: SourceStatus, gaps: Gaps) -> None:
+        self._status = status
+        self._gaps = gaps
+        self.channels = {c for c in gaps.channels() if gaps.detail(c).startswith(_UNDECODABLE)}
+
+    async def open(self, error: DecodeError, channels: Collection[int], intervals: Sequence[tuple[int, int]]) -> None:
+        """A notification with these channels can't be decoded: what is missing (see ``missing_intervals``) is a gap."""
+        self._status.decode_errors += 1
+        metrics.decode_errors.labels(source=self._status.name).inc()
+        self._status.remarks["undecodable"] = f"notifications can't be decoded: {error}"
+        if self.channels.issuperset(channels):
+            return
+        self.channels.update(channels)
+        detail = f"{_UNDECODABLE}: {error}"
+        (since, _), (start, end) = intervals
+        await self._gaps.open(since, _REASON, detail, [*channels])
+        await self._gaps.record(start, end, _REASON, detail, [*channels])
+
+    async def close(self, time: int, channels: Collection[int]) -> None:
+        """A notification with these channels can be decoded again: their gaps end at ``time`` (µs)."""
+        decodable = self.channels.intersection(channels)
+        await self._gaps.close(time, [c for c in decodable if self._gaps.detail(c).startswith(_UNDECODABLE)])
+        self.channels -= decodable
+        if not self.channels:
+            self._status.remarks.pop("undecodable", None)
 
 
 def _found(tags: Tags, change: DataChange) -> dict[int, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from core.batch import Event
 from ingest.gaps import Gaps
 from ingest.opcua.decode.decoded import Text
-from ingest.opcua.subscription.repeated_texts import RepeatedTexts
+from ingest.opcua.subscription.texts import RepeatedTexts
 from ingest.status import SourceStatus
 from tests.memory_appender import MemoryAppender
 

@@ -1,12 +1,15 @@
-"""Filters texts that are the same as before: all members of a structure come whenever one of them changes."""
+"""Texts among numbers, and those that are the same as before: all members of a structure come with any of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from core.batch import Event
+import numpy as np
+
+from core.batch import Event, Float64s, Int64s, SampleBatch, UInt32s
 from ingest.gaps import Gaps
 from ingest.opcua.decode.decoded import Text
+from ingest.opcua.subscription.tags import Tags
 
 
 class RepeatedTexts:
@@ -62,3 +65,33 @@ class RepeatedTexts:
                 self._last[channel] = event
             else:  # late, or the source's clock was set back
                 del self._last[channel]
+
+
+def merge_texts(
+    place: UInt32s, time: Int64s, status: UInt32s, texts: list[Text], n: int
+) -> tuple[UInt32s, Int64s, UInt32s]:
+    """Numbers and texts (of ``n`` channels) in order of time: a text channel has both if some values are Bad."""
+    ours = [t for t in texts if t.handle < n]
+    if not ours:
+        return place, time, status
+    time = np.concatenate([time, np.array([t.time for t in ours], np.int64)])
+    order = np.argsort(time, kind="stable")
+    place = np.concatenate([place, np.array([t.handle for t in ours], np.uint32)])
+    status = np.concatenate([status, np.array([t.status for t in ours], np.uint32)])
+    return place[order], time[order], status[order]
+
+
+def split_texts(
+    source_id: int, tags: Tags, handle: UInt32s, time: Int64s, value: Float64s, status: UInt32s, arrival: int
+) -> tuple[SampleBatch | None, list[Event]]:
+    """Numbers are samples; a Bad value of a text channel becomes an event like its texts."""
+    is_text = tags.is_text[handle]
+    events: list[Event] = []
+    if is_text.any():
+        events = [
+            Event("text", int(time[k]), int(tags.ids[handle[k]]), int(status[k])) for k in np.flatnonzero(is_text)
+        ]
+        handle, time, value, status = handle[~is_text], time[~is_text], value[~is_text], status[~is_text]
+    if not len(handle):
+        return None, events
+    return SampleBatch(source_id, arrival, tags.ids[handle], time, value, status), events
