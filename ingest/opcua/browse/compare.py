@@ -43,7 +43,7 @@ class Different:
 
 @dataclass(slots=True)
 class Comparison:
-    """What differs between a tag list and its server."""
+    """Differences between a tag list and its server."""
 
     only_server: list[OpcuaTag] = field(default_factory=list)  # as ``discover`` lists them
     only_list: list[Unreadable] = field(default_factory=list)

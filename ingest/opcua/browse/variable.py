@@ -117,7 +117,7 @@ async def members_of(
 
 
 def _field(variable: Variable, structure: Structure, member: str) -> Field | str:
-    """What a member of the variable is, or what is wrong with it."""
+    """A member of the variable, or the reason why it can't be read."""
     try:
         element, path = split(parse(member))
     except ValueError:

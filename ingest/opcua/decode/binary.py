@@ -205,7 +205,7 @@ class Reader:
         return Element(kind, starts[place] if size is None else start + place * size, lengths)
 
     def status_and_times(self, mask: int) -> tuple[int, int, int]:
-        """What follows the value in a DataValue with this mask: status, ticks of source and of server; 0: not there."""
+        """Status, ticks of source and of server, which follow the value in a DataValue with this mask; 0: not there."""
         status = self.uint32() if mask & 0x02 else 0
         source = self.int64() if mask & 0x04 else 0
         if mask & 0x10:

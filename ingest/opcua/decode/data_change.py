@@ -256,7 +256,7 @@ def _channels(handle: int, forms: Forms) -> UInt32s:
 def _each_member(
     handles: UInt32s, status: UInt32s, time: Int64s, server: Int64s, forms: Forms
 ) -> tuple[UInt32s, UInt32s, Int64s, Int64s]:
-    """What is true of a structure is true of each member."""
+    """Repeat status and times of a structure for each of its members."""
     if not (handles >= FIRST_STRUCTURE).any():
         return handles, status, time, server
     channels = [_channels(handle, forms) for handle in handles.tolist()]
@@ -351,7 +351,7 @@ def _structured(reader: Reader, picker: Picker, arrival: int, decoded: DataChang
 
 
 def _status_and_time(reader: Reader, mask: int, arrival: int, handles: UInt32s, decoded: DataChange) -> tuple[int, int]:
-    """What follows the value."""
+    """Read the status and the timestamps that follow the value."""
     status, *ticks = reader.status_and_times(mask)
     source, server = (max(0, microseconds(each)) for each in ticks)
     decoded.item_server = server

@@ -1,4 +1,4 @@
-"""What is decoded from a notification or a history, and what is wanted of it."""
+"""Values decoded from a notification or a history, and the forms in which they are read."""
 
 from __future__ import annotations
 
@@ -90,10 +90,10 @@ class DataChange:
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """What is wanted of the values, by handle; the last element of an array is for larger handles."""
+    """Forms in which values are read, by handle; the last element of an array is for larger handles."""
 
     exact: NDArray[np.bool_] | None = None  # whether numbers are returned as exact text; None: of no item
-    element: Int64s | None = None  # the one of ``elements`` that is wanted, -1: the value itself; None: of all items
+    element: Int64s | None = None  # the one of ``elements`` that is read, -1: the value itself; None: of all items
     elements: Sequence[Indexes] = ()  # of arrays
     whole_arrays: bool = False  # the server sends whole arrays, not only the element
     structures: Mapping[int, Picker] = field(default_factory=dict)  # by handle

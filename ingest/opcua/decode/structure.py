@@ -45,7 +45,7 @@ def reads_element(kind: int, dimensions: int, example: str = "[{}].Speed") -> st
 
 
 def other_dimensions(dimensions: int) -> str:
-    """What is wrong with an index of another number of dimensions than the array has."""
+    """Describe an index of another number of dimensions than the array has."""
     numbers = "1 number" if dimensions == 1 else f"{dimensions} numbers"
     return f": an element has an index of {numbers}, as in {','.join('0' * dimensions)}"
 

@@ -1,1 +1,1 @@
-"""What an outage took: history that the server still has."""
+"""Recovery of what an outage took, from the history that the server still has."""

@@ -196,6 +196,6 @@ def answers(
 
 
 def _skip_history_data(reader: Reader) -> None:
-    """Of a body whose length is not known."""
+    """Skip history data in a body whose length is not known."""
     for _ in range(reader.count(1)):
         reader.data_value()

@@ -91,7 +91,7 @@ class ClockSkew:
         self._boot = boot
 
     def note(self) -> str | None:
-        """What the next process has to know, if that has changed."""
+        """The note by which the next process knows the clocks, if they have changed."""
         ahead = self._ahead()
         if all(abs(ahead[which] - self._noted.get(which, np.inf)) <= _NOTED for which in ahead):
             return None

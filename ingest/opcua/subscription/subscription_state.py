@@ -29,14 +29,14 @@ class Item:
     parameters: Parameters
     queue_size: int = 0  # revised; 0: unknown
     namespace: int | None = None  # index that the namespace URI had; None: the address has no URI
-    index: str | None = None  # the wanted element of an array
+    index: str | None = None  # the element of an array that is read
     whole_array: bool = False  # all elements are sent, not only that one
-    member: str = ""  # the wanted member of a structure
+    member: str = ""  # the member of a structure that is read
     handle: int | None = None  # handle if the channels of a structure share the item; None: the channel id
 
     @property
     def place(self) -> Place:
-        """What is read."""
+        """Node, element and member that are read."""
         return self.node_id, self.index, self.member
 
 
@@ -46,12 +46,12 @@ class Refusal:
 
     node_id: str  # the requested one
     reason: str  # name of the status code, or a sentence
-    index: str | None = None  # the wanted element of an array
-    member: str = ""  # the wanted member of a structure
+    index: str | None = None  # the element of an array that is read
+    member: str = ""  # the member of a structure that is read
 
     @property
     def place(self) -> Place:
-        """What was requested."""
+        """Node, element and member that were requested."""
         return self.node_id, self.index, self.member
 
 

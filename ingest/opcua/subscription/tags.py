@@ -90,7 +90,7 @@ class Tags:
         return [tag.address, tag.kind, tag.unit, *part, *([f".{tag.member}"] if tag.member else [])]
 
     def place_of(self, channel: int) -> Place:
-        """What of the server a channel is. Raises KeyError."""
+        """Node, element and member of a channel. Raises KeyError."""
         tag = self.tag(channel)
         return tag.address, tag.index, tag.member
 

@@ -34,10 +34,10 @@ class RepeatedTexts:
             self._dated[text.handle] = source, text.text, text.status, text.time
 
     def changed(self, texts: Iterable[Event], in_order: bool, latest: dict[int, Event] | None = None) -> list[Event]:
-        """Those to store, of one part of a notification, in order of time.
+        """The texts to store, of one part of a notification, in order of time.
 
         ``in_order``: all that was sent before is on disk. Else a text that comes later could have been in between.
-        ``latest``: those to store of the parts before, by channel id, to which these are added.
+        ``latest``: the texts to store of the parts before, by channel id, to which these are added.
         """
         latest = {} if latest is None else latest
         if self._opened != self._gaps.opened:

@@ -62,7 +62,9 @@ class Unchanged:
         self._awaits = True
 
     def find(self, place: UInt32s, time: Int64s, message: int) -> Statements:
-        """What is to be stated of a data change. It is the same if the message comes again before :meth:`stored`.
+        """Values of a data change to be stored again at the end of their gaps.
+
+        They are the same if the message comes again before :meth:`stored`.
 
         ``message``: its sequence number. An older value in the same message waited in a queue: it is not the last one.
 
@@ -91,5 +93,5 @@ class Unchanged:
         return newest[due], until[due] + self._count[place[due]]
 
     def stored(self, place: UInt32s) -> None:
-        """What was found of these is on disk."""
+        """Values of these channels that were found are on disk."""
         self._stored[place] = True

@@ -101,7 +101,7 @@ class Unreadable:
     def _there(
         tags: Tags, change: DataChange, place: UInt32s, time: Int64s, status: UInt32s, channels: set[int]
     ) -> dict[int, int]:
-        """Those of ``channels`` that can be read → when (µs)."""
+        """Channels of ``channels`` that can be read → when (µs)."""
         if not channels:
             return {}
         fits = ((status < _BAD) | (status == ABSENT)) & np.isin(tags.ids[place], list(channels))
