@@ -264,7 +264,7 @@ class _Connection(asyncio.Protocol):
         self._request, self._in_header, self.since = request, False, time.monotonic()
 
     def end(self) -> None:
-        """It was answered; what is left of its body is of no interest, and must end as a header must."""
+        """End a request that was answered; the rest of its body must end as a header must."""
         self._in_header = self._request is not None and not self._request.content.is_eof()
         self._request, self.since = None, time.monotonic()
 

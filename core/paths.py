@@ -110,7 +110,7 @@ class State:
 
     @property
     def external_database_marker(self) -> Path:
-        """It exists if the database is not the state folder's own."""
+        """File that exists if the database is not the state folder's own."""
         return self.run / "given-database"
 
     @property

@@ -93,12 +93,12 @@ class Gaps:
         return [channel for channel in self._open.channels.tolist() if channel != _SOURCE]
 
     def detail(self, channel: int | None = None) -> str:
-        """Of the open gap; empty where there is none."""
+        """Text of the open gap; empty where there is none."""
         gap = self._gap(channel)
         return "" if gap is None else gap.detail
 
     def reason(self, channel: int | None = None) -> str:
-        """Of the open gap; empty where there is none."""
+        """Text of the open gap; empty where there is none."""
         gap = self._gap(channel)
         return "" if gap is None else gap.reason
 

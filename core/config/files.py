@@ -26,5 +26,5 @@ def digest(path: Path) -> str | None:
 
 
 def digests(*tables: BaseModel | None) -> dict[Path, str | None]:
-    """By path, of the files that the options of these tables name."""
+    """Digests by path of the files that the options of these tables name."""
     return {path: digest(path) for path in named_files(*tables)}

@@ -21,7 +21,7 @@ def tls_options(source: ModbusSource) -> TlsOptions | None:
 
 
 def contradictions(source: ModbusSource) -> Iterator[tuple[str, str, str]]:
-    """As of :mod:`core.config.contradictions`: between these options and the address, or the files they name."""
+    """See :mod:`core.config.contradictions`: between these options and the address, or the files they name."""
     named = {name: getattr(source, name) for name in _OPTIONS}
     if not source.address.startswith("tls:"):
         for name, value in named.items():

@@ -404,7 +404,7 @@ class PushSource(Frozen):
 
     @property
     def address(self) -> str:
-        """Where it pushes to, on the host and port of ``[push]``."""
+        """Address that it pushes to, on the host and port of ``[push]``."""
         return "/api/v2/write"
 
 

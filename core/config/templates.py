@@ -38,7 +38,7 @@ def in_cell(column: str, text: str) -> str:
 
 
 class TagPlace(NamedTuple):
-    """Where a tag is defined: the line of its row, and for a template the row of the instance list."""
+    """Place where a tag is defined: the line of its row, and for a template the row of the instance list."""
 
     line: int
     list: str = ""  # path of the instance list

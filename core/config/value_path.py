@@ -45,7 +45,7 @@ def parse_index(text: str) -> Indexes:
 
 
 def flat_index(indexes: Indexes, lengths: Indexes) -> int | None:
-    """Where an element is among all of an array, the last dimension first (OPC 10000-6, 5.2.2.16).
+    """Index of an element among all of an array, the last dimension first (OPC 10000-6, 5.2.2.16).
 
     None: an array of these ``lengths`` does not have it.
     """

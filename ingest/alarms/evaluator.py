@@ -132,11 +132,11 @@ class AlarmEvaluator:
         return {self._counters_note: self._counters.note()}
 
     async def note(self, notes: Notes) -> None:
-        """As the spool's."""
+        """Same as the spool's."""
         await self._spool.note(notes)
 
     async def wait_for_room(self) -> None:
-        """As the spool's."""
+        """Same as the spool's."""
         await self._spool.wait_for_room()
 
     async def run(self) -> None:

@@ -182,7 +182,7 @@ class RtuProtocol(ModbusProtocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def buffer_updated(self, nbytes: int) -> None:
-        """As of the base class; what is no response ends with the next silence."""
+        """Same as of the base class; what is no response ends with the next silence."""
         self._heard_at = self._loop.time()
         super().buffer_updated(nbytes)
         if self._rtu.unfinished:
@@ -191,7 +191,7 @@ class RtuProtocol(ModbusProtocol):
     async def exchange(
         self, read: Read, time_out: float, follow: Callable[[bytes], Read | None], any_transaction: bool = False
     ) -> None:
-        """As of the base class. RequestTimeout says what arrived instead of a response."""
+        """Same as of the base class. RequestTimeout says what arrived instead of a response."""
         try:
             await super().exchange(read, time_out, follow, any_transaction)
         except RequestTimeout as error:

@@ -41,7 +41,7 @@ _MEANINGS = (
 
 
 class TlsProtocol(ModbusProtocol):
-    """As of the base class; the device may refuse the client's certificate after the handshake (RFC 8446, 4.4.2.4)."""
+    """Protocol over TLS; the device may refuse the client's certificate after the handshake (RFC 8446, 4.4.2.4)."""
 
     def __init__(
         self, address: ModbusAddress, pki: Path, late: Callable[[int], bool], transactions: Iterator[int]

@@ -102,7 +102,7 @@ class _Run:
         self._seconds = seconds
 
     async def _spool_and_writer(self) -> tuple[int, float]:
-        """From the first append to the commit of the last increment."""
+        """Measure from the first append to the commit of the last increment."""
         folder = self._bench.folder / "counts"
         folder.mkdir()
         spool = folder / "bench.sqlite"

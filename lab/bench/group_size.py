@@ -60,7 +60,7 @@ class _Variant:
     repeating: RepeatingChannels = field(default_factory=RepeatingChannels)
 
     async def fill(self, seconds: int) -> None:
-        """So many seconds of all channels, fast."""
+        """Fill in so many seconds of all channels, fast."""
         while self.second < seconds:
             span = range(self.second, min(seconds, self.second + _FILL_SECONDS))
             batches = [self.load.batch(second) for second in span]
@@ -75,7 +75,7 @@ class _Variant:
             self.second = span[-1] + 1
 
     async def write(self, group: int, seconds: int) -> tuple[float, float, float]:
-        """So many seconds in groups of some ``group`` rows: µs, bytes of WAL and full pages a row."""
+        """Write so many seconds in groups of some ``group`` rows: µs, bytes of WAL and full pages a row."""
         batches = [b for _ in range(seconds) for b in self._batches()]
         wal, cpu = await self._wal(), _cpu_us(self.ingest)
         together = max(1, group // len(batches[0].batch))

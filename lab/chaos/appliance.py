@@ -17,7 +17,7 @@ ROOTFS = str(CHECKOUT / ".state" / "postgres" / "rootfs")
 
 @asynccontextmanager
 async def running_appliance(state: State, config: Path) -> AsyncIterator[None]:
-    """It runs inside the block. Raises OperationError where it does not come up or go down."""
+    """Run it inside the block. Raises OperationError where it does not come up or go down."""
     try:
         await plantlog(state, "up", "--config", str(config), "--no-simulator")
         yield

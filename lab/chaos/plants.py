@@ -189,7 +189,7 @@ class NodeOpcua(PlantProcess):
                     raise self._start_error(log)
 
     async def certificate(self) -> bytes | None:
-        """As it shows it to whoever asks for its endpoints."""
+        """Certificate that it shows to whoever asks for its endpoints."""
         endpoints = await Client(f"opc.tcp://{_HOST}:{self._ports.opcua}").connect_and_get_server_endpoints()
         return next(bytes(e.ServerCertificate) for e in endpoints if e.ServerCertificate)
 

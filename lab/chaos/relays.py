@@ -15,7 +15,7 @@ _HOST = "127.0.0.1"
 async def running_relays(
     ports: Mapping[str, tuple[int, int]], hosts: Mapping[str, str] | None = None
 ) -> AsyncIterator[dict[str, Relay]]:
-    """By name a relay from the first port to the second, passing bytes inside the block.
+    """Relays by name, each from the first port to the second, passing bytes inside the block.
 
     ``hosts``: addresses that some listen at, in place of 127.0.0.1.
     """

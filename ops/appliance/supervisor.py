@@ -33,7 +33,7 @@ ACTIVE_STATES = ("STARTING", "RUNNING", "BACKOFF")
 
 
 class SupervisorShuttingDown(OperationError):  # noqa: N818  (a state, not a fault)
-    """It is shutting down and answers no other request."""
+    """Supervisor that is shutting down and answers no other request."""
 
 
 @dataclass(frozen=True, slots=True)

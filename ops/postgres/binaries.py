@@ -77,7 +77,7 @@ def shared_root_file_system(state: Path) -> Path | None:
 
 
 def remember_root_file_system(state: Path) -> None:
-    """That of ``PLANTLOG_ROOTFS`` applies to the state folder from now on."""
+    """Apply that of ``PLANTLOG_ROOTFS`` to the state folder from now on."""
     if (shared := shared_root_file_system(state)) is not None:
         write_atomically(state / _SHARED, f"{shared}\n")
 

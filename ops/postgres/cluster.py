@@ -174,7 +174,7 @@ class Cluster:
 
     @property
     def listening(self) -> Listening | None:
-        """Where it listens besides loopback. Not without a certificate: what is on this machine goes on."""
+        """Addresses besides loopback. Not without a certificate: what is on this machine goes on."""
         return Listening.load(self._home / listening.FILE) if self._pem.exists() else None
 
     @listening.setter

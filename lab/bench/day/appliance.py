@@ -125,7 +125,7 @@ class Appliance:
 
 @asynccontextmanager
 async def running(state: State, config: Path, start: int) -> AsyncIterator[Appliance]:
-    """It runs inside the block; the day begins at ``start`` (µs)."""
+    """Run it inside the block; the day begins at ``start`` (µs)."""
     async with running_appliance(state, config):
         Supervisor(state).stop_programs("maintenance")  # ours takes its place
         clock = Clock(_clock_file(state), start)

@@ -39,7 +39,7 @@ class Generator:
         self.stopped = False
 
     async def run(self, channels: int, hz: float, start: int, until: int) -> None:
-        """From ``start`` to ``until`` (µs), in order, as fast as it is let."""
+        """Run from ``start`` to ``until`` (µs), in order, as fast as it is let."""
         await self._append(Plant(channels, start - BEFORE).samples(1))
         plant = Plant(channels, start, step=round(SECOND / hz))
         while plant.next < until and not self.stopped:

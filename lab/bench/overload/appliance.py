@@ -107,7 +107,7 @@ class Appliance:
         return list(await self._connection.fetch(load("bench")[section], *parameters))
 
     async def gaps_since(self, since: int) -> dict[str, tuple[int, int]]:
-        """By reason: rows that were added to the table from then (µs) on, and how many gaps they are."""
+        """Gaps by reason: rows that were added to the table from then (µs) on, and how many gaps they are."""
         return {
             row["reason"]: (row["rows"], row["gaps"]) for row in await self.fetch("count_gaps_since", timestamp(since))
         }

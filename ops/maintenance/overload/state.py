@@ -73,7 +73,7 @@ class Overload:
         return self._overloaded.since
 
     def resume(self, since: float) -> None:
-        """It had begun before this process did, and is not known to have ended."""
+        """Resume overload that had begun before this process did, and is not known to have ended."""
         if self._overloaded.since is None:
             self._overloaded.since = since
 

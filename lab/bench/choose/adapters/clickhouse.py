@@ -64,7 +64,7 @@ class ClickHouse:
         await self._execute(load("choose")["clickhouse_optimize"])
 
     async def raw(self, channel: int, first: int, last: int) -> Raw:
-        """As Arrow."""
+        """Samples as Arrow."""
         found = await self._ask("clickhouse_raw", channel, first, last)
         return Raw(found["time"].to_numpy(), found["value"].to_numpy(), found["status"].to_numpy())
 

@@ -85,7 +85,7 @@ class DuckDb:
         whole.rename(self._folder / f"{next(self._numbers)}.parquet")
 
     async def raw(self, channel: int, first: int, last: int) -> Raw:
-        """As numpy columns."""
+        """Samples as numpy columns."""
         found = await self._ask("duckdb_raw", channel, first, last)
         return Raw(found["time"], found["value"], found["status"])
 

@@ -89,7 +89,7 @@ class InfluxDb:
         await asyncio.sleep(_COLD)
 
     async def raw(self, channel: int, first: int, last: int) -> Raw:
-        """As CSV, the cheapest form that the API has."""
+        """Samples as CSV, the cheapest form that the API has."""
         found = await self._ask("influxdb_raw", {"value": pa.float64(), "status": pa.int64()}, channel, first, last)
         return Raw(found["time"], found["value"], found["status"].astype(np.uint32))
 

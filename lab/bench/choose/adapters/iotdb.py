@@ -87,7 +87,7 @@ class IoTDb:
         await self._execute("FLUSH")
 
     async def raw(self, channel: int, first: int, last: int) -> Raw:
-        """As a data frame."""
+        """Samples as a data frame."""
         found = await self._ask("iotdb_raw", channel, first, last)
         return Raw(found[0].astype(np.int64), found[1].astype(float), found[2].astype(np.int32).view(np.uint32))
 

@@ -135,11 +135,11 @@ class Plantlog:
             await _CLOSE[self._form](cast("asyncpg.Connection[Any]", connection), day)
 
     async def raw(self, channel: int, first: int, last: int) -> Raw:
-        """By ``samples_between``."""
+        """Samples by ``samples_between``."""
         return await ask_raw(self._pool, self._query("plantlog_raw", channel, first, last))
 
     async def by_minute(self, channel: int, first: int, last: int) -> Minutes:
-        """From samples, not from the rollups, as everyone else."""
+        """Aggregates from samples, not from the rollups, as everyone else."""
         return await ask_minutes(self._pool, self._query("plantlog_by_minute", channel, first, last))
 
     def _query(self, name: str, channel: int, first: int, last: int) -> str:
@@ -154,7 +154,7 @@ class Plantlog:
         await self._started.aclose()
 
     async def _end_writer(self, writer: asyncio.subprocess.Process) -> None:
-        """It writes what is still in the spools."""
+        """End the writer once it has written what is still in the spools."""
         with suppress(ProcessLookupError):
             writer.terminate()
         try:

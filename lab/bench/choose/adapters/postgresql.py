@@ -63,11 +63,11 @@ class PostgreSql:
         """No wait: acknowledged samples are visible."""
 
     async def settle(self, before: int) -> None:
-        """As autovacuum leaves it."""
+        """Leave the table as autovacuum would."""
         await self._pool.execute(load("choose")["postgresql_vacuum"])
 
     async def raw(self, channel: int, first: int, last: int) -> Raw:
-        """By its key."""
+        """Samples by their key."""
         query = load("choose")["postgresql_raw"].format(channel=channel, first=first, last=last)
         return await ask_raw(self._pool, query)
 

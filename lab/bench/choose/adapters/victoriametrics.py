@@ -74,7 +74,7 @@ class VictoriaMetrics:
             await asyncio.sleep(0.5)
 
     async def raw(self, channel: int, first: int, last: int) -> Raw:
-        """By the export, which gives what is stored; its bounds are milliseconds, both included."""
+        """Samples by the export, which gives what is stored; its bounds are milliseconds, both included."""
         bounds = {"start": f"{first / 1e6:.3f}", "end": f"{last / 1e6 - 0.001:.3f}"}
         match = f'{{__name__=~"samples_(value|status)",channel="{self._names[channel - 1]}"}}'
         found: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {}
