@@ -10,7 +10,8 @@ from hashlib import sha256
 import psutil
 import pytest
 
-CPU_LIMIT = 3.0  # s, of a test that is not slow
+# s, of a test that is not slow: twice what it may take, as the same test takes more where the machine is slower or busy
+CPU_LIMIT = 6.0
 _SHARE = 0.1  # of the slow tests, in the gate of one commit
 _SHARE_OF_COMMITS = 0.25  # with tests of a peer that takes minutes to build; tests' names say which
 _LONG_TO_BUILD = re.compile(r"milo|open62541|test_matrix|test_telegraf|in_a_bucket|\[s3\]")
@@ -91,7 +92,9 @@ class CpuLimit:
         yield
         seconds = _cpu_seconds() - before
         if seconds > CPU_LIMIT and item.get_closest_marker("gate") is None and not _is_slow(item):
-            pytest.fail(f"took {seconds:.1f} s of CPU time, more than {CPU_LIMIT:g}: make it cheaper, or mark it slow")
+            pytest.fail(
+                f"took {seconds:.1f} s of CPU time, and may take {CPU_LIMIT / 2:g}: make it cheaper, or mark it slow"
+            )
 
 
 def _cpu_seconds() -> float:

@@ -130,6 +130,7 @@ async def test_elements_on_a_server_that_sends_whole_arrays(tmp_path: Path) -> N
         await kept.until(lambda: values(kept, 5) == [6.0])
 
 
+@pytest.mark.slow
 async def test_elements_of_a_matrix_whose_dimensions_change(tmp_path: Path) -> None:
     """What the matrix does not have is Bad, an index of other dimensions a gap; the tags beside them go on."""
     node, scalar = "ns=2;s=matrix", OpcuaTag(name="scalar", address="ns=2;s=scalar")

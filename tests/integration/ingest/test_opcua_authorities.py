@@ -82,6 +82,7 @@ async def becomes_trusted(port: int, pki: Path, server: bytes, sent: bool = Fals
     assert "revoked: found CN=test revoked on " in reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [(), (ISSUING, ROOT)])
 async def test_asyncua(sent: tuple[Authority, ...], tmp_path: Path) -> None:
     certificate, key = certificates.make(tmp_path / "server", by=ISSUING)
