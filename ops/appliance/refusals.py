@@ -8,6 +8,7 @@ from pathlib import Path
 from core.config.model import Plant
 from core.database import FAILURES, connect, database_errors
 from core.errors import DatabaseError
+from core.installation import installation_of
 from core.paths import State
 from ops.appliance import database
 from ops.appliance.other_plant import check_same_plant
@@ -17,6 +18,7 @@ from ops.registration import pair
 from ops.registration.difference import Difference
 from ops.registration.redefined_tags import TagDecisions
 from ops.registration.register import preview
+from schema.queries import load
 
 
 def check_plant(state: State, config: Path, plant: Plant, *, replace: bool) -> None:
@@ -57,7 +59,9 @@ async def _can_register(dsn: str, state: State, plant: Plant) -> bool:
     try:
         if not await has_schema(connection) or not await is_current(connection):
             return False
-        if plant.redundancy.member is not None and plant.sealing.enabled:
+        own = installation_of(state.root)
+        is_registered = own is not None and await connection.fetchval(load("pair")["is_registered"], own)
+        if is_registered and plant.redundancy.member is not None and plant.sealing.enabled:
             from history.seals.keys import check_member  # noqa: PLC0415  (its libraries take a tenth of the start)
 
             await check_member(connection, state)
