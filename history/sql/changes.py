@@ -51,9 +51,9 @@ class Changes:
     spans: Mapping[int, float]  # of the ranges of channels that have one
     least_score: float
 
-    def of(self, found: Columns) -> Columns:
-        """The columns of CHANGES. ``found``: all samples of some channels, by channel and time."""
-        means = self.grid.numbers(found)
+    def of(self, samples: Columns) -> Columns:
+        """The columns of CHANGES. ``samples``: all samples of some channels, by channel and time."""
+        means = self.grid.numbers(samples)
         rows = [one for one in segments(means["channel_id"]) if one.stop - one.start >= 4 * _LEAST]
         lengths = [one.stop - one.start for one in rows]
         changes = []

@@ -62,15 +62,15 @@ def joined(some: Sequence[Columns]) -> Columns:
     return some[0] if len(some) == 1 else {name: np.concatenate([one[name] for one in some]) for name in some[0]}
 
 
-def part(found: Columns, rows: Any) -> Columns:
+def part(samples: Columns, rows: Any) -> Columns:
     """Some rows."""
-    return {name: column[rows] for name, column in found.items()}
+    return {name: column[rows] for name, column in samples.items()}
 
 
-def as_arrow(found: Columns) -> list[dict[str, Any]]:
+def as_arrow(samples: Columns) -> list[dict[str, Any]]:
     """The same as arrays of Arrow, some rows at a time."""
-    rows = (slice(start, start + _ROWS) for start in range(0, len(found["time"]), _ROWS))
-    return [_arrays(part(found, one)) for one in rows]
+    rows = (slice(start, start + _ROWS) for start in range(0, len(samples["time"]), _ROWS))
+    return [_arrays(part(samples, one)) for one in rows]
 
 
 def following(channel: NDArray[np.int32], values: Int64s) -> Int64s:
@@ -93,10 +93,10 @@ def good_values(value: Float64s, status: NDArray[np.int32]) -> tuple[Float64s, N
     return np.where(small, 0.0, value) if small.any() else value, (status >= 0) & (size < 1e50)  # not NaN
 
 
-def good_samples(found: Columns) -> tuple[NDArray[np.int32], Int64s, Float64s]:
+def good_samples(samples: Columns) -> tuple[NDArray[np.int32], Int64s, Float64s]:
     """Channels, times and values of those that good_samples() (schema/queries/duckdb.sql) has; (n,) each."""
-    value, good = good_values(found["value"].view(np.float64), found["status"].view(np.int32))
-    channel, time = found["channel_id"], found["time"]
+    value, good = good_values(samples["value"].view(np.float64), samples["status"].view(np.int32))
+    channel, time = samples["channel_id"], samples["time"]
     return (channel, time, value) if good.all() else (channel[good], time[good], value[good])
 
 
@@ -139,12 +139,12 @@ def _as_list(struct: Any) -> Any:
     return pa.ListArray.from_arrays(pa.array([0, len(struct)], pa.int32()), struct)
 
 
-def _arrays(found: Columns) -> dict[str, Any]:
-    arrays = {"channel_id": pa.array(found["channel_id"]), "time": pa.array(found["time"]).view(TIME)}
-    if "value" in found:
-        arrays["value"] = _doubles(found["value"])
-    if "status" in found:
-        arrays["status"] = pa.array(found["status"].view(np.int32))
+def _arrays(samples: Columns) -> dict[str, Any]:
+    arrays = {"channel_id": pa.array(samples["channel_id"]), "time": pa.array(samples["time"]).view(TIME)}
+    if "value" in samples:
+        arrays["value"] = _doubles(samples["value"])
+    if "status" in samples:
+        arrays["status"] = pa.array(samples["status"].view(np.int32))
     return arrays
 
 

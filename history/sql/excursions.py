@@ -51,9 +51,9 @@ class Excursions:
         require_length("short", self.short)
         require_length("long", self.long)
 
-    def of(self, found: Columns) -> Columns:
-        """The columns of FAR_OFF. ``found``: all samples of some channels, by channel and time."""
-        channel, time, value = good_samples(found)
+    def of(self, samples: Columns) -> Columns:
+        """The columns of FAR_OFF. ``samples``: all samples of some channels, by channel and time."""
+        channel, time, value = good_samples(samples)
         bins = _Bins.of(channel, (time - self.since) // self.short, (time - self.since) // self.long, value)
         none = np.empty(0, np.int32)
         some: list[Columns] = [

@@ -36,9 +36,9 @@ class Movers:
     since: int  # µs
     sigmas: float
 
-    def of(self, found: Columns) -> Columns:
-        """The columns of MOVES. ``found``: all samples of some channels, by channel and time."""
-        means = self.grid.numbers(self._continued(found))
+    def of(self, samples: Columns) -> Columns:
+        """The columns of MOVES. ``samples``: all samples of some channels, by channel and time."""
+        means = self.grid.numbers(self._continued(samples))
         time = self.grid.since + means["number"] * self.grid.step
         moves = [
             self._move(int(means["channel_id"][rows.start]), time[rows], means["value"][rows])
@@ -48,12 +48,12 @@ class Movers:
         kinds = (np.int32, np.int64, np.float64, np.float64, np.float64)
         return {of.name: np.array(one, kind) for of, one, kind in zip(MOVES, columns, kinds, strict=True)}
 
-    def _continued(self, found: Columns) -> Columns:
+    def _continued(self, samples: Columns) -> Columns:
         """The good samples, of counters as if they had never wrapped or been reset."""
         channels = self.grid.channels
         if not channels.counters.any():
-            return found
-        channel, time, value = good_samples(found)
+            return samples
+        channel, time, value = good_samples(samples)
         value = value.copy()
         for rows in segments(channel):
             if channels.is_counter(int(channel[rows.start])):

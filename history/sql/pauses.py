@@ -17,9 +17,9 @@ _LEAST = 20  # distances
 _SHARE, _FACTOR = 0.9, 5
 
 
-def pauses(found: Columns) -> Columns:
+def pauses(samples: Columns) -> Columns:
     """Pauses of channels with enough distances, of samples by channel and time. The columns of PAUSES; times in µs."""
-    channel, time = found["channel_id"], found["time"]
+    channel, time = samples["channel_id"], samples["time"]
     rows, usual = [np.empty(0, np.int64)], [np.empty(0)]
     for one in segments(channel):
         distances = np.diff(time[one])

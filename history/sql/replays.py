@@ -58,15 +58,15 @@ class Replays:
     since: int
     samples: int
 
-    def of(self, found: Columns) -> Columns:
+    def of(self, samples: Columns) -> Columns:
         """Each sample of a copy and the one that it is a copy of: the columns of PAIRS, times in µs.
 
-        ``found``: all samples of some channels, by channel and time.
+        ``samples``: all samples of some channels, by channel and time.
         """
-        return joined([self._of_channel(part(found, rows)) for rows in segments(found["channel_id"])])
+        return joined([self._of_channel(part(samples, rows)) for rows in segments(samples["channel_id"])])
 
-    def _of_channel(self, found: Columns) -> Columns:
-        _, time, value = good_samples(found)
+    def _of_channel(self, samples: Columns) -> Columns:
+        _, time, value = good_samples(samples)
         step = np.diff(value, prepend=np.nan)[: len(value)]
         bits = len(step).bit_length()
         windows = _perhaps_repeated(_windows(step, bits), bits)
@@ -77,7 +77,7 @@ class Replays:
         signs = np.sign(step[position])
         turns = np.append(False, signs[1:] * signs[:-1] < 0)[: len(signs)] & (count_up(lengths) > 0)
         return {
-            "channel_id": np.full(len(position), found["channel_id"][0]),
+            "channel_id": np.full(len(position), samples["channel_id"][0]),
             "distance": np.repeat(distance, lengths),
             "stretch": np.repeat(np.arange(len(first)), lengths),
             "time": time[position],

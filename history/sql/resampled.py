@@ -39,12 +39,12 @@ class Grid:
         """Raises OperationError."""
         require_length("step", self.step)
 
-    def numbers(self, found: Columns) -> Columns:
+    def numbers(self, samples: Columns) -> Columns:
         """``channel_id``, ``number`` (of the bucket, from 0) and ``value``, by channel and bucket.
 
-        ``found``: all samples of some channels, by channel and time; those before since are held, too.
+        ``samples``: all samples of some channels, by channel and time; those before since are held, too.
         """
-        channel, time, value = good_samples(found)
+        channel, time, value = good_samples(samples)
         first = self._first_rows(channel, time)
         last = np.append(first, len(time))[1:] - 1
         channel, number, held = channel[first], self._number(time[first]), value[last]
@@ -59,9 +59,9 @@ class Grid:
         value = np.where(carried == 0, mean[row], held[row])
         return {"channel_id": channel[kept], "number": number[kept], "value": value[kept]}
 
-    def of(self, found: Columns) -> Columns:
+    def of(self, samples: Columns) -> Columns:
         """The same with the columns of MEANS."""
-        one = self.numbers(found)
+        one = self.numbers(samples)
         time = self.since + one["number"] * self.step
         return {"channel_id": one["channel_id"], "time": time, "value": one["value"]}
 

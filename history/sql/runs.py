@@ -38,9 +38,9 @@ class Runs:
         """Runs of samples that follow each other, by channel and time, as one batch of _PARTS."""
         return [pa.concat_batches(map(_batch, self._joined(map(self._of, found))))]
 
-    def _of(self, found: Columns) -> _Rows:
+    def _of(self, samples: Columns) -> _Rows:
         """Runs of samples by channel and time."""
-        channel, time, value = good_samples(found)
+        channel, time, value = good_samples(samples)
         new = channel[1:] != channel[:-1]
         starts = _places(new | (value[1:] != value[:-1]), len(channel))
         first = np.searchsorted(starts, _places(new, len(channel)))  # run of each channel
@@ -141,12 +141,12 @@ def _batch(rows: _Rows) -> Any:
     return pa.RecordBatch.from_arrays(columns, schema=_PARTS)
 
 
-def usual_lengths(found: Columns) -> Columns:
+def usual_lengths(samples: Columns) -> Columns:
     """Time (s) that 95 % of a channel's values last at most until the next one, of those that have a next one.
 
     Of samples by channel and time: ``channel_id`` and ``seconds``.
     """
-    channel, time, value = good_samples(found)
+    channel, time, value = good_samples(samples)
     starts = _places((channel[1:] != channel[:-1]) | (value[1:] != value[:-1]), len(channel))
     channel, time = channel[starts], time[starts]
     several = [rows for rows in segments(channel) if rows.stop - rows.start > 1]

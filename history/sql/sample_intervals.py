@@ -27,12 +27,12 @@ class SampleIntervals:
 
     pause: int
 
-    def of(self, found: Columns) -> Columns:
+    def of(self, samples: Columns) -> Columns:
         """The columns of INTERVALS, of samples by channel and time.
 
         An interval may have several rows, with parts of its samples.
         """
-        channel, time, status = found["channel_id"], found["time"], found["status"].view(np.int32)
+        channel, time, status = samples["channel_id"], samples["time"], samples["status"].view(np.int32)
         ends = np.flatnonzero((time[1:] - time[:-1] >= self.pause) | (channel[1:] != channel[:-1]))
         first, last = np.append(0, ends + 1)[: len(time)], np.append(ends, len(time) - 1)[: len(time)]
         n, good = last - first + 1, status >= 0

@@ -42,12 +42,12 @@ class Steps:
     few: int
     jump: float
 
-    def of(self, found: Columns) -> Columns:
+    def of(self, samples: Columns) -> Columns:
         """The columns of STEPS, of all samples of some channels, by channel and time."""
-        return joined([self._of_channel(part(found, rows)) for rows in segments(found["channel_id"])])
+        return joined([self._of_channel(part(samples, rows)) for rows in segments(samples["channel_id"])])
 
-    def _of_channel(self, found: Columns) -> Columns:
-        value, status = found["value"].view(np.float64), found["status"].view(np.int32)
+    def _of_channel(self, samples: Columns) -> Columns:
+        value, status = samples["value"].view(np.float64), samples["status"].view(np.int32)
         good = good_values(value, status)[1]
         is_step = good[1:] & good[:-1] & (value[1:] != value[:-1])
         steps = np.flatnonzero(is_step) + 1
@@ -56,8 +56,8 @@ class Steps:
         quality = np.minimum((status >> 30) & 3, 2)  # two numbers mean Bad
         rows = np.union1d(np.flatnonzero(quality[1:] != quality[:-1]) + 1, steps if len(steps) <= self.few else jumps)
         return {
-            "channel_id": found["channel_id"][rows],
-            "time": found["time"][rows],
+            "channel_id": samples["channel_id"][rows],
+            "time": samples["time"][rows],
             "old_value": value[rows - 1],
             "value": value[rows],
             "old_status": status[rows - 1],

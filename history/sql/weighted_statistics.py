@@ -97,10 +97,10 @@ class WeightedInterval:
             "squares": _sums(off * off * seconds, first),
         }
 
-    def _inside(self, found: Columns) -> Any:
+    def _inside(self, samples: Columns) -> Any:
         """The rows of samples that count."""
-        time = found["time"]
-        if len(time) and found["channel_id"][0] == found["channel_id"][-1]:
+        time = samples["time"]
+        if len(time) and samples["channel_id"][0] == samples["channel_id"][-1]:
             return slice(*np.searchsorted(time, self.samples).tolist())
         return (time >= self.samples[0]) & (time < self.samples[1])
 
@@ -127,9 +127,9 @@ class OverlappingIntervals:
         firsts, untils = zip(*(one.samples for one in self.intervals), strict=True)
         return min(firsts), max(untils)
 
-    def of(self, found: Columns) -> Columns:
+    def of(self, samples: Columns) -> Columns:
         """The columns of STATISTICS."""
-        return joined([one.of(found) for one in self.intervals])
+        return joined([one.of(samples) for one in self.intervals])
 
 
 def overlapping(intervals: Iterable[WeightedInterval]) -> list[OverlappingIntervals]:
