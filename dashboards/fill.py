@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,9 @@ NAME = re.compile(r"-- (\w+)\.sql: (\w+)")
 
 
 @cache
-def queries(name: str) -> dict[str, str]:
+def queries(name: str) -> Mapping[str, str]:
     """Section → SQL, with its comments. Raises FileNotFoundError."""
-    texts = sections(FOLDER / "queries" / f"{name}.sql")
-    return {section: text.strip().removesuffix(";") for section, text in texts.items()}
+    return sections(FOLDER / "queries" / f"{name}.sql")
 
 
 def dashboards(*folders: Path) -> dict[str, Any]:

@@ -13,8 +13,8 @@ _SECTION = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 
 
 def sections(path: Path) -> Mapping[str, str]:
-    """Section name → SQL text of a file. Raises FileNotFoundError."""
-    parts = _SECTION.split(path.read_text(encoding="utf-8"))
+    """Section name → SQL text of a file, without the last semicolon: COPY takes none. Raises FileNotFoundError."""
+    parts = [part.strip().removesuffix(";") for part in _SECTION.split(path.read_text(encoding="utf-8"))]
     return MappingProxyType(dict(zip(parts[1::2], parts[2::2], strict=True)))
 
 

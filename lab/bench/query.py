@@ -212,7 +212,7 @@ async def _time_cell(
         counter = _ByteCounter()
         started = time.perf_counter()
         # COPY is the form of query whose answer costs this client least: what is measured is the database.
-        status = await connection.copy_from_query(query.strip().removesuffix(";"), output=counter.take, format="binary")
+        status = await connection.copy_from_query(query, output=counter.take, format="binary")
         times_ms.append((time.perf_counter() - started) * 1000)
         if not int(status.split()[-1]):
             raise OperationError(f"{query} found nothing")

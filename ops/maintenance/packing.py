@@ -99,8 +99,7 @@ async def pack_hour(connection: asyncpg.Connection[Any], hour: datetime, channel
 
         # Into a file object, asyncpg would write each chunk in a thread.
         arguments = hour, hour + _HOUR, channels
-        moved = queries["move_rows"].strip().removesuffix(";")
-        await connection.copy_from_query(moved, *arguments, output=add, format="binary")
+        await connection.copy_from_query(queries["move_rows"], *arguments, output=add, format="binary")
         rows = Columns(*columns_of(b"".join(chunks)))
         if not len(rows):
             return 0

@@ -32,7 +32,7 @@ async def answer(pool: asyncpg.Pool[Any], query: str, row: np.dtype[np.void]) ->
     async def take(data: bytes) -> None:
         buffer.extend(data)
 
-    await pool.copy_from_query(query.strip().removesuffix(";"), output=take, format="binary")
+    await pool.copy_from_query(query, output=take, format="binary")
     rows = np.frombuffer(
         buffer, row, offset=len(HEADER), count=(len(buffer) - len(HEADER) - len(TRAILER)) // row.itemsize
     )

@@ -74,13 +74,13 @@ class ClickHouse:
         return Minutes(found["minute"].to_numpy(), found["mean"].to_numpy())
 
     async def _ask(self, name: str, channel: int, first: int, last: int) -> Any:
-        query = load("choose")[name].format(channel=channel, first=first, last=last).strip().removesuffix(";")
+        query = load("choose")[name].format(channel=channel, first=first, last=last)
         answer = await asyncio.to_thread(self._session.query, query, "Arrow")
         return pa.ipc.open_file(pa.BufferReader(answer.bytes())).read_all()
 
     async def _execute(self, query: str, rows: Any = None) -> None:
         """``rows`` is read by that name from the query."""
-        await asyncio.to_thread(self._locked, query.strip().removesuffix(";"), rows)
+        await asyncio.to_thread(self._locked, query, rows)
 
     def _locked(self, query: str, rows: Any) -> None:
         with self._lock:

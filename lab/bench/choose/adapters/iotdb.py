@@ -100,15 +100,14 @@ class IoTDb:
         query = load("choose")[name].format(name=self._names[channel - 1], first=first, last=last)
 
         def ask() -> list[Any]:
-            with self._session().execute_query_statement(query.strip().removesuffix(";")) as answer:
+            with self._session().execute_query_statement(query) as answer:
                 frame = answer.todf()
                 return [frame[column].to_numpy() for column in frame.columns]
 
         return await asyncio.to_thread(ask)
 
     async def _execute(self, statement: str) -> None:
-        text = statement.strip().removesuffix(";")
-        await asyncio.to_thread(lambda: self._session().execute_non_query_statement(text))
+        await asyncio.to_thread(lambda: self._session().execute_non_query_statement(statement))
 
     async def size(self) -> int:
         """TsFiles and the schema; its logs are trimmed behind."""
