@@ -10,4 +10,4 @@ SourceState: TypeAlias = Literal[
 """``degraded``: connected, but some channels can't be read. ``standby``: the other member of the pair polls."""
 
 UP: tuple[SourceState, ...] = ("connected", "degraded", "standby")
-"""Those of a source that is read as it should be."""
+"""States of a source that is read as it should be."""

@@ -45,7 +45,7 @@ _HOUR = 3.6e9  # µs
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Changes:
-    """Of means of buckets, where those before and after differ by more than noise does."""
+    """Places at which the means of buckets before and after differ by more than noise does."""
 
     grid: Grid
     spans: Mapping[int, float]  # of the ranges of channels that have one
@@ -156,7 +156,7 @@ def _loudest(sums: Float64s, side: int) -> Float64s:
 
 
 def _placed(scores: Float64s, n: int) -> Float64s:
-    """The same with 0 at the ends."""
+    """Scores of all places: 0 at the ends, where there is none."""
     side = (n + 1 - scores.shape[1]) // 2
     placed: Float64s = np.pad(scores, ((0, 0), (side, side)))[:, :n]
     return placed

@@ -130,7 +130,7 @@ def listed(kind: Any, found: Iterable[Columns]) -> Any:
 
 
 def structs(kind: Any, batches: Iterable[Any]) -> Any:
-    """The same of batches with the columns of the struct."""
+    """List of structs, one a row, of batches that have the columns of the struct."""
     whole = pa.concat_batches([pa.RecordBatch.from_pylist([], pa.schema(list(kind))), *batches])
     return _as_list(pa.StructArray.from_arrays(whole.columns, fields=list(kind)))
 

@@ -71,7 +71,7 @@ class Session:
             yield tuple(one[0] for one in cursor.description or ()), self._fetched(cursor)
 
     def table(self, query: str, parameters: Sequence[Any] = ()) -> Any:
-        """The same as a table of Arrow: times in UTC, intervals as durations, both in µs."""
+        """Rows of a query as a table of Arrow, times in UTC, intervals as durations, both in µs. Errors as of rows."""
         with self._cursor(query, parameters) as cursor:
             kinds = [_ARROW.get(str(one[1])) for one in cursor.description]
             names = [one[0] for one in cursor.description]

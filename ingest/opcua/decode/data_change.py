@@ -80,7 +80,7 @@ def data_change(body: bytes, start: int, end: int, arrival: int, forms: Forms = 
 def portions(
     body: bytes, start: int, end: int, arrival: int, forms: Forms = PLAIN, size: int = _PORTION
 ) -> Iterator[DataChange]:
-    """The same in portions of about ``size`` bytes, at least one."""
+    """Values of a notification in portions of about ``size`` bytes, at least one."""
     reader = Reader(body[start:end])
     left, upto = reader.count(_HANDLE + 1), 0
     while left or not upto:
@@ -207,7 +207,7 @@ def _gathered(body: bytes, at: Sequence[int], layout: np.dtype[Any]) -> NDArray[
 
 
 def _plain(handles: UInt32s, kind: int, decoded: DataChange, forms: Forms) -> NDArray[np.bool_] | None:
-    """Which values are wanted as they are; None: all. Of the others it is said that there is no member or element."""
+    """Mask of the values to be stored whole; None: all. The others have no such member or element: ``unsupported``."""
     plain: NDArray[np.bool_] | None = None
     if forms.structures and (structured := handles >= FIRST_STRUCTURE).any():
         for one in handles[structured].tolist():

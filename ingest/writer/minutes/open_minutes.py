@@ -49,7 +49,7 @@ class PendingGroup:
 
 
 class OpenMinutes:
-    """Of one writer."""
+    """Minutes that a writer computes, until they are closed."""
 
     def __init__(self) -> None:
         self.databases = 1  # that were written to: rows are of the last one

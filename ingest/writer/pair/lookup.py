@@ -1,4 +1,4 @@
-"""Which batches of a member the database lacks: by content, because the other member wrote it in other batches.
+"""Batches of a member that the database lacks: by content, because the other member wrote it in other batches.
 
 Other events are what a member reports of itself: those have no content to be looked up by.
 """
@@ -37,7 +37,7 @@ def is_content(spooled: SpooledBatch, event: Event | None = None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """What the database lacks of a member's batches. All methods return places in ``batches``.
+    """Lookup of a member's batches in the database. All methods return places in ``batches``.
 
     ``other``: the other member. Samples outside ``limits`` go to the quarantine, and are not looked up.
     """
@@ -178,7 +178,7 @@ class SelfReports:
 
 
 def operator_commands(spooled: SpooledBatch) -> list[Event]:
-    """What an operator did, and the audit trail."""
+    """Events of what an operator did, and of the audit trail."""
     return [event for event in _events_of(spooled) if event.type == "user_action" or _is_command(event)]
 
 

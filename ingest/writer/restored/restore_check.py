@@ -209,7 +209,7 @@ class RestoreCheck:
                 raise OperationError("the database was restored and lacks sources or channels: run `plantlog up`")
 
     async def _missing(self, connection: asyncpg.Connection[Any], wanted: Iterable[Key]) -> set[Key]:
-        """Those that the database does not have."""
+        """Batches that the database does not have."""
         absent = set(wanted)
         rest = iter(sorted(absent))
         while some := list(islice(rest, _AT_ONCE)):

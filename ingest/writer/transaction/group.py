@@ -241,7 +241,7 @@ class DayLimits(TimeLimits):
 
     @classmethod
     def of(cls, options: WriterOptions) -> DayLimits:
-        """Those of the configuration."""
+        """Limits that the configuration has."""
         return cls(options.future_limit, options.oldest, options.days_per_hour)
 
     def inside(self, received_at: int, time: Int64s, source_id: int = NO_SOURCE) -> NDArray[np.bool_]:
