@@ -1,7 +1,7 @@
 """The questions of ``questions/*.sql``, which DuckDB answers over database and archive together.
 
 A file has a header and two statements. The first makes the rows of some channels, from the parameters of the header by
-their names; the second makes the answer of a table ``found``, which has the rows of all channels::
+their names; the second makes the answer of the table ``portion_rows``, which has those of all portions::
 
     -- NAME: which sensors …
     --
@@ -12,7 +12,7 @@ their names; the second makes the answer of a table ``found``, which has the row
     -- Portions: unit
     SELECT …;
 
-    SELECT * FROM found ORDER BY …;
+    SELECT * FROM portion_rows ORDER BY …;
 
 Defaults stand in brackets, as their type is written; words behind NULL say what it means. ``Portions`` says which
 channels have to be together, so that the rows of several portions are those of all: those of a channel (each alone), of
@@ -57,7 +57,7 @@ class Question:
     parameters: tuple[Parameter, ...]
     header: str  # for people
     portion: str  # SQL: the rows of some channels
-    finish: str  # SQL: the answer, of a table ``found`` with the rows of all portions
+    finish: str  # SQL: the answer, of the table ``portion_rows``, of all portions
     portions: str  # which channels have to be together
     summary_columns: tuple[str, ...]  # the columns of a table for people; empty: all
     reads_from: tuple[str, str | None]  # from when on it reads samples: a parameter, and an interval before that

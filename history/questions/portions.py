@@ -51,13 +51,13 @@ def why_nothing(session: Session, request: Request) -> str:
 
 
 def _add(session: Session, request: Request, groups: Sequence[Sequence[str]], first: bool, ends: float) -> None:
-    """Add the rows of a portion to those that were found. What needs too much memory is divided."""
+    """Add the rows of a portion to ``portion_rows``. What needs too much memory is divided."""
     names = [name for group in groups for name in group]
     if len(names) == len(request.channels) and request.installation is None:  # all of them need not be listed
         names = request.values["channels"]
     parameters = [names if one.name == "channels" else request.values[one.name] for one in request.question.parameters]
     call = ", ".join(f"${i}::{one.type}" for i, one in enumerate(request.question.parameters, 1))
-    add = "CREATE TEMP TABLE found AS" if first else "INSERT INTO found"
+    add = "CREATE TEMP TABLE portion_rows AS" if first else "INSERT INTO portion_rows"
     try:
         session.execute(f"{add} FROM {request.question.name}({call})", parameters, ends)
     except OutOfMemoryError:
@@ -74,15 +74,15 @@ def portions(request: Request, samples: int | None = None) -> Iterator[list[list
     If no channel is wanted there is one portion without any, so that the answer has columns.
     """
     size = max(1, int((samples or _SAMPLES) / max(request.rate * request.seconds, 1e-9)))
-    found: list[list[str]] = []
+    groups: list[list[str]] = []
     names = 0
     for group in _groups(request):
-        if found and names + len(group) > size:
-            yield found
-            found, names = [], 0
-        found.append(group)
+        if groups and names + len(group) > size:
+            yield groups
+            groups, names = [], 0
+        groups.append(group)
         names += len(group)
-    yield found
+    yield groups
 
 
 def _groups(request: Request) -> Iterator[list[str]]:

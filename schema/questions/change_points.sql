@@ -40,5 +40,5 @@ FROM with_unit AS u
 JOIN channels_like(channels) AS n ON n.channel_id = u.channel_id;
 
 SELECT *
-FROM found
+FROM portion_rows
 ORDER BY round(score, 6) DESC, channel, changed_at, kind;

@@ -44,5 +44,5 @@ CROSS JOIN chosen AS c
 WHERE r.place = 1 AND abs(r.r) >= least_correlation;
 
 SELECT *
-FROM found
+FROM portion_rows
 ORDER BY round(abs(correlation), 6) DESC, channel;

@@ -66,5 +66,5 @@ JOIN channels_like(channels) AS c ON c.channel_id = s.channel_id
 GROUP BY c.name, s.class;
 
 SELECT *
-FROM found
+FROM portion_rows
 ORDER BY round(sigmas_at_peak, 6) DESC NULLS LAST, channel, class;

@@ -28,5 +28,5 @@ FROM moves AS m
 JOIN channels_like(channels) AS c ON c.channel_id = m.channel_id;
 
 SELECT row_number() OVER (ORDER BY moved_at, round(times_limit, 6) DESC, channel) AS place, *
-FROM found
+FROM portion_rows
 ORDER BY place;

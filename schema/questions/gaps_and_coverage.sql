@@ -284,5 +284,5 @@ WHERE complete OR r.channel_id IS NOT NULL OR u.channel_id IS NOT NULL OR p.chan
    OR w.good < w.samples;
 
 SELECT *
-FROM found
+FROM portion_rows
 ORDER BY covered_percent, channel;

@@ -149,5 +149,5 @@ FROM backwards AS b
 GROUP BY b.channel_id, b.name, b.episode;
 
 SELECT *
-FROM found
+FROM portion_rows
 ORDER BY begins, channel, rule;

@@ -58,5 +58,5 @@ WHERE v.changed >= samples AND v.changed * 2 >= v.n
   AND (v.unequal = 0 OR (v.difference <= tolerance * v.usual_step AND v.turns * 8 >= v.n));
 
 SELECT *
-FROM found
+FROM portion_rows
 ORDER BY copied DESC, channel, copy_from;

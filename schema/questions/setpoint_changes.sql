@@ -60,5 +60,5 @@ WHERE c.old IS NOT NULL AND c.time >= since
   AND (epoch_us(until) - epoch_us(c.first_time)) / c.n >= epoch_us(hold);
 
 SELECT *
-FROM found
+FROM portion_rows
 ORDER BY time, channel;

@@ -119,5 +119,5 @@ JOIN wanted AS w ON w.channel_id = s.channel_id
 LEFT JOIN beside AS b ON b.channel_id = s.channel_id AND b.from_time = s.from_time;
 
 SELECT *
-FROM found
+FROM portion_rows
 ORDER BY at_range_limit, times_usual DESC, channel, stuck_from;

@@ -101,5 +101,5 @@ WHERE l.time >= since;
 
 -- What concerns a whole source is found with each of its channels.
 SELECT DISTINCT ON (time, channel, what, detail, id) time, seconds, what, channel, detail
-FROM found
+FROM portion_rows
 ORDER BY time, channel, what, detail, id;

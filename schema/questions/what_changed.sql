@@ -105,5 +105,5 @@ FROM judged AS j
 WHERE j.score >= least_score OR j.score IS NULL;
 
 SELECT *
-FROM found
+FROM portion_rows
 ORDER BY change LIKE 'no samples%', score DESC, channel;
