@@ -147,7 +147,7 @@ class Collector:
                 await self._gaps.open(self._published_to(), "disconnected", reason)
                 await self._set_state("disconnected", reason)
             if self._servers.is_round_over:
-                await asyncio.sleep(backoff.wait(nobody_listens))
+                await backoff.pause(nobody_listens, self._servers.all_refuse)
                 nobody_listens = True
 
     async def _connection(self, address: str, backoff: ConnectionBackoff) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+from collections.abc import Awaitable, Callable
+from time import monotonic
 
 from core.backoff import Backoff
 
@@ -28,6 +31,17 @@ class ConnectionBackoff:
     def wait(self, refused: bool) -> float:
         """Seconds until the next attempt; ``refused``: the last connection was refused."""
         return self._backoff.next(_REFUSED_WAIT if refused else math.inf)
+
+    async def pause(self, refused: bool, nobody_listens: Callable[[], Awaitable[bool]]) -> None:
+        """Sleep until the next attempt, but no longer than until ``nobody_listens``.
+
+        A server that ends is often still listening when its session fails, and would then be waited for as if busy.
+        """
+        end = monotonic() + self.wait(refused)
+        while (rest := end - monotonic()) > 0:
+            if rest > _REFUSED_WAIT and await nobody_listens():
+                return
+            await asyncio.sleep(min(rest, _REFUSED_WAIT))
 
 
 def connection_refused(group: BaseExceptionGroup[BaseException]) -> bool:

@@ -15,7 +15,7 @@ from core.backoff import Backoff
 from core.config.sources import OpcuaSource
 from core.errors import SourceError
 from ingest.opcua.session.service import read_value
-from ingest.opcua.session.session import close, connect
+from ingest.opcua.session.session import close, connect, refuses
 from ingest.status import SourceStatus
 from ingest.timeouts import within
 
@@ -37,6 +37,7 @@ class Servers:
 
     def __init__(self, source: OpcuaSource, pki: Path, status: SourceStatus, in_use: str) -> None:
         """``in_use``: the address of the server that has the subscriptions, empty if there is none."""
+        self._source = source
         self._addresses = source.servers
         self._pki = pki
         self._status = status
@@ -62,6 +63,10 @@ class Servers:
     def is_round_over(self) -> bool:
         """Whether all were tried: it is time to wait."""
         return self._tried.issuperset(self._addresses)
+
+    async def all_refuse(self) -> bool:
+        """Whether nobody listens at any address."""
+        return all(await asyncio.gather(*(refuses(self._source.at(address)) for address in self._addresses)))
 
     def _order(self, address: str) -> tuple[int, bool, int, int]:
         """The greatest is the best: by sub-range, then the one in use, then by level, then the first configured."""

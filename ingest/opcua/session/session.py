@@ -207,6 +207,17 @@ def _needs_security(error: Exception) -> bool:
     return isinstance(error, ua.UaError) and str(error).startswith("No matching endpoints")  # asyncua's text
 
 
+async def refuses(source: OpcuaSource) -> bool:
+    """Whether nobody listens at the address."""
+    parts = urlsplit(_with_port(source.address))
+    try:
+        _, writer = await within(source.time_out, asyncio.open_connection(parts.hostname, parts.port))
+    except (OSError, TimeoutError) as error:
+        return isinstance(error, ConnectionRefusedError)
+    writer.close()
+    return False
+
+
 async def _elsewhere(error: Exception, source: OpcuaSource) -> str:
     """If the address has a path that the server does not know: what it has. Empty: it is not that."""
     parts = urlsplit(_with_port(source.address))

@@ -141,6 +141,20 @@ async def test_returning_server_is_found_at_once(tmp_path: Path) -> None:
             await until(lambda: status.state == "connected")
 
 
+async def test_server_that_ended_a_short_session_is_found_at_once_when_it_returns(tmp_path: Path) -> None:
+    port = free_port()
+    options: dict[str, Any] = {"insecure": True, "backoff_min": 600.0, "backoff_max": 600.0}
+    async with (
+        simulated_server(TAGS, tmp_path, port) as server,
+        collecting(f"opc.tcp://127.0.0.1:{port}/", OURS, tmp_path / "pki", **options) as (_, status),
+    ):
+        await until(lambda: status.state == "connected")
+        await server.stop()
+        await until(lambda: "nothing listens" in status.reason)
+        async with simulated_server(TAGS, tmp_path, port):
+            await until(lambda: status.state == "connected")
+
+
 async def test_collector_ends_on_request_despite_a_broken_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
