@@ -32,8 +32,8 @@ from history.seals.seal import seal_days
 from history.sql.limits import Limits
 from history.sql.session import opened
 from ingest.writer.transaction.group import Columns
-from lab.bench.process_usage import used_seconds
 from lab.bench.storage import times, values
+from lab.bench.usage import used_seconds
 from ops.registration.installation import installation_id
 from schema.queries import load
 

@@ -130,8 +130,8 @@ async def _spool_and_writer(bench: BenchDatabase, load: Workload, connections: i
     folder.mkdir()
     writer = Writer(folder, bench.ingest_dsn, WriterOptions(connections=connections, max_delay=0.0))  # fed in step
     in_flight = _STEADY_IN_FLIGHT * connections if case == "steady" else 0
-    command = [sys.executable, "-m", "lab.bench.sample_feeder", str(folder / "bench.sqlite"), str(load.source_id)]
-    command += [str(n) for n in (load.channel_id[0], len(load.channel_id), load.seconds, in_flight)]
+    numbers = (in_flight, load.source_id, load.channel_id[0], len(load.channel_id), load.seconds)
+    command = [sys.executable, "-m", "lab.bench.workload", "feed", str(folder / "bench.sqlite"), *map(str, numbers)]
     running = None
     if case == "steady":
         running = asyncio.create_task(writer.run())

@@ -1,8 +1,7 @@
-"""Test data, identical for every contestant, and the expected query results."""
+"""Samples of a generated plant."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,11 +10,8 @@ from core.batch import Float64s, Int32s, Int64s, UInt32s
 
 SECOND = 1_000_000  # µs
 HOUR = 3600 * SECOND
-DAY = 24 * HOUR
-START = 1_735_689_600 * SECOND  # 2025-01-01 00:00 UTC: as much as is written is never in the future
 BAD = 0x8005_0000  # BadCommunicationError (OPC 10000-6, A.2): its value is NaN
 UNCERTAIN = 0x4090_0000  # UncertainLastUsableValue
-SEVERITY_BAD = 0x8000_0000  # the bit that all Bad statuses have
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,23 +28,6 @@ class Columns:
 
     def __getitem__(self, part: slice) -> Columns:
         return Columns(self.channel[part], self.time[part], self.value[part], self.status[part])
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Raw:
-    """The samples of one channel in one interval, by time."""
-
-    time: Int64s  # (n,) µs
-    value: Float64s  # (n,)
-    status: UInt32s  # (n,)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Minutes:
-    """Means of the samples that are not Bad, of each minute that has one."""
-
-    minute: Int64s  # (n,) µs, its beginning
-    mean: Float64s  # (n,)
 
 
 def channel_names(channels: int) -> list[str]:
@@ -101,53 +80,3 @@ class Plant:
         value[status == BAD] = np.nan
         channel = np.tile(np.arange(1, self.channels + 1, dtype=np.int32), n)
         return Columns(channel, time.ravel(), value.ravel(), status.ravel())
-
-
-def batches(plant: Plant, size: int) -> Iterator[Columns]:
-    """The plant's stream in batches of ``size``, without end."""
-    seconds = max(1, -(-max(size, 20_000) // plant.channels))
-    rest: list[Columns] = []
-    while True:
-        block = plant.samples(seconds)
-        if rest:
-            block = joined([*rest, block])
-        whole = len(block) // size * size
-        yield from (block[at : at + size] for at in range(0, whole, size))
-        rest = [block[whole:]]
-
-
-def joined(parts: Sequence[Columns]) -> Columns:
-    """One after the other."""
-    return Columns(
-        np.concatenate([part.channel for part in parts]),
-        np.concatenate([part.time for part in parts]),
-        np.concatenate([part.value for part in parts]),
-        np.concatenate([part.status for part in parts]),
-    )
-
-
-class History:
-    """Samples that were written before: the right answers to queries."""
-
-    def __init__(self, columns: Columns) -> None:
-        order = np.lexsort((columns.time, columns.channel))
-        self._sorted = Columns(columns.channel[order], columns.time[order], columns.value[order], columns.status[order])
-        self.samples = len(columns)
-        self.channels = int(columns.channel.max())
-        self.start = int(columns.time.min())
-        self.end = int(columns.time.max()) + 1
-
-    def raw(self, channel: int, first: int, last: int) -> Raw:
-        """The samples of ``channel`` from ``first`` to before ``last``."""
-        low, high = np.searchsorted(self._sorted.channel, (channel, channel + 1))
-        low, high = low + np.searchsorted(self._sorted.time[low:high], (first, last))
-        part = self._sorted[int(low) : int(high)]
-        return Raw(part.time, part.value, part.status)
-
-    def by_minute(self, channel: int, first: int, last: int) -> Minutes:
-        """Means by the minute of what is not Bad."""
-        raw = self.raw(channel, first, last)
-        usable = raw.status < SEVERITY_BAD
-        minutes, place = np.unique(raw.time[usable] // (60 * SECOND), return_inverse=True)
-        sums = np.bincount(place, raw.value[usable], len(minutes))
-        return Minutes(minutes * 60 * SECOND, sums / np.bincount(place, minlength=len(minutes)))

@@ -19,8 +19,7 @@ import psutil
 
 from core.errors import OperationError
 from core.paths import State
-from lab.bench.backends import Backends
-from lab.bench.process_usage import memory_mib, process_tree
+from lab.bench.usage import Backends, memory_mib, process_tree
 from lab.chaos.appliance import plantlog
 from schema.queries import load as queries
 

@@ -113,11 +113,10 @@ async def fill(connection: asyncpg.Connection[Any], history: History, progress: 
 def live(dsn: str, folder: Path, source: int, first_channel: int, first_second: int) -> Iterator[list[float]]:
     """Inside the block 20,000 samples/s are written; afterwards the list holds how many a second it really were."""
     folder.mkdir()
-    arguments = [dsn, str(folder), str(source), str(first_channel), str(LIVE_CHANNELS), str(first_second)]
+    numbers = (first_second, source, first_channel, LIVE_CHANNELS, _DAY_SECONDS)
+    command = [sys.executable, "-m", "lab.bench.workload", "live", dsn, str(folder), *map(str, numbers)]
     written: list[float] = []
-    process = subprocess.Popen(
-        [sys.executable, "-m", "lab.bench.live_writer", *arguments], stdout=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         if process.stdout is None or process.stdout.readline() != "writing\n":
             raise OperationError(f"the live writer did not start: it exited with {process.wait(_END_SECONDS)}")

@@ -23,9 +23,9 @@ from core.paths import CHECKOUT, State
 from history.reading.reader import begin
 from lab.bench.generated_archive import Plan, made, make, place_of, state_of
 from lab.bench.generated_plant import TARGET, UPSET_HOUR, channel
-from lab.bench.process_usage import peak_mib, process_tree, used_seconds
 from lab.bench.server import private
 from lab.bench.termination import run
+from lab.bench.usage import peak_mib, process_tree, used_seconds
 from schema.forensics import Question, questions
 
 NAMES = tuple(questions())

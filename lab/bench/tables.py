@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+if TYPE_CHECKING:
+    from lab.bench.archive import ArchivedSeries, QueryCost
+    from lab.bench.copy_speed import CopySpeed
+    from lab.bench.end_to_end import EndToEnd
+    from lab.bench.overload.measure import OverloadResult
+    from lab.bench.query import QueryTiming
+    from lab.bench.question_costs import QuestionCost
+    from lab.bench.storage import StorageForm
+    from lab.bench.sustained import RateResult
 
-def copy(cells: list[Any]) -> Table:
+
+def copy(cells: Sequence[CopySpeed]) -> Table:
     """Rows a second beside plain COPY."""
     table = Table(title="rows/s into the hypertable (median)")
     for column in ("case", "connections", "plain COPY", "spool + writer", "ratio"):
@@ -19,7 +30,7 @@ def copy(cells: list[Any]) -> Table:
     return table
 
 
-def end_to_end(runs: list[Any]) -> Table:
+def end_to_end(runs: Sequence[EndToEnd]) -> Table:
     """Lags of whole runs."""
     table = Table(title="end-to-end lag in seconds, of the oldest and the newest sample of each batch")
     for column in ("target/s", "stored/s", "s", "rows/group", "oldest p50", "oldest p99", "newest p50", "newest p99"):
@@ -36,7 +47,7 @@ def end_to_end(runs: list[Any]) -> Table:
     return table
 
 
-def sustained(steps: list[Any]) -> Table:
+def sustained(steps: Sequence[RateResult]) -> Table:
     """Lags, bytes and losses over the rate."""
     table = Table(title="lag in seconds of the oldest sample of each batch", box=SIMPLE_HEAD, padding=0)
     for column in ("target/s", "stored/s", "seconds", "p50", "p99", "B/sample", "compared", "missing", "lost", "held"):
@@ -51,7 +62,7 @@ def sustained(steps: list[Any]) -> Table:
     return table
 
 
-def process(runs: list[Any]) -> Table:
+def process(runs: Sequence[EndToEnd]) -> Table:
     """CPU and memory of each process."""
     table = Table(title="CPU and memory per process")
     for column in ("samples/s", "process", "CPU %", "CPU µs/sample", "MiB at start", "MiB at end"):
@@ -62,36 +73,13 @@ def process(runs: list[Any]) -> Table:
             memory = (f"{use.rss_mib[0]:.0f}", f"{use.rss_mib[-1]:.0f}") if use.rss_mib else ("", "")
             share = f"{100 * use.cpu_seconds / run.seconds:.1f}"
             table.add_row(f"{run.channels * run.hz:,.0f}", name, share, per_sample, *memory)
-        for kind, per_sample in run.postgres.items():
-            share = f"{100 * per_sample / 1e6 * run.rows / run.seconds:.1f}"
-            table.add_row(f"{run.channels * run.hz:,.0f}", f"postgres: {kind}", share, f"{per_sample:.2f}", "", "")
+        for activity, us in run.postgres.items():
+            share = f"{100 * us / 1e6 * run.rows / run.seconds:.1f}"
+            table.add_row(f"{run.channels * run.hz:,.0f}", f"postgres: {activity}", share, f"{us:.2f}", "", "")
     return table
 
 
-def groups(costs: list[Any]) -> Table:
-    """CPU and WAL per row."""
-    table = Table(title="cost per row in PostgreSQL's ingest connection")
-    for column in ("settings", "rows per group", "CPU µs", "WAL bytes", "full pages"):
-        table.add_column(column, justify="right")
-    for cost in costs:
-        group = f"{cost.group:,}{', after checkpoint' if cost.after_checkpoint else ''}"
-        figures = (f"{cost.cpu_us:.2f}", f"{cost.wal_bytes:.0f}", f"{cost.full_pages:.4f}")
-        table.add_row(cost.settings or "default", group, *figures)
-    return table
-
-
-def journal(costs: list[Any]) -> Table:
-    """CPU and bytes per sample of the writer's process."""
-    table = Table(title="cost per sample in the writer")
-    for column in ("journal", "CPU µs", "bytes in the journal", "bytes to disk", "memory MiB"):
-        table.add_column(column, justify="right")
-    for cost in costs:
-        figures = (f"{cost.cpu_us:.3f}", f"{cost.journal_bytes:.2f}", f"{cost.disk_bytes:.1f}", f"{cost.rss_mib:.0f}")
-        table.add_row("yes" if cost.journal else "no", *figures)
-    return table
-
-
-def storage(cells: list[Any]) -> Table:
+def storage(cells: Sequence[StorageForm]) -> Table:
     """Bytes and times of each form and series; it fits into 80 columns."""
     table = Table(title="one day per channel at 1 Hz; minute averages of one channel, ms", box=SIMPLE_HEAD, padding=0)
     hour_day = (f"{length} {what}" for length in ("1 h", "1 day") for what in ("p50", "p95", "of rows"))
@@ -105,7 +93,7 @@ def storage(cells: list[Any]) -> Table:
     return table
 
 
-def query(cells: list[Any], rate: float) -> Table:
+def query(cells: Sequence[QueryTiming], rate: float) -> Table:
     """Query times, shortest intervals first."""
     table = Table(title=f"query times of one channel at 1 Hz, ms, while writing {rate:,.0f} samples/s")
     for column in ("interval", "query", "form", "rows", "p50", "p95"):
@@ -115,31 +103,7 @@ def query(cells: list[Any], rate: float) -> Table:
     return table
 
 
-def counters(ways: list[Any], types: int, connections: int, load: float) -> Table:
-    """Increments per second of each method."""
-    title = f"increments of {types:,} types, {connections} connections; load average before: {load:.1f}"
-    table = Table(title=title)
-    for column in ("method", "increments/s", "min", "max", "ratio"):
-        table.add_column(column, justify="left" if column == "method" else "right")
-    for way in ways:
-        rates = (way.increments_per_second, min(way.rounds), max(way.rounds))
-        table.add_row(way.way, *(f"{rate:,.0f}" for rate in rates), f"{way.ratio:,.1f}")
-    return table
-
-
-def alarms(shares: list[Any]) -> Table:
-    """CPU of alarm evaluation beside that of ingest."""
-    table = Table(title="CPU, µs per sample; alarms also as a percentage of decode + spool + writer")
-    for column in ("batch size", "decode", "spool", "writer", *(f"alarms, {name}" for name in shares[0].stage)):
-        table.add_column(column, justify="right")
-    for share in shares:
-        judged = (f"{us:.4f} ({100 * us / share.ingest:.1f} %)" for us in share.stage.values())
-        figures = (f"{share.decode:.3f}", f"{share.spool:.3f}", f"{share.writer:.3f}", *judged)
-        table.add_row(f"{share.batch:,}", *figures)
-    return table
-
-
-def overload(cases: list[Any]) -> Table:
+def overload(cases: Sequence[OverloadResult]) -> Table:
     """Effects of each overload, and the recovery time."""
     table = Table(
         title="overload: seconds until recovery; CPU µs per sample of the appliance", box=SIMPLE_HEAD, padding=0
@@ -165,7 +129,7 @@ def overload(cases: list[Any]) -> Table:
     return table
 
 
-def flooded(cases: list[Any]) -> Table:
+def flooded(cases: Sequence[OverloadResult]) -> Table:
     """Pushed lines by outcome; the gateways do not wait for responses."""
     pushed = [case for case in cases if case.gateway]
     gateways = max((case.gateway["gateways"] for case in pushed), default=0)
@@ -179,7 +143,7 @@ def flooded(cases: list[Any]) -> Table:
     return table
 
 
-def archived(cells: list[Any]) -> Table:
+def archived(cells: Sequence[ArchivedSeries]) -> Table:
     """CPU and bytes per sample."""
     table = Table(title="a day in the archive")
     for column in ("series", "samples", "CPU µs/sample to archive it", "B/sample", "B/sample packed in the database"):
@@ -190,7 +154,7 @@ def archived(cells: list[Any]) -> Table:
     return table
 
 
-def archive_queries(cells: list[Any]) -> Table:
+def archive_queries(cells: Sequence[QueryCost]) -> Table:
     """Seconds, and CPU per sample that is read."""
     table = Table(title="queries of a day: database, then archive")
     for column in ("query", "samples", "s", "CPU ns/sample", "s", "CPU ns/sample", "ratio of CPU"):
@@ -202,7 +166,7 @@ def archive_queries(cells: list[Any]) -> Table:
     return table
 
 
-def questions(costs: list[Any]) -> Table:
+def questions(costs: Sequence[QuestionCost]) -> Table:
     """Time, CPU and memory of each question."""
     table = Table(title="questions over archived days, each by a process of its own")
     for column in ("over the", "question", "s", "CPU s", "CPU ns/sample", "peak MiB", "rows"):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any, TypeVar
 
 from core.errors import OperationError
@@ -12,17 +14,34 @@ from core.errors import OperationError
 _T = TypeVar("_T")
 
 
-def run(work: Coroutine[Any, Any, _T]) -> _T:
-    """``asyncio.run`` for a measurement: SIGTERM ends it as Ctrl-C does."""
-    return asyncio.run(until_terminated(work))
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM."""
 
 
-async def until_terminated(work: Coroutine[Any, Any, _T]) -> _T:
-    """Run a benchmark. Raises OperationError if SIGTERM cancels it."""
+@contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM ends the block as Ctrl-C does, once: what it started is stopped meanwhile. Raises OperationError."""
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise _Terminated
+
+    before = signal.signal(signal.SIGTERM, terminate)
     try:
-        return await cancelled_by_sigterm(work)
-    except asyncio.CancelledError:
+        yield
+    except (_Terminated, asyncio.CancelledError):
         raise OperationError("terminated before it was finished") from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def run(work: Coroutine[Any, Any, _T]) -> _T:
+    """``asyncio.run`` within :func:`terminable`: SIGTERM cancels the work."""
+    terminate = signal.getsignal(signal.SIGTERM)
+    try:
+        return asyncio.run(cancelled_by_sigterm(work))
+    finally:
+        signal.signal(signal.SIGTERM, terminate)
 
 
 async def cancelled_by_sigterm(work: Coroutine[Any, Any, _T]) -> _T:

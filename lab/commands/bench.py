@@ -17,7 +17,7 @@ from rich.table import Table
 from core.errors import OperationError
 from core.formatting import wide
 from core.terminal import Console
-from lab.bench.termination import run
+from lab.bench.termination import run, terminable
 
 if TYPE_CHECKING:
     from lab.bench.copy_speed import BenchDatabase
@@ -58,12 +58,12 @@ def ingest(
         with _private_database() as database:
             load = run(copy_speed.prepare(database, channels, max(1, rows // channels)))
             cells = run(copy_speed.measure(database, load, (1, 2, 4), repeats, _print_progress))
-    values = [float(rate) for rate in rates.split(",") if rate]
+    values = _numbers(rates)
     runs = []
-    with tempfile.TemporaryDirectory(prefix="plantlog-bench-") as folder:
+    with _folder() as folder:
         for rate in values:
             length = hold if rate == values[-1] and len(values) > 1 else seconds
-            state = Path(folder) / f"state-{rate:.0f}"
+            state = folder / f"state-{rate:.0f}"
             runs.append(run(end_to_end.measure(int(rate), 1.0, length, state, _print_progress)))
     figures = {
         "copy": [{**asdict(cell), "ratio": cell.ratio} for cell in cells],
@@ -107,8 +107,7 @@ def archive(
     from lab.bench import server, tables
     from lab.bench.archive import measure
 
-    with tempfile.TemporaryDirectory(prefix="plantlog-bench-", dir="/var/tmp") as name:
-        folder = Path(name)
+    with _folder() as folder:
         (folder / "archive").mkdir()
         with server.private(folder) as database:
             state = State(folder / "server")
@@ -139,7 +138,7 @@ def questions(
     spans = _chosen("--over", over, question_costs.SPANS)
     names = _chosen("--only", only, question_costs.NAMES) or list(question_costs.NAMES)
     plan = Plan(channels, min(few, channels), days)
-    with _kept_or_temporary(folder) as place:
+    with _folder(folder) as place:
         plan, costs = question_costs.measure(place, plan, spans, names, _print_progress)
     figures = {"plan": asdict(plan), "questions": [{**asdict(cost), "cpu_ns": cost.cpu_ns} for cost in costs]}
     _output(figures, [tables.questions(costs)] if costs else [], as_json, file)
@@ -174,51 +173,6 @@ def query(
 
 
 @app.command()
-def counters(
-    seconds: Annotated[float, typer.Option(min=0.1, help="Duration of each measurement.")] = 10.0,
-    types: Annotated[int, typer.Option(min=1, help="Event types, all equally likely.")] = 1000,
-    connections: Annotated[int, typer.Option(min=1, max=16, help="Database connections of each method.")] = 2,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of all three methods. Medians are shown.")] = 3,
-    as_json: _Json = False,
-    file: _File = None,
-) -> None:
-    """Measure increments/s into event_count_1m, compared with plain upserts. Checks the sums."""
-    from lab.bench import tables
-    from lab.bench.counters import measure
-
-    load = os.getloadavg()[0]
-    with _private_database() as database:
-        variants = run(measure(database, types, connections, seconds, rounds, _print_progress))
-    settings = {"types": types, "connections": connections, "seconds": seconds, "load_before": round(load, 2)}
-    figures = {**settings, "counters": [asdict(variant) for variant in variants]}
-    _output(figures, [tables.counters(variants, types, connections, load)], as_json, file)
-
-
-@app.command()
-def alarms(
-    channels: Annotated[int, typer.Option(min=1, help="Channels, each with seven alarm limits.")] = 20_000,
-    seconds: Annotated[int, typer.Option(min=1, help="Samples per channel.")] = 30,
-    repeats: Annotated[int, typer.Option(min=1, help="Repeats. Medians are shown.")] = 3,
-    sizes: Annotated[str, typer.Option(help="Batch sizes in samples.")] = "1000,5000,20000",
-    as_json: _Json = False,
-    file: _File = None,
-) -> None:
-    """Measure the CPU cost of alarm evaluation, compared with decoding, spooling and writing the same samples."""
-    from lab.bench import alarm_overhead, copy_speed, tables
-
-    async def shares_of(database: BenchDatabase) -> list[alarm_overhead.AlarmOverhead]:
-        load = await copy_speed.prepare(database, channels, seconds)
-        return await alarm_overhead.measure(
-            database, load, [int(size) for size in sizes.split(",")], repeats, _print_progress
-        )
-
-    with _private_database() as database:
-        shares = run(shares_of(database))
-    figures = {"alarms": [{**asdict(share), "ingest": share.ingest} for share in shares]}
-    _output(figures, [tables.alarms(shares)], as_json, file)
-
-
-@app.command()
 def overload(
     channels: Annotated[
         int, typer.Option(min=1, max=100_000, help="Ten of eleven OPC UA, at most 5,000; the rest Modbus.")
@@ -238,13 +192,12 @@ def overload(
     from lab.bench import tables
     from lab.bench.overload.measure import OverloadOptions, measure
 
-    floods, shares = ([float(one) for one in text.split(",") if one] for text in (load, database))
-    values = [int(number) for number in busy.split(",") if number]
+    processes = [int(number) for number in _numbers(busy)]
     options = OverloadOptions(
-        channels, hz, seconds, tuple(values), tuple(floods), tuple(shares), window, before, warm_up
+        channels, hz, seconds, processes, _numbers(load), _numbers(database), window, before, warm_up
     )
-    with tempfile.TemporaryDirectory(prefix="plantlog-bench-", dir="/var/tmp") as folder:
-        cases = run(measure(options, Path(folder), _print_progress))
+    with _folder() as folder:
+        cases = run(measure(options, folder, _print_progress))
     figures = {"asked": asdict(options), "overload": [case.json() for case in cases]}
     pushed = [tables.flooded(cases)] if any(case.gateway for case in cases) else []
     _output(figures, [tables.overload(cases), *pushed], as_json, file)
@@ -267,9 +220,8 @@ def sustained(
     from lab.bench import tables
     from lab.bench.sustained import hold, ramp
 
-    with tempfile.TemporaryDirectory(prefix="plantlog-bench-", dir="/var/tmp") as name:
-        folder = Path(name)
-        steps = [] if rate else [float(step) for step in rates.split(",")]
+    with _folder() as folder:
+        steps = [] if rate else _numbers(rates)
         done = run(ramp(steps, seconds, warm_up, limit, folder, port, _print_progress))
         best = rate or max((step.rate for step in done if step.held), default=0.0)
         if hours and best:
@@ -281,35 +233,6 @@ def sustained(
     figures = {"sustained": [step.figures() for step in done]}
     runs = [step.run for step in done]
     _output(figures, [tables.sustained(done), tables.process(runs)], as_json, file)
-
-
-@app.command()
-def choose(
-    minutes: Annotated[float, typer.Option(min=0.5, help="Approximate total duration.")] = 20.0,
-    repeats: Annotated[int, typer.Option(min=1, help="Repeats, each in a different order.")] = 2,
-    hours: Annotated[float | None, typer.Option(help="Additional hours to hold the sustained rate.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="One run of about 20 s for each contestant.")] = False,
-    only: Annotated[str, typer.Option(help="Contestants, comma separated, as in --list. Default: all.")] = "",
-    weights: Annotated[Path | None, typer.Option(help="Weights of the criteria (TOML).")] = None,
-    folders: Annotated[Path | None, typer.Option(help="Folders of contestants (TOML); or PLANTLOG_CHOOSE.")] = None,
-    list_only: Annotated[bool, typer.Option("--list", help="List the contestants and how to install them.")] = False,
-    plot: Annotated[Path | None, typer.Option("--plot", help="Folder for plots (SVG).")] = None,
-    as_json: _Json = False,
-    file: _File = None,
-) -> None:
-    """Compare plantlog with other databases: ingest, sustained rate, queries, size, correctness, decision matrix."""
-    from lab.bench.choose import comparison, tables
-    from lab.bench.choose.contestants import contestants
-    from lab.bench.choose.matrix import WEIGHTS
-
-    if list_only:
-        Console().print(tables.listed(contestants(folders, only)))
-        return
-    length = None if quick else minutes
-    figures, tables_shown = run(
-        comparison.compare(only, folders, weights or WEIGHTS, length, repeats, hours, plot, _print_progress)
-    )
-    _output(figures, tables_shown, as_json, file)
 
 
 @app.command()
@@ -329,8 +252,8 @@ def day(
     from lab.bench.day import measure, tables
 
     options = measure.DayOptions(channels, hz, hours, minutes, first_hour, round(keep_free * 1024**3))
-    with tempfile.TemporaryDirectory(prefix="plantlog-bench-", dir="/var/tmp") as folder:
-        result = run(measure.measure(options, Path(folder), port, _print_progress))
+    with _folder() as folder:
+        result = run(measure.measure(options, folder, port, _print_progress))
     if plot is not None:
         tables.plot(result, plot)
     _output(result.figures(), tables.tables(result), as_json, file)
@@ -338,43 +261,9 @@ def day(
         raise typer.Exit(1)
 
 
-@app.command()
-def groups(
-    sizes: Annotated[str, typer.Option(help="Rows per group, comma separated.")] = "6500,500,1000,2000,4000,13000",
-    variants: Annotated[
-        list[str] | None, typer.Option("--set", help="PostgreSQL settings to compare, NAME=VALUE[,…].")
-    ] = None,
-    channels: Annotated[int, typer.Option(min=500, help="Channels, each with one sample per second.")] = 20_000,
-    seconds: Annotated[int, typer.Option(min=1, help="Samples per channel written beforehand.")] = 300,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds. Medians are shown.")] = 5,
-    as_json: _Json = False,
-    file: _File = None,
-) -> None:
-    """Measure CPU and WAL per row by group size, and with other PostgreSQL settings."""
-    from lab.bench import tables
-    from lab.bench.group_size import measure
-
-    with tempfile.TemporaryDirectory(prefix="plantlog-bench-", dir="/var/tmp") as folder:
-        values = [int(size) for size in sizes.split(",")]
-        costs = measure(variants or [], values, channels, seconds, rounds, Path(folder), _print_progress)
-    _output({"groups": [asdict(cost) for cost in costs]}, [tables.groups(costs)], as_json, file)
-
-
-@app.command()
-def journal(
-    channels: Annotated[int, typer.Option(min=4, help="Channels, each with one sample per second.")] = 20_000,
-    seconds: Annotated[float, typer.Option(min=1, help="Duration of each measurement.")] = 60.0,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds, with and without a journal. Medians are shown.")] = 5,
-    as_json: _Json = False,
-    file: _File = None,
-) -> None:
-    """Measure CPU and bytes per sample of the writer with and without a journal."""
-    from lab.bench import tables
-    from lab.bench.journal import measure
-
-    with _private_database() as database:
-        costs = run(measure(database, channels, seconds, rounds, _print_progress))
-    _output({"journal": [asdict(cost) for cost in costs]}, [tables.journal(costs)], as_json, file)
+def _numbers(text: str) -> list[float]:
+    """The numbers in a text, separated by commas."""
+    return [float(number) for number in text.split(",") if number]
 
 
 def _chosen(option: str, text: str, legal: Sequence[str]) -> list[str]:
@@ -390,13 +279,14 @@ def _print_progress(line: str) -> None:
 
 
 @contextmanager
-def _kept_or_temporary(folder: Path | None) -> Iterator[Path]:
-    """A folder that stays, or if none is named, one that does not."""
-    if folder is not None:
-        yield folder
-        return
-    with tempfile.TemporaryDirectory(prefix="plantlog-bench-", dir="/var/tmp") as name:
-        yield Path(name)
+def _folder(kept: Path | None = None) -> Iterator[Path]:
+    """A folder for the measurement: one that stays, or if none is named, one that does not, also after SIGTERM."""
+    with terminable():
+        if kept is not None:
+            yield kept
+            return
+        with tempfile.TemporaryDirectory(prefix="plantlog-bench-", dir="/var/tmp") as name:
+            yield Path(name)
 
 
 @contextmanager
@@ -404,7 +294,7 @@ def _private_database() -> Iterator[BenchDatabase]:
     """A database server for the measurement alone."""
     from lab.bench import server
 
-    with tempfile.TemporaryDirectory(prefix="plantlog-bench-") as folder, server.private(Path(folder)) as database:
+    with _folder() as folder, server.private(folder) as database:
         yield database
 
 

@@ -76,7 +76,11 @@ class Server:
             )
         process = self._process
         answers = wait_until_ready(maintenance_dsn(self.owner_dsn), _START_SECONDS, lambda: process.poll() is None)
-        asyncio.run(answers)
+        try:
+            asyncio.run(answers)
+        except KeyboardInterrupt:
+            self.stop()
+            raise
         if process.poll() is not None:
             raise DatabaseError(f"the server exited, and another program listens on its port: see {self._log}")
 

@@ -1,4 +1,4 @@
--- `plantlog bench`, except `choose` and `day`. Benchmarks put channels and times in braces.
+-- `plantlog bench`, except `day`. Benchmarks put channels and times in braces.
 
 -- name: insert_channels
 -- A source and $1 channels for generated rows.
@@ -130,37 +130,6 @@ SELECT (SELECT coalesce(array_agg(r.value), '{}')
         JOIN plant.source AS s ON s.id = b.source_id
         WHERE s.name LIKE 'flood%' AND b.kind = 'samples' AND b.received_at >= $1)::int8 AS samples;
 
--- name: select_source_id
-SELECT s.id FROM plant.source AS s WHERE s.name = 'bench';
-
--- name: create_reference_counts
--- A hypertable equal to event_count_1m, for upserts that are not the writer's.
-CREATE TABLE IF NOT EXISTS plant.bench_count (LIKE plant.event_count_1m INCLUDING ALL) WITH (fillfactor = 50);
-SELECT public.create_hypertable('plant.bench_count', public.by_range('bucket', INTERVAL '7 days'),
-                                create_default_indexes => false, if_not_exists => true);
-
--- name: truncate_counts
-TRUNCATE plant.bench_count, plant.event_count_1m, plant.ingest_batch;
-
--- name: upsert_count
--- The naive way: a statement for each increment. $1 type.
-INSERT INTO plant.bench_count AS c (bucket, type, channel_id, n)
-VALUES (date_trunc('minute', now()), $1, 0, 1)
-ON CONFLICT (bucket, type, channel_id) DO UPDATE SET n = c.n + excluded.n;
-
--- name: upsert_counts
--- Increments of different types in one statement. $1 type text[], in the key's order.
-INSERT INTO plant.bench_count AS c (bucket, type, channel_id, n)
-SELECT date_trunc('minute', now()), i.type, 0, 1
-FROM unnest($1::text[]) AS i (type)
-ON CONFLICT (bucket, type, channel_id) DO UPDATE SET n = c.n + excluded.n;
-
--- name: compare_counts
--- Counts in the writer's table and in the reference.
-SELECT coalesce(a.type, b.type) AS type, coalesce(a.n, 0)::int8 AS written, coalesce(b.n, 0)::int8 AS reference
-FROM (SELECT c.type, sum(c.n) AS n FROM plant.event_count_1m AS c GROUP BY c.type) AS a
-FULL JOIN (SELECT c.type, sum(c.n) AS n FROM plant.bench_count AS c GROUP BY c.type) AS b ON a.type = b.type;
-
 -- name: select_footprint
 -- Bytes of all samples with indexes and TOAST, and their number.
 SELECT (SELECT sum(s.bytes) FROM plant.storage() AS s WHERE s.relation LIKE 'samples%')::int8       AS bytes,
@@ -169,13 +138,6 @@ SELECT (SELECT sum(s.bytes) FROM plant.storage() AS s WHERE s.relation LIKE 'sam
 -- name: select_sessions
 -- Server processes by application name, else by type.
 SELECT a.pid, coalesce(nullif(a.application_name, ''), a.backend_type) AS name FROM pg_catalog.pg_stat_activity AS a;
-
--- name: flush_statistics
--- Makes this session's statistics visible to others when it ends.
-SELECT pg_catalog.pg_stat_force_next_flush();
-
--- name: select_wal
-SELECT w.wal_bytes::float8 AS bytes, w.wal_fpi::float8 AS full_pages FROM pg_catalog.pg_stat_wal AS w;
 
 -- name: insert_installation
 -- The installation $1, which seals and archives, and has all sources.

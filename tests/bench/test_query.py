@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from lab.bench.copy_speed import BenchDatabase
-from lab.bench.live_writer import live
 from lab.bench.plot import plot_queries
 from lab.bench.query import KINDS, measure
-from lab.bench.workload import Workload
+from lab.bench.workload import Workload, live
 from tests.database import Database
 from tests.waiting import PATIENCE, until
 

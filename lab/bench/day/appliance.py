@@ -17,12 +17,10 @@ import asyncpg
 from core.errors import OperationError
 from core.paths import CHECKOUT, State
 from core.timestamps import microseconds, now_us
-from lab.bench.backends import Backends
+from lab.bench import usage
 from lab.bench.data import HOUR
-from lab.bench.day import usage
 from lab.bench.day.clock import Clock
 from lab.bench.day.hour import Snapshot
-from lab.bench.disk_usage import folder_bytes
 from lab.chaos.appliance import running_appliance
 from ops.appliance.supervisor import Supervisor
 from ops.maintenance.overload.measure import total_backlog
@@ -44,8 +42,7 @@ class Appliance:
         self._maintenance = maintenance
         self._generator: asyncio.subprocess.Process | None = None
         self._pids = {p.name: p.pid for p in Supervisor(state).processes() if p.pid} | {"maintenance": maintenance.pid}
-        self._backends = Backends(self._pids["postgres"], owner, usage.SESSIONS)
-        self._knows_levels = False  # whether the server can tell them
+        self._backends = usage.Backends(self._pids["postgres"], owner)
         self._sampled_at = time.monotonic()
         self._waited = self._worst_lag = 0.0
 
@@ -94,7 +91,7 @@ class Appliance:
         worst, self._worst_lag = self._worst_lag, 0.0
         at, generated, spool = time.monotonic(), self.clock.generated, total_backlog(self.state.spool).bytes
         stored = await self._figures()
-        disk = await asyncio.to_thread(folder_bytes, self.state.root)
+        disk = await asyncio.to_thread(usage.folder_bytes, self.state.root)
         memory = await asyncio.to_thread(usage.memory, self._pids)
         return Snapshot(at, generated, cpu, memory, disk, self._waited, worst, spool, oldest, stored)
 

@@ -1,8 +1,10 @@
-"""A run: appliance, generator and maintenance, with a snapshot at the end of each simulated hour."""
+"""A run: a plant of one push source, with a snapshot of the appliance at the end of each simulated hour."""
 
 from __future__ import annotations
 
 import asyncio
+import csv
+import secrets
 import shutil
 import time
 from collections.abc import Callable
@@ -12,19 +14,43 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from core.config import token_file
+from core.config.processes import PORTS as HEALTH_PORTS
 from core.paths import State
 from core.timestamps import microseconds, utc
-from lab.bench.data import HOUR, SECOND
+from lab.bench.data import HOUR, SECOND, channel_names, channel_units
 from lab.bench.day.appliance import Appliance, running
 from lab.bench.day.check import CheckResult, check
 from lab.bench.day.hour import Hour, hour
-from lab.bench.day.plant_config import PORTS, configure
 from ops import ports
 
 _POLL_SECONDS = 0.5
 _LATENESS = HOUR  # as it is by default
 _SLACK = HOUR  # of generated time, for which packing may take longer than a real day has
 _DRAIN_SECONDS = 300.0
+_PORTS = 2 + len(HEALTH_PORTS)
+_PLANT = """[plant]
+name = "day"
+
+[health]
+port = {health}
+
+[viewer]
+port = {viewer}
+
+[push]
+port = {push}
+
+[retention.default]
+raw = "1d"
+
+[[source]]
+name = "day"
+kind = "push"
+token_file = "token"
+stale_after = "366d"
+tags = "tags.csv"
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +91,7 @@ class Day:
 async def measure(options: DayOptions, folder: Path, port: int | None, progress: Callable[[str], None]) -> Day:
     """Bring the appliance up in ``folder``, feed it, check it, bring it down."""
     state, start = State(folder / "state"), options.start
-    config = configure(folder / "config", options.channels, port if port is not None else ports.free_ports(PORTS))
+    config = _configure(folder / "config", options.channels, port if port is not None else ports.free_ports(_PORTS))
     day = Day(options)
     async with AsyncExitStack() as stack:
         progress(f"starting the appliance with {options.channels:,} channels")
@@ -83,6 +109,20 @@ async def measure(options: DayOptions, folder: Path, port: int | None, progress:
         step = round(SECOND / options.hz)
         day.checked = await check(appliance.owner, state, options.channels, step, start, appliance.clock.generated)
     return day
+
+
+def _configure(folder: Path, channels: int, port: int) -> Path:
+    """Write ``plant.toml`` and what it names into ``folder``. ``port``: the first of :data:`_PORTS`."""
+    folder.mkdir(parents=True)
+    token_file.write(folder / "token", secrets.token_urlsafe(24))
+    with (folder / "tags.csv").open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(("name", "address", "unit"))
+        names = channel_names(channels)
+        rows.writerows(zip(names, names, channel_units(channels), strict=True))
+    config = folder / "plant.toml"
+    config.write_text(_PLANT.format(viewer=port, push=port + 1, health=port + 2))
+    return config
 
 
 async def _watch(day: Day, appliance: Appliance, start: int, until: int, progress: Callable[[str], None]) -> None:

@@ -18,8 +18,7 @@ from core.config.model import HealthOptions
 from core.database import connect
 from core.paths import State
 from core.timestamps import timestamp
-from lab.bench.backends import Backends
-from lab.bench.day import usage
+from lab.bench import usage
 from lab.bench.overload.cost import Reading
 from lab.bench.overload.flood import GATEWAYS, LINES, Flood, source
 from lab.chaos.appliance import running_appliance as running
@@ -81,7 +80,7 @@ class Appliance:
         pids = {p.name: p.pid for p in Supervisor(state).processes() if p.pid is not None}
         self.postgres = pids["postgres"]  # the server's process
         self._own = {name: pid for name, pid in pids.items() if name not in ("simulator", "postgres")}
-        self._backends = Backends(self.postgres, owner, usage.SESSIONS)
+        self._backends = usage.Backends(self.postgres, owner)
 
     def written(self) -> int:
         """Samples that the writer has written."""

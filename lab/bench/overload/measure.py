@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -32,9 +32,9 @@ class OverloadOptions:
     channels: int
     hz: float
     seconds: float
-    busy: tuple[int, ...] = ()
-    load: tuple[float, ...] = ()  # times what the machine holds
-    database: tuple[float, ...] = ()  # share of the time in which the database runs
+    busy: Sequence[int] = ()
+    load: Sequence[float] = ()  # times what the machine holds
+    database: Sequence[float] = ()  # share of the time in which the database runs
     window: float = 10.0  # s after, over which CPU is measured
     before: float = 60.0  # the same before; of a minute, the same seconds count
     warm_up: float = 20.0  # s; the first minutes after a start are made from what is stored

@@ -1,1 +1,0 @@
-"""A module for each contestant of ``plantlog bench choose``."""
