@@ -1,13 +1,17 @@
-"""A TCP relay in front of the OPC UA server: passes bytes unchanged, until a fault holds them or cuts connections.
+"""TCP relays in front of servers: pass bytes unchanged, until a fault holds them, garbles them or cuts connections.
 
-The server keeps its sessions and subscriptions meanwhile, as in a network failure.
+An OPC UA server keeps its sessions and subscriptions meanwhile, as in a network failure.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import cast
+
+_HOST = "127.0.0.1"
 
 
 class Relay:
@@ -50,6 +54,11 @@ class Relay:
         for end in list(self._ends):
             if end.accepted and not end.transport.is_closing():
                 end.transport.write(os.urandom(64))
+
+    async def restore(self) -> None:
+        """Pass bytes as if nothing had ever been done to it."""
+        self.silence(False)
+        await self.accept()
 
     async def stop(self) -> None:
         """Refuse connections, and wait until all are closed."""
@@ -126,3 +135,21 @@ class _End(asyncio.Protocol):
         self.gone.set()
         if self.other is not None:
             self.other.transport.close()
+
+
+@asynccontextmanager
+async def running_relays(
+    ports: Mapping[str, tuple[int, int]], hosts: Mapping[str, str] | None = None
+) -> AsyncIterator[dict[str, Relay]]:
+    """Relays by name, each from the first port to the second, passing bytes inside the block.
+
+    ``hosts``: addresses that some listen at, in place of 127.0.0.1.
+    """
+    relays: dict[str, Relay] = {}
+    try:
+        for name, (listen, to) in ports.items():
+            relays[name] = Relay()
+            await relays[name].start(((hosts or {}).get(name, _HOST), listen), (_HOST, to))
+        yield relays
+    finally:
+        await asyncio.gather(*(relay.stop() for relay in relays.values()))

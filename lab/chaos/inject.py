@@ -17,7 +17,6 @@ from core.errors import OperationError
 from core.paths import State
 from lab.chaos import disk
 from lab.chaos.plants import PlantProcess
-from lab.chaos.relays import restore
 from lab.chaos.schedule import FaultAction, Step
 from lab.chaos.stress import busy
 from ops.appliance.supervisor import ACTIVE_STATES, Supervisor
@@ -92,7 +91,7 @@ async def _cut(step: Step, targets: Targets) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        await restore(relay)
+        await relay.restore()
 
 
 @asynccontextmanager
@@ -102,7 +101,7 @@ async def _silence(step: Step, targets: Targets) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        await restore(relay)
+        await relay.restore()
 
 
 @asynccontextmanager

@@ -23,17 +23,16 @@ from lab.chaos.await_idle import await_idle
 from lab.chaos.gateway import SOURCE, TEMPLATE, Gateway
 from lab.chaos.inject import Targets, inject
 from lab.chaos.plants import NodeOpcua, PlantProcess, Ports, Simulated
-from lab.chaos.play import play
-from lab.chaos.relays import restore, running_relays
 from lab.chaos.report import Report
 from lab.chaos.rollups import closed, rollups
-from lab.chaos.schedule import FAULTS, Fault, Step, schedule, soak_schedule
+from lab.chaos.schedule import FAULTS, Fault, Step, play, schedule, soak_schedule
 from lab.chaos.soak import Soak, soaking
 from ops import ports
 from ops.appliance.supervisor import Supervisor
 from ops.maintenance.overload.recovery import observe, wait_for_recovery
 from schema.queries import load
 from simulator.compare import compare
+from simulator.relay import running_relays
 
 _HOST = "127.0.0.1"
 _PORTS = 9 + len(processes.PORTS)
@@ -107,7 +106,7 @@ async def run(options: ChaosOptions, progress: Callable[[str], None]) -> Report:
         async with soaking(state) if options.soak else nullcontext() as soak:
             await play(steps, options.seconds, partial(_inject, targets=targets, soak=soak), progress)
         for relay in targets.relays.values():
-            await restore(relay)
+            await relay.restore()
         end = now_us()
         progress("faults are over; waiting until pending data are stored")
         settled = await await_idle(state, reader, gateway, end + 1_000_000)

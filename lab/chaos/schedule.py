@@ -1,4 +1,4 @@
-"""Schedule of faults: random, but determined by its seed.
+"""Schedule of faults: random, but determined by its seed; and its play.
 
 Faults of one domain come one after the other, each once before any comes again. The domains run beside each other, so
 that a database may be away while a collector is killed and the plant's network is cut. The writer is ended early in
@@ -7,8 +7,9 @@ each round, then lives for long enough to close minutes of the rollups under the
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -153,3 +154,26 @@ def _schedule_domain(chance: random.Random, seconds: float, faults: list[Fault])
             return
         if not (step.fault.ends_writer and step.at % _ROUND > _ENDING):
             yield step
+
+
+async def play(
+    steps: Sequence[Step], seconds: float, inject: Callable[[Step], Awaitable[None]], progress: Callable[[str], None]
+) -> None:
+    """Do each step when it is due, those of a domain one after the other.
+
+    Returns when all steps are over, and after ``seconds`` at the earliest.
+    """
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+
+    async def inject_when_due(step: Step) -> None:
+        await asyncio.sleep(max(0.0, started + step.at - loop.time()))
+        async with domains[step.fault.domain]:  # what took longer than planned holds up only its own domain
+            progress(f"{loop.time() - started:7.1f} s  {step}")
+            await inject(step)
+
+    domains = {step.fault.domain: asyncio.Lock() for step in steps}
+    async with asyncio.TaskGroup() as group:
+        for step in steps:
+            group.create_task(inject_when_due(step))
+        group.create_task(asyncio.sleep(seconds))

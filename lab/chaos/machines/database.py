@@ -78,18 +78,6 @@ class DatabaseServers:
         for node in self.nodes:
             await asyncio.to_thread(node.kill)
 
-    async def restart(self, seconds: float) -> None:
-        """The primary is killed, and started again."""
-        await asyncio.to_thread(self.primary.kill)
-        await asyncio.sleep(seconds)
-        await asyncio.to_thread(self.primary.start)
-
-    async def restart_standby(self, seconds: float) -> None:
-        """The standby is killed, and started again."""
-        await asyncio.to_thread(self.standby.kill)
-        await asyncio.sleep(seconds)
-        await asyncio.to_thread(self.standby.start)
-
     async def fail_over(self, lag: float, seconds: float, lose_disk: bool) -> None:
         """The primary is killed when its standby lags by ``lag`` seconds; ``seconds`` later that one is promoted.
 
@@ -144,11 +132,8 @@ class DatabaseServers:
 
     async def fetchval(self, query: str, *parameters: object) -> object:
         """The value that a query gives the primary's owner."""
-        connection = await asyncpg.connect(self.primary.dsn)
-        try:
-            return await connection.fetchval(query, *parameters)
-        finally:
-            await connection.close()
+        [row] = await self.fetch(query, *parameters)
+        return row[0]
 
     async def fetch(self, query: str, *parameters: object) -> list[asyncpg.Record]:
         """The rows."""

@@ -10,7 +10,6 @@ from random import Random
 
 from lab.chaos.machines.database import DatabaseServers
 from lab.chaos.machines.member import Member
-from lab.chaos.relays import restore
 from lab.chaos.schedule import Fault, FaultAction, Step
 from simulator.relay import Relay
 
@@ -127,13 +126,14 @@ async def _cut(step: Step, machines: Machines) -> None:
         await asyncio.sleep(step.seconds)
     finally:
         for relay in relays:
-            await restore(relay)
+            await relay.restore()
 
 
 async def _restart(step: Step, machines: Machines) -> None:
-    database = machines.database
-    work = database.restart if step.fault.on == "primary" else database.restart_standby
-    await work(step.seconds)
+    node = machines.database.primary if step.fault.on == "primary" else machines.database.standby
+    await asyncio.to_thread(node.kill)
+    await asyncio.sleep(step.seconds)
+    await asyncio.to_thread(node.start)
 
 
 async def _suspend_server(step: Step, machines: Machines) -> None:
@@ -163,7 +163,7 @@ async def _flap(machines: Machines) -> None:
                 await relay.accept()
                 await asyncio.sleep(chance.uniform(*_FLAP_SECONDS))
         finally:
-            await restore(relay)
+            await relay.restore()
 
     async with asyncio.TaskGroup() as group:
         for name in ("database-1", "database-2"):

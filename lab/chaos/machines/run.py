@@ -23,16 +23,14 @@ from lab.chaos.machines.faults import FAULTS, Machines, inject, single_steps
 from lab.chaos.machines.member import PLANT, Member
 from lab.chaos.machines.wall_clock import WallClock
 from lab.chaos.plants import OPCUA, Ports, Simulated
-from lab.chaos.play import play
-from lab.chaos.relays import restore, running_relays
 from lab.chaos.report import Outcome, Report
 from lab.chaos.rollups import closed, rollups
 from lab.chaos.run import LONG_SECONDS, ChaosOptions, cancel, gaps_and_quarantine
-from lab.chaos.schedule import schedule
+from lab.chaos.schedule import play, schedule
 from ops import ports
 from simulator.export import export
 from simulator.load import LoadPlant
-from simulator.relay import Relay
+from simulator.relay import Relay, running_relays
 
 _HOST = "127.0.0.1"
 _ADDRESSES = {"plant-1": "127.0.1.1", "plant-2": "127.0.1.2"}  # all of 127.0.0.0/8 is this machine
@@ -128,7 +126,7 @@ async def run(options: ChaosOptions, progress: Callable[[str], None]) -> Report:
         steps = schedule(options.seed, rest, FAULTS)
         await play(steps, rest, partial(inject, machines=machines), progress)
         for relay in (relay for of_link in links.values() for relay in of_link):
-            await restore(relay)
+            await relay.restore()
         progress("faults are over; waiting until pending data are stored")
         end = now_us()
         during = await closed(watch.reader)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from core.paths import CHECKOUT, State
-from lab.chaos.log_errors import unexplained
+from lab.chaos.soak import unexplained
 from ops.appliance.supervisor import Supervisor
 from ops.postgres.server import Server
 from tests.supervised import end

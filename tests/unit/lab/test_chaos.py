@@ -18,13 +18,11 @@ from hypothesis import strategies as st
 
 from core.paths import State
 from history.rollups.verify import Difference
-from lab.chaos.log_errors import unexplained
 from lab.chaos.machines import faults as machines
 from lab.chaos.report import Outcome, Report
 from lab.chaos.rollups import ClosedMinutes, RollupResult
 from lab.chaos.schedule import FAULTS, Fault, schedule, soak_schedule
-from lab.chaos.soak import Soak, SoakResult
-from lab.chaos.usage import Usage, trends
+from lab.chaos.soak import Soak, SoakResult, Usage, trends, unexplained
 from simulator.comparison import Comparison
 
 
