@@ -1,0 +1,77 @@
+"""A benchmark that is ended by SIGTERM leaves nothing behind, whatever it just does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+from core.paths import CHECKOUT
+from tests.waiting import until_sync
+
+
+@contextmanager
+def _running(*arguments: str) -> Iterator[psutil.Popen]:
+    command = [sys.executable, "-P", "-m", "ops", "bench", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    with psutil.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as bench:
+        try:
+            yield bench
+        finally:
+            bench.kill()
+
+
+def _folders(bench: psutil.Popen) -> set[Path]:
+    """The folders that the benchmark's children work in."""
+    folders = set()
+    for child in bench.children(recursive=True):
+        with suppress(psutil.Error, OSError):
+            for text in (
+                *child.cmdline(),
+                child.environ().get("PLANTLOG_STATE", ""),
+                str(Path(f"/proc/{child.pid}/fd/1").readlink()),
+            ):
+                folders |= {one for one in Path(text).parents if one.name.startswith("plantlog-bench-")}
+    return folders
+
+
+def _of(folder: Path) -> list[str]:
+    """The commands of the processes that work in a folder."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            named = (*process.cmdline(), process.environ().get("PLANTLOG_STATE", ""))
+            if process.status() != psutil.STATUS_ZOMBIE and any(str(folder) in text for text in named):
+                found.append(" ".join(process.cmdline()))
+    return found
+
+
+def _assert_nothing_is_left(bench: psutil.Popen, folder: Path) -> None:
+    _, errors = bench.communicate()
+    assert (bench.returncode, "Traceback" in errors) == (1, False), errors
+    assert errors.endswith("terminated before it was finished\n")
+    assert _of(folder) == []
+    assert not folder.exists()
+
+
+def test_day_that_is_ended_while_it_starts_leaves_nothing() -> None:
+    with _running("day", "--channels", "4", "--minutes", "1") as bench:
+        until_sync(lambda: _folders(bench))
+        [folder] = _folders(bench)
+        bench.terminate()
+        until_sync(lambda: any("down" in child.cmdline() for child in bench.children()) or bench.poll() is not None)
+        bench.terminate()  # twice, as who is impatient does
+        _assert_nothing_is_left(bench, folder)
+
+
+def test_benchmark_that_is_ended_while_its_server_starts_leaves_nothing() -> None:
+    with _running("storage", "--channels", "1") as bench:
+        until_sync(lambda: _folders(bench))
+        [folder] = _folders(bench)
+        bench.terminate()
+        _assert_nothing_is_left(bench, folder)
