@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from lab.bench.archive import ArchivedSeries, QueryCost
     from lab.bench.copy_speed import CopySpeed
     from lab.bench.end_to_end import EndToEnd
-    from lab.bench.overload.measure import OverloadResult
     from lab.bench.query import QueryTiming
     from lab.bench.question_costs import QuestionCost
     from lab.bench.storage import StorageForm
@@ -100,46 +99,6 @@ def query(cells: Sequence[QueryTiming], rate: float) -> Table:
         table.add_column(column, justify="right")
     for cell in sorted(cells, key=lambda cell: (cell.rows, cell.kind)):
         table.add_row(cell.length, cell.kind, cell.form, f"{cell.rows:,.0f}", f"{cell.p50:.1f}", f"{cell.p95:.1f}")
-    return table
-
-
-def overload(cases: Sequence[OverloadResult]) -> Table:
-    """Effects of each overload, and the recovery time."""
-    table = Table(
-        title="overload: seconds until recovery; CPU µs per sample of the appliance", box=SIMPLE_HEAD, padding=0
-    )
-    heads = ("s", "lost", "with gap", "gaps", "rows", "lag", "polls", "CPU", "after", "ratio")
-    table.add_column("overload", no_wrap=True)
-    for column in heads:
-        table.add_column(column, justify="right", no_wrap=True)
-    for case in cases:
-        table.add_row(
-            case.name,
-            "never" if case.recovered is None else f"{case.recovered:.1f}",
-            f"{case.lost:,}",
-            f"{case.recorded:,}",
-            f"{case.gaps:,}",
-            f"{case.gap_rows:,}",
-            f"{case.worst_lag:.1f}",
-            f"{case.worst_pace:.1f}" if case.worst_pace else "",
-            f"{case.cpu_before.sum:.1f}",
-            f"{case.cpu_after.sum:.1f}",
-            f"{case.cpu_ratio:.2f}",
-        )
-    return table
-
-
-def flooded(cases: Sequence[OverloadResult]) -> Table:
-    """Pushed lines by outcome; the gateways do not wait for responses."""
-    pushed = [case for case in cases if case.gateway]
-    gateways = max((case.gateway["gateways"] for case in pushed), default=0)
-    table = Table(title=f"lines/s of {gateways} gateways that do not wait for responses", box=SIMPLE_HEAD, padding=0)
-    heads = ("asked", "offered", "taken", "refused", "unanswered", "wrong", "stored")
-    table.add_column("overload", no_wrap=True)
-    for column in heads:
-        table.add_column(column, justify="right", no_wrap=True)
-    for case in pushed:
-        table.add_row(case.name, *(f"{case.gateway.get(head, 0) / case.seconds:,.0f}" for head in heads))
     return table
 
 
