@@ -87,7 +87,7 @@ EVENT_TYPES = (
     "poll_stretched",  # polls take longer than their interval (text "stretched"; detail: who is slow), or not ("good")
     "time_source",  # where a channel's times come from (text: source, server, arrival, change), when it is another one
     "version_read",  # first time read with a new version of the channel; detail: version
-    "counter_reset",  # a counter is lower than before; text: from what to what, detail: before, value
+    "counter_reset",  # a counter is lower than before; text: from what to what, detail: before, value, since (µs)
     "rounded",  # a channel's integers are beyond 2^53: what is stored is the nearest float64; once a process
     "unknown_status",  # a push source sent a status (text) that is not in its status_codes; once a process
     "failover",  # another of a source's servers is in use (text: its address); detail: before, reason

@@ -81,6 +81,15 @@ def version_columns(events: Sequence[Event]) -> tuple[list[int | None], list[int
     )
 
 
+def reset_columns(events: Sequence[Event]) -> tuple[list[int | None], list[datetime], list[datetime]]:
+    """The parameters of section ``known_resets``."""
+    return (
+        [event.channel_id for event in events],
+        [timestamp(event.detail.get("since", event.time)) for event in events],
+        [timestamp(event.time) for event in events],
+    )
+
+
 def signed(status: int) -> int:
     """The bits of a StatusCode as PostgreSQL's signed integer."""
     return status - 2**32 if status >= 2**31 else status

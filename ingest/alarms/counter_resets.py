@@ -63,9 +63,9 @@ class CounterResets:
             return []
         rows = rows[np.lexsort((batch.time[rows], place[rows]))]
         place, time, value = place[rows], batch.time[rows], batch.value[rows]
-        before = np.roll(value, 1)
+        before, since = np.roll(value, 1), np.roll(time, 1)
         first = np.append(True, place[1:] != place[:-1])
-        before[first] = self._value[place[first]]
+        before[first], since[first] = self._value[place[first]], self._time[place[first]]
         last = np.roll(first, -1)
         self._time[place[last]], self._value[place[last]] = time[last], value[last]
         events = []
@@ -73,7 +73,7 @@ class CounterResets:
             at, counter = int(time[row]), int(place[row])
             if at >= self._event_time[counter] + _APART_US:
                 self._event_time[counter] = at
-                detail = {"before": float(before[row]), "value": float(value[row])}
+                detail = {"before": float(before[row]), "value": float(value[row]), "since": int(since[row])}
                 text = f"{before[row]:.15g} → {value[row]:.15g}"
                 events.append(Event("counter_reset", at, int(self._ids[counter]), text=text, detail=detail))
         return events

@@ -160,6 +160,18 @@ FROM unnest($1::timestamptz[], $2::int8[], $3::text[], $4::int[], $5::int[], $6:
 ON CONFLICT (time, id) DO NOTHING
 RETURNING (extract(epoch FROM time) * 1000000)::int8 AS time, type, coalesce(channel_id, 0) AS channel_id, id;
 
+-- name: known_resets
+-- Resets of counters that the other member of a redundant pair has recorded, by readings of its own: within the same time.
+-- $1 channel_id int[], $2 since timestamptz[], $3 time timestamptz[]; by their places from 0.
+SELECT (r.place - 1)::int AS place
+FROM unnest($1::int[], $2::timestamptz[], $3::timestamptz[])
+    WITH ORDINALITY AS r (channel_id, since, time, place)
+WHERE EXISTS (
+    SELECT FROM plant.event AS e
+    WHERE e.type = 'counter_reset' AND e.channel_id = r.channel_id AND e.time > r.since
+        AND coalesce(to_timestamp((e.detail ->> 'since')::float8 / 1e6), e.time) < r.time
+);
+
 -- name: select_sealed_among
 SELECT plant.sealed_among($1::date[]);
 

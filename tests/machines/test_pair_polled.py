@@ -14,9 +14,12 @@ import pytest
 
 from core.batch import Event, EventBatch, Gap, GapBatch, SampleBatch
 from core.timestamps import now_us, timestamp
+from ingest.alarms.evaluator import AlarmEvaluator
 from ingest.writer.pair.polled import WRITE
+from tests.alarms import SECOND, source, tag
 from tests.database import Database, add_channels, add_sources, rows
 from tests.machines.test_pair import _INSTALLATION, Member, holder, holds
+from tests.samples import batch
 from tests.waiting import until
 
 CHANNELS = 20
@@ -164,6 +167,32 @@ async def test_texts_of_the_holder_count(database: Database, owner: asyncpg.Conn
         await until(second.is_empty)
         texts = await rows(database, "SELECT text FROM plant.event WHERE type = 'text' ORDER BY time")
         assert texts == [("one",), ("two",), ("three",)]
+
+
+async def test_reset_of_a_counter_is_one_event_also_after_a_take_over(
+    database: Database, owner: asyncpg.Connection, tmp_path: Path
+) -> None:
+    """The members read at times of their own. Of a source that one of them polls, the other has an old reading."""
+    meters = source(tag("energy", kind="counter"), tag("pulses", kind="counter"))
+
+    async def is_written(member: Member) -> bool:
+        return await member.is_empty() and await holds(database, member.number)
+
+    async with pair(database, tmp_path) as (first, second):
+        one, two = (AlarmEvaluator(meters, {"energy": 1, "pulses": 2}, 1, member.spool) for member in (first, second))
+        await two.append(batch([(2, 0, 900, 0)]))
+        for at, reading in enumerate((1000.0, 5.0, 40.0)):
+            await one.append(batch([(channel, at * SECOND, reading, 0) for channel in (1, 2)]))
+            await two.append(batch([(1, at * SECOND + 300_000, reading + 1, 0)]))
+        await until(first.is_empty)
+
+        first.kill()
+        await until(lambda: holds(database, 2))
+        await two.append(batch([(channel, 200 * SECOND, 60, 0) for channel in (1, 2)]))
+        await two.append(batch([(channel, 300 * SECOND, 8, 0) for channel in (1, 2)]))
+        await until(lambda: is_written(second))
+        resets = "SELECT channel_id, text FROM plant.event WHERE type = 'counter_reset' ORDER BY time, channel_id"
+        assert await rows(database, resets) == [(1, "1000 → 5"), (2, "1000 → 5"), (1, "60 → 8"), (2, "60 → 8")]
 
 
 async def test_what_a_lost_member_polled_is_written_by_the_other(

@@ -14,7 +14,7 @@ from core.batch import STANDBY, CountBatch, Event, EventBatch, GapBatch, SampleB
 from core.time_limits import TimeLimits
 from core.timestamps import timestamp
 from ingest.alarms.channel import OPERATOR_ACTIONS
-from ingest.event_rows import event_id
+from ingest.event_rows import event_id, reset_columns
 from ingest.spool.format import SpooledBatch
 from ingest.writer.pair.polled import LOOK_UP, Fetch, Placed, lonely, uncovered
 from schema.queries import load
@@ -76,14 +76,16 @@ class Lookup:
         return found
 
     async def changed(self, batches: Sequence[SpooledBatch], events: Sequence[tuple[int, Event]]) -> set[int]:
-        """The places of ``events`` whose alarm or text is another one in the database now."""
+        """The places of ``events`` whose alarm or text is another one in the database now, and of unknown resets."""
+        found = {place for place, event in events if event.type not in ("text", "alarm", "counter_reset")}
         texts = [(place, event) for place, event in events if event.type == "text"]
+        columns = [event.channel_id for _, event in texts], [event.text for _, event in texts]
+        found |= await self._unknown(load("lease")["select_known_texts"], texts, *columns)
+        resets = [(place, event) for place, event in events if event.type == "counter_reset"]
+        found |= await self._unknown(
+            load("write")["known_resets"], resets, *reset_columns([event for _, event in resets])
+        )
         alarms = [(place, event) for place, event in events if event.type == "alarm"]
-        found = {place for place, event in events if event.type not in ("text", "alarm")}
-        if texts:
-            columns = [event.channel_id for _, event in texts], [event.text for _, event in texts]
-            known = {row["place"] for row in await self.fetch(load("lease")["select_known_texts"], *columns)}
-            found |= {place for i, (place, _) in enumerate(texts) if i not in known}
         conditions = [(place, event) for place, event in alarms if "condition_key" in event.detail]
         limits = [(place, event) for place, event in alarms if "condition_key" not in event.detail]
         channels = [event.channel_id for _, event in limits]
@@ -96,11 +98,13 @@ class Lookup:
         self, query: str, owners: Sequence[int | None], alarms: Sequence[tuple[int, Event]], name: str
     ) -> set[int]:
         """``owners`` and ``name``: what an alarm is known by in the table."""
-        if not alarms:
-            return set()
         fields = [[event.detail[one] for _, event in alarms] for one in (name, "revision", "state", "active")]
-        known = {row["place"] for row in await self.fetch(load("lease")[query], owners, *fields)}
-        return {place for i, (place, _) in enumerate(alarms) if i not in known}
+        return await self._unknown(load("lease")[query], alarms, owners, *fields)
+
+    async def _unknown(self, query: str, events: Sequence[tuple[int, Event]], *columns: object) -> set[int]:
+        """The places of ``events`` that ``query``, with their columns, does not return."""
+        known = {row["place"] for row in await self.fetch(query, *columns)} if events else set()
+        return {place for i, (place, _) in enumerate(events) if i not in known}
 
 
 async def _samples(batches: Sequence[SpooledBatch], limits: TimeLimits, fetch: Fetch) -> set[int]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from core.batch import CountBatch, Event, EventBatch, GapBatch, Int32s, SampleBatch
 from core.errors import LeaseLost
 from core.timestamps import microseconds, timestamp
-from ingest.event_rows import event_columns, state_columns, version_columns
+from ingest.event_rows import event_columns, reset_columns, state_columns, version_columns
 from ingest.spool.format import SpooledBatch
 from ingest.writer.transaction import count_rows, quarantine
 from ingest.writer.transaction.alarm_rows import write_alarms
@@ -245,6 +245,17 @@ async def _stage(
     return _Samples("conflict", columns, inserted["new"], _conflicts(group, differing), not_good)
 
 
+async def _without_known_resets(
+    connection: asyncpg.Connection[Any], events: Sequence[tuple[int, Event]]
+) -> list[tuple[int, Event]]:
+    """The events but for resets of counters that the other member of the pair has recorded."""
+    resets = [one for one in events if one[1].type == "counter_reset"]
+    columns = reset_columns([event for _, event in resets])
+    known = await connection.fetch(load("write")["known_resets"], *columns) if resets else ()
+    places = {id(resets[row["place"]]) for row in known}
+    return [one for one in events if id(one) not in places]
+
+
 async def _finish(
     connection: asyncpg.Connection[Any],
     group: Group,
@@ -258,7 +269,9 @@ async def _finish(
     """Write everything but the samples, at the end of the transaction."""
     queries = load("write")
     opened = await _mark_dirty(connection, samples.columns, minutes) if samples.columns is not None else {}
-    events = (*group.events, *group.conflicts, *samples.differing)
+    events = [*group.events, *group.conflicts, *samples.differing]
+    if fence is not None:
+        events = await _without_known_resets(connection, events)
     new_events = await connection.fetch(queries["insert_events"], *event_columns(events)) if events else ()
     await write_event_receipts(connection, new_events)
     states = state_columns(group.events)

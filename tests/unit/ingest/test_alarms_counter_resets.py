@@ -48,6 +48,15 @@ def test_resets_are_events_and_wraps_are_not() -> None:
     assert resets(counters, (7, 0.5, 1, 0), (7, 90, float("nan"), 0), (7, 91, 4, 0)) == []
 
 
+def test_a_reset_says_when_the_counter_was_read_before() -> None:
+    counters = CounterResets(_TAGS, _IDS)
+    assert counters.events(batch((7, 3, 50, 0))) == []
+    assert [event.detail["since"] for event in counters.events(batch((7, 9, 2, 0), (7, 99, 1, 0)))] == [
+        3 * _SECOND,
+        9 * _SECOND,
+    ]
+
+
 def test_a_value_that_is_no_counter_is_one_event_a_minute() -> None:
     counters = CounterResets(_TAGS, _IDS)
     noise = [(7, second, second % 2 + 1.0, 0) for second in range(150)]
