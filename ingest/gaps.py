@@ -147,6 +147,10 @@ class Gaps:
         """Close the gap: the first sample after it has ``to_time``."""
         await self.close_each([(channels, to_time)])
 
+    async def close_all(self, to_time: int) -> None:
+        """Close the gaps of the source and of all its channels: it is not read any more."""
+        await self.close_each([(None, to_time), (self.channels(), to_time)])
+
     async def close_each(self, ends: Iterable[tuple[Channels, int]]) -> None:
         """Close gaps of channels, each at the time of the first sample after it."""
         ended: dict[_ClosedGap, list[Int32s]] = {}

@@ -15,7 +15,6 @@ from core.batch import ROUNDED_DETAIL, STANDBY, Event, Int32s
 from core.config.modbus_tls import tls_options
 from core.config.sources import ModbusSource
 from core.errors import DecodeError
-from core.source_states import SourceState
 from core.timestamps import now_us
 from ingest.appender import Appender
 from ingest.clock import ArrivalClock, ReadClocks, boot_seconds, machine_clocks
@@ -34,8 +33,7 @@ from ingest.modbus.poll_writer import PollWriter
 from ingest.modbus.schedule import Schedule
 from ingest.modbus.transport import Answer, Connections, Device
 from ingest.no_data import BAD_NO_DATA
-from ingest.recorded_state import RecordedState
-from ingest.status import SourceStatus
+from ingest.status import RecordedState, SourceStatus
 from ingest.versions import NO_VERSIONS
 
 log = logging.getLogger(__name__)
@@ -86,12 +84,12 @@ class Collector:
         self._late_answers = metrics.late_answers.labels(source=status.name)
         self._request_seconds = metrics.request_seconds.labels(source=status.name)
         connection, clock = connections.get(source.address, tls_options(source)), self._clock
-        late, again = self._late_answers.inc, self._reconnected
+        late, again = self._late_answers.inc, self._status.count_reconnect
         self._device = Device(connection, source.time_out, clock.now, late, again, source.any_transaction_id)
         self._bad: dict[int, str] = {}  # tag index → why it can't be read
         self._holds = np.ones(len(self._ids), np.bool_)  # tags with no Bad sample since they were read
         self._rounded: set[int] = set()  # channel ids whose rounding was recorded
-        self._recorded_state = RecordedState()
+        self._recorded_state = RecordedState(status)
         self._backoff = Backoff(source.backoff_min, source.backoff_max)
         self._answers = 0  # of the device, exceptions counted
         self._time_outs = 0  # time-outs since the last answer
@@ -155,7 +153,7 @@ class Collector:
             try:
                 self._status.state = "connecting"
                 if await self._device.connect() and connected:
-                    self._reconnected()
+                    self._status.count_reconnect()
                 connected = True
                 await self._poll()
             except ConnectionLost as lost:
@@ -182,10 +180,6 @@ class Collector:
                 await self._poll_writer.wait_for_room()
                 self._poll_writer.add(Poll(self._clock.now()))
 
-    def _reconnected(self) -> None:
-        self._status.reconnects += 1
-        metrics.reconnects.labels(source=self._status.name).inc()
-
     def _wait(self, took: float) -> float:
         """Seconds before the next attempt: exponential backoff, limited so that a returning device is read soon."""
         period = min(group.schedule.interval for group in self._groups)
@@ -196,7 +190,7 @@ class Collector:
         """Poll on schedule until this member stands by. Raises ConnectionLost."""
         self._time_outs = 0
         for group in self._groups:
-            self._count_missed(group.schedule.skip(boot_seconds()))  # the outage's own gap has them
+            self._status.count_missed(group.schedule.skip(boot_seconds()))  # the outage's own gap has them
             group.pace.interrupted()
         while True:
             self._apply_configuration()
@@ -211,16 +205,18 @@ class Collector:
             self._check_clock()
             run = _PollRun(group, Poll(self._clock.now()))
             missed = group.schedule.skip(boot_seconds())
-            self._count_missed(missed)
+            self._status.count_missed(missed)
             self._update_pace(group, run.poll)
             try:
                 answered = await self._read_blocks(run)
                 group.schedule.poll_done()
-                self._set_remark("master", self._device.connection.other_master)
-                self._set_remark("connection", _CLOSES_REMARK if self._device.connection.closes_after_answer else "")
+                self._status.remark("master", self._device.connection.other_master)
+                self._status.remark("connection", _CLOSES_REMARK if self._device.connection.closes_after_answer else "")
                 if answered or not group.is_waiting:
                     self._backoff.reset()
-                    self._set_state("degraded" if self._bad else "connected", "", run.poll)
+                    run.poll.events += self._recorded_state.change(
+                        "degraded" if self._bad else "connected", "", self._clock.now
+                    )
             finally:
                 run.poll.at = self._clock.last
                 self._poll_writer.add(run.poll)
@@ -238,7 +234,7 @@ class Collector:
             log.info("source %s: %s", self._status.name, pace)
 
     def _set_pace_remark(self, group: PollGroup) -> None:
-        self._set_remark(f"polls of {group.schedule.interval:g} s", str(group.pace) if group.pace.stretched else "")
+        self._status.remark(f"polls of {group.schedule.interval:g} s", str(group.pace) if group.pace.stretched else "")
         self._status.pace_seconds = max((g.pace.seconds for g in self._groups if g.pace.stretched), default=0.0)
 
     async def _sleep_until(self, due: float) -> None:
@@ -263,7 +259,7 @@ class Collector:
         finally:
             self._decode(run)
         run.group.incomplete = bool(left)
-        self._count_missed(len(left))
+        self._status.count_missed(len(left))
         if self._answers != before:
             self._time_outs = 0
         elif self._time_outs >= _MAX_TIME_OUTS:
@@ -294,7 +290,7 @@ class Collector:
             self._time_outs += 1
             self._silence = f"{block.read}: {failed}"
             if failed.unreadable:
-                self._count_decode_error()
+                self._status.count_undecodable()
             block.timed_out(self._answers, boot_seconds(), self._source.time_out)
             run.unanswered.append((block, self._silence))
         else:
@@ -338,7 +334,7 @@ class Collector:
                 await self._read(run, (half,))
 
     async def _handle_undecodable(self, run: _PollRun, block: Block, error: DecodeError) -> None:
-        self._count_decode_error()
+        self._status.count_undecodable()
         reason = f"{block.read}: {error}"
         self._record_failure(run, block, reason, BAD_DECODING_ERROR)
         if isinstance(error, FramingError):
@@ -346,11 +342,7 @@ class Collector:
                 raise ConnectionLost(reason, BAD_DECODING_ERROR)
             run.reconnected = True
             if await self._device.connect():
-                self._reconnected()
-
-    def _count_decode_error(self) -> None:
-        self._status.decode_errors += 1
-        metrics.decode_errors.labels(source=self._status.name).inc()
+                self._status.count_reconnect()
 
     def _count_answer(self, block: Block) -> None:
         block.answered()
@@ -369,7 +361,7 @@ class Collector:
     ) -> None:
         """Record a failed read: a gap and one Bad sample for each channel, which is listed as bad."""
         poll, at = run.poll, self._clock.now()
-        self._count_missed(1)
+        self._status.count_missed(1)
         poll.failures.append(Failure(block.read.tags, reason, detail))
         fresh = [i for i in block.read.tags if i not in self._bad]
         for i in block.read.tags:
@@ -402,28 +394,8 @@ class Collector:
         """Record an outage: a gap, and one Bad sample for each channel that was read before it."""
         poll = Poll(self._clock.now(), lost=str(lost))
         self._end_values(poll, np.flatnonzero(self._holds).tolist(), poll.at, lost.status)
-        self._set_state("disconnected", str(lost), poll)
+        poll.events += self._recorded_state.change("disconnected", str(lost), self._clock.now)
         self._poll_writer.add(poll)
-
-    def _set_remark(self, subject: str, text: str) -> None:
-        """Set a remark of the status; an empty ``text`` removes it."""
-        if text:
-            self._status.remarks[subject] = text
-        else:
-            self._status.remarks.pop(subject, None)
-
-    def _count_missed(self, polls: int) -> None:
-        if polls:
-            self._status.missed += polls
-            metrics.missed.labels(source=self._status.name).inc(polls)
-
-    def _set_state(self, state: SourceState, reason: str, poll: Poll) -> None:
-        """Set the state; record an event if it has changed, or has another reason."""
-        self._status.state, self._status.reason = state, reason
-        if (event := self._recorded_state.event(state, reason, self._clock.now)) is None:
-            return
-        log.info("source %s: %s%s", self._status.name, state, f": {reason}" if reason else "")
-        poll.events.append(event)
 
 
 def _ids(source: ModbusSource, channel_ids: Mapping[str, int]) -> Int32s:

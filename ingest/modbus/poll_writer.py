@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from core import metrics
-from core.batch import STANDBY, Event, EventBatch, Int32s, Int64s, SampleBatch
+from core.batch import STANDBY, Event, EventBatch, Int32s, Int64s
 from core.errors import SpoolError
 from core.timestamps import now_us
 from ingest.appender import Appender
@@ -278,16 +278,11 @@ class PollWriter:
             await self._spool.append(batch, self._downtime.notes(poll.at))
         except SpoolError:
             if batch is not None:
-                self._status.missed += 1
-                metrics.missed.labels(source=self._status.name).inc()
+                self._status.count_missed()
             return poll.tags()
-        self._count(batch)
-        return _NONE
-
-    def _count(self, batch: SampleBatch) -> None:
         self._status.count_samples(len(batch))
         self._status.record_samples(batch.time)
-        metrics.samples.labels(source=self._status.name).inc(len(batch))
+        return _NONE
 
     async def _events(self, poll: Poll) -> Int32s:
         """Append a poll's events and changed texts; return the tags whose texts were rejected."""

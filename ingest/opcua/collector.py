@@ -14,37 +14,34 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import TypeAlias
 
 from asyncua import Client, ua
 
-from core import metrics
 from core.backoff import Backoff
 from core.batch import Event, EventBatch
 from core.config.sources import OpcuaSource
 from core.errors import SourceError, SpoolError, first_cause
 from core.source_states import SourceState
 from core.timestamps import now_us
-from ingest.appender import Appender, Notes
+from ingest.appender import Appender
 from ingest.downtime import Downtime
 from ingest.gaps import Gaps
-from ingest.opcua.decode.message import Notification
 from ingest.opcua.events.server_events import ServerEvents
+from ingest.opcua.publish import Publisher
 from ingest.opcua.recovery.backfill import Backfill
 from ingest.opcua.recovery.history import server_start, server_time
+from ingest.opcua.recovery.losses import Losses
 from ingest.opcua.session.backoff import ConnectionBackoff, connection_refused
 from ingest.opcua.session.cancellation import run_to_end
 from ingest.opcua.session.servers import Servers
 from ingest.opcua.session.session import close, connect
 from ingest.opcua.subscription.difference import difference
-from ingest.opcua.subscription.publish import Publisher
 from ingest.opcua.subscription.receive import Receiver
 from ingest.opcua.subscription.subscription_state import Server, Subscription
 from ingest.opcua.subscription.subscriptions import Subscriptions
 from ingest.opcua.subscription.tags import Tags
 from ingest.opcua.subscription.transfer import delete, prove_ours, transfer
-from ingest.recorded_state import RecordedState
-from ingest.status import SourceStatus
+from ingest.status import RecordedState, SourceStatus
 from ingest.timeouts import sleep_overrun, within
 from ingest.versions import NO_VERSIONS, ChannelVersions
 
@@ -53,8 +50,6 @@ log = logging.getLogger(__name__)
 _RETRY_REFUSED = (10.0, 600.0)  # s, first and longest wait before rejected tags are retried
 _CHECK_SECONDS = 1.0  # s
 _CUT = (ConnectionError, ua.uaerrors.BadConnectionClosed)
-Intervals: TypeAlias = tuple[list[tuple[int, int]], list[int] | None]  # (from, to) µs each, and the channels; None: all
-
 _LOST = (SourceError, SpoolError, ua.UaError, OSError, TimeoutError)
 
 
@@ -88,16 +83,14 @@ class Collector:
         self.conditions = self._events.conditions
         self._backfill = Backfill(self._tags, status, spool, backfill, self._gaps, self._versions)
         self._subscriptions = Subscriptions(status.source_id, source.servers, self._receiver, spool)
+        self._losses = Losses(status, self._subscriptions, self._receiver, self._events, self._gaps, self._backfill)
         self._receiver.drop_removed(self._tags, self._subscriptions)
         self._servers = Servers(source, pki, status, self._subscriptions.server.address)
         self._reason = ""  # of the last loss of a session
-        self._recorded_state = RecordedState()
-        self._since = now_us()
+        self._recorded_state = RecordedState(status)
         self._was_connected = False  # there was a connection before
         self._refused: set[int] = set()  # channels recorded and shown as rejected
         self._tags_changed = asyncio.Event()  # the tags differ from the subscribed ones
-        self._missing: dict[int, tuple[int, int]] = {}  # by subscription: the last gap (µs) of a lost notification
-        self._lost: dict[tuple[int, int], Intervals] = {}  # by subscription and sequence number of lost notifications
 
     def configure(
         self, source: OpcuaSource, channel_ids: Mapping[str, int], versions: Mapping[int, int] = NO_VERSIONS
@@ -144,7 +137,7 @@ class Collector:
                 self._reason = _reason(lost)
                 reason = f"{address}: {self._reason}" if self._servers.are_redundant else self._reason
                 nobody_listens = nobody_listens and connection_refused(lost)
-                await self._gaps.open(self._published_to(), "disconnected", reason)
+                await self._losses.open_outage("disconnected", reason)
                 await self._set_state("disconnected", reason)
             if self._servers.is_round_over:
                 await backoff.pause(nobody_listens, self._servers.all_refuse)
@@ -159,8 +152,7 @@ class Collector:
             raise
         try:
             if self._was_connected:
-                self._status.reconnects += 1
-                metrics.reconnects.labels(source=self._source.name).inc()
+                self._status.count_reconnect()
             self._was_connected = True
             started = monotonic()
             try:
@@ -179,29 +171,20 @@ class Collector:
         # It may have ended between recording the end of an outage and saving the subscriptions: none is known then.
         if self._subscriptions.state.subscriptions or self._receiver.times.newest:
             ending = self._downtime.shutdown()
-            await self._gaps.open(self._published_to(), ending, f"plantlog was {ending}")
+            await self._losses.open_outage(ending, f"plantlog was {ending}")
         await self._downtime.begin()
-
-    def _published_to(self) -> int:
-        """Time (µs) of the last publication that is on disk: no sample is later."""
-        known = [self._receiver.published_to(s) for s in self._subscriptions if not s.event_items]
-        return max([self._receiver.times.newest, *known]) or self._since
 
     async def _session(self, client: Client, address: str) -> None:
         """Transfer or create subscriptions, then publish, until an error ends it."""
         publisher = Publisher(
             client,
             self._source,
-            self._subscriptions.state.subscriptions,
+            self._subscriptions,
+            self._receiver,
+            self._events,
+            self._losses,
             self._spool,
-            self._store,
-            self._record_missing,
-            self._record_late,
             partial(self._rebuild, client),
-            self._receiver.published_to,
-            self._expect_resent,
-            self._receiver.times.begin_of_gap,
-            self._subscriptions.note_name,
         )
         await self._recover(client, address, publisher)
         await self._record_refused()
@@ -225,7 +208,7 @@ class Collector:
 
         A subscription whose items mean something else in this session is deleted, with what it has queued.
         """
-        self._lost.clear()
+        self._losses.begin_session()
         managed = self._subscriptions
         subscriptions = managed.state.subscriptions
         namespaces = await managed.begin_session(client, self._source)
@@ -255,7 +238,7 @@ class Collector:
         if obsolete := sorted(s.id for s in lost if s.id in transferred):
             await delete(client, self._source, obsolete)
         if lost:
-            await self._record_lost(lost)
+            await self._losses.record_lost(lost)
         await self._start_server(server)
         tags = self._tags
         changes = difference(tags, managed.state)
@@ -265,8 +248,7 @@ class Collector:
         await managed.create(client, tags, changes.create)
         await self._events.create(client, managed)
         self._tags_changed.set()  # other differences need a publishing session
-        await self._close_outage(await server_time(client, self._source))
-        await self._gaps.flush_or_raise()
+        await self._losses.close_outage(await server_time(client, self._source))
         await managed.complete()
         self._status.address = address
 
@@ -291,10 +273,9 @@ class Collector:
                 return
             log.warning("source %s: %s: creating it again", self._source.name, why)
             await delete(client, self._source, [s.id for s in gone])
-            await self._record_lost(gone)
+            await self._losses.record_lost(gone)
             await managed.create(client, self._tags, difference(self._tags, managed.state).create)
-            await self._close_outage(await server_time(client, self._source))
-            await self._gaps.flush_or_raise()
+            await self._losses.close_outage(await server_time(client, self._source))
             await managed.complete()
         finally:
             managed.lock.release()
@@ -328,105 +309,12 @@ class Collector:
             log.info("source %s: failed over from %s to %s: %s", self._source.name, before, address, self._reason)
             await self._receiver.append(EventBatch(self._status.source_id, event.time, (event,)))
 
-    async def _record_lost(self, lost: list[Subscription]) -> None:
-        """Record that these subscriptions are lost, before new ones are created, which may get the same ids."""
-        self._subscriptions.forget(lost)
-        for subscription in lost:
-            if subscription.event_items:
-                await self._events.record_lost(subscription.sampled_to)
-        of_channels = [s for s in lost if not s.event_items]
-        if self._subscriptions.saved_ids:  # others continue, so the gap of the whole source is retracted
-            for subscription in of_channels:
-                channels, since = sorted(subscription.items), self._receiver.published_to(subscription)
-                await self._gaps.open(since, "subscription_lost", "", channels)
-                await self._record_unsent(subscription.sampled_to, since, "subscription_lost", channels)
-        elif of_channels:
-            since, reason = self._gaps.open_since() or self._published_to(), self._gaps.reason() or "subscription_lost"
-            await self._record_unsent(min(s.sampled_to for s in of_channels), since, reason, None)
-        await self._gaps.flush_or_raise()
-        await self._subscriptions.note()
-
-    async def _record_unsent(self, start: int, end: int, reason: str, channels: list[int] | None) -> None:
-        """Record that samples from before the last publication (``end``) may not have been in it.
-
-        A gap of its own: in that time there are samples, and the last of them must not hold through the outage.
-        """
-        if start < end:
-            await self._record_gap(start, end, reason, "sampled before the outage, and perhaps not sent", channels)
-
-    async def _close_outage(self, server_now: int) -> None:
-        """All subscriptions exist: end the gaps, durably, before the new subscriptions are saved."""
-        since, reason = self._gaps.open_since(), self._gaps.reason()
-        ends = not self._subscriptions.saved_ids
-        now = self._receiver.times.end_outage(server_now, since if ends else None, reason)
-        if ends:
-            await self._gaps.close(now)
-            if since is not None:
-                await self._backfill.request(since, now, reason, None)
-                for begin, _ in self._gaps.ended(now):
-                    self._receiver.expect_unchanged(begin, now, [c for s in self._subscriptions for c in s.items])
-            return
-        channels_by_begin: dict[int, list[int]] = {}
-        for channel in self._gaps.channels_open_for("subscription_lost"):
-            channels_by_begin.setdefault(self._gaps.open_since(channel) or now, []).append(channel)
-        for start, channels in channels_by_begin.items():
-            await self._gaps.close(now, channels)
-            await self._backfill.request(start, now, "subscription_lost", sorted(channels))
-            for begin, some in self._gaps.ended(now, channels):
-                self._receiver.expect_unchanged(begin, now, some.tolist())
-
     async def _retract_outage(self, client: Client, publisher: Publisher) -> None:
         """Once all transferred subscriptions publish again: retract the gap of the whole source."""
         if silent := await self._subscriptions.silent(client, self._source, publisher.all_publishing):
             await publisher.replace(silent, "does not publish after its transfer")
         await publisher.all_publishing.wait()
         await self._gaps.retract()
-
-    async def _store(self, body: bytes, notification: Notification, subscription: Subscription, notes: Notes) -> None:
-        store = self._events.store if subscription.event_items else self._receiver.store
-        await store(body, notification, subscription, notes)
-
-    async def _record_missing(self, subscription: Subscription, sequence: int, since: int, detail: str) -> None:
-        """Record that a notification is lost; ``since``: µs, up to where samples were stored when it was missed."""
-        if subscription.event_items:
-            await self._events.record_unavailable(subscription, detail)
-            return
-        self._receiver.count_missed()
-        only = sum(not s.event_items for s in self._subscriptions) == 1
-        channels = None if only else list(subscription.items)
-        intervals = self._receiver.missing_intervals(subscription, self._receiver.times.end_of_gap(0), since)
-        self._missing[subscription.id] = intervals[0]
-        self._lost[subscription.id, sequence] = intervals, channels
-        for start, end in intervals:
-            await self._record_gap(start, end, "not_available", detail, channels)
-
-    async def _record_late(self, subscription: Subscription, sequence: int) -> None:
-        """A lost notification came after all: withdraw its gaps, but for those of others that are still lost."""
-        late = self._lost.pop((subscription.id, sequence), None)
-        if late is None:
-            return
-        intervals, channels = late
-        for (number, other), (lost, _) in self._lost.items():
-            if number == subscription.id and lost[0][0] <= intervals[0][1] and intervals[0][0] <= lost[0][1]:
-                # They were recorded together: all are withdrawn with the last one.
-                both = [(min(a[0], b[0]), max(a[1], b[1])) for a, b in zip(lost, intervals, strict=True)]
-                self._lost[number, other] = both, channels
-                return
-        for start, end in intervals:
-            if start < end:
-                await self._gaps.withdraw(start, end, "not_available", channels)
-                await self._backfill.withdraw(start, end, channels)
-
-    async def _record_gap(self, start: int, end: int, reason: str, detail: str, channels: list[int] | None) -> None:
-        """Record a gap that has ended, and have it read from the history, with the one that it prolongs."""
-        await self._gaps.record(start, end, reason, detail, channels)
-        for begin, some in self._gaps.ended(end, channels):
-            await self._backfill.request(begin, end, reason, None if channels is None else some.tolist())
-
-    def _expect_resent(self, subscription: Subscription) -> None:
-        """After a lost notification, the server is asked for the current values of this subscription."""
-        if gap := self._missing.pop(subscription.id, None):
-            self._receiver.expect_unchanged(*gap, subscription.items, subscription.tracker.awaited)
 
     async def _record_refused(self) -> None:
         """Show and record rejected tags; set the state to connected."""
@@ -450,10 +338,8 @@ class Collector:
         if events:
             await self._receiver.append(EventBatch(self._status.source_id, now, events))
         short = sum(i.queue_size == 1 for s in self._subscriptions for i in s.items.values())
-        self._status.remarks.pop("queue", None)
-        if short:
-            remark = f"{short} channels have a server queue of one value, which cannot report lost values"
-            self._status.remarks["queue"] = remark
+        remark = f"{short} channels have a server queue of one value, which cannot report lost values"
+        self._status.remark("queue", remark if short else "")
         await self._set_state("degraded" if shown else "connected", "")
 
     def _names(self, channels: Iterable[int]) -> list[tuple[int, str]]:
@@ -482,11 +368,8 @@ class Collector:
 
     async def _set_state(self, state: SourceState, reason: str) -> None:
         """Set the state shown; record an event if it has changed, or has another reason."""
-        self._status.state, self._status.reason = state, reason
-        if (event := self._recorded_state.event(state, reason, now_us)) is None:
-            return
-        log.info("source %s: %s%s", self._source.name, state, f": {reason}" if reason else "")
-        await self._receiver.append(EventBatch(self._status.source_id, event.time, (event,)))
+        if events := self._recorded_state.change(state, reason, now_us):
+            await self._receiver.append(EventBatch(self._status.source_id, events[0].time, events))
 
 
 def _reason(group: BaseExceptionGroup[BaseException]) -> str:

@@ -263,6 +263,5 @@ class Gateway:
 
     def _count(self, found: MappedRows) -> None:
         self._status.count_samples(len(found.value))
-        metrics.samples.labels(source=self.name).inc(len(found.value))
         metrics.events.labels(source=self.name, type="text").inc(len(found.texts))
         metrics.counts.labels(source=self.name).inc(len(found.counts))

@@ -79,10 +79,7 @@ class Gateways:
     def _remark_faults(self) -> None:
         faults = self._tokens.faults()
         for name, running in self._running.items():
-            if name in faults:
-                running.status.remarks["token_file"] = faults[name]
-            else:
-                running.status.remarks.pop("token_file", None)
+            running.status.remark("token_file", faults.get(name, ""))
 
     def statuses(self) -> list[SourceStatus]:
         """The status of each source."""
@@ -121,7 +118,5 @@ class _RunningSource:
         """Stop for good: the source was removed from the configuration. Close its gaps."""
         await self.stop()
         log.info("source %s: removed from the configuration", self.status.name)
-        gaps = Gaps(self.status, self.evaluator)
-        await gaps.close(now_us())
-        await gaps.close(now_us(), gaps.channels())
+        await Gaps(self.status, self.evaluator).close_all(now_us())
         metrics.remove_source(self.status.name)

@@ -291,9 +291,7 @@ class _RunningSource:
         """Stop for good: the source was removed from the configuration. Close its gaps."""
         await self.stop()
         log.info("source %s: removed from the configuration", self.status.name)
-        gaps = Gaps(self.status, self.evaluator)
-        await gaps.close(now_us())
-        await gaps.close(now_us(), gaps.channels())
+        await Gaps(self.status, self.evaluator).close_all(now_us())
         metrics.remove_source(self.status.name)
 
     async def _run_forever(self) -> None:

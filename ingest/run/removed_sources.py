@@ -44,9 +44,7 @@ async def _close(status: SourceStatus, spool: Appender) -> None:
     ending = downtime.shutdown()
     if (since := _read_to(status.source_id, spool, downtime)) is not None:
         await gaps.open(since, ending, f"plantlog was {ending}; then the source was removed from the configuration")
-    now = now_us()
-    await gaps.close(now)
-    await gaps.close(now, gaps.channels())
+    await gaps.close_all(now_us())
     await gaps.flush_or_raise()
 
 

@@ -22,7 +22,16 @@ from core.time_limits import NO_LIMITS, TimeLimits
 from ingest.appender import Notes
 from ingest.spool.ballast import BYTES, Ballast
 from ingest.spool.connection import SpoolConnection
-from ingest.spool.file import checkpoint, free_bytes, insert, last_sequence, read_notes, used_bytes, write_notes
+from ingest.spool.file import (
+    checkpoint,
+    free_bytes,
+    insert,
+    last_sequence,
+    read_notes,
+    transaction,
+    used_bytes,
+    write_notes,
+)
 from ingest.spool.format import COLUMNAR, Record, encode
 from ingest.spool.metadata import Mark, MarkFile, read_sources, write_sources
 from ingest.spool.text_limit import MAX_TEXT, limited
@@ -238,8 +247,7 @@ class Spool:
             sources = {**unknown, **self._sources, **read_sources(self.path)}
             write_sources(self.path, sources)
             self._sources = sources
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(connection):
             sequence = last_sequence(connection)
             for record in records:
                 sequence += 1
@@ -249,11 +257,6 @@ class Spool:
             deleted = [(name,) for name, value in noted.items() if value is None and name in self._notes]
             connection.executemany(self._queries["delete_note"], deleted)
             write_notes(connection, {name: value for name, value in noted.items() if value is not None})
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
         if self._disk_full:
             # Grow the file now, into the freed ballast: later deletes then need space in the WAL only.
             with suppress(sqlite3.Error):
@@ -265,16 +268,10 @@ class Spool:
 
     def _reopened(self, connection: sqlite3.Connection) -> None:
         """A repair replaced the file: write this process's notes again, which are newer than the salvaged ones."""
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(connection):
             names = [(name,) for name in read_notes(connection) if self.owns_note(name)]
             connection.executemany(self._queries["delete_note"], names)
             write_notes(connection, {name: value for name, value in self._notes.items() if self.owns_note(name)})
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
 
     def _finish(self, appends: Sequence[_PendingAppend], error: SpoolError | None) -> None:
         now = time.monotonic()

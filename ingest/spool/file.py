@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import sqlite3
 import zlib
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from core.errors import SpoolCorrupt, SpoolError
@@ -80,8 +80,7 @@ def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
     queries = load("spool")
     connection.create_function("note_crc32", 2, note_crc32, deterministic=True)
     connection.create_function("first_sequence", 0, lambda: _first_sequence(path))
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(connection):
         if _version(connection, path) < VERSION:
             if connection.execute(queries["has_batch_table"]).fetchone() is not None:
                 # https://www.sqlite.org/lang_altertable.html, "Making Other Kinds Of Table Schema Changes"
@@ -96,11 +95,6 @@ def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
             for statement in queries["create_tables"].split(";\n"):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {VERSION}")
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def read_only(path: Path) -> sqlite3.Connection:
@@ -110,6 +104,19 @@ def read_only(path: Path) -> sqlite3.Connection:
     connection = _open(path, "ro", "" if logged else "&immutable=1")
     connection.execute("PRAGMA query_only = ON")
     return connection
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Commit what the block changes, or nothing of it if it fails."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 def used_bytes(connection: sqlite3.Connection) -> int:

@@ -13,7 +13,7 @@ from core.timestamps import now_us
 from ingest.spool import dead_letter
 from ingest.spool.ballast import Ballast
 from ingest.spool.connection import SpoolConnection
-from ingest.spool.file import checkpoint, last_sequence, used_bytes
+from ingest.spool.file import checkpoint, last_sequence, transaction, used_bytes
 from ingest.spool.format import Record, SpooledBatch, decode
 from ingest.spool.metadata import Mark, MarkFile
 from schema.queries import load
@@ -88,18 +88,12 @@ class SpoolReader:
         self._in_flight.difference_update(deleted)
 
     def _delete_rows(self, connection: sqlite3.Connection, sequences: list[int]) -> None:
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(connection):
             deleted = [
                 connection.execute(self._queries["delete_batch"], (sequence,)).fetchone() for sequence in sequences
             ]
             oldest = connection.execute(self._queries["select_oldest_batch"]).fetchone()
             last = last_sequence(connection)
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
         if oldest is not None:
             self._save_head(*oldest)
         else:

@@ -124,7 +124,7 @@ class ServerEvents:
 
     async def record_unavailable(self, subscription: Subscription, why: str) -> None:
         """A notification was lost."""
-        self._receiver.count_missed()
+        self._status.count_missed()
         self._refresh_wanted.set()
         await self._record_missing(why, {"since": subscription.sampled_to})
 
@@ -141,8 +141,8 @@ class ServerEvents:
                 events = decode(body[start:end], self._namespaces)
             except DecodeError as error:
                 log.warning("source %s: notification %d: %s", self._status.name, notification.sequence, error)
-                self._status.decode_errors += 1
-                self._receiver.count_missed()
+                self._status.count_undecodable()
+                self._status.count_missed()
                 self._refresh_wanted.set()
                 rows.append(Event("events_missing", arrival, text=str(error)))
                 continue
@@ -270,12 +270,12 @@ class ServerEvents:
             rows, notes = self.conditions.end_refresh(self._end[1], complete=complete)
         if rows:
             await self._append(rows, notes)
-        remarks = self._status.remarks
-        remarks.pop("conditions", None)
+        remark = ""
         if status not in ("Good", "BadRefreshInProgress"):
-            remarks["conditions"] = f"the server does not refresh its conditions: {status}"
+            remark = f"the server does not refresh its conditions: {status}"
         elif status == "Good" and not complete:
-            remarks["conditions"] = "the server did not refresh the conditions of all notifiers"
+            remark = "the server did not refresh the conditions of all notifiers"
+        self._status.remark("conditions", remark)
         return status
 
     async def _is_refreshed(self, subscription: Subscription) -> bool:
@@ -304,9 +304,8 @@ class ServerEvents:
                 self._refresh_wanted.set()
 
     def _show_refused(self, refused: Iterable[str]) -> None:
-        self._status.remarks.pop("notifiers", None)
-        if nodes := ", ".join(refused):
-            self._status.remarks["notifiers"] = f"the server sends no events of {nodes}"
+        nodes = ", ".join(refused)
+        self._status.remark("notifiers", f"the server sends no events of {nodes}" if nodes else "")
 
     async def _acknowledge(self, client: Client, condition_id: str, event_id: str, comment: str) -> None:
         node, time_out = self._namespaces.node_id(condition_id), self._tags.source.time_out

@@ -150,13 +150,14 @@ class Servers:
             except (ua.UaError, TimeoutError):  # many servers have neither
                 found.append(None)
         support, uris = found
-        self._status.remarks.pop("redundancy", None)
+        remark = ""
         if support in _SETS and isinstance(uris, list) and len(uris) > len(self._addresses):
             names = ", ".join(map(str, uris))
-            self._status.remarks["redundancy"] = (
+            remark = (
                 f"the server is one of {len(uris)} redundant ones ({names}), of which the source has "
                 f"{len(self._addresses)}: see the option addresses"
             )
+        self._status.remark("redundancy", remark)
 
     async def _read(self, client: Client, source: OpcuaSource) -> int:
         """The ServiceLevel of a server (OPC 10000-5, 6.3.1); one that does not tell is healthy."""

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from core.batch import Int64s, UInt32s
+from ingest.status import SourceStatus
 
 _OVERFLOW = np.uint32(0x0480)  # InfoType DataValue and Overflow (OPC 10000-4, 7.39.1)
 _SEVERITY = np.uint32(0xC000_0000)  # 0: Good
@@ -106,9 +107,8 @@ def _behind_the_hole(size: int, count: int, marked: int, more: bool, began: bool
 class RecentOverflows:
     """Channels whose queue was full in the last ten minutes, for ``status``."""
 
-    def __init__(self, remarks: dict[str, str]) -> None:
-        """``remarks``: of the source."""
-        self._remarks = remarks
+    def __init__(self, status: SourceStatus) -> None:
+        self._status = status
         self._seen: dict[int, float] = {}  # channel → monotonic s
 
     def add(self, channels: Iterable[int]) -> None:
@@ -120,10 +120,9 @@ class RecentOverflows:
         """Set the remark, or remove it: to be called every second or so."""
         since = time.monotonic() - _RECENT_SECONDS
         self._seen = {channel: at for channel, at in self._seen.items() if at >= since}
-        self._remarks.pop("overflow", None)
-        if n := len(self._seen):
-            channels = "1 channel" if n == 1 else f"{n:,} channels"
-            self._remarks["overflow"] = (
-                f"values of {channels} were lost in the last 10 minutes, because the server's queue was full: set a "
-                "longer queue_size or a shorter publishing_interval"
-            )
+        n = len(self._seen)
+        text = (
+            f"values of {n:,} channel{'s' if n > 1 else ''} were lost in the last 10 minutes, because the server's "
+            "queue was full: set a longer queue_size or a shorter publishing_interval"
+        )
+        self._status.remark("overflow", text if n else "")

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -40,6 +40,20 @@ _MOVE_REASON = "stopped"  # reason of a gap between the items of two nodes
 _REPEATED_REASON = "time_stands_still"
 
 
+@dataclass(slots=True)
+class _Arrived:
+    """A notification on its way to the disk."""
+
+    notification: Notification
+    subscription: Subscription
+    arrival: int  # µs
+    in_order: bool  # all before it is on disk
+    texts: dict[int, Event] = field(default_factory=dict)  # of its parts so far, the last one of each channel
+    floors: dict[int, int] = field(default_factory=dict)  # that it reaches (channel id → µs)
+    has_marker: bool = False
+    on_disk: list[Callable[[], None]] = field(default_factory=list)  # to be called once it is
+
+
 class Receiver:
     """Receives the notifications of one source."""
 
@@ -64,7 +78,7 @@ class Receiver:
         self._set_floors()
         self._unreadable = Unreadable(tags, status, gaps)
         self.session_forms = PLAIN  # how this session's server sends values
-        self._recent_overflows = RecentOverflows(status.remarks)
+        self._recent_overflows = RecentOverflows(status)
         self._clocks_note = f"clocks:{status.source_id}"
         self._skew = ClockSkew(tags.source.skew_limit, known=spool.notes.get(self._clocks_note, "{}"))
         self._removed: dict[int, int] = {}  # channels without a tag → µs, up to where their values were stored
@@ -106,66 +120,43 @@ class Receiver:
         self._skew.observe_wall_clock()
         if notification.publish_time:
             self._skew.observe("server", notification.publish_time, arrival)
-        stored: list[Callable[[], None]] = []
         async with asyncio.TaskGroup() as appends:
             async with self._in_turn:
                 in_order = subscription.tracker.first == notification.sequence
-                changes, undecodable = await self._decoded(body, notification, subscription, arrival)
-                reached: dict[int, int] = {}
-                latest: dict[int, Event] = {}
-                has_marker = has_batches = False
-                for place, part in enumerate(changes, 1):
-                    if place > 1:
+                message = _Arrived(notification, subscription, arrival, in_order)
+                changes, undecodable = await self._decoded(body, message)
+                has_batches = False
+                for part, change in enumerate(changes, 1):
+                    if part > 1:
                         await asyncio.sleep(0)
-                    _prove(subscription, part)
-                    has_marker |= bool(self._marker_events) and any(
-                        (handles == MARKER_HANDLE).any() for handles in part.handle
-                    )
-                    tags = self._tracking.tags
-                    change = tags.date(tags.by_place(part), arrival)
-                    reached |= self._tracking.clamp_times(change)
-                    more = notification.more or place < len(changes)
-                    of_message = (arrival, notification, more, subscription, in_order, latest)
-                    for batch in await self._batches(change, *of_message, stored):
+                    for batch in await self._batches(message, change, notification.more or part < len(changes)):
                         has_batches = True
-                        now = {**notes, **self._reached(batch, notification.publish_time)}
-                        appends.create_task(self.append(batch, now))
+                        reached = self._reached(batch, notification.publish_time)
+                        appends.create_task(self.append(batch, {**notes, **reached}))
                 if undecodable is not None:
-                    await self._record_undecodable(notification, subscription, undecodable)
+                    await self._record_undecodable(message, undecodable)
                 elif self._undecodable.channels and notification.data_changes:
                     await self._undecodable.close(
                         self.times.begin_of_gap(notification.publish_time), subscription.items
                     )
             if not has_batches:
                 await self._spool.note(notes)
-        for done in stored:
-            done()
-        if in_order and not notification.more:
-            subscription.published = notification.publish_time
-        if reached:
-            await self._until_durable(lambda: self._versions.floor_reached(reached))
-        if has_marker:
-            self._marker_came.add(subscription.id)
-        if subscription.id in self._marker_came and not notification.more:
-            self._marker_came.remove(subscription.id)
-            self._marker_events.pop(subscription.id, asyncio.Event()).set()
+        await self._stored(message)
 
-    async def _decoded(
-        self, body: bytes, notification: Notification, subscription: Subscription, arrival: int
-    ) -> tuple[list[DataChange], DecodeError | None]:
+    async def _decoded(self, body: bytes, message: _Arrived) -> tuple[list[DataChange], DecodeError | None]:
         """The data changes of a notification, large ones in portions, but for those that can't be decoded."""
         forms = replace(
             self._tracking.tags.forms,
             whole_arrays=self.session_forms.whole_arrays,
             structures=self.session_forms.structures,
-            key=subscription.key,
+            key=message.subscription.key,
         )
         changes: list[DataChange] = []
         undecodable: DecodeError | None = None
-        for start, end in notification.data_changes:
+        for start, end in message.notification.data_changes:
             of_one: list[DataChange] = []
             try:
-                for change in portions(body, start, end, arrival, forms):
+                for change in portions(body, start, end, message.arrival, forms):
                     if of_one:
                         await asyncio.sleep(0)
                     of_one.append(change)
@@ -175,40 +166,21 @@ class Receiver:
             changes += of_one
         return changes, undecodable
 
-    async def _record_undecodable(
-        self, notification: Notification, subscription: Subscription, error: DecodeError
-    ) -> None:
-        log.warning("source %s: notification %d: %s", self._status.name, notification.sequence, error)
-        self.count_missed()
-        intervals = self.missing_intervals(subscription, self.times.end_of_gap(notification.publish_time))
-        await self._undecodable.open(error, subscription.items, intervals)
+    async def _batches(self, message: _Arrived, change: DataChange, more: bool) -> list[Batch]:
+        """Samples, changed texts and events of a part of a notification. ``more`` of it, or of others, follows.
 
-    async def _batches(
-        self,
-        change: DataChange,
-        arrival: int,
-        notification: Notification,
-        more: bool,
-        subscription: Subscription,
-        in_order: bool,
-        latest: dict[int, Event],
-        stored: list[Callable[[], None]],
-    ) -> list[Batch]:
-        """Samples and changed texts of a part of one notification; records everything else.
-
-        ``in_order``: all before it is on disk; ``latest``: the texts of the parts before; ``stored``: to be called once
-        they are on disk.
+        What the values say of losses is recorded before they are returned.
         """
-        tracking, tags = self._tracking, self._tracking.tags
-        self._status.decode_errors += len(change.unsupported)
-        metrics.decode_errors.labels(source=self._status.name).inc(len(change.unsupported))
+        tracking, tags, arrival = self._tracking, self._tracking.tags, message.arrival
+        # Whose values they are
+        _prove(message.subscription, change)
+        message.has_marker |= bool(self._marker_events) and any((h == MARKER_HANDLE).any() for h in change.handle)
+        self._status.count_undecodable(len(change.unsupported))
+        tags.by_place(change)
+        # Their times
+        tags.date(change, arrival)
+        message.floors |= tracking.clamp_times(change)
         self._texts.date(change.texts)
-        texts = [
-            Event("text", t.time, int(tags.ids[t.handle]), t.status, t.text)
-            for t in change.texts
-            if t.handle < len(tags.ids)
-        ]
-        batches: list[Batch] = []
         place, time, server, value, status = change.columns()
         ours = place < np.uint32(len(tags))  # servers may send unknown handles
         if not ours.all():
@@ -216,36 +188,36 @@ class Receiver:
         value, status = tags.without_no_data(place, value, status)
         dated = tracking.repeated.date(place, time, server, value, status, arrival)
         time = dated.time
+        # Losses
         with_texts = merge_texts(place, time, status, change.texts, len(tags))
         events = await self._unreadable.check(tags, change, place, time, status, tracking.time, arrival)
-        publish_time = notification.publish_time
-        await self._inspect(tracking, Message(*with_texts, arrival, more), subscription, publish_time)
-        again, at = tracking.unchanged.find(place, time, notification.sequence)
+        publish_time = message.notification.publish_time
+        await self._inspect(tracking, Message(*with_texts, arrival, more), message.subscription, publish_time)
+        again, at = tracking.unchanged.find(place, time, message.notification.sequence)
         stated = place[again], at, value[again], status[again]
-        if dated.keep is not None:
-            place, time, value, status = place[dated.keep], time[dated.keep], value[dated.keep], status[dated.keep]
         if dated.gaps:
-            begins = [([channel], at) for channel, at in dated.gaps]
+            begins = [([channel], since) for channel, since in dated.gaps]
             await self._gaps.open_each(begins, _REPEATED_REASON, "different values have the same timestamps")
         events += dated.conflicts
-        stored.append(partial(tracking.repeated.stored, place, time, value, status))
+        # What is stored
+        if dated.keep is not None:
+            place, time, value, status = place[dated.keep], time[dated.keep], value[dated.keep], status[dated.keep]
+        message.on_disk.append(partial(tracking.repeated.stored, place, time, value, status))
         if len(again):
             tracking.record_samples(*stated[:2])
-            stored.append(partial(tracking.unchanged.stored, stated[0]))
+            message.on_disk.append(partial(tracking.unchanged.stored, stated[0]))
             place, time = np.append(place, stated[0]), np.append(time, stated[1])
             value, status = np.append(value, stated[2]), np.append(status, stated[3])
-        samples, bad_texts = split_texts(self._status.source_id, tags, place, time, value, status, arrival)
-        if texts or bad_texts:
-            changed = self._texts.changed([*texts, *bad_texts], in_order, latest)
-            stored.append(partial(self._texts.stored, changed))
+        columns = place, time, value, status
+        samples, texts = split_texts(self._status.source_id, tags, *columns, change.texts, arrival)
+        if texts:
+            changed = self._texts.changed(texts, message.in_order, message.texts)
+            message.on_disk.append(partial(self._texts.stored, changed))
             events += changed
-        if samples is not None:
-            batches.append(samples)
         events += tracking.origins(change, with_texts[0])
         events += tracking.rounded(change)
-        if events:
-            batches.append(EventBatch(self._status.source_id, arrival, events))
-        return batches
+        batches: list[Batch] = [] if samples is None else [samples]
+        return [*batches, EventBatch(self._status.source_id, arrival, events)] if events else batches
 
     async def _inspect(
         self, tracking: ChannelTracking, message: Message, subscription: Subscription, publish_time: int
@@ -319,18 +291,34 @@ class Receiver:
         if isinstance(batch, SampleBatch):
             self._status.count_samples(len(batch))
             self._status.record_samples(batch.time)
-            metrics.samples.labels(source=self._status.name).inc(len(batch))
         elif isinstance(batch, EventBatch):
             for event in batch.events:
                 metrics.events.labels(source=self._status.name, type=event.type).inc()
 
+    async def _stored(self, message: _Arrived) -> None:
+        """A notification is on disk: the state by which the next ones are judged follows."""
+        for done in message.on_disk:
+            done()
+        subscription, more = message.subscription, message.notification.more
+        if message.in_order and not more:
+            subscription.published = message.notification.publish_time
+        if message.floors:
+            await self._until_durable(lambda: self._versions.floor_reached(message.floors))
+        if message.has_marker:
+            self._marker_came.add(subscription.id)
+        if subscription.id in self._marker_came and not more:
+            self._marker_came.remove(subscription.id)
+            self._marker_events.pop(subscription.id, asyncio.Event()).set()
+
+    async def _record_undecodable(self, message: _Arrived, error: DecodeError) -> None:
+        notification, subscription = message.notification, message.subscription
+        log.warning("source %s: notification %d: %s", self._status.name, notification.sequence, error)
+        self._status.count_missed()
+        intervals = self.missing_intervals(subscription, self.times.end_of_gap(notification.publish_time))
+        await self._undecodable.open(error, subscription.items, intervals)
+
     async def _until_durable(self, append: Callable[[], Awaitable[None]]) -> None:
         await until_durable(self._spool, self._status.name, append)
-
-    def count_missed(self) -> None:
-        """Count a lost notification."""
-        self._status.missed += 1
-        metrics.missed.labels(source=self._status.name).inc()
 
     async def check(self, late: float = 0.0) -> None:
         """Periodic check for stale channels and clock differences.

@@ -82,13 +82,21 @@ def merge_texts(
 
 
 def split_texts(
-    source_id: int, tags: Tags, handle: UInt32s, time: Int64s, value: Float64s, status: UInt32s, arrival: int
+    source_id: int,
+    tags: Tags,
+    handle: UInt32s,
+    time: Int64s,
+    value: Float64s,
+    status: UInt32s,
+    texts: Iterable[Text],
+    arrival: int,
 ) -> tuple[SampleBatch | None, list[Event]]:
-    """Numbers are samples; a Bad value of a text channel becomes an event like its texts."""
+    """Numbers are samples, texts are events; so is a Bad value of a text channel."""
     is_text = tags.is_text[handle]
-    events: list[Event] = []
+    ours = [t for t in texts if t.handle < len(tags)]
+    events = [Event("text", t.time, int(tags.ids[t.handle]), t.status, t.text) for t in ours]
     if is_text.any():
-        events = [
+        events += [
             Event("text", int(time[k]), int(tags.ids[handle[k]]), int(status[k])) for k in np.flatnonzero(is_text)
         ]
         handle, time, value, status = handle[~is_text], time[~is_text], value[~is_text], status[~is_text]

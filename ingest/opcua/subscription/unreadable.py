@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from core import metrics
 from core.batch import Event, Int64s, UInt32s
 from core.config.sources import OpcuaTag
 from core.errors import DecodeError
@@ -143,9 +142,8 @@ class UndecodableNotifications:
 
     async def open(self, error: DecodeError, channels: Collection[int], intervals: Sequence[tuple[int, int]]) -> None:
         """A notification with these channels can't be decoded: what is missing (see ``missing_intervals``) is a gap."""
-        self._status.decode_errors += 1
-        metrics.decode_errors.labels(source=self._status.name).inc()
-        self._status.remarks["undecodable"] = f"notifications can't be decoded: {error}"
+        self._status.count_undecodable()
+        self._status.remark("undecodable", f"notifications can't be decoded: {error}")
         if self.channels.issuperset(channels):
             return
         self.channels.update(channels)
@@ -160,7 +158,7 @@ class UndecodableNotifications:
         await self._gaps.close(time, [c for c in decodable if self._gaps.detail(c).startswith(_UNDECODABLE)])
         self.channels -= decodable
         if not self.channels:
-            self._status.remarks.pop("undecodable", None)
+            self._status.remark("undecodable", "")
 
 
 def _found(tags: Tags, change: DataChange) -> dict[int, str]:

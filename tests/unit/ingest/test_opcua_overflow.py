@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.opcua.subscription.overflow import Message, Queue, RecentOverflows, overflows
+from ingest.status import SourceStatus
 
 OVERFLOW = 0x0480
 STEP = 1000  # µs between two values
@@ -241,8 +242,8 @@ def test_clock_set_back_makes_no_empty_gap() -> None:
 
 
 def test_overflow_is_remarked_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    remarks = {"queue": "another remark"}
-    recent = RecentOverflows(remarks)
+    status = SourceStatus(1, "ua", "opcua", "", 2, remarks={"queue": "another remark"})
+    recent, remarks = RecentOverflows(status), status.remarks
     recent.add([1, 2])
     recent.add([2])
     assert "values of 2 channels were lost in the last 10 minutes" in remarks["overflow"]

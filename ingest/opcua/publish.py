@@ -19,19 +19,18 @@ from asyncua import Client, ua
 from core.config.sources import OpcuaSource
 from core.errors import DecodeError, SourceError, SpoolError
 from core.timestamps import now_us
-from ingest.appender import Appender, Notes
+from ingest.appender import Appender
 from ingest.opcua.decode.message import Notification, publish_response, republish_response
+from ingest.opcua.events.server_events import ServerEvents
+from ingest.opcua.recovery.losses import Losses
 from ingest.opcua.session.service import REFUSED, call_server_method, send
+from ingest.opcua.subscription.receive import Receiver
 from ingest.opcua.subscription.sequence import distance, following
 from ingest.opcua.subscription.subscription_state import Subscription
+from ingest.opcua.subscription.subscriptions import Subscriptions
 from ingest.timeouts import sleep_overrun
 
 log = logging.getLogger(__name__)
-
-StoreNotification = Callable[[bytes, Notification, Subscription, Notes], Awaitable[None]]
-RecordMissing = Callable[[Subscription, int, int, str], Awaitable[None]]
-Rebuild = Callable[[Sequence[Subscription], str], Awaitable[None]]
-RecordLate = Callable[[Subscription, int], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,29 +49,23 @@ class Publisher:
         self,
         client: Client,
         source: OpcuaSource,
-        subscriptions: dict[int, Subscription],
+        subscriptions: Subscriptions,
+        receiver: Receiver,
+        events: ServerEvents,
+        losses: Losses,
         spool: Appender,
-        store: StoreNotification,
-        record_missing: RecordMissing,
-        record_late: RecordLate,
-        rebuild: Rebuild,
-        stored_to: Callable[[Subscription], int],
-        resent: Callable[[Subscription], None],
-        sample_time: Callable[[int], int],
-        note: Callable[[Subscription], str],
+        rebuild: Callable[[Sequence[Subscription], str], Awaitable[None]],
     ) -> None:
+        """``rebuild``: subscriptions are lost; returns once they exist again."""
         self._client = client
         self._source = source
-        self._subscriptions = subscriptions
+        self._note_name = subscriptions.note_name
+        self._subscriptions = subscriptions.state.subscriptions
+        self._receiver = receiver
+        self._events = events
+        self._losses = losses
         self._spool = spool
-        self._store_notification = store  # returns once the samples of a notification and the notes are on disk
-        self._record_missing = record_missing  # returns once a lost notification is recorded
-        self._record_late = record_late  # a notification came that was recorded as lost
-        self._stored_to = stored_to  # µs, where the gap of a message begins that is found missing now
-        self._rebuild = rebuild  # subscriptions are lost; returns once they exist again
-        self._resent = resent  # the server is asked for the current values after a lost notification
-        self._sample_time = sample_time  # of a time of the server's clock (µs)
-        self._note = note  # note name of a subscription
+        self._rebuild = rebuild
         self._unacknowledged: list[tuple[Subscription, int]] = []  # on disk, to be acknowledged
         self._in_flight = 0
         self._under_way: set[object] = set()  # publish requests without a response
@@ -204,8 +197,9 @@ class Publisher:
             return
         missing = subscription.tracker.arrived(notification.sequence, notification.keep_alive)
         if missing is None:
-            skipped = f"the server skipped to sequence number {notification.sequence}"
-            await self._record_missing(subscription, notification.sequence, self._stored_to(subscription), skipped)
+            since, sequence = self._receiver.published_to(subscription), notification.sequence
+            skipped = f"the server skipped to sequence number {sequence}"
+            await self._losses.record_missing(subscription, sequence, since, skipped)
         await self._request(subscription, missing or ())
         if notification.keep_alive:
             await self._handle_keep_alive(subscription, notification)
@@ -217,19 +211,20 @@ class Publisher:
     async def _store(self, body: bytes, notification: Notification, subscription: Subscription, offered: bool) -> None:
         tracker = subscription.tracker
         first = tracker.first
-        await self._store_notification(body, notification, subscription, {self._note(subscription): tracker.note()})
+        store = self._events.store if subscription.event_items else self._receiver.store
+        await store(body, notification, subscription, {self._note_name(subscription): tracker.note()})
         self._check_all_publishing()
         if distance(tracker.saved_first, first) < 2**31:
             tracker.saved_first = first
         tracker.done(notification.sequence, 0 if notification.more else self._complete_to(notification))
         if (key := (subscription.id, notification.sequence)) in self._lost:
             self._lost.remove(key)
-            await self._record_late(subscription, notification.sequence)
+            await self._losses.record_late(subscription, notification.sequence)
         if offered:
             self._unacknowledged.append((subscription, notification.sequence))
 
     def _complete_to(self, notification: Notification) -> int:
-        return self._sample_time(notification.publish_time or now_us())
+        return self._receiver.times.begin_of_gap(notification.publish_time or now_us())
 
     async def _handle_keep_alive(self, subscription: Subscription, notification: Notification) -> None:
         """A quiet moment: save the progress."""
@@ -238,7 +233,7 @@ class Publisher:
         tracker.keep_alive(self._complete_to(notification))
         first = tracker.first
         with suppress(SpoolError):
-            await self._spool.note({self._note(subscription): tracker.note()})
+            await self._spool.note({self._note_name(subscription): tracker.note()})
             tracker.saved_first = first
 
     async def _request(self, subscription: Subscription, missing: Iterable[int]) -> None:
@@ -246,7 +241,7 @@ class Publisher:
         late = _Late(
             self._under_way.copy(),
             asyncio.get_running_loop().time() + self._source.time_out,
-            self._stored_to(subscription),  # others are stored meanwhile
+            self._receiver.published_to(subscription),  # others are stored meanwhile
         )
         if [sequence for sequence in missing if not await self._republish(subscription, sequence, late)]:
             await self._resend_data(subscription)
@@ -283,7 +278,7 @@ class Publisher:
             log.warning("source %s: notification %d is lost: %s", self._source.name, sequence, error)
             self._lost.add(key)
             gone = f"notification {sequence}: {type(error).__name__}"
-            await self._record_missing(subscription, sequence, late.stored_to, gone)
+            await self._losses.record_missing(subscription, sequence, late.stored_to, gone)
             subscription.tracker.done(sequence, 0)
             return False
         finally:
@@ -301,7 +296,7 @@ class Publisher:
         """Call ResendData (OPC 10000-5, 9.2) if available."""
         if not self._can_resend:
             return
-        self._resent(subscription)  # before the call: another task may handle the values before its response
+        self._losses.expect_resent(subscription)  # another task may handle the values before the call's response
         try:
             method = ua.ObjectIds.Server_ResendData
             result = await call_server_method(self._client, method, subscription.id, self._source.time_out)
