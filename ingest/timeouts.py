@@ -1,4 +1,4 @@
-"""Timeouts that count only the time in which this process ran.
+"""Timeouts that count only the time in which this process ran, and cancellation that is never lost.
 
 A process that was starved or suspended would find its timeouts expired while the peer's data is still unread. So time
 is counted in short steps: the excess of a step does not count as silence of the peer.
@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -86,3 +86,22 @@ def unread_seconds(connection: asyncio.BaseTransport) -> float:
         return 0.0
     info = tcp.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_DATA_RECV.stop)
     return int.from_bytes(info[_LAST_DATA_RECV], sys.byteorder) / 1000
+
+
+_CANCEL_AGAIN_SECONDS = 30.0  # longer than an orderly end takes
+
+
+async def run_to_end(work: Coroutine[Any, Any, None]) -> None:
+    """Await ``work`` and raise what it raises. Cancelling the caller cancels ``work``, without fail.
+
+    A plain ``await`` can lose it: a TaskGroup (Python 3.11) in which a task fails at that moment raises that
+    error instead, and ``wait_for`` returns a result that arrives at that moment.
+    """
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.wait([task])
+    finally:
+        while not task.done():
+            task.cancel()
+            await asyncio.wait([task], timeout=_CANCEL_AGAIN_SECONDS)
+    task.result()

@@ -20,8 +20,7 @@ from core.server_tls import ca_file
 from ingest.opcua.security import certificate as client_certificate
 from ingest.opcua.security import revocation
 from ingest.opcua.security import trust as trust_list
-from ingest.opcua.security.chain import is_authority
-from ingest.opcua.security.fault import named
+from ingest.opcua.security.chain import is_authority, named
 
 _MIN_KEY_BITS = 2048
 

@@ -16,9 +16,8 @@ from core import metrics
 from core.config.model import SpoolOptions
 from core.files import sync
 from core.timestamps import now_us
-from ingest.journal.record import encode_record
-from ingest.journal.request import has_requests
-from ingest.journal.segment import headers
+from ingest.journal.record import encode_record, headers
+from ingest.journal.replay import has_requests
 from ingest.spool.format import SpooledBatch
 from ingest.spool.segments import drop_oldest, segment, segments
 

@@ -9,10 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from core.errors import SpoolCorrupt
-from ingest.journal import request
-from ingest.journal.record import Header
-from ingest.journal.replay import selected
-from ingest.journal.segment import Segment
+from ingest.journal.record import Header, Segment
+from ingest.journal.replay import BY_OTHER, Request, load, selected
 from ingest.spool import dead_letter
 from ingest.spool.format import SpooledBatch, encode
 from ingest.spool.segments import segments
@@ -30,12 +28,12 @@ class ReplayReader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._by_other = path.name.endswith(request.BY_OTHER)
+        self._by_other = path.name.endswith(BY_OTHER)
         try:
-            self._request = request.load(path)
+            self._request = load(path)
         except (OSError, ValueError) as error:
             log.error("%s", error)
-            self._request = request.Request(0, -1, 0)
+            self._request = Request(0, -1, 0)
         self._name = self._request.segment  # of the segment that ``_next`` is in
         self._records = self._all()
         self._next = next(self._records, None)

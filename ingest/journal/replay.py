@@ -1,15 +1,20 @@
-"""Write a part of the journal again, and see what it has. Any process may call this."""
+"""Write a part of the journal again, and see what it has. Any process may call this.
+
+Requests are files in the spool folder, which the writer removes when it has written what they are for.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from core.files import write_atomically
 from core.timestamps import LATEST_US, now_us, utc
-from ingest.journal.request import BY_OTHER, SUFFIX, Request
-from ingest.journal.segment import headers
+from ingest.journal.record import headers
 from ingest.spool.segments import segments
 
 
@@ -72,3 +77,42 @@ def selected(found: list[tuple[int, Path]], since: int, until: int) -> list[tupl
     """The segments that may have batches committed from ``since`` to ``until``."""
     ends = [*(begin for begin, _ in found[1:]), until]
     return [one for one, end in zip(found, ends, strict=False) if one[0] <= until and end >= since]
+
+
+SUFFIX = ".replay"
+BY_OTHER = f".by-other{SUFFIX}"  # only what the other member of a redundant pair wrote
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Request for batches committed from ``since`` to ``until`` (µs), from a segment on."""
+
+    since: int
+    until: int
+    rows: int  # that they have
+    segment: str = ""  # name of the first segment that is not done yet
+
+    def save(self, path: Path) -> None:
+        """Write it durably. Raises OSError."""
+        write_atomically(path, json.dumps(asdict(self)))
+
+
+def load(path: Path) -> Request:
+    """Raises OSError, and ValueError if it is not a request."""
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        return Request(int(fields["since"]), int(fields["until"]), int(fields["rows"]), str(fields["segment"]))
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"{path.name} is not a request for a replay: {error!r}") from error
+
+
+def is_request(path: Path) -> bool:
+    """Whether a file is a request, by its name."""
+    return path.name.endswith(SUFFIX)
+
+
+def has_requests(spool: Path, own: bool = False) -> bool:
+    """Whether something of the journal waits to be written again; ``own``: that this appliance itself wrote."""
+    with os.scandir(spool) as entries:
+        names = [entry.name for entry in entries if entry.name.endswith(SUFFIX)]
+    return any(not (own and name.endswith(BY_OTHER)) for name in names)

@@ -31,18 +31,15 @@ from ingest.opcua.publish import Publisher
 from ingest.opcua.recovery.backfill import Backfill
 from ingest.opcua.recovery.history import server_start, server_time
 from ingest.opcua.recovery.losses import Losses
-from ingest.opcua.session.backoff import ConnectionBackoff, connection_refused
-from ingest.opcua.session.cancellation import run_to_end
 from ingest.opcua.session.servers import Servers
-from ingest.opcua.session.session import close, connect
-from ingest.opcua.subscription.difference import difference
+from ingest.opcua.session.session import ConnectionBackoff, close, connect, connection_refused
+from ingest.opcua.subscription.items import delete, prove_ours, transfer
 from ingest.opcua.subscription.receive import Receiver
 from ingest.opcua.subscription.subscription_state import Server, Subscription
-from ingest.opcua.subscription.subscriptions import Subscriptions
+from ingest.opcua.subscription.subscriptions import Subscriptions, difference
 from ingest.opcua.subscription.tags import Tags
-from ingest.opcua.subscription.transfer import delete, prove_ours, transfer
 from ingest.status import RecordedState, SourceStatus
-from ingest.timeouts import sleep_overrun, within
+from ingest.timeouts import run_to_end, sleep_overrun, within
 from ingest.versions import NO_VERSIONS, ChannelVersions
 
 log = logging.getLogger(__name__)

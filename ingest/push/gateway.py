@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -16,6 +17,7 @@ from core.errors import DatabaseError, SpoolError
 from core.timestamps import now_us
 from ingest.appender import Appender, Notes
 from ingest.clock import ReadClocks, machine_clocks
+from ingest.gaps import Gaps
 from ingest.no_data import NoData
 from ingest.push.arrivals import Arrivals
 from ingest.push.body_queue import BodyQueue
@@ -23,12 +25,10 @@ from ingest.push.channels import Channels
 from ingest.push.counts import CountRows, CountRule, digest_of
 from ingest.push.line_protocol import BadLine, Parsed, Point, Precision
 from ingest.push.mapping import ChannelNames, MappedRows, Resolved, names, rows
-from ingest.push.rate_limit import RateLimit
 from ingest.push.repeated_times import RepeatedTimes
 from ingest.push.silence import Silence
 from ingest.push.status_rule import StatusRule
 from ingest.push.template import Template
-from ingest.push.type_mismatch import TypeMismatches
 from ingest.status import SourceStatus
 from ingest.versions import NO_VERSIONS, ChannelVersions
 
@@ -265,3 +265,92 @@ class Gateway:
         self._status.count_samples(len(found.value))
         metrics.events.labels(source=self.name, type="text").inc(len(found.texts))
         metrics.counts.labels(source=self.name).inc(len(found.counts))
+
+
+class RateLimit:
+    """A token bucket for one second of lines. A single body may overdraw it, so that no body is too large."""
+
+    def __init__(self, lines_a_second: int) -> None:
+        self.rate = lines_a_second
+        self._level = float(lines_a_second)
+        self._at = time.monotonic()
+
+    def wait(self) -> float:
+        """Seconds until the next body is accepted; 0: now."""
+        now = time.monotonic()
+        self._level = min(float(self.rate), self._level + (now - self._at) * self.rate)
+        self._at = now
+        return 0.0 if self._level > 0 else -self._level / self.rate
+
+    def take(self, lines: int) -> None:
+        """Count the lines of an accepted body."""
+        self._level -= lines
+
+
+_MISMATCH = "undecodable"
+_MISMATCH_DETAIL = 'text value received for a numeric channel: set kind = "text"'
+
+
+class TypeMismatches:
+    """Texts received for numeric channels of one source: reported once, with a gap from the text to the next number.
+
+    The affected channels are restored from their gaps. ``name`` maps a channel id to its name.
+    """
+
+    def __init__(self, status: SourceStatus, gaps: Gaps, name: Callable[[int], str]) -> None:
+        self._status = status
+        self._gaps = gaps
+        self._name = name
+        self._update_status()
+
+    async def set_number_channels(self, numbers: Set[int]) -> None:
+        """Set the numeric channels; close the gaps of all others."""
+        at = now_us()
+        await self._gaps.close(at, self._bad() - numbers)
+        self._update_status()
+
+    async def update(self, found: MappedRows) -> list[Event]:
+        """Open and close gaps for rows that are now durable; return the events to store."""
+        bad = self._bad()
+        if not found.misplaced and not bad:
+            return []
+        times: dict[int, list[tuple[int, bool]]] = {channel: [] for channel in bad}
+        for event in found.misplaced:
+            assert event.channel_id is not None
+            times.setdefault(event.channel_id, []).append((event.time, True))
+        for channel, at in zip(found.channel_id, found.time, strict=True):
+            if channel in times and self._gaps.ends_with(at):
+                times[channel].append((at, False))
+        spans: list[tuple[list[int], int, int]] = []
+        for channel, of_channel in times.items():
+            since = self._gaps.open_since(channel) if channel in bad else None
+            begins: int | None = None  # of a gap that no other process knows yet
+            for at, is_text in sorted(of_channel):
+                if is_text and since is None and begins is None:
+                    begins = at
+                elif not is_text and since is not None and at > since:
+                    await self._gaps.close(at, [channel])
+                    since = None
+                elif not is_text and begins is not None and at > begins:
+                    spans.append(([channel], begins, at))
+                    begins = None
+            if begins is not None:
+                await self._gaps.open(begins, _MISMATCH, _MISMATCH_DETAIL, [channel])
+        if spans:
+            await self._gaps.record_each(spans, _MISMATCH, _MISMATCH_DETAIL)
+        self._update_status()
+        return self._changes(bad, self._bad())
+
+    def _bad(self) -> set[int]:
+        return set(self._gaps.channels_open_for(_MISMATCH))
+
+    def _changes(self, before: set[int], after: set[int]) -> list[Event]:
+        at = now_us()
+        events = [
+            Event("channel_state", at, c, text="bad", detail={"reason": _MISMATCH_DETAIL})
+            for c in sorted(after - before)
+        ]
+        return events + [Event("channel_state", at, c, text="good") for c in sorted(before - after)]
+
+    def _update_status(self) -> None:
+        self._status.bad_channels = {self._name(channel): _MISMATCH_DETAIL for channel in self._bad()}

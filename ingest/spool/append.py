@@ -12,11 +12,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import is_not
 from pathlib import Path
+from typing import Any
 
 from core import metrics
-from core.batch import Batch, CountBatch, EventBatch, SampleBatch
+from core.batch import Batch, CountBatch, Event, EventBatch, SampleBatch
 from core.errors import SpoolCorrupt, SpoolError, SpoolFull
 from core.time_limits import NO_LIMITS, TimeLimits
 from ingest.appender import Notes
@@ -34,7 +36,6 @@ from ingest.spool.file import (
 )
 from ingest.spool.format import COLUMNAR, Record, encode
 from ingest.spool.metadata import Mark, MarkFile, read_sources, write_sources
-from ingest.spool.text_limit import MAX_TEXT, limited
 from ingest.spool.wake import Waker
 from schema.queries import load
 
@@ -43,6 +44,7 @@ log = logging.getLogger(__name__)
 _MAX_PENDING_BYTES = 64 * 1024**2  # limit of the queue in memory
 _CHECK_SECONDS = 0.25  # between two checks of a full spool
 _RESUME = 0.95  # fraction of the limit below which a full spool accepts samples again
+MAX_TEXT = 64 * 1024  # bytes of UTF-8: each text is stored, sealed, sent to browsers and printed as a whole
 _RESERVE = 1 / 64  # of the limit, for events and gaps: what is rejected must still be recorded
 
 
@@ -295,3 +297,45 @@ class Spool:
 def _merged_notes(appends: Sequence[_PendingAppend]) -> dict[str, str | None]:
     """The notes of several appends; of equal names the last one's."""
     return {name: value for pending in appends for name, value in pending.notes.items()}
+
+
+def limited(batch: EventBatch, most: int) -> EventBatch:
+    """The batch with its texts cut to ``most`` bytes, which include the mark that says so."""
+    events = [event if _is_short(event, most) else _limited(event, most) for event in batch.events]
+    changed = any(map(is_not, events, batch.events))
+    return replace(batch, events=events) if changed else batch
+
+
+def _is_short(event: Event, most: int) -> bool:
+    """Whether it fits at first sight, as a value of a text channel usually does."""
+    return not event.detail and (event.text is None or len(event.text) * 4 <= most)
+
+
+def _limited(event: Event, most: int) -> Event:
+    text = event.text if event.text is None else _cut(event.text, most)
+    detail = _cut_within(event.detail, most)
+    return event if text is event.text and detail is event.detail else replace(event, text=text, detail=detail)
+
+
+def _cut_within(value: Any, most: int) -> Any:
+    """A value of a detail: the same object if nothing in it is cut."""
+    match value:
+        case str():
+            return _cut(value, most)
+        case list() | tuple():
+            items = [_cut_within(one, most) for one in value]
+            return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
+        case Mapping():
+            fields = {name: _cut_within(one, most) for name, one in value.items()}
+            return fields if any(fields[name] is not old for name, old in value.items()) else value
+    return value
+
+
+def _cut(text: str, most: int) -> str:
+    if len(text) * 4 <= most:
+        return text
+    content = text.encode(errors="replace")
+    if len(content) <= most:
+        return text
+    mark = f"… (cut: {len(content):,} bytes)"
+    return content[: most - len(mark.encode())].decode(errors="ignore") + mark

@@ -10,8 +10,18 @@ from typing import TypeVar
 
 from core.errors import SpoolCorrupt, SpoolError
 from core.timestamps import now_us
-from ingest.spool import sqlite_errors
-from ingest.spool.file import connect, find_damage, identity, last_sequence, read_notes
+from ingest.spool.file import (
+    connect,
+    find_damage,
+    identity,
+    is_damage,
+    is_disk_full,
+    is_read_only,
+    is_unexplained,
+    last_sequence,
+    read_notes,
+    to_spool_error,
+)
 from ingest.spool.metadata import Mark, MarkFile, SpoolLock, read_mark
 from ingest.spool.repair import finish_repair, repair
 from ingest.spool.segments import drop_oldest
@@ -52,14 +62,14 @@ class SpoolConnection:
                         return work(self._connection)
                 self._connected()
             except (SpoolError, sqlite3.Error, OSError) as error:
-                if sqlite_errors.is_disk_full(error) and drop_oldest(self.path.parent):
+                if is_disk_full(error) and drop_oldest(self.path.parent):
                     continue  # the journal gives way
                 why = self._damage_after(error)
-                if may_reopen and sqlite_errors.is_read_only(error):
+                if may_reopen and is_read_only(error):
                     may_reopen = False  # the disk may have been read-only when the file was opened, but not any more
                     continue
                 if why is None or repairs == _REPAIRS:
-                    raise sqlite_errors.to_spool_error(self.path, error) from error
+                    raise to_spool_error(self.path, error) from error
                 repairs += 1
                 repair(self.path, self._identity, why)
 
@@ -70,14 +80,14 @@ class SpoolConnection:
 
     def _damage_after(self, error: Exception) -> str | None:
         """Classify ``error``: how the file is damaged (the connection is then closed). None: it is not."""
-        if sqlite_errors.is_damage(error):
+        if is_damage(error):
             self._disconnect()
             return str(error)
-        if isinstance(error, sqlite3.Error) and sqlite_errors.is_unexplained(error):
+        if isinstance(error, sqlite3.Error) and is_unexplained(error):
             self._disconnect()
             with self.lock.shared():
                 return find_damage(self.path) if identity(self.path) == self._identity else None
-        if isinstance(error, sqlite3.Error) and not sqlite_errors.is_disk_full(error):
+        if isinstance(error, sqlite3.Error) and not is_disk_full(error):
             self._disconnect()  # the disk may be writable later
         return None
 
@@ -105,7 +115,7 @@ class SpoolConnection:
                             connection.close()
                             raise
                     except (sqlite3.Error, SpoolCorrupt) as error:
-                        if not sqlite_errors.is_damage(error):
+                        if not is_damage(error):
                             raise
                         why = str(error)
                     else:

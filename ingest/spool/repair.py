@@ -20,8 +20,17 @@ from core.batch import NO_SOURCE, Event, EventBatch, Gap, GapBatch
 from core.errors import SpoolCorrupt, SpoolError
 from core.files import sync
 from core.timestamps import iso, now_us
-from ingest.spool import dead_letter, sqlite_errors
-from ingest.spool.file import LATEST_SEQUENCE, connect, identity, insert, last_sequence, note_crc32, write_notes
+from ingest.spool import dead_letter
+from ingest.spool.file import (
+    LATEST_SEQUENCE,
+    connect,
+    identity,
+    insert,
+    last_sequence,
+    note_crc32,
+    to_spool_error,
+    write_notes,
+)
 from ingest.spool.format import Record, decode, encode
 from ingest.spool.metadata import Mark, SpoolLock, read_mark, read_sources
 from ingest.spool.pages import Pages, Value
@@ -64,7 +73,7 @@ def repair(path: Path, seen: tuple[int, int] | None, why: str) -> None:
                 if identity(path) == seen:
                     _repair(path, why)
         except (OSError, sqlite3.Error) as error:
-            kind = type(sqlite_errors.to_spool_error(path, error))
+            kind = type(to_spool_error(path, error))
             raise kind(f"{path.name} is damaged ({why}) and cannot be repaired: {error}") from error
 
 

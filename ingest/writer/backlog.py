@@ -20,7 +20,7 @@ from core.config.model import SpoolOptions
 from core.errors import SpoolError
 from ingest.journal.journal import Journal, JournalReport
 from ingest.journal.reader import ReplayReader
-from ingest.journal.request import SUFFIX, is_request
+from ingest.journal.replay import SUFFIX, is_request
 from ingest.spool.format import SpooledBatch
 from ingest.spool.reader import SpoolReader
 from ingest.writer.restored.commit_mark import CommitMark

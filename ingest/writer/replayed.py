@@ -10,7 +10,7 @@ import asyncpg
 
 from core.batch import SampleBatch
 from core.database import bounded
-from ingest.journal.request import BY_OTHER
+from ingest.journal.replay import BY_OTHER
 from ingest.writer.backlog import BatchesByFile
 from ingest.writer.bisect import Piece
 from ingest.writer.pair.polled import WRITE, lonely

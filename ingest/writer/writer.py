@@ -27,7 +27,7 @@ from core.errors import LeaseLost, OldTimeline
 from core.time_limits import TimeLimits
 from core.timestamps import now_us
 from ingest.journal.journal import JournalReport
-from ingest.journal.request import is_request
+from ingest.journal.replay import is_request
 from ingest.spool.wake import WakeUpListener
 from ingest.writer.backlog import Backlog, BatchesByFile, is_low_priority
 from ingest.writer.bisect import Piece, bisect, split_by_days

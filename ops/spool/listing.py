@@ -15,7 +15,7 @@ from core.errors import OperationError
 from core.formatting import age
 from core.paths import State
 from core.timestamps import now_us
-from ingest.journal.request import is_request
+from ingest.journal.replay import is_request
 from ingest.spool import dead_letter
 from ingest.spool.file import find_damage, read_only, used_bytes
 from ingest.spool.repair import damaged_files

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from sys import intern
 from typing import Any, TextIO, TypeAlias
 
 from asyncua import Client, ua
@@ -17,8 +20,6 @@ from core.config.value_path import Indexes
 from core.errors import SourceError
 from ingest.opcua.browse.browse import Browser
 from ingest.opcua.browse.channel_names import legal_name, plain, unique_names
-from ingest.opcua.browse.counter_kind import is_counter
-from ingest.opcua.browse.engineering_units import UNIT_AND_RANGE, units_and_ranges
 from ingest.opcua.browse.variable import KINDS, Variable, members_of
 from ingest.opcua.session.namespaces import Namespaces, read_namespaces
 from ingest.opcua.session.service import chunks
@@ -286,3 +287,75 @@ def _shape(data_value: Any) -> tuple[Indexes, int | None, str]:
 
 def _known(data_type: Any) -> bool:
     return data_type.NamespaceIndex == 0 and data_type.Identifier in KINDS
+
+
+_INTEGERS = frozenset(
+    (
+        *(_IDS.Byte, _IDS.UInt16, _IDS.Int32, _IDS.UInt32, _IDS.Int64, _IDS.UInt64),
+        *(_IDS.Integer, _IDS.UInteger),
+    )
+)
+_ENERGIES = frozenset({"wh", "kwh", "mwh", "gwh", "varh", "kvarh", "mvarh", "vah", "kvah"})
+_AMOUNTS = _ENERGIES | {"h", "s", "m³", "m3", "l", "t", "kg", "pcs", "gj", "mj"}
+_WORDS = frozenset(
+    {
+        *("count", "counter", "counts", "cycles", "energy", "hours", "odometer", "pulses", "runtime", "starts"),
+        *("total", "totalised", "totaliser", "totalized", "totalizer"),
+    }
+)
+
+
+def is_counter(name: str, unit: str, data_type: int) -> bool:
+    """Whether a number with the last part of this ``name`` is likely to be a counter.
+
+    Energies are; a name such as TotalFlow makes an amount a counter, or an integer without a unit. ``data_type``: the
+    built-in type, or its abstract supertype (OPC 10000-6, 5.1.2).
+    """
+    unit = unit.strip().lower()
+    if unit in _ENERGIES:
+        return True
+    words = {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", re.split(r"[/.]", name)[-1])}
+    return bool(words & _WORDS) and (unit in _AMOUNTS if unit else data_type in _INTEGERS)
+
+
+UnitAndRange: TypeAlias = tuple[str, float | None, float | None]  # unit, low and high end of the range
+
+UNIT_AND_RANGE = ("EngineeringUnits", "EURange")  # properties
+_UNECE = "http://www.opcfoundation.org/UA/units/un/cefact"
+
+
+async def units_and_ranges(browser: Browser, properties: Mapping[Any, Mapping[str, Any]]) -> dict[Any, UnitAndRange]:
+    """Of each variable, by its properties (browse name → node id), what the server has."""
+    wanted = [
+        (node, name, named[name]) for node, named in properties.items() for name in UNIT_AND_RANGE if name in named
+    ]
+    values = await browser.read([(node, ua.AttributeIds.Value) for _, _, node in wanted], _unit_or_range)
+    units: dict[Any, str] = {}
+    ranges: dict[Any, tuple[float, float]] = {}
+    for (node, name, _), value in zip(wanted, values, strict=True):
+        if name == "EngineeringUnits" and isinstance(value, str):
+            units[node] = value
+        elif name == "EURange" and isinstance(value, tuple):
+            ranges[node] = value
+    found: dict[Any, UnitAndRange] = {}
+    for node in properties:
+        lo, hi = ranges.get(node, (0.0, 0.0))
+        found[node] = (units.get(node, ""), *((lo, hi) if lo < hi else (None, None)))  # unset ranges are 0 to 0
+    return found
+
+
+def _unit_or_range(data_value: Any) -> str | tuple[float, float] | None:
+    read: Any = None if data_value.Value is None else data_value.Value.Value
+    if hasattr(read, "DisplayName"):
+        return intern(plain(read.DisplayName.Text or "") or _common_code(read))
+    if hasattr(read, "Low") and math.isfinite(read.Low) and math.isfinite(read.High):
+        return read.Low, read.High
+    return None
+
+
+def _common_code(unit: Any) -> str:
+    """The UNECE code of a unit without a name, as CEL: the UnitId has its characters (OPC 10000-8, 5.6.4.3)."""
+    if unit.NamespaceUri != _UNECE or not 0 < unit.UnitId < 1 << 24:
+        return ""
+    code = unit.UnitId.to_bytes(3, "big").lstrip(b"\0")
+    return code.decode() if code.isalnum() else ""

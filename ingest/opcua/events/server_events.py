@@ -25,16 +25,16 @@ from ingest.alarms.conditions import Conditions
 from ingest.alarms.server_event import ServerEvent
 from ingest.appender import Appender, Notes, until_durable
 from ingest.opcua.decode.message import Notification
-from ingest.opcua.events import condition_methods, event_items
+from ingest.opcua.events import event_requests
 from ingest.opcua.events.event_fields import decode
-from ingest.opcua.session.backoff import ConnectionBackoff
 from ingest.opcua.session.namespaces import Namespaces
+from ingest.opcua.session.session import ConnectionBackoff
+from ingest.opcua.subscription.items import delete
 from ingest.opcua.subscription.receive import Receiver
 from ingest.opcua.subscription.sequence import distance
 from ingest.opcua.subscription.subscription_state import Subscription
 from ingest.opcua.subscription.subscriptions import Subscriptions
 from ingest.opcua.subscription.tags import Tags
-from ingest.opcua.subscription.transfer import delete
 from ingest.status import SourceStatus
 
 log = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ class ServerEvents:
         if not source.notifiers or _of_events(subscriptions):
             return
         try:
-            subscription = await event_items.create_subscription(client, source, self._namespaces)
+            subscription = await event_requests.create_subscription(client, source, self._namespaces)
         except ua.UaStatusCodeError as error:
             self._status.remarks["notifiers"] = f"the server refuses a subscription for events: {type(error).__name__}"
             return
@@ -263,7 +263,7 @@ class ServerEvents:
         self.conditions.begin_refresh()
         complete = False
         try:
-            status = await condition_methods.refresh(client, subscription.id, self._tags.source.time_out)
+            status = await event_requests.refresh(client, subscription.id, self._tags.source.time_out)
             if status == "Good":
                 complete = await self._is_refreshed(subscription) and None not in {item.id for item in items}
         finally:
@@ -298,7 +298,7 @@ class ServerEvents:
             await asyncio.sleep(backoff.next())
             if not refused:
                 continue
-            await event_items.create(client, self._tags.source, self._namespaces, subscription, refused)
+            await event_requests.create(client, self._tags.source, self._namespaces, subscription, refused)
             if any(subscription.event_items[node].id is not None for node in refused):
                 await subscriptions.note()
                 self._refresh_wanted.set()
@@ -309,7 +309,7 @@ class ServerEvents:
 
     async def _acknowledge(self, client: Client, condition_id: str, event_id: str, comment: str) -> None:
         node, time_out = self._namespaces.node_id(condition_id), self._tags.source.time_out
-        await condition_methods.acknowledge(client, node, bytes.fromhex(event_id), comment, time_out)
+        await event_requests.acknowledge(client, node, bytes.fromhex(event_id), comment, time_out)
 
 
 def _of_events(subscriptions: Subscriptions) -> list[Subscription]:

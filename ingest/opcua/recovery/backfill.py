@@ -26,9 +26,8 @@ from ingest.gaps import Gaps
 from ingest.opcua.browse.structures import Structures
 from ingest.opcua.decode.decoded import DataChange
 from ingest.opcua.recovery.history import read_history, server_start
-from ingest.opcua.session.index_range import sends_whole_arrays
 from ingest.opcua.session.namespaces import read_namespaces
-from ingest.opcua.session.service import TOO_LARGE, chunks
+from ingest.opcua.session.service import TOO_LARGE, chunks, sends_whole_arrays
 from ingest.opcua.subscription.repeated_timestamps import RepeatedTimestamps
 from ingest.opcua.subscription.tags import Tags
 from ingest.status import SourceStatus

@@ -20,8 +20,7 @@ from ingest.opcua.decode.data_change import history_data
 from ingest.opcua.decode.decoded import FIRST_STRUCTURE, PLAIN, DataChange, Forms
 from ingest.opcua.decode.members import Picker, Wanted
 from ingest.opcua.decode.message import response_header
-from ingest.opcua.session.index_range import index_range_of
-from ingest.opcua.session.service import call, read_value, send
+from ingest.opcua.session.service import call, index_range_of, read_value, send
 
 _HISTORY_READ_RESPONSE = 667  # binary encodings' node ids (OPC 10000-6, A.3)
 _HISTORY_DATA = 658

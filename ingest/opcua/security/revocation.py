@@ -10,7 +10,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 
-from ingest.opcua.security.fault import Fault, named
+from ingest.opcua.security.chain import Fault, named
 
 _ADD = "which `plantlog certificate add FILE` adds"
 

@@ -22,8 +22,17 @@ from core.config.sources import OpcuaSource, SecurityPolicy
 from core.errors import SourceError
 from ingest.opcua.security import trust
 from ingest.opcua.security.certificate import application_uris
-from ingest.opcua.security.chain import Chain, authority_faults, chains, is_root, issued
-from ingest.opcua.security.fault import Fault, key_faults, named, validity_faults
+from ingest.opcua.security.chain import (
+    Chain,
+    Fault,
+    authority_faults,
+    chains,
+    is_root,
+    issued,
+    key_faults,
+    named,
+    validity_faults,
+)
 from ingest.opcua.security.revocation import revocation_faults
 from ingest.opcua.security.trust import TrustList
 

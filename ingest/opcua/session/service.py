@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 from asyncua import Client, ua
 from asyncua.ua import uaerrors
 
+from core.config.sources import OpcuaTag
 from core.errors import SourceError
 
 T = TypeVar("T")
@@ -171,3 +172,29 @@ async def read(
 def chunks(items: Sequence[T], size: int) -> Iterable[Sequence[T]]:
     """Split ``items`` into chunks of at most ``size``."""
     return (items[at : at + size] for at in range(0, len(items), size))
+
+
+def index_range_of(tag: OpcuaTag) -> str | None:
+    """The IndexRange (OPC 10000-4, 7.27) of a tag; None: the value is read as it is.
+
+    Of a matrix, too: of one of several dimensions, some servers send another element, also Good where there is none.
+    """
+    return None if tag.reads_whole else tag.index
+
+
+async def sends_whole_arrays(client: Client, time_out: float) -> bool:
+    """Whether the server ignores or rejects an IndexRange. Raises ua.UaError, OSError or TimeoutError.
+
+    Tried with the NamespaceArray, which has at least two elements.
+    """
+    request = ua.ReadRequest()
+    request.Parameters.TimestampsToReturn = ua.TimestampsToReturn.Neither
+    request.Parameters.NodesToRead = [
+        ua.ReadValueId(
+            NodeId=ua.NodeId(ua.ObjectIds.Server_NamespaceArray), AttributeId=ua.AttributeIds.Value, IndexRange="1"
+        )
+    ]
+    answer = await call(client, request, ua.ReadResponse, time_out)
+    (result,) = answer.Results
+    value = None if result.Value is None else result.Value.Value
+    return not (result.StatusCode.is_good() and isinstance(value, list) and len(value) == 1)

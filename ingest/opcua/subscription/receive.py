@@ -22,10 +22,9 @@ from ingest.gaps import Gaps
 from ingest.opcua.decode.data_change import portions
 from ingest.opcua.decode.decoded import PLAIN, DataChange
 from ingest.opcua.decode.message import Notification
-from ingest.opcua.subscription.clock_skew import ClockSkew
 from ingest.opcua.subscription.items import MARKER_HANDLE, PROBE_HANDLE
 from ingest.opcua.subscription.overflow import Message, Queue, RecentOverflows, overflows
-from ingest.opcua.subscription.source_times import SourceTimes
+from ingest.opcua.subscription.source_times import ClockSkew, SourceTimes
 from ingest.opcua.subscription.subscription_state import Subscription
 from ingest.opcua.subscription.tags import SampleTimes, Tags
 from ingest.opcua.subscription.texts import RepeatedTexts, merge_texts, split_texts

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import json
+from time import monotonic
+from typing import TYPE_CHECKING, NamedTuple
 
-from core.batch import Int64s
+import numpy as np
+
+from core.batch import Event, Int64s
 from core.timestamps import now_us
 from ingest.appender import Appender
+from ingest.clock import boot_seconds, machine_clocks
 from ingest.gaps import Gaps
-from ingest.opcua.subscription.clock_skew import ClockSkew
+
+if TYPE_CHECKING:
+    from ingest.opcua.subscription.tracking import ChannelTracking
 
 
 class _UnprovenEnd(NamedTuple):
@@ -115,3 +122,165 @@ class SourceTimes:
         await self._gaps.flush_or_raise()
         self._skew.start_server()
         self.newest = 0
+
+
+_STEADY = 0.5  # s, that a message needs more or less time than another
+_LONGEST_DELAY = 30.0  # s, of a message; one that is older has another clock
+_NOTED = 0.1  # s, smaller changes are not noted
+
+
+class ClockSkew:
+    """Detects differences between a source's clock and ours, per interval: one late message proves nothing.
+
+    The clock of its messages and that of its samples are usually the same. Gaps begin and end by the clock of the
+    samples. The clock of the messages is the better measure of it while it is proven to go on steadily: a message may
+    come late. Where it was set, as by a restart of the server, our steady clock tells how long an outage was.
+    """
+
+    def __init__(self, limit: float, interval: float = 10.0, known: str = "{}") -> None:
+        """``known``: the note of the process before."""
+        self._limit = limit  # s
+        self._interval = interval  # s
+        self._until = monotonic() + interval
+        self._least = {"server": np.inf, "source": np.inf}  # s, smallest signed difference of either clock
+        self._known: dict[str, float] = json.loads(known)  # s, of the last interval with data
+        self._noted = dict(self._known)
+        self._boot = _boot()  # µs, of our wall clock when the steady one began
+        self._skewed = {"server": False, "source": False}
+        self._lead: int | None = None  # µs, of sample times before the publish time of their message, smallest one
+        self._known_lead: int | None = None  # of the last interval with data
+        self._late = self._known_late = 0  # µs, in this interval and the last one, see :meth:`observe_late`
+
+    def start_server(self) -> None:
+        """Forget what is known of the clocks of the server before; events are by difference from it."""
+        self._least, self._known = dict.fromkeys(self._least, np.inf), {}
+        self._lead = self._known_lead = None
+        self._late = self._known_late = 0
+
+    def observe_samples(self, time: int, publish_time: int, arrival: int) -> None:
+        """Observe the time (µs) of a sample in a message; ``publish_time``: 0 if unknown."""
+        self.observe("source", time, arrival)
+        if publish_time:
+            lead = time - publish_time
+            self._lead = lead if self._lead is None else min(self._lead, lead, key=abs)
+
+    def observe_late(self, time: Int64s, published: int) -> None:
+        """Observe times (µs) of new samples in a message; ``published``: when (µs) the message before was published.
+
+        A server that is slow, or reads its devices slowly, queues samples after it has published newer ones. What is
+        later than the limit has another clock.
+        """
+        late = self._by_sample_clock(published)[0] - time
+        self._late = max(self._late, int(late[late <= self._limit * 1e6].max(initial=0)))
+
+    def sample_times(self, server_time: int) -> tuple[int, int]:
+        """The earliest and the latest time (µs) of samples that are first published after a time of the server."""
+        earliest, latest = self._by_sample_clock(server_time)
+        return earliest - max(self._late, self._known_late), latest
+
+    def _by_sample_clock(self, server_time: int) -> tuple[int, int]:
+        """The earliest and the latest that a time of the server's clock (µs) can be by the clock of sample times.
+
+        Both are usually the same clock. A sample that is older than its message only proves that it can be.
+        """
+        lead = min((known for known in (self._lead, self._known_lead) if known is not None), key=abs, default=0)
+        return server_time + min(lead, 0), server_time + max(lead, 0)
+
+    def observe(self, which: str, time: int, arrival: int) -> None:
+        """Observe a time (µs) that is slightly before ``arrival`` if clocks agree."""
+        ahead = (time - arrival) / 1e6
+        if abs(ahead) < abs(self._least[which]):
+            self._least[which] = ahead
+
+    def observe_wall_clock(self) -> None:
+        """Observe our wall clock. What is known by it is void once it was set."""
+        boot = _boot()
+        if abs(boot - self._boot) > _STEADY * 1e6:
+            self.start_server()
+        self._boot = boot
+
+    def note(self) -> str | None:
+        """The note by which the next process knows the clocks, if they have changed."""
+        ahead = self._ahead()
+        if all(abs(ahead[which] - self._noted.get(which, np.inf)) <= _NOTED for which in ahead):
+            return None
+        self._noted = ahead
+        return json.dumps(ahead)
+
+    def _ahead(self) -> dict[str, float]:
+        """How far (s) each clock is ahead of ours, as far as it is known."""
+        return self._known | {which: ahead for which, ahead in self._least.items() if np.isfinite(ahead)}
+
+    def _server_ahead(self, server_time: int) -> float:
+        """How far (s) the server's clock is ahead of what it was by our steady clock; NaN if it is not known."""
+        now = (server_time - self._boot - _boot_us()) / 1e6
+        return now - self._ahead().get("server", np.nan)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything is known of the server's clocks."""
+        return bool(self._ahead())
+
+    def fell_behind(self, server_time: int) -> bool:
+        """Whether the server's clock (µs, 0: unknown) was set back, as by a restart without a clock that goes on."""
+        return server_time > 0 and self._server_ahead(server_time) < -self._limit
+
+    def own_times(self) -> tuple[int, int]:
+        """The earliest and the latest that the current time (µs) can be by the clock of samples, by our steady clock.
+
+        A sample that is a little late has waited; one that is late by more than the limit has another clock.
+        """
+        now, known = self._boot + _boot_us(), self._ahead()
+        ahead = known.get("source", known.get("server", 0.0))
+        earliest, latest = (min(ahead, 0.0), max(ahead, 0.0)) if abs(ahead) <= self._limit else (ahead, ahead)
+        return now + round(earliest * 1e6) - max(self._late, self._known_late), now + round(latest * 1e6)
+
+    def published_to(self, server_time: int) -> int:
+        """The time (µs) up to which samples are published by a message of that time of the server."""
+        earliest, latest = self.own_times()
+        by_server = self.sample_times(server_time)[0]
+        is_plausible = earliest - _LONGEST_DELAY * 1e6 <= by_server <= latest + _STEADY * 1e6
+        return by_server if is_plausible or not self.is_known else earliest
+
+    def first_after(self, server_time: int) -> tuple[int, bool]:
+        """The time (µs) of the first sample that can follow a time of the server, and whether that is proven."""
+        latest = self.own_times()[1]
+        by_server = self.sample_times(server_time)[1]
+        is_steady = abs(self._server_ahead(server_time)) <= _STEADY and abs(by_server - latest) <= self._limit * 1e6
+        return (by_server, True) if is_steady or not self.is_known else (latest, False)
+
+    def events(self, tracking: ChannelTracking) -> list[Event]:
+        """Events for changes, once per interval, including those of single channels."""
+        if monotonic() < self._until:
+            return []
+        self._until = monotonic() + self._interval
+        events = []
+        for which, ahead in self._least.items():
+            if not np.isfinite(ahead):
+                continue
+            self._known[which] = ahead
+            skewed = abs(ahead) > self._limit
+            if skewed != self._skewed[which]:
+                self._skewed[which] = skewed
+                events.append(clock_skew(skewed, which, ahead, self._limit))
+        if np.isfinite(self._least["source"]):
+            events += tracking.clocks(self._limit, self._least["source"])
+            self._late, self._known_late = 0, self._late
+        self._least = dict.fromkeys(self._least, np.inf)
+        self._lead, self._known_lead = None, self._known_lead if self._lead is None else self._lead
+        return events
+
+
+def _boot() -> int:
+    wall, steady = machine_clocks()
+    return wall - steady
+
+
+def _boot_us() -> int:
+    return round(boot_seconds() * 1e6)
+
+
+def clock_skew(skewed: bool, which: str, ahead: float, limit: float, channel: int | None = None) -> Event:
+    """The event of a clock that began or stopped to differ."""
+    detail = {"clock": which, "ahead_seconds": round(ahead, 3), "limit_seconds": limit}
+    return Event("clock_skew", now_us(), channel, text="skewed" if skewed else "good", detail=detail)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from asyncua import Client, ua
 
@@ -13,24 +13,23 @@ from core.config.sources import OpcuaSource
 from core.errors import SourceError
 from ingest.appender import Appender
 from ingest.opcua.decode.decoded import Forms
-from ingest.opcua.session.index_range import sends_whole_arrays
 from ingest.opcua.session.namespaces import Namespaces, read_namespaces
-from ingest.opcua.session.service import operation_limit
+from ingest.opcua.session.service import operation_limit, sends_whole_arrays
 from ingest.opcua.subscription import checkpoint
-from ingest.opcua.subscription.difference import Difference, difference
 from ingest.opcua.subscription.items import (
     PROBE_HANDLE,
     create,
     create_marker,
     create_subscription,
+    delete,
     delete_items,
     modify,
+    parameters,
     remove,
 )
 from ingest.opcua.subscription.receive import Receiver
-from ingest.opcua.subscription.subscription_state import Subscription
+from ingest.opcua.subscription.subscription_state import Subscription, SubscriptionState
 from ingest.opcua.subscription.tags import Tags
-from ingest.opcua.subscription.transfer import delete
 from ingest.timeouts import within
 
 _LIMITS = (
@@ -219,3 +218,46 @@ class Subscriptions:
 
 def _subset(versions: Mapping[int, int], channels: Iterable[int]) -> dict[int, int]:
     return {channel: versions[channel] for channel in channels if channel in versions}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What the tags and the server's monitored items differ in: channel ids, and items by subscription.
+
+    A channel that moves to another subscription gets its new item before the old one is deleted. Both send the same
+    samples, stored once. An item is deleted only after its queue was published, with what it sampled before that.
+    """
+
+    create: list[int] = field(default_factory=list)  # channels without an item in their subscription
+    modify: dict[int, list[int]] = field(default_factory=dict)  # subscription → channels with changed parameters
+    replace: list[int] = field(default_factory=list)  # channels with another Tags.place_of: the old item goes first
+    obsolete: dict[int, list[int]] = field(default_factory=dict)  # subscription → channels, to delete once published
+    retired: dict[int, list[int]] = field(default_factory=dict)  # subscription → channels without a tag
+
+    def __bool__(self) -> bool:
+        return bool(self.create or self.modify or self.replace or self.obsolete or self.retired)
+
+
+def difference(tags: Tags, state: SubscriptionState) -> Difference:
+    """Compare; rejected nodes are not requested again."""
+    found = Difference()
+    unchanged: set[int] = set()
+    for subscription in state.subscriptions.values():
+        for channel, item in subscription.items.items():
+            if tags.place(channel) is None:
+                found.retired.setdefault(subscription.id, []).append(channel)
+                continue
+            interval, wanted = parameters(tags, channel)
+            if tags.place_of(channel) != item.place:
+                found.replace.append(channel)
+                found.obsolete.setdefault(subscription.id, []).append(channel)
+            elif subscription.requested_interval != interval:
+                found.obsolete.setdefault(subscription.id, []).append(channel)
+            else:
+                unchanged.add(channel)
+                if item.parameters != wanted:
+                    found.modify.setdefault(subscription.id, []).append(channel)
+    refused = {c for c, r in state.refused.items() if tags.place(c) is not None and tags.place_of(c) == r.place}
+    others = set(found.replace)
+    found.create.extend(c for c in tags.ids.tolist() if c not in unchanged and c not in refused and c not in others)
+    return found

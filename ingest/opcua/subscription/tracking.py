@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from core.batch import ROUNDED_DETAIL, Event, Int64s, UInt32s
 from core.timestamps import now_us
 from ingest.opcua.decode.decoded import DataChange
-from ingest.opcua.subscription.clock_skew import clock_skew
 from ingest.opcua.subscription.repeated_timestamps import RepeatedTimestamps
+from ingest.opcua.subscription.source_times import clock_skew
 from ingest.opcua.subscription.tags import Tags
 from ingest.opcua.subscription.unchanged import Unchanged
 

@@ -35,7 +35,7 @@ from core.errors import SpoolError
 from ingest.event_rows import event_columns
 from ingest.journal.journal import Journal, JournalReport
 from ingest.journal.reader import ReplayReader
-from ingest.journal.request import BY_OTHER
+from ingest.journal.replay import BY_OTHER
 from ingest.spool.format import SpooledBatch
 from ingest.spool.reader import SpoolReader
 from ingest.writer.pair.lease import Lease

@@ -41,8 +41,7 @@ from core.errors import OldTimeline, OperationError
 from core.installation import installation_of
 from core.registry import Registry
 from core.timestamps import iso, now_us, timestamp
-from ingest.journal.replay import JournalKey, keys, replay
-from ingest.journal.request import has_requests
+from ingest.journal.replay import JournalKey, has_requests, keys, replay
 from ingest.writer.restored.commit_mark import CommitMark, Key, Known
 from ingest.writer.transaction.gap_rows import write_gaps
 from schema.queries import load

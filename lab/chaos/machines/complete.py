@@ -9,7 +9,7 @@ from pathlib import Path
 from core.database import FAILURES
 from core.errors import OperationError
 from core.timestamps import now_us
-from ingest.journal.request import has_requests
+from ingest.journal.replay import has_requests
 from lab.chaos.await_idle import not_stored, waiting
 from lab.chaos.gateway import Gateway
 from lab.chaos.machines.faults import Machines

@@ -23,8 +23,7 @@ from core.config.model import SpoolOptions, WriterOptions
 from core.paths import State
 from core.timestamps import now_us, utc
 from ingest.journal.journal import Journal
-from ingest.journal.replay import keys, replay
-from ingest.journal.request import has_requests
+from ingest.journal.replay import has_requests, keys, replay
 from ingest.spool.append import Spool
 from ingest.spool.format import SpooledBatch
 from ingest.spool.reader import SpoolReader

@@ -22,7 +22,7 @@ from core.timestamps import now_us
 from ingest.alarms.operator_api import AlarmCommand, CommandAction, OperatorApi
 from ingest.event_rows import event_id
 from ingest.opcua.collector import Collector
-from ingest.opcua.events import condition_methods, event_items, server_events
+from ingest.opcua.events import event_requests, server_events
 from ingest.opcua.security.trust import trust
 from ingest.opcua.session.service import call
 from ingest.status import SourceStatus
@@ -336,7 +336,7 @@ async def test_overflow_of_a_foreign_servers_event_queue(
     Debian builds open62541 without UA_ENABLE_SUBSCRIPTIONS_ALARMS_CONDITIONS: it has plain events only, and neither
     ConditionId nor ConditionRefresh.
     """
-    monkeypatch.setattr(event_items, "QUEUE_SIZE", 10)
+    monkeypatch.setattr(event_requests, "QUEUE_SIZE", 10)
     async with (
         peer(name, tmp_path / "peer", 0, "0") as server,
         watching(f"opc.tcp://127.0.0.1:{server.port}", tmp_path, tags=[]) as watch,
@@ -354,7 +354,7 @@ async def test_overflow_of_a_foreign_servers_event_queue(
 
 @pytest.mark.slow
 async def test_overflow_of_milos_event_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_items, "QUEUE_SIZE", 10)
+    monkeypatch.setattr(event_requests, "QUEUE_SIZE", 10)
     async with plant("milo", tmp_path) as (server, watch):
         await server.tell("simple 50")
         await server.tell("simple 1")
@@ -371,13 +371,13 @@ async def test_transfer_of_a_subscription_that_has_sent_nothing(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Milo numbers the status for the old session like a message: a gap in the numbers, and no event is missing."""
-    refresh, sent, relay, port = condition_methods.refresh, asyncio.Event(), Relay(), free_port()
+    refresh, sent, relay, port = event_requests.refresh, asyncio.Event(), Relay(), free_port()
 
     async def late(client: Client, subscription_id: int, time_out: float) -> str:
         await sent.wait()
         return await refresh(client, subscription_id, time_out)
 
-    monkeypatch.setattr(condition_methods, "refresh", late)
+    monkeypatch.setattr(event_requests, "refresh", late)
     async with peer(name, tmp_path / "peer", _COUNT, "0") as server:
         await relay.start(("127.0.0.1", port), ("127.0.0.1", server.port))
         options: dict[str, Any] = {"tags": tags(name), "insecure": False, "publish_requests": 50}
@@ -401,13 +401,13 @@ async def test_transfer_of_a_subscription_that_has_sent_nothing(
 @asynccontextmanager
 async def held_back(patch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     """No subscription for events is created within the block."""
-    create, may = event_items.create_subscription, asyncio.Event()
+    create, may = event_requests.create_subscription, asyncio.Event()
 
     async def late(*arguments: Any) -> Any:
         await may.wait()
         return await create(*arguments)
 
-    patch.setattr(event_items, "create_subscription", late)
+    patch.setattr(event_requests, "create_subscription", late)
     yield
     may.set()
 

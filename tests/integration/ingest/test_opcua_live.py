@@ -18,8 +18,8 @@ from core.config.sources import OpcuaSource, OpcuaTag
 from core.timestamps import now_us
 from ingest.opcua.collector import Collector
 from ingest.opcua.decode.decoded import FIRST_STRUCTURE
-from ingest.opcua.subscription.difference import Difference, difference
 from ingest.opcua.subscription.subscription_state import Item, Refusal, Subscription, SubscriptionState
+from ingest.opcua.subscription.subscriptions import Difference, difference
 from ingest.opcua.subscription.tags import Tags
 from ingest.status import SourceStatus
 from tests.integration.ingest.test_opcua_recovery import OPTIONS, OURS, Server, lasting, serving, values

@@ -28,7 +28,7 @@ from core.config.sources import OpcuaTag
 from core.timestamps import microseconds, now_us
 from ingest.appender import Notes
 from ingest.opcua.security.trust import trust
-from ingest.opcua.subscription.clock_skew import ClockSkew
+from ingest.opcua.subscription.source_times import ClockSkew
 from ingest.opcua.subscription.subscriptions import Subscriptions
 from lab.chaos.machines.wall_clock import WallClock
 from simulator.opcua_server import OpcuaServer

@@ -17,8 +17,7 @@ from core.batch import SampleBatch
 from core.config.model import SpoolOptions, WriterOptions
 from core.registry import Registry
 from core.timestamps import now_us
-from ingest.journal.replay import keys, replay
-from ingest.journal.request import has_requests
+from ingest.journal.replay import has_requests, keys, replay
 from ingest.spool.append import Spool
 from ingest.spool.segments import segments
 from ingest.writer.restored import commit_mark

@@ -17,10 +17,8 @@ from core.timestamps import now_us
 from ingest.journal import journal as journals
 from ingest.journal.journal import Journal
 from ingest.journal.reader import ReplayReader
-from ingest.journal.record import MAGIC, MAX_HEADER_BYTES, decode_body, decode_header, encode_record
-from ingest.journal.replay import keys, replay
-from ingest.journal.request import has_requests
-from ingest.journal.segment import Segment
+from ingest.journal.record import MAGIC, MAX_HEADER_BYTES, Segment, decode_body, decode_header, encode_record
+from ingest.journal.replay import has_requests, keys, replay
 from ingest.spool import dead_letter
 from ingest.spool.format import SpooledBatch, encode
 from ingest.spool.segments import segment, segments

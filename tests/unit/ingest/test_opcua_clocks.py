@@ -7,7 +7,7 @@ import pytest
 
 from core.batch import Event
 from core.config.sources import OpcuaSource, OpcuaTag
-from ingest.opcua.subscription.clock_skew import ClockSkew
+from ingest.opcua.subscription.source_times import ClockSkew
 from ingest.opcua.subscription.tags import Tags
 from ingest.opcua.subscription.tracking import ChannelTracking
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from asyncua.ua import ObjectIds
 
-from ingest.opcua.browse.counter_kind import is_counter
+from ingest.opcua.browse.discover import is_counter
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from core.batch import Event, EventBatch
-from ingest.spool.append import Spool
+from ingest.spool.append import Spool, limited
 from ingest.spool.reader import SpoolReader
-from ingest.spool.text_limit import limited
 from tests.samples import T0
 
 MIB = 1024**2
