@@ -13,9 +13,9 @@ from typing import Literal
 
 from core.scheduling import start_own_session
 from ingest.run.entry import Process, add_arguments, run
-from ingest.run.process import run_collectors, run_notifier, run_push, run_writer
+from ingest.run.process import run_collectors, run_push, run_writer
 
-_PROCESSES: dict[str, Process] = {"push": run_push, "writer": run_writer, "notifier": run_notifier}
+_PROCESSES: dict[str, Process] = {"push": run_push, "writer": run_writer}
 
 
 def _process(argument: str) -> tuple[str, Process]:

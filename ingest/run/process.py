@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from core import health, metrics
 from core.config import health_page, snapshot
 from core.config.processes import collector
-from core.config.settings import CollectorSettings, NotifierSettings, PushSettings, WriterSettings
+from core.config.settings import CollectorSettings, PushSettings, WriterSettings
 from core.config.snapshot import Snapshot
 from core.config.sources import PRIORITIES, ModbusSource, OpcuaSource, SourceKind
 from core.errors import OperationError, PlantlogError
 from core.installation import installation_of
+from core.paths import State
 from core.registry import Registry
 from core.source_states import UP
 from core.timestamps import now_us
@@ -203,7 +204,7 @@ async def run_push(settings: PushSettings, state: Path, stop: asyncio.Event) -> 
     since = now_us()
     spool = Spool(state / "spool" / "push.sqlite", settings.max_bytes, settings.limits, settings.max_text)
     try:
-        gateways = Gateways(spool, Channels(state, ingest_dsn(state)))
+        gateways = Gateways(spool, Channels(state, State(state).dsn("ingest")))
         endpoint = Endpoint(settings.push, gateways)
 
         async def apply(current: Snapshot, registry: Registry) -> None:
@@ -242,7 +243,7 @@ async def run_writer(settings: WriterSettings, state: Path, stop: asyncio.Event)
     """Write until ``stop``, then drain the spools for a limited time."""
     from ingest.writer.member import PairWriter
 
-    dsn = ingest_dsn(state)
+    dsn = State(state).dsn("ingest")
     since = now_us()
     writer = _writer(settings, state, dsn)
 
@@ -287,19 +288,3 @@ def _writer(settings: WriterSettings, state: Path, dsn: str) -> Writer | PairWri
     if installation is None:
         raise OperationError(f"{state} has no installation yet: run `plantlog up`")
     return PairWriter(state / "spool", dsn, installation, settings.member, settings.writer, settings.spool)
-
-
-async def run_notifier(settings: NotifierSettings, state: Path, stop: asyncio.Event) -> None:
-    """Send alarm notifications until ``stop``."""
-    from ingest.alarms.notifier import process as notifier
-
-    await notifier.run(settings, state, ingest_dsn(state), stop, installation_of(state))
-
-
-def ingest_dsn(state: Path) -> str:
-    """The DSN of the role that may only insert."""
-    path = state / "secrets" / "ingest.dsn"
-    try:
-        return path.read_text().strip()
-    except FileNotFoundError:
-        raise OperationError(f"{path} is missing: run `plantlog up`") from None

@@ -34,6 +34,7 @@ from ops.postgres.listening import Listening
 # Module, and the packages that it imports
 _INGEST = "ingest", "core", "ingest", "schema"
 _STARTED_BY = {
+    "notifier": ("ops.notifier", "core", "ingest", "ops", "schema"),
     "maintenance": ("ops.maintenance", "core", "history", "ingest", "ops", "schema"),
     "viewer": ("dashboards.viewer", "core", "dashboards", "history", "ingest", "schema"),
 }

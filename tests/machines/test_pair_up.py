@@ -17,9 +17,9 @@ from core.errors import OperationError
 from core.paths import State
 from core.redundancy import folder_id, known_token
 from history.seals.keys import signer
-from ingest.alarms.notifier.process import Notifier
 from ingest.writer.pair.lease import Lease
 from ops.appliance.refusals import check_registration
+from ops.notifier.process import Notifier
 from ops.registration import heartbeat, pair
 from ops.registration.installation import installation_id
 from ops.registration.redefined_tags import TagDecisions

@@ -30,9 +30,9 @@ from cryptography.x509.oid import NameOID
 
 from core.batch import Event
 from core.config.model import NotifyOptions
-from ingest.alarms.notifier.process import Notifier
-from ingest.alarms.notifier.receivers import receivers
 from ingest.writer.transaction.alarm_rows import write_alarms
+from ops.notifier.process import Notifier
+from ops.notifier.receivers import receivers
 from ops.ports import free_ports
 from schema.queries import load
 from tests.config_in_force import activate
@@ -327,7 +327,7 @@ def configured(folder: Path, notify: str, port: int, dsn: str) -> tuple[str, ...
     (folder / "secrets").mkdir()
     (folder / "secrets" / "ingest.dsn").write_text(dsn)
     activate(folder, folder / "plant.toml")
-    return (sys.executable, "-m", "ingest", "notifier", "--state", str(folder))
+    return (sys.executable, "-m", "ops.notifier", "--state", str(folder))
 
 
 async def test_notifier_without_receivers_says_so_and_waits(database: Database, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ import aiohttp
 
 from core.config.model import NotifyOptions
 from core.errors import DeliveryError, OperationError
-from ingest.alarms.notifier.messages import text_of
+from ops.notifier.messages import text_of
 
 
 @dataclass(frozen=True, slots=True)

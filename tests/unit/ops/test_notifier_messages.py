@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from core.config.model import NotifyOptions
 from core.config.sources import PRIORITIES
-from ingest.alarms.notifier.messages import Decision, Notice, decide, text_of
+from ops.notifier.messages import Decision, Notice, decide, text_of
 
 NOW = datetime(2026, 3, 9, 12, tzinfo=UTC)
 OPTIONS = NotifyOptions(webhook="http://h/", flood=10, flood_window=600.0)

@@ -23,9 +23,11 @@ from core.config.model import NotifyOptions
 from core.config.settings import NotifierSettings
 from core.database import FAILURES, connect_writer
 from core.errors import DeliveryError
+from core.installation import installation_of
+from core.paths import State
 from core.timestamps import now_us
-from ingest.alarms.notifier.messages import Message, Notice, decide
-from ingest.alarms.notifier.receivers import Receiver, StoredMessage, receivers
+from ops.notifier.messages import Message, Notice, decide
+from ops.notifier.receivers import Receiver, StoredMessage, receivers
 from schema.queries import load
 
 log = logging.getLogger(__name__)
@@ -190,9 +192,7 @@ def _keys(notices: list[Notice] | tuple[Notice, ...]) -> tuple[list[Any], list[i
     return [notice.time for notice in notices], [notice.event_id for notice in notices]
 
 
-async def run(
-    settings: NotifierSettings, state: Path, dsn: str, stop: asyncio.Event, installation: UUID | None
-) -> None:
+async def run_notifier(settings: NotifierSettings, state: Path, stop: asyncio.Event) -> None:
     """Send notifications until ``stop``. Raises OperationError if a secret cannot be read.
 
     Without ``[notify]`` it idles: `up` does not start it then, but a container that exited would be restarted again
@@ -209,6 +209,7 @@ async def run(
             await stop.wait()
         return
     options = settings.notify
+    dsn, installation = State(state).dsn("ingest"), installation_of(state)
     notifier = Notifier(settings.name, options, dsn, receivers(options), installation, settings.member)
 
     async def report() -> dict[str, Any]:

@@ -1,0 +1,17 @@
+"""``python -m ops.notifier --state FOLDER``: the process that sends alarms to people."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from core.scheduling import start_own_session
+from ingest.run.entry import add_arguments, run
+from ops.notifier.process import run_notifier
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m ops.notifier", description=__doc__)
+    add_arguments(parser)
+    arguments = parser.parse_args()
+    start_own_session()
+    sys.exit(run("notifier", run_notifier, arguments.state))
