@@ -19,11 +19,11 @@ from core.config.sources import OpcuaSource
 from core.errors import OperationError, SourceError, one_line
 from core.files import write_atomically
 from core.paths import EXAMPLE, State
-from ingest.opcua.browse.compare import Comparison, Different, Unreadable, compare
-from ingest.opcua.browse.discover import COLUMNS, Discovered, write_tag_list
-from ingest.opcua.browse.discover import discover as browse
 from ingest.opcua.session.session import NO_SECURITY
 from ops.deployment import Deployment
+from ops.registration.discovery.compare import Comparison, Different, Unreadable, compare
+from ops.registration.discovery.discover import COLUMNS, Discovered, write_tag_list
+from ops.registration.discovery.discover import discover as browse
 
 _NAMELESS = "discover"  # a source that is given as an address
 

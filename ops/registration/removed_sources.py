@@ -22,6 +22,6 @@ async def close_removed(connection: asyncpg.Connection[Any], state: State, plant
     before = Registry.load(state.registry, ()).sources
     retired = await connection.fetch(load("register")["select_retired"], list(before), list(before.values()))
     if retired:
-        from ingest.run import removed_sources  # noqa: PLC0415  (numpy: most commands need none)
+        from ops.registration import closed_sources  # noqa: PLC0415  (numpy: most commands need none)
 
-        await removed_sources.close_removed(state.spool, plant, {row["id"]: row["name"] for row in retired})
+        await closed_sources.close_removed(state.spool, plant, {row["id"]: row["name"] for row in retired})

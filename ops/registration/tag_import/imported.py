@@ -16,7 +16,7 @@ from core.config.explain import shown
 from core.config.sources import CHANNEL_NAME_LENGTH, ModbusTag, OpcuaTag, SourceKind
 from core.config.tags import write_rows
 from core.errors import OperationError
-from ingest.opcua.browse.channel_names import legal_name
+from ops.registration.discovery.channel_names import legal_name
 
 _SHOWN = 3  # places in a note
 _TAGS: dict[SourceKind, TypeAdapter[Any]] = {"modbus": TypeAdapter(ModbusTag), "opcua": TypeAdapter(OpcuaTag)}

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from core.config.sources import OpcuaSource, OpcuaTag
-from ingest.opcua.browse.discover import discover
 from ingest.opcua.collector import Collector
 from ingest.opcua.security.trust import trust
 from ingest.status import SourceStatus
+from ops.registration.discovery.discover import discover
 from simulator.opcua_server import OpcuaServer
 from simulator.tags import SimTag
 from tests.memory_appender import MemoryAppender

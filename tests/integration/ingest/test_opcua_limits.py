@@ -14,7 +14,7 @@ from asyncua.server.internal_session import InternalSession
 from core.config.sources import OpcuaTag
 from core.timestamps import now_us
 from tests.integration.ingest.test_opcua_collector import collecting
-from tests.integration.ingest.test_opcua_discover import discovered, serving
+from tests.integration.ops.test_opcua_discover import discovered, serving
 from tests.memory_appender import MemoryAppender
 from tests.opcua_history import backfilled
 

@@ -14,7 +14,7 @@ from asyncua import Server, ua
 from core.config.sources import OpcuaSource, OpcuaTag
 from core.timestamps import now_us, utc
 from ingest.opcua import collector
-from ingest.opcua.browse.discover import discover
+from ops.registration.discovery.discover import discover
 from simulator.opcua_server import NAMESPACE
 from tests.integration.ingest.test_opcua_collector import SERVERS, collecting, simulated_server
 from tests.integration.ingest.test_opcua_recovery import OPTIONS, TAGS

@@ -18,11 +18,11 @@ from asyncua.ua.ua_binary import struct_to_binary
 from core.config.sources import ChannelKind, OpcuaSource, OpcuaTag
 from core.config.templates import TagPlace
 from core.timestamps import now_us
-from ingest.opcua.browse.compare import compare
-from ingest.opcua.browse.discover import discover
 from ingest.opcua.security.trust import trust
+from ops.registration.discovery.compare import compare
+from ops.registration.discovery.discover import discover
 from tests.integration.ingest.test_opcua_collector import SERVERS, collecting
-from tests.integration.ingest.test_opcua_discover import discovered
+from tests.integration.ops.test_opcua_discover import discovered
 from tests.memory_appender import MemoryAppender
 from tests.opcua_history import backfilled
 from tests.peers import KINDS, Peer, free_port, peer

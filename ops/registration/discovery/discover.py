@@ -19,11 +19,11 @@ from core.config.tags import write_rows
 from core.config.value_path import Indexes
 from core.errors import SourceError
 from ingest.opcua.browse.browse import Browser
-from ingest.opcua.browse.channel_names import legal_name, plain, unique_names
-from ingest.opcua.browse.variable import KINDS, Variable, members_of
 from ingest.opcua.session.namespaces import Namespaces, read_namespaces
 from ingest.opcua.session.service import chunks
 from ingest.opcua.session.session import close, connect
+from ops.registration.discovery.channel_names import legal_name, plain, unique_names
+from ops.registration.discovery.variable import KINDS, Variable, members_of
 
 Progress: TypeAlias = Callable[[int], None]
 

@@ -10,8 +10,8 @@ from core.config.sources import ChannelKind, OpcuaTag
 from core.config.templates import TagPlace
 from core.config.value_path import flat_index, parse_index
 from core.errors import SourceError
-from ingest.opcua.browse.discover import Discovered, SkippedVariable
-from ingest.opcua.browse.variable import lengths_text
+from ops.registration.discovery.discover import Discovered, SkippedVariable
+from ops.registration.discovery.variable import lengths_text
 
 Values: TypeAlias = tuple[Any, Any]  # in the tag list, on the server
 

@@ -22,10 +22,10 @@ from core.config.sources import OpcuaSource, OpcuaTag
 from core.errors import OperationError, SourceError
 from core.paths import State
 from ingest.opcua.browse.browse import Browser
-from ingest.opcua.browse.discover import Discovered, discover, write_tag_list
 from ingest.opcua.session.session import close, connect
 from ops.cli.discover import discover as command
 from ops.cli.discover import show_difference
+from ops.registration.discovery.discover import Discovered, discover, write_tag_list
 from tests.peers import free_port, peer
 
 

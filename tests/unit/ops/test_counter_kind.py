@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from asyncua.ua import ObjectIds
 
-from ingest.opcua.browse.discover import is_counter
+from ops.registration.discovery.discover import is_counter
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from asyncua import ua
 from core.config.sources import ChannelKind, OpcuaTag
 from core.config.value_path import Indexes, flat_index, parse, split
 from ingest.opcua.browse.browse import Browser
-from ingest.opcua.browse.channel_names import legal_name
 from ingest.opcua.browse.definitions import Definitions
 from ingest.opcua.decode.members import NO_ARRAY
 from ingest.opcua.decode.structure import STRUCTURE, Field, Structure, locate, reads_element
+from ops.registration.discovery.channel_names import legal_name
 
 _IDS = ua.ObjectIds
 # Built-in types and their abstract supertypes (OPC 10000-6, 5.1.2); all others are subtypes of these.
