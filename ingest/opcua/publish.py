@@ -200,7 +200,8 @@ class Publisher:
             since, sequence = self._receiver.published_to(subscription), notification.sequence
             skipped = f"the server skipped to sequence number {sequence}"
             await self._losses.record_missing(subscription, sequence, since, skipped)
-        await self._request(subscription, missing or ())
+        elif missing:
+            await self._request(subscription, missing)
         if notification.keep_alive:
             await self._handle_keep_alive(subscription, notification)
             return

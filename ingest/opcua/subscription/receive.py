@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -286,7 +286,7 @@ class Receiver:
 
     async def append(self, batch: Batch, notes: Notes | None = None) -> None:
         """Return once ``batch`` is on disk, however long the spool is full or the disk fails."""
-        await self._until_durable(lambda: self._spool.append(batch, notes))
+        await until_durable(self._spool, self._status.name, lambda: self._spool.append(batch, notes))
         if isinstance(batch, SampleBatch):
             self._status.count_samples(len(batch))
             self._status.record_samples(batch.time)
@@ -302,7 +302,7 @@ class Receiver:
         if message.in_order and not more:
             subscription.published = message.notification.publish_time
         if message.floors:
-            await self._until_durable(lambda: self._versions.floor_reached(message.floors))
+            await until_durable(self._spool, self._status.name, lambda: self._versions.floor_reached(message.floors))
         if message.has_marker:
             self._marker_came.add(subscription.id)
         if subscription.id in self._marker_came and not more:
@@ -315,9 +315,6 @@ class Receiver:
         self._status.count_missed()
         intervals = self.missing_intervals(subscription, self.times.end_of_gap(notification.publish_time))
         await self._undecodable.open(error, subscription.items, intervals)
-
-    async def _until_durable(self, append: Callable[[], Awaitable[None]]) -> None:
-        await until_durable(self._spool, self._status.name, append)
 
     async def check(self, late: float = 0.0) -> None:
         """Periodic check for stale channels and clock differences.
@@ -375,7 +372,7 @@ class Receiver:
         for channel, version in new.items():
             since = max(now, self._tracking.last(channel) + 1)
             self._versions.start(channel, version, since, new_address=another_node)
-        await self._until_durable(self._versions.flush)
+        await until_durable(self._spool, self._status.name, self._versions.flush)
         self._set_floors()
 
     async def open_move_gaps(self, subscription: Subscription, channels: Iterable[int]) -> None:
