@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -22,6 +23,8 @@ from core.timestamps import now_us
 from ingest.appender import Appender, Notes
 from ingest.channel_map import ChannelMap, from_ranges, group_indices, to_ranges
 from ingest.status import SourceStatus
+
+log = logging.getLogger(__name__)
 
 Channels: TypeAlias = Iterable[int] | None  # None: the source as a whole
 
@@ -357,6 +360,13 @@ class Gaps:
     def _update_status(self) -> None:
         self._status.open_gaps = len(self._open)
         metrics.open_gaps.labels(source=self._status.name).set(len(self._open))
+
+
+async def end_source(status: SourceStatus, spool: Appender) -> None:
+    """The source was removed from the configuration: close its gaps, and forget its metrics."""
+    log.info("source %s: removed from the configuration", status.name)
+    await Gaps(status, spool).close_all(now_us())
+    metrics.remove_source(status.name)
 
 
 def _ids(channels: Channels) -> Int32s:

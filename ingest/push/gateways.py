@@ -6,12 +6,10 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
-from core import metrics
 from core.config.sources import PushSource
 from core.registry import Registry
-from core.timestamps import now_us
 from ingest.alarms.evaluator import AlarmEvaluator
-from ingest.gaps import Gaps
+from ingest.gaps import end_source
 from ingest.push.body_queue import BodyQueue
 from ingest.push.channels import Channels
 from ingest.push.gateway import Gateway
@@ -115,8 +113,6 @@ class _RunningSource:
         await self.gateway.arrivals.close()
 
     async def remove(self) -> None:
-        """Stop for good: the source was removed from the configuration. Close its gaps."""
+        """Stop for good: the source was removed from the configuration."""
         await self.stop()
-        log.info("source %s: removed from the configuration", self.status.name)
-        await Gaps(self.status, self.evaluator).close_all(now_us())
-        metrics.remove_source(self.status.name)
+        await end_source(self.status, self.evaluator)

@@ -23,12 +23,11 @@ from core.config.sources import ModbusSource, OpcuaSource
 from core.errors import SpoolError, first_cause
 from core.redundancy import stands_by
 from core.registry import Registry
-from core.timestamps import now_us
 from ingest.alarms import checkpoint
 from ingest.alarms.conditions import Conditions
 from ingest.alarms.evaluator import AlarmEvaluator
 from ingest.appender import Appender
-from ingest.gaps import Gaps
+from ingest.gaps import end_source
 from ingest.modbus.collector import Collector as ModbusCollector
 from ingest.modbus.transport import Connections
 from ingest.spool.append import Spool
@@ -288,11 +287,9 @@ class _RunningSource:
         metrics.remove_source(self.status.name)
 
     async def remove(self) -> None:
-        """Stop for good: the source was removed from the configuration. Close its gaps."""
+        """Stop for good: the source was removed from the configuration."""
         await self.stop()
-        log.info("source %s: removed from the configuration", self.status.name)
-        await Gaps(self.status, self.evaluator).close_all(now_us())
-        metrics.remove_source(self.status.name)
+        await end_source(self.status, self.evaluator)
 
     async def _run_forever(self) -> None:
         """Run the collector until cancelled. The collector handles errors of the plant; this handles bugs."""

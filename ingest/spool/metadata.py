@@ -12,7 +12,7 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -31,34 +31,17 @@ class SpoolLock:
         self._path = spool.with_name(spool.name + ".lock")
         self._descriptor: int | None = None
 
-    @contextmanager
-    def shared(self) -> Iterator[None]:
+    def shared(self) -> AbstractContextManager[None]:
         """The file is not replaced inside the block. If the disk cannot hold a lock file, there are no repairs."""
-        held = self._acquire(fcntl.LOCK_SH)
-        try:
-            yield
-        finally:
-            self._release(held)
+        return self._held(fcntl.LOCK_SH)
 
-    @contextmanager
-    def exclusive(self) -> Iterator[None]:
+    def exclusive(self) -> AbstractContextManager[None]:
         """Nobody commits inside the block. Raises SpoolError if the disk cannot hold a lock file."""
-        held = self._acquire(fcntl.LOCK_EX)
-        if held is None:
-            raise SpoolError(f"cannot create {self._path}")
-        try:
-            yield
-        finally:
-            self._release(held)
+        return self._held(fcntl.LOCK_EX, is_needed=True)
 
-    @contextmanager
-    def commit(self) -> Iterator[None]:
+    def commit(self) -> AbstractContextManager[None]:
         """Nobody else commits or replaces the file inside; not enforced if the disk cannot hold a lock file."""
-        held = self._acquire(fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            self._release(held)
+        return self._held(fcntl.LOCK_EX)
 
     def close(self) -> None:
         """Give the descriptor back."""
@@ -66,19 +49,23 @@ class SpoolLock:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def _acquire(self, how: int) -> int | None:
+    @contextmanager
+    def _held(self, how: int, *, is_needed: bool = False) -> Iterator[None]:
         try:
             if self._descriptor is None:
                 flags = os.O_CLOEXEC | (0 if self._path.exists() else os.O_CREAT)
                 self._descriptor = os.open(self._path, os.O_RDONLY | flags, 0o644)
         except OSError:
-            return None
-        fcntl.flock(self._descriptor, how)
-        return self._descriptor
-
-    def _release(self, held: int | None) -> None:
-        if held is not None:
-            fcntl.flock(held, fcntl.LOCK_UN)
+            if is_needed:
+                raise SpoolError(f"cannot create {self._path}") from None
+            yield
+            return
+        descriptor = self._descriptor
+        fcntl.flock(descriptor, how)
+        try:
+            yield
+        finally:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 class SourceLocks:

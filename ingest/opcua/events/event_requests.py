@@ -15,7 +15,7 @@ from core.config.sources import OpcuaSource
 from core.errors import OperationError, SourceError
 from ingest.opcua.events.event_fields import event_filter
 from ingest.opcua.session.namespaces import Namespaces
-from ingest.opcua.session.service import call
+from ingest.opcua.session.service import call, checked
 from ingest.opcua.subscription import items
 from ingest.opcua.subscription.subscription_state import EventItem, Subscription
 
@@ -56,23 +56,19 @@ async def _create_item(
     """The id of a new item. Raises SourceError with the reason if the server rejects it."""
     result: Any = None
     for conditions in (True, False):
-        request = ua.CreateMonitoredItemsRequest()
-        request.Parameters.SubscriptionId = subscription.id
-        request.Parameters.TimestampsToReturn = ua.TimestampsToReturn.Neither
-        request.Parameters.ItemsToCreate = [
-            ua.MonitoredItemCreateRequest(
-                ItemToMonitor=ua.ReadValueId(NodeId=node, AttributeId=ua.AttributeIds.EventNotifier),
-                MonitoringMode=ua.MonitoringMode.Reporting,
-                RequestedParameters=ua.MonitoringParameters(
-                    ClientHandle=subscription.key ^ handle,
-                    SamplingInterval=0,
-                    Filter=event_filter(conditions=conditions),
-                    QueueSize=QUEUE_SIZE,
-                    DiscardOldest=True,
-                ),
-            )
-        ]
-        (result,) = (await call(client, request, ua.CreateMonitoredItemsResponse, source.time_out)).Results
+        item = ua.MonitoredItemCreateRequest(
+            ItemToMonitor=ua.ReadValueId(NodeId=node, AttributeId=ua.AttributeIds.EventNotifier),
+            MonitoringMode=ua.MonitoringMode.Reporting,
+            RequestedParameters=ua.MonitoringParameters(
+                ClientHandle=subscription.key ^ handle,
+                SamplingInterval=0,
+                Filter=event_filter(conditions=conditions),
+                QueueSize=QUEUE_SIZE,
+                DiscardOldest=True,
+            ),
+        )
+        neither = ua.TimestampsToReturn.Neither
+        (result,) = checked(await items.request_items(client, subscription, [item], source.time_out, neither), [item])
         if result.StatusCode.is_good():
             return int(result.MonitoredItemId)
         if result.StatusCode.name not in _NO_CONDITIONS:

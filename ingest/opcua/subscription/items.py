@@ -19,7 +19,7 @@ from ingest.opcua.decode.decoded import FIRST_STRUCTURE
 from ingest.opcua.decode.members import Wanted
 from ingest.opcua.decode.structure import other_dimensions
 from ingest.opcua.session.namespaces import Namespaces
-from ingest.opcua.session.service import call, call_server_method, index_range_of, read
+from ingest.opcua.session.service import call, call_server_method, checked, index_range_of, read
 from ingest.opcua.subscription.sequence import SequenceTracker
 from ingest.opcua.subscription.subscription_state import Item, Parameters, Refusal, Subscription, SubscriptionState
 from ingest.opcua.subscription.tags import Tags
@@ -152,13 +152,8 @@ async def _create_items(
     requests: Sequence[_Request],
 ) -> None:
     async def create_some(some: Sequence[_Request]) -> Sequence[Any] | None:
-        request = ua.CreateMonitoredItemsRequest()
-        request.Parameters.SubscriptionId = subscription.id
-        request.Parameters.TimestampsToReturn = ua.TimestampsToReturn.Both
-        request.Parameters.ItemsToCreate = [item for *_, item in some]
         time_out = tags.source.time_out + len(some) * 0.01
-        answer: Any = await call(client, request, ua.CreateMonitoredItemsResponse, time_out, divisible=True)
-        return answer.Results  # type: ignore[no-any-return]
+        return await request_items(client, subscription, [item for *_, item in some], time_out, divisible=True)
 
     subscription.requested = frozenset(together[0] if handle is None else handle for together, handle, _ in requests)
     results = await state.creating.results(
@@ -228,6 +223,24 @@ async def modify(client: Client, tags: Tags, state: SubscriptionState, of: Mappi
             subscription.items[channel] = replace(item, parameters=new, queue_size=revised)
 
 
+async def request_items(
+    client: Client,
+    subscription: Subscription,
+    items: Sequence[Any],
+    time_out: float,
+    timestamps: ua.TimestampsToReturn = ua.TimestampsToReturn.Both,
+    *,
+    divisible: bool = False,
+) -> Sequence[Any] | None:
+    """The server's results of one call that creates monitored items."""
+    request = ua.CreateMonitoredItemsRequest()
+    request.Parameters.SubscriptionId = subscription.id
+    request.Parameters.TimestampsToReturn = timestamps
+    request.Parameters.ItemsToCreate = items
+    answer: Any = await call(client, request, ua.CreateMonitoredItemsResponse, time_out, divisible=divisible)
+    return answer.Results  # type: ignore[no-any-return]
+
+
 async def create_marker(
     client: Client, source: OpcuaSource, subscription: Subscription, handle: int = MARKER_HANDLE
 ) -> int | None:
@@ -236,18 +249,12 @@ async def create_marker(
     Returns its id; None if the server rejects it.
     """
     node = ua.ReadValueId(NodeId=ua.NodeId(ua.ObjectIds.Server_ServerStatus_State), AttributeId=ua.AttributeIds.Value)
-    request = ua.CreateMonitoredItemsRequest()
-    request.Parameters.SubscriptionId = subscription.id
-    request.Parameters.TimestampsToReturn = ua.TimestampsToReturn.Both
-    request.Parameters.ItemsToCreate = [
-        ua.MonitoredItemCreateRequest(
-            ItemToMonitor=node,
-            MonitoringMode=ua.MonitoringMode.Reporting,
-            RequestedParameters=_monitoring(subscription.key ^ handle, (subscription.interval, 1, True, 0.0)),
-        )
-    ]
-    answer = await call(client, request, ua.CreateMonitoredItemsResponse, source.time_out)
-    (result,) = answer.Results
+    item = ua.MonitoredItemCreateRequest(
+        ItemToMonitor=node,
+        MonitoringMode=ua.MonitoringMode.Reporting,
+        RequestedParameters=_monitoring(subscription.key ^ handle, (subscription.interval, 1, True, 0.0)),
+    )
+    (result,) = checked(await request_items(client, subscription, [item], source.time_out), [item])
     return int(result.MonitoredItemId) if result.StatusCode.is_good() else None
 
 
