@@ -85,8 +85,9 @@ def portions(
     left, upto = reader.count(_HANDLE + 1), 0
     while left or not upto:
         upto = reader.at + size
-        change, left = _values(reader, _HANDLE, 0, left, upto, arrival, forms)
-        yield change
+        items = _Items(reader, arrival, forms, _HANDLE)
+        left = items.decode(left, upto)
+        yield items.decoded
 
 
 def history_data(body: bytes, start: int, end: int, handle: int, arrival: int, forms: Forms = PLAIN) -> DataChange:
@@ -95,107 +96,232 @@ def history_data(body: bytes, start: int, end: int, handle: int, arrival: int, f
     The arrays in ``forms`` have one element.
     """
     reader = Reader(body[start:end])
-    return _values(reader, 0, handle, reader.count(1), end, arrival, forms)[0]
+    items = _Items(reader, arrival, forms, 0, handle)
+    items.decode(reader.count(1), end)
+    return items.decoded
 
 
-def _values(
-    reader: Reader, head: int, handle: int, left: int, upto: int, arrival: int, forms: Forms
-) -> tuple[DataChange, int]:
-    """Decode ``left`` items, but for those that begin at byte ``upto`` or later; returns their number, too."""
-    decoded = DataChange()
-    while left and reader.at < upto:
-        first = reader.at + head
-        if first >= len(reader.body):
+class _Items:
+    """Decodes consecutive items.
+
+    ``head``: bytes before each data value; ``handle``: that of all items, if they have none of their own.
+    """
+
+    def __init__(self, reader: Reader, arrival: int, forms: Forms, head: int, handle: int = 0) -> None:
+        self.decoded = DataChange()
+        self._reader = reader
+        self._arrival = arrival  # µs
+        self._forms = forms
+        self._head = head
+        self._handle = handle
+
+    def decode(self, left: int, upto: int) -> int:
+        """Decode ``left`` items, but for those that begin at byte ``upto`` or later; returns their number."""
+        reader = self._reader
+        while left and reader.at < upto:
+            first = reader.at + self._head
+            if first >= len(reader.body):
+                raise DecodeError(f"notification ends within an item, {left} items short")
+            mask = reader.body[first]
+            kind = reader.body[first + 1] if mask & _VALUE and first + 1 < len(reader.body) else 0
+            if mask & ~0x3F:
+                raise DecodeError(f"data value of unknown encoding 0x{mask:02X}")
+            if not mask & _VALUE or kind in _NUMBERS:
+                left -= self._run(mask, kind, left, upto)
+            elif kind in FORMS:
+                left -= self._texts(mask, kind, left, upto)
+            else:
+                self._single()
+                left -= 1
+        return left
+
+    def _run(self, mask: int, kind: int, left: int, upto: int) -> int:
+        """Decode the items that share the first one's layout; returns their number."""
+        reader, forms = self._reader, self._forms
+        layout = _layout(mask, kind, self._head)
+        portion = -(-(upto - reader.at) // layout.itemsize)
+        fit = min(left, portion, (len(reader.body) - reader.at) // layout.itemsize)
+        if fit == 0:
             raise DecodeError(f"notification ends within an item, {left} items short")
-        mask = reader.body[first]
-        kind = reader.body[first + 1] if mask & _VALUE and first + 1 < len(reader.body) else 0
-        if mask & ~0x3F:
-            raise DecodeError(f"data value of unknown encoding 0x{mask:02X}")
-        if not mask & _VALUE or kind in _NUMBERS:
-            left -= _run(reader, mask, kind, head, handle, left, upto, arrival, decoded, forms)
-        elif kind in FORMS:
-            left -= _texts(reader, mask, kind, head, handle, left, upto, arrival, decoded, forms)
-        else:
-            _single(reader, head, handle, arrival, decoded, forms)
-            left -= 1
-    return decoded, left
-
-
-def _run(
-    reader: Reader,
-    mask: int,
-    kind: int,
-    head: int,
-    handle: int,
-    left: int,
-    upto: int,
-    arrival: int,
-    decoded: DataChange,
-    forms: Forms,
-) -> int:
-    """Decode the items that share the first one's layout; returns their number."""
-    layout = _layout(mask, kind, head)
-    portion = -(-(upto - reader.at) // layout.itemsize)
-    fit = min(left, portion, (len(reader.body) - reader.at) // layout.itemsize)
-    if fit == 0:
-        raise DecodeError(f"notification ends within an item, {left} items short")
-    run, limit = 0, _FIRST_ITEMS
-    while run < fit:
-        upto = min(fit, limit)
-        items = np.frombuffer(reader.body, layout, upto, reader.at)
-        same = items["mask"][run:] == mask
-        if mask & _VALUE:
-            same &= items["kind"][run:] == kind
-        if not same.all():
-            run += int(np.argmin(same))
-            break
-        run, limit = upto, limit * 8
-    items = np.frombuffer(reader.body, layout, run, reader.at)
-    reader.at += run * layout.itemsize
-    handles = items["handle"] ^ np.uint32(forms.key) if head else np.full(run, handle, np.uint32)
-    time, server = _times(items, handles, mask, arrival, decoded)
-    status = items["status"].astype(np.uint32) if mask & _STATUS else np.zeros(run, np.uint32)
-    if not mask & _VALUE:
-        if forms.structures:
-            handles, status, time, server = _each_member(handles, status, time, server, forms)
-        decoded.append(handles, np.full(len(handles), np.nan), status, time, server)
+        run, limit = 0, _FIRST_ITEMS
+        while run < fit:
+            upto = min(fit, limit)
+            items = np.frombuffer(reader.body, layout, upto, reader.at)
+            same = items["mask"][run:] == mask
+            if mask & _VALUE:
+                same &= items["kind"][run:] == kind
+            if not same.all():
+                run += int(np.argmin(same))
+                break
+            run, limit = upto, limit * 8
+        items = np.frombuffer(reader.body, layout, run, reader.at)
+        reader.at += run * layout.itemsize
+        handles = items["handle"] ^ np.uint32(forms.key) if self._head else np.full(run, self._handle, np.uint32)
+        time, server = self._times(items, handles, mask)
+        status = items["status"].astype(np.uint32) if mask & _STATUS else np.zeros(run, np.uint32)
+        if not mask & _VALUE:
+            if forms.structures:
+                handles, status, time, server = _each_member(handles, status, time, server, forms)
+            self.decoded.append(handles, np.full(len(handles), np.nan), status, time, server)
+            return run
+        value = items["value"]
+        if (plain := self._plain(handles, kind)) is not None:
+            value, handles, status = value[plain], handles[plain], status[plain]
+            time, server = time[plain], server[plain]
+        self._numbers(value, kind, handles, status, time, server)
         return run
-    value = items["value"]
-    if (plain := _plain(handles, kind, decoded, forms)) is not None:
-        value, handles, status, time, server = value[plain], handles[plain], status[plain], time[plain], server[plain]
-    _numbers(value, kind, handles, status, time, server, decoded, forms.exact)
-    return run
 
+    def _texts(self, mask: int, kind: int, left: int, upto: int) -> int:
+        """Decode the texts that have the first one's encoding; returns their number."""
+        reader, layout = self._reader, _tail(mask)
+        starts, texts, tails = text_run(reader, self._head, layout.itemsize, left, upto)
+        n = len(starts)
+        handles = np.full(n, self._handle)
+        if self._head:
+            handles = _gathered(reader.body, starts, _HANDLES)["handle"] ^ np.uint32(self._forms.key)
+        items = _gathered(reader.body, tails, layout)
+        time, server = self._times(items, handles, mask)
+        status = items["status"] if mask & _STATUS else np.zeros(n, np.uint32)
+        rows = zip(
+            *(handles.tolist(), texts, status.tolist(), time.tolist(), repeat(FORMS[kind][0]), server.tolist()),
+            strict=False,
+        )
+        if (plain := self._plain(handles, kind)) is None:
+            self.decoded.texts += [Text(*row) for row in rows]
+        else:
+            self.decoded.texts += [Text(*row) for row, fits in zip(rows, plain.tolist(), strict=True) if fits]
+        return n
 
-def _texts(
-    reader: Reader,
-    mask: int,
-    kind: int,
-    head: int,
-    handle: int,
-    left: int,
-    upto: int,
-    arrival: int,
-    decoded: DataChange,
-    forms: Forms,
-) -> int:
-    """Decode the texts that have the first one's encoding; returns their number."""
-    layout = _tail(mask)
-    starts, texts, tails = text_run(reader, head, layout.itemsize, left, upto)
-    n = len(starts)
-    handles = _gathered(reader.body, starts, _HANDLES)["handle"] ^ np.uint32(forms.key) if head else np.full(n, handle)
-    items = _gathered(reader.body, tails, layout)
-    time, server = _times(items, handles, mask, arrival, decoded)
-    status = items["status"] if mask & _STATUS else np.zeros(n, np.uint32)
-    rows = zip(
-        *(handles.tolist(), texts, status.tolist(), time.tolist(), repeat(FORMS[kind][0]), server.tolist()),
-        strict=False,
-    )
-    if (plain := _plain(handles, kind, decoded, forms)) is None:
-        decoded.texts += [Text(*row) for row in rows]
-    else:
-        decoded.texts += [Text(*row) for row, fits in zip(rows, plain.tolist(), strict=True) if fits]
-    return n
+    def _times(self, items: NDArray[Any], handles: UInt32s, mask: int) -> tuple[Int64s, Int64s]:
+        """Time and server timestamp (µs)."""
+        source, server = (
+            (np.maximum(items[name], UNIX_EPOCH_TICKS) - UNIX_EPOCH_TICKS) // 10
+            if mask & bit
+            else np.zeros(len(items), int)
+            for bit, name in ((_SOURCE, "source"), (_SERVER, "server"))
+        )  # 0: not set, or before 1970
+        if (source > 0).all():
+            return source, server
+        self.decoded.server_time.append(handles[(source == 0) & (server > 0)])
+        self.decoded.arrival_time.append(handles[(source == 0) & (server == 0)])
+        return np.where(source > 0, source, np.where(server > 0, server, self._arrival)), server
+
+    def _plain(self, handles: UInt32s, kind: int) -> NDArray[np.bool_] | None:
+        """Mask of the values to be stored whole; None: all. Others have no such member or element: ``unsupported``."""
+        forms, unsupported = self._forms, self.decoded.unsupported
+        plain: NDArray[np.bool_] | None = None
+        if forms.structures and (structured := handles >= FIRST_STRUCTURE).any():
+            for one in handles[structured].tolist():
+                unsupported += forms.structures[one].other_type(type_name(kind)) if one in forms.structures else []
+            plain = ~structured
+        if forms.element is not None and (no_array := _by_handle(forms.element, handles) >= 0).any():
+            no_array = no_array if plain is None else no_array & plain
+            what = type_name(kind) + NOT_AN_ARRAY
+            unsupported += [Unsupported(handle, what) for handle in handles[no_array].tolist()]
+            plain = ~no_array if plain is None else plain & ~no_array
+        return plain
+
+    def _numbers(
+        self, raw: NDArray[Any], kind: int, handles: UInt32s, status: UInt32s, time: Int64s, server: Int64s
+    ) -> None:
+        """Append values of one type: as numbers, or as exact text."""
+        decoded, exact = self.decoded, self._forms.exact
+        if exact is not None and (as_text := _by_handle(exact, handles)).any():
+            texts = [str(bool(v)).lower() if kind == _BOOLEAN else str(v) for v in raw[as_text]]
+            columns = handles[as_text].tolist(), texts, *(c[as_text].tolist() for c in (status, time, server))
+            rows = zip(*columns, strict=True)
+            decoded.texts += [Text(*one, "", last) for *one, last in rows]  # type: ignore[call-arg]
+            raw, handles, status = raw[~as_text], handles[~as_text], status[~as_text]
+            time, server = time[~as_text], server[~as_text]
+        with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN
+            value = raw.astype(np.float64)
+        if kind in _LONG and (rounded := is_rounded(raw, value)).any():
+            decoded.rounded.append(handles[rounded])
+        if kind == _BOOLEAN:
+            value = (value != 0).astype(np.float64)  # any byte except 0 is true (OPC 10000-6, 5.2.2.1)
+        decoded.append(handles, value, status, time, server)
+
+    def _single(self) -> None:
+        """Decode an item without a fixed size."""
+        reader, forms = self._reader, self._forms
+        handle = reader.uint32() ^ forms.key if self._head else self._handle
+        picker = forms.structures.get(handle) if forms.structures else None
+        if picker is None:
+            place = -1 if forms.element is None else int(forms.element[min(handle, len(forms.element) - 1)])
+            self._value_or_element(handle, None if place < 0 else forms.elements[place], forms.whole_arrays)
+            return
+        start = reader.at
+        if picker.has_members:
+            self._structured(picker)
+        for channel, wanted in picker.elements:
+            reader.at = start
+            self._value_or_element(channel, wanted, whole=True)
+
+    def _value_or_element(self, handle: int, wanted: Indexes | None, whole: bool) -> None:
+        """Decode a data value; ``wanted``: the element of it, ``whole``: the array has all elements."""
+        reader, decoded = self._reader, self.decoded
+        mask = reader.byte()
+        kind = reader.body[reader.at] if reader.at < len(reader.body) else 0
+        array: Element | None = None  # what is an array, and the element of it that is wanted
+        text: str | None = None
+        if kind & _ARRAY:
+            array = reader.element(wanted or (), whole)
+        elif kind in FORMS:
+            reader.skip(1)
+            text = FORMS[kind][1](reader)
+        else:
+            reader.variant()
+        status, time = self._status_and_time(mask, np.array([handle], np.uint32))
+        if array is not None and (what := why_no_element(array, wanted)):
+            decoded.unsupported.append(Unsupported(handle, what))
+        elif array is not None:
+            self._element(array, handle, status, time)
+        elif wanted is not None and kind:
+            decoded.unsupported.append(Unsupported(handle, type_name(kind) + NOT_AN_ARRAY))
+        elif text is not None:
+            decoded.append_text(handle, text, status, time, FORMS[kind][0])
+        elif kind:
+            decoded.unsupported.append(Unsupported(handle, type_name(kind)))
+        else:
+            decoded.append_one(handle, np.nan, status or _BAD_TYPE_MISMATCH, time)
+
+    def _structured(self, picker: Picker) -> None:
+        """Decode an item whose members are channels."""
+        reader, decoded = self._reader, self.decoded
+        mask = reader.byte()
+        kind = reader.body[reader.at] if reader.at < len(reader.body) else 0
+        values: Sequence[Values] = ()
+        if kind in STRUCTURES:
+            values = picker.read(reader)
+        else:
+            reader.variant()
+        status, time = self._status_and_time(mask, picker.members)
+        if not kind or kind in STRUCTURES:
+            picker.append(values if kind else status or _BAD_TYPE_MISMATCH, status, time, decoded, self._forms.exact)
+        else:
+            decoded.unsupported += picker.other_type(type_name(kind), with_elements=False)
+
+    def _status_and_time(self, mask: int, handles: UInt32s) -> tuple[int, int]:
+        """Read the status and the timestamps that follow the value."""
+        status, *ticks = self._reader.status_and_times(mask)
+        source, server = (max(0, microseconds(each)) for each in ticks)
+        self.decoded.item_server = server
+        if not source:
+            (self.decoded.server_time if server else self.decoded.arrival_time).append(handles)
+        return status, source or server or self._arrival
+
+    def _element(self, element: Element, handle: int, status: int, time: int) -> None:
+        """Append an element of an array like a value of its type; Bad if the array does not have it."""
+        kind, at, body = element.kind, element.at, self._reader.body
+        if at is None:
+            self.decoded.append_one(handle, np.nan, status if status & _BAD else _BAD_INDEX_RANGE_NO_DATA, time)
+        elif kind in FORMS:
+            name, form = FORMS[kind]
+            self.decoded.append_text(handle, form(Reader(body, at)), status, time, name)
+        else:
+            raw = np.frombuffer(body, _NUMBERS[kind], 1, at)
+            columns = np.array([handle], np.uint32), np.array([status], np.uint32), np.array([time], np.int64)
+            self._numbers(raw, kind, *columns, np.array([self.decoded.item_server]))
 
 
 def _gathered(body: bytes, at: Sequence[int], layout: np.dtype[Any]) -> NDArray[Any]:
@@ -204,47 +330,6 @@ def _gathered(body: bytes, at: Sequence[int], layout: np.dtype[Any]) -> NDArray[
         return np.empty(len(at), layout)
     rows = np.frombuffer(body, np.uint8)[np.array(at)[:, np.newaxis] + np.arange(layout.itemsize)]
     return rows.view(layout)[:, 0]
-
-
-def _plain(handles: UInt32s, kind: int, decoded: DataChange, forms: Forms) -> NDArray[np.bool_] | None:
-    """Mask of the values to be stored whole; None: all. The others have no such member or element: ``unsupported``."""
-    plain: NDArray[np.bool_] | None = None
-    if forms.structures and (structured := handles >= FIRST_STRUCTURE).any():
-        for one in handles[structured].tolist():
-            decoded.unsupported += forms.structures[one].other_type(type_name(kind)) if one in forms.structures else []
-        plain = ~structured
-    if forms.element is not None and (no_array := _by_handle(forms.element, handles) >= 0).any():
-        no_array = no_array if plain is None else no_array & plain
-        what = type_name(kind) + NOT_AN_ARRAY
-        decoded.unsupported += [Unsupported(handle, what) for handle in handles[no_array].tolist()]
-        plain = ~no_array if plain is None else plain & ~no_array
-    return plain
-
-
-def _numbers(
-    raw: NDArray[Any],
-    kind: int,
-    handles: UInt32s,
-    status: UInt32s,
-    time: Int64s,
-    server: Int64s,
-    decoded: DataChange,
-    exact: NDArray[np.bool_] | None,
-) -> None:
-    """Append values of one type: as numbers, or as exact text."""
-    if exact is not None and (as_text := _by_handle(exact, handles)).any():
-        texts = [str(bool(v)).lower() if kind == _BOOLEAN else str(v) for v in raw[as_text]]
-        columns = handles[as_text].tolist(), texts, *(c[as_text].tolist() for c in (status, time, server))
-        decoded.texts += [Text(*one, "", last) for *one, last in zip(*columns, strict=True)]  # type: ignore[call-arg]
-        raw, handles, status = raw[~as_text], handles[~as_text], status[~as_text]
-        time, server = time[~as_text], server[~as_text]
-    with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN
-        value = raw.astype(np.float64)
-    if kind in _LONG and (rounded := is_rounded(raw, value)).any():
-        decoded.rounded.append(handles[rounded])
-    if kind == _BOOLEAN:
-        value = (value != 0).astype(np.float64)  # any byte except 0 is true (OPC 10000-6, 5.2.2.1)
-    decoded.append(handles, value, status, time, server)
 
 
 def _channels(handle: int, forms: Forms) -> UInt32s:
@@ -267,110 +352,3 @@ def _each_member(
 def _by_handle(column: NDArray[Any], handles: UInt32s) -> NDArray[Any]:
     found: NDArray[Any] = column[np.minimum(handles, np.uint32(len(column) - 1))]
     return found
-
-
-def _times(
-    items: NDArray[Any], handles: UInt32s, mask: int, arrival: int, decoded: DataChange
-) -> tuple[Int64s, Int64s]:
-    """Time and server timestamp (µs)."""
-    source, server = (
-        (np.maximum(items[name], UNIX_EPOCH_TICKS) - UNIX_EPOCH_TICKS) // 10
-        if mask & bit
-        else np.zeros(len(items), int)
-        for bit, name in ((_SOURCE, "source"), (_SERVER, "server"))
-    )  # 0: not set, or before 1970
-    if (source > 0).all():
-        return source, server
-    decoded.server_time.append(handles[(source == 0) & (server > 0)])
-    decoded.arrival_time.append(handles[(source == 0) & (server == 0)])
-    return np.where(source > 0, source, np.where(server > 0, server, arrival)), server
-
-
-def _single(reader: Reader, head: int, handle: int, arrival: int, decoded: DataChange, forms: Forms) -> None:
-    """Decode an item without a fixed size."""
-    if head:
-        handle = reader.uint32() ^ forms.key
-    picker = forms.structures.get(handle) if forms.structures else None
-    if picker is None:
-        place = -1 if forms.element is None else int(forms.element[min(handle, len(forms.element) - 1)])
-        wanted = None if place < 0 else forms.elements[place]
-        _value_or_element(reader, handle, wanted, forms.whole_arrays, arrival, decoded, forms)
-        return
-    start = reader.at
-    if picker.has_members:
-        _structured(reader, picker, arrival, decoded, forms)
-    for channel, wanted in picker.elements:
-        reader.at = start
-        _value_or_element(reader, channel, wanted, True, arrival, decoded, forms)
-
-
-def _value_or_element(
-    reader: Reader, handle: int, wanted: Indexes | None, whole: bool, arrival: int, decoded: DataChange, forms: Forms
-) -> None:
-    """Decode a data value; ``wanted``: the element of it, ``whole``: the array has all elements."""
-    mask = reader.byte()
-    kind = reader.body[reader.at] if reader.at < len(reader.body) else 0
-    array: Element | None = None  # what is an array, and the element of it that is wanted
-    text: str | None = None
-    if kind & _ARRAY:
-        array = reader.element(wanted or (), whole)
-    elif kind in FORMS:
-        reader.skip(1)
-        text = FORMS[kind][1](reader)
-    else:
-        reader.variant()
-    status, time = _status_and_time(reader, mask, arrival, np.array([handle], np.uint32), decoded)
-    if array is not None and (what := why_no_element(array, wanted)):
-        decoded.unsupported.append(Unsupported(handle, what))
-    elif array is not None:
-        _element(reader.body, array, handle, status, time, decoded, forms)
-    elif wanted is not None and kind:
-        decoded.unsupported.append(Unsupported(handle, type_name(kind) + NOT_AN_ARRAY))
-    elif text is not None:
-        decoded.append_text(handle, text, status, time, FORMS[kind][0])
-    elif kind:
-        decoded.unsupported.append(Unsupported(handle, type_name(kind)))
-    else:
-        decoded.append_one(handle, np.nan, status or _BAD_TYPE_MISMATCH, time)
-
-
-def _structured(reader: Reader, picker: Picker, arrival: int, decoded: DataChange, forms: Forms) -> None:
-    """Decode an item whose members are channels."""
-    mask = reader.byte()
-    kind = reader.body[reader.at] if reader.at < len(reader.body) else 0
-    values: Sequence[Values] = ()
-    if kind in STRUCTURES:
-        values = picker.read(reader)
-    else:
-        reader.variant()
-    status, time = _status_and_time(reader, mask, arrival, picker.members, decoded)
-    if not kind or kind in STRUCTURES:
-        picker.append(values if kind else status or _BAD_TYPE_MISMATCH, status, time, decoded, forms.exact)
-    else:
-        decoded.unsupported += picker.other_type(type_name(kind), with_elements=False)
-
-
-def _status_and_time(reader: Reader, mask: int, arrival: int, handles: UInt32s, decoded: DataChange) -> tuple[int, int]:
-    """Read the status and the timestamps that follow the value."""
-    status, *ticks = reader.status_and_times(mask)
-    source, server = (max(0, microseconds(each)) for each in ticks)
-    decoded.item_server = server
-    if not source:
-        (decoded.server_time if server else decoded.arrival_time).append(handles)
-    return status, source or server or arrival
-
-
-def _element(
-    body: bytes, element: Element, handle: int, status: int, time: int, decoded: DataChange, forms: Forms
-) -> None:
-    """Append an element of an array like a value of its type; Bad if the array does not have it."""
-    kind, at = element.kind, element.at
-    if at is None:
-        decoded.append_one(handle, np.nan, status if status & _BAD else _BAD_INDEX_RANGE_NO_DATA, time)
-    elif kind in FORMS:
-        name, form = FORMS[kind]
-        decoded.append_text(handle, form(Reader(body, at)), status, time, name)
-    else:
-        raw = np.frombuffer(body, _NUMBERS[kind], 1, at)
-        columns = np.array([handle], np.uint32), np.array([status], np.uint32), np.array([time], np.int64)
-        _numbers(raw, kind, *columns, np.array([decoded.item_server]), decoded, forms.exact)
