@@ -15,11 +15,12 @@ the clock in between finds out; both give the same change at the same time.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from ingest.alarms.limits import Limit
-from ingest.alarms.state import Alarm, Inhibition, acknowledged, inhibited, raised, released, removed, returned
+from ingest.alarms.state import Alarm, Inhibition, State, acknowledged, inhibited, raised, released, removed, returned
 
 QUIET_US = 10_000_000
 SET_BACK_US = 300_000_000
@@ -38,18 +39,18 @@ Action: TypeAlias = Literal[
     "in service",
     "removed",
 ]
-_INHIBIT: dict[Inhibition, Action] = {
+INHIBIT: Mapping[State, Action] = {
     "shelved": "shelved",
     "suppressed_by_design": "suppressed",
     "out_of_service": "out of service",
 }
-_RELEASE: dict[Inhibition, Action] = {
+RELEASE: Mapping[State, Action] = {
     "shelved": "unshelved",
     "suppressed_by_design": "unsuppressed",
     "out_of_service": "in service",
 }
 
-OPERATOR_ACTIONS = ("acknowledged", *_INHIBIT.values(), *_RELEASE.values())
+OPERATOR_ACTIONS = ("acknowledged", *INHIBIT.values(), *RELEASE.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,13 +206,13 @@ class AlarmChannel:
     ) -> list[AlarmChange]:
         """Shelve the alarm until ``until`` (µs), suppress it by design, or take it out of service."""
         self._now = at
-        self._set(monitor, inhibited(monitor.alarm, at, how, who, why, until), at, _INHIBIT[how])
+        self._set(monitor, inhibited(monitor.alarm, at, how, who, why, until), at, INHIBIT[how])
         return self._take_changes()
 
     def release(self, monitor: LimitMonitor, at: int, how: Inhibition, who: str) -> list[AlarmChange]:
         """The end of :meth:`inhibit`."""
         self._now = at
-        self._set(monitor, released(monitor.alarm, at, how, who), at, _RELEASE[how])
+        self._set(monitor, released(monitor.alarm, at, how, who), at, RELEASE[how])
         return self._take_changes()
 
     def adopt(self, monitor: LimitMonitor, alarm: Alarm) -> None:

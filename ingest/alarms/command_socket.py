@@ -21,8 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from core.accounts import account_name
 from core.errors import OperationError, PlantlogError
-from ingest.alarms.operator_api import AlarmCommand, AlarmRecord, OperatorApi
-from ingest.alarms.outcome import Outcome
+from ingest.alarms.operator_api import AlarmCommand, AlarmRecord, OperatorApi, Outcome
 from ingest.event_rows import storable
 
 log = logging.getLogger(__name__)

@@ -8,34 +8,23 @@ the event that changed it.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from core.batch import Event
-from core.config.sources import PRIORITIES, AlarmPriority
+from core.config.sources import AlarmPriority
 from core.errors import OperationError
-from ingest.alarms.channel import Action
+from ingest.alarms.channel import INHIBIT, RELEASE, Action
 from ingest.alarms.checkpoint import LATE_US
 from ingest.alarms.server_event import ServerEvent, priority_of
-from ingest.alarms.state import INHIBITED, UNACKNOWLEDGED, State
+from ingest.alarms.state import UNACKNOWLEDGED, State, summary
 from ingest.appender import Notes
 
 # Of a condition, the newest event's id and a comment: returns when the server has done it, else raises OperationError.
 Acknowledge = Callable[[str, str, str], Awaitable[None]]
 
 _NOT_REPORTED = "no longer reported: a refresh of the server's conditions did not name it"
-_ENTERED: Mapping[State, Action] = {
-    "shelved": "shelved",
-    "suppressed_by_design": "suppressed",
-    "out_of_service": "out of service",
-}
-_LEFT: Mapping[State, Action] = {
-    "shelved": "unshelved",
-    "suppressed_by_design": "unsuppressed",
-    "out_of_service": "in service",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,13 +173,8 @@ class Conditions:
         }
 
     def summary(self) -> dict[str, int]:
-        """Summary like that of the evaluator."""
-        found: Counter[str] = Counter(dict.fromkeys((*PRIORITIES, "unacknowledged", "inhibited"), 0))
-        for one in self._known.values():
-            found[one.priority] += one.active and one.state not in INHIBITED
-            found["unacknowledged"] += one.state in UNACKNOWLEDGED
-            found["inhibited"] += one.state in INHIBITED
-        return dict(found)
+        """Summary of the conditions, see :func:`ingest.alarms.state.summary`."""
+        return summary((one.priority, one.active, one.state) for one in self._known.values())
 
 
 def _after(before: Condition | None, key: str, event: ServerEvent, channel_id: int | None, time: int) -> Condition:
@@ -235,10 +219,10 @@ def _action(before: Condition | None, after: Condition) -> Action | None:
     was_active = before is not None and before.active
     if after.state == was:
         return "raised" if after.active and not was_active else "returned" if was_active and not after.active else None
-    if after.state in _ENTERED:
-        return _ENTERED[after.state]
-    if was in _LEFT:
-        return _LEFT[was]
+    if after.state in INHIBIT:
+        return INHIBIT[after.state]
+    if was in RELEASE:
+        return RELEASE[was]
     if was_active and not after.active:
         return "returned"
     if after.state in UNACKNOWLEDGED or (not was_active and after.active):

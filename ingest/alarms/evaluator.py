@@ -19,7 +19,7 @@ from itertools import count
 
 from core import metrics
 from core.batch import Batch, Event, EventBatch, SampleBatch, sample_subset
-from core.config.sources import PRIORITIES, Source
+from core.config.sources import Source
 from core.errors import SpoolError
 from core.time_limits import TimeLimits
 from core.timestamps import now_us
@@ -28,7 +28,7 @@ from ingest.alarms.channel import AlarmChange, AlarmChannel
 from ingest.alarms.columns import AlarmColumns
 from ingest.alarms.counter_resets import CounterResets
 from ingest.alarms.limits import limits_of
-from ingest.alarms.state import INHIBITED, UNACKNOWLEDGED, Alarm
+from ingest.alarms.state import Alarm, summary
 from ingest.appender import Appender, Notes
 
 log = logging.getLogger(__name__)
@@ -204,15 +204,10 @@ class AlarmEvaluator:
         await self._flush()
 
     def summary(self) -> dict[str, int]:
-        """Number of active alarms by priority, of unacknowledged and of inhibited alarms."""
-        found: Counter[str] = Counter(dict.fromkeys((*PRIORITIES, "unacknowledged", "inhibited"), 0))
-        for channel in self.columns.touched() if self.columns is not None else ():
-            for monitor in channel.monitors:
-                state = monitor.alarm.state
-                found[monitor.limit.priority] += monitor.active and state not in INHIBITED
-                found["unacknowledged"] += state in UNACKNOWLEDGED
-                found["inhibited"] += state in INHIBITED
-        return dict(found)
+        """Summary of the alarms, see :func:`ingest.alarms.state.summary`."""
+        touched = () if self.columns is None else self.columns.touched()
+        monitors = [monitor for channel in touched for monitor in channel.monitors]
+        return summary((monitor.limit.priority, monitor.active, monitor.alarm.state) for monitor in monitors)
 
     def _queue(self, changes: Iterable[AlarmChange]) -> None:
         if self.columns is not None:

@@ -7,9 +7,12 @@ shelved, suppressed or out of service, the state stays and only ``active`` follo
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from core.config.sources import PRIORITIES, AlarmPriority
 from core.errors import OperationError
 
 State: TypeAlias = Literal[
@@ -41,6 +44,16 @@ class Alarm:
     shelved_until: int | None = None  # µs
     who: str | None = None  # who performed the last action
     why: str | None = None  # it is shelved, suppressed, out of service
+
+
+def summary(alarms: Iterable[tuple[AlarmPriority, bool, State]]) -> dict[str, int]:
+    """Number of active alarms by priority, of unacknowledged and of inhibited ones, of (priority, active, state)."""
+    numbers = Counter[str](dict.fromkeys((*PRIORITIES, "unacknowledged", "inhibited"), 0))
+    for priority, active, state in alarms:
+        numbers[priority] += active and state not in INHIBITED
+        numbers["unacknowledged"] += state in UNACKNOWLEDGED
+        numbers["inhibited"] += state in INHIBITED
+    return dict(numbers)
 
 
 def _changed(alarm: Alarm, at: int, **what: object) -> Alarm:
