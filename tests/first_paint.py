@@ -19,11 +19,11 @@ import asyncpg
 import numpy as np
 
 from core.config.model import ViewerOptions
+from core.copy_stream import COLUMNS, copy_stream
 from core.timestamps import microseconds
 from dashboards.viewer.library import Library
 from dashboards.viewer.reader import Reader
 from dashboards.viewer.server import serve
-from ingest.writer.transaction.copy_stream import COLUMNS, copy_stream
 from ops.ports import free_ports
 from ops.postgres.bootstrap import bootstrap
 from ops.postgres.server import Server

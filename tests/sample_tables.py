@@ -11,8 +11,8 @@ from typing import Any, cast
 import asyncpg
 import numpy as np
 
+from core.copy_stream import COLUMNS, copy_stream
 from core.timestamps import microseconds, timestamp
-from ingest.writer.transaction.copy_stream import COLUMNS, copy_stream
 from ops.maintenance.packing import pack_before
 from tests.waiting import until
 

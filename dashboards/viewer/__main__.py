@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
+from core.process.entry import add_arguments, run
 from core.scheduling import lower_priority
 from dashboards.viewer.process import run_viewer
-from ingest.run.entry import add_arguments, run
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m dashboards.viewer", description=__doc__)

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.batch import Int64s, UInt32s
+from core.copy_stream import HEADER, TRAILER
 from core.timestamps import POSTGRES_EPOCH_US, microseconds
 from history.codec.packed_hours import PackedHours
 from history.codec.scaling import Bits, unscale
 from history.codec.segments import Mask, Segments
 from history.codec.times import PLANES_MIDDLE, Lines
-from ingest.writer.transaction.copy_stream import HEADER, TRAILER
 
 Samples: TypeAlias = tuple[Int64s, Bits, UInt32s]  # times (µs), the values' bits, status; each (n,)
 

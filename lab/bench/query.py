@@ -21,9 +21,9 @@ import asyncpg
 import numpy as np
 
 from core.batch import Int32s
+from core.copy_stream import COLUMNS, copy_stream
 from core.errors import OperationError
 from core.timestamps import microseconds
-from ingest.writer.transaction.copy_stream import COLUMNS, copy_stream
 from lab.bench.copy_speed import BenchDatabase
 from lab.bench.storage import values
 from lab.bench.workload import DAY

@@ -17,9 +17,9 @@ import asyncpg
 import numpy as np
 
 from core.batch import Float64s, Int64s
+from core.copy_stream import COLUMNS, copy_stream
 from core.errors import OperationError
 from core.timestamps import microseconds
-from ingest.writer.transaction.copy_stream import COLUMNS, copy_stream
 from ops.maintenance.packing import compress_before, pack_before
 from schema.queries import load
 

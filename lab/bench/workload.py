@@ -23,9 +23,9 @@ import numpy as np
 
 from core.batch import Int32s, SampleBatch
 from core.config.model import WriterOptions
+from core.copy_stream import copy_stream
 from core.timestamps import microseconds
 from ingest.spool.append import Spool
-from ingest.writer.transaction.copy_stream import copy_stream
 from ingest.writer.writer import Writer
 
 DAY = datetime(2026, 9, 22, tzinfo=UTC)  # the rows stay within one chunk

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from core.process.entry import add_arguments, run
 from core.scheduling import lower_priority
-from ingest.run.entry import add_arguments, run
 from ops.maintenance.process import run_maintenance
 
 if __name__ == "__main__":

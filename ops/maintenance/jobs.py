@@ -17,10 +17,10 @@ from core.config.snapshot import in_force
 from core.database import addresses
 from core.errors import DatabaseError
 from core.formatting import count
+from core.process import starts
 from core.scheduling import lower_priority
 from core.timestamps import timestamp
 from history.seals.seal import seal_closed
-from ingest.run import starts
 from ops.maintenance.archive import Archiving
 from ops.maintenance.backup import back_up_when_due, rehearse_when_due
 from ops.maintenance.disk_budget import StorageUnit, days_left, duration, growth

@@ -15,8 +15,8 @@ from typing import Any
 import asyncpg
 import numpy as np
 
+from core.copy_stream import columns_of
 from history.codec import packed_table
-from ingest.writer.transaction.copy_stream import columns_of
 from ingest.writer.transaction.group import Columns
 from schema.queries import load
 

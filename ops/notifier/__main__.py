@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from core.process.entry import add_arguments, run
 from core.scheduling import start_own_session
-from ingest.run.entry import add_arguments, run
 from ops.notifier.process import run_notifier
 
 if __name__ == "__main__":

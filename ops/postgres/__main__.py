@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from ingest.run import starts
+from core.process import starts
 from ops.postgres.managed import server
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.batch import Float64s, Int32s, Int64s
+from core.copy_stream import HEADER, TRAILER
 from core.timestamps import POSTGRES_EPOCH_US
-from ingest.writer.transaction.copy_stream import HEADER, TRAILER
 from ingest.writer.transaction.counts import MINUTE_US
 from ingest.writer.transaction.group import changes
 

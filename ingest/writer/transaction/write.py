@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.batch import CountBatch, Event, EventBatch, GapBatch, Int32s, SampleBatch
+from core.copy_stream import COLUMNS, copy_stream
 from core.errors import LeaseLost
 from core.timestamps import microseconds, timestamp
 from ingest.event_rows import event_columns, reset_columns, state_columns, version_columns
 from ingest.spool.format import SpooledBatch
 from ingest.writer.transaction import count_rows, quarantine
 from ingest.writer.transaction.alarm_rows import write_alarms
-from ingest.writer.transaction.copy_stream import COLUMNS, copy_stream
 from ingest.writer.transaction.count_rows import AddedIncrements
 from ingest.writer.transaction.counts import MINUTE_US, NO_COUNTS, Counts, of_events, of_quality
 from ingest.writer.transaction.dirty import dirty, parameters, split_by_minutes

@@ -15,8 +15,8 @@ import pytest
 from core.config.model import Plant
 from core.errors import PlantlogError
 from core.paths import State
+from core.process import starts
 from history.questions.ask import ask
-from ingest.run import starts
 from ops.appliance.database import Database as Used
 from ops.appliance.status import StatusMonitor
 from ops.maintenance.jobs import jobs

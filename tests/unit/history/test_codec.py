@@ -12,11 +12,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from core.copy_stream import HEADER, TRAILER
 from core.timestamps import POSTGRES_EPOCH_US, timestamp
 from history.codec.packed_hours import pack
 from history.codec.packed_rows import COLUMNS, copy_stream, samples_of
 from history.codec.row_groups import record_batch, value_bits
-from ingest.writer.transaction.copy_stream import HEADER, TRAILER
 from tests.codec_samples import HOUR_US, Hour, bits, hours
 
 _DAY_US = 1_773_014_400_000_000

@@ -10,8 +10,8 @@ import asyncpg
 import numpy as np
 from numpy.typing import NDArray
 
+from core.copy_stream import COLUMNS, copy_stream
 from core.timestamps import microseconds
-from ingest.writer.transaction.copy_stream import COLUMNS, copy_stream
 from ops.maintenance.packing import compress_before
 from tests.database import Database
 

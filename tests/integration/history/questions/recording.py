@@ -14,10 +14,10 @@ import asyncpg
 import numpy as np
 from numpy.typing import NDArray
 
+from core.copy_stream import copy_stream
 from core.paths import State
 from core.timestamps import microseconds
 from history.questions.ask import ask
-from ingest.writer.transaction.copy_stream import copy_stream
 from simulator.tags import SimTag
 from tests.database import Database
 

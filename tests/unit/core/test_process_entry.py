@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from ingest.run import starts
+from core.process import starts
 from tests.config_in_force import activate
 
 _PROCESS = """
 import asyncio, sys
 from pathlib import Path
 from core.errors import OperationError
-from ingest.run.entry import run
+from core.process.entry import run
 
 async def fail():
     raise {error}

@@ -17,7 +17,7 @@ from core.config.processes import is_collector
 from core.config.settings import Settings, settings_of
 from core.config.snapshot import plant_in_force
 from core.errors import PlantlogError, first_cause
-from ingest.run import starts
+from core.process import starts
 
 Process: TypeAlias = Callable[[Any, Path, asyncio.Event], Awaitable[None]]  # its settings, state folder, stop
 

@@ -4,7 +4,7 @@ import struct
 
 import numpy as np
 
-from ingest.writer.transaction.copy_stream import copy_stream
+from core.copy_stream import copy_stream
 
 
 def test_one_copy_row_equals_a_hand_written_one() -> None:
