@@ -54,9 +54,9 @@ def _read_to(source_id: int, spool: Appender, downtime: Downtime) -> int | None:
     noted = [] if interruption is None else [interruption[0]]
     if f"opcua:{source_id}" in spool.notes:
         # Imports asyncua: 0.3 s and 30 MB that no other kind needs.
-        from ingest.opcua.subscription import checkpoint  # noqa: PLC0415
+        from ingest.opcua.subscription.subscription_state import decode_state  # noqa: PLC0415
 
-        subscriptions = checkpoint.decode(source_id, (), spool.notes)[0].subscriptions.values()
+        subscriptions = decode_state(source_id, (), spool.notes)[0].subscriptions.values()
         published = [s.tracker.complete_to for s in subscriptions if s.tracker.complete_to > 0]
         noted += [min(published)] if published else []
     return max(noted, default=None)

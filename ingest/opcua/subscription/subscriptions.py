@@ -15,7 +15,6 @@ from ingest.appender import Appender
 from ingest.opcua.decode.decoded import Forms
 from ingest.opcua.session.namespaces import Namespaces, read_namespaces
 from ingest.opcua.session.service import operation_limit, sends_whole_arrays
-from ingest.opcua.subscription import checkpoint
 from ingest.opcua.subscription.items import (
     PROBE_HANDLE,
     create,
@@ -28,7 +27,13 @@ from ingest.opcua.subscription.items import (
     remove,
 )
 from ingest.opcua.subscription.receive import Receiver
-from ingest.opcua.subscription.subscription_state import Subscription, SubscriptionState
+from ingest.opcua.subscription.subscription_state import (
+    Subscription,
+    SubscriptionState,
+    decode_state,
+    encode_state,
+    note_name,
+)
 from ingest.opcua.subscription.tags import Tags
 from ingest.timeouts import within
 
@@ -45,7 +50,7 @@ class Subscriptions:
         self._source_id = source_id
         self._receiver = receiver
         self._spool = spool
-        self.state, self.server = checkpoint.decode(source_id, servers, spool.notes)
+        self.state, self.server = decode_state(source_id, servers, spool.notes)
         self.saved_ids = set(self.state.subscriptions)  # ids of complete subscriptions saved in notes
         self.lock = asyncio.Lock()
 
@@ -70,7 +75,7 @@ class Subscriptions:
 
     def note_name(self, subscription: Subscription) -> str:
         """Name of the note with the progress of a subscription."""
-        return checkpoint.note_name(self._source_id, subscription)
+        return note_name(self._source_id, subscription)
 
     async def create(self, client: Client, tags: Tags, channels: list[int]) -> None:
         """Create items for ``channels`` and the subscriptions they need, at least one: its keep-alives show that the
@@ -97,7 +102,7 @@ class Subscriptions:
         """Save the complete subscriptions, and no others, for the next process."""
         complete = {number: s for number, s in self.state.subscriptions.items() if number in self.saved_ids}
         known = replace(self.state, subscriptions=complete)
-        await self._spool.note(checkpoint.encode(self._source_id, self.server, known, self._spool.notes))
+        await self._spool.note(encode_state(self._source_id, self.server, known, self._spool.notes))
 
     async def start_versions(self, tags: Tags, changes: Difference) -> None:
         """From now on all tags have their current versions, except those whose former items still exist."""
