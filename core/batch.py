@@ -1,22 +1,19 @@
 """The four kinds of batches that move through plantlog: samples, events, gaps and counts.
 
-A sample is (channel, time, value, status). Samples move as columns of one length, never as rows,
-because a Python object a row costs thirty times what a numpy column does.
-
 Times are microseconds since 1970-01-01 00:00 UTC (``int64``), PostgreSQL's own resolution.
-Status is an OPC UA StatusCode (OPC 10000-4, 7.39; 0 is Good); collectors of other protocols map
-their failures to the closest code.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from core.samples import Places, Samples, check_columns
 
 Int32s: TypeAlias = NDArray[np.int32]
 Int64s: TypeAlias = NDArray[np.int64]
@@ -25,40 +22,23 @@ UInt32s: TypeAlias = NDArray[np.uint32]
 
 NO_SOURCE = 0  # source id of batches that belong to no source, as of what people do; NULL in plant.event
 
-ROW_BYTES = 24  # channel_id 4 + time 8 + value 8 + status 4
+ROW_BYTES = 24  # channel 4 + time 8 + value 8 + status 4
 
 
-def _check_columns(batch: object, **columns: type[np.generic]) -> None:
-    """Raises ValueError where a batch's columns have other types than these, or not all one length."""
-    lengths = {name: len(getattr(batch, name)) for name in columns}
-    if len(set(lengths.values())) > 1:
-        raise ValueError(f"columns of unequal length: {', '.join(f'{name} {n}' for name, n in lengths.items())}")
-    for name, dtype in columns.items():
-        found = getattr(batch, name).dtype
-        if found != dtype:
-            raise ValueError(f"column {name} is {found}, not {np.dtype(dtype)}")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class SampleBatch:
-    """Samples of one source, as columns of equal length n ≥ 1.
-
-    Order is order of arrival; the writer sorts. ``value`` is meaningless, and 0 or NaN by custom,
-    where ``status`` is Bad.
-    """
+    """Samples of one source, n ≥ 1, in order of arrival; the writer sorts."""
 
     source_id: int
     received_at: int  # µs, this machine's clock
-    channel_id: Int32s  # (n,)
-    time: Int64s  # (n,) µs
-    value: Float64s  # (n,)
-    status: UInt32s  # (n,)
-
-    def __post_init__(self) -> None:
-        _check_columns(self, channel_id=np.int32, time=np.int64, value=np.float64, status=np.uint32)
+    samples: Samples
 
     def __len__(self) -> int:
-        return len(self.channel_id)
+        return len(self.samples)
+
+    def part(self, which: Places) -> SampleBatch:
+        """The batch with some of its samples."""
+        return replace(self, samples=self.samples.part(which))
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +181,7 @@ class CountBatch:
     None: the positive sequence number in the spool is the key."""
 
     def __post_init__(self) -> None:
-        _check_columns(self, type=np.int32, channel_id=np.int32, time=np.int64, n=np.int64)
+        check_columns(self, type=np.int32, channel_id=np.int32, time=np.int64, n=np.int64)
         if len(set(self.types)) < len(self.types):
             raise ValueError("duplicate type")
         if len(self) and not 0 <= int(self.type.min()) <= int(self.type.max()) < len(self.types):
@@ -216,18 +196,6 @@ class CountBatch:
 
 
 Batch: TypeAlias = SampleBatch | EventBatch | GapBatch | CountBatch
-
-
-def sample_subset(batch: SampleBatch, which: NDArray[np.bool_] | slice) -> SampleBatch:
-    """The samples of a batch selected by a mask."""
-    return SampleBatch(
-        batch.source_id,
-        batch.received_at,
-        batch.channel_id[which],
-        batch.time[which],
-        batch.value[which],
-        batch.status[which],
-    )
 
 
 def sequence_of(content: bytes) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from core.batch import Float64s, Int32s, Int64s, UInt32s
+from core.samples import Samples
 from core.timestamps import POSTGRES_EPOCH_US
 
 COLUMNS = ("time", "value", "channel_id", "status")  # of samples_raw, in this order
@@ -30,12 +30,12 @@ _ROW = np.dtype(
 )
 
 
-def copy_stream(channel_id: Int32s, time: Int64s, value: Float64s, status: UInt32s) -> memoryview:
-    """The bytes for ``COPY samples_raw FROM STDIN (FORMAT binary)``, from columns of equal length n.
+def copy_stream(samples: Samples) -> memoryview:
+    """The bytes for ``COPY samples_raw FROM STDIN (FORMAT binary)``.
 
     The bits of a status are kept in PostgreSQL's signed integer: Bad ones are negative there.
     """
-    n = len(channel_id)
+    n = len(samples)
     stream = np.empty(len(HEADER) + n * _ROW.itemsize + len(TRAILER), np.uint8)
     stream[: len(HEADER)] = np.frombuffer(HEADER, np.uint8)
     stream[-len(TRAILER) :] = np.frombuffer(TRAILER, np.uint8)
@@ -43,19 +43,19 @@ def copy_stream(channel_id: Int32s, time: Int64s, value: Float64s, status: UInt3
     rows["fields"] = len(COLUMNS)
     rows["time_length"] = rows["value_length"] = 8
     rows["channel_length"] = rows["status_length"] = 4
-    rows["time"] = time - POSTGRES_EPOCH_US
+    rows["time"] = samples.time - POSTGRES_EPOCH_US
     # As bits: converting the number could change the bits of a NaN.
-    rows["value"].view(">u8")[:] = value.view(np.uint64)
-    rows["channel_id"] = channel_id
-    rows["status"] = status.view(np.int32)
+    rows["value"].view(">u8")[:] = samples.bits
+    rows["channel_id"] = samples.channel
+    rows["status"] = samples.status.view(np.int32)
     return stream.data
 
 
-def columns_of(stream: bytes) -> tuple[Int32s, Int64s, Float64s, UInt32s]:
-    """The columns channel_id, time (µs), value and status of such a stream: the inverse of :func:`copy_stream`."""
+def samples_of(stream: bytes) -> Samples:
+    """The samples of such a stream: the inverse of :func:`copy_stream`."""
     n = (len(stream) - len(HEADER) - len(TRAILER)) // _ROW.itemsize
     rows = np.frombuffer(stream, _ROW, n, len(HEADER))
-    return (
+    return Samples(
         rows["channel_id"].astype(np.int32),
         rows["time"].astype(np.int64) + POSTGRES_EPOCH_US,
         rows["value"].view(">u8").astype(np.uint64).view(np.float64),

@@ -17,6 +17,7 @@ import numpy as np
 from core.batch import Event, EventBatch, SampleBatch
 from core.config.sources import ModbusSource, ModbusTag
 from core.files import write_atomically
+from core.samples import Samples
 from ingest.alarms.evaluator import AlarmEvaluator
 from ingest.spool.append import Spool
 from ingest.spool.reader import SpoolReader
@@ -59,10 +60,12 @@ def batches(seed: int) -> list[SampleBatch]:
             SampleBatch(
                 1,
                 at,
-                np.arange(1, n + 1, dtype=np.int32),
-                np.full(n, at, np.int64),
-                np.array(values),
-                np.array(status, np.uint32),
+                Samples(
+                    np.arange(1, n + 1, dtype=np.int32),
+                    np.full(n, at, np.int64),
+                    np.array(values),
+                    np.array(status, np.uint32),
+                ),
             )
         )
     return made

@@ -20,6 +20,7 @@ import numpy as np
 
 from core.config.model import ViewerOptions
 from core.copy_stream import COLUMNS, copy_stream
+from core.samples import Samples
 from core.timestamps import microseconds
 from dashboards.viewer.library import Library
 from dashboards.viewer.reader import Reader
@@ -64,7 +65,7 @@ async def _fill(database: Database) -> None:
         times = microseconds(end) + (second + np.arange(20, dtype=np.int64)) * 1_000_000
         n = 20 * CHANNELS
         stream = copy_stream(
-            np.tile(ids, 20), np.repeat(times, CHANNELS), random.normal(50, 10, n), np.zeros(n, np.uint32)
+            Samples(np.tile(ids, 20), np.repeat(times, CHANNELS), random.normal(50, 10, n), np.zeros(n, np.uint32))
         )
         await connection.copy_to_table(
             "samples_raw", schema_name="plant", columns=COLUMNS, source=cast(Any, stream), format="binary"

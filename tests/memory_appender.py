@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-import numpy as np
-
 from core.batch import Batch, Event, EventBatch, Gap, GapBatch, SampleBatch
 from core.errors import SpoolFull
 from core.time_limits import TimeLimits
@@ -43,11 +41,11 @@ class MemoryAppender:
 
     def samples(self, channel_id: int) -> list[tuple[int, float, int]]:
         """(time, value, status) of one channel."""
-        found = []
+        found: list[tuple[int, float, int]] = []
         for batch in self.batches:
             if isinstance(batch, SampleBatch):
-                for i in np.flatnonzero(batch.channel_id == channel_id):
-                    found.append((int(batch.time[i]), float(batch.value[i]), int(batch.status[i])))
+                s = batch.samples.part(batch.samples.channel == channel_id)
+                found += zip(s.time.tolist(), s.value.tolist(), s.status.tolist(), strict=True)
         return found
 
     def events(self, kind: str) -> list[Event]:

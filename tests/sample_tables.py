@@ -12,6 +12,7 @@ import asyncpg
 import numpy as np
 
 from core.copy_stream import COLUMNS, copy_stream
+from core.samples import Samples
 from core.timestamps import microseconds, timestamp
 from ops.maintenance.packing import pack_before
 from tests.waiting import until
@@ -38,10 +39,12 @@ async def copy(connection: asyncpg.Connection[Any], channel: int, samples: Seque
     """COPY into samples_raw."""
     time, value, status = zip(*samples, strict=True)
     stream = copy_stream(
-        np.full(len(samples), channel, np.int32),
-        np.array(time, np.int64) + DAY_US,
-        np.array(value, np.uint64).view(np.float64),
-        np.array(status, np.uint32),
+        Samples(
+            np.full(len(samples), channel, np.int32),
+            np.array(time, np.int64) + DAY_US,
+            np.array(value, np.uint64).view(np.float64),
+            np.array(status, np.uint32),
+        ),
     )
     await connection.copy_to_table(
         "samples_raw", schema_name="plant", source=cast(Any, stream), columns=COLUMNS, format="binary"

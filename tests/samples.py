@@ -6,6 +6,7 @@ from typing import TypeAlias
 import numpy as np
 
 from core.batch import CountBatch, SampleBatch
+from core.samples import Samples
 
 T0 = 1_790_000_000_000_000  # µs: a day in September 2026
 
@@ -16,10 +17,12 @@ def batch(rows: Sequence[tuple[int, int, float, int]], source_id: int = 1) -> Sa
     return SampleBatch(
         source_id,
         T0,
-        np.array(channel_id, np.int32),
-        np.array(time, np.int64) + T0,
-        np.array(value, np.float64),
-        np.array(status, np.uint32),
+        Samples(
+            np.array(channel_id, np.int32),
+            np.array(time, np.int64) + T0,
+            np.array(value, np.float64),
+            np.array(status, np.uint32),
+        ),
     )
 
 

@@ -14,6 +14,7 @@ import asyncpg
 import numpy as np
 
 from core.batch import SampleBatch
+from core.samples import Samples
 from core.timestamps import now_us
 from ingest.spool.append import Spool
 from ingest.writer.writer import Writer
@@ -43,7 +44,7 @@ class Plant:
         channels = np.tile(np.arange(CHANNELS, dtype=np.int32), ROUNDS)
         values = (times % 86_400_000_000 + channels).astype(np.float64)
         status = np.zeros(len(times), np.uint32)
-        await self._spool.append(SampleBatch(1, now_us(), channels, times, values, status))
+        await self._spool.append(SampleBatch(1, now_us(), Samples(channels, times, values, status)))
         self.samples += len(times)
 
     @asynccontextmanager

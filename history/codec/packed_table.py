@@ -10,14 +10,14 @@ from typing import Any, cast
 import asyncpg
 import numpy as np
 
+from core.samples import NO_SAMPLES, Samples
 from core.timestamps import timestamp
 from history.codec.packed_hours import HOUR_US, PackedHours, pack
 from history.codec.packed_rows import COLUMNS, copy_stream, samples_of
-from ingest.writer.transaction.group import NO_COLUMNS, Columns
 from schema.queries import load
 
 
-async def insert(connection: asyncpg.Connection[Any], samples: Columns) -> None:
+async def insert(connection: asyncpg.Connection[Any], samples: Samples) -> None:
     """Pack and copy hours of which nothing is packed, in the caller's transaction; n ≥ 1 by channel and time."""
     hours, stream = await asyncio.to_thread(_encoded, samples)
     source = cast(Any, memoryview(stream))
@@ -29,17 +29,16 @@ async def insert(connection: asyncpg.Connection[Any], samples: Columns) -> None:
     await connection.execute(load("packing")["record_packed"], hours.channel_id[last].tolist(), until)
 
 
-def _encoded(samples: Columns) -> tuple[PackedHours, bytes]:
-    bits, status = samples.value.view(np.uint64), samples.status.view(np.int32)
-    hours = pack(samples.channel_id, samples.time, bits, status)
+def _encoded(samples: Samples) -> tuple[PackedHours, bytes]:
+    hours = pack(samples.channel, samples.time, samples.bits, samples.status.view(np.int32))
     return hours, copy_stream(hours)
 
 
-async def select(connection: asyncpg.Connection[Any], hour: datetime, channels: Sequence[int]) -> Columns:
+async def select(connection: asyncpg.Connection[Any], hour: datetime, channels: Sequence[int]) -> Samples:
     """The packed samples of an hour, by channel and time."""
     rows = await connection.fetch(load("packing")["select_packed"], hour, channels)
     if not rows:
-        return NO_COLUMNS
+        return NO_SAMPLES
     segments, (time, bits, status) = samples_of(rows)
     channel = np.array([row["channel_id"] for row in rows], np.int32)
-    return Columns(segments.each(channel), time, bits.view(np.float64), status)
+    return Samples(segments.each(channel), time, bits.view(np.float64), status)

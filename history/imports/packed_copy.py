@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.batch import Int64s
+from core.samples import Samples
 from core.timestamps import microseconds, timestamp
 from history.codec import packed_table
 from history.codec.packed_hours import HOUR_US
-from ingest.writer.transaction.group import Columns
 from ingest.writer.transaction.write import copy_rows
 from schema.queries import load
 
@@ -32,16 +32,16 @@ async def packed_days(connection: asyncpg.Connection[Any], times: Int64s) -> lis
     return [microseconds(day) // _DAY_US for day in found]
 
 
-async def copy_packed(days: list[int], connection: asyncpg.Connection[Any], columns: Columns) -> None:
+async def copy_packed(days: list[int], connection: asyncpg.Connection[Any], samples: Samples) -> None:
     """Copy samples, of which each channel and hour is whole. Those that can't be packed now become rows."""
-    hours = columns.time // HOUR_US
-    begins = np.flatnonzero(np.append(True, (np.diff(hours) != 0) | (np.diff(columns.channel_id) != 0)))
-    can = await _packable(connection, days, columns.channel_id[begins], hours[begins] * HOUR_US)
-    is_packed = np.repeat(can, np.diff(begins, append=len(columns)))
+    hours = samples.time // HOUR_US
+    begins = np.flatnonzero(np.append(True, (np.diff(hours) != 0) | (np.diff(samples.channel) != 0)))
+    can = await _packable(connection, days, samples.channel[begins], hours[begins] * HOUR_US)
+    is_packed = np.repeat(can, np.diff(begins, append=len(samples)))
     if can.any():
-        await packed_table.insert(connection, columns.part(is_packed))
+        await packed_table.insert(connection, samples.part(is_packed))
     if not can.all():
-        await copy_rows(connection, columns.part(~is_packed))
+        await copy_rows(connection, samples.part(~is_packed))
 
 
 async def _packable(

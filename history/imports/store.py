@@ -18,9 +18,10 @@ import asyncpg
 import numpy as np
 from numpy.typing import NDArray
 
-from core.batch import Event, EventBatch, SampleBatch, sample_subset, sequence_of
+from core.batch import Event, EventBatch, SampleBatch, sequence_of
 from core.database import bounded
 from core.errors import OperationError
+from core.samples import Samples
 from core.time_limits import NO_LIMITS
 from core.timestamps import now_us, timestamp
 from history.imports.check import Checked
@@ -94,7 +95,7 @@ class Store:
         self.counts.known += sum(len(one.batch) for one in spooled if one.key in stored)
         lacking = [await self._without_packed(one) for one in spooled if one.key not in stored]
         group = assemble([(_NO_FILE, [one for one in lacking if len(one.batch)])], NO_LIMITS)
-        if group.columns is None:
+        if not len(group.samples):
             return
         for piece in split_by_days(group, NO_LIMITS):
             complete = [one for _, of_file in piece.complete for one in of_file]
@@ -105,9 +106,9 @@ class Store:
 
     async def _copy(self, group: Group) -> Copy | None:
         """Way to store whole hours; None: as rows."""
-        if group.columns is None:
+        if not len(group.samples):
             return None
-        days = await bounded(self.connection, self.time_out, packed_days(self.connection, group.columns.time))
+        days = await bounded(self.connection, self.time_out, packed_days(self.connection, group.samples.time))
         return partial(copy_packed, days) if days else None
 
     async def record(self, event: Event, source_id: int | None = None) -> None:
@@ -123,13 +124,12 @@ class Store:
         """A batch for each source."""
         ids = np.array([one.id for one in self.channels], np.int32)[portion.channel]
         sources = np.array([one.source_id for one in self.channels], np.int32)[portion.channel]
-        whole = SampleBatch(0, now_us(), ids, portion.time, portion.value, portion.status)
-        found = []
-        for source in np.unique(sources).tolist():
-            some = sample_subset(whole, sources == source)
-            batch = SampleBatch(source, whole.received_at, some.channel_id, some.time, some.value, some.status)
-            found.append(_as_spooled(self._sequence(str(self._parts)), batch))
-        return found
+        whole, now = Samples(ids, portion.time, portion.value, portion.status), now_us()
+        sequence = self._sequence(str(self._parts))
+        return [
+            _as_spooled(sequence, SampleBatch(source, now, whole.part(sources == source)))
+            for source in np.unique(sources).tolist()
+        ]
 
     def _sequence(self, name: str) -> int:
         return sequence_of(self._key + name.encode())
@@ -142,22 +142,24 @@ class Store:
         batch = spooled.batch
         assert isinstance(batch, SampleBatch)
         span = timestamp(spooled.first_time), timestamp(spooled.last_time)
-        ids = np.unique(batch.channel_id).tolist()
+        samples = batch.samples
+        ids = np.unique(samples.channel).tolist()
         rows = await self.connection.fetch(load("history_import")["select_packed"], ids, *span)
         if not rows:
             return spooled
         packed = {(row["channel_id"], row["time"]): (_bits(row["value"]), row["status"]) for row in rows}
-        keys = zip(batch.channel_id.tolist(), batch.time.tolist(), strict=True)
-        contents = zip(batch.value.view(np.int64).tolist(), batch.status.view(np.int32).tolist(), strict=True)
+        keys = zip(samples.channel.tolist(), samples.time.tolist(), strict=True)
+        contents = zip(samples.value.view(np.int64).tolist(), samples.status.view(np.int32).tolist(), strict=True)
         found = [packed.get(key) for key in keys]
         known: NDArray[np.bool_] = np.array([one == content for one, content in zip(found, contents, strict=True)])
         different = sum(one is not None for one in found) - int(known.sum())
         self.counts.add(Counts(-different, int(known.sum()), different))
-        return _as_spooled(spooled.sequence, sample_subset(batch, ~known))
+        return _as_spooled(spooled.sequence, batch.part(~known))
 
 
 def _as_spooled(sequence: int, batch: SampleBatch) -> SpooledBatch:
-    return SpooledBatch(sequence, int(batch.time.min(initial=2**62)), int(batch.time.max(initial=0)), batch)
+    time = batch.samples.time
+    return SpooledBatch(sequence, int(time.min(initial=2**62)), int(time.max(initial=0)), batch)
 
 
 def _bits(value: float) -> int:

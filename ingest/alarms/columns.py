@@ -84,10 +84,11 @@ class AlarmColumns:
 
     def evaluate(self, batch: SampleBatch) -> list[AlarmChange]:
         """The changes that a batch causes, in order for each channel."""
-        place = batch.channel_id.astype(np.intp)
+        samples = batch.samples
+        place = samples.channel.astype(np.intp)
         place -= self._below
         np.clip(place, 0, self._above, out=place)
-        time, value, status = batch.time, batch.value, batch.status
+        time, value, status = samples.time, samples.value, samples.status
         order = self._order(place)
         if order is not None:
             place, time, value, status = place[order], time[order], value[order], status[order]

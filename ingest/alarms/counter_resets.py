@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from core.batch import Event, SampleBatch
+from core.batch import Event
 from core.config.sources import Tag
 from core.counters import wraps
+from core.samples import Samples
 
 _BAD = np.uint32(0x8000_0000)  # the severity Bad of a StatusCode (OPC 10000-4, 7.39)
 _APART_US = 60_000_000  # between two events of a channel at least: what is no counter does not fill the disk
@@ -49,20 +50,22 @@ class CounterResets:
         self._time[mine] = np.array(time, np.int64)[noted]
         self._value[mine] = np.array(value, np.float64)[noted]
 
-    def events(self, batch: SampleBatch) -> list[Event]:
+    def events(self, samples: Samples) -> list[Event]:
         """An event ``counter_reset`` for each counter that is lower than before; at most one a minute of a channel.
 
         Samples that are Bad, or not later than the last one, do not count.
         """
         if not len(self._ids):
             return []
-        place = np.minimum(np.searchsorted(self._ids, batch.channel_id), len(self._ids) - 1)
-        rows = np.flatnonzero((self._ids[place] == batch.channel_id) & (batch.status < _BAD) & np.isfinite(batch.value))
-        rows = rows[batch.time[rows] > self._time[place[rows]]]
+        place = np.minimum(np.searchsorted(self._ids, samples.channel), len(self._ids) - 1)
+        rows = np.flatnonzero(
+            (self._ids[place] == samples.channel) & (samples.status < _BAD) & np.isfinite(samples.value)
+        )
+        rows = rows[samples.time[rows] > self._time[place[rows]]]
         if not len(rows):
             return []
-        rows = rows[np.lexsort((batch.time[rows], place[rows]))]
-        place, time, value = place[rows], batch.time[rows], batch.value[rows]
+        rows = rows[np.lexsort((samples.time[rows], place[rows]))]
+        place, time, value = place[rows], samples.time[rows], samples.value[rows]
         before, since = np.roll(value, 1), np.roll(time, 1)
         first = np.append(True, place[1:] != place[:-1])
         before[first], since[first] = self._value[place[first]], self._time[place[first]]

@@ -18,7 +18,7 @@ from functools import partial
 from itertools import count
 
 from core import metrics
-from core.batch import Batch, Event, EventBatch, SampleBatch, sample_subset
+from core.batch import Batch, Event, EventBatch, SampleBatch
 from core.config.sources import Source
 from core.errors import SpoolError
 from core.time_limits import TimeLimits
@@ -108,13 +108,13 @@ class AlarmEvaluator:
     async def append(self, batch: Batch, notes: Notes | None = None) -> None:
         """Evaluate samples, and look for resets of counters, then append. Raises SpoolFull and SpoolError."""
         if isinstance(batch, SampleBatch):
-            inside = self.limits.inside(batch.received_at, batch.time)
-            samples = batch if inside.all() else sample_subset(batch, inside)
-            resets = self._counters.events(samples)
+            inside = self.limits.inside(batch.received_at, batch.samples.time)
+            judged = batch if inside.all() else batch.part(inside)
+            resets = self._counters.events(judged.samples)
             self._unwritten += resets
             notes = {**(notes or {}), **self._note_counters(bool(resets))}
             if self.columns is not None:
-                self._queue(self.columns.evaluate(samples))
+                self._queue(self.columns.evaluate(judged))
         if not self._unwritten:
             await self._save_with(lambda channel_notes: self._spool.append(batch, {**(notes or {}), **channel_notes}))
             return

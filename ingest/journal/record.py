@@ -64,7 +64,8 @@ def encode_record(spool: str, spooled: SpooledBatch, committed_at: int, by_other
     batch = spooled.batch
     if isinstance(batch, SampleBatch):
         kind: BatchKind = "samples"
-        columns = (_differences(batch.channel_id), _differences(batch.time), batch.value, batch.status)
+        s = batch.samples
+        columns = (_differences(s.channel), _differences(s.time), s.value, s.status)
         raw = b"".join(column.tobytes() for column in columns)
     else:
         other = encode(batch)
@@ -126,10 +127,10 @@ def _differences(column: NDArray[Any]) -> NDArray[Any]:
 
 
 def _restored(raw: bytes, n: int) -> bytes:
-    """The columns of a SampleBatch."""
-    channel_id = np.cumsum(np.frombuffer(raw, np.int32, n, 0), dtype=np.int32)
+    """The columns of samples."""
+    channel = np.cumsum(np.frombuffer(raw, np.int32, n, 0), dtype=np.int32)
     time = np.cumsum(np.frombuffer(raw, np.int64, n, 4 * n), dtype=np.int64)
-    return b"".join((channel_id.tobytes(), time.tobytes(), raw[12 * n :]))
+    return b"".join((channel.tobytes(), time.tobytes(), raw[12 * n :]))
 
 
 _SEARCH_BYTES = 1024**2  # read at a time to find the next record after damage

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from core.batch import Event, Float64s, Int32s, Int64s, SampleBatch, UInt32s
+from core.samples import Samples
 from core.timestamps import now_us
 from ingest.clock import ClockStep
 
@@ -96,4 +97,4 @@ class Poll:
         if not self._tag:
             return None
         columns = (np.concatenate(self._time), np.concatenate(self._value), np.concatenate(self._status))
-        return SampleBatch(source_id, now_us(), ids[np.concatenate(self._tag)], *columns)
+        return SampleBatch(source_id, now_us(), Samples(ids[np.concatenate(self._tag)], *columns))

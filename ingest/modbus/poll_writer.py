@@ -281,7 +281,7 @@ class PollWriter:
                 self._status.count_missed()
             return poll.tags()
         self._status.count_samples(len(batch))
-        self._status.record_samples(batch.time)
+        self._status.record_samples(batch.samples.time)
         return _NONE
 
     async def _events(self, poll: Poll) -> Int32s:

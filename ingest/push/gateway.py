@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from core import metrics
-from core.batch import ROUNDED_DETAIL, Event, EventBatch, sample_subset
+from core.batch import ROUNDED_DETAIL, Event, EventBatch, SampleBatch
 from core.config.sources import PushSource
 from core.errors import DatabaseError, SpoolError
 from core.timestamps import now_us
@@ -242,9 +242,9 @@ class Gateway:
         notes = {**notes, **self.silence.notes(times)}
         received = now_us()
         if found.value:
-            samples = found.samples(self._status.source_id, received)
-            await self._repeated.check(sample_subset(samples, self._spool.limits.inside(received, samples.time)))
-            await self._spool.append(samples, notes)
+            samples = found.samples()
+            await self._repeated.check(samples.part(self._spool.limits.inside(received, samples.time)))
+            await self._spool.append(SampleBatch(self._status.source_id, received, samples), notes)
         if found.counts:
             await self._spool.append(found.counts.batch(self._status.source_id, received, digest), notes)
         rounded = found.rounded - self._rounded

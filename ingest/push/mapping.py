@@ -11,8 +11,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from core.batch import Event, Int64s, SampleBatch
+from core.batch import Event, Int64s
 from core.config.sources import ChannelKind
+from core.samples import Samples
 from core.status_words import UNCERTAIN
 from ingest.no_data import BAD_NO_DATA, NoData
 from ingest.push.counts import NO_COUNTS, CountRows, CountRule
@@ -85,14 +86,14 @@ class MappedRows:
         texts = np.array([e.time for e in (*self.texts, *self.misplaced)], np.int64)
         return np.concatenate((np.array(self.time, np.int64), texts, self.counts.times()))
 
-    def samples(self, source_id: int, received_at: int) -> SampleBatch:
+    def samples(self) -> Samples:
         """The samples: Bad where the value means no value."""
-        channel_id, value = np.array(self.channel_id, np.int32), np.array(self.value, np.float64)
+        channel, value = np.array(self.channel_id, np.int32), np.array(self.value, np.float64)
         status = np.array(self.status, np.uint32)
         if self.no_data:
-            none = self.no_data.mask(channel_id, value)
+            none = self.no_data.mask(channel, value)
             value[none], status[none] = np.nan, BAD_NO_DATA
-        return SampleBatch(source_id, received_at, channel_id, np.array(self.time, np.int64), value, status)
+        return Samples(channel, np.array(self.time, np.int64), value, status)
 
 
 def names(

@@ -14,7 +14,8 @@ from time import monotonic
 import numpy as np
 from numpy.typing import NDArray
 
-from core.batch import Int32s, Int64s, SampleBatch
+from core.batch import Int32s, Int64s
+from core.samples import Samples
 from ingest.gaps import Gaps
 from ingest.status import SourceStatus
 
@@ -48,15 +49,14 @@ class RepeatedTimes:
         }
         status.remark_repeated(len(self._refused))
 
-    async def check(self, batch: SampleBatch) -> None:
+    async def check(self, samples: Samples) -> None:
         """Open and close the gaps of samples, within the time limits, that are about to be stored."""
-        if not len(batch):
+        if not len(samples):
             return
-        order = np.lexsort((batch.time, batch.channel_id))  # equal keys in order of arrival
-        channel, time, status = batch.channel_id[order], batch.time[order], batch.status[order]
-        bits, place = batch.value.view(np.uint64)[order], self._places(channel)
-        first = np.append(True, (channel[1:] != channel[:-1]) | (time[1:] != time[:-1]))
-        kept = np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))
+        samples = samples.sorted()  # equal keys in order of arrival
+        channel, time, status, bits = samples.channel, samples.time, samples.status, samples.bits
+        place = self._places(channel)
+        kept = np.maximum.accumulate(np.where(samples.repeats(), 0, np.arange(len(samples))))
         known = time == self._time[place]
         same = np.where(known, self._bits[place], bits[kept]) == bits
         same &= np.where(known, self._of_status[place], status[kept]) == status

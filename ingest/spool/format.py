@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from core.batch import ROW_BYTES, Batch, CountBatch, Event, EventBatch, Gap, GapBatch, Int32s, Int64s, SampleBatch
 from core.errors import SpoolCorrupt
+from core.samples import Samples
 from ingest.channel_map import from_ranges, to_ranges
 
 BatchKind: TypeAlias = Literal["samples", "events", "gaps", "counts"]
@@ -78,10 +79,9 @@ def encode(batch: Batch) -> Record:
         raise ValueError("cannot spool an empty batch")
     if isinstance(batch, SampleBatch):
         kind: BatchKind = "samples"
-        body = b"".join(
-            (batch.channel_id.tobytes(), batch.time.tobytes(), batch.value.tobytes(), batch.status.tobytes())
-        )
-        first, last = int(batch.time.min()), int(batch.time.max())
+        s = batch.samples
+        body = b"".join((s.channel.tobytes(), s.time.tobytes(), s.value.tobytes(), s.status.tobytes()))
+        first, last = int(s.time.min()), int(s.time.max())
     elif isinstance(batch, EventBatch):
         kind = "events"
         body = json.dumps([_event_fields(event) for event in batch.events]).encode()
@@ -124,10 +124,12 @@ def decode(record: Record, sequence: int | None = None) -> Batch:
         return SampleBatch(
             record.source_id,
             record.received_at,
-            channel_id=np.frombuffer(record.body, np.int32, n, 0),
-            time=np.frombuffer(record.body, np.int64, n, 4 * n),
-            value=np.frombuffer(record.body, np.float64, n, 12 * n),
-            status=np.frombuffer(record.body, np.uint32, n, 20 * n),
+            Samples(
+                channel=np.frombuffer(record.body, np.int32, n, 0),
+                time=np.frombuffer(record.body, np.int64, n, 4 * n),
+                value=np.frombuffer(record.body, np.float64, n, 12 * n),
+                status=np.frombuffer(record.body, np.uint32, n, 20 * n),
+            ),
         )
     try:
         if record.kind == "counts":

@@ -20,7 +20,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from core.batch import Batch, CountBatch, EventBatch, GapBatch, Int64s, SampleBatch, sample_subset
+from core.batch import Batch, CountBatch, EventBatch, GapBatch, Int64s, SampleBatch
+from core.samples import NO_SAMPLES
 from core.time_limits import TimeLimits
 from ingest.spool.format import SpooledBatch
 from ingest.writer.transaction import quarantine
@@ -110,7 +111,7 @@ def _parts(path: Path, spooled: SpooledBatch, days: Int64s, limits: TimeLimits) 
     for number in range(-(-len(days) // MOST_DAYS)):
         some = replace(spooled, batch=_subset(batch, part_of == number))
         pieces.append(Piece(assemble([(path, [some])], limits), split))
-    return [*pieces, Piece(Group((), None, ()), split, last=True)]
+    return [*pieces, Piece(Group((), NO_SAMPLES, ()), split, last=True)]
 
 
 def _as_piece(batches: list[tuple[Path, SpooledBatch]], limits: TimeLimits) -> Piece:
@@ -133,12 +134,12 @@ def _times(batch: SampleBatch | EventBatch | CountBatch) -> Int64s:
     """µs, (n,)."""
     if isinstance(batch, EventBatch):
         return np.array([event.time for event in batch.events], np.int64)
-    return batch.time
+    return batch.samples.time if isinstance(batch, SampleBatch) else batch.time
 
 
 def _subset(batch: SampleBatch | EventBatch, which: NDArray[np.bool_]) -> Batch:
     if isinstance(batch, SampleBatch):
-        return sample_subset(batch, which)
+        return batch.part(which)
     return replace(batch, events=[event for event, taken in zip(batch.events, which, strict=True) if taken])
 
 
@@ -164,7 +165,7 @@ def bisect(piece: Piece, limits: TimeLimits, error: Exception, poison: bool) -> 
         split.refused.append(quarantine.refused(spooled.batch, error))
     pieces = [Piece(assemble([(path, [replace(spooled, batch=batch)])], limits), split) for batch in parts]
     if piece._split is None:
-        pieces.append(Piece(Group((), None, ()), split, last=True))
+        pieces.append(Piece(Group((), NO_SAMPLES, ()), split, last=True))
     return pieces
 
 
@@ -176,7 +177,7 @@ def _halves(batch: SampleBatch | EventBatch | GapBatch) -> Sequence[Batch]:
     if half == 0:
         return ()
     if isinstance(batch, SampleBatch):
-        return sample_subset(batch, slice(None, half)), sample_subset(batch, slice(half, None))
+        return batch.part(slice(None, half)), batch.part(slice(half, None))
     return replace(batch, events=batch.events[:half]), replace(batch, events=batch.events[half:])
 
 

@@ -336,10 +336,10 @@ class Writer:
         metrics.conflicts.inc(result.conflicts)
         for row in group.quarantined:
             metrics.quarantined.labels(reason=row.reason).inc()
-        if group.columns is None:
+        if not len(group.samples):
             return
         metrics.written_rows.labels(method=result.method).inc(result.samples)
-        metrics.write_rows.observe(len(group.columns))
+        metrics.write_rows.observe(len(group.samples))
         now = now_us()
         live = [b for path, of_file in group.batches_by_file if not is_low_priority(path) for b in of_file]
         live = [b for b in live if isinstance(b.batch, SampleBatch)]

@@ -24,6 +24,7 @@ from core.batch import Int32s, Int64s
 from core.database import connect
 from core.errors import OperationError
 from core.paths import State
+from core.samples import Samples
 from history.archive.day import archive_day, own_installation
 from history.archive.location import Location
 from history.archive.manifest import Manifest, claim
@@ -31,7 +32,6 @@ from history.imports.packed_copy import copy_packed, packed_days
 from history.seals.seal import seal_days
 from history.sql.limits import Limits
 from history.sql.session import opened
-from ingest.writer.transaction.group import Columns
 from lab.bench.storage import times, values
 from lab.bench.usage import used_seconds
 from ops.registration.installation import installation_id
@@ -139,9 +139,9 @@ async def _fill(connection: asyncpg.Connection[Any], series: str, day: datetime,
             raise OperationError(
                 f"{day:%Y-%m-%d} can't be packed: the benchmark requires packed hours, and a closed day"
             )
-        columns = Columns(np.repeat(part, _DAY_SECONDS), time_us, value, np.zeros(len(value), np.uint32))
+        samples = Samples(np.repeat(part, _DAY_SECONDS), time_us, value, np.zeros(len(value), np.uint32))
         async with connection.transaction():
-            await copy_packed(days, connection, columns)
+            await copy_packed(days, connection, samples)
 
 
 _DATABASE_ALL = "samples_between('{first}', '{last}')"

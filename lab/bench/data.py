@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from core.batch import Float64s, Int32s, Int64s, UInt32s
+from core.samples import Samples
 
 SECOND = 1_000_000  # µs
 HOUR = 3600 * SECOND
 BAD = 0x8005_0000  # BadCommunicationError (OPC 10000-6, A.2): its value is NaN
 UNCERTAIN = 0x4090_0000  # UncertainLastUsableValue
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Columns:
-    """Samples as columns of equal length n."""
-
-    channel: Int32s  # (n,) from 1
-    time: Int64s  # (n,) µs since 1970-01-01 UTC
-    value: Float64s  # (n,) NaN where the status is Bad
-    status: UInt32s  # (n,) OPC UA StatusCode
-
-    def __len__(self) -> int:
-        return len(self.channel)
-
-    def __getitem__(self, part: slice) -> Columns:
-        return Columns(self.channel[part], self.time[part], self.value[part], self.status[part])
 
 
 def channel_names(channels: int) -> list[str]:
@@ -60,8 +42,11 @@ class Plant:
         self._level = np.full(int(np.count_nonzero((self._kind == 1) | (self._kind == 2))), 5000.0)
         self._slow = np.full(int(np.count_nonzero(self._kind == 3)), 500.0)
 
-    def samples(self, n: int) -> Columns:
-        """The next ``n`` samples of each channel, step by step of all channels: the order of arrival."""
+    def samples(self, n: int) -> Samples:
+        """The next ``n`` samples of each channel, from 1, step by step of all channels: the order of arrival.
+
+        Values are NaN where the status is Bad.
+        """
         value = np.empty((n, self.channels))
         noisy, slow, jittered = self._kind == 0, self._kind == 3, self._kind == 2
         value[:, noisy] = self._noise.normal(50.0, 10.0, (n, int(noisy.sum())))
@@ -79,4 +64,4 @@ class Plant:
         status = np.where(quality < 0.002, BAD, np.where(quality < 0.012, UNCERTAIN, 0)).astype(np.uint32)
         value[status == BAD] = np.nan
         channel = np.tile(np.arange(1, self.channels + 1, dtype=np.int32), n)
-        return Columns(channel, time.ravel(), value.ravel(), status.ravel())
+        return Samples(channel, time.ravel(), value.ravel(), status.ravel())

@@ -23,6 +23,7 @@ import numpy as np
 from core.batch import Int32s
 from core.copy_stream import COLUMNS, copy_stream
 from core.errors import OperationError
+from core.samples import Samples
 from core.timestamps import microseconds
 from lab.bench.copy_speed import BenchDatabase
 from lab.bench.storage import values
@@ -97,10 +98,12 @@ async def fill(connection: asyncpg.Connection[Any], history: History, progress: 
         regular = first + np.arange(n, dtype=np.int64) * _SECOND_US
         # Second by second of all channels: the order that live data leaves behind.
         stream = copy_stream(
-            np.tile(ids, n),
-            np.repeat(regular, len(ids)) + random.integers(0, 21, n * len(ids)) * 1000,
-            np.stack([values("transmitter", n, random) for _ in ids], axis=1).ravel(),
-            np.zeros(n * len(ids), np.uint32),
+            Samples(
+                np.tile(ids, n),
+                np.repeat(regular, len(ids)) + random.integers(0, 21, n * len(ids)) * 1000,
+                np.stack([values("transmitter", n, random) for _ in ids], axis=1).ravel(),
+                np.zeros(n * len(ids), np.uint32),
+            ),
         )
         await connection.copy_to_table(
             "samples_raw", schema_name="plant", source=cast(Any, stream), columns=COLUMNS, format="binary"

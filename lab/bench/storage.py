@@ -19,6 +19,7 @@ import numpy as np
 from core.batch import Float64s, Int64s
 from core.copy_stream import COLUMNS, copy_stream
 from core.errors import OperationError
+from core.samples import Samples
 from core.timestamps import microseconds
 from ops.maintenance.packing import compress_before, pack_before
 from schema.queries import load
@@ -132,10 +133,12 @@ async def _copy(connection: asyncpg.Connection[Any], series: str, day: datetime,
     for first in range(0, _DAY_SECONDS, _COPY_SECONDS):
         part = slice(first, first + _COPY_SECONDS)
         stream = copy_stream(
-            np.tile(np.arange(1, channels + 1, dtype=np.int32), _COPY_SECONDS),
-            time_us[:, part].T.ravel(),
-            value[:, part].T.ravel(),
-            np.zeros(channels * _COPY_SECONDS, np.uint32),
+            Samples(
+                np.tile(np.arange(1, channels + 1, dtype=np.int32), _COPY_SECONDS),
+                time_us[:, part].T.ravel(),
+                value[:, part].T.ravel(),
+                np.zeros(channels * _COPY_SECONDS, np.uint32),
+            ),
         )
         await connection.copy_to_table(
             "samples_raw", schema_name="plant", source=cast(Any, stream), columns=COLUMNS, format="binary"

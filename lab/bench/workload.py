@@ -24,6 +24,7 @@ import numpy as np
 from core.batch import Int32s, SampleBatch
 from core.config.model import WriterOptions
 from core.copy_stream import copy_stream
+from core.samples import Samples, joined
 from core.timestamps import microseconds
 from ingest.spool.append import Spool
 from ingest.writer.writer import Writer
@@ -56,10 +57,12 @@ class Workload:
         return SampleBatch(
             self.source_id,
             time,
-            self.channel_id,
-            np.full(n, time, np.int64) + random.integers(0, 1000, n),
-            random.integers(0, 10_000, n) / 100.0,
-            np.zeros(n, np.uint32),
+            Samples(
+                self.channel_id,
+                np.full(n, time, np.int64) + random.integers(0, 1000, n),
+                random.integers(0, 10_000, n) / 100.0,
+                np.zeros(n, np.uint32),
+            ),
         )
 
     def copy_files(self, folder: Path, parts: int) -> list[Path]:
@@ -68,14 +71,7 @@ class Workload:
         for part in range(parts):
             batches = [self.batch(second) for second in range(part, self.seconds, parts)]
             path = folder / f"rows-{part + 1}-of-{parts}.copy"
-            path.write_bytes(
-                copy_stream(
-                    np.concatenate([b.channel_id for b in batches]),
-                    np.concatenate([b.time for b in batches]),
-                    np.concatenate([b.value for b in batches]),
-                    np.concatenate([b.status for b in batches]),
-                )
-            )
+            path.write_bytes(copy_stream(joined(batch.samples for batch in batches)))
             files.append(path)
         return files
 

@@ -15,9 +15,9 @@ from typing import Any
 import asyncpg
 import numpy as np
 
-from core.copy_stream import columns_of
+from core.copy_stream import samples_of
+from core.samples import Samples, joined
 from history.codec import packed_table
-from ingest.writer.transaction.group import Columns
 from schema.queries import load
 
 _HOUR = timedelta(hours=1)
@@ -100,39 +100,32 @@ async def pack_hour(connection: asyncpg.Connection[Any], hour: datetime, channel
         # Into a file object, asyncpg would write each chunk in a thread.
         arguments = hour, hour + _HOUR, channels
         await connection.copy_from_query(queries["move_rows"], *arguments, output=add, format="binary")
-        rows = Columns(*columns_of(b"".join(chunks)))
+        rows = samples_of(b"".join(chunks))
         if not len(rows):
             return 0
-        packed = await packed_table.select(connection, hour, np.unique(rows.channel_id).tolist())
+        packed = await packed_table.select(connection, hour, np.unique(rows.channel).tolist())
         changed, kept, refused = merged(packed, rows)
         if len(refused):
-            keys = refused.channel_id.tolist(), refused.time.tolist()
+            keys = refused.channel.tolist(), refused.time.tolist()
             columns = [of.tolist() for one in (kept, refused) for of in (one.value, one.status.view(np.int32))]
             await connection.execute(queries["insert_conflicts"], *keys, *columns)
         if len(changed):
             if len(packed):
-                await connection.execute(queries["delete_packed"], hour, np.unique(changed.channel_id).tolist())
+                await connection.execute(queries["delete_packed"], hour, np.unique(changed.channel).tolist())
             await packed_table.insert(connection, changed)
         await connection.execute(queries["forget_emptied_chunk"], hour)
     return len(rows)
 
 
-def merged(packed: Columns, rows: Columns) -> tuple[Columns, Columns, Columns]:
+def merged(packed: Samples, rows: Samples) -> tuple[Samples, Samples, Samples]:
     """All samples of the channels of an hour that have new rows, by channel and time.
 
     Behind them, of rows that differ from packed samples with the same channel and time, the packed ones and the rows.
     """
-    both = Columns(
-        np.concatenate((packed.channel_id, rows.channel_id)),
-        np.concatenate((packed.time, rows.time)),
-        np.concatenate((packed.value, rows.value)),
-        np.concatenate((packed.status, rows.status)),
-    )
-    order = np.lexsort((both.time, both.channel_id))  # stable: a packed sample is before the row that repeats it
+    both = joined((packed, rows))
+    order = both.order()  # stable: a packed sample is before the row that repeats it
     both, is_row = both.part(order), order >= len(packed)
-    repeats = np.zeros(len(both), np.bool_)
-    repeats[1:] = (np.diff(both.channel_id) == 0) & (np.diff(both.time) == 0)
-    bits = both.value.view(np.uint64)
+    repeats, bits = both.repeats(), both.bits
     refused = np.flatnonzero(repeats[1:] & ((bits[1:] != bits[:-1]) | (both.status[1:] != both.status[:-1]))) + 1
-    has_new = np.isin(both.channel_id, both.channel_id[is_row & ~repeats])
+    has_new = np.isin(both.channel, both.channel[is_row & ~repeats])
     return both.part(has_new & ~repeats), both.part(refused - 1), both.part(refused)

@@ -110,8 +110,8 @@ def _batches(path: Path, counts: Counts) -> Iterator[Batch]:
 def _values(batch: Batch, counts: Counts) -> Iterator[tuple[int, int, Any, int]]:
     """(channel id, µs, value or text, status)."""
     if isinstance(batch, SampleBatch):
-        columns = (batch.channel_id.tolist(), batch.time.tolist(), batch.value.tolist(), batch.status.tolist())
-        yield from zip(*columns, strict=True)
+        s = batch.samples
+        yield from zip(s.channel.tolist(), s.time.tolist(), s.value.tolist(), s.status.tolist(), strict=True)
         return
     counts.others += len(batch)
     if isinstance(batch, EventBatch):

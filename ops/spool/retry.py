@@ -138,7 +138,8 @@ def _as_spooled(batch: Batch) -> SpooledBatch:
     """A batch that is no longer in a spool: its metadata are in the table already."""
     match batch:
         case SampleBatch() | CountBatch():
-            times = [int(batch.time.min()), int(batch.time.max())]
+            time = batch.samples.time if isinstance(batch, SampleBatch) else batch.time
+            times = [int(time.min()), int(time.max())]
         case EventBatch():
             times = [event.time for event in batch.events]
         case GapBatch():

@@ -349,7 +349,7 @@ async def _received(body: bytes) -> None:
         assert len(batch)
         assert encode(decode(record := encode(batch))) == record, "the spool does not give back what it was given"
         if isinstance(batch, SampleBatch):
-            kept += zip(batch.channel_id.tolist(), batch.status.tolist(), strict=True)
+            kept += zip(batch.samples.channel.tolist(), batch.samples.status.tolist(), strict=True)
         elif isinstance(batch, EventBatch):
             kept += [(e.channel_id or 0, e.status or 0) for e in batch.events if e.type == "text"]
     assert sorted(kept) == sorted(due)

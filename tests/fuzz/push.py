@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
-from core.batch import EventBatch
+from core.batch import EventBatch, SampleBatch
 from ingest.push.body import BodyRefused, GzipReader
 from ingest.push.counts import CountRule, digest_of
 from ingest.push.line_protocol import PRECISIONS, BadLine, Parsed, Point, Precision, Value, parse
@@ -169,7 +169,7 @@ def _mapped(parsed: Parsed, template: Template) -> None:
     times = found.times()
     assert len(times) == len(found) + len(found.misplaced)
     if found.value:
-        batch = found.samples(1, _ARRIVAL)
+        batch = SampleBatch(1, _ARRIVAL, found.samples())
         assert encode(decode(encode(batch))) == encode(batch)
     if found.counts:
         counted = found.counts.batch(1, _ARRIVAL, digest_of(b"", "ns", 0))

@@ -24,6 +24,7 @@ from core.batch import Event, EventBatch, Gap, GapBatch, SampleBatch
 from core.config.model import SpoolOptions, WriterOptions
 from core.database import connect_writer
 from core.errors import LeaseLost
+from core.samples import Samples
 from core.timestamps import now_us
 from ingest.spool.append import Spool
 from ingest.spool.file import MEMBER_STEP
@@ -119,7 +120,9 @@ class Plant:
                 if step % member.number == 0 and rows:  # the second one gets two in one
                     channel, time, value = (np.array(column) for column in zip(*rows, strict=True))
                     status = np.zeros(len(rows), np.uint32)
-                    await member.spool.append(SampleBatch(1, now, channel.astype(np.int32), time, value, status))
+                    await member.spool.append(
+                        SampleBatch(1, now, Samples(channel.astype(np.int32), time, value, status))
+                    )
                     unsent[member.number] = []
                 await member.spool.append(text)
             self.sent |= {row[:2] for row in fresh}

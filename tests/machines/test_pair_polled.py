@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from core.batch import Event, EventBatch, Gap, GapBatch, SampleBatch
+from core.samples import Samples
 from core.timestamps import now_us, timestamp
 from ingest.alarms.evaluator import AlarmEvaluator
 from ingest.writer.pair.polled import WRITE
@@ -55,7 +56,7 @@ class Device:
             channels, n = np.arange(1, CHANNELS + 1, dtype=np.int32), CHANNELS
             time = np.full(n, now)
             await member.spool.append(
-                SampleBatch(1, now, channels, time, np.full(n, float(member.number)), np.zeros(n, np.uint32))
+                SampleBatch(1, now, Samples(channels, time, np.full(n, float(member.number)), np.zeros(n, np.uint32)))
             )
             self.polls[member.number].append(now)
             await asyncio.sleep(INTERVAL / 1e6)

@@ -20,6 +20,7 @@ from asyncua import Client, ua
 
 from core.batch import ROUNDED_DETAIL, Batch, Event, EventBatch, SampleBatch
 from core.errors import DecodeError, SourceError, SpoolError
+from core.samples import Samples
 from core.timestamps import now_us
 from ingest.appender import Appender, until_durable
 from ingest.gaps import Gaps
@@ -290,7 +291,7 @@ class Backfill:
         if not in_range.any():
             return None
         return SampleBatch(
-            self._status.source_id, now_us(), ids[in_range], time[in_range], value[in_range], status[in_range]
+            self._status.source_id, now_us(), Samples(ids[in_range], time[in_range], value[in_range], status[in_range])
         )
 
     async def _append(self, batch: Batch) -> None:

@@ -275,7 +275,9 @@ class Receiver:
         """The note of the last sample: the next process can't know it from the subscriptions."""
         if not isinstance(batch, SampleBatch):
             return {}
-        self.times.newest = min(max(self.times.newest, int(batch.time.max())), self.times.end_of_gap(publish_time))
+        self.times.newest = min(
+            max(self.times.newest, int(batch.samples.time.max())), self.times.end_of_gap(publish_time)
+        )
         notes = self._downtime.notes(self.times.newest)
         repeats = self._tracking.repeated.repeats
         if (n := int(np.count_nonzero(repeats))) != self._noted_repeats:
@@ -289,7 +291,7 @@ class Receiver:
         await until_durable(self._spool, self._status.name, lambda: self._spool.append(batch, notes))
         if isinstance(batch, SampleBatch):
             self._status.count_samples(len(batch))
-            self._status.record_samples(batch.time)
+            self._status.record_samples(batch.samples.time)
         elif isinstance(batch, EventBatch):
             for event in batch.events:
                 metrics.events.labels(source=self._status.name, type=event.type).inc()

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from core.batch import Event, Float64s, Int64s, SampleBatch, UInt32s
+from core.samples import Samples
 from ingest.gaps import Gaps
 from ingest.opcua.decode.decoded import Text
 from ingest.opcua.subscription.tags import Tags
@@ -102,4 +103,4 @@ def split_texts(
         handle, time, value, status = handle[~is_text], time[~is_text], value[~is_text], status[~is_text]
     if not len(handle):
         return None, events
-    return SampleBatch(source_id, arrival, tags.ids[handle], time, value, status), events
+    return SampleBatch(source_id, arrival, Samples(tags.ids[handle], time, value, status)), events

@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.batch import Float64s, Int32s, Int64s
+from core.samples import Samples, joined
 from ingest.writer.minutes.rollup_rows import Bools, Rows, SampleCourse, States, rows, states, summable, weight
 from ingest.writer.transaction.counts import MINUTE_US
 from ingest.writer.transaction.gap_rows import NO_GAPS, GapStarts
-from ingest.writer.transaction.group import Columns, changes
+from ingest.writer.transaction.group import changes
 
 NEVER = -(2**62)  # µs: "no sample before"
 _NOTHING_CARRIED = NEVER - 1  # µs: nothing known yet of the sample before
@@ -114,32 +115,32 @@ class Accumulator:
         self._open: dict[int, _Minute] = {}
         self.discrete: Int32s = np.zeros(0, np.int32)  # for minutes opened from now on; ascending
 
-    def fold(self, columns: Columns, minutes: Iterable[int], gaps: GapStarts = NO_GAPS) -> None:
+    def fold(self, samples: Samples, minutes: Iterable[int], gaps: GapStarts = NO_GAPS) -> None:
         """Accumulate stored samples and gaps. ``minutes`` (since 1970) are open; of others only the last counts."""
         opened = [self._minute(minute) for minute in minutes]
-        sample = None  # mask of samples; None: all
+        is_sample = None  # mask of what is not a gap; None: all
         if len(gaps.time):
-            columns, sample = _merged(columns, gaps)
-        if not len(columns):
+            samples, is_sample = _merged(samples, gaps)
+        if not len(samples):
             return
-        self._last.grow(int(columns.channel_id[-1]) + 1)
-        last = self._last.time[columns.channel_id]
-        late = columns.time <= last if sample is None else columns.time < last + sample
+        self._last.grow(int(samples.channel[-1]) + 1)
+        last = self._last.time[samples.channel]
+        late = samples.time <= last if is_sample is None else samples.time < last + is_sample
         if late.any():
             for minute in opened:
-                inside = late & (columns.time // MINUTE_US * MINUTE_US == minute.begin)
+                inside = late & (samples.time // MINUTE_US * MINUTE_US == minute.begin)
                 minute.sums.grow(len(self._last.time))
-                minute.sums.doubtful[columns.channel_id[inside]] = True
-            columns, sample = columns.part(~late), None if sample is None else sample[~late]
-            if not len(columns):
+                minute.sums.doubtful[samples.channel[inside]] = True
+            samples, is_sample = samples.part(~late), None if is_sample is None else is_sample[~late]
+            if not len(samples):
                 return
-        course = self._course(columns)
+        course = self._course(samples)
         for minute in opened:
             inside = (course.time >= minute.begin) & (course.time < minute.begin + MINUTE_US)
             if inside.all():
-                _add(minute, course, sample)
+                _add(minute, course, is_sample)
             elif inside.any():
-                _add(minute, course.part(inside), None if sample is None else sample[inside])
+                _add(minute, course.part(inside), None if is_sample is None else is_sample[inside])
 
     def close(self, minute: int) -> ClosedMinute:
         """Remove and return ``minute`` (since 1970)."""
@@ -158,35 +159,31 @@ class Accumulator:
             self._open[minute] = _Minute(minute * MINUTE_US, self.discrete)
         return self._open[minute]
 
-    def _course(self, columns: Columns) -> SampleCourse:
+    def _course(self, samples: Samples) -> SampleCourse:
         """The samples and gaps with what was before each; remembers the last of each channel."""
-        last, channel = self._last, columns.channel_id
-        not_bad = columns.status < _BAD
-        good, holds = not_bad & ~np.isnan(columns.value), not_bad & summable(columns.value)
+        last, channel = self._last, samples.channel
+        not_bad = samples.status < _BAD
+        good, holds = not_bad & ~np.isnan(samples.value), not_bad & summable(samples.value)
         first = changes(channel)
         if first.all():  # live data, nearly always
             at = _places(channel)
             before = last.time[at].copy(), last.value[at].copy(), last.holds[at].copy()
-            last.time[at], last.value[at], last.holds[at] = columns.time, columns.value, holds
-            return SampleCourse(channel, columns.time, columns.value, good, holds, *before)
+            last.time[at], last.value[at], last.holds[at] = samples.time, samples.value, holds
+            return SampleCourse(channel, samples.time, samples.value, good, holds, *before)
         begins = channel[first]
-        time, value, held = np.roll(columns.time, 1), np.roll(columns.value, 1), np.roll(holds, 1)
+        time, value, held = np.roll(samples.time, 1), np.roll(samples.value, 1), np.roll(holds, 1)
         time[first], value[first], held[first] = last.time[begins], last.value[begins], last.holds[begins]
         ends = np.roll(first, -1)
-        last.time[begins], last.value[begins], last.holds[begins] = columns.time[ends], columns.value[ends], holds[ends]
-        return SampleCourse(channel, columns.time, columns.value, good, holds, time, value, held)
+        last.time[begins], last.value[begins], last.holds[begins] = samples.time[ends], samples.value[ends], holds[ends]
+        return SampleCourse(channel, samples.time, samples.value, good, holds, time, value, held)
 
 
-def _merged(columns: Columns, gaps: GapStarts) -> tuple[Columns, Bools]:
+def _merged(samples: Samples, gaps: GapStarts) -> tuple[Samples, Bools]:
     """Samples and gaps by channel and time, gaps as Bad and after samples of the same time; and the mask of samples."""
-    n, m = len(columns), len(gaps.time)
-    sample = np.repeat([True, False], [n, m])
-    channel = np.concatenate((columns.channel_id, gaps.channel_id))
-    time = np.concatenate((columns.time, gaps.time))
-    value = np.concatenate((columns.value, np.zeros(m)))
-    status = np.concatenate((columns.status, np.full(m, _BAD, np.uint32)))
-    order = np.lexsort((~sample, time, channel))
-    return Columns(channel, time, value, status).part(order), sample[order]
+    n, m = len(samples), len(gaps.time)
+    both = joined((samples, Samples(gaps.channel_id, gaps.time, np.zeros(m), np.full(m, _BAD, np.uint32))))
+    order = both.order()
+    return both.part(order), order < n
 
 
 def _add(minute: _Minute, course: SampleCourse, sample: Bools | None) -> None:

@@ -186,7 +186,7 @@ class MinuteCloser:
 
 def _fold(accumulator: Accumulator, groups: list[PendingGroup]) -> None:
     for group in groups:
-        accumulator.fold(group.columns, group.minutes, group.gaps)
+        accumulator.fold(group.samples, group.minutes, group.gaps)
 
 
 async def _ids(connection: asyncpg.Connection[Any], query: str, *parameters: object) -> Int32s:

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from core.batch import Int32s
+from core.samples import NO_SAMPLES, Samples
 from ingest.writer.transaction.counts import MINUTE_US
 from ingest.writer.transaction.gap_rows import NO_GAPS, GapStarts
-from ingest.writer.transaction.group import NO_COLUMNS, Columns, Group
+from ingest.writer.transaction.group import Group
 from ingest.writer.transaction.write import WriteResult
 
 _SECOND_US = 1_000_000
@@ -40,12 +41,12 @@ class PendingGroup:
     """A group read from the spools."""
 
     minutes: range  # since 1970, open for it
-    columns: Columns = NO_COLUMNS  # the new ones
+    samples: Samples = NO_SAMPLES  # the new ones
     gaps: GapStarts = NO_GAPS  # the new ones
     written: bool = False
 
     def __len__(self) -> int:
-        return len(self.columns)
+        return len(self.samples)
 
 
 class OpenMinutes:
@@ -63,15 +64,15 @@ class OpenMinutes:
 
     def add(self, group: Group, now: int, low_priority: bool) -> PendingGroup:
         """To be called for each group in order of reading. ``low_priority``: low priority, not in order of time."""
-        columns, gaps = group.columns or NO_COLUMNS, [gap for batch in group.gaps() for gap in batch.gaps]
-        if low_priority or not _fits(columns.channel_id) or not all(_fits(gap.channel_ids or ()) for gap in gaps):
+        samples, gaps = group.samples, [gap for batch in group.gaps() for gap in batch.gaps]
+        if low_priority or not _fits(samples.channel) or not all(_fits(gap.channel_ids or ()) for gap in gaps):
             return PendingGroup(range(0))
         begins = [gap.from_time for gap in gaps if gap.to_time != gap.from_time]
-        times = np.concatenate((columns.time, np.array(begins, np.int64)))
+        times = np.concatenate((samples.time, np.array(begins, np.int64)))
         if not len(times):
             return PendingGroup(range(0))
-        if len(columns):
-            self._observe_age(int(columns.time.max()), now)
+        if len(samples):
+            self._observe_age(int(samples.time.max()), now)
         clock = self._clock(now)
         first = max(self._closed_to, clock // MINUTE_US - 1, int(times.min()) // MINUTE_US)
         last = min((clock + _AHEAD_US) // MINUTE_US, int(times.max()) // MINUTE_US)
@@ -84,11 +85,11 @@ class OpenMinutes:
         pending.written = True
         if result is None:
             return
-        pending.columns, pending.gaps = result.fresh or NO_COLUMNS, result.gaps
+        pending.samples, pending.gaps = result.fresh, result.gaps
         for minute, rows in result.opened.items():
             known = self._rows.setdefault(minute, []) if minute in pending.minutes else self.released
             known += rows
-        times, clock = np.concatenate((pending.columns.time, result.gaps.time)), self._clock(now)
+        times, clock = np.concatenate((pending.samples.time, result.gaps.time)), self._clock(now)
         times = times[times >= pending.minutes.start * MINUTE_US]
         if result.opened:
             self._lateness[0] = max(self._lateness[0], clock - int(times.min(initial=clock)))

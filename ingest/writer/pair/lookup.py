@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from core.batch import STANDBY, CountBatch, Event, EventBatch, GapBatch, SampleBatch
+from core.samples import joined
 from core.time_limits import TimeLimits
 from core.timestamps import timestamp
 from ingest.alarms.channel import OPERATOR_ACTIONS
@@ -70,7 +71,7 @@ class Lookup:
                 continue
             if (
                 isinstance(batch, EventBatch)
-                or self.limits.inside(batch.received_at, batch.time, batch.source_id).all()
+                or self.limits.inside(batch.received_at, batch.samples.time, batch.source_id).all()
             ):
                 found.append((place, batch))
         return found
@@ -116,20 +117,15 @@ async def _samples(batches: Sequence[SpooledBatch], limits: TimeLimits, fetch: F
     if not some:
         return set()
     which = np.repeat([place for place, _ in some], [len(batch) for _, batch in some])
-    inside = np.concatenate([limits.inside(batch.received_at, batch.time, batch.source_id) for _, batch in some])
-    channel, time, value, status = (
-        np.concatenate([getattr(batch, name) for _, batch in some])[inside]
-        for name in ("channel_id", "time", "value", "status")
-    )
-    if not len(time):
+    inside = np.concatenate([limits.inside(one.received_at, one.samples.time, one.source_id) for _, one in some])
+    samples = joined(batch.samples for _, batch in some).part(inside)
+    if not len(samples):
         return set()
-    order = np.lexsort((time, channel))
-    of, starts = np.unique(channel[order], return_index=True)
-    ends = np.append(starts[1:], len(order)) - 1
-    first, last = ([timestamp(at) for at in time[order][places].tolist()] for places in (starts, ends))
-    samples = which[inside], channel, time, value, status.view(np.int32)
-    spans = of.tolist(), first, last, min(first), max(last)
-    rows = await fetch(load("lease")["select_missing_samples"], *(column.tolist() for column in samples), *spans)
+    by_channel = list(samples.sorted().by_channel())
+    first, last = ([timestamp(int(of.time[end])) for _, of in by_channel] for end in (0, -1))
+    columns = which[inside], samples.channel, samples.time, samples.value, samples.status.view(np.int32)
+    spans = [channel for channel, _ in by_channel], first, last, min(first), max(last)
+    rows = await fetch(load("lease")["select_missing_samples"], *(column.tolist() for column in columns), *spans)
     return {row["batch"] for row in rows}
 
 

@@ -86,7 +86,8 @@ def _rows(batches: Placed) -> NDArray[np.void]:
     for place, batch in batches:
         if isinstance(batch, SampleBatch):
             part = np.zeros(len(batch), _ROW)
-            part["channel"], part["time"], part["bad"] = batch.channel_id, batch.time, batch.status & _BAD
+            part["channel"], part["time"] = batch.samples.channel, batch.samples.time
+            part["bad"] = batch.samples.status & _BAD
         else:
             texts = [event for event in batch.events if event.type == "text"]
             part = np.zeros(len(texts), _ROW)

@@ -269,7 +269,7 @@ class Standby:
         batch = spooled.batch
         return (
             isinstance(batch, SampleBatch)
-            and not self._limits.inside(batch.received_at, batch.time, batch.source_id).all()
+            and not self._limits.inside(batch.received_at, batch.samples.time, batch.source_id).all()
         )
 
     async def _query(self, query: str, *parameters: object) -> list[asyncpg.Record]:

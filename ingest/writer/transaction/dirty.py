@@ -12,9 +12,10 @@ from typing import TypeAlias
 import numpy as np
 
 from core.batch import Int32s, Int64s
+from core.samples import Samples
 from core.timestamps import timestamp
 from ingest.writer.transaction.counts import MINUTE_US
-from ingest.writer.transaction.group import Columns, changes
+from ingest.writer.transaction.group import changes
 
 _FEW = 200  # channels in a minute; if there are more, all are recomputed
 _NEAR = 60  # minutes of few channels at most this far apart share a row
@@ -26,26 +27,26 @@ Dirty: TypeAlias = tuple[
 ]  # start of the first minute and end of the last one, µs; channels (None: all)
 
 
-def split_by_minutes(columns: Columns, minutes: Collection[int]) -> tuple[list[int], Columns]:
-    """The ``minutes`` (since 1970) with samples in ``columns``, and the samples outside of them."""
+def split_by_minutes(samples: Samples, minutes: Collection[int]) -> tuple[list[int], Samples]:
+    """The ``minutes`` (since 1970) with samples in ``samples``, and the samples outside of them."""
     if not minutes:
-        return [], columns
-    minute = columns.time // MINUTE_US
+        return [], samples
+    minute = samples.time // MINUTE_US
     present = [one for one in minutes if (minute == one).any()]
-    return present, columns.part(~np.isin(minute, present))
+    return present, samples.part(~np.isin(minute, present))
 
 
-def dirty(columns: Columns) -> list[Dirty]:
-    """The rows for ``columns`` (n ≥ 1, sorted by channel and time) by time; those for all channels first."""
-    minute = columns.time // MINUTE_US
+def dirty(samples: Samples) -> list[Dirty]:
+    """The rows for ``samples`` (n ≥ 1, sorted by channel and time) by time; those for all channels first."""
+    minute = samples.time // MINUTE_US
     first = int(minute.min())
     last = int(minute.max())
     if first == last:  # live data, nearly always
-        channels = columns.channel_id[changes(columns.channel_id)]
+        channels = samples.channel[changes(samples.channel)]
         few = len(channels) <= _FEW
         return [(first * MINUTE_US, (last + 1) * MINUTE_US, channels.tolist() if few else None)]
-    pairs = changes(columns.channel_id) | changes(minute)  # unique (channel, minute)
-    minute, channel = minute[pairs], columns.channel_id[pairs]
+    pairs = changes(samples.channel) | changes(minute)  # unique (channel, minute)
+    minute, channel = minute[pairs], samples.channel[pairs]
     minutes, place, count = np.unique(minute, return_inverse=True, return_counts=True)
     many = count > _FEW
     rows: list[Dirty] = [(begin, end, None) for begin, end in _runs(minutes[many], 1)]

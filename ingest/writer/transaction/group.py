@@ -1,4 +1,4 @@
-"""A group: the spool batches that one transaction writes, with their samples as sorted columns."""
+"""A group: the spool batches that one transaction writes, with their samples sorted."""
 
 from __future__ import annotations
 
@@ -16,15 +16,12 @@ from core.batch import (
     CountBatch,
     Event,
     EventBatch,
-    Float64s,
     GapBatch,
-    Int32s,
     Int64s,
     SampleBatch,
-    UInt32s,
-    sample_subset,
 )
 from core.config.model import WriterOptions
+from core.samples import Samples, joined
 from core.time_limits import TimeLimits
 from core.timestamps import iso
 from ingest.spool.format import SpooledBatch
@@ -36,26 +33,6 @@ _DAY_US = 86_400_000_000
 _HOUR_US = 3_600_000_000
 _RECENT_DAYS = 7  # around the arrival, which are not counted: they are there in any case
 _MAX_HOURS = 1000  # of sources, remembered
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Columns:
-    """Samples sorted by (channel_id, time), without duplicates."""
-
-    channel_id: Int32s  # (n,)
-    time: Int64s  # (n,) µs
-    value: Float64s  # (n,)
-    status: UInt32s  # (n,)
-
-    def __len__(self) -> int:
-        return len(self.channel_id)
-
-    def part(self, which: NDArray[np.bool_] | NDArray[np.intp]) -> Columns:
-        """The samples selected by a mask."""
-        return Columns(self.channel_id[which], self.time[which], self.value[which], self.status[which])
-
-
-NO_COLUMNS = Columns(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.uint32))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,7 +49,7 @@ class Group:
     """What one transaction writes, and ``batches_by_file``: the batches of each spool file it consists of."""
 
     batches_by_file: tuple[tuple[Path, tuple[SpooledBatch, ...]], ...]
-    columns: Columns | None  # None: no samples
+    samples: Samples  # by channel and time, each once
     events: tuple[tuple[int, Event], ...]  # (source id, event)
     repeated: int = 0  # samples contained twice in the group, identical
     conflicts: tuple[tuple[int, Event], ...] = ()  # different second values, rejected
@@ -106,22 +83,22 @@ def assemble(batches_by_file: Sequence[tuple[Path, Sequence[SpooledBatch]]], lim
                 quarantined += _events_in_time(batch, limits, events)
             case CountBatch() as batch if spooled.key not in counted:  # otherwise it was replayed within the group
                 counted[spooled.key] = _counted(spooled, batch, limits)
-    columns, repeated, conflicts = _merge(samples) if samples else (None, 0, ())
+    merged, repeated, conflicts = _merge(samples)
     counts = aggregate([one.inside for one in counted.values()])
     others = tuple(quarantined), tuple(counted.values()), counts
-    return Group(by_file, columns, tuple(events), repeated, conflicts, *others)
+    return Group(by_file, merged, tuple(events), repeated, conflicts, *others)
 
 
 def _samples_in_time(batch: SampleBatch, limits: TimeLimits) -> tuple[SampleBatch, list[Quarantined]]:
     """Split samples: within the time limits, and others."""
-    inside = limits.inside(batch.received_at, batch.time, batch.source_id)
+    inside = limits.inside(batch.received_at, batch.samples.time, batch.source_id)
     if inside.all():
         return batch, []
     outside = [
-        quarantine.sample(batch, int(i), limits.reason(batch.received_at, int(batch.time[i])))
+        quarantine.sample(batch, int(i), limits.reason(batch.received_at, int(batch.samples.time[i])))
         for i in np.flatnonzero(~inside)
     ]
-    return sample_subset(batch, inside), outside
+    return batch.part(inside), outside
 
 
 def _events_in_time(batch: EventBatch, limits: TimeLimits, events: list[tuple[int, Event]]) -> list[Quarantined]:
@@ -151,37 +128,32 @@ def _counted(spooled: SpooledBatch, batch: CountBatch, limits: TimeLimits) -> Co
     return CountedBatch(spooled.key, subset(batch, inside), tuple(quarantined))
 
 
-def _merge(samples: Sequence[SampleBatch]) -> tuple[Columns, int, tuple[tuple[int, Event], ...]]:
-    """Sorted columns, the number of duplicates, and the conflicts."""
-    channel_id = np.concatenate([batch.channel_id for batch in samples])
-    time = np.concatenate([batch.time for batch in samples])
-    value = np.concatenate([batch.value for batch in samples])
-    status = np.concatenate([batch.status for batch in samples])
+def _merge(batches: Sequence[SampleBatch]) -> tuple[Samples, int, tuple[tuple[int, Event], ...]]:
+    """Sorted samples, the number of duplicates, and the conflicts."""
+    arrived = joined(batch.samples for batch in batches)
     # Stable: equal keys stay in order of arrival. Rows sorted by the table's key
     # keep B-tree inserts local (and connections never deadlock).
-    order = np.lexsort((time, channel_id))
-    channel_id, time, value, status = channel_id[order], time[order], value[order], status[order]
-    again = np.zeros(len(order), bool)
-    again[1:] = (channel_id[1:] == channel_id[:-1]) & (time[1:] == time[:-1])
+    order = arrived.order()
+    samples = arrived.part(order)
+    again = samples.repeats()
     if not again.any():
-        return Columns(channel_id, time, value, status), 0, ()
+        return samples, 0, ()
     first = np.maximum.accumulate(np.where(again, 0, np.arange(len(order))))  # the row kept for this key
-    differs = again & ((value.view(np.uint64) != value.view(np.uint64)[first]) | (status != status[first]))
-    batch = np.repeat(np.arange(len(samples)), [len(b) for b in samples])[order]
+    bits, status = samples.bits, samples.status
+    differs = again & ((bits != bits[first]) | (status != status[first]))
+    batch = np.repeat(np.arange(len(batches)), [len(one) for one in batches])[order]
     found = [
         Conflict(
             int(batch[i]),
-            samples[batch[i]].source_id,
-            int(channel_id[i]),
-            int(time[i]),
-            kept=(float(value[first[i]]), int(status[first[i]])),
-            refused=(float(value[i]), int(status[i])),
+            batches[batch[i]].source_id,
+            int(samples.channel[i]),
+            int(samples.time[i]),
+            kept=(float(samples.value[first[i]]), int(status[first[i]])),
+            refused=(float(samples.value[i]), int(status[i])),
         )
         for i in np.flatnonzero(differs)
     ]
-    keep = ~again
-    columns = Columns(channel_id, time, value, status).part(keep)
-    return columns, int(again.sum() - differs.sum()), conflict_events(found)
+    return samples.part(~again), int(again.sum() - differs.sum()), conflict_events(found)
 
 
 def same_sample(one: tuple[float, int], other: tuple[float, int]) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from core.batch import Batch, CountBatch, Event, EventBatch, Gap, GapBatch, SampleBatch
+from core.samples import Samples
 from core.timestamps import microseconds, timestamp
 from ingest.event_rows import signed, storable
 from ingest.writer.transaction.counts import Counts
@@ -50,15 +51,9 @@ class Quarantined:
 
 def sample(batch: SampleBatch, i: int, reason: Reason) -> Quarantined:
     """Sample ``i`` of ``batch``."""
-    return Quarantined(
-        reason,
-        batch.source_id,
-        batch.received_at,
-        int(batch.channel_id[i]),
-        int(batch.time[i]),
-        float(batch.value[i]),
-        int(batch.status[i]),
-    )
+    s = batch.samples
+    columns = int(s.channel[i]), int(s.time[i]), float(s.value[i]), int(s.status[i])
+    return Quarantined(reason, batch.source_id, batch.received_at, *columns)
 
 
 def event(source_id: int, received_at: int, what: Event, reason: Reason) -> Quarantined:
@@ -140,8 +135,10 @@ def to_batch(row: Mapping[str, Any]) -> Batch:
     return SampleBatch(
         row["source_id"],
         received_at,
-        np.array([row["channel_id"]], np.int32),
-        np.array([row["time_us"]], np.int64),
-        np.array([row["value"]], np.float64),
-        np.array([row["status"] & 0xFFFFFFFF], np.uint32),
+        Samples(
+            np.array([row["channel_id"]], np.int32),
+            np.array([row["time_us"]], np.int64),
+            np.array([row["value"]], np.float64),
+            np.array([row["status"] & 0xFFFFFFFF], np.uint32),
+        ),
     )

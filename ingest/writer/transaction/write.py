@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from core.batch import CountBatch, Event, EventBatch, GapBatch, Int32s, SampleBatch
 from core.copy_stream import COLUMNS, copy_stream
 from core.errors import LeaseLost
+from core.samples import NO_SAMPLES, Samples
 from core.timestamps import microseconds, timestamp
 from ingest.event_rows import event_columns, reset_columns, state_columns, version_columns
 from ingest.spool.format import SpooledBatch
@@ -30,7 +31,7 @@ from ingest.writer.transaction.count_rows import AddedIncrements
 from ingest.writer.transaction.counts import MINUTE_US, NO_COUNTS, Counts, of_events, of_quality
 from ingest.writer.transaction.dirty import dirty, parameters, split_by_minutes
 from ingest.writer.transaction.gap_rows import NO_GAPS, GapStarts, write_gaps
-from ingest.writer.transaction.group import Columns, Conflict, Group, conflict_count, conflict_events, same_sample
+from ingest.writer.transaction.group import Conflict, Group, conflict_count, conflict_events, same_sample
 from ingest.writer.transaction.receipts import sign_gap_receipts, today, write_event_receipts, write_sample_receipts
 from schema.queries import load
 
@@ -41,7 +42,7 @@ _REPEATING_ROWS = 10_000  # more in a group are not worth individual look-ups
 
 
 StoredConflict: TypeAlias = tuple[int, int, tuple[float, int], tuple[float, int]]  # channel, time, kept, refused
-Copy: TypeAlias = "Callable[[asyncpg.Connection[Any], Columns], Awaitable[None]]"
+Copy: TypeAlias = "Callable[[asyncpg.Connection[Any], Samples], Awaitable[None]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,17 +107,17 @@ class WriteResult:
     events: int
     quarantined: int  # samples, events, gaps and increments rejected
     added: AddedIncrements
-    fresh: Columns | None = None  # the new samples, if known
+    fresh: Samples = NO_SAMPLES  # the new samples, if known
     opened: dict[int, list[int]] = field(default_factory=dict)  # open minutes since 1970 → rows of rollup_dirty
     gaps: GapStarts = NO_GAPS  # that are new
 
 
 @dataclass(frozen=True, slots=True)
-class _Samples:
+class _Written:
     """The result for a group's samples."""
 
     method: str
-    columns: Columns | None  # possibly new ones; None: no samples
+    samples: Samples  # possibly new ones
     new: int
     differing: tuple[tuple[int, Event], ...]  # conflicts with stored rows
     not_good: Counts  # of the new ones
@@ -152,33 +153,31 @@ async def write(
     ``copy`` stores new samples in another form than rows. ``state``: the folder with the key that receipts of gaps are
     signed with.
     """
-    columns = group.columns
     try:
         async with connection.transaction():
-            samples = _Samples("copy", None, 0, (), NO_COUNTS)
-            if columns is not None:
-                new, differing = await _without_stored(connection, group, columns, repeating)
+            written = _Written("copy", NO_SAMPLES, 0, (), NO_COUNTS)
+            if len(group.samples):
+                new, differing = await _without_stored(connection, group, repeating)
                 await (copy or copy_rows)(connection, new)
-                await write_sample_receipts(connection, new.channel_id, new.time, may_be_packed=copy is None)
-                not_good = of_quality(new.channel_id, new.time, new.status)
-                samples = _Samples("copy", new, len(new), differing, not_good)
-            result = await _finish(connection, group, complete, samples, isolate_bad_rows, minutes, fence, state)
-            return replace(result, fresh=samples.columns)
+                await write_sample_receipts(connection, new.channel, new.time, may_be_packed=copy is None)
+                written = _Written("copy", new, len(new), differing, of_quality(new.channel, new.time, new.status))
+            result = await _finish(connection, group, complete, written, isolate_bad_rows, minutes, fence, state)
+            return replace(result, fresh=written.samples)
     except asyncpg.UniqueViolationError:
-        if columns is None:
+        if not len(group.samples):
             raise  # another constraint
         async with connection.transaction():
-            samples = await _stage(connection, group, columns, repeating)
-            return await _finish(connection, group, complete, samples, isolate_bad_rows, (), fence, state)
+            written = await _stage(connection, group, repeating)
+            return await _finish(connection, group, complete, written, isolate_bad_rows, (), fence, state)
 
 
-async def copy_rows(connection: asyncpg.Connection[Any], columns: Columns) -> None:
+async def copy_rows(connection: asyncpg.Connection[Any], samples: Samples) -> None:
     """Copy samples into the table of rows. Raises UniqueViolationError if one is there."""
-    await _copy(connection, "samples_raw", "plant", columns)
+    await _copy(connection, "samples_raw", "plant", samples)
 
 
-async def _copy(connection: asyncpg.Connection[Any], table: str, schema: str | None, columns: Columns) -> None:
-    stream = copy_stream(columns.channel_id, columns.time, columns.value, columns.status)
+async def _copy(connection: asyncpg.Connection[Any], table: str, schema: str | None, samples: Samples) -> None:
+    stream = copy_stream(samples)
     # A memoryview because asyncpg takes bytes for a file name.
     await connection.copy_to_table(
         table,
@@ -190,39 +189,38 @@ async def _copy(connection: asyncpg.Connection[Any], table: str, schema: str | N
 
 
 async def _without_stored(
-    connection: asyncpg.Connection[Any], group: Group, columns: Columns, repeating: RepeatingChannels
-) -> tuple[Columns, tuple[tuple[int, Event], ...]]:
+    connection: asyncpg.Connection[Any], group: Group, repeating: RepeatingChannels
+) -> tuple[Samples, tuple[tuple[int, Event], ...]]:
     """The samples without stored ones of repeating channels, and the conflicts with stored ones."""
-    places = repeating.indices_in(columns.channel_id)
+    samples = group.samples
+    places = repeating.indices_in(samples.channel)
     if places is None:
-        return columns, ()
-    looked_up = columns.part(places)
+        return samples, ()
+    looked_up = samples.part(places)
     first, last = timestamp(int(looked_up.time.min())), timestamp(int(looked_up.time.max()))
     stored = await connection.fetch(
-        load("write")["select_stored"], looked_up.channel_id.tolist(), looked_up.time.tolist(), first, last
+        load("write")["select_stored"], looked_up.channel.tolist(), looked_up.time.tolist(), first, last
     )
     if not stored:
-        return columns, ()
-    new = np.ones(len(columns), bool)
+        return samples, ()
+    new = np.ones(len(samples), bool)
     differing: list[StoredConflict] = []
     for row in stored:
         i = int(places[row["place"]])
         new[i] = False
-        channel = int(columns.channel_id[i])
+        channel = int(samples.channel[i])
         kept = float(row["value"]), row["status"] & 0xFFFFFFFF
-        refused = float(columns.value[i]), int(columns.status[i])
+        refused = float(samples.value[i]), int(samples.status[i])
         if not same_sample(kept, refused):
-            differing.append((channel, int(columns.time[i]), kept, refused))
-    repeating.add(np.unique(columns.channel_id[~new]).tolist())
-    return columns.part(new), _conflicts(group, differing)
+            differing.append((channel, int(samples.time[i]), kept, refused))
+    repeating.add(np.unique(samples.channel[~new]).tolist())
+    return samples.part(new), _conflicts(group, differing)
 
 
-async def _stage(
-    connection: asyncpg.Connection[Any], group: Group, columns: Columns, repeating: RepeatingChannels
-) -> _Samples:
+async def _stage(connection: asyncpg.Connection[Any], group: Group, repeating: RepeatingChannels) -> _Written:
     """Insert new samples through the staging table."""
-    queries = load("write")
-    await _copy(connection, "staging", None, columns)
+    queries, samples = load("write"), group.samples
+    await _copy(connection, "staging", None, samples)
     inserted = cast(asyncpg.Record, await connection.fetchrow(queries["insert_staged"], timestamp(today())))
     late = np.array(inserted["late_channel_id"], np.int32), np.array(inserted["late_time"], np.int64)
     await write_sample_receipts(connection, *late)
@@ -232,7 +230,7 @@ async def _stage(
         np.array(inserted["status"], np.int32).view(np.uint32),
     )
     repeating.add(inserted["repeated"])
-    first, last = timestamp(int(columns.time.min())), timestamp(int(columns.time.max()))
+    first, last = timestamp(int(samples.time.min())), timestamp(int(samples.time.max()))
     differing: list[StoredConflict] = [
         (
             row["channel_id"],
@@ -242,7 +240,7 @@ async def _stage(
         )
         for row in await connection.fetch(queries["select_conflicts"], first, last)
     ]
-    return _Samples("conflict", columns, inserted["new"], _conflicts(group, differing), not_good)
+    return _Written("conflict", samples, inserted["new"], _conflicts(group, differing), not_good)
 
 
 async def _without_known_resets(
@@ -260,7 +258,7 @@ async def _finish(
     connection: asyncpg.Connection[Any],
     group: Group,
     complete: Sequence[SpooledBatch],
-    samples: _Samples,
+    written: _Written,
     isolate_bad_rows: bool,
     minutes: Collection[int],
     fence: Fence | None,
@@ -268,8 +266,8 @@ async def _finish(
 ) -> WriteResult:
     """Write everything but the samples, at the end of the transaction."""
     queries = load("write")
-    opened = await _mark_dirty(connection, samples.columns, minutes) if samples.columns is not None else {}
-    events = [*group.events, *group.conflicts, *samples.differing]
+    opened = await _mark_dirty(connection, written.samples, minutes)
+    events = [*group.events, *group.conflicts, *written.differing]
     if fence is not None:
         events = await _without_known_resets(connection, events)
     new_events = await connection.fetch(queries["insert_events"], *event_columns(events)) if events else ()
@@ -289,7 +287,7 @@ async def _finish(
     new_facts = await connection.fetch(queries["insert_batches"], *_ingest_batch_columns(complete)) if complete else ()
     known = {spooled.key for spooled in complete}.difference((row["source_id"], row["sequence"]) for row in new_facts)
     named = of_events((row["time"], row["type"], row["channel_id"]) for row in new_events)
-    added, refused = await count_rows.count(connection, group, known, named, samples.not_good, isolate_bad_rows)
+    added, refused = await count_rows.count(connection, group, known, named, written.not_good, isolate_bad_rows)
     quarantined = [
         *group.quarantined,
         *(row for one in group.counted if one.key not in known for row in one.quarantined),
@@ -303,12 +301,11 @@ async def _finish(
         await connection.execute(queries["insert_quarantine"], *quarantine.columns(quarantined))
     if fence is not None:
         await fence.check(connection)
-    known_samples = 0 if group.columns is None else len(group.columns) - samples.new
     return WriteResult(
-        samples.method,
-        samples.new,
-        group.repeated + known_samples - conflict_count(samples.differing),
-        conflict_count((*group.conflicts, *samples.differing)),
+        written.method,
+        written.new,
+        group.repeated + len(group.samples) - written.new - conflict_count(written.differing),
+        conflict_count((*group.conflicts, *written.differing)),
         len(events),
         len(quarantined),
         added,
@@ -318,11 +315,11 @@ async def _finish(
 
 
 async def _mark_dirty(
-    connection: asyncpg.Connection[Any], columns: Columns, minutes: Collection[int]
+    connection: asyncpg.Connection[Any], samples: Samples, minutes: Collection[int]
 ) -> dict[int, list[int]]:
     """Mark the rollup minutes changed by these samples. Returns the rows of open minutes."""
     queries = load("write")
-    touched, others = split_by_minutes(columns, minutes) if len(columns) else ([], columns)
+    touched, others = split_by_minutes(samples, minutes) if len(samples) else ([], samples)
     if len(others):
         await connection.executemany(queries["insert_dirty"], parameters(dirty(others)))
     if not touched:
@@ -354,8 +351,8 @@ def _conflicts(group: Group, differing: Sequence[StoredConflict]) -> tuple[tuple
     for place, spooled in enumerate(group.batches()):
         batch = spooled.batch
         if isinstance(batch, SampleBatch):
-            some = np.isin(batch.channel_id, channels)
-            for key in zip(batch.channel_id[some].tolist(), batch.time[some].tolist(), strict=True):
+            some = batch.samples.part(np.isin(batch.samples.channel, channels))
+            for key in zip(some.channel.tolist(), some.time.tolist(), strict=True):
                 batch_of.setdefault(key, (place, batch.source_id))
     return conflict_events(
         Conflict(*batch_of[channel, time], channel, time, kept, refused) for channel, time, kept, refused in differing

@@ -11,14 +11,16 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from core.batch import SampleBatch
+from core.samples import Samples
 from core.timestamps import now_us
 from ingest.spool.append import Spool
-from lab.bench.data import HOUR, SECOND, Columns, Plant
+from lab.bench.data import HOUR, SECOND, Plant
 from lab.bench.day.clock import Clock
 
 BEFORE = 36 * HOUR  # so long before the day there is one sample of each channel: a day that retention can drop
@@ -50,9 +52,8 @@ class Generator:
             self._clock.generated = plant.next
             await self._wait_for_writer()
 
-    async def _append(self, columns: Columns) -> None:
-        ids = columns.channel + self._before
-        batch = SampleBatch(self._source, now_us(), ids, columns.time, columns.value, columns.status)
+    async def _append(self, samples: Samples) -> None:
+        batch = SampleBatch(self._source, now_us(), replace(samples, channel=samples.channel + self._before))
         await self._spool.append(batch)
         self._pending_rows += len(batch)
 

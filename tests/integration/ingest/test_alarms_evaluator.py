@@ -21,6 +21,7 @@ from core.config.model import AlarmOptions
 from core.errors import OperationError, SpoolFull
 from core.files import write_atomically
 from core.paths import State
+from core.samples import Samples
 from core.timestamps import now_us
 from ingest.alarms import checkpoint, command_socket
 from ingest.alarms.conditions import Condition, Conditions
@@ -42,10 +43,12 @@ def one(value: float, at: int, channel: str = "a/level", bad: bool = False) -> S
     return SampleBatch(
         1,
         at,
-        np.array([IDS[channel]], np.int32),
-        np.array([at], np.int64),
-        np.array([value]),
-        np.array([0x80050000 if bad else 0], np.uint32),
+        Samples(
+            np.array([IDS[channel]], np.int32),
+            np.array([at], np.int64),
+            np.array([value]),
+            np.array([0x80050000 if bad else 0], np.uint32),
+        ),
     )
 
 
@@ -127,7 +130,8 @@ async def test_samples_that_are_quarantined_change_no_alarm() -> None:
     await evaluator.append(one(9.5, T0))
     raised = len(appender.events("alarm"))
     for late in (2, -20 * 365):  # days: beyond future_limit, and older than oldest
-        await evaluator.append(replace(one(5.0, T0), time=np.array([T0 + late * 86_400 * SECOND], np.int64)))
+        samples = one(5.0, T0 + late * 86_400 * SECOND).samples
+        await evaluator.append(replace(one(5.0, T0), samples=samples))
     assert len(appender.events("alarm")) == raised
     assert len(appender.samples(IDS["a/level"])) == 3
     await evaluator.append(one(5.0, T0 + SECOND))

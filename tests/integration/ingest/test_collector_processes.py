@@ -113,7 +113,7 @@ async def test_subscription_moved_to_another_process_loses_nothing(tmp_path: Pat
         await writing
         await until(lambda: [v for v in spooled.values(11) if v] == server.written)
         batches = [batch for batch in spooled.read() if isinstance(batch, SampleBatch)]
-        samples = [of for b in batches for of in zip(b.time.tolist(), b.value.tolist(), strict=True)]
+        samples = [of for b in batches for of in zip(b.samples.time.tolist(), b.samples.value.tolist(), strict=True)]
         assert handovers(samples) <= 3
         await until(lambda: spooled.gaps() == [])
 
@@ -237,7 +237,7 @@ async def test_killed_processes_while_sources_move_lose_nothing(tmp_path: Path) 
 
 
 def _times(spooled: Spooled, n: int) -> list[int]:
-    found = [one.time[one.channel_id == 100 + n] for one in spooled.read() if isinstance(one, SampleBatch)]
+    found = [one.samples.time[one.samples.channel == 100 + n] for one in spooled.read() if isinstance(one, SampleBatch)]
     times: list[int] = np.concatenate(found).tolist()
     assert times == sorted(set(times)), "one after another, whoever read them"
     return times
@@ -313,7 +313,7 @@ async def test_processes_append_to_one_file(tmp_path: Path) -> None:
     file.close()
     assert len({one.sequence for one in taken}) == len(taken)
     for k in range(4):
-        values = [int(one.batch.value[0]) for one in taken if one.batch.source_id == k + 1]  # type: ignore[union-attr]
+        values = [int(one.batch.samples.value[0]) for one in taken if one.batch.source_id == k + 1]  # type: ignore[union-attr]
         assert values[: len(told[k])] == told[k]
     spool = Spool(tmp_path / "modbus.sqlite", 64 * MIB)
     assert [spool.notes[f"heard:{source}"] for source in (1, 2, 4)] == ["999"] * 3

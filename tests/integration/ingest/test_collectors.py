@@ -62,11 +62,11 @@ class Spooled:
     def values(self, channel: int) -> list[float]:
         """Each (time, value) once, in the order of time."""
         rows = {
-            (int(batch.time[i]), float(batch.value[i]))
+            (int(batch.samples.time[i]), float(batch.samples.value[i]))
             for batch in self.read()
             if isinstance(batch, SampleBatch)
             for i in range(len(batch))
-            if batch.channel_id[i] == channel
+            if batch.samples.channel[i] == channel
         }
         return [value for _, value in sorted(rows)]
 

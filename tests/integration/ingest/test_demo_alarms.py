@@ -8,6 +8,7 @@ import pytest
 from core.batch import SampleBatch
 from core.config.load import load
 from core.paths import EXAMPLE
+from core.samples import Samples
 from ingest.alarms.channel import AlarmChange
 from ingest.alarms.columns import AlarmColumns
 from ingest.alarms.limits import limits_of
@@ -42,7 +43,7 @@ def test_demo_plant_raises_its_alarms(scenario: str | None, expected: set[tuple[
         moved = np.flatnonzero(values != before).astype(np.int32)  # as OPC UA publishes
         before = values
         times, good = np.full(len(moved), at, np.int64), np.zeros(len(moved), np.uint32)
-        changes += columns.evaluate(SampleBatch(1, at, moved, times, values[moved], good))
+        changes += columns.evaluate(SampleBatch(1, at, Samples(moved, times, values[moved], good)))
         changes += columns.check_clock(at)
     raised = {(names[c.channel_id], c.limit.name) for c in changes if c.action == "raised"}
     # Tank 6 begins too full, and the conveyor jams as it likes.

@@ -306,7 +306,8 @@ class TestFullDisk:
 async def journaled(disk: Disk, database: Database, number: int) -> None:
     """So many batches of samples, in the database and in the journal alone."""
     random = np.random.default_rng(1)
-    noise = (replace(samples(n), value=random.normal(size=4000)) for n in range(number))
+    batches = map(samples, range(number))
+    noise = (replace(one, samples=replace(one.samples, value=random.normal(size=4000))) for one in batches)
     await spooled(disk.folder, *noise)
     writer = Writer(disk.folder, database.ingest_dsn, WriterOptions(connections=1), SpoolOptions(max_bytes=MIB))
     await drained(writer)

@@ -699,7 +699,7 @@ async def test_one_batch_per_poll_for_any_number_of_reads() -> None:
         await kept.until(lambda: len(kept.samples(0)) >= 3)
         sizes = {len(b) % 5 for b in kept.batches if isinstance(b, SampleBatch)}
         assert sizes == {0}
-        assert all(np.all(b.status == 0) for b in kept.batches if isinstance(b, SampleBatch))
+        assert all(np.all(b.samples.status == 0) for b in kept.batches if isinstance(b, SampleBatch))
 
 
 async def test_a_stop_is_a_gap_and_so_is_a_kill() -> None:

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from core.batch import Gap
+from core.batch import Gap, SampleBatch
 from core.config.sources import ModbusSource, ModbusTag
+from core.samples import joined
 from ingest.modbus.collector import Collector
 from ingest.modbus.transport import Connections
 from ingest.status import SourceStatus
@@ -61,8 +62,8 @@ async def test_random_edits_do_not_affect_other_tags() -> None:
                 assert status.channels == len(some)
             left = len(kept.batches)
             await more(kept, 100)
-            late = {int(c) for batch in kept.batches[left + 1 :] for c in getattr(batch, "channel_id", ())}
-            assert late <= {IDS[tag.name] for tag in some}, "what is gone is no longer read"
+            late = joined(batch.samples for batch in kept.batches[left + 1 :] if isinstance(batch, SampleBatch))
+            assert {*late.channel.tolist()} <= {IDS[tag.name] for tag in some}, "what is gone is no longer read"
         removed = missing(kept)
         assert status.reconnects == 0
         assert {gap.reason for gap in removed} == {"removed"}

@@ -37,7 +37,7 @@ class Spooled:
         file = SpoolReader(self._path)
         for taken in file.read(1_000_000):
             if isinstance(taken.batch, SampleBatch):
-                self.times += taken.batch.time.tolist()
+                self.times += taken.batch.samples.time.tolist()
             elif isinstance(taken.batch, GapBatch):
                 self.gaps += taken.batch.gaps
             elif isinstance(taken.batch, EventBatch):

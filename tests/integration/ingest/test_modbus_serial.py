@@ -17,6 +17,7 @@ from pymodbus.framer.rtu import FramerRTU
 
 from core.batch import SampleBatch
 from core.registry import Registry
+from core.samples import joined
 from ingest.modbus.failures import BAD_TIMEOUT
 from ingest.modbus.transport import Connections
 from ingest.spool.reader import SpoolReader
@@ -284,6 +285,7 @@ async def test_collector_process_stores_what_a_serial_device_published(tmp_path:
         batches = [taken.batch for taken in file.read(1_000_000) if isinstance(taken.batch, SampleBatch)]
         file.close()
         for i in range(3):
-            stored = [float(v) for b in batches for v in b.value[(b.channel_id == i) & (b.status == 0)]]
+            samples = joined(batch.samples for batch in batches)
+            stored = samples.value[(samples.channel == i) & (samples.status == 0)].tolist()
             assert len(stored) >= 5
             assert_exact(stored, published(device, i))

@@ -62,7 +62,8 @@ def earlier(batches: Sequence[Batch]) -> list[Batch]:
     moved: list[Batch] = []
     for batch in batches:
         if isinstance(batch, SampleBatch):
-            moved.append(replace(batch, time=batch.time - _EARLIER))
+            earlier = replace(batch.samples, time=batch.samples.time - _EARLIER)
+            moved.append(replace(batch, samples=earlier))
         elif isinstance(batch, GapBatch):
             gaps = [
                 replace(gap, from_time=gap.from_time - _EARLIER, to_time=gap.to_time and gap.to_time - _EARLIER)

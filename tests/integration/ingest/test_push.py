@@ -136,7 +136,7 @@ class Site:
             row
             for b in self.spooled()
             if isinstance(b, SampleBatch)
-            for row in zip(b.channel_id.tolist(), b.time.tolist(), b.value.tolist(), strict=True)
+            for row in zip(b.samples.channel.tolist(), b.samples.time.tolist(), b.samples.value.tolist(), strict=True)
         ]
 
     def texts(self) -> list[tuple[int | None, int, str | None]]:
@@ -279,7 +279,7 @@ async def test_unknown_status_is_uncertain_and_reported_once(tmp_path: Path) -> 
         for second in (b"1000", b"2000"):
             body = b"boiler pressure=0 %s\nboiler,q=fault pressure=1 3%s\nboiler,q=odd pressure=2 4%s" % ((second,) * 3)
             assert (await here.push(body)).status == 204
-        statuses = [code for b in here.spooled() if isinstance(b, SampleBatch) for code in b.status.tolist()]
+        statuses = [code for b in here.spooled() if isinstance(b, SampleBatch) for code in b.samples.status.tolist()]
         assert statuses == [0, 0x80000000, 0x40000000] * 2
         events = [e for batch in here.spooled() if isinstance(batch, EventBatch) for e in batch.events]
         assert [e.text for e in events if e.type == "unknown_status"] == ["odd"]

@@ -65,5 +65,5 @@ def stored(here: Site) -> set[int]:
     """The whole bodies in the spool, by the value of their first line."""
     created = json.loads((here.state.root / "push.json").read_text())["created"]
     firsts = [channels[f"{name}/c0000"] for name, channels in created.items()]
-    batches = [batch for batch in here.spooled() if isinstance(batch, SampleBatch) and len(batch.value) == LINES]
-    return {int(batch.value[np.isin(batch.channel_id, firsts)][0]) for batch in batches}
+    batches = [batch for batch in here.spooled() if isinstance(batch, SampleBatch) and len(batch) == LINES]
+    return {int(batch.samples.value[np.isin(batch.samples.channel, firsts)][0]) for batch in batches}

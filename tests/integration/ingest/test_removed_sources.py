@@ -80,7 +80,7 @@ async def test_downtime_of_a_removed_source_ends_with_its_removal(
         await register(plant(), database.owner_dsn, state)
         (gap,) = [gap for gap in spooled.gaps() if gap.reason == "stopped"]
         assert gap.channel_ids is None
-        newest = max(int(b.time.max()) for b in spooled.read() if isinstance(b, SampleBatch))
+        newest = max(int(b.samples.time.max()) for b in spooled.read() if isinstance(b, SampleBatch))
         assert newest <= gap.from_time < before <= (gap.to_time or 0) <= now_us()
         await register(plant(), database.owner_dsn, state)
         assert [gap] == [gap for gap in spooled.gaps() if gap.reason == "stopped"], "it ended with the removal"

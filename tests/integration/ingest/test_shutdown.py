@@ -14,6 +14,7 @@ import pytest
 
 from core.batch import SampleBatch
 from core.paths import CHECKOUT
+from core.samples import Samples
 from core.timestamps import now_us
 from ingest.spool.append import Spool
 from ingest.spool.reader import SpoolReader
@@ -72,7 +73,7 @@ async def writer_on(state: Path, port: int) -> AsyncIterator[asyncio.subprocess.
 
 def batch() -> SampleBatch:
     one = np.ones(1)
-    return SampleBatch(1, now_us(), one.astype(np.int32), np.array([now_us()]), one, np.zeros(1, np.uint32))
+    return SampleBatch(1, now_us(), Samples(one.astype(np.int32), np.array([now_us()]), one, np.zeros(1, np.uint32)))
 
 
 def kept(state: Path) -> int:

@@ -122,7 +122,8 @@ async def until_full(spool: Spool, numbers: Iterator[int]) -> list[int]:
 def inside(file: SpoolReader) -> tuple[list[int], list[int]]:
     """(sequences, first channels of the sample batches) that were not taken yet."""
     taken = file.read(10**9)
-    return [b.sequence for b in taken], [int(b.batch.channel_id[0]) for b in taken if isinstance(b.batch, SampleBatch)]
+    batches = [b.batch for b in taken if isinstance(b.batch, SampleBatch)]
+    return [b.sequence for b in taken], [int(batch.samples.channel[0]) for batch in batches]
 
 
 async def test_a_full_disk(disk: Disk) -> None:
@@ -315,7 +316,7 @@ async def test_modbus_on_a_full_disk_has_a_gap(disk: Disk) -> None:
     gaps = [g for b in batches if isinstance(b, GapBatch) for g in b.gaps if g.reason == "spool_full"]
     assert [(g.channel_ids, g.to_time is None) for g in gaps[:2]] == [((0, 1, 2), True), ((0, 1, 2), False)]
     gap = gaps[1]
-    times = sorted({t for b in batches if isinstance(b, SampleBatch) for t in b.time.tolist()})
+    times = sorted({t for b in batches if isinstance(b, SampleBatch) for t in b.samples.time.tolist()})
     assert times[times.index(gap.from_time) + 1] == gap.to_time, "from the last sample before to the first behind"
 
 
@@ -352,7 +353,7 @@ async def test_opcua_on_a_full_disk_leaves_values_on_the_server(disk: Disk, tmp_
     batches = [b.batch for b in file.read(10**9)]
     file.close()
     await spool.close()
-    values = {v for b in batches if isinstance(b, SampleBatch) for v in b.value.tolist() if v}
+    values = {v for b in batches if isinstance(b, SampleBatch) for v in b.samples.value.tolist() if v}
     assert sorted(values) == server.written
     gaps = [g for b in batches if isinstance(b, GapBatch) for g in b.gaps]
     assert not [g for g in gaps if g.to_time != g.from_time]

@@ -309,11 +309,11 @@ async def test_running_collector_continues_after_a_repair(tmp_path: Path) -> Non
         await spool.append(batch([(k, i, 0.5, 0) for i in range(2000)]), {"heard:1": str(k)})
     file.delete([first.sequence])
     taken = file.read(10**9)
-    got = [b.batch.channel_id[0] for b in taken if isinstance(b.batch, SampleBatch)]
+    got = [b.batch.samples.channel[0] for b in taken if isinstance(b.batch, SampleBatch)]
     file.close()
     await spool.close()
     taken_again, notes = _recover_later(spool.path)
-    channels = {int(b.channel_id[0]) for b in taken_again if isinstance(b, SampleBatch)}
+    channels = {int(b.samples.channel[0]) for b in taken_again if isinstance(b, SampleBatch)}
     lost = set(range(2, 40)) - channels - {int(c) for c in got}
     gaps = [g for b in taken_again if isinstance(b, GapBatch) for g in b.gaps]
     gaps += [g for b in taken if isinstance(b.batch, GapBatch) for g in b.batch.gaps]
@@ -337,7 +337,7 @@ async def test_writer_detects_a_changed_batch_and_the_collector_continues(tmp_pa
     file = SpoolReader(spool.path)
     taken = file.read(100)
     samples = [b for b in taken if isinstance(b.batch, SampleBatch)]
-    assert [int(b.batch.channel_id[0]) for b in samples if isinstance(b.batch, SampleBatch)] == [0, 1, 3, 4]
+    assert [int(b.batch.samples.channel[0]) for b in samples if isinstance(b.batch, SampleBatch)] == [0, 1, 3, 4]
     (gap,) = [gap for b in taken if isinstance(b.batch, GapBatch) for gap in b.batch.gaps]
     assert gap.reason == "spool_corrupt"
     await spool.append(batch([(9, 0, 0.0, 0)]), {"heard:1": "9"})
@@ -404,7 +404,7 @@ async def test_two_processes_continue_with_the_repaired_file(tmp_path: Path) -> 
     while take():
         pass
     file.close()
-    numbers = [int(b.channel_id[0]) for b in taken.values() if isinstance(b, SampleBatch)]
+    numbers = [int(b.samples.channel[0]) for b in taken.values() if isinstance(b, SampleBatch)]
     assert len(numbers) == len(set(numbers))
     assert damaged
     assert len(told) == 400

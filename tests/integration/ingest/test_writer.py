@@ -15,6 +15,7 @@ from prometheus_client import REGISTRY
 
 from core.batch import Event, EventBatch, SampleBatch
 from core.config.model import WriterOptions
+from core.samples import Samples
 from core.timestamps import microseconds, now_us, timestamp
 from ingest.spool.append import Spool
 from ingest.spool.reader import SpoolReader
@@ -47,10 +48,12 @@ async def test_every_value_is_stored_to_the_bit(database: Database, owner: async
     sent = SampleBatch(
         1,
         T0,
-        np.arange(n, dtype=np.int32),
-        np.full(n, T0, np.int64),
-        values,
-        np.array([0, 0x40000000, 0x80050000, 0xFFFFFFFF, 1, 2], np.uint32),
+        Samples(
+            np.arange(n, dtype=np.int32),
+            np.full(n, T0, np.int64),
+            values,
+            np.array([0, 0x40000000, 0x80050000, 0xFFFFFFFF, 1, 2], np.uint32),
+        ),
     )
     await spooled(tmp_path, sent)
     await drained(Writer(tmp_path, database.ingest_dsn, WriterOptions(connections=1)))
@@ -58,7 +61,7 @@ async def test_every_value_is_stored_to_the_bit(database: Database, owner: async
         "SELECT encode(float8send(value), 'hex') AS bits, status FROM plant.samples_raw ORDER BY channel_id"
     )
     assert [int(r["bits"], 16) for r in rows] == bits.tolist()
-    assert [r["status"] & 0xFFFFFFFF for r in rows] == sent.status.tolist()
+    assert [r["status"] & 0xFFFFFFFF for r in rows] == sent.samples.status.tolist()
 
 
 async def test_a_replay_adds_nothing(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:

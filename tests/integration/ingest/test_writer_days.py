@@ -12,6 +12,7 @@ import pytest
 
 from core.batch import SampleBatch
 from core.config.model import WriterOptions
+from core.samples import Samples
 from core.timestamps import now_us
 from ingest.spool.append import Spool
 from ingest.spool.reader import SpoolReader
@@ -76,15 +77,16 @@ def _daily(channel: int) -> SampleBatch:
     return SampleBatch(
         1,
         now,
-        np.full(YEARS, channel, np.int32),
-        time,
-        np.arange(YEARS, dtype=np.float64),
-        np.zeros(YEARS, np.uint32),
+        Samples(
+            np.full(YEARS, channel, np.int32), time, np.arange(YEARS, dtype=np.float64), np.zeros(YEARS, np.uint32)
+        ),
     )
 
 
 def _now(channel: int) -> SampleBatch:
     now = now_us()
     return SampleBatch(
-        1, now, np.array([channel], np.int32), np.array([now], np.int64), np.array([0.0]), np.array([0], np.uint32)
+        1,
+        now,
+        Samples(np.array([channel], np.int32), np.array([now], np.int64), np.array([0.0]), np.array([0], np.uint32)),
     )

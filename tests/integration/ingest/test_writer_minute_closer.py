@@ -15,8 +15,9 @@ import asyncpg
 import numpy as np
 import pytest
 
-from core.batch import Batch, Gap, GapBatch, SampleBatch, sample_subset
+from core.batch import Batch, Gap, GapBatch, SampleBatch
 from core.config.model import WriterOptions
+from core.samples import Samples
 from core.timestamps import timestamp
 from history.rollups.verify import verify
 from ingest.spool.append import Spool
@@ -135,7 +136,7 @@ def batch(samples: list[tuple[int, int, float, int]]) -> SampleBatch:
     channel, time, value, status = zip(*samples, strict=True)
     times = np.array(time, np.int64) + DAY_US
     columns = np.array(channel, np.int32), times, np.array(value, np.float64), np.array(status, np.uint32)
-    return SampleBatch(1, int(times.max()), *columns)
+    return SampleBatch(1, int(times.max()), Samples(*columns))
 
 
 def minute_of(minute: int, some: random.Random) -> list[SampleBatch]:
@@ -195,15 +196,15 @@ async def dirty_channels(owner: asyncpg.Connection[Any], minute: int) -> list[in
 
 def without(one: SampleBatch, channel: int) -> SampleBatch:
     """The samples of all other channels."""
-    return sample_subset(one, one.channel_id != channel)
+    return one.part(one.samples.channel != channel)
 
 
 def without_those(one: SampleBatch, channels: tuple[int, ...], missing: list[range]) -> SampleBatch:
     """What is not of one of the channels at a time (µs since the day began) that is missing."""
     gone = np.zeros(len(one), bool)
     for span in missing:
-        gone |= (one.time - DAY_US >= span.start) & (one.time - DAY_US < span.stop)
-    return sample_subset(one, ~(gone & np.isin(one.channel_id, channels)))
+        gone |= (one.samples.time - DAY_US >= span.start) & (one.samples.time - DAY_US < span.stop)
+    return one.part(~(gone & np.isin(one.samples.channel, channels)))
 
 
 async def test_minutes_in_order_are_not_refreshed_again(
@@ -308,7 +309,7 @@ async def test_gap_in_order_refreshes_nothing(
             opened, ended = (
                 GapBatch(1, clock.now + i, [Gap(begin, to, "stale", channels)]) for i, to in enumerate((None, end))
             )
-            behind = [b for b in batches if isinstance(b, SampleBatch) and len(b) and b.time[0] > begin]
+            behind = [b for b in batches if isinstance(b, SampleBatch) and len(b) and b.samples.time[0] > begin]
             batches.insert(len(batches) - len(behind), opened)
         await running.send(*(one for one in batches if len(one)))
         if minute in gaps:
@@ -333,7 +334,7 @@ async def test_changed_gap_refreshes_its_minutes(
     for minute in range(5):
         clock.now = DAY_US + minute * MINUTE_US + 59 * SECOND
         batches: list[Batch] = [*minute_of(minute, some)]
-        began = int(batches[3].time.max()) + 1 if minute == 2 and isinstance(batches[3], SampleBatch) else began
+        began = int(batches[3].samples.time.max()) + 1 if minute == 2 and isinstance(batches[3], SampleBatch) else began
         opened = GapBatch(1, clock.now, [Gap(began, None, "stale", (3, 4))])
         if minute == 2 and what not in ("late", "closed"):
             batches.insert(4, opened)
@@ -365,7 +366,7 @@ async def test_gap_of_another_writer_beside_an_own_one(
     clock.now = DAY_US + 59 * SECOND
     *batches, last = minute_of(0, some)
     await one.send(*batches, without(last, 1))
-    await other.send(sample_subset(last, last.channel_id == 1))
+    await other.send(last.part(last.samples.channel == 1))
     await one.close(owner, 0)
     await refreshed(owner)
     await one.send_minute(1, some)
@@ -642,10 +643,10 @@ async def test_minutes_are_exact_under_random_interference(
             one = whole
             if some.random() < 0.1 and sent:  # again, and with other values
                 old = some.choice(sent)
-                old = sample_subset(old, old.channel_id == some.randrange(1, 13))
-                conflicting = SampleBatch(1, clock.now, old.channel_id, old.time, old.value + 1, old.status)
-                await writers[0].spool.append(some.choice((old, conflicting)))
-            newest = int(sent[-1].time.max()) if sent else clock.now
+                old = old.part(old.samples.channel == some.randrange(1, 13))
+                higher = replace(old.samples, value=old.samples.value + 1)
+                await writers[0].spool.append(some.choice((old, SampleBatch(1, clock.now, higher))))
+            newest = int(sent[-1].samples.time.max()) if sent else clock.now
             for gap in recorded_gaps(some, clock.now, newest, gaps):
                 await writers[some.choice((0, 0, 0, 1))].spool.append(GapBatch(1, next(kinds), [gap]))
             if some.random() < 0.1:
@@ -654,7 +655,7 @@ async def test_minutes_are_exact_under_random_interference(
             sent.append(one)
             if some.random() < 0.1:
                 other = some.randrange(1, 13)
-                await writers[1].spool.append(sample_subset(one, one.channel_id == other))
+                await writers[1].spool.append(one.part(one.samples.channel == other))
                 one = without(one, other)
             await writers[0].spool.append(one)
         for running in writers:

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from core.samples import NO_SAMPLES, Samples
 from core.timestamps import microseconds, timestamp
 from ingest.writer.minutes.accumulator import Accumulator, ClosedMinute
 from ingest.writer.transaction.counts import MINUTE_US
 from ingest.writer.transaction.gap_rows import GapStarts
-from ingest.writer.transaction.group import NO_COLUMNS, Columns
 from tests.sample_tables import DAY_US, HOUR_US, Sample, bits, copy
 
 _SETTINGS = settings(
@@ -72,11 +72,11 @@ def _plants(draw: st.DrawFn) -> Recorded:
     return Recorded(courses, gaps, [*sorted(ends), 2**60])
 
 
-def _columns(samples: list[tuple[int, int, int, int]]) -> Columns:
+def _columns(samples: list[tuple[int, int, int, int]]) -> Samples:
     """(channel, µs since the day began, bits, status) of a group, sorted."""
     channel, time, value, status = zip(*sorted(samples), strict=True)
     times, values = np.array(time, np.int64) + DAY_US, np.array(value, np.uint64).view(np.float64)
-    return Columns(np.array(channel, np.int32), times, values, np.array(status, np.uint32))
+    return Samples(np.array(channel, np.int32), times, values, np.array(status, np.uint32))
 
 
 def _accumulated(
@@ -90,7 +90,7 @@ def _accumulated(
         group = [s for s in samples if begin < s[1] <= end]
         some = [gap for gap in gaps if begin < gap[0] <= end]
         if group or some:
-            columns = _columns(group) if group else NO_COLUMNS
+            columns = _columns(group) if group else NO_SAMPLES
             at, channel = np.array(some, np.int64).reshape(-1, 2).T
             times = np.concatenate((columns.time, at + DAY_US))
             touched = np.unique(times // MINUTE_US).tolist()

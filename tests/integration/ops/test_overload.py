@@ -17,6 +17,7 @@ import pytest
 
 from core.batch import SampleBatch
 from core.config.model import WriterOptions
+from core.samples import Samples
 from core.scheduling import NICE
 from core.timestamps import now_us
 from ingest.spool.append import Spool
@@ -49,7 +50,7 @@ async def ingest(database: Database, state: Path) -> AsyncIterator[Writer]:
     async def append() -> None:
         channel, value, status = np.ones(1, np.int32), np.ones(1), np.zeros(1, np.uint32)
         while True:
-            await spool.append(SampleBatch(1, now_us(), channel, np.array([now_us()]), value, status))
+            await spool.append(SampleBatch(1, now_us(), Samples(channel, np.array([now_us()]), value, status)))
             await asyncio.sleep(0.2)
 
     appending, writing = asyncio.create_task(append()), asyncio.create_task(writer.run())

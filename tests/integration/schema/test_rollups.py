@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from core.batch import Batch, Gap, GapBatch, SampleBatch
+from core.samples import Samples
 from core.time_limits import TimeLimits
 from core.timestamps import microseconds, timestamp
 from history.rollups.verify import verify
@@ -33,7 +34,7 @@ from tests.sample_tables import DAY_US, HOUR_US
 MINUTE_US = 60_000_000
 SECOND = 1_000_000
 _COLUMNS = "n, min, max, sum, area, first, last, known, first_time, last_time, n_good, holds"
-Samples = list[tuple[int, int, float, int]]  # channel, µs, value, status
+Rows = list[tuple[int, int, float, int]]  # channel, µs, value, status
 
 
 class WrittenSamples:
@@ -44,7 +45,7 @@ class WrittenSamples:
         self.gaps: dict[tuple[int, int], tuple[int, Gap]] = {}
         self._revision = 0
 
-    async def write(self, connection: asyncpg.Connection[Any], samples: Samples) -> None:
+    async def write(self, connection: asyncpg.Connection[Any], samples: Rows) -> None:
         """Through the writer's own transaction; what is there already stays."""
         for channel, time, value, status in samples:
             self.samples.setdefault(channel, {}).setdefault(time, (value, status))
@@ -52,10 +53,12 @@ class WrittenSamples:
         batch = SampleBatch(
             1,
             DAY_US,
-            np.array(channel_id, np.int32),
-            np.array(times, np.int64),
-            np.array(values, np.float64),
-            np.array(statuses, np.uint32),
+            Samples(
+                np.array(channel_id, np.int32),
+                np.array(times, np.int64),
+                np.array(values, np.float64),
+                np.array(statuses, np.uint32),
+            ),
         )
         await self.write_batch(connection, batch)
 
@@ -69,7 +72,7 @@ class WrittenSamples:
 
     async def write_batch(self, connection: asyncpg.Connection[Any], batch: Batch) -> None:
         """Whatever it is; gaps are not kept in mind."""
-        times = batch.time if isinstance(batch, SampleBatch) else np.array([DAY_US])
+        times = batch.samples.time if isinstance(batch, SampleBatch) else np.array([DAY_US])
         spooled = SpooledBatch(1, int(times.min()), int(times.max()), batch)
         group = assemble([(PATH, [spooled])], TimeLimits(1e9, 1e9))
         await write(connection, group, (), RepeatingChannels())
@@ -134,9 +137,9 @@ async def assert_exact(connection: asyncpg.Connection[Any], plant: WrittenSample
         assert not wrong, (name, len(wrong), next(iter(wrong.items())))
 
 
-def random_samples(some: random.Random, channels: Sequence[int], hours: int, n: int) -> Samples:
+def random_samples(some: random.Random, channels: Sequence[int], hours: int, n: int) -> Rows:
     """Dense and sparse stretches, with what values and qualities there are."""
-    samples: Samples = []
+    samples: Rows = []
     while len(samples) < n:
         channel = some.choice(channels)
         at = DAY_US + some.randrange(hours * HOUR_US)
@@ -319,7 +322,7 @@ async def test_rollups_are_exact_under_concurrency(database: Database, owner: as
     # Each writer has channels of its own, so that the plant knows which of two values came first.
     lanes = [[s for s in samples if s[0] % 4 == lane] for lane in range(4)]
 
-    async def writing(lane: Samples) -> None:
+    async def writing(lane: Rows) -> None:
         connection = await asyncpg.connect(database.owner_dsn)
         await connection.execute(load("write")["create_staging"])
         for i in range(0, len(lane), 200):

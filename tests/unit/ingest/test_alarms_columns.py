@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from core.batch import SampleBatch
 from core.config.sources import Tag
+from core.samples import Samples
 from ingest.alarms import checkpoint
 from ingest.alarms.channel import GRACE_US, QUIET_US, SET_BACK_US, AlarmChange, AlarmChannel
 from ingest.alarms.columns import AlarmColumns
@@ -42,10 +43,12 @@ def batch_of(samples: Sequence[Sample]) -> SampleBatch:
     return SampleBatch(
         1,
         received[-1],
-        np.array(channel, np.int32),
-        np.array(time, np.int64),
-        np.array(value, np.float64),
-        np.array([BAD if b else 0 for b in bad], np.uint32),
+        Samples(
+            np.array(channel, np.int32),
+            np.array(time, np.int64),
+            np.array(value, np.float64),
+            np.array([BAD if b else 0 for b in bad], np.uint32),
+        ),
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from core.batch import SampleBatch
 from core.config.sources import ModbusTag
+from core.samples import Samples
 from ingest.alarms.counter_resets import CounterResets
 
 _SECOND = 1_000_000
@@ -17,12 +17,10 @@ _TAGS = [
 _IDS = {"energy": 7, "level": 8, "pulses": 9}
 
 
-def batch(*samples: tuple[int, float, float, int]) -> SampleBatch:
+def samples_of(*samples: tuple[int, float, float, int]) -> Samples:
     """Of (channel, s, value, status)."""
     channel, seconds, value, status = zip(*samples, strict=True)
-    return SampleBatch(
-        1,
-        0,
+    return Samples(
         np.array(channel, np.int32),
         (np.array(seconds) * _SECOND).astype(np.int64),
         np.array(value, np.float64),
@@ -34,7 +32,7 @@ def resets(
     counters: CounterResets, *samples: tuple[int, float, float, int]
 ) -> list[tuple[int | None, int, str | None]]:
     """Channel, second and text of each event."""
-    events = counters.events(batch(*samples))
+    events = counters.events(samples_of(*samples))
     assert all(event.type == "counter_reset" for event in events)
     return [(event.channel_id, event.time // _SECOND, event.text) for event in events]
 
@@ -50,8 +48,8 @@ def test_resets_are_events_and_wraps_are_not() -> None:
 
 def test_a_reset_says_when_the_counter_was_read_before() -> None:
     counters = CounterResets(_TAGS, _IDS)
-    assert counters.events(batch((7, 3, 50, 0))) == []
-    assert [event.detail["since"] for event in counters.events(batch((7, 9, 2, 0), (7, 99, 1, 0)))] == [
+    assert counters.events(samples_of((7, 3, 50, 0))) == []
+    assert [event.detail["since"] for event in counters.events(samples_of((7, 9, 2, 0), (7, 99, 1, 0)))] == [
         3 * _SECOND,
         9 * _SECOND,
     ]

@@ -6,16 +6,16 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.samples import Samples
 from ingest.writer.transaction.dirty import dirty
-from ingest.writer.transaction.group import Columns
 
 MINUTE = 60_000_000
 
 
-def columns(samples: set[tuple[int, int]]) -> Columns:
+def columns(samples: set[tuple[int, int]]) -> Samples:
     channel, time = (np.array(column) for column in zip(*sorted(samples), strict=True))
     n = len(samples)
-    return Columns(channel.astype(np.int32), time.astype(np.int64), np.zeros(n), np.zeros(n, np.uint32))
+    return Samples(channel.astype(np.int32), time.astype(np.int64), np.zeros(n), np.zeros(n, np.uint32))
 
 
 def grid(channels: range, minutes: range) -> set[tuple[int, int]]:

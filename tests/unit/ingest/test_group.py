@@ -44,11 +44,10 @@ def test_first_row_of_each_key_is_kept_and_the_others_are_counted(batches: list[
         kept = first.setdefault((channel, time), pair)
         repeated += kept == pair
         conflicts += kept != pair
-    columns = group.columns
-    assert columns is not None
-    keys = list(zip(columns.channel_id.tolist(), (columns.time - T0).tolist(), strict=True))
+    samples = group.samples
+    keys = list(zip(samples.channel.tolist(), (samples.time - T0).tolist(), strict=True))
     assert keys == sorted(first)
-    assert [(v.tobytes(), int(s)) for v, s in zip(columns.value, columns.status, strict=True)] == [
+    assert [(v.tobytes(), int(s)) for v, s in zip(samples.value, samples.status, strict=True)] == [
         first[key] for key in keys
     ]
     assert group.repeated == repeated - len(first)
@@ -92,9 +91,9 @@ def test_days_of_a_source_in_an_hour_are_limited() -> None:
         text = Event("text", T0 - 400 * DAY, 2, 0, "x")
         spooled = [SpooledBatch(1, 0, 0, sent), SpooledBatch(2, 0, 0, EventBatch(source, sent.received_at, (text,)))]
         group = assemble([(Path("a.sqlite"), spooled)], limits)
-        assert group.columns is not None and not group.events
-        assert len(group.columns) + len(group.quarantined) == len(rows) + 1
-        return sorted(group.columns.value.tolist()), [one.reason for one in group.quarantined]
+        assert len(group.samples) and not group.events
+        assert len(group.samples) + len(group.quarantined) == len(rows) + 1
+        return sorted(group.samples.value.tolist()), [one.reason for one in group.quarantined]
 
     assert taken(1, 0, old) == ([7.0, 8.0, 9.0, 10.0], ["days"] * 10)
     assert taken(1, 0, old) == ([7.0, 8.0, 9.0, 10.0], ["days"] * 10), "looked at again, it is the same"
@@ -106,8 +105,7 @@ def test_days_of_a_source_in_an_hour_are_limited() -> None:
 def test_rows_beyond_the_time_limits_are_quarantined_whole() -> None:
     inside = [(1, DAY, 1.0, 0), (1, -3650 * DAY, 1.5, 0)]
     group = group_of([*inside, (2, DAY + 1, 2.5, 0x80050000), (3, -3650 * DAY - 1, 3.5, 0), (4, 10**18, 4.5, 0)])
-    assert group.columns is not None
-    assert group.columns.channel_id.tolist() == [1, 1]
+    assert group.samples.channel.tolist() == [1, 1]
     assert [(q.reason, q.channel_id, q.value, q.status, (q.time or 0) - T0) for q in group.quarantined] == [
         ("future", 2, 2.5, 0x80050000, DAY + 1),
         ("ancient", 3, 3.5, 0, -3650 * DAY - 1),
@@ -128,8 +126,8 @@ def test_events_beyond_the_time_limits_are_quarantined_whole() -> None:
     assert to_batch(kept) == EventBatch(9, T0, (outside,)), "the row gives it back"
 
 
-def test_group_of_events_has_no_columns() -> None:
+def test_group_of_events_has_no_samples() -> None:
     event = Event("text", T0, 5, 0, "auto")
     group = assemble([(Path("a"), [SpooledBatch(1, T0, T0, EventBatch(9, T0, (event,)))])], LIMITS)
-    assert group.columns is None
+    assert not len(group.samples)
     assert group.events == ((9, event),)

@@ -32,7 +32,7 @@ def test_a_gateway_that_pushes_no_value() -> None:
     rows = MappedRows(no_data=NoData([(5, "65535; 100..200"), (7, "")]))
     for channel, number in ((5, 65535), (7, 65535), (5, 99.5), (5, 150.0), (9, 150)):
         rows.add(channel, 1, number)
-    samples = rows.samples(1, 2)
+    samples = rows.samples()
     assert samples.status.tolist() == [BAD_NO_DATA, 0, 0, BAD_NO_DATA, 0]
     assert np.isnan(samples.value).tolist() == [True, False, False, True, False]
 

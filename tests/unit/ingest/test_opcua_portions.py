@@ -15,6 +15,7 @@ from asyncua.ua.ua_binary import struct_to_binary
 from core.batch import EventBatch, SampleBatch
 from core.config.sources import ChannelKind, OpcuaSource, OpcuaTag
 from core.errors import DecodeError
+from core.samples import joined
 from core.timestamps import now_us
 from ingest.downtime import Downtime
 from ingest.gaps import Gaps
@@ -173,5 +174,6 @@ async def test_numbers_of_a_large_notification_are_all_stored() -> None:
     await source.publish(b"".join((struct.pack("<i", n), items.tobytes(), struct.pack("<i", 0))))
     batches = [batch for batch in spool.batches if isinstance(batch, SampleBatch)]
     assert len(batches) == 5
-    assert np.concatenate([batch.value for batch in batches]).tolist() == [*range(n)]
-    assert np.concatenate([batch.time for batch in batches]).tolist() == [*range(start, start + n)]
+    samples = joined(batch.samples for batch in batches)
+    assert samples.value.tolist() == [*range(n)]
+    assert samples.time.tolist() == [*range(start, start + n)]

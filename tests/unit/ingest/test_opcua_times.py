@@ -72,10 +72,11 @@ def test_history_of_values_whose_source_timestamps_repeat() -> None:
     versions = ChannelVersions("s", 1, spool)
     backfill = Backfill(tags, status, spool, spool, Gaps(status, spool), versions)
     values = [change(SOURCE, SERVER + n, {0: float(n)}) for n in range(3)]
-    samples = backfill._samples([(0, one) for one in values], 1, 2 * SERVER)
-    assert samples is not None
+    batch = backfill._samples([(0, one) for one in values], 1, 2 * SERVER)
+    assert batch is not None
+    samples = batch.samples
     assert samples.time.tolist() == [SOURCE, SERVER + 1, SERVER + 2]
-    assert samples.value.tolist() == [0, 1, 2] and samples.channel_id.tolist() == [7] * 3
+    assert samples.value.tolist() == [0, 1, 2] and samples.channel.tolist() == [7] * 3
 
 
 def test_history_has_no_arrival() -> None:

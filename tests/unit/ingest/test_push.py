@@ -74,15 +74,15 @@ def test_points_become_columns_and_texts() -> None:
     assert named.kinds == {"a.x": "analog", "a.y": "analog", "a.on": "discrete", "a.mode": "text", "b.x": "analog"}
     ids = {"a.x": 1, "a.y": 2, "a.on": 3, "a.mode": 4, "b.x": None}
     found = rows(points, {**{key: ids[name] for key, name in named.of.items()}, **named.unnamed}, T0, text_channels={4})
-    batch = found.samples(9, T0)
-    assert list(zip(batch.channel_id.tolist(), batch.time.tolist(), batch.value.tolist(), strict=True)) == [
+    samples = found.samples()
+    assert list(zip(samples.channel.tolist(), samples.time.tolist(), samples.value.tolist(), strict=True)) == [
         (1, 1, 1.0),
         (2, 1, 2.0),
         (3, 1, 1.0),
         (1, T0, 1.5),
         (1, T0 + 1, 2.5),
     ]
-    assert not batch.status.any()
+    assert not samples.status.any()
     assert found.texts == [Event("text", 1, 4, 0, "auto"), Event("text", T0, 4, 0, "off")]
     assert found.waiting == 1
     assert [str(bad) for bad in found.bad] == [
@@ -117,13 +117,13 @@ def test_a_tag_tells_the_status_of_a_line() -> None:
     places = {key: "xt".index(key[1]) + 1 for key in names(points, Template("{field}")).of}
     rule = StatusRule("tag.q", ["192=Good", "Open wire=0x808B0000"])
     found = rows(points, places, T0, text_channels={2}, statuses=rule)
-    batch = found.samples(9, T0)
+    samples = found.samples()
     bad, uncertain = 0x80000000, 0x40000000
-    assert batch.status.tolist() == [0, bad, 0, uncertain, 0x808B0000, uncertain, 0]
-    assert batch.value.tolist() == [1, 2, 3, 4, 5, 6, 7]
+    assert samples.status.tolist() == [0, bad, 0, uncertain, 0x808B0000, uncertain, 0]
+    assert samples.value.tolist() == [1, 2, 3, 4, 5, 6, 7]
     assert [(e.text, e.status) for e in found.texts] == [("a", bad), ("b", uncertain)]
     assert found.unknown_statuses == {"odd"}
-    assert not rows(points, places, T0, text_channels={2}).samples(9, T0).status.any()
+    assert not rows(points, places, T0, text_channels={2}).samples().status.any()
 
 
 def test_a_field_that_tells_the_status_is_no_channel() -> None:
@@ -132,7 +132,7 @@ def test_a_field_that_tells_the_status_is_no_channel() -> None:
     named = names(points, Template("{field}"), status=rule)
     assert set(named.kinds) == {"x"}
     found = rows(points, dict.fromkeys(named.of, 1), T0, statuses=rule)
-    assert found.samples(9, T0).status.tolist() == [0x40000000, 0, 0x80000000, 0x80000000, 0]
+    assert found.samples().status.tolist() == [0x40000000, 0, 0x80000000, 0x80000000, 0]
     assert not found.unknown_statuses
 
 

@@ -30,7 +30,7 @@ class Source:
 
     async def push(self, *samples: tuple[int, int, float], seconds: float = 1.0) -> None:
         """(channel, µs since T0, value) of a body, and the time until the next one."""
-        await self.repeated.check(batch([(*sample, 0) for sample in samples]))
+        await self.repeated.check(batch([(*sample, 0) for sample in samples]).samples)
         self.clock += seconds
 
     def recorded(self) -> Sequence[tuple[int, int, int | None]]:

@@ -131,7 +131,7 @@ def _isolate(piece: Piece, bad: set[object]) -> tuple[list[Piece], int]:
 
 def _rows(piece: Piece) -> list[object]:
     group = piece.group
-    samples = [] if group.columns is None else group.columns.value.tolist()
+    samples = group.samples.value.tolist()
     gaps = [(g.from_time, c) for batch in group.gaps() for g in batch.gaps for c in g.channel_ids or (None,)]
     return [*samples, *(event.text for _, event in group.events), *gaps]
 
@@ -204,8 +204,7 @@ def test_many_days_are_written_in_parts_live_data_first() -> None:
     )
     for piece in pieces:
         times = [event.time for _, event in piece.group.events]
-        if piece.group.columns is not None:
-            times += piece.group.columns.time.tolist()
+        times += piece.group.samples.time.tolist()
         assert len({time // DAY_US for time in times}) <= MOST_DAYS
     complete = [spooled.sequence for piece in pieces for _, of_file in piece.complete for spooled in of_file]
     assert sorted(complete) == list(range(len(batches)))

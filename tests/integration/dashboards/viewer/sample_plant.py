@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.copy_stream import COLUMNS, copy_stream
+from core.samples import Samples
 from core.timestamps import microseconds
 from ops.maintenance.packing import compress_before
 from tests.database import Database
@@ -195,7 +196,7 @@ async def _samples(
     away, back = (microseconds(until - timedelta(minutes=minutes)) for minutes in (20, 15))
     kept = (times < away) | (times >= back)
     n = int(kept.sum())
-    stream = copy_stream(np.full(n, channel, np.int32), times[kept], readings[kept], np.zeros(n, np.uint32))
+    stream = copy_stream(Samples(np.full(n, channel, np.int32), times[kept], readings[kept], np.zeros(n, np.uint32)))
     await connection.copy_to_table(
         "samples_raw", schema_name="plant", columns=COLUMNS, source=io.BytesIO(stream), format="binary"
     )

@@ -12,6 +12,7 @@ import pytest
 
 from core.batch import Batch, Event, EventBatch, Gap, GapBatch, SampleBatch
 from core.config.model import WriterOptions
+from core.samples import Samples
 from core.timestamps import microseconds, now_us
 from history.reading.reader import begin
 from ingest.spool.append import Spool
@@ -42,7 +43,7 @@ def samples(plant: SealedPlant, times: Sequence[int], value: float = 1.0) -> Sam
     n = len(times)
     time = np.array(times, np.int64) + FIRST
     ids = np.full(n, plant.ids["unit/flow"], np.int32)
-    return SampleBatch(plant.source, now_us(), ids, time, np.full(n, value), np.zeros(n, np.uint32))
+    return SampleBatch(plant.source, now_us(), Samples(ids, time, np.full(n, value), np.zeros(n, np.uint32)))
 
 
 async def receipts(plant: SealedPlant) -> list[str]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from core.copy_stream import copy_stream
 from core.paths import State
+from core.samples import Samples
 from core.timestamps import microseconds
 from history.questions.ask import ask
 from simulator.tags import SimTag
@@ -115,7 +116,12 @@ class Recording:
         time = np.round(np.asarray(seconds, np.float64) * 1e6).astype(np.int64) + microseconds(T0)
         n = len(time)
         stream = copy_stream(
-            np.full(n, self.ids[name], np.int32), time, np.asarray(values, np.float64), np.full(n, status, np.uint32)
+            Samples(
+                np.full(n, self.ids[name], np.int32),
+                time,
+                np.asarray(values, np.float64),
+                np.full(n, status, np.uint32),
+            )
         )
         await self._owner.copy_to_table(
             "samples_raw",
