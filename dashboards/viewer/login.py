@@ -22,10 +22,13 @@ from core.errors import OperationError
 from core.http import client_network
 from core.users import passwords
 from core.users.directory import User, UserDirectory
-from dashboards.viewer.login_attempts import LoginAttempts
 from ingest.spool import audit
 
 log = logging.getLogger(__name__)
+
+_MAX_FAILURES = 10  # wrong passwords before the next attempt has to wait
+_RETRY_SECONDS = 2.0  # per further attempt
+_MAX_KEYS = 10_000  # remembered
 
 COOKIE = "plantlog-viewer"
 SESSION_SECONDS = 12 * 3600
@@ -183,3 +186,35 @@ def _signature(user: User, until: str) -> str:
     """Sign a session. Its key is the user with the hash of the password: if either changes, the session ends."""
     key = hashlib.sha256(f"plantlog viewer session {user!r}".encode()).digest()
     return hmac.new(key, until.encode(), hashlib.sha256).hexdigest()
+
+
+class LoginAttempts:
+    """Wrong passwords by address and name, so that nobody locks out others who share an address.
+
+    Who has to wait cannot log in with the right password either, so learns nothing.
+    """
+
+    def __init__(self) -> None:
+        self._wrong: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()  # used attempts, monotonic s
+
+    def wait(self, address: str, name: str) -> float:
+        """Seconds until the next attempt; 0: now."""
+        return max(0.0, (self._used((address, name)) - _MAX_FAILURES + 1) * _RETRY_SECONDS)
+
+    def record_failure(self, address: str, name: str) -> None:
+        """Count a wrong password, or one that is not checked yet."""
+        key = address, name
+        self._wrong[key] = self._used(key) + 1, time.monotonic()
+        self._wrong.move_to_end(key)
+        if len(self._wrong) > _MAX_KEYS:
+            self._wrong.popitem(last=False)
+
+    def withdraw_failure(self, address: str, name: str) -> None:
+        """The last one was right."""
+        key = address, name
+        if key in self._wrong:
+            self._wrong[key] = max(0.0, self._used(key) - 1), time.monotonic()
+
+    def _used(self, key: tuple[str, str]) -> float:
+        used, at = self._wrong.get(key, (0.0, 0.0))
+        return max(0.0, used - (time.monotonic() - at) / _RETRY_SECONDS)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import StringIO, TextIOWrapper
 from operator import methodcaller
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+from numpy.typing import NDArray
 
 from core.batch import Float64s, Int32s, Int64s, UInt32s
 from core.status_words import BAD
 from history.imports.bad_input import BadField, bad_input
-from history.imports.csv_block import usual_portion
 from history.imports.csv_layout import CsvLayout, undecodable
-from history.imports.fields import channel_name, parse_statuses, parse_values, rounded
+from history.imports.fields import EXACT, channel_name, parse_statuses, parse_values, rounded
 from history.imports.line_order import LineOrder
 from history.imports.portion import Portion, WideColumn, wide_portion
 
@@ -196,3 +199,82 @@ class _Ids(dict[str, int]):
             self._names.append(name)
         self[text] = self._places[name]
         return self[text]
+
+
+def usual_portion(
+    block: str, layout: CsvLayout, ids: Mapping[str, int], wide: Mapping[int, int], before: int, bytes_read: int
+) -> Portion | None:
+    """The samples of whole lines, ``before`` of which precede them. None: some are unusual or wrong.
+
+    ``ids``: text of a channel → place of its name. ``wide``: column → place of its channel's name.
+    """
+    text = block.replace("\r\n", "\n")
+    if '"' in text or "\r" in text or layout.decimal != "." or layout.times.ambiguous == "order":
+        return None
+    try:
+        columns = _columns(text, layout)
+        if columns.num_rows != text.count("\n"):
+            return None  # empty lines
+        time = _times(columns[layout.time_at], layout)
+        if time is None:
+            return None
+        number = np.arange(before + 1, before + len(time) + 1)
+        if layout.channel_at is None:
+            return wide_portion(_cells(columns, wide), time, number, bytes_read)
+        coded = columns[layout.channel_at].dictionary_encode()
+        places = np.array([ids[name] for name in coded.dictionary.to_pylist()], np.int32)
+        status = np.zeros(len(time), np.uint32)
+        if layout.status_at is not None:
+            statuses = columns[layout.status_at].dictionary_encode()
+            status = parse_statuses(statuses.dictionary.to_pylist(), layout.codes)[statuses.indices.to_numpy()]
+        channel: Int32s = places[coded.indices.to_numpy()]
+        return Portion(channel, time, _numbers(columns[layout.value_at]), status, number, bytes_read)
+    except (pa.ArrowInvalid, BadField):
+        return None
+
+
+def _columns(text: str, layout: CsvLayout) -> Any:
+    """A record batch of texts, with a column for each one of the file."""
+    names = [str(place) for place in range(len(layout.header))]
+    content = text.encode()
+    table = pyarrow.csv.read_csv(
+        pa.BufferReader(content),
+        pyarrow.csv.ReadOptions(column_names=names, use_threads=False, block_size=len(content) + 1),
+        pyarrow.csv.ParseOptions(delimiter=layout.delimiter, quote_char=False, ignore_empty_lines=False),
+        pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string())),
+    )
+    return table.combine_chunks().to_batches()[0]
+
+
+def _times(column: Any, layout: CsvLayout) -> Int64s | None:
+    """µs. None: they are not of one length, or not all as usual."""
+    n = len(column)
+    _, offsets, content = column.buffers()
+    at = np.frombuffer(offsets, np.int32, n + 1)
+    width = int(at[1] - at[0])
+    if width == 0 or (np.diff(at) != width).any():
+        return None
+    chars: NDArray[np.uint8] = np.frombuffer(content, np.uint8, n * width).reshape(n, width)
+    return layout.times.parse_fixed(chars)
+
+
+def _numbers(column: Any) -> Float64s:
+    """Raises ArrowInvalid or BadField."""
+    numbers: Float64s = column.cast(pa.float64()).to_numpy()
+    if not np.isfinite(numbers).all():
+        raise BadField(int(np.argmin(np.isfinite(numbers))), "", "a finite number")
+    zeros = column.filter(pa.array(numbers == 0))
+    if (np.abs(numbers) >= EXACT).any() or pc.any(pc.match_substring_regex(zeros, "[1-9]")).as_py():
+        raise BadField(0, "", "as the text says it")  # it may be rounded
+    return numbers
+
+
+def _cells(columns: Any, wide: Mapping[int, int]) -> list[WideColumn]:
+    """The cells of a wide file; empty ones are no samples. Raises ArrowInvalid or BadField."""
+    found = []
+    for place, channel in wide.items():
+        column = columns[place]
+        full = np.flatnonzero(pc.binary_length(column).to_numpy())
+        values = _numbers(column if len(full) == len(column) else column.take(pa.array(full)))
+        found.append(WideColumn(channel, full, values, np.zeros(len(full), np.uint32)))
+    return found

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
+from types import TracebackType
 from typing import Any
 from uuid import UUID
 
@@ -22,7 +24,7 @@ from core.batch import ROUNDED_DETAIL, Event
 from core.config.model import WriterOptions
 from core.config.snapshot import in_force
 from core.database import FAILURES, connect_writer
-from core.errors import DatabaseError
+from core.errors import DatabaseError, OperationError
 from core.formatting import count
 from core.installation import installation_of
 from core.paths import State
@@ -33,7 +35,6 @@ from history.imports.bad_input import bad_input
 from history.imports.check import Checked, check
 from history.imports.csv_file import CsvFile
 from history.imports.csv_layout import Options, find_layout
-from history.imports.kept_portions import KeptPortions
 from history.imports.line_protocol_file import LineProtocolFile, is_line_protocol
 from history.imports.parquet_file import ParquetFile, is_parquet
 from history.imports.portion import Portion, Reader
@@ -247,3 +248,45 @@ def _outcome(counts: Counts) -> str:
     if counts.conflicts:
         text += f", {counts.conflicts:,} refused because another value is there (events of type conflict)"
     return text
+
+
+class KeptPortions:
+    """Portions in a file without a name in ``folder``, 32 bytes a sample; it is gone when the process ends.
+
+    Raises OperationError if it can't be written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._bytes_read: list[int] = []
+        try:
+            self._file = TemporaryFile(dir=folder)  # noqa: SIM115  (closed by the context manager)
+        except OSError as error:
+            raise self._failure(error) from None
+
+    def __enter__(self) -> KeptPortions:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def add(self, portion: Portion) -> None:
+        """Keep the next portion."""
+        try:
+            for column in (portion.channel, portion.time, portion.value, portion.status, portion.line):
+                np.save(self._file, column, allow_pickle=False)
+            self._file.flush()
+        except OSError as error:
+            raise self._failure(error) from None
+        self._bytes_read.append(portion.bytes_read)
+
+    def __iter__(self) -> Iterator[Portion]:
+        self._file.seek(0)
+        for bytes_read in self._bytes_read:
+            channel, time, value, status, line = (np.load(self._file, allow_pickle=False) for _ in range(5))
+            yield Portion(channel, time, value, status, line, bytes_read)
+
+    def _failure(self, error: OSError) -> OperationError:
+        return OperationError(f"{self._folder}: {error.strerror}; checked samples are kept there, 32 bytes each")

@@ -17,7 +17,7 @@ from core.config.model import ViewerOptions
 from core.users import passwords
 from core.users.directory import UserDirectory
 from core.users.passwords import hashed
-from dashboards.viewer import login_attempts
+from dashboards.viewer import login
 from dashboards.viewer.library import Library
 from dashboards.viewer.reader import Reader
 from dashboards.viewer.server import serve
@@ -258,9 +258,9 @@ async def test_wrong_passwords_are_limited(guarded: Guarded, way: str, monkeypat
         begun = time.monotonic()
         # Those of one address count before they are checked, so that many at once are no way around.
         answers = await asyncio.gather(*(tries(stranger, f"guess-{n}-of-the-password") for n in range(90)))
-        assert 10 <= answers.count(401) <= 11 + (time.monotonic() - begun) / login_attempts._RETRY_SECONDS
+        assert 10 <= answers.count(401) <= 11 + (time.monotonic() - begun) / login._RETRY_SECONDS
         assert answers.count(429) == 90 - answers.count(401)
-        monkeypatch.setattr(login_attempts, "_RETRY_SECONDS", 1e6)  # however long this takes
+        monkeypatch.setattr(login, "_RETRY_SECONDS", 1e6)  # however long this takes
         assert await tries(stranger, PASSWORD) == 429
         assert await _log_in(stranger, guarded, "otto") == 200  # of the same address
         after = REGISTRY.get_sample_value("plantlog_wrong_tokens_total", {"endpoint": "viewer"}) or 0.0
@@ -281,7 +281,7 @@ async def test_names_of_nobody_lock_out_nobody(
         return matches(known, password)
 
     monkeypatch.setattr(passwords, "matches", counted)
-    monkeypatch.setattr(login_attempts, "_RETRY_SECONDS", 1e6)
+    monkeypatch.setattr(login, "_RETRY_SECONDS", 1e6)
     answers = await asyncio.gather(*(_log_in(session, guarded, f"nobody{n}", "guess") for n in range(60)))
     assert (answers, len(checks)) == ([401] * 60, 10)
     assert [await _log_in(session, guarded, "nobody1", "guess") for _ in range(10)] == [401] * 9 + [429]
@@ -291,7 +291,7 @@ async def test_names_of_nobody_lock_out_nobody(
 async def test_clients_of_a_trusted_proxy_are_told_apart(
     reader: Reader, tmp_path: Path, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(login_attempts, "_RETRY_SECONDS", 1e6)
+    monkeypatch.setattr(login, "_RETRY_SECONDS", 1e6)
     hash_quickly(monkeypatch)
     add_users(tmp_path, anna="engineer")
 
