@@ -74,15 +74,8 @@ class UserDirectory:
 
     def add(self, name: str, role: Role, password: str) -> None:
         """Add a user; ``password``: its hash. Raises OperationError."""
-        if not _NAME.fullmatch(name) or name == ROOT:
-            raise OperationError(f"user: found {name!r}; legal: {_NAME_LEGAL}")
         with self._changing() as users:
-            if name in users:
-                raise OperationError(
-                    f"there is a user {name} already: `plantlog user role` and `plantlog user password` change it"
-                )
-            if not users and role != "engineer":
-                raise OperationError("the first user must be an engineer, who can add the others: --role engineer")
+            check_new(users, name, role)
             now = now_us()
             users[name] = User(name, role, password, True, now, now)
 
@@ -120,6 +113,18 @@ class UserDirectory:
                     write_atomically(self._path, json.dumps(content, indent=2) + "\n", 0o600)
         except OSError as error:
             raise OperationError(f"{self._path} can't be written: {error}") from error
+
+
+def check_new(users: Mapping[str, User], name: str, role: Role) -> None:
+    """Raise OperationError if a user of this name and role can't be added to ``users``."""
+    if not _NAME.fullmatch(name) or name == ROOT:
+        raise OperationError(f"user: found {name!r}; legal: {_NAME_LEGAL}")
+    if name in users:
+        raise OperationError(
+            f"there is a user {name} already: `plantlog user role` and `plantlog user password` change it"
+        )
+    if not users and role != "engineer":
+        raise OperationError("the first user must be an engineer, who can add the others: --role engineer")
 
 
 def closed_viewer(host: str, users: Mapping[str, User]) -> str | None:

@@ -18,7 +18,7 @@ from core.config.model import Plant, PlantOptions
 from core.config.quantities import RETENTION_LEGAL
 from core.config.reference import value_text
 from core.config.snapshot import latest_number, plant_in_force
-from core.database import database_errors
+from core.database import connect, database_errors
 from core.errors import OperationError
 from core.formatting import count
 from core.paths import State
@@ -159,7 +159,11 @@ async def make_plan(
     """The plan for a configuration that was read from the files with these ``digests``."""
     number, before = latest_number(state.root), plant_in_force(state.root)
     with database_errors():
-        difference = await preview(plant, state.dsn("owner"), state, decisions)
+        connection = await connect(state.dsn("owner"), "plantlog apply")
+        try:
+            difference = await preview(connection, plant, state, decisions)
+        finally:
+            await connection.close()
     own_database = not state.has_external_database
     wanted = programs.wanted(deployment, plant, state, own_database=own_database, planned=True)
     processes = Supervisor(state).restarts(wanted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import chain
@@ -141,16 +141,19 @@ def ports(deployment: Deployment, plant: Plant) -> dict[str, list[PortRequiremen
 
 
 def check_ports(
-    wanted: Mapping[str, Sequence[PortRequirement]], running: Mapping[str, int | None], state: State
+    required: Mapping[str, Sequence[PortRequirement]],
+    running: Mapping[str, int | None],
+    state: State,
+    orphans: Collection[int] = (),
 ) -> None:
     """Raise OperationError if another program listens where a process is to listen that does not do so yet, or if two
     processes are to listen on one port.
 
-    ``wanted``: of :func:`ports`; ``running``: processes that run, and their ids.
+    ``required``: by process, as :func:`ports` returns them; ``running``: processes that run, and their ids;
+    ``orphans``: ids of processes that are to end before.
     """
-    check_distinct(chain.from_iterable(wanted.values()))
-    starting = [port for name, required in wanted.items() if name not in running for port in required]
-    check(starting)
+    check_distinct(chain.from_iterable(required.values()))
+    check([port for name, listening in required.items() if name not in running for port in listening], orphans)
     last = Deployment.load(state)
     try:
         current = in_force(state.root, tags_of=())
@@ -158,8 +161,8 @@ def check_ports(
         return
     if last is None or current is None:
         return
-    before = {(port.host, port.port) for required in ports(last, current.plant).values() for port in required}
-    moved = [port for name in running for port in wanted.get(name, ()) if (port.host, port.port) not in before]
+    before = {(port.host, port.port) for listening in ports(last, current.plant).values() for port in listening}
+    moved = [port for name in running for port in required.get(name, ()) if (port.host, port.port) not in before]
     ours: set[int] = set()
     for pid in (pid for name, pid in running.items() if pid is not None and name != "postgres" and moved):
         with suppress(psutil.NoSuchProcess):

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
+from core.config.load import load as load_plant
 from core.config.model import Plant
 from core.database import FAILURES, connect, database_errors
 from core.errors import DatabaseError
 from core.installation import installation_of
 from core.paths import State
-from ops.appliance import database
+from ops.appliance import database, orphans, programs
 from ops.appliance.other_plant import check_same_plant
+from ops.appliance.supervisor import Supervisor
 from ops.backup import repository
+from ops.deployment import Deployment
 from ops.migration.migrate import has_schema, is_current
 from ops.registration import pair
 from ops.registration.difference import Difference
@@ -21,11 +23,23 @@ from ops.registration.register import preview
 from schema.queries import load
 
 
-def check_plant(state: State, config: Path, plant: Plant, *, replace: bool) -> None:
+def check_first(state: State, deployment: Deployment) -> None:
+    """Raise OperationError if the first ``up`` must not run here: before it makes the state folder.
+
+    A simulated plant is not generated before there is one.
+    """
+    if not deployment.generated:
+        check_plant(state, deployment, load_plant(deployment.config), replace=False)
+
+
+def check_plant(state: State, deployment: Deployment, plant: Plant, *, replace: bool) -> None:
     """Raise OperationError if this state folder must not run ``plant``, whatever the database has."""
-    check_same_plant(state, config, plant, replace)
+    check_same_plant(state, deployment.config, plant, replace)
     pair.check_database(state, plant, state.has_external_database)
-    repository.check_database(state, config, plant.backup)
+    repository.check_database(state, deployment.config, plant.backup)
+    running = Supervisor(state).active()
+    ended = () if running else [process.pid for processes in orphans.find(state).values() for process in processes]
+    programs.check_ports(programs.ports(deployment, plant), running, state, ended)
 
 
 def check_registration(
@@ -40,31 +54,32 @@ def check_registration(
     One that does not respond, or whose schema is of another version, is left to ``up``, which starts or upgrades it;
     but a new PLANTLOG_DSN must lead to a server, as it takes the place of the one in use.
     """
-    dsn = database.next_dsn(state)
-    if dsn is not None and asyncio.run(_can_register(dsn, state, plant)):
+    if (dsn := database.next_dsn(state)) is not None:
         with database_errors():
-            asyncio.run(preview(plant, dsn, state, decisions, take_over)).check(expected)
+            asyncio.run(_check_registration(dsn, state, plant, decisions, take_over, expected))
 
 
-async def _can_register(dsn: str, state: State, plant: Plant) -> bool:
+async def _check_registration(
+    dsn: str, state: State, plant: Plant, decisions: TagDecisions, take_over: str | None, expected: Difference | None
+) -> None:
     try:
         connection = await connect(dsn, "plantlog up")
     except FAILURES as error:
         if not state.dsn_file("owner").exists() or dsn == state.dsn("owner"):
-            return False
+            return
         raise DatabaseError(
             f"the database of PLANTLOG_DSN does not respond: {str(error) or type(error).__name__}. "
             "That of the last `up` stays in use"
         ) from error
     try:
         if not await has_schema(connection) or not await is_current(connection):
-            return False
+            return
         own = installation_of(state.root)
         is_registered = own is not None and await connection.fetchval(load("pair")["is_registered"], own)
         if is_registered and plant.redundancy.member is not None and plant.sealing.enabled:
             from history.seals.keys import check_member  # noqa: PLC0415  (its libraries take a tenth of the start)
 
             await check_member(connection, state)
-        return True
+        (await preview(connection, plant, state, decisions, take_over)).check(expected)
     finally:
         await connection.close()

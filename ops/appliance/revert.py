@@ -8,6 +8,7 @@ import stat
 import sys
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,6 +23,20 @@ from ops.registration.file_diff import Side, differences
 from ops.registration.revisions import Revision
 
 
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """Files that were replaced, and how to undo that."""
+
+    before: Mapping[Path, bytes | None] = field(default_factory=dict)  # None: there was no such file
+    copies: list[Path] = field(default_factory=list)  # of those that no revision has
+
+    def put_back(self) -> None:
+        """Bring back the files as they were. Raises OperationError."""
+        _write({path: content for path, content in self.before.items() if content is not None})
+        for path in (*(path for path, content in self.before.items() if content is None), *self.copies):
+            path.unlink(missing_ok=True)
+
+
 def revert(
     state: State,
     config: Path,
@@ -29,7 +44,7 @@ def revert(
     contents: Mapping[str, bytes],
     kept: Collection[str],
     yes: bool,
-) -> None:
+) -> Replaced:
     """Show what would differ, ask, and write the files of ``revision``; ``config`` is where its ``plant.toml`` goes.
 
     ``contents``: of its files, by name; ``kept``: the SHA-256 of each file that any revision has: others are copied
@@ -40,7 +55,7 @@ def revert(
     shown = differences(Side("now", before), Side(f"revision {revision.number}", contents))
     if not shown:
         typer.echo(f"the files are those of revision {revision.number}")
-        return
+        return Replaced()
     for text in shown.values():
         typer.echo(text, nl=False)
     if not yes:
@@ -48,10 +63,13 @@ def revert(
     now = _read(paths)
     if stale := [paths[name] for name in paths if now.get(name) != before.get(name)]:
         raise OperationError(f"{stale[0]} was changed since it was shown. Nothing was written: repeat the command")
+    replaced = Replaced({path: before.get(name) for name, path in paths.items() if name in shown})
     for name in shown:
         if name in before and hashlib.sha256(before[name]).hexdigest() not in kept:
-            typer.echo(f"never applied, and kept as {_copy(paths[name])}")
+            replaced.copies.append(_copy(paths[name]))
+            typer.echo(f"never applied, and kept as {replaced.copies[-1]}")
     _write({path: contents[name] for name, path in paths.items() if name in shown})
+    return replaced
 
 
 def _paths(state: State, config: Path, revision: Revision) -> dict[str, Path]:

@@ -243,6 +243,11 @@ class Supervisor:
             for info in self._call("getAllProcessInfo")
         ]
 
+    def active(self) -> dict[str, int | None]:
+        """Name → process id of those that run or are about to; none if the supervisor does not respond."""
+        processes = self.processes() if self.answers() else []
+        return {process.name: process.pid for process in processes if process.state in ACTIVE_STATES}
+
     def start_program(self, name: str) -> bool:
         """Start a program that does not run; returns whether there was anything to do. Does not wait."""
         (state,) = [process.state for process in self.processes() if process.name == name]
@@ -283,8 +288,7 @@ class Supervisor:
 def database_stopped(state: State) -> Iterator[None]:
     """A block in which the database does not run; collectors go on. If it fails, the database goes on, too."""
     supervisor = Supervisor(state)
-    running = supervisor.answers() and [p.name for p in supervisor.processes() if p.state in ACTIVE_STATES]
-    if not running or "postgres" not in running:
+    if "postgres" not in supervisor.active():
         yield
         return
     supervisor.stop_programs("postgres")

@@ -36,7 +36,7 @@ from ops.appliance.readiness import (
 from ops.appliance.registered import register_plant, why_database_is_needed
 from ops.appliance.steps import Step, Steps
 from ops.appliance.summary import print_summary
-from ops.appliance.supervisor import ACTIVE_STATES, Program, Supervisor
+from ops.appliance.supervisor import Program, Supervisor
 from ops.backup import repository
 from ops.deployment import Deployment, Running
 from ops.postgres.membership import check_appliance
@@ -63,8 +63,10 @@ class UpOptions:
 def up(options: UpOptions, console: Console) -> None:
     """Start the appliance. Safe to run again in any state."""
     state = State.current()
-    state.claim()
     check_appliance(state)
+    if not state.claimed:
+        refusals.check_first(state, deployment_for(state, options))
+    state.claim()
     steps = Steps(console)
     with state_folder_lock(state, console):
         deployment = deployment_for(state, options)
@@ -154,11 +156,9 @@ def _check_config(deployment: Deployment, state: State, options: UpOptions, step
         step.note(f"generating a simulated plant{load_text or ''} in {state.plant}")
         simulated.export(deployment, state)
     plant, digests = load_with_digests(deployment.config)
-    refusals.check_plant(state, deployment.config, plant, replace=options.replace_plant)
+    refusals.check_plant(state, deployment, plant, replace=options.replace_plant)
     if options.plan is not None:
         options.plan.check(state, digests)
-    if running := _running(Supervisor(state)):
-        programs.check_ports(programs.ports(deployment, plant), running, state)
     if (closed := closed_viewer(plant.viewer.host, UserDirectory(state.root).users())) is not None:
         step.note(closed)
     TlsSettings.of(plant).ensure(state.root, all_names=True)
@@ -176,23 +176,16 @@ def _start_supervisor(state: State, db: Database, deployment: Deployment, plant:
     supervisor = Supervisor(state)
     if not supervisor.answers():
         orphans.end(state, step.note)
-    running = _running(supervisor)
-    programs_wanted = programs.ports(deployment, plant)
-    programs.check_ports(programs_wanted, running, state)
+    running = supervisor.active()
     if db.cluster is not None and running and "postgres" not in running and not supervisor.is_own():
         _stop_other_version(supervisor, state, step)  # the server that it would start may be gone with its checkout
         running = {}
     if "postgres" not in running:
-        db.ensure_free_port(step.note, {port.port for required in programs_wanted.values() for port in required})
+        others = programs.ports(deployment, plant).values()
+        db.ensure_free_port(step.note, {port.port for required in others for port in required})
     if not supervisor.answers():
         supervisor.start([programs.postgres(state, plant)] if db.cluster is not None else [])
     return supervisor
-
-
-def _running(supervisor: Supervisor) -> dict[str, int | None]:
-    """The processes that run, and their ids."""
-    processes = supervisor.processes() if supervisor.answers() else []
-    return {process.name: process.pid for process in processes if process.state in ACTIVE_STATES}
 
 
 def _start_database(
@@ -260,11 +253,7 @@ def _replace_other_version(
 def _hand_over_sources(supervisor: Supervisor, plant: Plant, state: State) -> None:
     """Let the remaining collectors take over the sources of those that are about to stop."""
     last = Running.load(state)
-    running_collectors = {
-        process.name
-        for process in supervisor.processes()
-        if process.state in ACTIVE_STATES and is_collector(process.name)
-    }
+    running_collectors = set(filter(is_collector, supervisor.active()))
     if last is not None and running_collectors > set(filter(is_collector, health.processes(plant))):
         for name in running_collectors:
             if health.fetch(name, last.health, state.root):  # else it may not know the signal yet

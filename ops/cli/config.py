@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from core.errors import OperationError, PlantlogError
+from core.errors import OperationError
 from core.formatting import wide
 from core.paths import State
 from core.terminal import Console
@@ -116,8 +116,9 @@ def revert(
 ) -> None:
     """Replace the configuration files by those of an applied one, after showing the difference and asking.
 
-    Exits with 3 if nobody confirmed it.
+    With --apply, the files stay as they were if it is refused. Exits with 3 if nobody confirmed it.
     """
+    from core.config.snapshot import latest_number
     from ops.appliance.apply import ApplyOptions
     from ops.appliance.apply import apply as run_apply
     from ops.appliance.revert import revert as run
@@ -128,15 +129,21 @@ def revert(
     known = revisions(state)
     one = find(revision, known)
     kept = {sha256 for other in known for sha256 in other.files.values()}
-    run(state, _config(state), one, contents(state, one), kept, yes)
+    replaced = run(state, _config(state), one, contents(state, one), kept, yes)
     if not apply:
         typer.echo("Next: `plantlog apply`")
         return
+    number = latest_number(state.root)
     try:
         run_apply(UpOptions(), ApplyOptions(yes), Console())
-    except PlantlogError:
-        written = f"the files are those of revision {revision} now: `plantlog apply` applies them"
-        typer.echo(f"{written}; --same-quantity and --new-channel are options of it", err=True)
+    except BaseException:
+        if latest_number(state.root) == number:  # else it failed behind the registration
+            replaced.put_back()
+            typer.echo(
+                f"the files are as they were before. To decide on tags, run `plantlog config revert {revision}`, then "
+                "`plantlog apply` with --same-quantity or --new-channel",
+                err=True,
+            )
         raise
 
 

@@ -14,7 +14,7 @@ from core.formatting import wide
 from core.paths import State
 from core.terminal import Console
 from core.timestamps import iso
-from core.users.directory import ROLES, Role, UserDirectory
+from core.users.directory import ROLES, Role, UserDirectory, check_new
 
 # Commands import what they need when they run, so that --help and a typing error are answered at once.
 # ruff: noqa: PLC0415
@@ -42,10 +42,12 @@ def add(
     """Add a user. The first one must be an engineer."""
     legal = _role(role)
     state = State.current()
+    directory = UserDirectory(state.root)
+    check_new(directory.users(), name, legal)
+    password = _hashed_password(name, password_file)
     if not state.claimed:
         state.claim()
-    password = _hashed_password(name, password_file)
-    UserDirectory(state.root).add(name, legal, password)
+    directory.add(name, legal, password)
     typer.echo(f"{name} is a user with the role {role}")
 
 

@@ -6,9 +6,11 @@ import asyncio
 import secrets
 import subprocess
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import asyncpg
 from rich.console import Console
@@ -56,20 +58,20 @@ _LOG_LINES = 5
 
 def monitor(address: str | None, port: int | None, replaced: str | None, console: Console) -> None:
     """Start the monitor; what was made before stays. ``replaced``: the DSN of one that is lost."""
-    state = _claim()
-    with state_folder_lock(state, console):
-        ours = Membership.load(state)
-        if ours is None:
-            if address is None:
-                raise OperationError("--address is missing: the address of this machine that the nodes reach")
-            check_address(address)
-            port = port or 5432
-            ca = ca_file(state.pki)
-            secret = secrets.token_urlsafe(24)
-            if replaced is not None:
-                secret = secret_of(checked_monitor("--replace", replaced, ca))
-            ours = Membership(address, port, monitor_dsn(secret, address, port, ca), is_monitor=True)
-        _check_same(state, ours, is_monitor=True, address=address, port=port)
+    state = _server_folder()
+    new = None
+    if Membership.load(state) is None:
+        if address is None:
+            raise OperationError("--address is missing: the address of this machine that the nodes reach")
+        check_address(address)
+        port = port or 5432
+        ca = ca_file(state.pki)
+        secret = secrets.token_urlsafe(24)
+        if replaced is not None:
+            secret = secret_of(checked_monitor("--replace", replaced, ca))
+        new = Membership(address, port, monitor_dsn(secret, address, port, ca), is_monitor=True)
+        _others(new)
+    with _claimed(state, new, console, is_monitor=True, address=address, port=port) as ours:
         steps = Steps(console)
         _make(state, ours, steps)
         _start(state, ours, steps)
@@ -82,33 +84,31 @@ def monitor(address: str | None, port: int | None, replaced: str | None, console
 
 def node(monitor_dsn: str | None, address: str | None, port: int | None, console: Console) -> None:
     """Start a server of the database; what was made before stays."""
-    state = _claim()
-    with state_folder_lock(state, console):
-        ours = Membership.load(state)
-        if ours is None:
-            if address is None or monitor_dsn is None:
-                raise OperationError(
-                    "--address and --monitor (or PLANTLOG_MONITOR) are missing: the address of this machine that the "
-                    "others reach, and what `plantlog database monitor` printed"
-                )
-            check_address(address)
-            joined = checked_monitor("--monitor", monitor_dsn, ca_file(state.pki))
-            ours = Membership(address, port or 5432, joined, is_monitor=False)
-        _check_same(state, ours, is_monitor=False, address=address, port=port)
-        wanted = ours.monitor
-        if monitor_dsn is not None:
-            wanted = checked_monitor("--monitor", monitor_dsn, ca_file(state.pki))
-            _check_secret(state, ours, wanted)
+    state = _server_folder()
+    monitor_now = None if monitor_dsn is None else checked_monitor("--monitor", monitor_dsn, ca_file(state.pki))
+    new = None
+    if Membership.load(state) is None:
+        if address is None or monitor_now is None:
+            raise OperationError(
+                "--address and --monitor (or PLANTLOG_MONITOR) are missing: the address of this machine that the "
+                "others reach, and what `plantlog database monitor` printed"
+            )
+        check_address(address)
+        new = Membership(address, port or 5432, monitor_now, is_monitor=False)
+        _others(new)
+    with _claimed(state, new, console, is_monitor=False, address=address, port=port) as ours:
+        if monitor_now is not None:
+            _check_secret(state, ours, monitor_now)
         steps = Steps(console)
         _make(state, ours, steps)
         _start(state, ours, steps)
-        if wanted != ours.monitor:
-            ours = _change_monitor(state, ours, wanted, steps)
+        if monitor_now is not None and monitor_now != ours.monitor:
+            ours = _change_monitor(state, ours, monitor_now, steps)
         with steps.step("wait for the others") as step:
-            found = _wait(state, ours)
-            mine = next(one for one in found if (one.address, one.port) == (ours.address, ours.port))
+            servers = _wait(state, ours)
+            mine = next(one for one in servers if (one.address, one.port) == (ours.address, ours.port))
             step.result = mine.state
-    dsn = f"postgresql://{OWNER}:PASSWORD@{','.join(f'{one.address}:{one.port}' for one in found)}/plantlog"
+    dsn = f"postgresql://{OWNER}:PASSWORD@{','.join(f'{one.address}:{one.port}' for one in servers)}/plantlog"
     environment = f"PLANTLOG_DSN='{dsn}?{verified_by('/PATH/OF/ca.crt')}'\n  ca.crt is a copy of {ca_file(state.pki)}"
     console.print(
         f"For the appliances: {environment}\n  the password is {_password_place(state, ours)}",
@@ -118,22 +118,53 @@ def node(monitor_dsn: str | None, address: str | None, port: int | None, console
 
 
 def membership(state: State) -> Membership:
-    """Raises OperationError where the state folder is no server's."""
-    if (found := Membership.load(state)) is None or not found.ready:
+    """Membership of a server. Raises OperationError where the state folder is no server's."""
+    if (ours := Membership.load(state)) is None or not ours.ready:
         raise OperationError(
             f"{state.root} is neither a monitor nor a node: set PLANTLOG_STATE, or run `plantlog database node`"
         )
-    return found
+    return ours
 
 
-def _claim() -> State:
+def _server_folder() -> State:
+    """The state folder, which may not exist yet. Raises OperationError if it is an appliance's."""
     if not is_root():
         raise OperationError("servers of several machines require root, which gives them a user of their own")
     state = State.current()
     if Membership.load(state) is None and (state.root / "postgres" / "cluster").exists() | state.registry.exists():
         raise OperationError(f"{state.root} is an appliance's: set PLANTLOG_STATE to a new folder for the server")
-    state.claim()
     return state
+
+
+@contextmanager
+def _claimed(
+    state: State, new: Membership | None, console: Console, *, is_monitor: bool, address: str | None, port: int | None
+) -> Iterator[Membership]:
+    """The membership of the state folder, locked in the block; ``new`` where it has none yet."""
+    state.claim()
+    with state_folder_lock(state, console):
+        ours = Membership.load(state) or new
+        assert ours is not None  # another command can't have deleted it
+        _check_same(state, ours, is_monitor=is_monitor, address=address, port=port)
+        yield ours
+
+
+def _others(ours: Membership) -> list[Node]:
+    """The nodes but this server, which is not one yet. Raises OperationError if it can't become one now.
+
+    The monitor's certificate is checked with a copy of what is made of the secret later: nothing is written here.
+    """
+    if not ports.is_free(ours.address, ours.port):
+        raise OperationError(f"port {ours.port} is in use{ports.holder(ours.port)}: choose another one with --port")
+    if ours.is_monitor:
+        return []
+    with TemporaryDirectory(prefix="plantlog-") as folder:
+        own_certificate.derive(Path(folder), ours.secret)
+        servers = asyncio.run(nodes(checked_monitor("--monitor", ours.monitor, ca_file(Path(folder)))))
+    others = [one for one in servers if (one.address, one.port) != (ours.address, ours.port)]
+    if others and not any(one.is_primary for one in others):
+        raise OperationError("no node is the primary now: see `plantlog database status`, and try again")
+    return others
 
 
 def _check_same(state: State, ours: Membership, *, is_monitor: bool, address: str | None, port: int | None) -> None:
@@ -153,14 +184,9 @@ def _make(state: State, ours: Membership, steps: Steps) -> None:
     """The server's data, and its place among the others, where they are missing."""
     if ours.ready:
         return
-    if not ports.is_free(ours.address, ours.port):
-        raise OperationError(f"port {ours.port} is in use{ports.holder(ours.port)}: choose another one with --port")
-    own_certificate.derive(state.pki, ours.secret)
-    others = [] if ours.is_monitor else asyncio.run(nodes(ours.monitor))
-    others = [one for one in others if (one.address, one.port) != (ours.address, ours.port)]
+    others = _others(ours)
     primary = next((one for one in others if one.is_primary), None)
-    if others and primary is None:
-        raise OperationError("no node is the primary now: see `plantlog database status`, and try again")
+    own_certificate.derive(state.pki, ours.secret)
     with steps.step("prepare PostgreSQL") as step:
         binaries = provide(state.root, step.note)
         provide_packages(binaries, PROGRAM, PACKAGES, step.note)

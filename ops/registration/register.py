@@ -71,21 +71,21 @@ class _Comparison:
 
 
 async def preview(
-    plant: Plant, dsn: str, state: State, decisions: TagDecisions = _NO_DECISIONS, take_over: str | None = None
+    connection: asyncpg.Connection[Any],
+    plant: Plant,
+    state: State,
+    decisions: TagDecisions = _NO_DECISIONS,
+    take_over: str | None = None,
 ) -> Difference:
     """Preview :func:`register`, with all names. Changes nothing; raises as it does, but for tags in doubt."""
-    connection = await connect(dsn, "plantlog apply")
+    if plant.redundancy.member is not None:
+        await pair.check(connection, state, plant, lambda line: None)
+    transaction = connection.transaction()
+    await transaction.start()
     try:
-        if plant.redundancy.member is not None:
-            await pair.check(connection, state, plant, lambda line: None)
-        transaction = connection.transaction()
-        await transaction.start()
-        try:
-            return (await _compare(connection, plant, state, take_over, decisions, _ALL_NAMES)).difference
-        finally:
-            await transaction.rollback()
+        return (await _compare(connection, plant, state, take_over, decisions, _ALL_NAMES)).difference
     finally:
-        await connection.close()
+        await transaction.rollback()
 
 
 async def register(

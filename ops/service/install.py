@@ -46,7 +46,8 @@ def install(config: Path | None, user: str | None, name: str, dry_run: bool, con
     deployment = deployment_for(state, UpOptions(config=config))
     _check_state(state, account)
     _check_as(account, state, deployment.config)
-    _python_as(account, state, "from ops.service.install import check_start; check_start()", str(deployment.config))
+    named = () if config is None else (str(config.absolute()),)
+    _python_as(account, state, "from ops.service.install import check_start; check_start(*sys.argv[1:])", *named)
     made = Service(
         name,
         account.pw_name,
@@ -64,7 +65,7 @@ def install(config: Path | None, user: str | None, name: str, dry_run: bool, con
     with steps.step("prepare") as step:
         _warn(account, step.note)
         changed = deployment != Deployment.load(state)
-        _make_state(state, account, config)
+        _make_state(state, account, *named)
         if not state.has_external_database:
             binaries = provide(state.root, step.note)
             if made.plant.backup.repository is not None:
@@ -214,21 +215,24 @@ def _warn(account: pwd.struct_passwd, note: Callable[[str], None]) -> None:
         )
 
 
-def _make_state(state: State, account: pwd.struct_passwd, config: Path | None) -> None:
+def _make_state(state: State, account: pwd.struct_passwd, *config: str) -> None:
     """The state folder of the user. What is in it is written as the user, who may have put links there."""
     if not state.root.exists():
         state.root.mkdir(mode=0o700)
         os.chown(state.root, account.pw_uid, account.pw_gid)
-    wanted = () if config is None else (str(config.absolute()),)
-    _python_as(account, state, "from ops.service.install import choose; choose(*sys.argv[1:])", *wanted)
+    _python_as(account, state, "from ops.service.install import choose; choose(*sys.argv[1:])", *config)
 
 
-def check_start() -> None:
-    """Check as the service user: exit with the reason if ``up`` would refuse the configuration that ``argv`` names."""
-    state, config = State.current(), Path(sys.argv[1])
+def check_start(config: str | None = None) -> None:
+    """Check as the service's user: exit with the reason if ``up`` would refuse the configuration.
+
+    ``config``: None: that of the last ``up``.
+    """
+    state = State.current()
     try:
-        plant = load(config)
-        refusals.check_plant(state, config, plant, replace=False)
+        deployment = _deployment(state, config)
+        plant = load(deployment.config)
+        refusals.check_plant(state, deployment, plant, replace=False)
         refusals.check_registration(state, plant, TagDecisions())
     except PlantlogError as error:
         sys.exit(str(error))
@@ -238,8 +242,12 @@ def choose(config: str | None = None) -> None:
     """Choose as the service's user: let the next ``up`` start this configuration; None: that of the last one."""
     state = State.current()
     state.claim()
-    deployment_for(state, UpOptions(config=None if config is None else Path(config))).save(state)
+    _deployment(state, config).save(state)
     (state.root / "postgres").mkdir(exist_ok=True)  # before root installs PostgreSQL
+
+
+def _deployment(state: State, config: str | None) -> Deployment:
+    return deployment_for(state, UpOptions(config=None if config is None else Path(config)))
 
 
 def _name(uid: int) -> str:

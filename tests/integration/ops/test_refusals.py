@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from core.config.load import load
 from core.errors import OperationError
 from core.paths import State
 from ops.appliance.refusals import check_registration
+from ops.ports import free_ports
 from ops.registration.redefined_tags import TagDecisions
 from tests.command import run
 from tests.integration.ops.test_service_install import refusal, systemd
@@ -18,6 +20,7 @@ from tests.integration.ops.test_up_registered import state, store_dsn
 
 __all__ = ["state", "systemd"]
 _AWAY = "postgresql://plantlog:wrong@127.0.0.1:1/plantlog"
+_MONITOR = "postgresql://autoctl_node:a-secret-of-a-monitor@127.0.0.1:1/pg_auto_failover"
 
 
 @pytest.fixture
@@ -66,6 +69,61 @@ def test_take_over_of_nobody_is_refused_before_logins_are_locked(state: State, t
     store_dsn(new, state.dsn("owner"))
     with pytest.raises(OperationError, match="--take-over: no installation is nobody"):
         check_registration(new, load(tmp_path / "plant.toml"), TagDecisions(), "nobody")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("user", "add", "anna", "--role", "viewer"), "the first user must be an engineer"),
+        (("user", "add", "root", "--role", "engineer"), "user: found 'root'; legal: "),
+        (("user", "add", "anna", "--role", "engineer", "--password-file", "absent"), "absent: No such file"),
+        (("up", "--config", "absent.toml"), "absent.toml"),
+        (("database", "monitor"), "--address is missing"),
+        (("database", "monitor", "--address", "192.0.2.1"), "legal: an address of this machine"),
+        (("database", "monitor", "--address", "127.0.0.1", "--replace", "nothing"), "--replace is not what"),
+        (("database", "monitor", "--address", "127.0.0.1", "--port", "TAKEN"), "is in use"),
+        (("database", "node", "--address", "127.0.0.1"), "--address and --monitor"),
+        (("database", "node", "--address", "127.0.0.1", "--monitor", "nothing"), "--monitor is not what"),
+        (("database", "node", "--address", "127.0.0.1", "--port", "TAKEN", "--monitor", _MONITOR), "is in use"),
+        (("database", "node", "--address", "127.0.0.1", "--port", "FREE", "--monitor", _MONITOR), "does not respond"),
+    ],
+    ids=lambda value: " ".join(value)[:60] if isinstance(value, tuple) else "",
+)
+def test_refused_command_makes_no_state_folder(words: tuple[str, ...], reason: str, tmp_path: Path) -> None:
+    if words[0] == "database" and os.getuid() != 0:
+        pytest.skip("requires root")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        ports = {"TAKEN": other.getsockname()[1], "FREE": free_ports(1)}
+        result = run(tmp_path / "state", *(ports.get(word, word) for word in words))
+    assert result.code == 1, result
+    assert reason in " ".join(result.err.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_port_in_use_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    config, state = tmp_path / "plant.toml", tmp_path / "state"
+    (tmp_path / "tags.csv").write_text("name,address\na,holding:0\n")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        config.write_text(
+            f'[plant]\nname = "p"\n[viewer]\nport = {other.getsockname()[1]}\n[health]\nport = {free_ports(20)}\n'
+            '[[source]]\nname = "plc"\nkind = "modbus"\naddress = "tcp://127.0.0.1:1"\ntags = "tags.csv"\n'
+        )
+        result = run(state, "up", "--config", config)
+        assert "is in use" in result.err, result
+        assert not state.exists()
+        State(state).claim()
+        assert "is in use" in _refused(State(state), "up", "--config", config)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.getuid() != 0, reason="requires root")
+def test_service_whose_port_is_in_use(external: State, systemd: Path, tmp_path: Path) -> None:
+    described = (tmp_path / "plant.toml").read_text()
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        (tmp_path / "plant.toml").write_text(f"{described}[viewer]\nport = {other.getsockname()[1]}\n")
+        output = refusal(tmp_path, "--config", str(tmp_path / "plant.toml"), "--user", "root")
+    assert "is in use" in output
+    assert not list(systemd.iterdir())
 
 
 @pytest.mark.slow

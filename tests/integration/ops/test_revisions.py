@@ -224,12 +224,15 @@ def test_revert_writes_the_files_of_a_revision(plant: Plant) -> None:
     assert "the files are those of revision 1\n" in plant.run("revert", "1").stdout
 
 
-def test_revert_that_cannot_apply_says_that_the_files_are_written(plant: Plant) -> None:
-    plant.tags.write_text(f"{_TAGS}c,holding:3,\n")
+def test_revert_whose_apply_is_refused_leaves_the_files(plant: Plant) -> None:
+    edited = f"{_TAGS}c,holding:3,\n"
+    plant.tags.write_text(edited)
     result = CliRunner().invoke(app, ["revert", "1", "--apply", "--yes"], env={"PLANTLOG_STATE": str(plant.state.root)})
     assert isinstance(result.exception, OperationError), result.exception
-    assert plant.tags.read_text() == _TAGS
-    assert result.stderr.startswith("the files are those of revision 1 now: `plantlog apply` applies them; --same-qu")
+    assert "plantlog is not running" in str(result.exception)
+    assert plant.tags.read_text() == edited
+    assert list(plant.config.parent.rglob("*.until-*")) == [], "a copy of what was not replaced"
+    assert result.stderr.startswith("the files are as they were before.")
 
 
 def test_revert_brings_back_a_file_that_is_gone(plant: Plant) -> None:
