@@ -36,8 +36,8 @@ what it has otherwise than the revision before, as JSON:
               from), and "was", the row as it was (null: there was none). With these, the digest is that of the
               revision before
     receipts  numbers of the signed receipts of gaps that this seal used up: none of them counts again
-    deleted   from, to, why, by: the hours of this revision had samples deleted by `plantlog delete`, which signs the
-              seal; they have no "added"
+    deleted   from, to, why, by: the hours of this revision had samples deleted by `plantlog evidence delete`, which
+              signs the seal; they have no "added"
 
 An hour that differs and has neither was amended by a version of plantlog that kept no proof.
 
@@ -792,7 +792,7 @@ def open_file(path: str) -> tuple[Any, SealBundle]:
     text = (file.metadata.metadata or {}).get(METADATA)
     if text is None:
         file.close()
-        raise UnverifiableError(f"{path} contains no seal: it was not written by `plantlog export`")
+        raise UnverifiableError(f"{path} contains no seal: it was not written by `plantlog evidence export`")
     bundle = SealBundle.decode(text)
     suffix = next((table for table in ("events", "gaps") if path.endswith(f".{table}.parquet")), "samples")
     if bundle.table != suffix:
@@ -919,7 +919,7 @@ def main() -> int:
     """Verify one file: 0 as sealed, 1 not, 2 cannot be verified here."""
     parser = argparse.ArgumentParser(description="Verify a Parquet file that plantlog exported.")
     parser.add_argument("file")
-    parser.add_argument("--key", help="the plant's public key in PEM form (plantlog seal --public-key)")
+    parser.add_argument("--key", help="the plant's public key in PEM form (plantlog evidence seal --public-key)")
     parser.add_argument("--json", action="store_true")
     parser.add_argument(
         "--strict", action="store_true", help="also exit with 1 if sealed rows were deleted, or amended without proof"

@@ -1,4 +1,4 @@
-"""Certificates of ``plantlog certificate``: the OPC UA client certificate, the trust list, our servers' one."""
+"""Certificates of ``plantlog source certificate``: the OPC UA client certificate, the trust list, our servers' one."""
 
 from __future__ import annotations
 

@@ -51,7 +51,9 @@ def add(file: Path, source: str, state: State) -> str:
     def appended(content: list[str]) -> list[str]:
         hashes = _hashes(file, content, source) if any(content) else ()
         if len(hashes) == MAX_TOKENS:
-            raise OperationError(f"{file} has {MAX_TOKENS} tokens: remove one first (plantlog token list {source})")
+            raise OperationError(
+                f"{file} has {MAX_TOKENS} tokens: remove one first (plantlog source token list {source})"
+            )
         return [*content, str(hash_of(token, _comment("created")))]
 
     _edit(file, appended, state)
@@ -63,7 +65,7 @@ def remove(file: Path, source: str, prefix: str, state: State) -> TokenHash:
     digits = prefix.lower().removeprefix("sha256:")
     if len(digits) < _MIN_PREFIX:
         raise OperationError(
-            f"{prefix!r} is too short: give {_MIN_PREFIX} or more digits (plantlog token list {source})"
+            f"{prefix!r} is too short: give {_MIN_PREFIX} or more digits (plantlog source token list {source})"
         )
     removed: list[TokenHash] = []
 
@@ -76,7 +78,7 @@ def remove(file: Path, source: str, prefix: str, state: State) -> TokenHash:
         if len(hashes) == 1:
             raise OperationError(
                 f"{removed[0].short} is the only token of source {source}: add another one first "
-                f"(plantlog token add {source})"
+                f"(plantlog source token add {source})"
             )
         return [line for line in content if hash_in(line) not in removed]
 

@@ -1,4 +1,4 @@
-"""A simulated plant with OPC UA and Modbus: ``plantlog simulator``, or ``python -m simulator``."""
+"""A simulated plant with OPC UA and Modbus: ``plantlog lab simulator``, or ``python -m simulator``."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def main() -> int:
 
 
 def _arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="plantlog simulator", description="A simulated plant with OPC UA and Modbus.")
+    parser = argparse.ArgumentParser(
+        prog="plantlog lab simulator", description="A simulated plant with OPC UA and Modbus."
+    )
     commands = parser.add_subparsers(required=True)
     plant_options = argparse.ArgumentParser(add_help=False)
     plant_options.add_argument("--host", default="127.0.0.1", help="address to listen on; default: %(default)s")

@@ -1,4 +1,4 @@
-"""Servers of one database, as `plantlog database` makes them: machines are loopback addresses and state folders."""
+"""Servers of one database, as `plantlog admin database` makes them: machines are loopback addresses and folders."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Servers:
         words = ["node", "--monitor", self.monitor_dsn]
         if state == self.monitor:
             words = ["monitor", *(("--replace", self.monitor_dsn) if self.monitor_dsn else ())]
-        result = await command.in_a_process(state, "database", *words, "--address", address, "--port", port)
+        result = await command.in_a_process(state, "admin", "database", *words, "--address", address, "--port", port)
         assert result.code == 0, result
         self._made[state] = address, port
         if state == self.monitor:
@@ -49,7 +49,7 @@ class Servers:
 
     async def restart(self, state: Path) -> None:
         """A server that was stopped or powered off, without any options."""
-        result = await command.in_a_process(state, "database", "monitor" if state == self.monitor else "node")
+        result = await command.in_a_process(state, "admin", "database", "monitor" if state == self.monitor else "node")
         assert result.code == 0, result
 
     async def stop(self) -> None:
@@ -84,7 +84,7 @@ class Servers:
 
     async def status(self) -> dict[str, dict[str, Any]]:
         """What the monitor says of ``a`` and ``b``."""
-        result = await command.plantlog(self.monitor, "database", "status", "--json")
+        result = await command.plantlog(self.monitor, "admin", "database", "status", "--json")
         assert result.code == 0, result
         names = {f"{address}:{port}": state.name for state, (address, port) in self._made.items()}
         return {names[row["name"]]: row for row in json.loads(result.out)}

@@ -45,7 +45,8 @@ class SpoolOptions(Frozen):
     max_bytes: ByteCount = 2 * 1024**3
     """The maximum size of each file. A full spool causes backpressure; data that a source can't keep become a gap."""
     keep: Keep = 86400.0
-    """How long the journal keeps committed data, so that `plantlog replay` can write them again. `"0s"`: no journal."""
+    """How long the journal keeps committed data, so that `plantlog admin spool replay` can write them again. `"0s"`: no
+    journal."""
     keep_bytes: ByteCount = 10 * 1024**3
     """The maximum size of the journal. It leaves `max_bytes` of the disk free, and at least a sixteenth of it. The
     oldest data are dropped first."""
@@ -79,7 +80,7 @@ class WriterOptions(Frozen):
     """Samples and events that are older than this when they arrive are quarantined."""
     days_per_hour: Annotated[int, Field(ge=1, le=100_000)] = 366
     """The number of days, more than a week from now, that a source may write to within an hour. Samples and events of
-    further days are quarantined, and `plantlog spool retry` writes them. Imports are not limited."""
+    further days are quarantined, and `plantlog admin spool retry` writes them. Imports are not limited."""
 
 
 Host = Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+$")]

@@ -373,7 +373,7 @@ class PushSource(Frozen):
     """The source's name, unique in the plant."""
     kind: Literal["push"]
     token_file: Path
-    """A file with the hashes of the gateway's tokens, as `plantlog token add` writes it; see *Tokens* in
+    """A file with the hashes of the gateway's tokens, as `plantlog source token add` writes it; see *Tokens* in
     docs/sources.md."""
     channel: ChannelTemplate = "{measurement}.{field}"
     """The template for the channel of a field, with `{measurement}`, `{field}` and `{tag.NAME}`."""

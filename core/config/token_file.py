@@ -117,5 +117,6 @@ def parse(content: bytes, source: str, config: Path | None = None) -> TokenFile:
 
 
 def command(name: str, source: str, config: Path | None) -> str:
-    """``plantlog token NAME`` for a source of the file ``config``."""
-    return f"plantlog token {name} {source}" + ("" if config is None else f" --config {shlex.quote(str(config))}")
+    """``plantlog source token NAME`` for a source of the file ``config``."""
+    option = "" if config is None else f" --config {shlex.quote(str(config))}"
+    return f"plantlog source token {name} {source}{option}"

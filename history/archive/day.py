@@ -154,11 +154,11 @@ async def _sealed(connection: asyncpg.Connection[Any], own: OwnInstallation, day
     """A day by its newest seal. Raises OperationError."""
     seals = await seals_of_day(connection, own.number, day)
     if not seals:
-        raise OperationError(f"{day} is not sealed: run `plantlog seal {day}`")
+        raise OperationError(f"{day} is not sealed: run `plantlog evidence seal {day}`")
     sealed = await sealed_day(connection, day, seals)
     if sealed.problems or not sealed.document:
         problems = sealed.problems or ["the document with the names of its channels is missing"]
-        raise NotAsSealed(f"{day} is not archived: {'; '.join(problems)}: see `plantlog verify {day}`")
+        raise NotAsSealed(f"{day} is not archived: {'; '.join(problems)}: see `plantlog evidence verify {day}`")
     scope = await load_scope(connection, seals[-1].installation)
     return sealed, Origin(own.plant, scope, await stored_keys(connection, seals[-1].chain))
 

@@ -123,7 +123,7 @@ class DayWriter:
                 more = f", and {len(problems) - _NAMED:,} more" if len(problems) > _NAMED else ""
                 raise NotAsSealed(
                     f"{folder.day} is not archived, because it is not as sealed: "
-                    f"{'; '.join(problems[:_NAMED])}{more}: see `plantlog verify {folder.day}`"
+                    f"{'; '.join(problems[:_NAMED])}{more}: see `plantlog evidence verify {folder.day}`"
                 )
             await in_thread(self._publish, files.manifest)
         finally:

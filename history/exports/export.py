@@ -1,4 +1,4 @@
-"""``plantlog export``: a sealed day as Parquet files, each with the seal inside.
+"""``plantlog evidence export``: a sealed day as Parquet files, each with the seal inside.
 
 Rows are sorted by channel and time and streamed: a row group of samples is in memory, not the day. Values are written
 with the encoding that makes this day's own samples smallest, measured on a part of them: a dictionary is best where
@@ -100,7 +100,7 @@ async def export(
                 raise OperationError(f"no data on {day}: nothing to export")
             after = "" if closed else f" after {when:%Y-%m-%d %H:%M} UTC"
             raise OperationError(
-                f"{day} is not sealed: run `plantlog seal {day}`{after}; --from and --until export it as it is"
+                f"{day} is not sealed: run `plantlog evidence seal {day}`{after}; --from and --until export it as it is"
             )
         sealed = await sealed_day(connection, day, day_seals)
         keys = await stored_keys(connection, day_seals[0].chain)

@@ -1,4 +1,4 @@
-"""``plantlog export --from --until``: any interval as Parquet files, of sealed days or not.
+"""``plantlog evidence export --from --until``: any interval as Parquet files, of sealed days or not.
 
 They have no seal inside, as a seal covers whole days; whole hours are compared with their seal all the same.
 """

@@ -1,1 +1,1 @@
-"""``plantlog import``: history from files of other systems."""
+"""``plantlog source import-history``: history from files of other systems."""

@@ -1,4 +1,4 @@
-"""``plantlog import``: check files, show what they contain and where it goes, ask, and store it."""
+"""``plantlog source import-history``: check files, show what they contain and where it goes, ask, and store it."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def samples(
 
     Size and identity of each file that is read are compared with the manifest, and its pages with their checksums.
     ``verify``: each day is first compared with its seal as a whole, which reads all of it, and the seals of all
-    archived days with each other. It requires ``key``: the file with the plant's public key (``plantlog seal
+    archived days with each other. It requires ``key``: the file with the plant's public key (``plantlog evidence seal
     --public-key``), or its text in PEM form.
 
     Raises ArchiveError, also if nothing is archived there.

@@ -1,4 +1,4 @@
-"""Output of ``plantlog verify rollups``."""
+"""Output of ``plantlog evidence verify rollups``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``plantlog verify rollups``: recompute the rollups and compare them with the stored ones, to the bit."""
+"""``plantlog evidence verify rollups``: recompute the rollups and compare them with the stored ones, to the bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``plantlog delete``: delete samples, of sealed days together with an amended seal that says who did it and why.
+"""``plantlog evidence delete``: delete samples, of sealed days with an amended seal that says who did it and why.
 
 Nothing else accounts for sealed samples that are missing. The hours must be as sealed before, and afterwards be what
 the amended seal says: what was altered is not signed with it.
@@ -137,7 +137,7 @@ async def _planned(
             if now[hour] != was.get(hour, NOTHING):
                 raise OperationError(
                     f"channel {number}, {day}, hour {hour:02} is not as sealed: nothing was deleted; "
-                    f"see `plantlog verify {day}`"
+                    f"see `plantlog evidence verify {day}`"
                 )
             after.setdefault(number, {})[hour] = rest.get(hour, NOTHING)
     return total, _Day(samples, sealed, after) if sealed is not None and after else None

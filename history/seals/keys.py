@@ -61,7 +61,7 @@ def load_signer(state: State, name: str = _FILE) -> Signer | None:
         mode = path.stat().st_mode
         if mode & _GROUP_AND_OTHERS:
             raise OperationError(f"{path} is readable by others ({mode & 0o777:o}): run chmod 600, and consider "
-                                 "`plantlog seal --rotate-key`")  # fmt: skip
+                                 "`plantlog evidence seal --rotate-key`")  # fmt: skip
         private = serialization.load_pem_private_key(path.read_bytes(), None)
     except FileNotFoundError:
         return None
@@ -116,8 +116,8 @@ async def signer(connection: asyncpg.Connection[Any], state: State, new: bool = 
     own_key = load_signer(state)
     if known and not new and (own_key is None or own_key.fingerprint not in known):
         raise OperationError(
-            f"{_unusable(state, own_key, known)}: restore the file, or use `plantlog seal --new-key` to create a key "
-            "that the old one has not signed"
+            f"{_unusable(state, own_key, known)}: restore the file, or use `plantlog evidence seal --new-key` to "
+            "create a key that the old one has not signed"
         )
     if own_key is None:
         own_key = _generate(state, _FILE)

@@ -1,4 +1,4 @@
-"""Results of ``plantlog verify``, for people and for programs."""
+"""Results of ``plantlog evidence verify``, for people and for programs."""
 
 from __future__ import annotations
 

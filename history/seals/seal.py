@@ -2,7 +2,7 @@
 
 A seal is the state of one snapshot, in which it is also written: what the slices read before is kept where nothing came
 since, else read again in that snapshot. An amended seal only adds: without what came, there is what was sealed.
-Anything else stays a difference that ``plantlog verify`` names.
+Anything else stays a difference that ``plantlog evidence verify`` names.
 """
 
 from __future__ import annotations
@@ -136,8 +136,8 @@ class Sealing:
         head = ChainHead.load(state) if not accept_chain else None
         if head is not None and (problem := head.problem(chain)):
             raise DatabaseError(
-                f"{problem}, or the database was restored from a backup: check with `plantlog verify`; "
-                "`plantlog seal --accept-chain` continues the chain as it is"
+                f"{problem}, or the database was restored from a backup: check with `plantlog evidence verify`; "
+                "`plantlog evidence seal --accept-chain` continues the chain as it is"
             )
         problems = tuple(seal_problems(chain, await stored_keys(connection, scope.chain), [key.public]))
         return cls(connection, state, scope, key, progress, problems), chain
@@ -198,10 +198,10 @@ class Sealing:
         day = samples.day
         sealed = await sealed_day(self.connection, day, seals)
         if not sealed.is_whole:
-            self.progress(f"{day}: not amended, because its digests were altered: see `plantlog verify {day}`")
+            self.progress(f"{day}: not amended, because its digests were altered: see `plantlog evidence verify {day}`")
             return Amended(None, [], False)
         if any(f"({day}, revision" in problem for problem in self.problems):
-            self.progress(f"{day}: not amended, because its seals were altered: see `plantlog verify {day}`")
+            self.progress(f"{day}: not amended, because its seals were altered: see `plantlog evidence verify {day}`")
             return Amended(None, [], False)
         # What a day's first seal covers, its amended ones cover, too.
         scope = self.scope.of(sealed.seals[-1].installation)
@@ -211,7 +211,7 @@ class Sealing:
                 return Amended(None, [], False)  # retention dropped some meanwhile
             amended = await amend(self.connection, self.key, samples, scope, sealed, started)
         if amended.unproven:
-            self.progress(f"{day}: {', '.join(amended.unproven)} unexplained: see `plantlog verify {day}`")
+            self.progress(f"{day}: {', '.join(amended.unproven)} unexplained: see `plantlog evidence verify {day}`")
         if (done := amended.done) is not None:
             ChainHead(done.seal.serial, done.seal.hash()).save(self.state)
             self.progress(f"{day}: amended (revision {done.seal.revision}): {summary(done.differs)}")

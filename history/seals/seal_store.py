@@ -131,7 +131,7 @@ class ChainHead:
             return None
         except (ValueError, KeyError, TypeError) as error:
             raise DatabaseError(
-                f"{_head_file(state)} is damaged; `plantlog seal --accept-chain` creates it again"
+                f"{_head_file(state)} is damaged; `plantlog evidence seal --accept-chain` creates it again"
             ) from error
 
     def save(self, state: State) -> None:

@@ -1,4 +1,4 @@
-"""``plantlog verify``: compare stored data with their seals."""
+"""``plantlog evidence verify``: compare stored data with their seals."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ async def _first_seal(connection: asyncpg.Connection[Any], scope: Scope) -> str:
     closed_until = now - await lateness(connection)
     for row in await connection.fetch(load("evidence")["select_unsealed_days"], closed_until, scope.chain):
         if await has_data(connection, row["day"], scope):
-            return f"{row['day']} is closed: `plantlog seal` seals it"
+            return f"{row['day']} is closed: `plantlog evidence seal` seals it"
     day = closed_until.date()
     return f"{day} can be sealed after {await seal_time(connection, day):%Y-%m-%d %H:%M} UTC"
 

@@ -1,7 +1,7 @@
 """The samples of archive and database together, each once, as DuckDB reads them.
 
 Those of a channel and day come from the archive if all that is stored of them is there, by the rule by which retention
-may drop them; from the database if the day is not archived; else from both, as ``plantlog verify`` reads them.
+may drop them; from the database if the day is not archived; else from both, as ``plantlog evidence verify`` reads them.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class Certificate:
         when = f"expires in {days} {'day' if days == '1' else 'days'}" if self.days > 0 else "has expired"
         own = Path(self.name).name == "own.der"
         what = "the CRL" if Path(self.name).parent.name == _CRLS else "our certificate" if own else "the certificate"
-        renew = ": run `plantlog certificate renew` and trust the new certificate on each server" * own
+        renew = ": run `plantlog source certificate renew` and trust the new certificate on each server" * own
         return f"{what} {self.name} {when} ({self.ends:%Y-%m-%d %H:%M}Z){renew}"
 
 

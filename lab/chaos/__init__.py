@@ -1,4 +1,4 @@
-"""``plantlog chaos``: inject faults into an appliance under load, then compare table, gaps and ground truth.
+"""``plantlog lab chaos``: inject faults into an appliance under load, then compare table, gaps and ground truth.
 
 schedule (what fails when) → run (appliance, plant, relays and disk brought up, the schedule played) → await_idle (until
 nothing waits any more) → report (counts that must be 0, or exit code 1).

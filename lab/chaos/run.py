@@ -45,7 +45,7 @@ _DATABASE_CLIENTS = ("writer", "collector-push")  # what speaks to the database
 
 @dataclass(frozen=True, slots=True)
 class ChaosOptions:
-    """The options of ``plantlog chaos``."""
+    """The options of ``plantlog lab chaos``."""
 
     seed: int
     seconds: float

@@ -1,4 +1,4 @@
-"""``plantlog bench``: benchmarks, each with a reference measured in the same run."""
+"""``plantlog lab bench``: benchmarks, each with a reference measured in the same run."""
 
 from __future__ import annotations
 

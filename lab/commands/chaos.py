@@ -1,4 +1,4 @@
-"""``plantlog chaos``."""
+"""``plantlog lab chaos``."""
 
 from __future__ import annotations
 

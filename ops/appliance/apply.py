@@ -1,4 +1,4 @@
-"""``plantlog apply``: show what a changed configuration changes, ask, and apply it as ``up`` does."""
+"""``plantlog config apply``: show what a changed configuration changes, ask, and apply it as ``up`` does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MAX_LINES = 40  # of a plan, without --full
 
 @dataclass(frozen=True, slots=True)
 class ApplyOptions:
-    """Options of how ``plantlog apply`` shows its plan and asks."""
+    """Options of how ``plantlog config apply`` shows its plan and asks."""
 
     yes: bool = False
     full: bool = False

@@ -92,5 +92,5 @@ def messages(configuration: dict[str, Any]) -> list[str]:
     if not problems:
         return [f"{begins}: run `plantlog up` to apply it"]
     n = count(len(problems), "problem")
-    more = [f"… run `plantlog check {configuration['file']}` for all"] if len(problems) > _MAX_PROBLEMS else []
+    more = [f"… run `plantlog config check {configuration['file']}` for all"] if len(problems) > _MAX_PROBLEMS else []
     return [f"{begins}, and `plantlog up` would reject it with {n}:", *problems[:_MAX_PROBLEMS], *more]

@@ -51,7 +51,7 @@ def down(wipe: bool, yes: bool, console: Console) -> None:
             _wipe(state, Steps(console))
     if wipe and installed is not None:
         console.print(
-            f"{installed.unit} is still there: `plantlog service uninstall --name {installed.name}` removes it",
+            f"{installed.unit} is still there: `plantlog admin service uninstall --name {installed.name}` removes it",
             highlight=False, soft_wrap=True,
         )  # fmt: skip
 

@@ -121,7 +121,8 @@ class Plan:
             new, old = next(iter(self.difference.renamed.items()))
             some = len(self.difference.renamed)
             may = "may be a renamed one" if some == 1 else "may be renamed ones"
-            yield f"{count(some, 'added channel')} {may}: `plantlog rename {old} {new}` before this keeps the history"
+            command = f"plantlog config rename {old} {new}"
+            yield f"{count(some, 'added channel')} {may}: `{command}` before this keeps the history"
 
     def to_json(self) -> dict[str, Any]:
         """The whole plan."""

@@ -1,4 +1,4 @@
-"""The service that runs an appliance (``plantlog service run``), as ``up`` and ``down`` see it."""
+"""The service that runs an appliance (``plantlog admin service run``), as ``up`` and ``down`` see it."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def check_none(state: State) -> None:
     """Raise OperationError if a service runs the appliance, whose supervisor is about to be replaced."""
     if (service := running(state)) is not None:
         raise OperationError(
-            f"the service {service.name} runs another version of plantlog: as root, run `plantlog service install "
-            f"--name {service.name}` of this one, which replaces it"
+            f"the service {service.name} runs another version of plantlog: as root, run `plantlog admin service "
+            f"install --name {service.name}` of this one, which replaces it"
         )
 
 

@@ -202,7 +202,7 @@ def _source(source: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _database(state: State, installation: str | None, jobs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """``jobs``: as maintenance reports them; ``runs`` are newer ones, by job, as of `plantlog maintenance run`."""
+    """``jobs``: as maintenance reports them; ``runs``: newer ones by job, as of `plantlog admin maintenance run`."""
     if not state.dsn_file("reader").exists():
         return {"reachable": False, "reason": "not created yet"}
     database = Database(state, None)

@@ -39,7 +39,7 @@ def print_summary(
 
 def _certificate(plant: Plant, state: State) -> list[str]:
     file = TlsSettings.of(plant).certificate_file(state.root)
-    return [] if file is None else [f"  {'certificate':<24} {file}  (./plantlog certificate server)"]
+    return [] if file is None else [f"  {'certificate':<24} {file}  (./plantlog admin certificate)"]
 
 
 def _address(source: Source, plant: Plant) -> str:

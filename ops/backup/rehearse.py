@@ -1,4 +1,4 @@
-"""``plantlog backup rehearse``: restore into a scratch folder, start it, and compare it with what is here."""
+"""``plantlog admin backup rehearse``: restore into a scratch folder, start it, and compare it with what is here."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def rehearse(state: State, progress: Callable[[str], None]) -> Proof:
     archive = of(state).archive
     found = asyncio.run(backups(state))
     if archive is None or not found:
-        raise OperationError("there is no backup yet: run `plantlog backup`")
+        raise OperationError("there is no backup yet: run `plantlog admin backup`")
     newest = found[-1]
     scratch = State(state.root / _FOLDER / "state")
     with folder_lock(scratch.root.parent, lambda: progress("waiting for another rehearsal")):

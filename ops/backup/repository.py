@@ -137,7 +137,7 @@ def configure(
 def _held(archive: Archive) -> str:
     return (
         f"this appliance was restored from {archive.repository}, and the first one may still back up to it: once that "
-        "one no longer runs, run `plantlog backup take-over` and `plantlog up`; or choose another repository"
+        "one no longer runs, run `plantlog admin backup take-over` and `plantlog up`; or choose another repository"
     )
 
 

@@ -1,4 +1,4 @@
-"""``plantlog restore``: a database, and a state folder if there is none, from a repository and its passphrase."""
+"""``plantlog admin restore``: a database, and a state folder if there is none, from a repository and its passphrase."""
 
 from __future__ import annotations
 

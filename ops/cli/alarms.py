@@ -14,13 +14,12 @@ from core.errors import NotAllDone, OperationError
 from core.formatting import wide
 from core.paths import State
 from core.terminal import Console
+from ops.cli.options import AsJson
 
 # Commands import what they need when they run, so that --help and a typing error are answered at once.
 # ruff: noqa: PLC0415
 
-app = typer.Typer(
-    help="List, acknowledge, shelve and suppress alarms, and take them out of service (ISA-18.2).", add_completion=False
-)
+app = typer.Typer(help="List, acknowledge, shelve and suppress alarms, and take them out of service (ISA-18.2).")
 
 _COLOURS = {"critical": "bold red", "high": "red", "medium": "yellow", "low": "cyan"}
 
@@ -40,7 +39,7 @@ _Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="Reason. It is 
 def show(
     context: typer.Context,
     include_all: Annotated[bool, typer.Option("--all", help="List every limit of every channel.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List alarms that are active or unacknowledged, most urgent first."""
     if context.invoked_subcommand is not None:

@@ -1,4 +1,4 @@
-"""``plantlog backup`` and ``plantlog restore``."""
+"""``plantlog admin backup`` and ``plantlog admin restore``."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from core.errors import OperationError
 from core.formatting import wide
 from core.paths import State
 from core.terminal import Console
+from ops.cli.options import AsJson
 
 if TYPE_CHECKING:
     from core.config.model import BackupOptions
@@ -44,7 +45,7 @@ def now(
 
 
 @app.command(name="list")
-def listed(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def listed(as_json: AsJson = False) -> None:
     """List the backups."""
     from ops.backup.repository import backups
 

@@ -1,4 +1,4 @@
-"""``plantlog certificate``: the OPC UA client certificate, the trust list, and the certificate of our servers."""
+"""``plantlog source certificate``: the OPC UA client certificate, and the trust list."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from core.paths import State
 # ruff: noqa: PLC0415
 
 app = typer.Typer(
-    help="Manage the OPC UA client certificate, trusted servers and certificate authorities; show that of HTTPS.",
+    help="Manage the OPC UA client certificate, and the servers and certificate authorities that are trusted.",
     no_args_is_help=True,
-    add_completion=False,
 )
 
 
@@ -103,21 +102,6 @@ def list_() -> None:
 
     for line in certificates.listed(_pki()):
         typer.echo(line)
-
-
-@app.command()
-def server(
-    pem: Annotated[
-        bool, typer.Option("--pem", help="Print the certificate of plantlog's CA only, for clients to trust.")
-    ] = False,
-) -> None:
-    """Show the certificate of plantlog's own servers (HTTPS), and the CA that clients have to trust."""
-    from core.config.snapshot import plant_in_force
-    from ops import certificates
-
-    state = State.current().root
-    show_what = certificates.authority_pem if pem else certificates.server
-    typer.echo(show_what(plant_in_force(state, tags_of=()), state), nl=not pem)
 
 
 def _pki() -> Path:

@@ -1,9 +1,11 @@
-"""``plantlog config``: list, show, compare and restore the configurations that were applied."""
+"""``plantlog config``: check and apply a configuration; list, compare and restore those that were applied."""
 
 from __future__ import annotations
 
 import json
 import sys
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,13 +13,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from core.errors import OperationError
-from core.formatting import wide
-from core.paths import State
+from core.formatting import count, wide
+from core.paths import EXAMPLE, State
 from core.terminal import Console
+from ops.cli.options import AsJson, NewChannel, ReplacePlant, SameQuantity, Yes
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ops.registration.file_diff import Side
     from ops.registration.revisions import Revision
 
@@ -25,18 +26,103 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415
 
 app = typer.Typer(
-    help="List, show, compare and restore the configurations that were applied.",
+    help="Check and apply the configuration; list, show, compare and restore those that were applied; rename channels.",
     no_args_is_help=True,
-    add_completion=False,
 )
 
 _Number = Annotated[int, typer.Argument(metavar="REVISION", help="Number in `config log`.")]
 
 
 @app.command()
+def check(
+    config: Annotated[
+        Path | None,
+        typer.Argument(metavar="PLANT.TOML", help="Default: the file of the last `up`, or the example."),
+    ] = None,
+) -> None:
+    """Check a configuration. Reports all problems at once, with file, line, found and legal values."""
+    from core.config.load import load
+    from core.users.directory import UserDirectory, closed_viewer
+    from ops import certificates
+    from ops.appliance.programs import ports
+    from ops.backup.repository import check_database
+    from ops.deployment import Deployment
+    from ops.ports import check_distinct
+
+    if config is None:
+        last = Deployment.load(State.current())
+        config = EXAMPLE if last is None else last.config
+    plant = load(config)
+    check_distinct(chain.from_iterable(ports(Deployment(config, False), plant).values()))
+    check_database(State.current(), config, plant.backup)
+    if fault := certificates.fault(plant):
+        raise OperationError(f"{config}: {fault}")
+    tags = sum(len(source.tags) for source in plant.sources)
+    for source in plant.sources:
+        if not source.tags and source.kind != "push":
+            typer.echo(f"{config}: warning: source {source.name} reads nothing: its tag list has no rows")
+        elif source.tags:
+            typer.echo(f"{config}: source {source.name}: {count(len(source.tags), 'channel')}")
+    if plant.archive.location is not None:
+        from history.archive.manifest import folder_problem
+
+        if (problem := folder_problem(plant.archive.location)) is not None:
+            typer.echo(f"{config}: warning: {problem}")
+    if (closed := closed_viewer(plant.viewer.host, UserDirectory(State.current().root).users())) is not None:
+        typer.echo(f"{config}: warning: {closed}")
+    typer.echo(f"{config}: valid; plant {plant.name}, {count(len(plant.sources), 'source')}, {count(tags, 'channel')}")
+
+
+@app.command("apply")
+def apply_files(
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="PLANT.TOML", help="Configuration file. Default: the last one used."),
+    ] = None,
+    yes: Yes = False,
+    full: Annotated[bool, typer.Option("--full", help="Print every line of a long plan.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the plan as JSON. Applies it only together with --yes.")
+    ] = False,
+    same_quantity: SameQuantity = None,
+    new_channel: NewChannel = None,
+    replace_plant: ReplacePlant = False,
+) -> None:
+    """Show what the changed configuration files change, ask, and apply it to the running appliance.
+
+    Exits with 3 if nobody confirmed the plan.
+    """
+    from ops.appliance.apply import ApplyOptions
+    from ops.appliance.apply import apply as run
+    from ops.appliance.up import UpOptions
+    from ops.registration.redefined_tags import TagDecisions
+
+    decisions = TagDecisions(same_quantity or (), new_channel or ())
+    run(UpOptions(config, choice=decisions, replace_plant=replace_plant), ApplyOptions(yes, full, as_json), Console())
+
+
+@app.command()
+def rename(
+    old: Annotated[str, typer.Argument(metavar="OLD", help="Current name.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="New name.")],
+    exchange: Annotated[
+        bool, typer.Option("--exchange", help="NEW is a channel, too: each gets the name of the other.")
+    ] = False,
+) -> None:
+    """Rename a channel. Its id and history are kept.
+
+    If its definition changes, too, such as its address, type, kind or unit, `up --same-quantity NAME` says that it
+    still measures the same.
+    """
+    from ops.registration.rename import rename as run
+
+    run(old, new, Console(), exchange=exchange)
+
+
+@app.command()
 def log(
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Number of revisions to print. 0: all.")] = 20,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the applied configurations, newest first: when, by whom, and how many channels changed."""
     from ops.registration.revisions import revisions
@@ -63,7 +149,7 @@ def show(
     file: Annotated[
         str | None, typer.Argument(metavar="FILE", help="Print this file of the revision. Default: list them.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show who applied a configuration, with which command, and its files; or print one of them."""
     from ops.registration.revisions import contents
@@ -90,7 +176,7 @@ def diff(
     other: Annotated[
         int | None, typer.Argument(metavar="REVISION", help="Compare with this one. Default: with the files now.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compare the files of a configuration with those of another one. Exit code: 0 same, 1 different."""
     from ops.registration.file_diff import differences
@@ -111,8 +197,8 @@ def diff(
 @app.command()
 def revert(
     revision: _Number,
-    apply: Annotated[bool, typer.Option("--apply", help="Then apply the files, as `plantlog apply` does.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Then apply the files, as `config apply` does.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Replace the configuration files by those of an applied one, after showing the difference and asking.
 
@@ -131,7 +217,7 @@ def revert(
     kept = {sha256 for other in known for sha256 in other.files.values()}
     replaced = run(state, _config(state), one, contents(state, one), kept, yes)
     if not apply:
-        typer.echo("Next: `plantlog apply`")
+        typer.echo("Next: `plantlog config apply`")
         return
     number = latest_number(state.root)
     try:
@@ -141,7 +227,7 @@ def revert(
             replaced.put_back()
             typer.echo(
                 f"the files are as they were before. To decide on tags, run `plantlog config revert {revision}`, then "
-                "`plantlog apply` with --same-quantity or --new-channel",
+                "`plantlog config apply` with --same-quantity or --new-channel",
                 err=True,
             )
         raise

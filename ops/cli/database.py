@@ -1,4 +1,4 @@
-"""``plantlog database``: a database on several machines."""
+"""``plantlog admin database``: a database on several machines."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rich.table import Table
 from core.formatting import wide
 from core.paths import State
 from core.terminal import Console
+from ops.cli.options import AsJson
 
 # Commands import what they need when they run, so that --help and a typing error are answered at once.
 # ruff: noqa: PLC0415
@@ -41,7 +42,7 @@ def monitor(
 def node(
     monitor: Annotated[
         str | None,
-        typer.Option(metavar="DSN", envvar="PLANTLOG_MONITOR", help="What `plantlog database monitor` printed."),
+        typer.Option(metavar="DSN", envvar="PLANTLOG_MONITOR", help="What `plantlog admin database monitor` printed."),
     ] = None,
     address: _Address = None,
     port: _Port = None,
@@ -53,7 +54,7 @@ def node(
 
 
 @app.command()
-def status(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def status(as_json: AsJson = False) -> None:
     """Show the nodes as the monitor sees them."""
     from ops.failover.nodes import nodes
     from ops.failover.setup import membership
@@ -84,7 +85,7 @@ def switchover() -> None:
 
 @app.command()
 def remove(
-    where: Annotated[str, typer.Argument(metavar="ADDRESS[:PORT]", help="Node, as `database status` shows it.")],
+    where: Annotated[str, typer.Argument(metavar="ADDRESS[:PORT]", help="Node, as `admin database status` shows it.")],
 ) -> None:
     """Remove a node whose machine is gone, or that is to be made anew."""
     from ops.failover.nodes import remove as run

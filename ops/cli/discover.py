@@ -1,4 +1,4 @@
-"""``plantlog discover``: an OPC UA server's variables as a tag list, or compared with the tag list."""
+"""``plantlog source discover``: an OPC UA server's variables as a tag list, or compared with the tag list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``plantlog seal``, ``plantlog verify`` and ``plantlog export``."""
+"""``plantlog evidence``: seal, verify, export and delete what is stored."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from core.errors import OperationError
 from core.formatting import count
 from core.paths import State
 from core.terminal import Console
+from ops.cli.options import AsJson, Channels
 
 # Commands import what they need when they run, so that --help and a typing error are answered at once.
 # ruff: noqa: PLC0415
 
+app = typer.Typer(
+    help="Seal and verify what is stored; export it, or delete samples, with a record of that.", no_args_is_help=True
+)
 _T = TypeVar("_T")
 _INSTALLATION = "Whose seals: a plant, an installation's id, or the beginning of that. Default: this one."
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-_Channels = Annotated[
-    list[str] | None, typer.Option("--channel", "-c", metavar="NAME", help="Name, or pattern with *. Can be repeated.")
-]
 
 
+@app.command()
 def seal(
     day: Annotated[str | None, typer.Argument(metavar="DAY", help="UTC day. Default: all closed days.")] = None,
     before: Annotated[
@@ -38,7 +39,7 @@ def seal(
     accept_chain: Annotated[
         bool, typer.Option("--accept-chain", help="Continue a chain that lacks seals, as after a restore.")
     ] = False,
-    as_json: _Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Seal closed days with signed, chained digests. Seals of days with late data are amended."""
     from history.reading.reader import connect
@@ -115,11 +116,12 @@ def _parse_time(option: str, text: str) -> datetime:
     return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
 
 
+@app.command()
 def verify(
     what: Annotated[
         str | None, typer.Argument(metavar="DAY|rollups|FILE", help="What to verify. Default: all sealed days.")
     ] = None,
-    channel: _Channels = None,
+    channel: Channels = None,
     key: Annotated[
         Path | None, typer.Option("--key", metavar="PEM", help="Trusted public key. Default: this plant's.")
     ] = None,
@@ -133,7 +135,7 @@ def verify(
         bool, typer.Option("--strict", help="Also exit with 1 for explained differences, deletions, unsealed samples.")
     ] = False,
     limit: Annotated[int, typer.Option(min=0, help="Maximum number of differences per day. 0: all.")] = 40,
-    as_json: _Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Verify seals, rollups or an exported file. Lists what differs. Exits with 1 for unexplained differences."""
     from history.archive.day import archived_samples
@@ -145,7 +147,7 @@ def verify(
         _verify_rollups(state, since, until, as_json)
         return
     if since is not None or until is not None:
-        raise OperationError("--from and --to apply to `plantlog verify rollups` only")
+        raise OperationError("--from and --to apply to `plantlog evidence verify rollups` only")
     if what is not None and (what.endswith(".parquet") or Path(what).is_file()):
         _verify_file(state, what, key, as_json)
         return
@@ -194,6 +196,7 @@ def _verify_file(state: State, path: str, key: Path | None, as_json: bool) -> No
         raise typer.Exit(1)
 
 
+@app.command()
 def delete(
     channel: Annotated[
         list[str], typer.Option("--channel", "-c", metavar="NAME", help="Name, or pattern with *. Can be repeated.")
@@ -221,6 +224,7 @@ def delete(
         typer.echo(f"{item.seal.day} revision {item.seal.revision}, serial {item.seal.serial}")
 
 
+@app.command()
 def export(
     day: Annotated[
         str | None,
@@ -229,7 +233,7 @@ def export(
     to: Annotated[
         Path | None, typer.Option("--to", metavar="FILE", help="File to create. Default: DAY.parquet, export.parquet.")
     ] = None,
-    channel: _Channels = None,
+    channel: Channels = None,
     since: Annotated[
         str | None, typer.Option("--from", metavar="TIME", help="First time of an interval, UTC if it has no zone.")
     ] = None,
@@ -268,7 +272,7 @@ def export(
     if result.differs:
         raise OperationError(
             f"stored data differ from the seal in {count(result.differs, 'hour')}; verification of the files will show "
-            f"it: see `plantlog verify {sealed_day}`"
+            f"it: see `plantlog evidence verify {sealed_day}`"
         )
 
 
@@ -287,7 +291,7 @@ def _export_interval(
     for day in result.days:
         typer.echo(day.describe())
     if any(day.differs for day in result.days):
-        raise OperationError("stored data differ from the seals: see `plantlog verify`")
+        raise OperationError("stored data differ from the seals: see `plantlog evidence verify`")
 
 
 def _parse_day(text: str | None, wrong: str = "not a day such as 2026-03-09") -> date | None:

@@ -1,4 +1,4 @@
-"""``plantlog maintenance`` and ``plantlog retention``."""
+"""``plantlog admin maintenance``."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Annotated
 import typer
 
 from core.paths import State
+from ops.cli.options import AsJson
 
 # Commands import what they need when they run, so that --help and a typing error are answered at once.
 # ruff: noqa: PLC0415
 
 app = typer.Typer(help="List the maintenance jobs with their last runs, or run one now.")
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.callback(invoke_without_command=True)
-def listed(context: typer.Context, as_json: _Json = False) -> None:
+def listed(context: typer.Context, as_json: AsJson = False) -> None:
     """List the maintenance jobs with their last runs."""
     if context.invoked_subcommand is None:
         from ops.maintenance.report import list_jobs
@@ -33,10 +33,3 @@ def run_now(names: Annotated[list[str], typer.Argument(metavar="JOB", help="Jobs
     check_own_database(State.current())
     if not run_jobs(State.current(), names):
         raise typer.Exit(1)
-
-
-def retention(as_json: _Json = False) -> None:
-    """Show what retention would drop now, and why. Changes nothing."""
-    from ops.maintenance.report import show_plan
-
-    show_plan(State.current(), as_json)

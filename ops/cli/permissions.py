@@ -26,35 +26,46 @@ _ENGINEER: frozenset[Role] = frozenset({"engineer"})
 _AUDITOR: frozenset[Role] = frozenset({"auditor"})
 _MACHINES = None  # run by systemd, the maintenance, containers, tests: a person who runs them must be an engineer
 
+
+def _roles(roles: frozenset[Role] | None, group: str, *commands: str) -> dict[str, frozenset[Role] | None]:
+    return {f"{group} {command}".strip(): roles for command in commands}
+
+
 # Command, also with an argument, or with an option that is given alone → the roles that may run it. What every role may
 # run is not recorded, but for _RECORDED. A file that a command reads shows in its errors, and may be one of root's.
 COMMANDS: Mapping[str, frozenset[Role] | None] = {
-    **dict.fromkeys(("service run", "prepare", "backup rehearse", "init", "test"), _MACHINES),
-    **dict.fromkeys(("status", "logs", "psql -c", "sql", "ask", "check", "retention", "targets", "alarms"), _ALL),
-    **dict.fromkeys(("backup list", "certificate show", "certificate list", "database status"), _ALL),
-    **dict.fromkeys(("certificate server", "config log", "token list"), _ALL),
-    **dict.fromkeys(("maintenance", "spool show", "spool quarantine", "user list", "seal --public-key"), _ALL),
-    **dict.fromkeys(("alarms ack", "alarms shelve", "alarms unshelve", "alarms suppress"), OPERATORS),
-    **dict.fromkeys(("alarms unsuppress", "alarms out-of-service", "alarms in-service"), OPERATORS),
-    **dict.fromkeys(("verify", "export"), _AUDITOR),
-    **dict.fromkeys(("up", "apply", "down", "discover", "rename", "seal", "replay", "restore", "delete"), _ENGINEER),
-    **dict.fromkeys(("import", "import-tags", "psql", "check PLANT.TOML", "token list --config"), _ENGINEER),
-    **dict.fromkeys(("backup", "backup verify", "backup take-over", "maintenance run"), _ENGINEER),
-    **dict.fromkeys(("certificate renew", "certificate export", "certificate import"), _ENGINEER),
-    **dict.fromkeys(("certificate trust", "certificate add"), _ENGINEER),
-    **dict.fromkeys(("database monitor", "database node", "database switchover", "database remove"), _ENGINEER),
-    **dict.fromkeys(("service install", "service uninstall"), _ENGINEER),
-    **dict.fromkeys(("spool export", "spool accept-database", "spool retry"), _ENGINEER),
-    **dict.fromkeys(("user add", "user role", "user password", "user disable", "user enable"), _ENGINEER),
-    **dict.fromkeys(("config show", "config diff", "config revert"), _ENGINEER),  # plant.toml may hold secrets
-    **dict.fromkeys(("token add", "token remove", "token hash"), _ENGINEER),
-    **dict.fromkeys(("simulator", "chaos"), _ENGINEER),
+    **_roles(_ALL, "", "status", "logs", "alarms", "ask", "sql", "psql -c"),
+    **_roles(_ENGINEER, "", "up", "down", "psql"),
+    **_roles(_MACHINES, "", "test"),
+    **_roles(_ALL, "config", "check", "log"),
+    **_roles(_ENGINEER, "config", "check PLANT.TOML", "apply", "rename"),
+    **_roles(_ENGINEER, "config", "show", "diff", "revert"),  # plant.toml may hold secrets
+    **_roles(_ENGINEER, "source", "discover", "import-tags", "import-history"),
+    **_roles(_ALL, "source certificate", "show", "list"),
+    **_roles(_ENGINEER, "source certificate", "renew", "export", "import", "trust", "add"),
+    **_roles(_ALL, "source token", "list"),
+    **_roles(_ENGINEER, "source token", "list --config", "add", "remove", "hash"),
+    **_roles(OPERATORS, "alarms", "ack", "shelve", "unshelve", "suppress", "unsuppress"),
+    **_roles(OPERATORS, "alarms", "out-of-service", "in-service"),
+    **_roles(_ALL, "evidence", "seal --public-key"),
+    **_roles(_ENGINEER, "evidence", "seal", "delete"),
+    **_roles(_AUDITOR, "evidence", "verify", "export"),
+    **_roles(_ALL, "user", "list"),
+    **_roles(_ENGINEER, "user", "add", "role", "password", "disable", "enable"),
+    **_roles(_ALL, "admin", "backup list", "maintenance", "retention", "spool show", "spool quarantine"),
+    **_roles(_ALL, "admin", "database status", "certificate", "targets"),
+    **_roles(_ENGINEER, "admin", "backup", "backup verify", "backup take-over", "restore", "maintenance run"),
+    **_roles(_ENGINEER, "admin spool", "export", "accept-database", "retry", "replay"),
+    **_roles(_ENGINEER, "admin database", "monitor", "node", "switchover", "remove"),
+    **_roles(_ENGINEER, "admin service", "install", "uninstall"),
+    **_roles(_MACHINES, "admin", "service run", "backup rehearse", "init", "prepare"),
+    **_roles(_ENGINEER, "lab", "simulator", "chaos"),
 }
 OWN = frozenset({"user password"})  # what every enabled user may do to itself
 _RECORDED = frozenset({"psql -c"})
-_BENCHMARKS = "bench "
-_COMPARE = ("config diff", "discover", "verify")  # exit code 1: what they compared is not the same
-_EMERGENCY = ("down", "restore")  # run even if the audit trail can't be written
+_BENCHMARKS = "lab bench "
+_COMPARE = ("config diff", "source discover", "evidence verify")  # exit code 1: what they compared is not the same
+_EMERGENCY = ("down", "admin restore")  # run even if the audit trail can't be written
 _SECRETS = re.compile(r"(?<=:)[^:/@\s]+(?=@)|(?<=password=)\S+")
 
 

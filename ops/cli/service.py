@@ -1,4 +1,4 @@
-"""``plantlog service``: the appliance as a systemd service."""
+"""``plantlog admin service``: the appliance as a systemd service."""
 
 from __future__ import annotations
 

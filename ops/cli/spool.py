@@ -1,4 +1,4 @@
-"""``plantlog spool``: batches that wait for the database, and rows in quarantine; ``plantlog replay``."""
+"""``plantlog admin spool``: batches that wait for the database, the journal, and rows in quarantine."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import typer
 from core.formatting import count, wide
 from core.paths import State
 from core.terminal import Console
+from ops.cli.options import AsJson
 
 # Commands import what they need when they run, so that --help and a typing error are answered at once.
 # ruff: noqa: PLC0415
 
 app = typer.Typer(
-    help="Inspect and export the spools. List and retry the rows in quarantine.",
+    help="Inspect and export the spools, replay the journal, list and retry the rows in quarantine.",
     no_args_is_help=True,
 )
-_Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command()
-def show(as_json: _Json = False) -> None:
+def show(as_json: AsJson = False) -> None:
     """Show each spool file with its backlog, damaged files, and batches that were rejected whole."""
     from ops.spool.listing import read_spools, table
 
@@ -50,7 +50,7 @@ def export(
 
 @app.command()
 def quarantine(
-    as_json: _Json = False,
+    as_json: AsJson = False,
     limit: Annotated[int, typer.Option(min=0, help="Number of rows per reason, newest first.")] = 10,
 ) -> None:
     """List the rows in quarantine, by reason."""
@@ -72,6 +72,7 @@ def accept_database() -> None:
     typer.echo("the writer accepts the next database that it reaches; see `plantlog status`")
 
 
+@app.command()
 def replay(
     since: Annotated[
         str,
@@ -80,7 +81,7 @@ def replay(
         ),
     ],
     until: Annotated[str, typer.Option("--to", metavar="TIME", help="End.")] = "now",
-    as_json: _Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write the data committed in an interval again, from the journal. Batches in the database are skipped."""
     from dataclasses import asdict
@@ -97,7 +98,7 @@ def retry(
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Include rows outside the limits future_limit and oldest.")
     ] = False,
-    as_json: _Json = False,
+    as_json: AsJson = False,
 ) -> None:
     """Retry the rows in quarantine and the batches that were rejected whole. What is written is removed from there."""
     from ops.spool.retry import retry as run

@@ -1,4 +1,4 @@
-"""``plantlog token``: the tokens of gateways that push."""
+"""``plantlog source token``: the tokens of gateways that push."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ from core.users.directory import ROLES, Role, UserDirectory, check_new
 # ruff: noqa: PLC0415
 
 app = typer.Typer(
-    help="Add and change users: viewers look, operators also acknowledge and shelve alarms, engineers also change the "
-    "plant, auditors look, verify and export.",
+    help="Add users; change their roles and passwords.\n\n"
+    "Viewers look; operators also handle alarms; engineers also change the plant; auditors look, verify and export.",
     no_args_is_help=True,
 )
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user; that of the account for commands.")]

@@ -1,4 +1,4 @@
-"""``plantlog init``: create passwords, tokens and a .env for docker-compose.yml."""
+"""``plantlog admin init``: create passwords, tokens and a .env for docker-compose.yml."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _secrets(folder: Path) -> Mapping[str, Callable[[], str]]:
         "grafana_admin_password": _random,
         "smtp_password": str,  # empty: the mail server's, to be written into it
         "telegraf_token": _random,
-        "tokens/telegraf": lambda: f"{hash_of((folder / 'telegraf_token').read_text().strip(), 'by plantlog init')}\n",
+        "tokens/telegraf": lambda: f"{hash_of((folder / 'telegraf_token').read_text().strip(), 'by plantlog')}\n",
         "webhook_secret": _random,
     }
 
@@ -111,7 +111,7 @@ def _chown(*paths: Path) -> None:
 def _create_environment(folder: Path) -> list[str]:
     """The variables that were added to ``folder``/.env."""
     path = folder / ".env"
-    text = path.read_text() if path.exists() else "# Settings of docker-compose.yml, made by `./plantlog init`.\n"
+    text = path.read_text() if path.exists() else "# Settings of docker-compose.yml, made by `./plantlog admin init`.\n"
     if "\n" not in text[-1:]:
         raise OperationError(f"{path} does not end with a newline; add one first")
     known = {line.partition("=")[0].strip() for line in text.splitlines() if not line.lstrip().startswith("#")}

@@ -1,4 +1,4 @@
-"""``plantlog prepare``: the part of ``up`` before processes start, for deployments such as containers.
+"""``plantlog admin prepare``: the part of ``up`` before processes start, for deployments such as containers.
 
 The DSNs of all roles are in the state folder's ``secrets`` already, and the database server is run elsewhere.
 """
@@ -53,7 +53,7 @@ def prepare(config: Path, console: Console, take_over: str | None, decisions: Ta
             step.note(closed)
         TlsSettings.of(plant).ensure(state.root, all_names=True)
         step.result = f"{config}: plant {plant.name}, {count(len(plant.sources), 'source')}"
-    verified.check(state.dsn("owner"), "secrets/owner_dsn, which `plantlog init` updates")
+    verified.check(state.dsn("owner"), "secrets/owner_dsn, which `plantlog admin init` updates")
     db = Database(state, None)
     with steps.step("upgrade schema") as step:
         asyncio.run(wait_until_ready(state.dsn("owner"), _ANSWER_SECONDS))

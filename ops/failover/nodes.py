@@ -78,7 +78,7 @@ async def switch_over(monitor: str, seconds: float) -> Node:
     """The standby becomes the primary. Returns it, once both are what they are to be. Raises OperationError."""
     before = await nodes(monitor)
     if not any(node.settled and not node.is_primary for node in before):
-        raise OperationError("no standby is ready to become the primary: see `plantlog database status`")
+        raise OperationError("no standby is ready to become the primary: see `plantlog admin database status`")
     former = next((node.name for node in before if node.is_primary), None)
     async with _monitor(monitor) as connection:
         await connection.execute(load("failover")["switch_over"])
@@ -90,14 +90,16 @@ async def switch_over(monitor: str, seconds: float) -> Node:
             if primary.name != former:
                 return primary
         if asyncio.get_running_loop().time() > deadline:
-            raise OperationError(f"the standby is not the primary after {seconds:g} s: see `plantlog database status`")
+            raise OperationError(
+                f"the standby is not the primary after {seconds:g} s: see `plantlog admin database status`"
+            )
         await asyncio.sleep(_POLL_SECONDS)
 
 
 async def remove(monitor: str, address: str, port: int) -> None:
     """The monitor forgets a node. Raises OperationError."""
     if not any((node.address, node.port) == (address, port) for node in await nodes(monitor)):
-        raise OperationError(f"{address}:{port} is not a node: see `plantlog database status`")
+        raise OperationError(f"{address}:{port} is not a node: see `plantlog admin database status`")
     async with _monitor(monitor) as connection:
         await connection.execute(load("failover")["remove_node"], address, port)
 

@@ -1,4 +1,4 @@
-"""``plantlog database monitor|node``: make a server one of several, and start it."""
+"""``plantlog admin database monitor|node``: make a server one of several, and start it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def monitor(address: str | None, port: int | None, replaced: str | None, console
         _start(state, ours, steps)
     console.print(
         f"On each machine of the database: PLANTLOG_MONITOR='{ours.join}' "
-        "./plantlog database node --address ITS_ADDRESS",
+        "./plantlog admin database node --address ITS_ADDRESS",
         highlight=False, soft_wrap=True,
     )  # fmt: skip
 
@@ -91,7 +91,7 @@ def node(monitor_dsn: str | None, address: str | None, port: int | None, console
         if address is None or monitor_now is None:
             raise OperationError(
                 "--address and --monitor (or PLANTLOG_MONITOR) are missing: the address of this machine that the "
-                "others reach, and what `plantlog database monitor` printed"
+                "others reach, and what `plantlog admin database monitor` printed"
             )
         check_address(address)
         new = Membership(address, port or 5432, monitor_now, is_monitor=False)
@@ -103,9 +103,9 @@ def node(monitor_dsn: str | None, address: str | None, port: int | None, console
         _make(state, ours, steps)
         _start(state, ours, steps)
         if monitor_now is not None and monitor_now != ours.monitor:
-            ours = _change_monitor(state, ours, monitor_now, steps)
+            _change_monitor(state, ours, monitor_now, steps)
         with steps.step("wait for the others") as step:
-            servers = _wait(state, ours)
+            servers = _wait(state, ours, monitor_now or ours.monitor)
             mine = next(one for one in servers if (one.address, one.port) == (ours.address, ours.port))
             step.result = mine.state
     dsn = f"postgresql://{OWNER}:PASSWORD@{','.join(f'{one.address}:{one.port}' for one in servers)}/plantlog"
@@ -121,7 +121,7 @@ def membership(state: State) -> Membership:
     """Membership of a server. Raises OperationError where the state folder is no server's."""
     if (ours := Membership.load(state)) is None or not ours.ready:
         raise OperationError(
-            f"{state.root} is neither a monitor nor a node: set PLANTLOG_STATE, or run `plantlog database node`"
+            f"{state.root} is neither a monitor nor a node: set PLANTLOG_STATE, or run `plantlog admin database node`"
         )
     return ours
 
@@ -163,7 +163,7 @@ def _others(ours: Membership) -> list[Node]:
         servers = asyncio.run(nodes(checked_monitor("--monitor", ours.monitor, ca_file(Path(folder)))))
     others = [one for one in servers if (one.address, one.port) != (ours.address, ours.port)]
     if others and not any(one.is_primary for one in others):
-        raise OperationError("no node is the primary now: see `plantlog database status`, and try again")
+        raise OperationError("no node is the primary now: see `plantlog admin database status`, and try again")
     return others
 
 
@@ -262,12 +262,12 @@ def _check_secret(state: State, ours: Membership, wanted: str) -> None:
     changed = replace(ours, monitor=wanted)
     if changed.secret != ours.secret:
         raise OperationError(
-            "the monitor does not have the nodes' secret: begin it with `plantlog database monitor --replace DSN`, "
-            f"with the DSN in {monitor_file(state)}"
+            "the monitor does not have the nodes' secret: begin it with `plantlog admin database monitor --replace "
+            f"DSN`, with the DSN in {monitor_file(state)}"
         )
 
 
-def _change_monitor(state: State, ours: Membership, wanted: str, steps: Steps) -> Membership:
+def _change_monitor(state: State, ours: Membership, wanted: str, steps: Steps) -> None:
     """Another monitor takes the place of one that is lost."""
     changed = replace(ours, monitor=wanted)
     with steps.step("change the monitor"):
@@ -279,7 +279,6 @@ def _change_monitor(state: State, ours: Membership, wanted: str, steps: Steps) -
         supervisor = Supervisor(state)  # one that runs may miss the second of two changes
         supervisor.stop_programs("postgres")
         supervisor.start_program("postgres")
-    return changed
 
 
 def _start(state: State, ours: Membership, steps: Steps) -> None:
@@ -296,14 +295,14 @@ def _start(state: State, ours: Membership, steps: Steps) -> None:
         step.result = f"{ours.address}:{ours.port}"
 
 
-def _wait(state: State, ours: Membership) -> list[Node]:
+def _wait(state: State, ours: Membership, monitor: str) -> list[Node]:
     """Until this node is what the monitor wants it to be; all nodes."""
     supervisor, deadline = Supervisor(state), time.monotonic() + _READY_SECONDS
     while True:
         with suppress(OperationError):  # the monitor is away: the server runs all the same
-            found = asyncio.run(nodes(ours.monitor))
-            if any((one.address, one.port) == (ours.address, ours.port) and one.settled for one in found):
-                return found
+            servers = asyncio.run(nodes(monitor))
+            if any((one.address, one.port) == (ours.address, ours.port) and one.settled for one in servers):
+                return servers
         _check_running(supervisor, state, deadline, "the monitor does not see this node in order")
         time.sleep(_POLL_SECONDS)
 

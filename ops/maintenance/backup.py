@@ -69,7 +69,7 @@ def _is_due(state: State, options: BackupOptions, last: float, now: float) -> bo
 
 
 async def rehearse_when_due(context: JobContext, connection: Connection) -> JobResult | JobSkipped:
-    """``plantlog backup rehearse`` once a week, in a process of its own."""
+    """``plantlog admin backup rehearse`` once a week, in a process of its own."""
     if options_in_force(context.state).repository is None:
         return _NO_REPOSITORY
     found = listed(context.state)
@@ -79,7 +79,7 @@ async def rehearse_when_due(context: JobContext, connection: Connection) -> JobR
     if proof is not None and (time.time() - proof.at < _REHEARSE_SECONDS or proof.label == found[-1].label):
         return JobResult(detail=f"proven: {proof.label}")
     process = await asyncio.create_subprocess_exec(
-        *("nice", "-n", "19", sys.executable, "-P", "-m", "ops", "backup", "rehearse"),
+        *("nice", "-n", "19", sys.executable, "-P", "-m", "ops", "admin", "backup", "rehearse"),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
         env={**os.environ, "PLANTLOG_STATE": str(context.state.root)},

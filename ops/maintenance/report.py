@@ -1,4 +1,4 @@
-"""Output of ``plantlog maintenance`` and ``plantlog retention``."""
+"""Output of ``plantlog admin maintenance`` and ``plantlog admin retention``."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ def _summary(now: Plan, dropped: int) -> str:
 
 
 def table_rows(slices: Sequence[Slice]) -> list[dict[str, Any]]:
-    """Slices as ``plantlog retention --json`` prints them."""
+    """Slices as ``plantlog admin retention --json`` prints them."""
     return [
         {
             "day": slice_.from_time.isoformat(),

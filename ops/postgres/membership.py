@@ -70,8 +70,8 @@ def check_appliance(state: State) -> None:
     """Raises OperationError where a state folder is a server's."""
     if Membership.load(state) is not None:
         raise OperationError(
-            f"{state.root} is a server of a database on several machines, which `plantlog database status` shows. For "
-            "an appliance, set PLANTLOG_STATE to another folder, and PLANTLOG_DSN to the database"
+            f"{state.root} is a server of a database on several machines: `plantlog admin database status` shows it. "
+            "For an appliance, set PLANTLOG_STATE to another folder, and PLANTLOG_DSN to the database"
         )
 
 
@@ -112,7 +112,7 @@ def checked_monitor(option: str, dsn: str, ca: Path) -> str:
         or not _SECRET.fullmatch(parts.password or "")
         or not parts.hostname
     ):
-        raise OperationError(f"{option} is not what `plantlog database monitor` printed; legal: {_FORM}")
+        raise OperationError(f"{option} is not what `plantlog admin database monitor` printed; legal: {_FORM}")
     return monitor_dsn(parts.password or "", parts.hostname, port, ca)
 
 

@@ -1,4 +1,4 @@
-"""``plantlog targets``: the scrape targets of a native appliance."""
+"""``plantlog admin targets``: the scrape targets of a native appliance."""
 
 from __future__ import annotations
 

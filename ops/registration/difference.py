@@ -91,7 +91,7 @@ class Difference:
         if expected is not None and self != expected:
             raise OperationError(
                 "the plan is stale: sources or channels in the database were changed since it was shown, as by "
-                "another `plantlog apply`, `up` or `rename`. Nothing was applied: repeat the command"
+                "another `plantlog config apply`, `up` or `rename`. Nothing was applied: repeat the command"
             )
         if self.redefinitions.problem:
             raise OperationError(self.redefinitions.problem)
@@ -101,7 +101,8 @@ class Difference:
         for name, source in sorted(self.sources.items()):
             yield f"source {name}: {source.describe()}"
         for new, old in list(self.renamed.items())[:MAX_NAMES]:
-            yield f"{new} has the address of retired {old}: `plantlog rename {old} {new}`, then `up`, keeps its history"
+            command = f"plantlog config rename {old} {new}"
+            yield f"{new} has the address of retired {old}: `{command}`, then `up`, keeps its history"
         if len(self.renamed) > MAX_NAMES:
             yield f"{len(self.renamed) - MAX_NAMES:,} more added channels have the addresses of retired ones"
         aside = self.redefinitions.aside

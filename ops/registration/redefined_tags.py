@@ -79,8 +79,8 @@ def redefinitions(
             *(f"  {name}: {change.describe()}" for name, change in undecided.items()),
             *(
                 f"{one} and {other} have exchanged their addresses. If only the names were exchanged: "
-                f"`plantlog rename {one} {other} --exchange` gives each channel the name of the other; then repeat "
-                "this command."
+                f"`plantlog config rename {one} {other} --exchange` gives each channel the name of the other; then "
+                "repeat this command."
                 for one, other in _exchanged(row for row in channels if row["name"] in undecided)
             ),
             "If a tag still measures the same quantity, use --same-quantity NAME: the channel continues and the change "

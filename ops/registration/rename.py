@@ -1,4 +1,4 @@
-"""``plantlog rename``: rename a channel; its id and history are kept."""
+"""``plantlog config rename``: rename a channel; its id and history are kept."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def rename(old: str, new: str, console: Console, *, exchange: bool = False) -> N
             highlight=False,
             soft_wrap=True,
         )
-        # Those who were sent here by `plantlog apply` have exchanged them in the list already.
+        # Those who were sent here by `plantlog config apply` have exchanged them in the list already.
         console.print("Next: run `plantlog up` with a tag list in which each has its new name.", highlight=False)
         return
     console.print(

@@ -1,4 +1,4 @@
-"""``plantlog service install`` and ``uninstall``: make a unit of systemd, and remove it."""
+"""``plantlog admin service install`` and ``uninstall``: make a unit of systemd, and remove it."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ def uninstall(name: str, console: Console) -> None:
 def _check_root() -> None:
     if not _BOOTED.is_dir():
         raise OperationError(
-            "systemd does not run here. Let what starts processes here run `plantlog service run`, which stays in the "
-            "foreground, and stops the appliance on SIGTERM"
+            "systemd does not run here. Let what starts processes run `plantlog admin service run`, which stays in "
+            "the foreground, and stops the appliance on SIGTERM"
         )
     if os.geteuid() != 0:
         raise OperationError(
@@ -161,7 +161,7 @@ def _check_state(state: State, account: pwd.struct_passwd) -> None:
 
 def _check_as(account: pwd.struct_passwd, state: State, config: Path) -> None:
     """Let the user check the configuration, with all files that it names. Raises OperationError with what it says."""
-    _python_as(account, state, "from ops.cli.app import main; sys.exit(main())", "check", str(config))
+    _python_as(account, state, "from ops.cli.app import main; sys.exit(main())", "config", "check", str(config))
 
 
 def _python_as(account: pwd.struct_passwd, state: State, code: str, *arguments: str) -> None:
@@ -192,14 +192,16 @@ def _check_unit(made: Service, state: State) -> None:
     last = service.installed(state)
     if last is not None and last.name != made.name:
         raise OperationError(
-            f"{last.unit} runs this appliance: choose --name {last.name}, or first run `plantlog service uninstall "
-            f"--name {last.name}`"
+            f"{last.unit} runs this appliance: choose --name {last.name}, or first run `plantlog admin service "
+            f"uninstall --name {last.name}`"
         )
 
 
 def _check_mark(path: Path) -> None:
     if not path.read_text().startswith(MARK):
-        raise OperationError(f"{path} was not made by `plantlog service install`: choose another --name, or remove it")
+        raise OperationError(
+            f"{path} was not made by `plantlog admin service install`: choose another --name, or remove it"
+        )
 
 
 def _installed() -> str:

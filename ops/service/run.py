@@ -1,4 +1,4 @@
-"""``plantlog service run``: run the appliance in the foreground, and tell the service manager how it is."""
+"""``plantlog admin service run``: run the appliance in the foreground, and tell the service manager how it is."""
 
 from __future__ import annotations
 

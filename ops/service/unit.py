@@ -17,7 +17,7 @@ from core.config.model import Plant
 from core.errors import OperationError
 from core.paths import CHECKOUT
 
-MARK = "# Made by `plantlog service install`, which replaces it."
+MARK = "# Made by `plantlog admin service install`, which replaces it."
 _TEMPLATE = Path(__file__).with_name("unit.template")
 _HOMES = (Path("/home"), Path("/root"), Path("/run/user"))  # what ProtectHome hides
 _TEMPORARY = (Path("/tmp"), Path("/var/tmp"))  # what PrivateTmp hides
@@ -63,7 +63,7 @@ class Service:
             modules=modules,
             wants=f"Wants={modules.strip()}\n" if modules else "",
             mounts=f"{_quoted(CHECKOUT)} {_quoted(self.state)}",
-            command=f"{_quoted(CHECKOUT / 'plantlog').replace('$', '$$')} service run --name {self.name}",
+            command=f"{_quoted(CHECKOUT / 'plantlog').replace('$', '$$')} admin service run --name {self.name}",
             environment="\n".join(self._environment()),
             home="read-only" if self._needs(_HOMES) else "yes",
             temporary="no" if self._needs(_TEMPORARY) else "yes",

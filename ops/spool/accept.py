@@ -1,4 +1,4 @@
-"""``plantlog spool accept-database``: the next database that the writer reaches is the right one."""
+"""``plantlog admin spool accept-database``: the next database that the writer reaches is the right one."""
 
 from __future__ import annotations
 

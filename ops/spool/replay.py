@@ -1,4 +1,4 @@
-"""``plantlog replay``: what was committed in an interval is written again."""
+"""``plantlog admin spool replay``: what was committed in an interval is written again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
--- `plantlog bench`, except `day`. Benchmarks put channels and times in braces.
+-- `plantlog lab bench`, except `day`. Benchmarks put channels and times in braces.
 
 -- name: insert_channels
 -- A source and $1 channels for generated rows.

@@ -1,4 +1,4 @@
--- `plantlog chaos`, once the faults are over.
+-- `plantlog lab chaos`, once the faults are over.
 
 -- name: select_stale_sources
 -- Sources with channels that have no sample or text dated later than $1 (µs since 1970), and how many channels. The time of

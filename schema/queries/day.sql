@@ -1,4 +1,4 @@
--- `plantlog bench day`, as the owner of its own database.
+-- `plantlog lab bench day`, as the owner of its own database.
 
 -- name: select_channel_ranges
 -- First and last channel id of each source.

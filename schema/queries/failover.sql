@@ -1,4 +1,4 @@
--- What `plantlog database` asks the monitor of pg_auto_failover, and the primary.
+-- What `plantlog admin database` asks the monitor of pg_auto_failover, and the primary.
 
 -- name: format_role
 -- A superuser $1 with password $2, if it is missing. NULL: it comes by the server's own socket, as the system's user.

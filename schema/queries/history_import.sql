@@ -1,4 +1,4 @@
--- `plantlog import`, as the owner.
+-- `plantlog source import-history`, as the owner.
 
 -- name: select_channels
 -- The channels that have the names $1 text[], or had them last before they were renamed, and since when their samples are

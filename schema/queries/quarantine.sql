@@ -1,4 +1,4 @@
--- `plantlog spool quarantine` and `plantlog spool retry`.
+-- `plantlog admin spool quarantine` and `plantlog admin spool retry`.
 
 -- name: select_reasons
 SELECT q.reason, count(*) AS rows, min(q.quarantined_at) AS oldest, max(q.quarantined_at) AS newest,

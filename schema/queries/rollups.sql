@@ -1,4 +1,4 @@
--- `plantlog verify rollups`. Each statement reads stored rows, samples and rollup_dirty in one snapshot.
+-- `plantlog evidence verify rollups`. Each statement reads stored rows, samples and rollup_dirty in one snapshot.
 
 -- name: select_days
 -- Days (UTC) with rollups or samples between $1 and $2 (NULL: no bound), by time.

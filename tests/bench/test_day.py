@@ -1,4 +1,4 @@
-"""`plantlog bench day` on a real appliance: each part does its work in the order of generated time."""
+"""`plantlog lab bench day` on a real appliance: each part does its work in the order of generated time."""
 
 from __future__ import annotations
 

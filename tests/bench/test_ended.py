@@ -17,7 +17,7 @@ from tests.waiting import until_sync
 
 @contextmanager
 def _running(*arguments: str) -> Iterator[psutil.Popen]:
-    command = [sys.executable, "-P", "-m", "ops", "bench", *arguments]
+    command = [sys.executable, "-P", "-m", "ops", "lab", "bench", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
     with psutil.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as bench:
         try:

@@ -1,4 +1,4 @@
-"""``plantlog bench overload`` in its smallest form: the appliance comes back from each strain, and nothing is lost."""
+"""``plantlog lab bench overload`` in its smallest form: it recovers from each strain, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def test_appliance_recovers_from_each_overload(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     short = ("--seconds", "2", "--window", "1", "--before", "1", "--warm-up", "0")
     small = ("--channels", "1100", "--hz", "1", "--busy", "3", "--database", "", "--load", "2", *short)
-    command: list[str | Path] = [CHECKOUT / "plantlog", "bench", "overload", *small, "--json", file]
+    command: list[str | Path] = [CHECKOUT / "plantlog", "lab", "bench", "overload", *small, "--json", file]
     run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     assert run.returncode == 0, run.stdout + run.stderr
     cases = json.loads(file.read_text())["overload"]

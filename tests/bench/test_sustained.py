@@ -16,7 +16,7 @@ from ops.ports import free_ports
 def test_sustained_rate_is_held_and_reported(tmp_path: Path) -> None:
     file, plot = tmp_path / "figures.json", tmp_path / "curve.svg"
     short = ("--rates", "1100", "--seconds", "5", "--warm-up", "1", "--hours", "0", "--limit", "60")
-    command = [str(CHECKOUT / "plantlog"), "bench", "sustained", *short, "--port", str(free_ports(13))]
+    command = [str(CHECKOUT / "plantlog"), "lab", "bench", "sustained", *short, "--port", str(free_ports(13))]
     command += ["--plot", str(plot), "--json", str(file)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=560, check=False)
     assert run.returncode == 0, run.stdout + run.stderr

@@ -1,4 +1,4 @@
-"""A running plant is edited again and again by ``plantlog apply``: channels that no edit names lose nothing.
+"""A running plant is edited again and again by ``plantlog config apply``: channels that no edit names lose nothing.
 
 ``PLANTLOG_TEST_EDITS=1000 PLANTLOG_TEST_CHANNELS=5500`` makes as many edits, at 5,000 samples/s by OPC UA and 500 by
 Modbus. It needs a machine of its own: there no poll may come late, either. Figures go to standard output (``-s``).
@@ -172,7 +172,7 @@ def appliance(folder: Path, tags: TagLists) -> Iterator[Appliance]:
 
 
 def apply_edit(state: State, tags: TagLists) -> tuple[Plan, float]:
-    """What ``plantlog apply --yes`` does, without a process for each edit: the plan, and how many s it took."""
+    """What ``plantlog config apply --yes`` does, without a process for each edit: the plan, and how many s it took."""
     output = StringIO()
     options, console = UpOptions(choice=TagDecisions(same_quantity=("*",))), Console(file=output)
     began = time.monotonic()
@@ -225,7 +225,7 @@ def test_what_does_not_run_is_started(appliance: Appliance, tags: TagLists) -> N
         output = "no changes"
         while output.startswith("no changes"):
             tags.edit()
-            output = appliance.plantlog("apply", "--yes", "--same-quantity", "*")
+            output = appliance.plantlog("config", "apply", "--yes", "--same-quantity", "*")
         return output
 
     appliance.supervisor.stop_programs("viewer")
@@ -243,7 +243,7 @@ def test_an_earlier_configuration_is_restored_and_applied(appliance: Appliance, 
     before, path = newest(), folder / "plant" / "tags" / "second.csv"
     content = path.read_bytes()
     path.write_bytes(content + b"new/of-a-revision,ns=2;s=load.area000.c00000\r\n")
-    appliance.plantlog("apply", "--yes")
+    appliance.plantlog("config", "apply", "--yes")
     assert newest()["added"] == 1
     output = appliance.plantlog("config", "revert", str(before["number"]), "--apply", "--yes")
     assert "- new/of-a-revision: retired from second-opcua" in output
@@ -257,7 +257,7 @@ def test_nothing_is_applied_without_confirmation(appliance: Appliance, folder: P
     before = plant.read_text()
     plant.write_text(f"{before}\n[writer]\nconnections = 3\n")
     environment = {**os.environ, "PLANTLOG_STATE": str(appliance.root)}
-    command = [str(CHECKOUT / "plantlog"), "apply"]
+    command = [str(CHECKOUT / "plantlog"), "config", "apply"]
     run = subprocess.run(
         command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
@@ -265,4 +265,4 @@ def test_nothing_is_applied_without_confirmation(appliance: Appliance, folder: P
     assert "[writer] connections: 2 → 3\nrestarts: writer" in run.stdout
     assert "use --yes" in run.stderr
     plant.write_text(before)
-    assert appliance.plantlog("apply", "--yes").startswith("no changes")
+    assert appliance.plantlog("config", "apply", "--yes").startswith("no changes")

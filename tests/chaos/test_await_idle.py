@@ -1,4 +1,4 @@
-"""What ``plantlog chaos`` and the matrix wait for before they compare."""
+"""What ``plantlog lab chaos`` and the matrix wait for before they compare."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``plantlog chaos``: what it refuses, and how it is ended. CI runs it as a user does."""
+"""``plantlog lab chaos``: what it refuses, and how it is ended. CI runs it as a user does."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tests.waiting import PATIENCE
 
 
 def test_an_unknown_server_is_named() -> None:
-    command: list[str | Path] = [CHECKOUT / "plantlog", "chaos", "--server", "none"]
+    command: list[str | Path] = [CHECKOUT / "plantlog", "lab", "chaos", "--server", "none"]
     run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert run.returncode == 2
     assert "node-opcua" in run.stderr
 
 
 def test_sigterm_ends_the_whole_chaos_run() -> None:
-    command: list[str | Path] = [CHECKOUT / "plantlog", "chaos", "--seconds", "600", "--channels", "50"]
+    command: list[str | Path] = [CHECKOUT / "plantlog", "lab", "chaos", "--seconds", "600", "--channels", "50"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         while " s  " not in (line := running.stdout.readline()):

@@ -59,7 +59,7 @@ async def test_machines_are_lost_one_after_the_other(tmp_path: Path) -> None:
             print(f"primary lost: written again after {time.monotonic() - started:.1f} s")
         await expect_truth(found.dsn(found.a), plant)
         # A new machine takes the place of the lost one, at another address.
-        result = await in_a_process(found.a, "database", "remove", found.where(found.b))
+        result = await in_a_process(found.a, "admin", "database", "remove", found.where(found.b))
         assert result.code == 0, result
         found.b = tmp_path / "c"
         await found.add("127.0.0.5", found.b)
@@ -98,7 +98,7 @@ async def _replace_monitor(found: Servers, state: Path) -> None:
     found.monitor = state
     await found.add("127.0.0.6", state)
     for node in (found.b, found.a):  # the primary first
-        result = await in_a_process(node, "database", "node", "--monitor", found.monitor_dsn)
+        result = await in_a_process(node, "admin", "database", "node", "--monitor", found.monitor_dsn)
         assert result.code == 0, result
     await found.until_both()
     assert await found.states() == {"a": "secondary", "b": "primary"}

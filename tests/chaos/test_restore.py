@@ -1,4 +1,4 @@
-"""The appliance is killed and loses its database: after ``plantlog restore``, nothing that was published is missing."""
+"""The appliance is killed and loses its database: after ``plantlog admin restore``, nothing published is missing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_restore_after_the_loss_of_the_database(config: Path, tmp_path: Pa
         await appliance.until_stored(start + 3 * SECOND)
         supervised.end(state)
         shutil.rmtree(appliance.root / "postgres" / "cluster" / "data")
-        appliance.plantlog("restore")
+        appliance.plantlog("admin", "restore")
         total = (await appliance.compared(start, now_us() + SECOND))["all"]
         assert (total.duplicated, total.invented, total.altered, total.missing_silent) == (0, 0, 0, 0)
         assert total.stored > 1000

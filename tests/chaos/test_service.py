@@ -1,4 +1,4 @@
-"""``plantlog service`` under a real systemd: it starts, restarts what fails, and starts at boot."""
+"""``plantlog admin service`` under a real systemd: it starts, restarts what fails, and starts at boot."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def until_restarted(booted: Machine, main: str) -> None:
 
 @pytest.mark.timeout(1800)
 def test_service_is_restarted_by_systemd(booted: Machine) -> None:
-    output = booted.plantlog("service", "install")
+    output = booted.plantlog("admin", "service", "install")
     assert "start plantlog" in output
     assert booted.run("systemctl", "is-enabled", "plantlog").strip() == "enabled"
     until_collecting(booted)
-    assert "unchanged" in booted.plantlog("service", "install"), "it goes on"
+    assert "unchanged" in booted.plantlog("admin", "service", "install"), "it goes on"
     assert "NRestarts=0" in booted.run("systemctl", "show", "plantlog", "--property=NRestarts")
     main = booted.show("MainPID")
 
@@ -74,7 +74,7 @@ def test_service_is_restarted_by_systemd(booted: Machine) -> None:
 
 @pytest.mark.timeout(1800)
 def test_service_beside_up_and_down_and_at_boot(booted: Machine) -> None:
-    booted.plantlog("service", "install")
+    booted.plantlog("admin", "service", "install")
     for _ in range(2):  # while it runs, and while it starts
         booted.plantlog("down")
         until_sync(lambda: booted.show("ActiveState") == "inactive", show=booted.journal)
@@ -90,7 +90,7 @@ def test_service_beside_up_and_down_and_at_boot(booted: Machine) -> None:
     booted.reboot()
     until_collecting(booted)
 
-    booted.plantlog("service", "uninstall")
+    booted.plantlog("admin", "service", "uninstall")
     assert booted.run("systemctl", "is-enabled", "plantlog", code=1).strip() != "enabled"
     assert "stopped" in booted.plantlog("down")
     assert (booted.state / "registry.json").exists()

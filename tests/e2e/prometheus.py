@@ -30,7 +30,7 @@ def running_prometheus(appliance: Appliance, folder: Path) -> Iterator[str]:
     rules.write_text(re.sub(r"for: \d+[mh]", "for: 2s", rules.read_text()))
     config = (recipe / "prometheus.yml").read_text()
     (folder / "prometheus.yml").write_text(config.replace("interval: 15s", "interval: 1s"))
-    (folder / "targets" / "native.json").write_text(appliance.plantlog("targets"))
+    (folder / "targets" / "native.json").write_text(appliance.plantlog("admin", "targets"))
     port = free_ports(1)
     with (folder / "log").open("w") as log:
         server = subprocess.Popen(

@@ -9,7 +9,7 @@ import random
 import shutil
 import subprocess
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -108,15 +108,15 @@ def test_maintenance_runs_and_records_its_jobs(appliance: Appliance) -> None:
 
     until_sync(lambda: bool(jobs()) and all(jobs().values()))
     assert {name for name, outcome in jobs().items() if outcome == "failed"} == set()
-    listed = json.loads(appliance.plantlog("maintenance", "--json"))
+    listed = json.loads(appliance.plantlog("admin", "maintenance", "--json"))
     assert [job["job"] for job in listed] == list(jobs())
     assert {job["job"]: job["outcome"] for job in listed if job["job"] in ("compress", "retain", "ahead")} == {
         "compress": "ok",
         "retain": "ok",
         "ahead": "ok",
     }
-    assert "analyze: ok" in appliance.plantlog("maintenance", "run", "analyze")
-    planned = json.loads(appliance.plantlog("retention", "--json"))
+    assert "analyze: ok" in appliance.plantlog("admin", "maintenance", "run", "analyze")
+    planned = json.loads(appliance.plantlog("admin", "retention", "--json"))
     assert (planned["slices"], planned["disk_budget"]) == ([], None)
     assert "compress" in appliance.plantlog("status", "--once")
     with urllib.request.urlopen(f"http://127.0.0.1:{PORT + 5}/metrics", timeout=PATIENCE) as answer:
@@ -194,7 +194,7 @@ async def test_edits_of_a_running_configuration_lose_nothing(appliance: Applianc
 
 
 def test_discover_prints_a_valid_tag_list(appliance: Appliance, tmp_path: Path) -> None:
-    command = [str(CHECKOUT / "plantlog"), "discover", "demo-opcua", "--output", str(tmp_path / "found.csv")]
+    command = [str(CHECKOUT / "plantlog"), "source", "discover", "demo-opcua", "--output", str(tmp_path / "found.csv")]
     environment = {**os.environ, "PLANTLOG_STATE": str(appliance.root)}
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
     assert run.returncode == 0, run.stderr
@@ -212,21 +212,28 @@ def test_discover_prints_a_valid_tag_list(appliance: Appliance, tmp_path: Path) 
 # What makes, ends or measures something, or needs what is not here: other tests run it, and tests/unit/test_docs.py
 # checks its words.
 NOT_RUN = {
-    *("apply", "backup", "bench", "chaos", "database", "delete", "discover", "down", "export", "import-tags"),
-    *("init", "prepare", "rename", "restore", "service", "test", "token", "up", "user"),
+    *("up", "down", "user", "test", "config apply", "config rename", "source discover", "source import-tags"),
+    *("source token", "evidence export", "evidence delete", "admin service", "admin backup", "admin restore"),
+    *("admin database", "admin init", "admin prepare", "lab bench", "lab chaos"),
 }
+GROUPS = {"config", "source", "evidence", "admin", "lab"}
 LINKED = ("plantlog", "ops", "dashboards")  # what commands name relative to the checkout
 
 
 def names(blocks: list[docs.Block]) -> set[str]:
     """The commands of plantlog in some blocks."""
     lines = [words for block in blocks for words in docs.simple_commands(block.text)]
-    return {words[1] for words in lines if words[0] == "./plantlog"}
+    return {name(words[1:]) for words in lines if words[0] == "./plantlog"}
+
+
+def name(words: Sequence[str]) -> str:
+    """The command of a command line, with its group."""
+    return " ".join(words[: 2 if words[0] in GROUPS else 1])
 
 
 def test_every_documented_command_is_run_by_a_test() -> None:
     run = names(docs.scripts()) | NOT_RUN | {"--help", "--version"}
-    assert {words[0] for words in docs.plantlog()} | names(docs.blocks("sh no_run")) <= run
+    assert {name(words) for words in docs.plantlog()} | names(docs.blocks("sh no_run")) <= run
 
 
 @pytest.mark.slow
@@ -295,7 +302,7 @@ def prometheus(appliance: Appliance, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def test_every_process_is_scraped_and_every_rule_evaluated(appliance: Appliance, prometheus: str) -> None:
-    started = {one["labels"]["process"] for one in json.loads(appliance.plantlog("targets"))}
+    started = {one["labels"]["process"] for one in json.loads(appliance.plantlog("admin", "targets"))}
     assert {"writer", "collector-opcua", "collector-modbus", "maintenance"} <= started
     expected = dict.fromkeys(started, "up")
     until_sync(lambda: health(prometheus) == expected)

@@ -91,7 +91,7 @@ async def test_changed_number_of_collectors_loses_nothing(tmp_path: Path) -> Non
                 "tankfarm-plc",
             ], "each is read by one"
             assert set(body["spools"]) == {"opcua", "modbus"}
-            assert len(json.loads(appliance.plantlog("targets"))) == len(names) + 3
+            assert len(json.loads(appliance.plantlog("admin", "targets"))) == len(names) + 3
         result = await appliance.compared(start, now_us() + SECOND)
         total = result["all"]
         assert (total.invented, total.altered, total.missing_silent) == (0, 0, 0), result

@@ -203,7 +203,7 @@ def test_a_new_machine_needs_only_repository_and_passphrase(
     archiving = "SELECT current_setting('archive_mode')"
     assert configure(new, cluster, options, print) == [
         f"no backups: this appliance was restored from {repository}, and the first one may still back up to it: once "
-        "that one no longer runs, run `plantlog backup take-over` and `plantlog up`; or choose another repository"
+        "that one no longer runs, run `plantlog admin backup take-over` and `plantlog up`; or choose another repository"
     ]
     with Server(new.root), pytest.raises(OperationError, match="the first one may still back up to it"):
         assert asyncio.run(fetchval(new, archiving)) == "off"

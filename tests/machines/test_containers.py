@@ -231,7 +231,7 @@ async def test_every_maintenance_job_runs_without_failure(stack: Stack) -> None:
     names = [job.name for job in (*jobs(), *jobs())]  # twice: what follows from another one, too
     since = datetime.fromtimestamp(begun / SECOND, UTC)  # an earlier test has cut off runs: it restarted the database
 
-    stack.compose(*PLANTLOG, "maintenance", "run", *names)
+    stack.compose(*PLANTLOG, "admin", "maintenance", "run", *names)
 
     async def ran() -> bool:
         """One that was skipped since it was just running elsewhere runs again."""
@@ -242,12 +242,12 @@ async def test_every_maintenance_job_runs_without_failure(stack: Stack) -> None:
         # There is no archive.
         lacking = set(names) - {"archive"} - {row["job"] for row in found if row["outcome"] == "ok"}
         if lacking:
-            stack.compose(*PLANTLOG, "maintenance", "run", *sorted(lacking))
+            stack.compose(*PLANTLOG, "admin", "maintenance", "run", *sorted(lacking))
         return not lacking and any(row["job"] == "archive" and row["outcome"] == "skipped" for row in found)
 
     await until(ran, 600, 1.0)
     day = datetime.fromtimestamp(two_days_ago / SECOND, UTC).date()
-    assert f"{day} " in stack.compose(*PLANTLOG, "verify", str(day))
+    assert f"{day} " in stack.compose(*PLANTLOG, "evidence", "verify", str(day))
 
 
 def push(stack: Stack, lines: bytes) -> None:
@@ -287,7 +287,7 @@ def backed_up(stack: Stack) -> str:
 
     def done() -> bool:
         try:
-            lines.append(stack.compose(*PLANTLOG, "backup"))
+            lines.append(stack.compose(*PLANTLOG, "admin", "backup"))
         except AssertionError as error:
             if "another backup is running" not in str(error):
                 raise
@@ -303,10 +303,10 @@ async def test_a_lost_database_is_restored(stack: Stack, tmp_path: Path) -> None
     await connected(stack)
     begun = now_us() + SECOND
     backed_up(stack)
-    made = json.loads(stack.compose(*PLANTLOG, "backup", "list", "--json"))
+    made = json.loads(stack.compose(*PLANTLOG, "admin", "backup", "list", "--json"))
     assert made[0]["kind"] == "full"
-    assert "status: ok" in stack.compose(*PLANTLOG, "backup", "verify")
-    assert f"{made[-1]['label']} is whole" in stack.compose(*PLANTLOG, "backup", "rehearse")
+    assert "status: ok" in stack.compose(*PLANTLOG, "admin", "backup", "verify")
+    assert f"{made[-1]['label']} is whole" in stack.compose(*PLANTLOG, "admin", "backup", "rehearse")
     stack.compose("rm", "--stop", "--force", "database", "migrate", "maintenance")
     stack.docker.run("docker", "volume", "rm", f"{PROJECT}_database")
     stack.compose("run", "--rm", "--no-TTY", "restore")
@@ -341,7 +341,7 @@ async def test_a_lost_machine_is_restored(stack: Stack, tmp_path: Path) -> None:
     await connected(stack)
     await compared(stack, tmp_path / "truth", begun)
     with pytest.raises(AssertionError, match="the first one may still back up to it"):
-        stack.compose(*PLANTLOG, "backup")
-    stack.compose(*PLANTLOG, "backup", "take-over")
+        stack.compose(*PLANTLOG, "admin", "backup")
+    stack.compose(*PLANTLOG, "admin", "backup", "take-over")
     stack.compose("up", "--detach", "--no-build")
     assert "incr" in backed_up(stack)

@@ -1,4 +1,4 @@
-"""`plantlog database`: a monitor and two nodes, in order and in disorder."""
+"""`plantlog admin database`: a monitor and two nodes, in order and in disorder."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_switchover_loses_nothing_and_mistakes_are_named(found: Servers, p
     writer = Writer(tmp_path / "spool", dsn, options, SpoolOptions(max_bytes=512 * 1024**2))
     async with writing(writer), plant.feeding(10_000):
         await until(lambda: writer.written > 10_000)
-        result = await in_a_process(found.b, "database", "switchover")
+        result = await in_a_process(found.b, "admin", "database", "switchover")
         assert result.code == 0, result
         after = writer.written
         await until(lambda: writer.written > after + 10_000)
@@ -64,7 +64,7 @@ async def test_switchover_loses_nothing_and_mistakes_are_named(found: Servers, p
     await _expect_mistakes_to_be_named(found, tmp_path)
     # Without the monitor nothing stops; another one takes its place.
     found.power_off(found.monitor)
-    assert "does not respond" in (await in_a_process(found.a, "database", "status")).err
+    assert "does not respond" in (await in_a_process(found.a, "admin", "database", "status")).err
     await expect_truth(found.dsn(found.b), plant)
 
 
@@ -89,21 +89,25 @@ async def _expect_mistakes_to_be_named(found: Servers, folder: Path) -> None:
     monitor = found.monitor_dsn
     secret = monitor.split(":")[2].split("@")[0]
     new = folder / "new"
-    node = ("database", "node", "--port", free_port())
+    node = ("admin", "database", "node", "--port", free_port())
     for state, words, told in [
         (new, node, "--address and --monitor (or PLANTLOG_MONITOR) are missing"),
         (new, (*node, "--address", "192.0.2.1", "--monitor", monitor), "--address 192.0.2.1: Cannot assign"),
-        (new, (*node, "--address", "127.0.0.5", "--monitor", "postgresql://x"), "is not what `plantlog database moni"),
+        (
+            new,
+            (*node, "--address", "127.0.0.5", "--monitor", "postgresql://x"),
+            "is not what `plantlog admin database mo",
+        ),
         (
             new,
             (*node, "--address", "127.0.0.5", "--monitor", monitor.replace(secret, "w" * 32)),
             "is another one than the DSN is of, or its secret is wrong",
         ),
         (found.a, (*node, "--address", "127.0.0.3"), "a node at port"),
-        (found.a, ("database", "monitor"), "is a node"),
+        (found.a, ("admin", "database", "monitor"), "is a node"),
         (found.a, ("up",), "is a server of a database on several machines"),
-        (found.a, ("status",), "which `plantlog database status` shows"),
-        (found.a, ("database", "remove", "127.0.0.9"), "127.0.0.9:5432 is not a node"),
+        (found.a, ("status",), "`plantlog admin database status` shows it"),
+        (found.a, ("admin", "database", "remove", "127.0.0.9"), "127.0.0.9:5432 is not a node"),
     ]:
         result = await plantlog(state, *words)
         assert result.code == 1, result

@@ -1,4 +1,4 @@
-"""``plantlog service run`` with a service manager that the test is: what it is told, and what it leaves behind."""
+"""``plantlog admin service run`` with a service manager that the test is: what it is told, and what remains."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ async def started(state: State) -> AsyncIterator[Service]:
         environment = {"PLANTLOG_STATE": str(state.root), "NOTIFY_SOCKET": str(address), "WATCHDOG_USEC": "4000000"}
         with log.open("ab") as output:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", "ops", "service", "run", "--name", "mill"),
+                *(sys.executable, "-P", "-m", "ops", "admin", "service", "run", "--name", "mill"),
                 env={**os.environ, "PYTHONPATH": str(CHECKOUT), **environment},
                 stdout=output,
                 stderr=output,
@@ -121,7 +121,7 @@ async def test_service_tells_its_manager_how_it_is(state: State) -> None:
         assert not any("NOTIFY_SOCKET" in process.environ() for process in programs), "PostgreSQL would write to it"
         await service.until_told("WATCHDOG=1")
 
-        second = await command.in_a_process(state.root, "service", "run")
+        second = await command.in_a_process(state.root, "admin", "service", "run")
         assert second.code == 1
         assert f"another service runs the appliance in {state.root}: mill" in second.err
 

@@ -108,7 +108,7 @@ async def test_two_appliances_share_a_database(tmp_path: Path) -> None:
             assert set(_channels(appliance)) == {"demo", "load"}
             assert _channels(appliance)["load"] == 40
             assert "recorded (load)" in appliance.plantlog("status", "--once", "--installation", "load")
-        keys = [appliance.plantlog("seal", "--public-key") for appliance in (one, two)]
+        keys = [appliance.plantlog("evidence", "seal", "--public-key") for appliance in (one, two)]
         assert keys[0] != keys[1], "each seals with its own"
         stopped = now_us()
         one.plantlog("down")

@@ -31,7 +31,7 @@ from core.files import write_atomically
 from core.folder_lock import folder_lock
 
 DAYS = 5 * 365  # validity of a new certificate
-_RENEW_HINT = f"create a new one with `plantlog certificate renew` ({DAYS} days), which every server must then trust"
+_RENEW_HINT = f"create a new one with `plantlog source certificate renew` ({DAYS} days); each server must then trust it"
 
 
 @dataclass(frozen=True, slots=True)

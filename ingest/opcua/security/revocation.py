@@ -12,7 +12,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 
 from ingest.opcua.security.chain import Fault, named
 
-_ADD = "which `plantlog certificate add FILE` adds"
+_ADD = "which `plantlog source certificate add FILE` adds"
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ def check(certificates: list[x509.Certificate], uri: str | None, source: OpcuaSo
             )
         authority = _untrusted_authority(verdict.chain, known)
         raise SourceError(
-            f"{who} is not trusted. To trust it, run `plantlog certificate trust {source.name}`{authority}{also}"
+            f"{who} is not trusted. To trust it, run `plantlog source certificate trust {source.name}`{authority}{also}"
         )
     if verdict.faults:
         names = ", ".join(f'"{name}"' for name in sorted({fault.check for fault in verdict.faults}))
@@ -161,10 +161,10 @@ def _untrusted_authority(chain: Chain, known: TrustList) -> str:
         ours = any(authority in known.trusted for authority in chain)
         option = " --issuer" if ours else ""
         return (
-            f", or complete its chain: run `plantlog certificate add FILE{option}` with the certificate of the CA "
-            f"{last.issuer.rfc4514_string()}, which issued {named(last)}"
+            f", or complete its chain: run `plantlog source certificate add FILE{option}` with the certificate of the "
+            f"CA {last.issuer.rfc4514_string()}, which issued {named(last)}"
         )
-    return f", or `plantlog certificate add FILE` with the certificate of its CA {named(chain[1])}"
+    return f", or `plantlog source certificate add FILE` with the certificate of its CA {named(chain[1])}"
 
 
 def _signature(server: x509.Certificate, others: Chain) -> Iterator[Fault]:

@@ -6,8 +6,8 @@ them are committed batches, so the database has a row in ``plant.ingest_batch`` 
 - where such a row is 30 days old, and retention may have deleted it: it is not looked for;
 - where a batch was committed, and the writer killed before it noted that: the mark is older than the database;
 - where a batch is not committed, or was rejected as a whole: it is neither in the mark nor in the journal;
-- while a request of an earlier loss or of ``plantlog replay`` waits: only the mark is compared, which begins anew
-  with each recorded loss;
+- while a request of an earlier loss or of ``plantlog admin spool replay`` waits: only the mark is compared, which
+  begins anew with each recorded loss;
 - after ``down --wipe``, with which the mark is gone;
 - in a database in which ``up`` has registered the state folder anew: one that was created again, or taken over. A
   backup has the time of the first registration;
@@ -17,7 +17,7 @@ On another server or timeline, the whole journal is compared, as the mark may be
 once: the time at which it was noticed is durable first; a writer that was killed writes the same event and gaps again.
 
 A promoted standby begins a new timeline. A server on an older one than the mark is a former primary that came back:
-it is refused, unless ``plantlog spool accept-database`` has left the file ``ACCEPT``.
+it is refused, unless ``plantlog admin spool accept-database`` has left the file ``ACCEPT``.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class RestoreCheck:
         if not (self._spool / ACCEPT).exists():
             raise OldTimeline(
                 f"is a former primary, on timeline {int(timeline, 16)}: data were committed on {int(newest, 16)}. Make "
-                "it a standby (pg_rewind), or run `plantlog spool accept-database` to write to it"
+                "it a standby (pg_rewind), or run `plantlog admin spool accept-database` to write to it"
             )
 
     def _newest(self, known: Known) -> set[Key]:

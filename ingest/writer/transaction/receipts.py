@@ -80,7 +80,7 @@ async def sign_gap_receipts(connection: asyncpg.Connection[Any], state: Path) ->
     try:
         key = load_sealing_key(state)
     except (OSError, ValueError) as error:
-        log.warning("gaps of sealed days are not signed, and `plantlog verify` will name them: %s", error)
+        log.warning("gaps of sealed days are not signed, and `plantlog evidence verify` will name them: %s", error)
         return
     if key is not None:
         signer = hashlib.sha256(key.public_key().public_bytes_raw()).digest()

@@ -1,4 +1,4 @@
-"""``plantlog bench overload``: the whole appliance beyond its limit, and how long it is until all is as before.
+"""``plantlog lab bench overload``: the whole appliance beyond its limit, and how long it is until all is as before.
 
 ``strains`` (busy processes, a flood of pushes, a slow database) → ``appliance`` (brought up, looked at) → ``measure``
 (before, strain, after: the figures of each case).

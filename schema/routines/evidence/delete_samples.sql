@@ -1,7 +1,7 @@
--- The only supported way to delete samples, on sealed days by `plantlog delete`, which signs what it deletes: those of the channels with from <= time < to, in any storage form. Adds an
--- event "deleted" with user, reason and number; returns the number. A deleted value may have been carried into a later
--- minute although its own minute has not been computed yet and then has no row. Therefore the next minute is recomputed, as
--- for gaps.
+-- The only supported way to delete samples, on sealed days by `plantlog evidence delete`, which signs what it deletes:
+-- those of the channels with from <= time < to, in any storage form. Adds an event "deleted" with user, reason and number;
+-- returns the number. A deleted value may have been carried into a later minute although its own minute has not been
+-- computed yet and then has no row. Therefore the next minute is recomputed, as for gaps.
 CREATE OR REPLACE FUNCTION plant.delete_samples(channels int[], "from" timestamptz, "to" timestamptz, why text) RETURNS bigint
 LANGUAGE plpgsql
 SET search_path = pg_catalog
@@ -21,7 +21,7 @@ BEGIN
        AND EXISTS (SELECT FROM plant.day_seal AS s
                    WHERE s.day::timestamp AT TIME ZONE 'UTC' < "to" AND (s.day + 1)::timestamp AT TIME ZONE 'UTC' > "from") THEN
         RAISE EXCEPTION 'delete_samples: days between % and % are sealed', "from", "to"
-            USING ERRCODE = 'restrict_violation', HINT = 'Use `plantlog delete`, which signs the deletion.';
+            USING ERRCODE = 'restrict_violation', HINT = 'Use `plantlog evidence delete`, which signs the deletion.';
     END IF;
     -- Excludes packing, which moves rows.
     PERFORM pg_advisory_xact_lock(7361023400153);
@@ -83,6 +83,9 @@ BEGIN
     RETURN from_rows.n + from_packed.n;
 END
 $$;
-COMMENT ON FUNCTION plant.delete_samples IS 'Delete samples of the channels with from <= time < to, and record this as an event: user, reason, number. Refused on sealed days: `plantlog delete` signs what it deletes. A replay of deleted samples would store them again.';
+COMMENT ON FUNCTION plant.delete_samples IS
+    'Delete samples of the channels with from <= time < to, and record this as an event: user, reason, number. '
+    'Refused on sealed days: `plantlog evidence delete` signs what it deletes. '
+    'A replay of deleted samples would store them again.';
 REVOKE EXECUTE ON FUNCTION plant.delete_samples FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION plant.delete_samples TO plant_owner;

@@ -1,4 +1,4 @@
-"""``plantlog import``: files of other systems, with a real database."""
+"""``plantlog source import-history``: files of other systems, with a real database."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Site:
         return path
 
     async def load(self, *words: object, code: int = 0) -> str:
-        result = await plantlog(self.state.root, "import", *words)
+        result = await plantlog(self.state.root, "source", "import-history", *words)
         assert result.code == code, result.err
         return result.err
 
@@ -358,7 +358,7 @@ async def test_killed_import_continues(site: Site) -> None:
             at(hours - 1),
         )
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "ops", "import", str(file), "--yes"),
+            *(sys.executable, "-m", "ops", "source", "import-history", str(file), "--yes"),
             env={**os.environ, "PLANTLOG_STATE": str(site.state.root)},
             stderr=asyncio.subprocess.DEVNULL,
         )

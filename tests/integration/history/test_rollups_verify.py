@@ -1,4 +1,4 @@
-"""``plantlog verify rollups`` finds each change, names it, and takes nothing for one that is none."""
+"""``plantlog evidence verify rollups`` finds each change, names it, and takes nothing for one that is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``plantlog certificate``, and certificates that end soon."""
+"""``plantlog source certificate``, and certificates that end soon."""
 
 from __future__ import annotations
 

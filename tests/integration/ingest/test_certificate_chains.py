@@ -118,7 +118,7 @@ def test_any_ca_of_a_complete_chain_is_enough(depth: int, tmp_path: Path) -> Non
         if len(chain) > 1 and one is not chain[0]:
             missing = plant.problem([other for other in others if other is not chain[0]])
             assert "is not trusted" in missing
-            assert "`plantlog certificate add FILE --issuer` with the certificate of the CA CN=ca0" in missing
+            assert "`plantlog source certificate add FILE --issuer` with the certificate of the CA CN=ca0" in missing
 
 
 @pytest.mark.parametrize(("depth", "level"), LEVELS)
@@ -157,7 +157,10 @@ def test_each_ca_needs_a_revocation_list(depth: int, level: int, tmp_path: Path)
 
     file.unlink()
     reason = plant.problem()
-    assert f"revocation-unknown: found no CRL, expected one of CN=ca{level}, which `plantlog certificate add" in reason
+    assert (
+        f"revocation-unknown: found no CRL, expected one of CN=ca{level}, which `plantlog source certificate add"
+        in reason
+    )
     assert reason.endswith('Add the CRL, or set accept = ["revocation-unknown"]')
     assert plant.problem(accept=["revocation-unknown"]) == ""
     assert not plant.openssl()
@@ -177,7 +180,7 @@ def test_each_ca_needs_a_revocation_list(depth: int, level: int, tmp_path: Path)
     ended = datetime.now(UTC) - timedelta(days=2)
     reason = plant.problem()
     assert f"expired-crl: found {file} valid until {ended:%Y-%m-%d} " in reason
-    assert f"expected a newer CRL of CN=ca{level}, which `plantlog certificate add FILE` adds" in reason
+    assert f"expected a newer CRL of CN=ca{level}, which `plantlog source certificate add FILE` adds" in reason
     assert plant.problem(accept=["expired-crl"]) == ""
     assert not plant.openssl()
 
@@ -297,7 +300,7 @@ def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     both = tmp_path / "both.pem"
     both.write_bytes(root.pem + issuing.pem)
     assert run("add", both, "--issuer").count("added: ") == 2
-    assert "or `plantlog certificate add FILE` with the certificate of its CA CN=ca1" in plant.problem()
+    assert "or `plantlog source certificate add FILE` with the certificate of its CA CN=ca1" in plant.problem()
     both.write_bytes(issuing.pem)
     assert "CA CN=ca1" in run("add", both)
     assert "revocation-unknown" in plant.problem()

@@ -44,7 +44,7 @@ async def told(source: OpcuaSource, pki: Path) -> str:
 
 
 def add(pki: Path, name: str, content: bytes, issuer: bool = False) -> None:
-    """As ``plantlog certificate add``."""
+    """As ``plantlog source certificate add``."""
     file = pki.parent / name
     file.write_bytes(content)
     assert list(commands.add(pki, file, issuer))
@@ -59,12 +59,14 @@ async def becomes_trusted(port: int, pki: Path, server: bytes, sent: bool = Fals
     reason = await told(plc, pki)
     assert "is not trusted" in reason
     if sent:
-        assert "or `plantlog certificate add FILE` with the certificate of its CA CN=issuing" in reason
+        assert "or `plantlog source certificate add FILE` with the certificate of its CA CN=issuing" in reason
         add(pki, "root.pem", ROOT.pem)
     else:
-        assert "or complete its chain: run `plantlog certificate add FILE`" in reason
+        assert "or complete its chain: run `plantlog source certificate add FILE`" in reason
         add(pki, "issuing.pem", ISSUING.pem)
-        assert "`plantlog certificate add FILE --issuer` with the certificate of the CA CN=root" in await told(plc, pki)
+        assert "`plantlog source certificate add FILE --issuer` with the certificate of the CA CN=root" in await told(
+            plc, pki
+        )
         add(pki, "root.pem", ROOT.pem, issuer=True)
     reason = await told(plc, pki)
     assert "revocation-unknown: found no CRL, expected one of CN=issuing" in reason

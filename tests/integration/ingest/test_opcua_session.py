@@ -116,7 +116,7 @@ async def test_valid_certificate_needs_only_trust(tmp_path: Path) -> None:
     async with serving(certificate, SECURE) as address:
         reason = await told(source(address), tmp_path / "pki")
         assert "is not trusted" in reason
-        assert "`plantlog certificate trust plc`" in reason
+        assert "`plantlog source certificate trust plc`" in reason
         assert "also fails" not in reason
         (rejected,) = (tmp_path / "pki" / "rejected").iterdir()
         shutil.move(rejected, tmp_path / "pki" / "trusted")

@@ -122,7 +122,10 @@ async def test_broken_file_is_reported_and_the_former_tokens_stay(tmp_path: Path
     async with here.running():
         for content, what in (
             ("", "found no hash"),
-            ("a-plain-token-of-a-gateway\n", "found a token in line 1; legal: its hash: run plantlog token hash edge"),
+            (
+                "a-plain-token-of-a-gateway\n",
+                "found a token in line 1; legal: its hash: run plantlog source token hash edge",
+            ),
             (valid + "sha256:12\n", "found no hash in line 2"),
         ):
             file_of(here).write_text(content)

@@ -252,7 +252,7 @@ def test_status_says_that_and_since_when_plantlog_is_stopped(state: State) -> No
     sentence = re.search(r"plantlog does not run: .* starts it", shown)
     assert sentence is not None
     questions = ("psql", "-c", "SELECT 1"), ("ask", "stuck_sensors", "--from", "1h"), ("sql", "SELECT 1")
-    for words in (*questions, ("rename", "a", "b")):
+    for words in (*questions, ("config", "rename", "a", "b")):
         refused = run(state.root, *words)
         assert (refused.code, refused.err) == (1, f"plantlog: {sentence[0]}\n"), words
     supervisor.start([])

@@ -161,7 +161,7 @@ async def test_takeover_of_an_installation_is_recorded(database: Database, tmp_p
     assert await rows(database, "SELECT text FROM plant.event WHERE type = 'retention_changed'") == []
     changes = list(taken.difference.lines())
     assert changes[0] == "source plc: 1 channel added (b); 1 channel retired (a)"
-    assert changes[1:] == ["b has the address of retired a: `plantlog rename a b`, then `up`, keeps its history"]
+    assert changes[1:] == ["b has the address of retired a: `plantlog config rename a b`, then `up`, keeps its history"]
     assert await rows(database, "SELECT * FROM plant.source WHERE name = 'theirs'") == untouched
     with pytest.raises(PlantlogError, match="source plc belongs to another installation"):
         await register(described, database.owner_dsn, first)

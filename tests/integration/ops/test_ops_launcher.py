@@ -35,7 +35,7 @@ def checkout(tmp_path: Path) -> Path:
 
 def run(checkout: Path) -> subprocess.CompletedProcess[str]:
     path = str(checkout.parent / "bin")
-    command = [f"{path}/bash", str(checkout / "plantlog"), "check"]
+    command = [f"{path}/bash", str(checkout / "plantlog"), "config", "check"]
     return subprocess.run(command, env={"PATH": path}, capture_output=True, text=True, check=False)
 
 
@@ -105,7 +105,7 @@ def test_concurrent_start_waits_for_the_installation(checkout: Path) -> None:
     path = str(checkout.parent / "bin")
 
     def started(folder: Path) -> subprocess.Popen[str]:
-        command = [f"{path}/bash", str(folder / "plantlog"), "check"]
+        command = [f"{path}/bash", str(folder / "plantlog"), "config", "check"]
         return subprocess.Popen(command, env={"PATH": path}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     with started(checkout) as first, hold.open("w") as gate:  # open: the first has come to its pip install

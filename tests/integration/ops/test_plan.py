@@ -151,7 +151,7 @@ async def test_plan_names_every_change_and_changes_nothing(here: Plant) -> None:
     assert list(plan.effects()) == [
         "restarts: writer",
         "connects again: other",
-        "1 added channel may be a renamed one: `plantlog rename b bb` before this keeps the history",
+        "1 added channel may be a renamed one: `plantlog config rename b bb` before this keeps the history",
     ]
     assert not plan.tags_only
     assert plan.counts() == {"added": 2, "retired": 2, "moved": 1, "changed": 1, "sources": 1, "options": 1}

@@ -146,7 +146,7 @@ async def test_name_changed_only_in_the_tag_list_can_still_be_a_rename(here: Her
     after = await here.up(edited)
     assert list(after.difference.lines()) == [
         "source plc: 2 channels added (area/a, d); 2 channels retired (a, c)",
-        "area/a has the address of retired a: `plantlog rename a area/a`, then `up`, keeps its history",
+        "area/a has the address of retired a: `plantlog config rename a area/a`, then `up`, keeps its history",
     ]
     with pytest.raises(OperationError, match="already has the name d"):
         await rename_channel(here.database.owner_dsn, here.state, "c", "d")

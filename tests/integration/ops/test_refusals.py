@@ -20,6 +20,7 @@ from tests.integration.ops.test_up_registered import state, store_dsn
 
 __all__ = ["state", "systemd"]
 _AWAY = "postgresql://plantlog:wrong@127.0.0.1:1/plantlog"
+_NODE = ("admin", "database", "node", "--address", "127.0.0.1")
 _MONITOR = "postgresql://autoctl_node:a-secret-of-a-monitor@127.0.0.1:1/pg_auto_failover"
 
 
@@ -76,21 +77,27 @@ def test_take_over_of_nobody_is_refused_before_logins_are_locked(state: State, t
     [
         (("user", "add", "anna", "--role", "viewer"), "the first user must be an engineer"),
         (("user", "add", "root", "--role", "engineer"), "user: found 'root'; legal: "),
-        (("user", "add", "anna", "--role", "engineer", "--password-file", "absent"), "absent: No such file"),
+        (("user", "add", "anna", "--role", "engineer", "--password-file", "absent"), "No such file"),
         (("up", "--config", "absent.toml"), "absent.toml"),
-        (("database", "monitor"), "--address is missing"),
-        (("database", "monitor", "--address", "192.0.2.1"), "legal: an address of this machine"),
-        (("database", "monitor", "--address", "127.0.0.1", "--replace", "nothing"), "--replace is not what"),
-        (("database", "monitor", "--address", "127.0.0.1", "--port", "TAKEN"), "is in use"),
-        (("database", "node", "--address", "127.0.0.1"), "--address and --monitor"),
-        (("database", "node", "--address", "127.0.0.1", "--monitor", "nothing"), "--monitor is not what"),
-        (("database", "node", "--address", "127.0.0.1", "--port", "TAKEN", "--monitor", _MONITOR), "is in use"),
-        (("database", "node", "--address", "127.0.0.1", "--port", "FREE", "--monitor", _MONITOR), "does not respond"),
+        (("admin", "database", "monitor"), "--address is missing"),
+        (("admin", "database", "monitor", "--address", "192.0.2.1"), "legal: an address of this machine"),
+        (("admin", "database", "monitor", "--address", "127.0.0.1", "--replace", "nothing"), "--replace is not what"),
+        (("admin", "database", "monitor", "--address", "127.0.0.1", "--port", "TAKEN"), "is in use"),
+        (_NODE, "--address and --monitor"),
+        ((*_NODE, "--monitor", "nothing"), "--monitor is not what"),
+        (
+            ("admin", "database", "node", "--address", "127.0.0.1", "--port", "TAKEN", "--monitor", _MONITOR),
+            "is in use",
+        ),
+        (
+            ("admin", "database", "node", "--address", "127.0.0.1", "--port", "FREE", "--monitor", _MONITOR),
+            "does not respond",
+        ),
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, tuple) else "",
 )
 def test_refused_command_makes_no_state_folder(words: tuple[str, ...], reason: str, tmp_path: Path) -> None:
-    if words[0] == "database" and os.getuid() != 0:
+    if words[0] == "admin" and os.getuid() != 0:
         pytest.skip("requires root")
     with socket.create_server(("127.0.0.1", 0)) as other:
         ports = {"TAKEN": other.getsockname()[1], "FREE": free_ports(1)}

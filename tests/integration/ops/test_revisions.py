@@ -214,7 +214,7 @@ def test_revert_writes_the_files_of_a_revision(plant: Plant) -> None:
     assert stat.S_IMODE(plant.config.stat().st_mode) == 0o640
     assert "+++ plant.toml\trevision 1" in result.stdout
     assert "-c,holding:3," in result.stdout
-    assert result.stdout.endswith("Next: `plantlog apply`\n")
+    assert result.stdout.endswith("Next: `plantlog config apply`\n")
     [copy] = [path for path in plant.config.parent.rglob("*.until-*") if path.is_file()]
     assert (copy.name.startswith("plant.toml.until-"), copy.read_text()) == (True, unapplied), "the tag list is kept"
     assert len(plant.log()) == 2, "nothing is applied yet"

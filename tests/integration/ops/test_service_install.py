@@ -140,7 +140,7 @@ def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def refusal(tmp_path: Path, *words: str) -> str:
     """What ``service install`` says; nothing is written."""
     before = sorted(tmp_path.rglob("*"))
-    result = run(tmp_path / "state", "service", "install", *words)
+    result = run(tmp_path / "state", "admin", "service", "install", *words)
     assert result.code == 1, result
     assert sorted(tmp_path.rglob("*")) == before
     return result.err
@@ -148,7 +148,7 @@ def refusal(tmp_path: Path, *words: str) -> str:
 
 def test_machine_without_systemd_is_refused(tmp_path: Path, systemd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(install, "_BOOTED", tmp_path / "none")
-    assert "run `plantlog service run`, which stays in the foreground" in refusal(tmp_path)
+    assert "run `plantlog admin service run`, which stays in the foreground" in refusal(tmp_path)
 
 
 def test_who_is_not_root_is_refused(tmp_path: Path, systemd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +195,7 @@ class TestAsRoot:
     def test_unit_that_is_not_ours_is_refused(self, tmp_path: Path, systemd: Path) -> None:
         unit = systemd / "plantlog.service"
         unit.write_text("[Service]\nExecStart=/bin/true\n")
-        assert "was not made by `plantlog service install`: choose another --name" in refusal(tmp_path)
+        assert "was not made by `plantlog admin service install`: choose another --name" in refusal(tmp_path)
         unit.write_text(f"{MARK}\nEnvironment=PLANTLOG_STATE=/srv/other\n")
         assert f"{unit} is that of another appliance: choose another --name" in refusal(tmp_path)
 

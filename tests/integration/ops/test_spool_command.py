@@ -1,4 +1,4 @@
-"""``plantlog spool`` as people call it: files, quarantine, and what comes in again, with a real database."""
+"""``plantlog admin spool`` as people call it: files, quarantine, and what comes in again, with a real database."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class Site:
     dsn: str
 
     async def run(self, *arguments: str | Path, code: int = 0) -> str:
-        """What ``plantlog spool`` prints; of a failure, what it complains of."""
-        result = await asyncio.wait_for(plantlog(self.state.root, "spool", *arguments), PATIENCE)
+        """What ``plantlog admin spool`` prints; of a failure, what it complains of."""
+        result = await asyncio.wait_for(plantlog(self.state.root, "admin", "spool", *arguments), PATIENCE)
         assert result.code == code, result.err
         return result.err if code else result.out
 
@@ -397,7 +397,7 @@ async def test_concurrent_retries_write_each_row_once(site: Site, owner: asyncpg
     await site.write()
     assert await count(owner, "quarantine") == 300
     await owner.execute("ALTER TABLE plant.samples_raw DROP CONSTRAINT beast")
-    both = await asyncio.gather(*(in_a_process(site.state.root, "spool", "retry", "--json") for _ in range(2)))
+    both = await asyncio.gather(*(in_a_process(site.state.root, "admin", "spool", "retry", "--json") for _ in range(2)))
     assert sum(json.loads(result.out)["written"] for result in both) == 300
     assert await count(owner, "samples_raw") == 300
     assert await count(owner, "quarantine") == 0

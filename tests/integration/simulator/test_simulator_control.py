@@ -30,7 +30,19 @@ def test_simulator_of_the_state_folder_is_addressed(tmp_path: Path) -> None:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         Running("demo", HealthOptions(port=server.server_port + 1), ()).save(state)
         environment = {**os.environ, "PLANTLOG_STATE": str(tmp_path), "PYTHONPATH": str(CHECKOUT)}
-        command = [sys.executable, "-P", "-m", "ops", "simulator", "fault", "plc", "stop_answering", "--seconds", "20"]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "ops",
+            "lab",
+            "simulator",
+            "fault",
+            "plc",
+            "stop_answering",
+            "--seconds",
+            "20",
+        ]
         run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         server.shutdown()
     assert run.returncode == 0, run.stderr

@@ -16,7 +16,7 @@ from core.config.sources import ModbusSource, ModbusTag, OpcuaSource
 from core.config.tags import read_tags
 from core.errors import ConfigError, OperationError, Problem
 from core.paths import CHECKOUT
-from ops.cli import app as command_line
+from ops.cli.config import app
 
 GOLDEN = CHECKOUT / "tests" / "unit" / "golden" / "config"
 
@@ -108,10 +108,9 @@ def test_check_warns_of_a_source_that_reads_nothing(tmp_path: Path) -> None:
         '[plant]\nname = "p"\n[[source]]\nname = "s"\nkind = "modbus"\naddress = "tcp://h:1"\ntags = "t.csv"\n'
     )
     (tmp_path / "t.csv").write_text("name,address\n")
-    command_line._add_subcommands()  # what main() does
-    assert "warning: source s reads nothing" in CliRunner().invoke(command_line.app, ("check", str(file))).output
+    assert "warning: source s reads nothing" in CliRunner().invoke(app, ("check", str(file))).output
     (tmp_path / "t.csv").write_text("name,address\na,holding:1\n")
-    assert "warning" not in CliRunner().invoke(command_line.app, ("check", str(file))).output
+    assert "warning" not in CliRunner().invoke(app, ("check", str(file))).output
 
 
 def test_check_warns_of_a_folder_that_cannot_be_an_archive(tmp_path: Path) -> None:
@@ -121,10 +120,9 @@ def test_check_warns_of_a_folder_that_cannot_be_an_archive(tmp_path: Path) -> No
         'address = "tcp://h:1"\ntags = "t.csv"\n'
     )
     (tmp_path / "t.csv").write_text("name,address\na,holding:1\n")
-    command_line._add_subcommands()  # what main() does
 
     def warned() -> list[str]:
-        lines = CliRunner().invoke(command_line.app, ("check", str(file))).output.splitlines()
+        lines = CliRunner().invoke(app, ("check", str(file))).output.splitlines()
         return [line.partition("warning: ")[2] for line in lines if "warning" in line]
 
     assert warned() == [f"archive {folder}: no such folder; create it, or mount what it is on"]

@@ -1,4 +1,4 @@
-"""``plantlog import``: what files of other systems contain, however they are written, and what is wrong with them."""
+"""``plantlog source import-history``: what files of other systems contain, however written, and their errors."""
 
 from __future__ import annotations
 

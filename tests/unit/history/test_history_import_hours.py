@@ -1,4 +1,4 @@
-"""``plantlog import``: the samples of a file by whole hours, however they are mixed in it."""
+"""``plantlog source import-history``: the samples of a file by whole hours, however they are mixed in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``plantlog import``: Parquet files, whatever types their columns have, and what is wrong with them."""
+"""``plantlog source import-history``: Parquet files, whatever types their columns have, and what is wrong with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``plantlog init``: everything is made once, and kept."""
+"""``plantlog admin init``: everything is made once, and kept."""
 
 from __future__ import annotations
 

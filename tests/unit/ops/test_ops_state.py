@@ -421,11 +421,11 @@ def test_backup_of_another_server_names_the_tools_to_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
 ) -> None:
     state = claimed(tmp_path)
-    assert "has no database yet" in run(state.root, "backup", *arguments).err
+    assert "has no database yet" in run(state.root, "admin", "backup", *arguments).err
     monkeypatch.setenv("PLANTLOG_DSN", "postgresql://u:p@127.0.0.1/d")
     provide(state, print)
     monkeypatch.delenv("PLANTLOG_DSN")
-    result = run(state.root, "backup", *arguments)
+    result = run(state.root, "admin", "backup", *arguments)
     assert result.code == 1
     assert result.err == (
         "plantlog: plantlog backs up only its own server, and PLANTLOG_DSN names another one: use the tools of the "

@@ -17,10 +17,9 @@ from tests.command import CommandResult, run
 from tests.unit.test_docs import commands
 from tests.users import add_users, hash_quickly, password_hash, recorded_actions
 
-command_line._add_subcommands()
 RUNNABLE = {
     " ".join(path)
-    for path, command in commands(typer.main.get_command(command_line.app))
+    for path, command in commands(typer.main.get_command(command_line.application()))
     if path and (not hasattr(command, "commands") or command.invoke_without_command)
 }
 NO_DATABASE = "has no database yet: run `plantlog up`"
@@ -70,12 +69,12 @@ def test_documentation_lists_who_may_run_what() -> None:
     [
         (("ask", "timeline", "--from", "1h"), {"engineer", "operator", "viewer", "auditor"}),
         (("alarms", "ack", "a/b"), {"engineer", "operator"}),
-        (("verify",), {"auditor"}),
-        (("rename", "a", "b"), {"engineer"}),
-        (("seal",), {"engineer"}),
-        (("seal", "--public-key"), {"engineer", "operator", "viewer", "auditor"}),
-        (("seal", "--public-key", "--rotate-key"), {"engineer"}),
-        (("seal", "2026-03-09", "--public-key"), {"engineer"}),
+        (("evidence", "verify"), {"auditor"}),
+        (("config", "rename", "a", "b"), {"engineer"}),
+        (("evidence", "seal"), {"engineer"}),
+        (("evidence", "seal", "--public-key"), {"engineer", "operator", "viewer", "auditor"}),
+        (("evidence", "seal", "--public-key", "--rotate-key"), {"engineer"}),
+        (("evidence", "seal", "2026-03-09", "--public-key"), {"engineer"}),
         (("psql", "-c", "SELECT 1"), {"engineer", "operator", "viewer", "auditor"}),
         (("psql", "--command=SELECT 1", "-c", "SELECT '\\! id'"), {"engineer", "operator", "viewer", "auditor"}),
         (("psql",), {"engineer"}),
@@ -105,14 +104,14 @@ def test_role_decides(state: Path, command: tuple[str, ...], roles: set[Role]) -
 @pytest.mark.parametrize(
     "command",
     [
-        ("check", "secrets/seal.key"),
-        ("token", "list", "--config", "secrets/seal.key"),
-        ("token", "list", "press", "--config", "secrets/seal.key"),
-        ("prepare",),
-        ("init",),
+        ("config", "check", "secrets/seal.key"),
+        ("source", "token", "list", "--config", "secrets/seal.key"),
+        ("source", "token", "list", "press", "--config", "secrets/seal.key"),
+        ("admin", "prepare"),
+        ("admin", "init"),
         ("test", "x.py"),
-        ("bench", "day"),
-        ("backup", "rehearse"),
+        ("lab", "bench", "day"),
+        ("admin", "backup", "rehearse"),
     ],
     ids=" ".join,
 )
@@ -131,7 +130,7 @@ def test_machines_are_let_in(state: Path, monkeypatch: pytest.MonkeyPatch) -> No
     for damaged in (False, True):
         if damaged:
             (state / "users.json").write_text("damaged")
-        with _permitted("service run", dict):
+        with _permitted("admin service run", dict):
             pass
     assert recorded_actions(state) == []
 
@@ -165,7 +164,7 @@ def test_own_password_is_changed_by_every_enabled_user(state: Path, tmp_path: Pa
 
 def test_who_is_no_user_or_disabled_may_nothing(state: Path) -> None:
     add_users(state, eva="engineer").change("eva", enabled=False)
-    assert run_as("eva", state, "rename", "a", "b").err.startswith("plantlog: user eva is disabled")
+    assert run_as("eva", state, "config", "rename", "a", "b").err.startswith("plantlog: user eva is disabled")
     stranger = run_as("nobody", state, "status", "--once")
     assert (stranger.code, stranger.out) == (1, "")
     assert stranger.err.startswith("plantlog: nobody is not a user of plantlog: an engineer, or root, can add it")
@@ -173,7 +172,7 @@ def test_who_is_no_user_or_disabled_may_nothing(state: Path) -> None:
 
 
 def test_without_users_everybody_may_everything_and_nothing_is_recorded(tmp_path: Path) -> None:
-    assert NO_DATABASE in run_as("nobody", tmp_path, "rename", "a", "b").err
+    assert NO_DATABASE in run_as("nobody", tmp_path, "config", "rename", "a", "b").err
     assert not (tmp_path / "spool").exists()
 
 
@@ -184,8 +183,8 @@ def test_root_at_the_console_is_always_let_in(state: Path, monkeypatch: pytest.M
     assert run(state, "user", "role", "eva", "viewer").code == 0
     assert recorded_actions(state)[-1].text == "root: user role name=eva role=viewer"
     (state / "users.json").write_text("damaged")
-    assert "users.json can't be read" in run_as("anna", state, "rename", "a", "b").err
-    assert NO_DATABASE in run(state, "rename", "a", "b").err
+    assert "users.json can't be read" in run_as("anna", state, "config", "rename", "a", "b").err
+    assert NO_DATABASE in run(state, "config", "rename", "a", "b").err
 
 
 def test_sudo_is_believed_by_root_and_the_owner_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +196,7 @@ def test_sudo_is_believed_by_root_and_the_owner_alone(tmp_path: Path, monkeypatc
 
 def test_action_is_recorded_before_and_after(state: Path) -> None:
     assert run_as("anna", state, "user", "role", "vera", "operator").code == 0
-    assert run_as("anna", state, "rename", "a", "b").code == 1
+    assert run_as("anna", state, "config", "rename", "a", "b").code == 1
     assert run_as("anna", state, "user", "disable", "anna").code == 1
     events = recorded_actions(state)
     assert [event.text for event in events[:2]] == [
@@ -205,7 +204,7 @@ def test_action_is_recorded_before_and_after(state: Path) -> None:
         "anna: user role name=vera role=operator",
     ]
     assert [(event.detail["action"], event.detail["outcome"]) for event in events] == [
-        ("user role", "begun"), ("user role", "done"), ("rename", "begun"), ("rename", "failed"),
+        ("user role", "begun"), ("user role", "done"), ("config rename", "begun"), ("config rename", "failed"),
         ("user disable", "begun"), ("user disable", "failed"),
     ]  # fmt: skip
     assert events[3].detail["error"].endswith(NO_DATABASE)
@@ -219,11 +218,12 @@ def test_action_is_recorded_before_and_after(state: Path) -> None:
 def test_comparison_that_found_differences_did_not_fail(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUDO_USER", "anna")
     monkeypatch.setenv("PLANTLOG_STATE", str(state))
-    for command in ("config diff", "maintenance run"):
+    for command in ("config diff", "admin maintenance run"):
         with pytest.raises(typer.Exit), _permitted(command, dict):
             raise typer.Exit(1)
     assert [(event.detail["action"], event.detail["outcome"]) for event in recorded_actions(state)] == [
-        ("config diff", "begun"), ("config diff", "done"), ("maintenance run", "begun"), ("maintenance run", "failed"),
+        ("config diff", "begun"), ("config diff", "done"),
+        ("admin maintenance run", "begun"), ("admin maintenance run", "failed"),
     ]  # fmt: skip
 
 
@@ -234,8 +234,8 @@ def test_what_only_looks_is_not_recorded(state: Path) -> None:
 
 def test_passwords_are_not_recorded(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLANTLOG_MONITOR", "host=h password=geheim user=u")
-    assert run_as("anna", state, "database", "node").code == 1
-    assert run_as("anna", state, "database", "node", "--monitor", "postgresql://u:geheim@h:1/d").code == 1
+    assert run_as("anna", state, "admin", "database", "node").code == 1
+    assert run_as("anna", state, "admin", "database", "node", "--monitor", "postgresql://u:geheim@h:1/d").code == 1
     given = [event.detail["arguments"]["monitor"] for event in recorded_actions(state)]
     assert given == [*["host=h password=*** user=u"] * 2, *["postgresql://u:***@h:1/d"] * 2]
 
@@ -253,7 +253,7 @@ def test_nothing_is_done_that_cannot_be_recorded(state: Path) -> None:
     done = run_as("anna", state, "user", "role", "vera", "operator")
     assert done.code == 1
     assert "the action can't be recorded in the audit trail" in done.err
-    assert "`plantlog user role` is refused; down and restore are not" in done.err
+    assert "`plantlog user role` is refused; down and admin restore are not" in done.err
     assert "vera  viewer" in run_as("vera", state, "user", "list").out
     emergency = run_as("anna", state, "down")
     assert (emergency.code, emergency.out) == (0, "all processes are stopped\n")
@@ -267,5 +267,5 @@ def test_alarms_are_acknowledged_under_the_own_name(state: Path) -> None:
 
 
 def test_guard_leaves_help_and_wrong_words_alone(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for words, code in ((("rename", "--help"), 0), (("rename",), 2), (("alarms", "--help"), 0)):
+    for words, code in ((("config", "rename", "--help"), 0), (("config", "rename"), 2), (("alarms", "--help"), 0)):
         assert run_as("nobody", state, *words).code == code

@@ -102,7 +102,7 @@ async def test_channels_are_described_as_of_the_day(site: Site) -> None:
 
 
 async def test_day_that_is_not_as_sealed_is_not_archived(site: Site) -> None:
-    with pytest.raises(OperationError, match="2026-03-12 is not sealed: run `plantlog seal 2026-03-12`"):
+    with pytest.raises(OperationError, match="2026-03-12 is not sealed: run `plantlog evidence seal 2026-03-12`"):
         await site.archive(DAY + timedelta(days=3))
     await site.archive()
     before = site.files()
@@ -110,7 +110,9 @@ async def test_day_that_is_not_as_sealed_is_not_archived(site: Site) -> None:
         "UPDATE plant.samples_raw SET value = 1 WHERE time = $1 AND channel_id = $2",
         *(begin(DAY, 5), site.plant.ids["unit/pressure"]),
     )
-    problem = "unit/pressure, hour 05: at least 1 changed .120 sealed, 120 found.: see `plantlog verify 2026-03-09`"
+    problem = (
+        "unit/pressure, hour 05: at least 1 changed .120 sealed, 120 found.: see `plantlog evidence verify 2026-03-09`"
+    )
     with pytest.raises(OperationError, match=f"2026-03-09 is not archived, because it is not as sealed: {problem}"):
         await site.archive()
     assert site.files() == before

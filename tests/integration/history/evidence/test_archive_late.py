@@ -293,7 +293,7 @@ async def test_imported_samples_of_an_archived_day_are_archived(plant: Maintaine
     rows = ("05:00:00Z,40.0", "05:00:01Z,7", "09:00:00Z,1.5")  # known, different, new
     lines = [f"unit/pressure,{DAY}T{row},Good" for row in rows]
     file.write_text("\n".join(["Tag,Timestamp,Value,Quality", *lines, ""]))
-    done = await plantlog(plant.site.plant.state.root, "import", file, "--yes")
+    done = await plantlog(plant.site.plant.state.root, "source", "import-history", file, "--yes")
     assert done.code == 0, done.err
     every = {**samples, (plant.site.plant.ids["unit/pressure"], microseconds(begin(DAY, 9))): (bits(1.5), 0)}
     await plant.owner.execute("DELETE FROM plant.rollup_dirty")
@@ -303,7 +303,7 @@ async def test_imported_samples_of_an_archived_day_are_archived(plant: Maintaine
     assert plant.in_archive() == every
     assert plant.site.opened.verify(DAY) == []
     assert await plant.drop() == ["chunk"]
-    done = await plantlog(plant.site.plant.state.root, "import", file, "--yes")
+    done = await plantlog(plant.site.plant.state.root, "source", "import-history", file, "--yes")
     assert (done.code, "legal: times from 2026-03-10T00:00:00+00:00 on" in done.err) == (1, True)
     assert plant.in_archive() == every
 

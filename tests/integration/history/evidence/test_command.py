@@ -1,4 +1,4 @@
-"""``plantlog seal``, ``verify`` and ``export``: the real commands against a real database."""
+"""``plantlog evidence seal``, ``verify`` and ``export``: the real commands against a real database."""
 
 from __future__ import annotations
 
@@ -21,64 +21,64 @@ async def run(plant: SealedPlant, *words: str) -> CommandResult:
 
 
 async def test_seal_export_and_verify_commands(plant: SealedPlant, tmp_path: Path) -> None:
-    sealed = await run(plant, "seal", "--before", BEFORE.isoformat(), "--json")
+    sealed = await run(plant, "evidence", "seal", "--before", BEFORE.isoformat(), "--json")
     assert sealed.code == 0, sealed.err
     assert [(one["day"], one["samples"]) for one in json.loads(sealed.out)] == [
         ("2026-03-09", 480),
         ("2026-03-10", 480),
         ("2026-03-11", 480),
     ]
-    key = await run(plant, "seal", "--public-key")
+    key = await run(plant, "evidence", "seal", "--public-key")
     assert key.out.startswith("-----BEGIN PUBLIC KEY-----")
     pem = tmp_path / "key.pem"
     pem.write_text(key.out)
-    verified = await run(plant, "verify", "--key", str(pem))
+    verified = await run(plant, "evidence", "verify", "--key", str(pem))
     assert verified.code == 0, verified.out
     assert "3 seals; chain and signatures hold" in verified.out
     path = tmp_path / "day.parquet"
-    exported = await run(plant, "export", "2026-03-10", "--to", str(path), "--with-verifier")
+    exported = await run(plant, "evidence", "export", "2026-03-10", "--to", str(path), "--with-verifier")
     assert exported.code == 0, exported.err
     assert f"{path}: 480 rows, " in exported.out
-    assert (await run(plant, "verify", str(path))).code == 0
+    assert (await run(plant, "evidence", "verify", str(path))).code == 0
     await plant.owner.execute("DELETE FROM plant.samples_raw WHERE time = $1", begin(DAY, 29))
-    wrong = await run(plant, "verify", "2026-03-10", "--json")
+    wrong = await run(plant, "evidence", "verify", "2026-03-10", "--json")
     assert wrong.code == 1
     [day] = json.loads(wrong.out)["days"]
     assert [(d["what"], d["hour"], d["kind"], d["sealed"], d["found"], d["explained"]) for d in day["differences"]] == [
         (name, 5, "missing", 120, 119, None) for name in ("unit/pressure", "unit/flow")
     ]
-    other = await run(plant, "export", "2026-03-10", "--to", str(tmp_path / "other.parquet"))
+    other = await run(plant, "evidence", "export", "2026-03-10", "--to", str(tmp_path / "other.parquet"))
     assert other.code == 1
     assert "differ from the seal in 2 hours" in other.err
-    broken = await run(plant, "verify", str(tmp_path / "other.parquet"))
+    broken = await run(plant, "evidence", "verify", str(tmp_path / "other.parquet"))
     assert broken.code == 1
     assert "unit/flow, hour 05: 1 missing (120 sealed, 119 found)" in broken.out
 
 
 async def test_late_data_are_explained_and_the_seal_amended(plant: SealedPlant) -> None:
-    await run(plant, "seal", "--before", BEFORE.isoformat())
+    await run(plant, "evidence", "seal", "--before", BEFORE.isoformat())
     await plant.late("unit/flow", [(0, 0, 0)])
-    explained = await run(plant, "verify", "2026-03-09")
+    explained = await run(plant, "evidence", "verify", "2026-03-09")
     assert explained.code == 0
     assert (
         "unit/flow, hour 00: 1 added (0 sealed, 1 found): late data: 1 sample, the rest is as sealed" in explained.out
     )
-    assert (await run(plant, "verify", "2026-03-09", "--strict")).code == 1
-    amended = await run(plant, "seal", "2026-03-09")
+    assert (await run(plant, "evidence", "verify", "2026-03-09", "--strict")).code == 1
+    amended = await run(plant, "evidence", "seal", "2026-03-09")
     assert "2026-03-09 revision 1, serial " in amended.out
     assert "+1 sample in 1 hour of 1 channel" in amended.out
-    assert (await run(plant, "verify", "2026-03-09", "--strict")).code == 0
+    assert (await run(plant, "evidence", "verify", "2026-03-09", "--strict")).code == 0
 
 
 async def test_open_day_is_not_sealed(plant: SealedPlant) -> None:
     today = datetime.now(UTC).date()
-    refused = await run(plant, "seal", today.isoformat())
+    refused = await run(plant, "evidence", "seal", today.isoformat())
     assert refused.code == 1
     when = f"{today + timedelta(days=1)} 01:00 UTC"
     assert f"{today} is not closed yet; it can be sealed after {when}" in refused.err
-    exported = await run(plant, "export", today.isoformat())
-    assert f"{today} is not sealed: run `plantlog seal {today}` after {when}" in exported.err
-    nothing = await run(plant, "seal", "2000-01-01")
+    exported = await run(plant, "evidence", "export", today.isoformat())
+    assert f"{today} is not sealed: run `plantlog evidence seal {today}` after {when}" in exported.err
+    nothing = await run(plant, "evidence", "seal", "2000-01-01")
     assert nothing.out == "nothing to seal: no data for 2000-01-01, or nothing new since its seal\n"
     yesterday = today - timedelta(days=1)
     since_midnight = (datetime.now(UTC) - begin(today)) // timedelta(seconds=1)
@@ -86,10 +86,10 @@ async def test_open_day_is_not_sealed(plant: SealedPlant) -> None:
         "INSERT INTO plant.setting VALUES ('lateness', $1) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
         str(since_midnight + 3600),
     )
-    refused = await run(plant, "seal", yesterday.isoformat())
+    refused = await run(plant, "evidence", "seal", yesterday.isoformat())
     assert f"{yesterday} is not closed" in refused.err
     await plant.owner.execute("UPDATE plant.setting SET value = $1 WHERE key = 'lateness'", str(86400 * 3650))
-    nothing = await run(plant, "seal")
+    nothing = await run(plant, "evidence", "seal")
     assert re.fullmatch(r"nothing to seal: .*; \d{4}-\d\d-\d\d can be sealed after .* UTC\n", nothing.out)
 
 
@@ -103,15 +103,16 @@ async def test_verify_without_seals_says_when_the_first_day_is_sealed(database: 
             str(int(late.total_seconds())),
         )  # yesterday is open
         first = f"{today - timedelta(days=1):%Y-%m-%d} can be sealed after {today + late:%Y-%m-%d %H:%M} UTC"
-        assert (await run(plant, "verify")).out == f"0 seals; {first}\n"
-        assert (await run(plant, "verify", "--channel", "unit/fl*")).code == 0
-        unknown = await run(plant, "verify", "--channel", "nosuch")
+        assert (await run(plant, "evidence", "verify")).out == f"0 seals; {first}\n"
+        assert (await run(plant, "evidence", "verify", "--channel", "unit/fl*")).code == 0
+        unknown = await run(plant, "evidence", "verify", "--channel", "nosuch")
         assert (unknown.code, unknown.out) == (1, "")
         assert unknown.err == "plantlog: no channel matches nosuch (* matches any text)\n"
 
 
 async def test_verify_without_seals_names_a_closed_day_that_has_data(plant: SealedPlant) -> None:
-    assert (await run(plant, "verify")).out == "0 seals; 2026-03-09 is closed: `plantlog seal` seals it\n"
+    verified = await run(plant, "evidence", "verify")
+    assert verified.out == "0 seals; 2026-03-09 is closed: `plantlog evidence seal` seals it\n"
 
 
 @pytest.mark.parametrize(
@@ -124,13 +125,13 @@ async def test_verify_without_seals_names_a_closed_day_that_has_data(plant: Seal
         (("seal", "--before", "noon"), "--before: found 'noon'; legal: a time such as"),
         (("verify", "nothing.parquet"), "nothing.parquet is not a complete Parquet file"),
         (("verify", "2026-03-09"), "2026-03-09 is not sealed"),
-        (("verify", "--from", "2026-03-09"), "--from and --to apply to `plantlog verify rollups` only"),
-        (("export", "2026-03-09"), "2026-03-09 is not sealed: run `plantlog seal 2026-03-09`"),
+        (("verify", "--from", "2026-03-09"), "--from and --to apply to `plantlog evidence verify rollups` only"),
+        (("export", "2026-03-09"), "2026-03-09 is not sealed: run `plantlog evidence seal 2026-03-09`"),
         (("verify", "--key", "/nowhere.pem"), "/nowhere.pem: "),
     ],
 )
 async def test_invalid_evidence_commands_say_why(plant: SealedPlant, words: tuple[str, ...], message: str) -> None:
-    done = await run(plant, *words)
+    done = await run(plant, "evidence", *words)
     assert done.code == 1
     assert done.err.startswith("plantlog: "), done.err
     assert message in done.err

@@ -98,7 +98,7 @@ async def test_export_of_some_channels(plant: SealedPlant, tmp_path: Path) -> No
 
 
 async def test_unsealed_and_differing_days_are_not_exported(plant: SealedPlant, tmp_path: Path) -> None:
-    with pytest.raises(OperationError, match="2026-03-09 is not sealed: run `plantlog seal 2026-03-09`"):
+    with pytest.raises(OperationError, match="2026-03-09 is not sealed: run `plantlog evidence seal 2026-03-09`"):
         await exported(plant, tmp_path)
     await plant.seal()
     await plant.owner.execute("UPDATE plant.samples_raw SET value = 1 WHERE time = $1", begin(DAY, 5))

@@ -90,7 +90,7 @@ async def test_sample_altered_while_late_data_come_is_not_signed(plant: SealedPl
     await plant.owner.execute("UPDATE plant.samples_raw SET value = 9 WHERE time = $1", AT)
     lines: list[str] = []
     [amended] = await plant.seal(progress=lines.append)
-    assert lines[0] == "2026-03-09: 1 channel-hour unexplained: see `plantlog verify 2026-03-09`"
+    assert lines[0] == "2026-03-09: 1 channel-hour unexplained: see `plantlog evidence verify 2026-03-09`"
     assert [one["hour"] for one in json.loads(amended.differs)["channels"]] == [6]
     assert not (await plant.verify(DAY)).ok
     await plant.owner.execute("UPDATE plant.samples_raw SET value = 0 WHERE time = $1 AND channel_id = $2", AT,
@@ -287,6 +287,8 @@ async def test_altered_seal_is_not_amended(plant: SealedPlant) -> None:
     await _replay(plant, used)
     lines: list[str] = []
     assert await plant.seal(progress=lines.append) == []
-    assert lines == ["2026-03-09: not amended, because its seals were altered: see `plantlog verify 2026-03-09`"]
+    assert lines == [
+        "2026-03-09: not amended, because its seals were altered: see `plantlog evidence verify 2026-03-09`"
+    ]
     await plant.tamper(statement, differs, DAY)
     assert not (await plant.verify(DAY)).ok

@@ -106,12 +106,12 @@ async def test_samples_of_an_unsealed_installation_are_reported(north: SealedPla
     assert f"  NOT sealed by anyone: samples of 2 channels of {label}" in format_report(report, 0)
     assert format_report(report, 0)[-1] == f"not verified: {label}; --installation all verifies every chain"
     assert not any(one.not_verified for one in await verified(north))
-    strict = await plantlog(north.state.root, "verify", "--installation", "all", "--strict", "--json")
+    strict = await plantlog(north.state.root, "evidence", "verify", "--installation", "all", "--strict", "--json")
     assert strict.code == 1, strict.err
     first, second = json.loads(strict.out)
     assert (len(first["days"]), second["days"], second["installation"]) == (2, [], label)
     await south.seal(BEFORE - timedelta(days=1))
-    assert (await plantlog(north.state.root, "verify", "--installation", "all", "--strict")).code == 0
+    assert (await plantlog(north.state.root, "evidence", "verify", "--installation", "all", "--strict")).code == 0
 
 
 async def test_late_data_amend_the_seal_that_covers_them(north: SealedPlant, south: SealedPlant) -> None:
@@ -177,10 +177,10 @@ async def test_export_of_an_installation(north: SealedPlant, south: SealedPlant,
         assert json.loads(bundle.encode())["specification"] == 2
         for table, _ in done.files:
             assert verify_file(str(table), None).ok
-    checked = await plantlog(north.state.root, "verify", str(tmp_path / "south.parquet"), "--key", str(pem))
+    checked = await plantlog(north.state.root, "evidence", "verify", str(tmp_path / "south.parquet"), "--key", str(pem))
     assert "contains only installation 2 (plant south) of the database" in checked.out
     assert checked.code == 0
-    unknown = await plantlog(north.state.root, "verify", str(tmp_path / "south.parquet"))
+    unknown = await plantlog(north.state.root, "evidence", "verify", str(tmp_path / "south.parquet"))
     assert "which no trusted key vouches for" in unknown.out
     whole = tmp_path / "whole.parquet"
     await export(reader, south.state, DAY, whole, [], False)
@@ -188,7 +188,14 @@ async def test_export_of_an_installation(north: SealedPlant, south: SealedPlant,
     file.close()
     assert (json.loads(bundle.encode())["specification"], "installation" in bundle.seals[0].as_dict()) == (1, False)
     other = await plantlog(
-        south.state.root, "export", f"{SECOND}", "--installation", "north", "--to", str(tmp_path / "other.parquet")
+        south.state.root,
+        "evidence",
+        "export",
+        f"{SECOND}",
+        "--installation",
+        "north",
+        "--to",
+        str(tmp_path / "other.parquet"),
     )
     assert other.code == 0, other.err
 

@@ -59,7 +59,7 @@ async def test_killed_sealing_continues(long_day: SealedPlant) -> None:
     plant = long_day
     async with held_at_hour(plant, 12):
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "ops", "seal", "--before", ONE_DAY.isoformat()),
+            *(sys.executable, "-m", "ops", "evidence", "seal", "--before", ONE_DAY.isoformat()),
             env={**os.environ, "PLANTLOG_STATE": str(plant.state.root)},
             cwd=CHECKOUT,
         )

@@ -1,4 +1,4 @@
-"""``plantlog import``."""
+"""``plantlog source``: tags, certificates and tokens of sources, and the history of other systems."""
 
 from __future__ import annotations
 
@@ -10,12 +10,94 @@ from rich.console import Console
 
 from core.errors import OperationError
 from core.paths import State
+from ops.cli import certificate, token
+from ops.cli.options import Yes
 
-# ruff: noqa: PLC0415  (see ops.cli.app)
+# Commands import what they need when they run, so that --help and a typing error are answered at once.
+# ruff: noqa: PLC0415
+
+app = typer.Typer(
+    help="Discover and import tags, trust certificates, make tokens for gateways, import history.", no_args_is_help=True
+)
+app.add_typer(certificate.app, name="certificate")
+app.add_typer(token.app, name="token")
 
 _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|"}
 
 
+@app.command()
+def discover(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="Name in plant.toml, or opc.tcp://HOST:PORT.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="CSV", help="File to create. Default: standard output.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="PLANT.TOML", help="File that defines SOURCE. Default: as for `up`.")
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Connect without encryption (security mode None), if SOURCE is an address."),
+    ] = False,
+    diff: Annotated[
+        bool,
+        typer.Option("--diff", help="Compare the tag list of SOURCE with the server. Exit code: 0 same, 1 not."),
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the difference as JSON.")] = False,
+) -> None:
+    """Browse an OPC UA server: print its variables as a tag list, or what differs from the tag list.
+
+    Exit code 1: the server did not show all of its variables.
+    """
+    from ops.cli.discover import discover as run
+    from ops.cli.discover import show_difference
+
+    if as_json and not diff:
+        raise OperationError("--json needs --diff")
+    if not diff:
+        if not run(source, insecure, output, config, State.current()):
+            raise typer.Exit(1)
+    elif output is not None or insecure:
+        raise OperationError("--diff goes with neither --output nor --insecure")
+    elif show_difference(source, as_json, config, State.current()):
+        raise typer.Exit(1)
+
+
+@app.command("import-tags")
+def import_tags(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="CSV of a device from KEPServerEX, JSON from Ignition, or publishednodes.json.",
+        ),
+    ],
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the source. Default: that of the file.")
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Address of the device or server. Not for publishednodes.json, which has it."
+        ),
+    ] = None,
+    word_order: Annotated[
+        str,
+        typer.Option(metavar="ORDER", help="Word order of a Modbus device. Default: CDAB, as in KEPServerEX."),
+    ] = "CDAB",
+    server: Annotated[
+        str | None, typer.Option(metavar="SERVER", help="Ignition: name of the OPC server, if there are several.")
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder for the tag lists. Default: this one.")
+    ] = Path(),
+) -> None:
+    """Import tags of KEPServerEX, Ignition or OPC Publisher: write a tag list, print the source for plant.toml."""
+    from ops.registration.tag_import.run import run
+
+    run(file, name, address, word_order, server, output)
+
+
+@app.command("import-history")
 def import_history(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="CSV, Parquet, or line protocol.")],
     time_zone: Annotated[
@@ -56,7 +138,7 @@ def import_history(
     encoding: Annotated[
         str | None, typer.Option(metavar="NAME", help="Encoding of the text. Default: UTF-8, or UTF-16 with a mark.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Import history from other systems: show how the files are understood, ask, and store each sample once.
 

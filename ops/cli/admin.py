@@ -1,0 +1,82 @@
+"""``plantlog admin``: the machine's service, backups, maintenance, spools, and servers of a database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from core.paths import CHECKOUT, EXAMPLE, State
+from core.terminal import Console
+from ops.cli import backup, database, maintenance, service, spool
+from ops.cli.options import AsJson, NewChannel, SameQuantity, TakeOver
+
+# Commands import what they need when they run, so that --help and a typing error are answered at once.
+# ruff: noqa: PLC0415
+
+app = typer.Typer(
+    help="Start at boot, back up and restore, maintain; run the database on several machines, or in containers.",
+    no_args_is_help=True,
+)
+app.add_typer(service.app, name="service")
+app.add_typer(backup.app, name="backup")
+app.command()(backup.restore)
+app.add_typer(maintenance.app, name="maintenance")
+app.add_typer(spool.app, name="spool")
+app.add_typer(database.app, name="database")
+
+
+@app.command()
+def retention(as_json: AsJson = False) -> None:
+    """Show what retention would drop now, and why. Changes nothing."""
+    from ops.maintenance.report import show_plan
+
+    show_plan(State.current(), as_json)
+
+
+@app.command()
+def certificate(
+    pem: Annotated[
+        bool, typer.Option("--pem", help="Print the certificate of plantlog's CA only, for clients to trust.")
+    ] = False,
+) -> None:
+    """Show the certificate of plantlog's own servers (HTTPS), and the CA that clients have to trust."""
+    from core.config.snapshot import plant_in_force
+    from ops import certificates
+
+    state = State.current().root
+    show_what = certificates.authority_pem if pem else certificates.server
+    typer.echo(show_what(plant_in_force(state, tags_of=()), state), nl=not pem)
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for .env and secrets/.")] = CHECKOUT,
+) -> None:
+    """Create passwords, tokens and .env for containers. Existing files are kept."""
+    from ops.containers.init import init as run
+
+    run(folder.absolute(), Console())
+
+
+@app.command()
+def prepare(
+    config: Annotated[Path, typer.Option(metavar="PLANT.TOML", help="Configuration file.")] = EXAMPLE,
+    take_over: TakeOver = None,
+    same_quantity: SameQuantity = None,
+    new_channel: NewChannel = None,
+) -> None:
+    """Upgrade the schema and register the plant. For containers, which wait for this before they start."""
+    from ops.containers.prepare import prepare as run
+    from ops.registration.redefined_tags import TagDecisions
+
+    run(config.absolute(), Console(), take_over, TagDecisions(same_quantity or (), new_channel or ()))
+
+
+@app.command()
+def targets() -> None:
+    """Print the scrape targets for Prometheus, in the format of file_sd_configs."""
+    from ops.prometheus.targets import targets as scrape_targets
+
+    typer.echo(scrape_targets(State.current()))

@@ -1,0 +1,46 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+PASS_THROUGH: dict[str, Any] = {
+    "allow_extra_args": True,
+    "ignore_unknown_options": True,
+    "help_option_names": [],
+}  # to other programs
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+Channels = Annotated[
+    list[str] | None, typer.Option("--channel", "-c", metavar="NAME", help="Name, or pattern with *. Can be repeated.")
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", metavar="PLANT.TOML", help="Configuration file. Default: the last one used, or the example."
+    ),
+]
+TakeOver = Annotated[
+    str | None,
+    typer.Option(
+        metavar="INSTALLATION",
+        help="Become this installation of the database, which is gone: its id, the beginning of it, or its plant.",
+    ),
+]
+SameQuantity = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Changed tag that still measures the same quantity, or a pattern with *. Can be repeated.",
+    ),
+]
+NewChannel = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Changed tag that becomes a new channel, or a pattern with *. Can be repeated."),
+]
+ReplacePlant = Annotated[
+    bool, typer.Option("--replace-plant", help="The configuration is another plant's, which replaces this one.")
+]

@@ -1,0 +1,138 @@
+"""Commands that read what is stored: ``plantlog ask``, ``sql`` and ``psql``."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from typing import Annotated
+
+import typer
+
+from core.paths import State
+from core.terminal import Console
+from ops.cli.options import Channels
+
+# Commands import what they need when they run, so that --help and a typing error are answered at once.
+# ruff: noqa: PLC0415
+
+
+def ask(
+    context: typer.Context,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Question. Some have options of their own: see --describe.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="TIME", help="Start: ISO 8601 (UTC if it has no offset), or an age such as 10m."
+        ),
+    ] = None,
+    until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="End. Default: now.")] = None,
+    at: Annotated[str | None, typer.Option("--at", metavar="TIME", help="Center of the interval.")] = None,
+    around: Annotated[str, typer.Option("--around", metavar="DURATION", help="Time before and after --at.")] = "5m",
+    channel: Channels = None,
+    installation: Annotated[
+        str,
+        typer.Option(
+            metavar="INSTALLATION",
+            help="Only this installation of the database: its plant, its id, or the beginning of that; or all.",
+        ),
+    ] = "all",
+    describe: Annotated[bool, typer.Option("--describe", help="Describe the question and its options.")] = False,
+    limit: Annotated[int, typer.Option(min=0, help="Maximum number of rows. 0: all.")] = 40,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory that the question may use.")] = "2GiB",
+    threads: Annotated[int, typer.Option(min=1, help="CPU cores that it may use.")] = 2,
+    timeout: Annotated[str, typer.Option(metavar="DURATION", help="Time that it may take.")] = "10m",
+) -> None:
+    """Ask what happened: stuck sensors, replayed signals, first movers. Without NAME, lists the questions."""
+    from core import answers
+    from core.scheduling import lower_priority
+    from history.questions import ask as forensics
+    from history.sql.limits import Limits
+
+    if name is None:
+        forensics.list_questions(Console())
+        return
+    question = forensics.find_question(name)
+    if describe:
+        typer.echo(forensics.describe(question))
+        return
+    lower_priority()  # ingest goes first
+    time_range = forensics.TimeRange(since, until, at, around)
+    limits = Limits(memory, threads, forensics.parse_duration("--timeout", timeout).total_seconds())
+    options = forensics.parse_options(question, context.args)
+    table, note = forensics.answer(State.current(), question, time_range, channel or [], options, installation, limits)
+    answer = answers.Answer.of(table, note)
+    if (as_json or as_csv) and note:
+        typer.echo(note, err=True)
+    if as_json:
+        answers.write_json(answer)
+    elif as_csv:
+        answers.write_csv(answer)
+    else:
+        answers.show(answer, limit, Console(), question.summary_columns)
+
+
+def sql(
+    query: Annotated[
+        str | None,
+        typer.Argument(metavar="QUERY", help="SQL of DuckDB. Default: standard input; at a terminal, a prompt."),
+    ] = None,
+    answers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="NAME=QUESTION",
+            help="Make the answer to a question of `ask`, with its options, a table. Can be repeated.",
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=0, help="Maximum number of rows of a table. 0: all.")] = 40,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, with all rows.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all rows.")] = False,
+    memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory that a query may use.")] = "2GiB",
+    threads: Annotated[int, typer.Option(min=1, help="CPU cores that a query may use.")] = 2,
+    timeout: Annotated[str, typer.Option(metavar="DURATION", help="Time that a query may take.")] = "5m",
+) -> None:
+    """Query samples, events and gaps of database and archive together, by DuckDB."""
+    from core.scheduling import lower_priority
+    from history.questions.ask import parse_duration, tables
+    from history.sql import output
+    from history.sql.limits import Limits
+    from history.sql.session import opened
+
+    lower_priority()  # ingest goes first
+    form = output.Form(limit, as_csv, as_json, Console())
+    limits = Limits(memory, threads, parse_duration("--timeout", timeout).total_seconds())
+    state = State.current()
+    with opened(state, limits, others=tables(state, answers or [], limits)) as session:
+        if query is None and sys.stdin.isatty():
+            output.prompt(session, form)
+        else:
+            output.answer(session, sys.stdin.read() if query is None else query, form)
+
+
+def psql(context: typer.Context) -> None:
+    """Run psql with the read-only login. Arguments are passed on to psql.
+
+    -c SQL alone is for every role. Other arguments, files and the prompt are for engineers: psql can start programs.
+    """
+    import subprocess
+
+    from ops.appliance.database import archived_until, psql_command
+    from ops.appliance.stopped import check_own_database
+    from ops.cli.permissions import sql_only
+
+    check_own_database(State.current())
+    statements = sql_only(context.args)
+    command, environment = psql_command(State.current(), statements or ())
+    if (day := archived_until(State.current())) is not None:
+        hint = f"samples of some days up to {day} are only in the archive: `plantlog sql` reads both"
+        typer.echo(hint, err=True)
+    passed_on = context.args if statements is None else ()
+    with subprocess.Popen([*command, *passed_on], env=environment) as process:
+        while process.poll() is None:
+            with suppress(KeyboardInterrupt):  # it ends a query of psql, not this
+                process.wait()
+    raise typer.Exit(process.returncode)
