@@ -10,7 +10,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from core.paths import CHECKOUT
-from ops.cli.app import app
+from ops.cli.app import application
 
 with (CHECKOUT / "pyproject.toml").open("rb") as _file:
     PROJECT = tomllib.load(_file)["project"]
@@ -21,7 +21,7 @@ def _text(name: str) -> str:
 
 
 def test_version_is_printed() -> None:
-    text = CliRunner().invoke(app, ["--version"])
+    text = CliRunner().invoke(application([]), ["--version"])
     assert (text.exit_code, text.output) == (0, f"plantlog {PROJECT['version']}\n")
 
 

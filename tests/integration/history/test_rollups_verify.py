@@ -13,8 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from history.rollups.verify import Difference, verify
-from ops.cli.app import app
-from ops.cli.evidence import verify as verify_command
+from ops.cli.evidence import app
 from tests.database import Database
 from tests.integration.schema.test_rollups import SECOND, WrittenSamples, owner, random_samples, refresh
 from tests.sample_tables import DAY, DAY_US, HOUR_US
@@ -107,8 +106,6 @@ async def test_rollup_verify_command(
     monkeypatch.setenv("PLANTLOG_STATE", str(tmp_path))
     (tmp_path / "secrets").mkdir()
     (tmp_path / "secrets" / "reader.dsn").write_text(database.reader_dsn)
-    if not any(command.callback is verify_command for command in app.registered_commands):
-        app.command()(verify_command)
     run = CliRunner()
     result = await asyncio.to_thread(run.invoke, app, ["verify", "rollups"])
     assert (result.exit_code, "all rollups match their samples: 8 channels, 1 day\n" in result.output) == (0, True)

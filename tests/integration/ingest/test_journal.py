@@ -206,7 +206,7 @@ async def test_a_writer_killed_after_the_commit(
 async def test_the_command(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
     state = State(tmp_path / "state")
 
-    async def command(*arguments: str, code: int = 0, name: Sequence[str] = ("replay",)) -> str:
+    async def command(*arguments: str, code: int = 0, name: Sequence[str] = ("admin", "spool", "replay")) -> str:
         result = await asyncio.wait_for(plantlog(state.root, *name, *arguments), PATIENCE)
         assert result.code == code, result.err
         return result.err if code else result.out

@@ -142,7 +142,7 @@ def test_check_without_config_uses_the_last_one(tmp_path: Path) -> None:
     mine = tmp_path / "mine.toml"
     mine.write_text('[plant]\nname = "mine"\n')
     Deployment(mine, False).save(claimed(tmp_path / "state"))
-    checked = run(tmp_path / "state", "check")
+    checked = run(tmp_path / "state", "config", "check")
     assert (checked.code, checked.err.partition(":")[0]) == (1, str(mine)), checked.out
 
 
@@ -183,7 +183,7 @@ def test_two_processes_with_one_port_are_named(tmp_path: Path) -> None:
     source = '[[source]]\nname = "edge"\nkind = "push"\ntoken_file = "t"\nunknown = "create"\n'
     config.write_text(f'[plant]\nname = "mine"\n[viewer]\nport = 8186\n[push]\nhost = "127.0.0.1"\n{source}')
     token_file.write(tmp_path / "t", "token-of-edge-gateway")
-    checked = run(tmp_path / "state", "check", config)
+    checked = run(tmp_path / "state", "config", "check", config)
     option = f"choose another port in [viewer] of {config}, or use up --port for the simulated plant"
     assert (checked.code, checked.err) == (1, f"plantlog: viewer: port 8186 is that of collector-push, too: {option}\n")
 
@@ -446,7 +446,7 @@ def test_backup_of_another_server_is_no_legal_configuration(
         '[plant]\nname = "p"\n[backup]\nrepository = "/mnt/backup"\npassphrase_file = "passphrase"\n'
         '[[source]]\nname = "plc"\nkind = "modbus"\naddress = "tcp://127.0.0.1:1502"\ntags = "tags.csv"\n'
     )
-    arguments = ("check", config) if command == "check" else ("up", "--config", config)
+    arguments = ("config", "check", config) if command == "check" else ("up", "--config", config)
     if command == "check":
         assert run(tmp_path / "state", *arguments).code == 0
     monkeypatch.setenv("PLANTLOG_DSN", "postgresql://u:p@127.0.0.1:1/d")

@@ -236,6 +236,6 @@ async def test_wrong_installations_say_why(
     north: SealedPlant, south: SealedPlant, words: tuple[str, ...], message: str
 ) -> None:
     await north.seal(BEFORE - timedelta(days=1))
-    done = await plantlog(south.state.root, *words)
+    done = await plantlog(south.state.root, "evidence", *words)
     assert done.code == 1
     assert message in done.err
