@@ -83,7 +83,7 @@ class SampleWriter:
         self._writer.close()
 
 
-def segments(channel: NDArray[np.int32]) -> list[slice]:
+def segments(channel: NDArray[np.signedinteger[Any]]) -> list[slice]:
     """The rows of each channel, of rows of which those of a channel are together."""
     if not len(channel):
         return []

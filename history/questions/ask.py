@@ -63,6 +63,11 @@ class TimeRange:
     at: str | None = None
     around: str = "5m"
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was said."""
+        return self.since is self.until is self.at is None
+
     def interval(self, now: datetime) -> tuple[datetime, datetime]:
         """Start and end. Raises OperationError."""
         if self.at is not None:
@@ -114,8 +119,8 @@ def parse_options(question: Question, arguments: Sequence[str]) -> dict[str, str
 def ask(
     question: str,
     *,
-    since: datetime | str,
-    until: datetime | str = "now",
+    since: datetime | str | None = None,
+    until: datetime | str | None = None,
     channels: Sequence[str] = (),
     installation: str = ALL,
     state: State | None = None,
@@ -124,14 +129,15 @@ def ask(
 ) -> Any:
     """The answer to a question as a table of Arrow, for notebooks and programs.
 
-    ``since``, ``until``: times, or texts as the command line takes them (``--from``, ``--to``); ``channels``: names or
-    patterns (none: all); ``installation``: its id, the beginning of it, or its plant, or ``all``; ``state``: of the
-    appliance (None: the current one); ``options``: the question's own, such as ``hold="2 min"`` or ``factor=10``.
+    ``since``, ``until``: times, or texts as the command line takes them (``--from``, ``--to``; until: None: now);
+    ``channels``: names or patterns (none: all); ``installation``: its id, the beginning of it, or its plant, or
+    ``all``; ``state``: of the appliance (None: the current one); ``options``: the question's own, such as
+    ``hold="2 min"``, ``factor=10`` or ``times=[one, another]``.
 
     Raises OperationError for invalid parameters and limits, DatabaseError where the database fails.
     """
     definition = find_question(question)
-    interval = TimeRange(*(one if isinstance(one, str) else one.isoformat() for one in (since, until)))
+    interval = TimeRange(None if since is None else _text(since), None if until is None else _text(until))
     words = (f"--{name.replace('_', '-')}={_text(value)}" for name, value in options.items() if value is not None)
     return answer(
         state or State.current(),
@@ -157,7 +163,15 @@ def answer(
 
     ``options``: of :func:`parse_options`.
     """
-    since, until = time_range.interval(datetime.now(UTC))
+    now = datetime.now(UTC)
+    if "times" in options:
+        if not time_range.is_empty:
+            raise OperationError("--times cannot be combined with --from, --to and --at")
+        times = sorted(parse_time("--times", one.strip(), now) for one in options["times"].split(","))
+        since, until = times[0], times[-1] + timedelta(microseconds=1)
+        options = {**options, "times": ",".join(one.isoformat() for one in times)}
+    else:
+        since, until = time_range.interval(now)
     arguments = {"since": since.isoformat(), "until": until.isoformat(), **options}
     with database_errors():
         try:
@@ -219,6 +233,8 @@ def _text(value: object) -> str:
             return f"{value // timedelta(microseconds=1)} microseconds"
         case datetime():
             return value.isoformat()
+        case list() | tuple():
+            return ",".join(map(_text, value))
     return str(value)
 
 

@@ -9,18 +9,23 @@ from itertools import chain
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 
 from core.timestamps import microseconds
 from history.archive.sample_file import TIME
 from history.sql import runs, weighted_statistics
+from history.sql.aggregates import AGGREGATES, Aggregates, require_intervals
 from history.sql.changes import CHANGES, Changes
 from history.sql.channels import CHANNEL, ChannelFields, Channels, spans
 from history.sql.columns import Columns, each, listed, structs
 from history.sql.correlations import CORRELATIONS, Correlations, dense
 from history.sql.counters import DECREASES, Decreases
+from history.sql.courses import CONFIGURATION, HOLD, Configuration, Courses
 from history.sql.excursions import FAR_OFF, Excursions
+from history.sql.interpolated import VALUES, Values
 from history.sql.movers import MOVES, Movers
+from history.sql.neighbours import NO_SAMPLES, neighbours
 from history.sql.pauses import PAUSES, pauses
 from history.sql.reader import Reader
 from history.sql.replays import PAIRS, Replays
@@ -68,7 +73,8 @@ class Functions:
         connection.create_function(
             "has_sample_before", before, [of, time], "BOOLEAN", type="arrow", null_handling="special"
         )
-        ids, number, channels = duckdb.list_type(of), "BIGINT", _sql_type(pa.list_(CHANNEL))
+        ids, names, number = duckdb.list_type(of), duckdb.list_type("VARCHAR"), "BIGINT"
+        channels, configuration = _sql_type(pa.list_(CHANNEL)), _sql_type(CONFIGURATION)
         for function, arguments, kind in (
             (self.sample_stretches, [ids, *[number] * 3], INTERVALS),
             (self.value_runs, [ids, *[number] * 3], RUNS),
@@ -83,6 +89,8 @@ class Functions:
             (self.far_samples, [channels, *[number] * 5, "DOUBLE"], FAR_OFF),
             (self.changes_of, [channels, *[number] * 4, "DOUBLE"], CHANGES),
             (self.counter_decreases_of, [channels, *[number] * 2], DECREASES),
+            (self.aggregates_of, [channels, *[number] * 3, names, "DOUBLE", "DOUBLE", configuration], AGGREGATES),
+            (self.values_at, [channels, *[number] * 3, duckdb.list_type(number), configuration], VALUES),
         ):
             name, noted = function.__name__, self._noted(_by_row(function))
             # Else DuckDB makes constants of the rows, one by one, when it plans a query.
@@ -216,6 +224,62 @@ class Functions:
         """Decreases of counters (history/sql/counters.py)."""
         found = Decreases(Channels.of(channels))
         return listed(DECREASES, self._made(channels, (since, until), each(found.of)))
+
+    # ``channels``: with their gaps and ends from 24 hours before the first time until 24 hours after the last one.
+
+    def aggregates_of(
+        self,
+        channels: list[ChannelFields],
+        since: int,
+        until: int,
+        step: int,
+        names: list[str],
+        state: float,
+        fraction: float,
+        configuration: dict[str, Any],
+    ) -> Any:
+        """Aggregates of intervals from since until the end (history/sql/aggregates.py)."""
+        courses = self._courses(channels, (since, until), configuration)
+        return listed(AGGREGATES, self._of_courses(courses, Aggregates(courses, step, names, state, fraction)))
+
+    def values_at(
+        self,
+        channels: list[ChannelFields],
+        since: int,
+        until: int,
+        step: int,
+        times: list[int] | None,
+        configuration: dict[str, Any],
+    ) -> Any:
+        """Values at times (µs), ascending (history/sql/interpolated.py). Without times: from since on every step."""
+        require_intervals(since, until, step)
+        every = np.arange(since, until, step) if times is None else np.array(times, np.int64)
+        values = list[Columns]()
+        for some in np.split(every, np.flatnonzero(np.diff(every) > HOLD) + 1):  # nothing is read between them
+            if len(some):
+                courses = self._courses(channels, (int(some[0]), int(some[-1]) + 1), configuration)
+                values += self._of_courses(courses, Values(courses, some))
+        return listed(VALUES, values)
+
+    def _courses(
+        self, channels: list[ChannelFields], window: tuple[int, int], configuration: dict[str, Any]
+    ) -> Courses:
+        chosen = Configuration(**configuration)
+        around = neighbours(self._read, [one["channel_id"] for one in channels], window, chosen)
+        return Courses.of_fields(channels, window, around, chosen)
+
+    def _of_courses(self, courses: Courses, kernel: Aggregates | Values) -> Iterator[Columns]:
+        """The columns of a kernel, also of channels without samples in the window."""
+        ids, some = courses.channels.channels, list[Columns]()
+        for one in self._read(ids.tolist(), courses.window, kernel.of):
+            some.append(one)
+            yield one
+        seen = np.concatenate([NO_SAMPLES["channel_id"], *(one["channel_id"] for one in some)])
+        if others := np.setdiff1d(ids, seen).tolist():
+            yield kernel.of_channels(others, NO_SAMPLES)
+
+    def _read(self, ids: Iterable[int], within: tuple[int, int], of: Callable[[Columns], Columns]) -> Iterator[Columns]:
+        return self._samples.made(_scan(ids), within, each(of))
 
     def _made(
         self,

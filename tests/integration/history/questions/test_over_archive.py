@@ -33,12 +33,17 @@ from tests.integration.history.questions.recording import BAD, Recording, at
 
 _RANGE = TimeRange(at(3600).isoformat(), at(4800).isoformat())
 _QUESTIONS: dict[str, dict[str, str]] = {  # with the parameters that each is asked with
+    "aggregates": {
+        "aggregate": "time_average,total,duration_in_state,count_transitions,increase,rate,percentile",
+        "step": "7 min",
+    },
     "change_points": {"step": "10 s"},
     "correlation": {"target": "boiler/sp"},
     "excursions": {},
     "first_mover": {},
     "gaps_and_coverage": {},
     "implausible": {},
+    "interpolated": {"step": "130 s"},
     "replayed_signals": {},
     "setpoint_changes": {},
     "stuck_sensors": {},

@@ -1,6 +1,6 @@
 """Aggregates as OPC 10000-13 defines them, slowly: the value and its quality at any time, and sums between changes.
 
-All times are whole µs, and all results exact fractions. Nothing here is made as the SQL is: the value at a time is
+All times are whole µs, and all results exact fractions. Nothing here is made as the kernels do: the value at a time is
 found by searching the points before and after it (3.1.8, 3.1.9), and an interval is cut wherever anything may change.
 """
 
@@ -184,7 +184,10 @@ def interpolated(history: History, begin: int, end: int, step: int) -> list[Resu
 def durations(
     history: History, state: Fraction, begin: int, end: int, step: int
 ) -> list[tuple[Fraction | None, int, int]]:
-    """duration_in_state (5.4.3.22): µs, µs in which the state is known, StatusCode."""
+    """duration_in_state (5.4.3.22): µs, µs in which the state is Good, StatusCode.
+
+    Values that are not Good are not included, although Uncertain ones may count as Good in the StatusCode.
+    """
     made: list[tuple[Fraction | None, int, int]] = []
     data_ends = history.data_ends(end)
     for start, stop in _intervals(begin, end, step):
@@ -195,10 +198,11 @@ def durations(
         known = sum(length for length, _ in cells)
         whole = Fraction(int(min(stop, data_ends) - start))
         status = _ratio_status(history, whole, Fraction(known), whole - known)
-        inside = sum(length for length, value in cells if value[0] == state)
+        good = [(length, value[0]) for length, value in cells if value[1] == GOOD]
+        inside = sum(length for length, value in good if value == state)
         none = status & 0x80000000
         status |= _partial(history, (begin, end, step), start, stop)
-        made.append((None if none else Fraction(inside), known, status))
+        made.append((None if none else Fraction(inside), sum(length for length, _ in good), status))
     return made
 
 
