@@ -11,7 +11,7 @@ from core.batch import Float64s
 def wraps(before: Float64s, value: Float64s, wraps_at: Float64s) -> NDArray[np.bool_]:
     """Mask of lower readings that are so because the register wrapped, (n,): more than half of ``wraps_at`` is missing.
 
-    ``wraps_at``: NaN: it does not wrap; one element may stand for all. As schema/routines/history/counter_wraps.sql.
+    ``wraps_at``: NaN: it does not wrap; one element may stand for all.
     """
     with np.errstate(invalid="ignore"):  # infinite readings
         missing = before - value
