@@ -15,7 +15,7 @@ from core import own_certificate
 from core.config.https import TlsSettings
 from core.config.model import Plant
 from core.errors import OperationError
-from core.files import make_trust_folders, write_atomically
+from core.files import CERTIFICATE_SUFFIXES, make_trust_folders, write_atomically
 from core.server_tls import ca_file
 from ingest.opcua.security import certificate as client_certificate
 from ingest.opcua.security import revocation
@@ -23,6 +23,7 @@ from ingest.opcua.security import trust as trust_list
 from ingest.opcua.security.chain import is_authority, named
 
 _MIN_KEY_BITS = 2048
+_MIN_DIGITS = 8  # of a fingerprint, hexadecimal, that identify a certificate
 
 
 def show(pki: Path) -> str:
@@ -64,9 +65,25 @@ def use(pki: Path, file: Path, key: Path | None) -> str:
 
 
 def trust(pki: Path, what: str) -> str:
-    """Trust a rejected server certificate, by source or fingerprint."""
-    path, server = trust_list.trust(pki, what)
-    return _summary(path, server)
+    """Accept a rejected certificate: of the source ``what``, or with a fingerprint that starts with it.
+
+    Raises OperationError if none or several match.
+    """
+    make_trust_folders(pki)
+    digits = what.replace(":", "").lower()
+    rejected = list(trust_list.certificates_in(pki / "rejected"))
+    found = [(path, server) for path, server in rejected if what in (path.name, path.name.rsplit(".", 2)[0])]
+    if not found and len(digits) >= _MIN_DIGITS:
+        found = [(path, server) for path, server in rejected if trust_list.fingerprint(server).startswith(digits)]
+    if len(found) != 1:
+        meant = found or rejected
+        these = "; ".join(f"{path.name}: {trust_list.fingerprint(server)}" for path, server in meant) or "none"
+        problem = (
+            f"{len(found)} rejected certificates match {what}" if found else f"no rejected certificate matches {what}"
+        )
+        raise OperationError(f"{problem}; give at least {_MIN_DIGITS} digits of a fingerprint (SHA-256): {these}")
+    ((path, server),) = found
+    return _summary(path.rename(pki / "trusted" / "certs" / path.name), server)
 
 
 def add(pki: Path, file: Path, issuer: bool) -> Iterator[str]:
@@ -85,30 +102,72 @@ def add(pki: Path, file: Path, issuer: bool) -> Iterator[str]:
             raise OperationError(
                 f"{file} is neither a certificate nor a CRL, DER or PEM: {error}; {crl.problem}"
             ) from error
-        path = trust_list.add_crl(pki, crl, now := datetime.now(UTC))
-        yield f"{path}: {revocation.described(crl, now)}"
+        path = _add_crl(pki, crl, crl.content, now := datetime.now(UTC))
+        yield f"{path}: {_described(crl, now)}"
         return
     if issuer and not all(is_ca):
         raise OperationError(f"{file} has a certificate that is not a CA's: an issuer is one")
+    make_trust_folders(pki)
     for certificate in certificates:
-        path = trust_list.add_certificate(pki, "issuers" if issuer else "trusted", file.stem, certificate)
+        name = f"{file.stem}.{trust_list.fingerprint(certificate)[:16]}.der"
+        path = pki / ("issuers" if issuer else "trusted") / "certs" / name
+        write_atomically(path, certificate.public_bytes(Encoding.DER))
         yield _summary(path, certificate)
+
+
+def _add_crl(pki: Path, crl: revocation.Crl, content: x509.CertificateRevocationList, now: datetime) -> Path:
+    """Add it, in the place of an earlier one of the same CA. Raises OperationError if it is of no use."""
+    make_trust_folders(pki)
+    if crl.expires is not None and crl.expires < now:
+        raise OperationError(f"{crl.path} has expired on {crl.expires:%Y-%m-%d %H:%M}Z: get a newer CRL from the CA")
+    known = trust_list.read_list(pki)
+    issuer = next((ca for ca in (*known.trusted, *known.issuers) if crl.is_of(ca)), None)
+    if issuer is None:
+        ca = content.issuer.rfc4514_string()
+        raise OperationError(
+            f"{crl.path} is a CRL of {ca}, and no certificate of this CA in the trust list has signed it: "
+            "add the CA's certificate first"
+        )
+    old = revocation.newest(known.crls, issuer, now)
+    if old is not None and old.content is not None and old.content.last_update_utc > content.last_update_utc:
+        raise OperationError(
+            f"{crl.path} is of {content.last_update_utc:%Y-%m-%d %H:%M}Z, and older than {old.path}, "
+            f"which is of {old.content.last_update_utc:%Y-%m-%d %H:%M}Z"
+        )
+    folder = "trusted" if issuer in known.trusted else "issuers"
+    path = pki / folder / "crl" / f"{trust_list.fingerprint(issuer)[:16]}.crl"
+    write_atomically(path, content.public_bytes(Encoding.DER))
+    return path
 
 
 def listed(pki: Path) -> Iterator[str]:
     """The certificates of servers and CAs, and the CRLs, a line each."""
     make_trust_folders(pki)
+    suffixes = ", ".join(f"*{suffix}" for suffix in CERTIFICATE_SUFFIXES)
     for name, folder in (("trusted", "trusted/certs"), ("issuers", "issuers/certs"), ("rejected", "rejected")):
         found = list(trust_list.certificates_in(pki / folder))
         yield f"{name}:" if found else f"{name}: none"
         for path, server in found:
             yield f"  {_summary(path, server)}"
         for path in sorted({*(pki / folder).iterdir()} - {path for path, _ in found}):
-            yield f"  {path.name}: ignored, not a certificate (DER or PEM) named {trust_list.SUFFIXES_LEGAL}"
+            yield f"  {path.name}: ignored, not a certificate (DER or PEM) named {suffixes}"
     crls = list(trust_list.crls_in(pki))
     yield "CRLs:" if crls else "CRLs: none"
     for crl in crls:
-        yield f"  {crl.path.name}: {revocation.described(crl, datetime.now(UTC))}"
+        yield f"  {crl.path.name}: {_described(crl, datetime.now(UTC))}"
+
+
+def _described(crl: revocation.Crl, now: datetime) -> str:
+    """What a revocation list is, in a line."""
+    if crl.content is None:
+        return crl.problem
+    until = "no end" if crl.expires is None else f"{crl.expires:%Y-%m-%d %H:%M}Z"
+    expired = ", EXPIRED" if crl.expires is not None and now > crl.expires else ""
+    revoked = len(crl.content)
+    return (
+        f"CRL of {crl.content.issuer.rfc4514_string()}, {revoked} revoked, "
+        f"{crl.content.last_update_utc:%Y-%m-%d %H:%M}Z to {until}{expired}"
+    )
 
 
 def server(plant: Plant, state: Path) -> str:

@@ -90,16 +90,3 @@ def _signs_lists(issuer: x509.Certificate) -> bool:
         return issuer.extensions.get_extension_for_class(x509.KeyUsage).value.crl_sign
     except x509.ExtensionNotFound:
         return True
-
-
-def described(crl: Crl, now: datetime) -> str:
-    """What a list is, in a line."""
-    if crl.content is None:
-        return crl.problem
-    until = "no end" if crl.expires is None else f"{crl.expires:%Y-%m-%d %H:%M}Z"
-    expired = ", EXPIRED" if crl.expires is not None and now > crl.expires else ""
-    revoked = len(crl.content)
-    return (
-        f"CRL of {crl.content.issuer.rfc4514_string()}, {revoked} revoked, "
-        f"{crl.content.last_update_utc:%Y-%m-%d %H:%M}Z to {until}{expired}"
-    )

@@ -12,8 +12,8 @@ import pytest
 
 from core.config.sources import OpcuaSource, OpcuaTag
 from ingest.opcua.collector import Collector
-from ingest.opcua.security.trust import trust
 from ingest.status import SourceStatus
+from ops.certificates import trust
 from ops.registration.discovery.discover import discover
 from simulator.opcua_server import OpcuaServer
 from simulator.tags import SimTag

@@ -23,9 +23,9 @@ from ingest.alarms.operator_api import AlarmCommand, CommandAction, OperatorApi
 from ingest.event_rows import event_id
 from ingest.opcua.collector import Collector
 from ingest.opcua.events import event_requests, server_events
-from ingest.opcua.security.trust import trust
 from ingest.opcua.session.service import call
 from ingest.status import SourceStatus
+from ops.certificates import trust
 from simulator.relay import Relay
 from tests.memory_appender import MemoryAppender
 from tests.peers import KINDS, Peer, free_port, peer

@@ -14,8 +14,8 @@ from asyncua import Client, ua
 from core.config.sources import OpcuaTag
 from core.timestamps import now_us
 from ingest.opcua import collector
-from ingest.opcua.security.trust import trust
 from ingest.opcua.session.service import call
+from ops.certificates import trust
 from simulator.opcua_server import OpcuaServer
 from simulator.relay import Relay
 from simulator.tags import SimTag

@@ -17,7 +17,7 @@ from asyncua import ua
 import simulator.subscriptions
 from core.config.sources import OpcuaTag
 from core.timestamps import now_us
-from ingest.opcua.security.trust import trust
+from ops.certificates import trust
 from simulator.opcua_server import OpcuaServer
 from simulator.tags import SimTag
 from tests.integration.ingest.test_opcua_collector import SERVERS, collecting, simulated_server

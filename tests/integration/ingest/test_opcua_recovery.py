@@ -28,10 +28,10 @@ from core.batch import GapBatch, SampleBatch
 from core.config.sources import OpcuaTag
 from core.timestamps import microseconds, now_us
 from ingest.appender import Notes
-from ingest.opcua.security.trust import trust
 from ingest.opcua.subscription.source_times import ClockSkew
 from ingest.opcua.subscription.subscriptions import Subscriptions
 from lab.chaos.machines.wall_clock import WallClock
+from ops.certificates import trust
 from simulator.opcua_server import OpcuaServer
 from simulator.relay import Relay
 from simulator.tags import SimTag

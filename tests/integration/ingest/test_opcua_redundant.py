@@ -16,7 +16,7 @@ from asyncua import Server, ua
 
 from core.config.sources import OpcuaTag
 from core.timestamps import now_us
-from ingest.opcua.security.trust import trust
+from ops.certificates import trust
 from simulator.opcua_server import OpcuaServer
 from simulator.tags import SimTag
 from tests.integration.ingest.test_opcua_collector import collecting, simulated_server

@@ -28,9 +28,9 @@ from cryptography.hazmat.primitives import hashes
 
 from core.config.sources import OpcuaSource
 from core.errors import SourceError
-from ingest.opcua.security.trust import trust
 from ingest.opcua.session.message_limits import MESSAGE
 from ingest.opcua.session.session import close, connect
+from ops.certificates import trust
 from tests import certificates
 from tests.peers import free_port, peer
 

@@ -18,7 +18,7 @@ from asyncua.ua.ua_binary import struct_to_binary
 from core.config.sources import ChannelKind, OpcuaSource, OpcuaTag
 from core.config.templates import TagPlace
 from core.timestamps import now_us
-from ingest.opcua.security.trust import trust
+from ops.certificates import trust
 from ops.registration.discovery.compare import compare
 from ops.registration.discovery.discover import discover
 from tests.integration.ingest.test_opcua_collector import SERVERS, collecting
