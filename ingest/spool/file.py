@@ -1,4 +1,4 @@
-"""The SQLite side of a spool file: check, open, migrate, and tell what its errors mean."""
+"""The SQLite side of a spool file: check, open, and tell what its errors mean."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ingest.spool.format import Record, row_checksum
 from ingest.spool.metadata import read_mark
 from schema.queries import load
 
-VERSION = 2  # PRAGMA user_version; 0: files from before versions; 2: with counts
+VERSION = 2  # PRAGMA user_version; 0: a new file
 PAGE_SIZE = 16384
 MEMBER_STEP = 2**53  # µs of the year 2255: each member of a redundant pair has sequences of its own
 LATEST_SEQUENCE = 2 * MEMBER_STEP  # no higher sequence is ever assigned
@@ -31,10 +31,10 @@ _MAGIC = b"SQLite format 3\0"
 
 
 def connect(path: Path, synchronous: str, *, create: bool) -> sqlite3.Connection:
-    """Open a spool file; create it if missing and ``create``; migrate an older one.
+    """Open a spool file; create it if missing and ``create``.
 
     On a read-only disk it is opened for reading, unless ``create``. Raises sqlite3.Error, and SpoolError
-    for a file written by a newer plantlog.
+    for a file of another version of plantlog.
     """
     connection = _open(path, "rwc" if create else "rw")
     try:
@@ -62,37 +62,26 @@ def _prepare(connection: sqlite3.Connection, path: Path, synchronous: str) -> No
     connection.execute(f"PRAGMA synchronous = {synchronous}")
     connection.execute("PRAGMA journal_size_limit = 67108864")
     connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
-    if _version(connection, path) < VERSION:
-        _upgrade(connection, path)
+    if _version(connection, path) == 0:
+        _create_tables(connection, path)
 
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if not 0 <= version <= _NEWEST_VERSION:
         raise SpoolCorrupt(f"{path.name} has an invalid version: {version}")
-    if version > VERSION:
-        raise SpoolError(f"{path} has version {version}, newer than {VERSION}: it was written by a newer plantlog")
+    if version not in (0, VERSION):
+        age = "newer" if version > VERSION else "older"
+        raise SpoolError(f"{path} has version {version}, {age} than {VERSION}: it was written by another plantlog")
     return version
 
 
-def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
-    """Create or migrate the schema in one transaction, without copying batches."""
-    queries = load("spool")
-    connection.create_function("note_crc32", 2, note_crc32, deterministic=True)
+def _create_tables(connection: sqlite3.Connection, path: Path) -> None:
+    """Create the tables of a new file in one transaction."""
     connection.create_function("first_sequence", 0, lambda: _first_sequence(path))
     with transaction(connection):
-        if _version(connection, path) < VERSION:
-            if connection.execute(queries["has_batch_table"]).fetchone() is not None:
-                # https://www.sqlite.org/lang_altertable.html, "Making Other Kinds Of Table Schema Changes"
-                schema = connection.execute("PRAGMA schema_version").fetchone()[0]
-                connection.execute("PRAGMA writable_schema = ON")
-                connection.execute(queries["update_kind_check"])
-                connection.execute(f"PRAGMA schema_version = {schema + 1}")
-                connection.execute("PRAGMA writable_schema = OFF")
-            if connection.execute(queries["has_note_without_crc"]).fetchone() is not None:
-                connection.execute(queries["add_note_crc"])
-                connection.execute(queries["update_note_crc"])
-            for statement in queries["create_tables"].split(";\n"):
+        if _version(connection, path) == 0:  # another process may have been faster
+            for statement in load("spool")["create_tables"].split(";\n"):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {VERSION}")
 

@@ -4,7 +4,7 @@
 -- name: create_tables
 -- Sequences never repeat, not even in a new file: it counts on from the clock (µs), which is far ahead of any count of
 -- batches. They are the key of plant.ingest_batch. first_sequence() is a function of the application.
-CREATE TABLE IF NOT EXISTS batch (
+CREATE TABLE batch (
     sequence    INTEGER PRIMARY KEY AUTOINCREMENT,
     source_id   INTEGER NOT NULL,
     kind        TEXT    NOT NULL CHECK (kind IN ('samples', 'events', 'gaps', 'counts')),
@@ -12,38 +12,15 @@ CREATE TABLE IF NOT EXISTS batch (
     received_at INTEGER NOT NULL,   -- µs
     first_time  INTEGER NOT NULL,   -- µs, source time of the oldest row
     last_time   INTEGER NOT NULL,   -- µs, source time of the newest row
-    crc32       INTEGER NOT NULL,   -- of body and all the other columns; of body alone in files of before version 1
+    crc32       INTEGER NOT NULL,   -- of body and all the other columns
     body        BLOB    NOT NULL
 );
-CREATE TABLE IF NOT EXISTS note (
+CREATE TABLE note (
     name  TEXT PRIMARY KEY,
     value TEXT NOT NULL,
     crc32 INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
-INSERT INTO sqlite_sequence (name, seq)
-SELECT 'batch', first_sequence()
-WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = 'batch');
-
--- name: has_batch_table
-SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'batch';
-
--- name: update_kind_check
--- For files without gaps (version 0) or counts (version 1).
-UPDATE sqlite_master
-SET sql = replace(replace(sql, 'CHECK (kind IN (''samples'', ''events''))', 'CHECK (kind IN (''samples'', ''events'', ''gaps''))'),
-                  'CHECK (kind IN (''samples'', ''events'', ''gaps''))',
-                  'CHECK (kind IN (''samples'', ''events'', ''gaps'', ''counts''))')
-WHERE type = 'table' AND name = 'batch';
-
--- name: has_note_without_crc
--- The table of version 0, in which notes have no checksum.
-SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'note' AND sql NOT LIKE '%crc32%';
-
--- name: add_note_crc
-ALTER TABLE note ADD COLUMN crc32 INTEGER NOT NULL DEFAULT 0;
-
--- name: update_note_crc
-UPDATE note SET crc32 = note_crc32(name, value);
+INSERT INTO sqlite_sequence (name, seq) VALUES ('batch', first_sequence());
 
 -- name: select_last_sequence
 -- The highest sequence ever assigned.

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from core.batch import Batch, CountBatch, Event, EventBatch, Gap, GapBatch, SampleBatch
+from core.batch import Batch, Event, EventBatch, Gap, GapBatch, SampleBatch
 from core.errors import SpoolError
 from core.timestamps import now_us
 from core.users.directory import AUDIT_SPOOL
@@ -29,7 +29,7 @@ from ingest.spool.pages import Pages
 from ingest.spool.reader import SpoolReader
 from ingest.spool.repair import damaged_files
 from schema.queries import load
-from tests.samples import batch, count_batch
+from tests.samples import batch
 from tests.users import recorded_actions
 
 MIB = 1024**2
@@ -474,69 +474,16 @@ async def test_interrupted_repair_is_completed(tmp_path: Path, monkeypatch: pyte
     assert len([b for b in taken.values() if isinstance(b, SampleBatch)]) == 3
 
 
-async def test_spool_without_version_is_read(tmp_path: Path) -> None:
-    """As the first plantlog wrote it: no gaps allowed, notes without checksums, of batches the body's only."""
-    path = tmp_path / NAME
-    record = encode(batch([(1, 0, 0.5, 0)]))
-    with closing(sqlite3.connect(path)) as direct:
-        direct.executescript(f"PRAGMA page_size = {PAGE_SIZE}; PRAGMA journal_mode = WAL;")
-        direct.executescript(
-            "CREATE TABLE batch (sequence INTEGER PRIMARY KEY AUTOINCREMENT, source_id INTEGER NOT NULL, kind TEXT"
-            "    NOT NULL CHECK (kind IN ('samples', 'events')), rows INTEGER NOT NULL, received_at INTEGER NOT NULL,"
-            "    first_time INTEGER NOT NULL, last_time INTEGER NOT NULL, crc32 INTEGER NOT NULL, body BLOB NOT NULL);"
-            "CREATE TABLE note (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
-            "INSERT INTO sqlite_sequence (name, seq) VALUES ('batch', 1000);"
-            "INSERT INTO note VALUES ('heard:1', '17');"
-        )
-        r = record
-        values = (r.source_id, r.kind, r.rows, r.received_at, r.first_time, r.last_time, r.crc32, r.body)
-        columns = "source_id, kind, rows, received_at, first_time, last_time, crc32, body"
-        with direct:
-            direct.execute(f"INSERT INTO batch ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
-
-    spool = Spool(path, 64 * MIB)
-    assert dict(spool.notes) == {"heard:1": "17"}
-    await spool.append(GapBatch(1, now_us(), (Gap(1, 2, "stopped"),)))
-    await spool.close()
-    taken, notes = await _recover(path)
-    assert [type(b) for b in taken.values()] == [SampleBatch, GapBatch]
-    assert sorted(taken) == [1001, 1002]
-    assert notes == {"heard:1": "17"}
-    assert not (tmp_path / "damaged").exists()
-
-
-async def test_spool_from_before_counts_is_read(tmp_path: Path) -> None:
-    """Version 1: its table refuses batches of counts, its notes have checksums already."""
-    spool = Spool(tmp_path / NAME, 64 * MIB)
-    await spool.append(batch([(1, 0, 0.5, 0)]), {"heard:1": "17"})
-    await spool.close()
-    with closing(sqlite3.connect(spool.path)) as direct:
-        direct.execute("PRAGMA writable_schema = ON")
-        direct.execute("UPDATE sqlite_master SET sql = replace(sql, ?, '')", (", 'counts'",))
-        direct.execute("PRAGMA writable_schema = OFF")
-        direct.execute("PRAGMA user_version = 1")
-        direct.commit()
-    with closing(sqlite3.connect(spool.path)) as direct, pytest.raises(sqlite3.IntegrityError, match="CHECK"):
-        direct.execute("INSERT INTO batch VALUES (1, 1, 'counts', 1, 1, 1, 1, 1, x'')")
-
-    spool = Spool(tmp_path / NAME, 64 * MIB)
-    assert dict(spool.notes) == {"heard:1": "17"}
-    await spool.append(count_batch([(0, "a", 0, 1)]))
-    await spool.close()
-    taken, _ = await _recover(spool.path)
-    assert [type(b) for b in taken.values()] == [SampleBatch, CountBatch]
-    assert not (tmp_path / "damaged").exists()
-
-
-async def test_newer_spool_format_is_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("version", "age"), [(1, "older"), (3, "newer")])
+async def test_spool_of_another_version_is_left_alone(tmp_path: Path, version: int, age: str) -> None:
     spool = Spool(tmp_path / NAME, 64 * MIB)
     await spool.append(batch([(1, 0, 0.0, 0)]))
     await spool.close()
     with closing(sqlite3.connect(spool.path)) as direct:
-        direct.execute("PRAGMA user_version = 3")
-    with pytest.raises(SpoolError, match="version 3, newer than 2: it was written by a newer plantlog"):
+        direct.execute(f"PRAGMA user_version = {version}")
+    with pytest.raises(SpoolError, match=f"version {version}, {age} than 2: it was written by another plantlog"):
         Spool(tmp_path / NAME, 64 * MIB)
-    with pytest.raises(SpoolError, match="newer"):
+    with pytest.raises(SpoolError, match=age):
         SpoolReader(tmp_path / NAME).read(1)
     assert not (tmp_path / "damaged").exists()
 
