@@ -70,11 +70,8 @@ class Gaps:
             end, *gap = json.loads(spool.notes[self._closed_note])
             self._closed.update([(_ClosedGap(_OpenGap(*gap), end), _ids(None))])
         self._repeated_note = f"clock-set:{status.source_id}"
-        repeated = json.loads(spool.notes.get(self._repeated_note, "null"))
-        self._repeated: tuple[int, int] | None = repeated and (
-            repeated[0],
-            repeated[1],
-        )  # times from, to come a second time
+        # Times (from, to) that come a second time
+        self._repeated: list[int] | None = json.loads(spool.notes.get(self._repeated_note, "null"))
         self._revision_note = f"gaps-said:{status.source_id}"  # a key that spools have
         self._revision = int(spool.notes.get(self._revision_note, 0))  # µs: the next record gets a later revision
         self._unwritten: list[Gap] = []
@@ -268,7 +265,7 @@ class Gaps:
             self._unwritten.append(
                 Gap(since, before, "clock_set", None, "timestamps before and after a clock step overlap")
             )
-        self._repeated = (after, reached) if after < reached else None
+        self._repeated = [after, reached] if after < reached else None
         if after < before:
             self._split(before, after)
         if after < reached:

@@ -59,9 +59,8 @@ class Conditions:
         self._prefix = f"condition:{source_id}:"
         saved = [json.loads(text) for name, text in notes.items() if name.startswith(self._prefix)]
         self._known = {one["key"]: Condition(**one) for one in saved}
-        self._newest = {
-            key: (one.time, one.event_id) for key, one in self._known.items()
-        }  # events, also of normal ones
+        # Of events, also of normal conditions
+        self._newest = {key: (one.time, one.event_id) for key, one in self._known.items()}
         self._seen: set[str] | None = None  # since the refresh began that is in progress
 
     def configure(self, names: Mapping[int, str]) -> None:

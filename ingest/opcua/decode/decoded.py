@@ -45,9 +45,7 @@ class DataChange:
     handle: list[UInt32s] = field(default_factory=list)
     value: list[Float64s] = field(default_factory=list)
     status: list[UInt32s] = field(default_factory=list)
-    time: list[Int64s] = field(
-        default_factory=list
-    )  # µs: the source timestamp, else the server timestamp, else arrival
+    time: list[Int64s] = field(default_factory=list)  # µs: source timestamp, else server timestamp, else arrival
     server: list[Int64s] = field(default_factory=list)  # µs: the server timestamp; 0: none
     texts: list[Text] = field(default_factory=list)
     unsupported: list[Unsupported] = field(default_factory=list)
@@ -78,6 +76,11 @@ class DataChange:
     def append_text(self, handle: int, text: str, status: int, time: int, type_: str) -> None:
         """Append one text."""
         self.texts.append(Text(handle, text, status, time, type_, self.item_server))
+
+    def handles(self) -> set[int]:
+        """All handles."""
+        others = {text.handle for text in self.texts} | {one.handle for one in self.unsupported}
+        return others.union(*(handles.tolist() for handles in self.handle))
 
     def columns(self) -> tuple[UInt32s, Int64s, Int64s, Float64s, UInt32s]:
         """Handles, times, server timestamps, values and status codes of everything but texts."""

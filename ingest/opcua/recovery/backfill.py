@@ -146,11 +146,7 @@ class Backfill:
             self._not_read([i for i in some if i not in tags], "the node cannot be read", end, unknown)
             try:
                 count += await self._read_within_limits(client, tags, start, end, unknown)
-            except (
-                TimeoutError,
-                ua.UaStatusCodeError,
-                DecodeError,
-            ) as error:  # a slow history does not mean a dead session
+            except (TimeoutError, ua.UaStatusCodeError, DecodeError) as error:  # a slow history is no dead session
                 if isinstance(error, ua.uaerrors.BadConnectionClosed | ua.uaerrors.BadSessionIdInvalid):
                     raise
                 self._not_read(tags, f"the history cannot be read: {type(error).__name__}", end, unknown)

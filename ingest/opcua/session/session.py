@@ -275,9 +275,8 @@ def _describe(error: Exception, source: OpcuaSource, own_identity: Identity | No
             return _user_refused(source, code)
         if own_identity is not None and (code.startswith("BadCertificate") or code == "BadSecurityChecksFailed"):
             return f"the server does not trust plantlog's certificate ({code}): trust it on the server: {own_identity}"
-    if own_identity is not None and isinstance(
-        error, AssertionError
-    ):  # asyncua: the answer is a ServiceFault instead of a channel
+    # An AssertionError of asyncua: the answer is a ServiceFault instead of a channel
+    if own_identity is not None and isinstance(error, AssertionError):
         reason = "secure channel refused"
         return f"the server does not trust plantlog's certificate ({reason}): trust it on the server: {own_identity}"
     if own_identity is not None and isinstance(error, ConnectionError):

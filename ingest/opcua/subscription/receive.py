@@ -85,18 +85,15 @@ class Receiver:
         before = downtime.interruption()
         newest = 0 if before is None else before[0]
         self.times = SourceTimes(self._skew, spool, gaps, newest, tags.source.skew_limit)
-        self._marker_events: dict[
-            int, asyncio.Event
-        ] = {}  # subscription → set once everything queued before its marker came
+        # Subscription → set once everything queued before its marker came
+        self._marker_events: dict[int, asyncio.Event] = {}
         self._marker_came: set[int] = set()  # subscriptions whose marker came, with more messages to follow
         self._undecodable = UndecodableNotifications(status, gaps)
         self._noted_repeats = 0  # number of channels in the note
         self._repeats_note = f"repeats:{status.source_id}"
         repeats = from_ranges(json.loads(spool.notes.get(self._repeats_note, "[]"))).tolist()
         self._tracking.repeated.restore(repeats, gaps.channels_open_for(_REPEATED_REASON), newest)
-        self._first_awaited = set(
-            gaps.channels_open_for(_MOVE_REASON)
-        )  # channels moved to other nodes, without data so far
+        self._first_awaited = set(gaps.channels_open_for(_MOVE_REASON))  # moved to other nodes, without data so far
 
     def configure(self, tags: Tags) -> None:
         """Use these tags from now on; a notification being processed keeps the previous ones."""
@@ -172,7 +169,8 @@ class Receiver:
         """
         tracking, tags, arrival = self._tracking, self._tracking.tags, message.arrival
         # Whose values they are
-        _prove(message.subscription, change)
+        if not message.subscription.is_ours and (own := change.handles() - {MARKER_HANDLE, PROBE_HANDLE}):
+            message.subscription.prove(not own.isdisjoint(message.subscription.items))
         message.has_marker |= bool(self._marker_events) and any((h == MARKER_HANDLE).any() for h in change.handle)
         self._status.count_undecodable(len(change.unsupported))
         tags.by_place(change)
@@ -406,13 +404,3 @@ class Receiver:
     def marker_event(self, subscription: Subscription) -> asyncio.Event:
         """An event, set once the value of the item :data:`MARKER_HANDLE` and everything before it is on disk."""
         return self._marker_events.setdefault(subscription.id, asyncio.Event())
-
-
-def _prove(subscription: Subscription, change: DataChange) -> None:
-    """Prove by the channels of a decoded message that its subscription is ours. Raises SourceError if it is not."""
-    if subscription.is_ours:
-        return
-    others = {t.handle for t in change.texts} | {u.handle for u in change.unsupported}
-    handles = others.union(*(handles.tolist() for handles in change.handle)) - {MARKER_HANDLE, PROBE_HANDLE}
-    if handles:
-        subscription.prove(not handles.isdisjoint(subscription.items))

@@ -98,13 +98,11 @@ class Subscription:
     has_published: bool = field(default=True, compare=False)  # it has published since its transfer to this session
     key: int = field(default_factory=lambda: randbits(_KEY_BITS))  # its client handles are ours XOR this number
     requested: frozenset[int] = field(default=frozenset(), compare=False)  # handles of items being created
-    is_ours: bool | None = field(
-        default=True, compare=False
-    )  # None: unproven since its transfer; False: the id is that of another client's subscription now
+    # None: unproven since its transfer; False: the id is that of another client's subscription now
+    is_ours: bool | None = field(default=True, compare=False)
     lists_available: bool = field(default=False, compare=False)  # the server lists available sequence numbers
-    transferred_status: int = field(
-        default=0, compare=False
-    )  # sequence number possibly used to notify the previous session of the transfer
+    # Sequence number possibly used to notify the previous session of the transfer
+    transferred_status: int = field(default=0, compare=False)
     published: int = field(default=0, compare=False)  # µs, by the server's clock: the last message in order
     times_before_run: SampleTimes | None = field(default=None, compare=False)  # before the current run of messages
 

@@ -37,9 +37,7 @@ class ChannelTracking:
         self.repeated = RepeatedTimestamps(tags)
         self.unchanged = Unchanged(n)
         self._rounded = np.zeros(n, bool)  # rounding was recorded
-        self.floor: Int64s = np.zeros(
-            n + 1, np.int64
-        )  # µs, see :meth:`clamp_times`; the last element is for unknown handles
+        self.floor: Int64s = np.zeros(n + 1, np.int64)  # µs, see clamp_times; the last one is for unknown handles
         self._ahead = np.full(n, np.inf)  # s, minimum of (arrival - time) of new samples in this interval
         self._off = np.zeros(n, np.uint8)  # consecutive intervals beyond the limit
         self._skewed = np.zeros(n, bool)

@@ -22,9 +22,8 @@ _NEAR = 60  # minutes of few channels at most this far apart share a row
 _SPANNED = 4  # a row may cover this many times the (minute, channel) pairs that are dirty
 _AT_ONCE = 600  # plus this many
 
-Dirty: TypeAlias = tuple[
-    int, int, list[int] | None
-]  # start of the first minute and end of the last one, µs; channels (None: all)
+# Start of the first minute and end of the last one, µs; channels (None: all)
+Dirty: TypeAlias = tuple[int, int, list[int] | None]
 
 
 def split_by_minutes(samples: Samples, minutes: Collection[int]) -> tuple[list[int], Samples]:
