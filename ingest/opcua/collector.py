@@ -212,10 +212,10 @@ class Collector:
         self._events.begin_session(namespaces)
         whole_arrays = managed.state.whole_arrays
         server = Server(address, await server_start(client, self._source))
+        began = await server_time(client, self._source)
+        self._receiver.times.begin_session(began)
         transferred = {}
-        if server.continues(managed.server) and not self._receiver.times.has_restarted(
-            await server_time(client, self._source)
-        ):
+        if server.continues(managed.server) and not self._receiver.times.has_restarted(began):
             transferred = await transfer(client, self._source, managed.state)
             for number in transferred:
                 await prove_ours(client, self._source, subscriptions[number])

@@ -115,7 +115,7 @@ class Receiver:
         arrival = now_us()
         self._skew.observe_wall_clock()
         if notification.publish_time:
-            self._skew.observe("server", notification.publish_time, arrival)
+            self._skew.observe_message(notification.publish_time, arrival)
         async with asyncio.TaskGroup() as appends:
             async with self._in_turn:
                 in_order = subscription.tracker.first == notification.sequence

@@ -24,6 +24,7 @@ class _UnprovenEnd(NamedTuple):
     begin: int  # µs
     end: int  # µs
     ahead: int  # µs, of it before our wall clock
+    server_time: int  # µs, at the end, by the clock of the messages; 0: unknown
     back: int  # µs, by which the clock of the messages was set back (negative); 0: it was not
     reason: str
 
@@ -48,6 +49,10 @@ class SourceTimes:
         """Set the server's current time (µs) if nothing is known of its clocks; 0: unknown."""
         if time and not self._skew.is_known:
             self._skew.observe("server", time, now_us())
+
+    def begin_session(self, server_time: int) -> None:
+        """A session begins at this time of the server (µs); 0: unknown."""
+        self._skew.begin_session(server_time)
 
     def start_server(self) -> None:
         """Data comes from another server from now on, which has another clock."""
@@ -76,7 +81,7 @@ class SourceTimes:
         back = min(0, server_time - end) if self._skew.fell_behind(server_time) else 0
         self._unproven_end = None
         if since is not None and not is_proven:
-            self._unproven_end = _UnprovenEnd(since, end, end - now_us(), back, reason)
+            self._unproven_end = _UnprovenEnd(since, end, end - now_us(), server_time, back, reason)
         return end
 
     def _plausible(self, time: int) -> int:
@@ -96,8 +101,10 @@ class SourceTimes:
         is_new = (time > last) | ((time < last) & (time >= unproven.end + unproven.back))
         if not is_new.any():
             return None
-        first, ahead = int(time[is_new].min()), int(time[is_new].max()) - arrival - unproven.ahead
         limit = round(self._skew_limit * 1e6)
+        shifts = time[is_new] - unproven.end - self._since_end(unproven, publish_time, arrival)
+        by_our_clock = np.abs(time[is_new] - arrival) <= limit  # then others have clocks of their own, or are old
+        ahead = int((shifts[by_our_clock] if by_our_clock.any() else shifts).max())
         if unproven.back and unproven.back / 2 < ahead < -limit:
             return None  # it may be from within the outage
         self._unproven_end = None
@@ -106,11 +113,18 @@ class SourceTimes:
             self._skew.observe("server", publish_time, arrival)
             self._skew.observe_samples(int(time[is_new].max()), publish_time, arrival)
             return None
-        prolonged = min(first, unproven.end + ahead)
-        if prolonged - unproven.end <= limit or not self._gaps.ends_with(prolonged):
+        prolonged = unproven.end + ahead
+        if ahead <= limit or not self._gaps.ends_with(prolonged):
             return None
         await self._gaps.record(unproven.end, prolonged, unproven.reason, "the server's clock was set forward")
         return unproven.begin, prolonged
+
+    def _since_end(self, unproven: _UnprovenEnd, publish_time: int, arrival: int) -> int:
+        """The time (µs) from the end of an outage to a message: it may have arrived late."""
+        until_arrival = arrival + unproven.ahead - unproven.end
+        if not (publish_time and unproven.server_time):
+            return until_arrival
+        return max(0, min(publish_time - unproven.server_time, until_arrival))
 
     async def _set_back(self, outage: _UnprovenEnd) -> None:
         """The clock of samples was set back within an outage, and what was lost after that has its times.
@@ -150,6 +164,7 @@ class ClockSkew:
         self._lead: int | None = None  # µs, of sample times before the publish time of their message, smallest one
         self._known_lead: int | None = None  # of the last interval with data
         self._late = self._known_late = 0  # µs, in this interval and the last one, see :meth:`observe_late`
+        self._session, self._session_began = 0, monotonic()  # µs by the server's clock, s
 
     def start_server(self) -> None:
         """Forget what is known of the clocks of the server before; events are by difference from it."""
@@ -157,9 +172,19 @@ class ClockSkew:
         self._lead = self._known_lead = None
         self._late = self._known_late = 0
 
+    def begin_session(self, server_time: int) -> None:
+        """Messages from before this time of the server (µs, 0: unknown) come late for a while, and prove no clock."""
+        self._session, self._session_began = server_time, monotonic()
+
+    def observe_message(self, publish_time: int, arrival: int) -> None:
+        """Observe the time (µs) of a message."""
+        if not self._is_from_before(publish_time):
+            self.observe("server", publish_time, arrival)
+
     def observe_samples(self, time: int, publish_time: int, arrival: int) -> None:
         """Observe the time (µs) of a sample in a message; ``publish_time``: 0 if unknown."""
-        self.observe("source", time, arrival)
+        if not self._is_from_before(publish_time):
+            self.observe("source", time, arrival)
         if publish_time:
             lead = time - publish_time
             self._lead = lead if self._lead is None else min(self._lead, lead, key=abs)
@@ -185,6 +210,10 @@ class ClockSkew:
         """
         lead = min((known for known in (self._lead, self._known_lead) if known is not None), key=abs, default=0)
         return server_time + min(lead, 0), server_time + max(lead, 0)
+
+    def _is_from_before(self, publish_time: int) -> bool:
+        """Whether a message is from before the session: later ones may be so because the clock was set."""
+        return 0 < publish_time < self._session and monotonic() - self._session_began < self._interval
 
     def observe(self, which: str, time: int, arrival: int) -> None:
         """Observe a time (µs) that is slightly before ``arrival`` if clocks agree."""

@@ -166,6 +166,33 @@ async def test_gap_lasts_until_the_first_sample_where_the_clock_of_samples_was_s
         assert max(gap.to_time or 0 for gap in kept.gaps()) >= first - _SECOND
 
 
+async def test_old_value_of_another_channel_ends_no_gap_where_the_clock_was_set_forward(
+    clock: MessageClock, tmp_path: Path
+) -> None:
+    """The server begins with it, and goes on for a while before it is reached again."""
+    us = round(_HOUR.total_seconds() * 1e6)
+    async with (
+        serving(tmp_path, history=0) as server,
+        collecting(server.address, OURS[:2], tmp_path / "pki", **OPTIONS) as (kept, status),
+    ):
+        samples = Samples(server)
+        await until(lambda: status.state == "connected")
+        await samples.write(30)
+        await samples.stored(kept)
+        await server.server.refuse(True)
+        await until(lambda: status.state == "disconnected")
+        await samples.write(5)
+        clock.ahead = _HOUR
+        await server.server.write(1, True, now_us() + us, 0)
+        await samples.write(20, us)
+        await server.server.forget()
+        await until(lambda: status.state == "connected")
+        first = now_us() + us
+        await samples.write(20, us)
+        await samples.stored(kept)
+        check_gaps(kept, samples, first)
+
+
 @pytest.mark.parametrize("ahead", [-_HOUR, _HOUR])
 async def test_next_process_knows_the_clocks(ahead: timedelta, clock: MessageClock, tmp_path: Path) -> None:
     """Samples have the clock of the messages, which is wrong: the gap of a killed process has it, too."""

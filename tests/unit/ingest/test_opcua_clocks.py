@@ -7,6 +7,7 @@ import pytest
 
 from core.batch import Event
 from core.config.sources import OpcuaSource, OpcuaTag
+from core.timestamps import now_us
 from ingest.opcua.subscription.source_times import ClockSkew
 from ingest.opcua.subscription.tags import Tags
 from ingest.opcua.subscription.tracking import ChannelTracking
@@ -130,3 +131,16 @@ def test_an_idle_interval_keeps_how_late_samples_were() -> None:
     for _ in range(3):
         source.events()  # without samples
     assert source.skew.sample_times(START) == (START - 800_000, START)
+
+
+def test_messages_from_before_a_session_prove_nothing_of_the_clocks() -> None:
+    """A server sends them again after an outage: another one begins and ends by what was known before."""
+    now = now_us()
+    skew = ClockSkew(1.0, known='{"server": 0.0, "source": 0.0}')
+    skew.begin_session(now)
+    for late in (40 * SECOND, 3 * SECOND):
+        skew.observe_message(now - late, now)
+        skew.observe_samples(now - late, now - late, now)
+    assert skew.first_after(now) == (now, True)
+    skew.observe_message(now, now + 3 * SECOND)
+    assert skew.first_after(now)[1] is False, "its clock is behind"
