@@ -18,12 +18,13 @@ import asyncpg
 import numpy as np
 
 from core.errors import OperationError
+from core.samples import NO_SAMPLES, Samples, joined
 from core.timestamps import microseconds
 from history.archive.archived_days import ArchivedDays
 from history.archive.archived_samples import added
-from history.archive.day_files import joined
+from history.archive.day_files import merged
 from history.archive.location import in_background
-from history.reading.reader import Series, begin, read
+from history.reading.reader import begin, read
 from schema.queries import load
 
 SECONDS = 2.0  # for the archive's storage, a panel
@@ -66,13 +67,14 @@ class Archive:
         intervals = [_Interval.of(one) for one in details]
         since, until = min(one.since for one in intervals), max(one.until for one in intervals)
         ends_at = asyncio.get_running_loop().time() + SECONDS
-        found: dict[int, list[tuple[datetime, datetime, Series]]] = {}
+        found: dict[int, list[tuple[datetime, datetime, Samples]]] = {}
         left = MAX_SAMPLES
         for day in _days(since, until):
             bounds = max(since, begin(day)), min(until, begin(day, 24))
-            for one in await self._day(connection, day, {one.channel for one in intervals}, bounds, left, ends_at):
-                found.setdefault(one.channel_id, []).append((*bounds, one))
-                left -= len(one.time)
+            channels = {one.channel for one in intervals}
+            for channel, one in (await self._day(connection, day, channels, bounds, left, ends_at)).items():
+                found.setdefault(channel, []).append((*bounds, one))
+                left -= len(one)
         for channel, parts in found.items():
             await connection.execute(
                 load("viewer")["set_archived_samples"], channel, await asyncio.to_thread(_setting, parts)
@@ -87,16 +89,18 @@ class Archive:
         bounds: tuple[datetime, datetime],
         most: int,
         ends_at: float,
-    ) -> list[Series]:
+    ) -> dict[int, Samples]:
         """All samples of a day, of those channels of which the archive has some that the database has not."""
         rows = await connection.fetch(load("sql")["select_archived"], [day])
         if not any(row["dropped"] for row in rows):
-            return []
+            return {}
         archived = await self._in_time(ends_at, self._archived, rows, day, channels, bounds, most)
-        stored = {one.channel_id: one for one in await read(connection, sorted(archived), *bounds)}
+        stored = await read(connection, sorted(archived), *bounds)
         if rows != await connection.fetch(load("sql")["select_archived"], [day]):
             raise OperationError(f"samples of {day} were dropped while they were read: refresh the page")
-        return [joined(one, added(one, stored.get(channel))) for channel, one in archived.items()]
+        return {
+            channel: merged([one, added(one, stored.get(channel, NO_SAMPLES))]) for channel, one in archived.items()
+        }
 
     def _archived(
         self,
@@ -105,13 +109,13 @@ class Archive:
         channels: set[int],
         bounds: tuple[datetime, datetime],
         most: int,
-    ) -> dict[int, Series]:
-        found: dict[int, Series] = {}
+    ) -> dict[int, Samples]:
+        found: dict[int, Samples] = {}
         for row in (row for row in rows if row["dropped"]):
             wanted = channels.difference(row["whole"])
-            for one in self._days.files(row, day).between(wanted, *map(microseconds, bounds)):
-                found[one.channel_id] = one
-                most -= len(one.time)
+            for channel, one in self._days.files(row, day).between(wanted, *map(microseconds, bounds)):
+                found[channel] = one
+                most -= len(one)
                 if most < 0:
                     raise OperationError(f"there are more than {MAX_SAMPLES:,} samples: choose a shorter time range")
         return found
@@ -137,13 +141,11 @@ def _days(since: datetime, until: datetime) -> list[date]:
     return [first + timedelta(days=i) for i in range((last - first).days + 1)]
 
 
-def _setting(parts: Sequence[tuple[datetime, datetime, Series]]) -> str:
+def _setting(parts: Sequence[tuple[datetime, datetime, Samples]]) -> str:
     """Samples of a channel as the text that ``plant.archived_samples`` reads."""
     ranges = ",".join(f"[{since.isoformat()},{until.isoformat()})" for since, until, _ in parts)
-    series = [one for _, _, one in parts]
+    samples = joined(one for _, _, one in parts)
     columns: list[list[Any]] = [
-        np.concatenate([one.time for one in series]).tolist(),
-        np.concatenate([one.value for one in series]).view(np.float64).tolist(),
-        np.concatenate([one.status for one in series]).astype(np.uint32).view(np.int32).tolist(),
+        column.tolist() for column in (samples.time, samples.value, samples.status.view(np.int32))
     ]
     return ";".join([f"{{{ranges}}}", *("{" + ",".join(map(repr, column)) + "}" for column in columns)])

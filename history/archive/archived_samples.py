@@ -10,11 +10,12 @@ import asyncpg
 import numpy as np
 
 from core.batch import Int64s
+from core.samples import NO_SAMPLES, Samples
 from core.timestamps import microseconds
-from history.archive.day_files import DayFiles, among, joined, part
+from history.archive.day_files import DayFiles, among, merged
 from history.archive.location import in_thread
 from history.reading.day_samples import Counts, DaySamples
-from history.reading.reader import Series, begin
+from history.reading.reader import begin, hour_digests
 from history.reading.scope import Scope
 from schema.queries import load
 
@@ -54,32 +55,32 @@ class ArchivedSamples(DaySamples):
         """Ids of the channels with samples, ascending."""
         return sorted({*await super().channels(scope), *scope.select(await self.archived() - self.whole)})
 
-    async def read(self, channels: Sequence[int], hours: range) -> list[Series]:
-        """Samples of channels in hours of the day; channels without any are left out."""
-        stored = {one.channel_id: one for one in await super().read(channels, hours)}
-        for one in await self.in_archive([number for number in channels if number not in self.whole]):
-            edges = [microseconds(begin(self.day, hour)) for hour in (hours.start, hours.stop)]
+    async def read(self, channels: Sequence[int], hours: range) -> dict[int, Samples]:
+        """Channel → its samples in hours of the day, by time; channels ascend, those without any are left out."""
+        stored = await super().read(channels, hours)
+        edges = [microseconds(begin(self.day, hour)) for hour in (hours.start, hours.stop)]
+        for number, one in (await self.in_archive([n for n in channels if n not in self.whole])).items():
             first, last = np.searchsorted(one.time, edges).tolist()
             if first < last:
-                archived = part(one, slice(first, last))
-                stored[one.channel_id] = joined(archived, added(archived, stored.get(one.channel_id)))
-        return [stored[number] for number in sorted(stored)]
+                archived = one.part(slice(first, last))
+                stored[number] = merged([archived, added(archived, stored.get(number, NO_SAMPLES))])
+        return {number: stored[number] for number in sorted(stored)}
 
     async def new_times(self, times: Mapping[int, Int64s]) -> dict[int, Int64s]:
         """Times (µs) of samples that came to channels and are not archived."""
         known = [number for number in times if number not in self.whole]
-        archived = {one.channel_id: one.time for one in await self.in_archive(known)} if known else {}
-        return {number: np.setdiff1d(some, archived.get(number, some[:0])) for number, some in times.items()}
+        archived = await self.in_archive(known) if known else {}
+        return {number: np.setdiff1d(some, archived.get(number, NO_SAMPLES).time) for number, some in times.items()}
 
     async def counts(self, channels: Sequence[int], hours: range) -> Counts:
         """The number of samples, of the channel-hours that have some."""
         found = await super().counts(channels, hours)
-        for one in await self.in_archive([number for number in channels if number not in self.whole]):
-            only_archived = not any((one.channel_id, hour) in found for hour in hours)
-            series = [one] if only_archived else await self.read([one.channel_id], range(24))
-            for hour, (n, _) in ((hour, n) for both in series for hour, n in both.hours(self.day).items()):
+        for number, archived in (await self.in_archive([n for n in channels if n not in self.whole])).items():
+            is_stored = any((number, hour) in found for hour in hours)
+            whole = (await self.read([number], range(24)))[number] if is_stored else archived
+            for hour, (n, _) in hour_digests(whole, self.day).items():
                 if hour in hours:
-                    found[one.channel_id, hour] = n
+                    found[number, hour] = n
         return found
 
     async def event_rows(self, scope: Scope) -> AsyncIterator[tuple[Any, ...]]:
@@ -89,19 +90,19 @@ class ArchivedSamples(DaySamples):
         for key in sorted(rows):
             yield rows[key]
 
-    async def stream(self, channels: Sequence[int]) -> AsyncIterator[Series]:
+    async def stream(self, channels: Sequence[int]) -> AsyncIterator[tuple[int, Samples]]:
         """The day of channels in their order, some of them at a time."""
         for first in range(0, len(channels), _STREAMED):
             wanted = channels[first : first + _STREAMED]
-            found = {one.channel_id: one for one in await self.read(wanted, range(24))}
+            found = await self.read(wanted, range(24))
             for number in wanted:
                 if number in found:
-                    yield found[number]
+                    yield number, found[number]
 
-    async def in_archive(self, channels: Collection[int]) -> list[Series]:
+    async def in_archive(self, channels: Collection[int]) -> dict[int, Samples]:
         """The day of channels as the archive has it."""
         wanted = set(channels) & await self.archived()
-        return await in_thread(lambda: list(self.files.series(wanted))) if wanted else []
+        return await in_thread(lambda: dict(self.files.samples(wanted))) if wanted else {}
 
 
 async def _whole(connection: asyncpg.Connection[Any], day: date, installation: int) -> frozenset[int]:
@@ -109,9 +110,6 @@ async def _whole(connection: asyncpg.Connection[Any], day: date, installation: i
     return frozenset(row["channel_id"] for row in rows)
 
 
-def added(archived: Series | None, stored: Series | None) -> Series | None:
-    """Samples of a channel that are only stored, by their time; None: there are none."""
-    if stored is None or archived is None:
-        return stored
-    new = ~among(stored, archived.time)
-    return part(stored, new) if bool(np.any(new)) else None
+def added(archived: Samples, stored: Samples) -> Samples:
+    """Samples of a channel that are only stored, by their time."""
+    return stored.part(~among(stored, archived.time))

@@ -14,16 +14,16 @@ import numpy as np
 from core.errors import NotAsSealed, OperationError
 from core.installation import installation_of
 from core.paths import State
+from core.samples import NO_SAMPLES, Samples
 from history.archive.archived_samples import ArchivedSamples, added
 from history.archive.configured import location_in_force
 from history.archive.day_files import DayFiles, among
-from history.archive.day_files import part as part_of
 from history.archive.location import Location, in_thread
 from history.archive.manifest import DayFolder, Manifest, find_manifest, read_manifest
 from history.archive.verify import problems_of
 from history.archive.writer import DayWriter, Origin
 from history.reading.day_samples import DaySamples, SamplesOf, in_database
-from history.reading.reader import Series
+from history.reading.reader import hour_digests
 from history.reading.scope import Scope, load_scope
 from history.seals.keys import stored_keys
 from history.seals.seal import amend_archived_day
@@ -185,31 +185,27 @@ async def _compared(
     conflicts = False
     for first in range(0, len(wanted), _CHANNELS):
         part = wanted[first : first + _CHANNELS]
-        there = {one.channel_id: one for one in await archived.in_archive(part)}
-        for one in await stored.read(part, range(24)):
-            before = there.get(one.channel_id)
-            if before is None or added(before, one) is not None:
-                n[one.channel_id] = [-1] * 24
+        there = await archived.in_archive(part)
+        for number, one in (await stored.read(part, range(24))).items():
+            before = there.get(number, NO_SAMPLES)
+            if len(added(before, one)):
+                n[number] = [-1] * 24
                 continue
-            hours = one.hours(day)
-            n[one.channel_id] = [hours.get(hour, (0, b""))[0] for hour in range(24)]
+            hours = hour_digests(one, day)
+            n[number] = [hours.get(hour, (0, b""))[0] for hour in range(24)]
             conflicts |= await _record_conflicts(connection, before, one)
     return _Stored(n, sorted(set(scope.select(unknown)) - set(n)), conflicts)
 
 
-async def _record_conflicts(connection: asyncpg.Connection[Any], kept: Series, refused: Series) -> bool:
+async def _record_conflicts(connection: asyncpg.Connection[Any], kept: Samples, refused: Samples) -> bool:
     """Whether there are new events of samples that are archived with another value or status."""
-    kept = part_of(kept, among(kept, refused.time))
-    differ = (kept.value != refused.value) | (kept.status != refused.status)
+    kept = kept.part(among(kept, refused.time))
+    differ = (kept.bits != refused.bits) | (kept.status != refused.status)
     if not differ.any():
         return False
-    kept, refused = part_of(kept, differ), part_of(refused, differ)
-    columns = [
-        column.tolist()
-        for one in (kept, refused)
-        for column in (one.value.view(np.float64), one.status.astype(np.uint32).view(np.int32))
-    ]
-    keys = [kept.channel_id] * len(kept.time), kept.time.tolist()
+    kept, refused = kept.part(differ), refused.part(differ)
+    columns = [of.tolist() for one in (kept, refused) for of in (one.value, one.status.view(np.int32))]
+    keys = kept.channel.tolist(), kept.time.tolist()
     return bool(await connection.fetchval(load("packing")["insert_conflicts"], *keys, *columns))
 
 

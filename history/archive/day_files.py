@@ -10,16 +10,17 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
+from core.batch import Int64s
 from core.errors import OperationError
+from core.samples import NO_SAMPLES, Samples, joined
 from history.archive import row_group
 from history.archive.channel_table import PLACE, Place, places_of
 from history.archive.location import Location
 from history.archive.manifest import METADATA, ArchivedFile, DayFolder, Manifest, footer_crc32
-from history.archive.sample_file import segments
 from history.codec.row_groups import SAMPLES, value_bits
 from history.reading import parquet as rows_in
-from history.reading.reader import Series
 from history.standalone import UnverifiableError, require_schema, rows_of
 
 ROWS = {"events": rows_in.EVENTS, "gaps": rows_in.GAPS}
@@ -101,16 +102,18 @@ class DayFiles:
         with self.opened(file) as parquet:
             return list(rows_of(parquet, ROWS[table].names))
 
-    def between(self, wanted: Collection[int], since: int, until: int) -> Iterator[Series]:
-        """The samples of channels with since <= time < until (µs since 1970). Row groups without any are not read."""
-        for series in self.series(wanted, (since, until)):
-            first, last = np.searchsorted(series.time, (since, until)).tolist()
+    def between(self, wanted: Collection[int], since: int, until: int) -> Iterator[tuple[int, Samples]]:
+        """Channels and their samples with since <= time < until (µs). Row groups without any are not read."""
+        for channel, samples in self.samples(wanted, (since, until)):
+            first, last = np.searchsorted(samples.time, (since, until)).tolist()
             if first < last:
-                yield part(series, slice(first, last))
+                yield channel, samples.part(slice(first, last))
 
-    def series(self, wanted: Collection[int] | None = None, bounds: tuple[int, int] | None = None) -> Iterator[Series]:
-        """The samples of channels (None: of all), in the order of the files. ``bounds``: row groups without such times
-        need not be read.
+    def samples(
+        self, wanted: Collection[int] | None = None, bounds: tuple[int, int] | None = None
+    ) -> Iterator[tuple[int, Samples]]:
+        """Channels (None: all) and their samples by time, in the order of the files. ``bounds``: row groups without
+        such times need not be read.
         """
         places = self.places(wanted)
         with ExitStack() as stack:
@@ -125,13 +128,13 @@ class DayFiles:
                     if bounds is not None and file.footer_crc32 is not None:
                         metadata = parquet.metadata
                         groups = [one for one in groups if not row_group.is_outside(metadata.row_group(one), bounds)]
-                    for series in series_of(parquet, None if wanted is None else groups):
-                        if wanted is None or series.channel_id in here:
-                            yielded.add(series.channel_id)
-                            yield joined(series, *(one.of(series.channel_id) for one in added))
+                    for number, samples in by_channel(parquet, None if wanted is None else groups):
+                        if wanted is None or number in here:
+                            yielded.add(number)
+                            yield number, merged([samples, *(one.of(number) for one in added)])
             others = {number for one in added for number in one.channels()} - yielded
             for number in sorted(others if wanted is None else others & set(wanted)):
-                yield joined(*(one.of(number) for one in added))
+                yield number, merged([one.of(number) for one in added])
 
 
 class _Added:
@@ -142,83 +145,49 @@ class _Added:
         metadata = parquet.metadata
         statistics = [metadata.row_group(g).column(0).statistics for g in range(metadata.num_row_groups)]
         self._bounds = [(one.min, one.max) for one in statistics]
-        self._last: tuple[int, dict[int, Series]] = (-1, {})
+        self._last: tuple[int, dict[int, Samples]] = (-1, {})
 
     def channels(self) -> set[int]:
         """Channels with samples in it."""
         return {number for group in range(len(self._bounds)) for number in self._group(group)}
 
-    def of(self, channel: int) -> Series | None:
+    def of(self, channel: int) -> Samples:
         """A channel's samples."""
         groups = [group for group, (first, last) in enumerate(self._bounds) if first <= channel <= last]
-        found = [self._group(group).get(channel) for group in groups]
-        return joined(*found) if any(found) else None
+        return merged([self._group(group).get(channel, NO_SAMPLES) for group in groups])
 
-    def _group(self, group: int) -> dict[int, Series]:
+    def _group(self, group: int) -> dict[int, Samples]:
         if self._last[0] != group:
-            self._last = group, {one.channel_id: one for one in split(self._parquet.read_row_group(group))}
+            self._last = group, dict(samples_of(self._parquet.read_row_group(group)).by_channel())
         return self._last[1]
 
 
-def series_of(parquet: Any, groups: Iterable[int] | None = None) -> Iterator[Series]:
-    """The samples of each channel in a file or some row groups of it; one group, or one channel, is in memory."""
-    waiting: Series | None = None
+def by_channel(parquet: Any, groups: Iterable[int] | None = None) -> Iterator[tuple[int, Samples]]:
+    """Channels and their samples in a file, or some row groups of it; one group, or one channel, is in memory."""
+    waiting = NO_SAMPLES
     for group in range(parquet.num_row_groups) if groups is None else groups:
-        for series in split(parquet.read_row_group(group)):
-            if waiting is not None and waiting.channel_id == series.channel_id:
-                waiting = _behind(waiting, series)
-                continue
-            if waiting is not None:
-                yield waiting
-            waiting = series
-    if waiting is not None:
-        yield waiting
+        *whole, (_, waiting) = joined((waiting, samples_of(parquet.read_row_group(group)))).by_channel()
+        yield from whole
+    yield from waiting.by_channel()
 
 
-def split(table: Any) -> Iterator[Series]:
-    """The samples of each channel in a table that is sorted by channel."""
-    channel = table.column("channel_id").to_numpy()
+def samples_of(table: Any) -> Samples:
+    """The samples of a table with the file's columns."""
+    channel, status = table.column("channel_id").to_numpy(), table.column("status").to_numpy()
     time = table.column("time").cast(pa.int64()).to_numpy()
-    status, value = table.column("status").to_numpy(), value_bits(table)
-    for rows in segments(channel):
-        yield Series(int(channel[rows.start]), time[rows], value[rows], status[rows])
+    return Samples(channel, time, value_bits(table).view(np.float64), status)
 
 
-def joined(*parts: Series | None) -> Series:
-    """All samples of a channel, by time. At least one part has some."""
-    present: Sequence[Series] = [one for one in parts if one is not None]
-    if len(present) == 1:
-        return present[0]
-    whole = present[0]
-    for one in present[1:]:
-        whole = _behind(whole, one)
-    return ordered(whole)
+def merged(parts: Iterable[Samples]) -> Samples:
+    """All samples of a channel by time; those of one time stay in the order of the parts."""
+    present = [one for one in parts if len(one)]
+    return joined(present).sorted() if len(present) > 1 else joined(present)
 
 
-def ordered(series: Series) -> Series:
-    """The same by time; samples of one time stay in their order."""
-    order = np.argsort(series.time, kind="stable")
-    return Series(series.channel_id, series.time[order], series.value[order], series.status[order])
-
-
-def _behind(one: Series, other: Series) -> Series:
-    """One after the other, of the same channel."""
-    return Series(
-        one.channel_id,
-        np.concatenate([one.time, other.time]),
-        np.concatenate([one.value, other.value]),
-        np.concatenate([one.status, other.status]),
-    )
-
-
-def among(series: Series, times: Any) -> Any:
-    """For each sample whether its time is among ``times``, ascending. Returns (n,) bool."""
+def among(samples: Samples, times: Int64s) -> NDArray[np.bool_]:
+    """Mask of samples whose time is among ``times``, ascending, (n,)."""
     if not len(times):
-        return np.zeros(len(series.time), np.bool_)
-    places = np.minimum(np.searchsorted(times, series.time), len(times) - 1)
-    return times[places] == series.time
-
-
-def part(series: Series, chosen: Any) -> Series:
-    """Samples that a mask or a slice chooses."""
-    return Series(series.channel_id, series.time[chosen], series.value[chosen], series.status[chosen])
+        return np.zeros(len(samples), np.bool_)
+    places = np.minimum(np.searchsorted(times, samples.time), len(times) - 1)
+    mask: NDArray[np.bool_] = times[places] == samples.time
+    return mask

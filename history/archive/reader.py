@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from core.errors import OperationError
+from core.samples import Samples
 from core.timestamps import microseconds
 from history.archive.day_files import DayFiles
 from history.archive.location import Location, S3Options
@@ -20,7 +21,7 @@ from history.archive.manifest import MANIFESTS, DayFolder, Manifest, read_manife
 from history.archive.meanings import TEXT, Meanings
 from history.archive.sample_file import TIME
 from history.archive.verify import problems_of, read_bundle
-from history.reading.reader import Series, begin
+from history.reading.reader import begin
 from history.seals.seal_store import chain_problems
 from history.standalone import Key, Seal, UnverifiableError, seal_problems
 
@@ -130,7 +131,7 @@ class Archive:
             try:
                 channels = files.channels()
                 meanings = Meanings.of_day(channels)
-                return [_batch(one, meanings) for one in files.between(_chosen(channels, wanted), *bounds)]
+                return [_batch(one, meanings) for _, one in files.between(_chosen(channels, wanted), *bounds)]
             except OperationError:
                 if self.manifest(day) == files.manifest:
                     raise
@@ -153,16 +154,16 @@ def _has(table: Any, one: int | str) -> bool:
     return not ids.isdisjoint(table.column("channel_id").to_pylist())
 
 
-def _batch(series: Series, meanings: Meanings) -> Any:
-    n = len(series.time)
-    channel = np.full(n, series.channel_id, np.int32)
+def _batch(samples: Samples, meanings: Meanings) -> Any:
     return pa.RecordBatch.from_arrays(
         [
-            pa.array(channel),
-            pa.array(series.time, pa.int64()).cast(TIME),
-            pa.Array.from_buffers(pa.float64(), n, [None, pa.py_buffer(np.ascontiguousarray(series.value))]),
-            pa.array(series.status, pa.uint32()),
-            *meanings.columns(channel, series.time).values(),
+            pa.array(samples.channel),
+            pa.array(samples.time, pa.int64()).cast(TIME),
+            pa.Array.from_buffers(
+                pa.float64(), len(samples), [None, pa.py_buffer(np.ascontiguousarray(samples.value))]
+            ),
+            pa.array(samples.status, pa.uint32()),
+            *meanings.columns(samples.channel, samples.time).values(),
         ],
         schema=SAMPLES,
     )

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from core.samples import Samples
 from history.codec import row_groups
 from history.codec.row_groups import SAMPLES, record_batch
-from history.reading.reader import Series
 
 TIME = row_groups.TIME
 OWN_GROUP = 32_768  # samples of a channel that has row groups of its own
@@ -51,10 +51,10 @@ class SampleWriter:
         self._rows = 0
         self.row_groups = 0
 
-    def write(self, series: Series) -> tuple[int, int]:
+    def write(self, samples: Samples) -> tuple[int, int]:
         """Add a channel's samples, behind those of smaller ids; the first and the last row group that hold them."""
-        batch = record_batch(series.channel_id, series.time, series.value, series.status)
-        if self._rows and (len(series.time) >= OWN_GROUP or self._rows + batch.num_rows > OWN_GROUP):
+        batch = record_batch(samples)
+        if self._rows and (len(samples) >= OWN_GROUP or self._rows + len(samples) > OWN_GROUP):
             self._flush()
         first = self.row_groups
         self._waiting.append(batch)

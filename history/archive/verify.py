@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from history.archive.channel_table import same_meaning
 from history.archive.day_files import DayFiles
 from history.archive.location import Location
+from history.reading.reader import hour_digests
 from history.standalone import (
     AmendedRows,
     Difference,
@@ -106,12 +107,11 @@ class _Check:
         found: set[int] = set()
         manifest, day = self._files.manifest, self._files.folder.day
         kept = dict.fromkeys(amended_hours(self._bundle.differs), b"")
-        for series in self._files.series(self._changed):
-            number = series.channel_id
+        for number, samples in self._files.samples(self._changed):
             row = None if number in found else sealed.get(number)
             was = row.hours.by_hour() if row and row.hours else {}
             found.add(number)
-            for one in compare(_name(names, number), number, was, series.hours(day, kept)):
+            for one in compare(_name(names, number), number, was, hour_digests(samples, day, kept)):
                 kept.pop((number, one.hour or 0), None)
                 yield one
         self.rows.samples = {place: content for place, content in kept.items() if content}

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from core.errors import NotAsSealed
+from core.samples import NO_SAMPLES, Samples, joined
 from history.archive.archived_samples import added
 from history.archive.channel_table import Place, channel_table, plant_unit, write_channels
 from history.archive.day_files import ROWS, DayFiles
@@ -32,7 +33,7 @@ from history.archive.sample_file import SampleWriter
 from history.archive.verify import problems_of
 from history.reading import parquet
 from history.reading.day_samples import DaySamples
-from history.reading.reader import Series, gap_rows
+from history.reading.reader import gap_rows
 from history.reading.scope import Scope
 from history.seals.seal_store import SealedDay
 from history.standalone import Key, SealBundle, gaps_digest
@@ -87,23 +88,23 @@ class DayWriter:
         None: samples that are in the archive are not sealed any more, so that the day must be written again.
         """
         assert self._before is not None
-        found: list[Series] = []
+        found: list[Samples] = []
         for first in range(0, len(changed), _CHANNELS):
             part = changed[first : first + _CHANNELS]
-            archived = {one.channel_id: one for one in await in_thread(self._series, part)}
-            for one in await self._samples.read(part, range(24)):
-                before = archived.pop(one.channel_id, None)
+            archived = await in_thread(self._archived, part)
+            for number, one in (await self._samples.read(part, range(24))).items():
+                before = archived.pop(number, NO_SAMPLES)
                 new = added(before, one)
-                found += [new] if new is not None else []
-                if before is not None and len(one.time) - len(before.time) != (0 if new is None else len(new.time)):
+                found += [new] if len(new) else []
+                if len(one) - len(before) != len(new):
                     return None
             if archived:
                 return None
         return await self._published(lambda: self._write_amendment(found), frozenset(changed))
 
-    def _series(self, channels: Sequence[int]) -> list[Series]:
+    def _archived(self, channels: Sequence[int]) -> dict[int, Samples]:
         assert self._before is not None
-        return list(self._before.series(channels))
+        return dict(self._before.samples(channels))
 
     async def _published(
         self, write_samples: Callable[[], Awaitable[None]], changed: frozenset[int] | None
@@ -140,13 +141,13 @@ class DayWriter:
             path = self._folder.file("samples", self._generation, number)
             async with in_threads(self._sample_file(path)) as file:
                 rows = 0
-                async for series in self._samples.stream(channels):
-                    first, last = await in_thread(file.write, series)
-                    rows += len(series.time)
-                    self._places[series.channel_id] = Place(len(series.time), path, first, last)
+                async for channel, samples in self._samples.stream(channels):
+                    first, last = await in_thread(file.write, samples)
+                    rows += len(samples)
+                    self._places[channel] = Place(len(samples), path, first, last)
             self._written.append(("samples", path, rows))
 
-    async def _write_amendment(self, found: Sequence[Series]) -> None:
+    async def _write_amendment(self, found: Sequence[Samples]) -> None:
         """A file of what was added; the others are taken over."""
         assert self._before is not None
         self._files += self._before.manifest.of("samples")
@@ -155,11 +156,11 @@ class DayWriter:
             return
         path = self._folder.file("samples", self._generation)
         async with in_threads(self._sample_file(path)) as file:
-            for series in sorted(found, key=lambda one: one.channel_id):
-                await in_thread(file.write, series)
-                place = self._places.get(series.channel_id, Place(0))
-                self._places[series.channel_id] = replace(place, samples=place.samples + len(series.time))
-        self._written.append(("samples", path, sum(len(series.time) for series in found)))
+            for channel, samples in joined(found).sorted().by_channel():
+                await in_thread(file.write, samples)
+                place = self._places.get(channel, Place(0))
+                self._places[channel] = replace(place, samples=place.samples + len(samples))
+        self._written.append(("samples", path, sum(map(len, found))))
         self._amendment = path
 
     @contextmanager

@@ -10,15 +10,14 @@ import asyncpg
 import numpy as np
 from numpy.typing import NDArray
 
-from core.batch import Int64s, UInt32s
+from core.batch import Int64s
 from core.copy_stream import HEADER, TRAILER
+from core.samples import Samples
 from core.timestamps import POSTGRES_EPOCH_US, microseconds
 from history.codec.packed_hours import PackedHours
 from history.codec.scaling import Bits, unscale
 from history.codec.segments import Mask, Segments
 from history.codec.times import PLANES_MIDDLE, Lines
-
-Samples: TypeAlias = tuple[Int64s, Bits, UInt32s]  # times (µs), the values' bits, status; each (n,)
 
 COLUMNS = (
     *("hour", "start", "step", "base", "divisor", "channel_id", "n", "unit", "status", "single"),
@@ -124,7 +123,7 @@ def samples_of(rows: Sequence[Row]) -> tuple[Segments, Samples]:
     _fill(bits, rows, "float8s", ">u8", segments)
     status = each(column("status") & 0xFFFF_FFFF).astype(np.uint32)
     _fill(status, rows, "statuses", ">u4", segments)
-    return segments, (lines.times(segments), bits, status)
+    return segments, Samples(each(column("channel_id", np.int32)), lines.times(segments), bits.view(np.float64), status)
 
 
 def elements(sent: bytes, kind: str) -> NDArray[Any]:

@@ -37,8 +37,4 @@ def _encoded(samples: Samples) -> tuple[PackedHours, bytes]:
 async def select(connection: asyncpg.Connection[Any], hour: datetime, channels: Sequence[int]) -> Samples:
     """The packed samples of an hour, by channel and time."""
     rows = await connection.fetch(load("packing")["select_packed"], hour, channels)
-    if not rows:
-        return NO_SAMPLES
-    segments, (time, bits, status) = samples_of(rows)
-    channel = np.array([row["channel_id"] for row in rows], np.int32)
-    return Samples(segments.each(channel), time, bits.view(np.float64), status)
+    return samples_of(rows)[1] if rows else NO_SAMPLES

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from core.batch import Int64s, UInt32s
+from core.samples import Samples
 from history.codec.scaling import Bits, scale, unscale
 from history.codec.segments import Segments
 
@@ -26,22 +26,22 @@ SAMPLES = pa.schema(
 )
 
 
-def record_batch(channel_id: int, time: Int64s, bits: Bits, status: UInt32s) -> Any:
-    """Samples of one channel as columns of the file; n ≥ 1 of them, ``time`` in µs."""
-    n = len(time)
-    values = scale(bits, Segments.whole(n))
+def record_batch(samples: Samples) -> Any:
+    """Samples of one channel, n ≥ 1, as columns of the file."""
+    n = len(samples)
+    values = scale(samples.bits, Segments.whole(n))
     missing, whole = np.packbits(values.exact, bitorder="little"), np.packbits(~values.exact, bitorder="little")
     n_exact = int(np.count_nonzero(values.exact))
     return pa.RecordBatch.from_arrays(
         [
-            pa.array(np.full(n, channel_id, np.int32)),
-            pa.array(time, pa.int64()).cast(TIME),
+            pa.array(samples.channel),
+            pa.array(samples.time, pa.int64()).cast(TIME),
             pa.Array.from_buffers(pa.int64(), n, [pa.py_buffer(missing), pa.py_buffer(values.scaled)], n - n_exact),
             pa.array(np.full(n, values.divisor[0])),
             pa.array(np.full(n, values.single[0])),
             # Not by way of Python or a cast: a NaN keeps its payload.
-            pa.Array.from_buffers(pa.float64(), n, [pa.py_buffer(whole), pa.py_buffer(bits)], n_exact),
-            pa.array(status, pa.uint32()),
+            pa.Array.from_buffers(pa.float64(), n, [pa.py_buffer(whole), pa.py_buffer(samples.value)], n_exact),
+            pa.array(samples.status, pa.uint32()),
         ],
         schema=SAMPLES,
     )

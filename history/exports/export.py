@@ -24,9 +24,11 @@ from history.reading import parquet
 from history.reading.day_samples import DaySamples, SamplesOf, in_database
 from history.reading.reader import (
     begin,
+    by_label,
     connect,
     gap_rows,
     has_data,
+    hour_digests,
     seal_time,
 )
 from history.reading.scope import Scope, choose, load_scope
@@ -148,15 +150,15 @@ class _Export:
         probed = await self.stored.read(probe, range(12, 13))
         rows = differs = 0
         with ExitStack() as stack:
-            file = parquet.SampleFile(path, parquet.best_encoding(probed))
+            file = parquet.SampleFile(path, parquet.best_encoding(probed.values()))
             stack.callback(file.abandon)
-            async for series in self.stored.stream(channels):
-                for (_, name, unit), part in series.by_label(labels.get(series.channel_id, [(0, "", "")])):
+            async for channel, samples in self.stored.stream(channels):
+                for (_, name, unit), part in by_label(samples, labels.get(channel, [(0, "", "")])):
                     file.write(part, name, unit)
-                rows += len(series.time)
-                was = hours[series.channel_id].by_hour() if series.channel_id in hours else {}
-                differs += sum(1 for _ in compare("", None, was, series.hours(sealed.day)))
-                hours.pop(series.channel_id, None)
+                rows += len(samples)
+                was = hours[channel].by_hour() if channel in hours else {}
+                differs += sum(1 for _ in compare("", None, was, hour_digests(samples, sealed.day)))
+                hours.pop(channel, None)
             differs += sum(1 for number in hours if number in set(channels) for n in hours[number].n if n)
             file.close({METADATA: self._bundle("samples", frozenset(channels) if patterns else None).encode()})
         return rows, differs

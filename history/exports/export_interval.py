@@ -24,7 +24,7 @@ from core.timestamps import microseconds
 from history.exports.export import new_files
 from history.reading import parquet
 from history.reading.day_samples import DaySamples, SamplesOf, in_database
-from history.reading.reader import begin, connect, slices
+from history.reading.reader import begin, by_label, connect, hour_digests, slices
 from history.reading.scope import Scope, choose, load_scope
 from history.seals.seal_store import SealedDay, sealed_day, seals_of_day
 from history.standalone import ChannelLabel, HourDigests, compare, labels_of
@@ -163,18 +163,18 @@ class _Writer:
         bounds = microseconds(self.interval.since), microseconds(self.interval.until)
         rows = differs = 0
         for part in slices(channels, _CHANNELS):
-            found = {one.channel_id: one for one in await stored.read(part, self.interval.hours(day))}
+            found = await stored.read(part, self.interval.hours(day))
             for number in part:
                 was = digests[number].by_hour() if number in digests else {}
-                now = found[number].hours(day) if number in found else {}
+                now = hour_digests(found[number], day) if number in found else {}
                 if sealed is not None:
                     differs += sum(one.hour in whole for one in compare("", number, was, now))
                 if number not in found:
                     continue
                 first, last = np.searchsorted(found[number].time, bounds).tolist()
                 cut = found[number].part(slice(first, last))
-                for (_, name, unit), series in cut.by_label(labels.get(number, [(0, "", "")])):
-                    file.write(series, name, unit)
+                for (_, name, unit), samples in by_label(cut, labels.get(number, [(0, "", "")])):
+                    file.write(samples, name, unit)
                 rows += last - first
         return rows, differs
 

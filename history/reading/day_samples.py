@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 import asyncpg
 
 from core.batch import Int64s
-from history.reading.reader import Series, begin, channels_of, event_hours, event_rows, read, stream
+from core.samples import Samples
+from history.reading.reader import begin, channels_of, event_hours, event_rows, read, stream
 from history.reading.scope import Scope
 from schema.queries import load
 
@@ -34,8 +35,8 @@ class DaySamples:
         """Ids of the channels with samples, ascending."""
         return await channels_of(self.connection, self.day, scope)
 
-    async def read(self, channels: Sequence[int], hours: range) -> list[Series]:
-        """Samples of channels in hours of the day; channels without any are left out."""
+    async def read(self, channels: Sequence[int], hours: range) -> dict[int, Samples]:
+        """Channel → its samples in hours of the day, by time; channels ascend, those without any are left out."""
         return await read(self.connection, channels, begin(self.day, hours.start), begin(self.day, hours.stop))
 
     async def new_times(self, times: Mapping[int, Int64s]) -> dict[int, Int64s]:
@@ -50,10 +51,10 @@ class DaySamples:
         rows = await self.connection.fetch(load("evidence")["count_samples"], list(channels), first, last)
         return {(row["channel_id"], (row["hour"] - begin(self.day)) // _HOUR): row["n"] for row in rows}
 
-    async def stream(self, channels: Sequence[int]) -> AsyncIterator[Series]:
+    async def stream(self, channels: Sequence[int]) -> AsyncIterator[tuple[int, Samples]]:
         """The day of channels in their order, some of them at a time."""
-        async for series in stream(self.connection, channels, begin(self.day), begin(self.day, 24)):
-            yield series
+        async for one in stream(self.connection, channels, begin(self.day), begin(self.day, 24)):
+            yield one
 
     async def event_rows(self, scope: Scope) -> AsyncIterator[tuple[Any, ...]]:
         """The day's events as the specification's fields, by time and id."""

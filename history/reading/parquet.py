@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from history.reading.reader import Series
+from core.samples import Samples
 from history.standalone import schema_of
 
 SAMPLES, EVENTS, GAPS = (schema_of(table) for table in ("samples", "events", "gaps"))
@@ -40,18 +40,18 @@ class SampleFile:
         self._waiting: list[Any] = []
         self._rows = 0
 
-    def write(self, series: Series, channel: str, unit: str) -> None:
+    def write(self, samples: Samples, channel: str, unit: str) -> None:
         """Add a channel's samples."""
-        n = len(series.time)
+        n = len(samples)
         self._waiting.append(
             pa.RecordBatch.from_arrays(
                 [
-                    pa.array(series.time, pa.int64()).cast(SAMPLES.field("time").type),
-                    pa.array(np.full(n, series.channel_id, np.int32)),
+                    pa.array(samples.time, pa.int64()).cast(SAMPLES.field("time").type),
+                    pa.array(samples.channel),
                     _same(channel, n),
                     _same(unit, n),
-                    pa.Array.from_buffers(pa.float64(), n, [None, pa.py_buffer(series.value)]),
-                    pa.array(series.status, pa.uint32()),
+                    pa.Array.from_buffers(pa.float64(), n, [None, pa.py_buffer(samples.value)]),
+                    pa.array(samples.status, pa.uint32()),
                 ],
                 schema=SAMPLES,
             )
@@ -86,14 +86,14 @@ def _same(text: str, n: int) -> Any:
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(n, np.int32)), pa.array([text], pa.string()))
 
 
-def best_encoding(probe: Sequence[Series]) -> str:
+def best_encoding(probe: Collection[Samples]) -> str:
     """The encoding that makes these samples smallest."""
     sizes = {}
     for encoding in ENCODINGS:
         sink = pa.BufferOutputStream()
         file = SampleFile(sink, encoding)
-        for series in probe:
-            file.write(series, "", "")
+        for samples in probe:
+            file.write(samples, "", "")
         file.close()
         sizes[encoding] = sink.getvalue().size
     return min(sizes, key=lambda name: sizes[name])

@@ -5,20 +5,17 @@ that samples are stored in.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
-from itertools import groupby
-from operator import itemgetter
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
 import numpy as np
-from numpy.typing import NDArray
 
 from core import database
-from core.batch import Int64s, UInt32s
+from core.samples import Samples, joined
 from core.timestamps import POSTGRES_EPOCH_US, microseconds
-from history.codec.packed_rows import Samples, elements, samples_of
+from history.codec.packed_rows import elements, samples_of
 from history.standalone import EVENT_WIDTHS, ChannelLabel, HourDigests, event_digests, row_bytes, tagged_hash
 from schema.queries import load
 
@@ -32,42 +29,29 @@ _STREAMED = 1_000_000  # samples in memory, unless a single channel has more
 _SAMPLE = np.dtype([("time", ">i8"), ("value", ">u8"), ("status", ">u4")])  # the canonical form: 20 bytes
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Series:
-    """Samples of one channel by ascending time, n ≥ 1. ``value`` has the doubles' bits: a NaN keeps its payload."""
+def hour_digests(
+    samples: Samples, day: date, kept: dict[tuple[int, int], bytes] | None = None
+) -> dict[int, tuple[int, bytes]]:
+    """Hour of the day → (n, digest), of the hours that have samples of one channel, by time.
 
-    channel_id: int
-    time: Int64s  # (n,) µs since 1970
-    value: NDArray[np.uint64]  # (n,)
-    status: UInt32s  # (n,)
+    ``kept``: the values for this channel and hours of it become the samples in the canonical form.
+    """
+    rows = np.empty(len(samples), _SAMPLE)
+    rows["time"], rows["value"], rows["status"] = samples.time, samples.bits, samples.status
+    edges = np.searchsorted(samples.time, microseconds(begin(day)) + np.arange(25) * _HOUR_US).tolist()
+    parts = [(hour, rows[i:j].tobytes(), j - i) for hour, (i, j) in enumerate(pairwise(edges)) if i < j]
+    if kept and len(samples):
+        channel = int(samples.channel[0])
+        kept |= {(channel, hour): content for hour, content, _ in parts if (channel, hour) in kept}
+    return {hour: (n, tagged_hash("hour", content)) for hour, content, n in parts}
 
-    def hours(self, day: date, kept: dict[tuple[int, int], bytes] | None = None) -> dict[int, tuple[int, bytes]]:
-        """Hour of the day → (n, digest), of the hours that have samples.
 
-        ``kept``: the values for this channel and hours of it become the samples in the canonical form.
-        """
-        samples = np.empty(len(self.time), _SAMPLE)
-        samples["time"], samples["value"], samples["status"] = self.time, self.value, self.status
-        edges = np.searchsorted(self.time, microseconds(begin(day)) + np.arange(25) * _HOUR_US)
-        parts = list(enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)))
-        if kept:
-            kept |= {
-                (self.channel_id, hour): samples[i:j].tobytes()
-                for hour, (i, j) in parts
-                if i < j and (self.channel_id, hour) in kept
-            }
-        return {hour: (j - i, tagged_hash("hour", samples[i:j].tobytes())) for hour, (i, j) in parts if i < j}
-
-    def part(self, places: slice | NDArray[np.bool_]) -> Series:
-        """Part of the samples."""
-        return replace(self, time=self.time[places], value=self.value[places], status=self.status[places])
-
-    def by_label(self, labels: Sequence[ChannelLabel]) -> Iterator[tuple[ChannelLabel, Series]]:
-        """The samples under each of the day's meanings; those without samples are left out."""
-        edges = [0, *np.searchsorted(self.time, [one[0] for one in labels[1:]]).tolist(), len(self.time)]
-        for label, i, j in zip(labels, edges[:-1], edges[1:], strict=True):
-            if i < j:
-                yield label, self.part(slice(i, j))
+def by_label(samples: Samples, labels: Sequence[ChannelLabel]) -> Iterator[tuple[ChannelLabel, Samples]]:
+    """A channel's samples, by time, under each of the day's meanings; those without samples are left out."""
+    edges = [0, *np.searchsorted(samples.time, [one[0] for one in labels[1:]]).tolist(), len(samples)]
+    for label, i, j in zip(labels, edges[:-1], edges[1:], strict=True):
+        if i < j:
+            yield label, samples.part(slice(i, j))
 
 
 def begin(day: date, hour: int = 0) -> datetime:
@@ -98,59 +82,63 @@ async def lateness(connection: asyncpg.Connection[Any]) -> timedelta:
 
 async def read(
     connection: asyncpg.Connection[Any], channels: Sequence[int], since: datetime, until: datetime
-) -> list[Series]:
-    """Samples with since <= time < until, by ascending channel; channels without any are left out."""
+) -> dict[int, Samples]:
+    """Channel → its samples with since <= time < until, by time; channels ascend, those without any are left out."""
     rows = await connection.fetch(load("evidence")["select_samples"], list(channels), since, until)
     bounds = microseconds(since), microseconds(until)
-    packed = iter(_packed([row for row in rows if row["times"] is None]))
-    parts = ((row["channel_id"], _rows(row) if row["times"] is not None else next(packed)) for row in rows)
-    found = (_series(number, [part for _, part in of], bounds) for number, of in groupby(parts, itemgetter(0)))
-    return [series for series in found if len(series.time)]
+    packed = _packed([row for row in rows if row["times"] is None])
+    found: dict[int, Samples] = {}
+    for channel, one in joined(next(packed) if row["times"] is None else _rows(row) for row in rows).by_channel():
+        samples = _ordered(one)
+        first, last = np.searchsorted(samples.time, bounds).tolist()
+        if first < last:
+            found[channel] = samples.part(slice(first, last))
+    return found
 
 
 async def stream(
     connection: asyncpg.Connection[Any], channels: Sequence[int], since: datetime, until: datetime
-) -> AsyncIterator[Series]:
+) -> AsyncIterator[tuple[int, Samples]]:
     """The same in the order of ``channels``, some of them at a time."""
     async for found in portions(connection, channels, since, until):
-        for series in found:
-            yield series
+        for one in found.items():
+            yield one
 
 
 async def portions(
     connection: asyncpg.Connection[Any], channels: Sequence[int], since: datetime, until: datetime
-) -> AsyncIterator[list[Series]]:
-    """The same, as lists of what is read at a time."""
+) -> AsyncIterator[dict[int, Samples]]:
+    """The same, as what is read at a time."""
     size, done = 1, 0
     while part := channels[done : done + size]:
         found = await read(connection, part, since, until)
         done += len(part)
-        size = max(1, min(2 * size, size * _STREAMED // max(1, sum(len(series.time) for series in found))))
+        size = max(1, min(2 * size, size * _STREAMED // max(1, sum(map(len, found.values())))))
         yield found
 
 
-def _packed(rows: Sequence[asyncpg.Record]) -> list[Samples]:
+def _packed(rows: Sequence[asyncpg.Record]) -> Iterator[Samples]:
     """The samples of each packed hour."""
-    if not rows:
-        return []
-    segments, columns = samples_of(rows)
-    edges = zip(segments.begins.tolist(), segments.ends.tolist(), strict=True)
-    return [(columns[0][i:j], columns[1][i:j], columns[2][i:j]) for i, j in edges]
+    if rows:
+        segments, samples = samples_of(rows)
+        for i, j in zip(segments.begins.tolist(), segments.ends.tolist(), strict=True):
+            yield samples.part(slice(i, j))
 
 
-def _series(channel_id: int, parts: Sequence[Samples], bounds: tuple[int, int]) -> Series:
-    """The samples of one channel that ``select_samples`` returned. Of two with one time, the packed one was first."""
-    time_us, value, status = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    if not bool(np.all(time_us[1:] > time_us[:-1])):  # late rows stand behind
-        _, order = np.unique(time_us, return_index=True)
-        time_us, value, status = time_us[order], value[order], status[order]
-    first, last = np.searchsorted(time_us, bounds).tolist()
-    return Series(channel_id, time_us[first:last], value[first:last], status[first:last])
+def _ordered(samples: Samples) -> Samples:
+    """A channel's samples by time, each once. Late rows stand behind; of two of one time, the packed one was first."""
+    if bool(np.all(samples.time[1:] > samples.time[:-1])):
+        return samples
+    samples = samples.sorted()
+    return samples.part(~samples.repeats())
 
 
 def _rows(row: asyncpg.Record) -> Samples:
+    """The samples of a channel that are rows."""
     time_us = elements(row["times"], ">i8").astype(np.int64) + POSTGRES_EPOCH_US
-    return time_us, elements(row["values"], ">u8").astype(np.uint64), elements(row["statuses"], ">u4").astype(np.uint32)
+    value = elements(row["values"], ">u8").astype(np.uint64).view(np.float64)
+    channel = np.full(len(time_us), row["channel_id"], np.int32)
+    return Samples(channel, time_us, value, elements(row["statuses"], ">u4").astype(np.uint32))
 
 
 async def channels_of(connection: asyncpg.Connection[Any], day: date, scope: Scope) -> list[int]:

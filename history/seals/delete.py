@@ -17,7 +17,7 @@ from core.errors import OperationError
 from core.paths import State
 from core.timestamps import microseconds
 from history.reading.day_samples import DaySamples
-from history.reading.reader import begin, connect
+from history.reading.reader import begin, connect, hour_digests
 from history.reading.scope import load_scope, own_number
 from history.seals.partial_digests import ByHour
 from history.seals.proof import NOTHING
@@ -124,12 +124,10 @@ async def _planned(
         raise OperationError(f"{day}: {why}: nothing was deleted")
     known = sealed.hours() if sealed is not None else {}
     total, after = 0, dict[int, ByHour]()
-    for series in await samples.read(channels, deletion.hours(day)):
-        gone = (series.time >= microseconds(deletion.since)) & (series.time < microseconds(deletion.until))
+    for number, one in (await samples.read(channels, deletion.hours(day))).items():
+        gone = (one.time >= microseconds(deletion.since)) & (one.time < microseconds(deletion.until))
         total += int(gone.sum())
-        kept = series.part(~gone)
-        now, rest = series.hours(day), kept.hours(day) if len(kept.time) else {}
-        number = series.channel_id
+        now, rest = hour_digests(one, day), hour_digests(one.part(~gone), day)
         was = known[number].by_hour() if number in known else {}
         for hour in now:
             if sealed is None or rest.get(hour, NOTHING) == was.get(hour, NOTHING):
@@ -149,7 +147,8 @@ async def _amended(
     """The amended seal of a day, once what is left is what it has to be."""
     day, sealed = of.samples.day, of.sealed
     names, before = sealed.names(), sealed.hours()
-    left = {one.channel_id: one.hours(day) for one in await of.samples.read(sorted(of.after), deletion.hours(day))}
+    there = await of.samples.read(sorted(of.after), deletion.hours(day))
+    left = {number: hour_digests(one, day) for number, one in there.items()}
     changed, listed = dict[int, HourDigests](), []
     for number, hours in of.after.items():
         was = before[number].by_hour()

@@ -76,10 +76,9 @@ class Explainer:
             imported = await self._imported(hour)
             for part in slices(sorted(of_hour), _CHANNELS):
                 late = await self.samples.new_times({n: self.receipts.of_hour(n, hour) for n in part})
-                for series in await self.samples.read(part, range(hour, hour + 1)):
-                    number = series.channel_id
+                for number, samples in (await self.samples.read(part, range(hour, hour + 1))).items():
                     was = hours[number].by_hour().get(hour, NOTHING) if number in hours else NOTHING
-                    found = amended_hour(series, hour, self.samples, late[number], was)
+                    found = amended_hour(samples, hour, self.samples.day, late[number], was)
                     if found is not None:
                         text = self._late(int(np.count_nonzero(found.added)), "sample")
                         reasons[number, hour, of_hour[number].what] = f"{text}{_DUE}{imported}"

@@ -18,7 +18,7 @@ from typing import Any
 import asyncpg
 
 from history.reading.day_samples import DaySamples
-from history.reading.reader import begin, slices
+from history.reading.reader import begin, hour_digests, slices
 from history.reading.scope import Scope
 from schema.queries import load
 
@@ -68,8 +68,8 @@ async def _digest(
     samples: DaySamples, chain: int, hour: int, channels: Sequence[int], include_empty: bool = False
 ) -> int:
     """Read one hour of channels into the work; ``include_empty``: those without samples, too."""
-    series = await samples.read(channels, range(hour, hour + 1))
-    found = {one.channel_id: one.hours(samples.day)[hour] for one in series}
+    there = await samples.read(channels, range(hour, hour + 1))
+    found = {number: hour_digests(one, samples.day)[hour] for number, one in there.items()}
     rows = [(number, *found.get(number, (0, b""))) for number in channels if include_empty or number in found]
     if rows:
         columns = [list(column) for column in zip(*rows, strict=True)]

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from core.samples import Samples
 from core.timestamps import microseconds
 from history.reading.day_samples import DaySamples
-from history.reading.reader import Series, begin, gap_rows, slices
+from history.reading.reader import begin, gap_rows, hour_digests, slices
 from history.reading.scope import Scope
 from history.seals.partial_digests import MAX_CHANNELS, MAX_SAMPLES
 from history.seals.receipts import Receipts, bits
@@ -41,18 +43,15 @@ class AmendedHour:
         return {**named, "hour": self.hour, "before": self.before[0], "after": self.now[0], "added": bits(self.added)}
 
 
-def amended_hour(series: Series, hour: int, day_samples: DaySamples, late: Any, sealed: Digest) -> AmendedHour | None:
+def amended_hour(samples: Samples, hour: int, day: date, late: Any, sealed: Digest) -> AmendedHour | None:
     """Samples that came to one hour of a channel; None: without it, there is not what was sealed.
 
-    ``series``: the samples of that hour. ``late``: times of the samples that came, by receipts.
+    ``samples``: those of that hour. ``late``: times of the samples that came, by receipts.
     """
-    added = np.isin(series.time, late)
-    kept = series.part(~added)
-    before = kept.hours(day_samples.day).get(hour, NOTHING) if len(kept.time) else NOTHING
-    if before != sealed:
+    added = np.isin(samples.time, late)
+    if hour_digests(samples.part(~added), day).get(hour, NOTHING) != sealed:
         return None
-    now = series.hours(day_samples.day)[hour]
-    return AmendedHour(series.channel_id, hour, sealed, now, added)
+    return AmendedHour(int(samples.channel[0]), hour, sealed, hour_digests(samples, day)[hour], added)
 
 
 @dataclass(slots=True)
@@ -78,15 +77,15 @@ async def amended_samples(
             if most is not None and read >= most:
                 found.unread |= {(number, hour) for number in part}
                 continue
-            there = {one.channel_id: one for one in await samples.read(part, range(hour, hour + 1))}
-            read += sum(len(one.time) for one in there.values())
+            there = await samples.read(part, range(hour, hour + 1))
+            read += sum(map(len, there.values()))
             late = await samples.new_times({number: receipts.of_hour(number, hour) for number in part})
             for number in part:
                 was = known.get(number, {}).get(hour, NOTHING)
                 if number not in there:
                     found.unproven |= {(number, hour)} if was != NOTHING else set()
                     continue
-                one = amended_hour(there[number], hour, samples, late[number], was)
+                one = amended_hour(there[number], hour, samples.day, late[number], was)
                 if one is None:
                     found.unproven.add((number, hour))
                 elif one.now != was:

@@ -20,6 +20,7 @@ from history.reading.reader import (
     connect,
     gap_rows,
     has_data,
+    hour_digests,
     lateness,
     seal_time,
 )
@@ -252,10 +253,10 @@ async def _digests(
     for hour in range(0, 24, hours):
         done = 0
         while part := channels[done : done + size]:
-            series = await samples.read(part, range(hour, hour + hours))
-            for one in series:
-                found.setdefault(one.channel_id, {}).update(one.hours(samples.day, kept))
-            n = sum(len(one.time) for one in series)
+            there = await samples.read(part, range(hour, hour + hours))
+            for number, one in there.items():
+                found.setdefault(number, {}).update(hour_digests(one, samples.day, kept))
+            n = sum(map(len, there.values()))
             report.samples += n
             done += len(part)
             size = max(1, min(MAX_CHANNELS, 2 * size, size * MAX_SAMPLES // max(n, 1)))

@@ -12,10 +12,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from core.batch import Float64s, Int64s
+from core.samples import Samples
 from history.archive import row_group
 from history.archive.row_group import Rows
 from history.archive.sample_file import TIME, segments
-from history.reading.reader import Series
 
 # channel_id (int32), time (int64, µs) and, if wanted, value (uint64, its bits) and status (uint32); (n,) each
 Columns: TypeAlias = dict[str, NDArray[Any]]
@@ -25,15 +25,9 @@ _PART = 131_072  # samples of one channel: of twice as many, each takes twice as
 _ROWS = 65_536  # of samples that something is made of: arrays of twice as many no longer fit into caches
 
 
-def columns_of(series: Series) -> Columns:
-    """The samples of one channel."""
-    channel = np.full(len(series.time), series.channel_id, np.int32)
-    return {
-        "channel_id": channel,
-        "time": series.time,
-        "value": series.value,
-        "status": series.status.astype(np.uint32),
-    }
+def columns_of(samples: Samples) -> Columns:
+    """The columns of samples."""
+    return {"channel_id": samples.channel, "time": samples.time, "value": samples.bits, "status": samples.status}
 
 
 def together(found: Iterable[Rows], *, whole: bool = True) -> Iterator[Columns]:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+import core.samples
 from core.errors import OperationError
 from core.paths import State
 from core.timestamps import microseconds, utc
@@ -25,7 +26,7 @@ from history.archive.archived_samples import ArchivedSamples
 from history.archive.channel_table import places_of
 from history.archive.meanings import TEXT, Meanings
 from history.archive.sample_file import TIME
-from history.reading.reader import Series, begin, portions, slices
+from history.reading.reader import begin, portions, slices
 from history.sql.columns import Columns, as_arrow, columns_of, each, part
 from history.sql.days import ArchivedDay, Day, divided
 from history.sql.reader import Reader
@@ -163,11 +164,11 @@ class Samples:
             for some in slices(sorted(parts.merged), _CHANNELS)
         )
         live = self._live(day) if day.live else ()
-        for found in map(columns_of, chain.from_iterable(chain(merged, live))):
+        for found in map(columns_of, chain.from_iterable(one.values() for one in chain(merged, live))):
             if (inside := slice(*np.searchsorted(found["time"], within).tolist())).start < inside.stop:
                 yield part(found, inside)
 
-    def _live(self, day: Day) -> Iterator[list[Series]]:
+    def _live(self, day: Day) -> Iterator[dict[int, core.samples.Samples]]:
         return self._reader.each(portions(self._reader.connection, sorted(day.live), *day.hours.bounds))
 
     def _require_kept(self, days: Sequence[Day]) -> None:
@@ -177,7 +178,7 @@ class Samples:
                 day = one.hours.day
                 raise OperationError(f"samples of {day} were dropped while they were read: run the query again")
 
-    def _merged(self, parts: ArchivedDay, channels: Sequence[int], hours: Hours) -> list[Series]:
+    def _merged(self, parts: ArchivedDay, channels: Sequence[int], hours: Hours) -> dict[int, core.samples.Samples]:
         return self._reader.run(lambda _: parts.samples.read(channels, hours.hours))
 
     def _archived(self, days: Sequence[date]) -> dict[date, list[asyncpg.Record]]:

@@ -19,11 +19,12 @@ import asyncpg
 
 from core.errors import OperationError
 from core.paths import State
+from core.samples import Samples
 from history.archive.day import OwnInstallation, archive_day, own_installation
 from history.archive.location import Location
 from history.archive.manifest import claim
 from history.reading.day_samples import DaySamples
-from history.reading.reader import Series, begin, connect, slices
+from history.reading.reader import begin, connect, hour_digests, slices
 from history.reading.scope import Scope, load_scope
 from history.seals import partial_digests
 from history.seals.keys import signer
@@ -126,12 +127,12 @@ class _Generated(DaySamples):
         """Ids of the channels with samples, ascending."""
         return list(self.numbers)
 
-    async def stream(self, channels: Sequence[int]) -> AsyncIterator[Series]:
+    async def stream(self, channels: Sequence[int]) -> AsyncIterator[tuple[int, Samples]]:
         """The day of channels in their order."""
-        for one in prefetched((partial(self._series, number) for number in channels), _THREADS):
+        for one in prefetched((partial(self._samples, number) for number in channels), _THREADS):
             yield one
-            if one.channel_id % _TOLD == 0:
-                self.progress(f"{self.day}: {one.channel_id:,} of {len(self.numbers):,} channels are written")
+            if one[0] % _TOLD == 0:
+                self.progress(f"{self.day}: {one[0]:,} of {len(self.numbers):,} channels are written")
 
     async def digest(self, scope: Scope) -> None:
         """Put the digests of all hours where those of samples in the database are put before they are sealed."""
@@ -146,11 +147,11 @@ class _Generated(DaySamples):
                 columns = [list(column) for column in zip(*found, strict=True)]
                 await self.connection.execute(queries["upsert_partial_digests"], scope.chain, self.day, hour, *columns)
 
-    def _series(self, number: int) -> Series:
-        return generated_plant.series(number, self.day, self.hours)
+    def _samples(self, number: int) -> tuple[int, Samples]:
+        return number, generated_plant.samples(number, self.day, self.hours)
 
     def _digests(self, number: int) -> tuple[int, partial_digests.ByHour]:
-        return number, self._series(number).hours(self.day)
+        return number, hour_digests(self._samples(number)[1], self.day)
 
 
 async def _register(connection: asyncpg.Connection[Any], state: State, channels: int) -> None:

@@ -13,8 +13,9 @@ from datetime import date
 import numpy as np
 
 from core.batch import Float64s, Int64s
+from core.samples import Samples
 from core.timestamps import microseconds
-from history.reading.reader import Series, begin
+from history.reading.reader import begin
 from lab.bench.data import BAD
 from lab.bench.storage import values
 
@@ -75,7 +76,7 @@ def has_upset(unit: int) -> bool:
     return unit % UPSETS == 0
 
 
-def series(number: int, day: date, hours: range) -> Series:
+def samples(number: int, day: date, hours: range) -> Samples:
     """The samples of a channel in hours of a day: the same ones each time."""
     unit, place = _place(number)
     value = _values(number, day) / 100
@@ -91,7 +92,7 @@ def series(number: int, day: date, hours: range) -> Series:
         else:
             _disturb(value, place)
     time = microseconds(begin(day)) + seconds * 1_000_000
-    return Series(number, time, value[seconds].view(np.uint64), status[seconds])
+    return Samples(np.full(len(time), number, np.int32), time, value[seconds], status[seconds])
 
 
 def _without(seconds: Int64s, part: tuple[int, int]) -> Int64s:

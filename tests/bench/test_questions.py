@@ -32,7 +32,7 @@ def test_every_question_finds_something_in_generated_days_that_are_kept(tmp_path
     assert len([line for line in lines if "sealed" in line]) == 2
     folder = DayFolder(installation_id(state_of(tmp_path)), _PLAN.last)
     manifest = read_manifest(Location.at(str(place_of(tmp_path))), folder)
-    assert manifest.samples == sum(len(generated_plant.series(n, _PLAN.last, _PLAN.hours).time) for n in range(1, 21))
+    assert manifest.samples == sum(len(generated_plant.samples(n, _PLAN.last, _PLAN.hours)) for n in range(1, 21))
     assert manifest.samples == 20 * (_SECONDS - 60) - 60
 
     found, again = measure(tmp_path, Plan(1000, 20, 1), ["day", "month"], ["setpoint_changes"], lines.append)
@@ -53,7 +53,7 @@ def test_folder_that_is_something_else_is_left_alone(tmp_path: Path) -> None:
 
 def test_generated_days_are_the_same_each_time_and_differ_from_each_other() -> None:
     def values(number: int, day: int) -> bytes:
-        return generated_plant.series(number, date(2026, 9, day), range(24)).value.tobytes()
+        return generated_plant.samples(number, date(2026, 9, day), range(24)).value.tobytes()
 
     assert values(120, 1) == values(120, 1)
     assert len({values(120, 1), values(120, 2), values(121, 1)}) == 3
@@ -61,7 +61,7 @@ def test_generated_days_are_the_same_each_time_and_differ_from_each_other() -> N
 
 def test_transmitters_have_two_decimals_and_twins_stay_together() -> None:
     day, hours = date(2026, 9, 1), range(24)
-    twin, transmitter = (generated_plant.series(100 + n, day, hours).value.view(np.float64) for n in (8, 11))
+    twin, transmitter = (generated_plant.samples(100 + n, day, hours).value for n in (8, 11))
     assert np.array_equal(np.rint(transmitter * 100) / 100, transmitter)
     assert np.abs(twin - transmitter).max() < 0.1
     assert generated_plant.channel(108).name.split("/")[1:] == generated_plant.channel(111).name.split("/")[1:]

@@ -38,8 +38,8 @@ async def _raw(owner: asyncpg.Connection[Any], channel: int) -> int:
 
 async def _as_evidence(owner: asyncpg.Connection[Any], channel: int) -> list[Sample]:
     """What seals, exports and the archive read."""
-    [one] = await read(owner, [channel], DAY, NEXT_DAY)
-    return list(zip((one.time - DAY_US).tolist(), one.value.tolist(), one.status.tolist(), strict=True))
+    one = (await read(owner, [channel], DAY, NEXT_DAY))[channel]
+    return list(zip((one.time - DAY_US).tolist(), one.bits.tolist(), one.status.tolist(), strict=True))
 
 
 @pytest.mark.slow

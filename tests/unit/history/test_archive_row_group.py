@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.samples import Samples, joined
 from history.archive import row_group
-from history.archive.day_files import part, split
+from history.archive.day_files import samples_of
 from history.archive.sample_file import OWN_GROUP, SampleWriter
-from history.reading.reader import Series, slices
+from history.reading.reader import slices
 
 NAN, OTHER_NAN, MINUS_ZERO = 0x7FF8000000000000, 0x7FF8000000000ABC, 0x8000000000000000
 
@@ -46,7 +47,8 @@ def _write(writer: SampleWriter, channels: list[tuple[list[int], list[int]]]) ->
     for number, (values, statuses) in enumerate(channels, 1):
         n = len(values)
         status = np.resize(np.array(statuses, np.uint32), n)
-        writer.write(Series(number, np.arange(n, dtype=np.int64) * 1_000_000, np.array(values, np.uint64), status))
+        channel, time = np.full(n, number, np.int32), np.arange(n, dtype=np.int64) * 1_000_000
+        writer.write(Samples(channel, time, np.array(values, np.uint64).view(np.float64), status))
     writer.close()
 
 
@@ -75,19 +77,18 @@ def test_groups_are_read_as_all_their_columns_say(
         patch.setattr(row_group, "_ROWS", rows)
         found = list(row_group.read(parquet, groups, ("value", "status"), bounds, checked=checked))
         whole = [row_group.joined(some) for some in slices(found, together)]
-    series = [one for group in groups for one in split(parquet.read_row_group(group))]
-    expected = [part(one, (one.time >= bounds[0]) & (one.time < bounds[1])) for one in series]
-    if not any(len(one.time) for one in expected):
+    every = joined(samples_of(parquet.read_row_group(group)) for group in groups)
+    expected = every.part((every.time >= bounds[0]) & (every.time < bounds[1]))
+    if not len(expected):
         assert found == []
         return
     assert [one.channels for one in found] == [
         (one["channel_id"][0], one["channel_id"][-1]) for one in map(row_group.joined, slices(found, 1))
     ]
     ids = np.concatenate([one["channel_id"] for one in whole]).tolist()
-    assert ids == [one.channel_id for one in expected for _ in one.time]
-    for name in ("time", "value", "status"):
-        read = np.concatenate([one[name] for one in whole])
-        assert np.array_equal(read, np.concatenate([getattr(one, name) for one in expected])), name
+    assert ids == expected.channel.tolist()
+    for name, column in (("time", expected.time), ("value", expected.bits), ("status", expected.status)):
+        assert np.array_equal(np.concatenate([one[name] for one in whole]), column), name
 
 
 @pytest.mark.parametrize(

@@ -58,11 +58,13 @@ def test_samples_come_back_to_the_bit(of_channels: list[Hour]) -> None:
     segments, back = samples_of(sent)
     assert [(row["channel_id"], row["n"]) for row in sent] == list(enumerate(lengths, 1))
     assert segments.lengths.tolist() == lengths
-    for decoded, encoded in zip(back, (time, value, status), strict=True):
+    for decoded, encoded in zip(
+        (back.channel, back.time, back.bits, back.status), (channel, time, value, status), strict=True
+    ):
         np.testing.assert_array_equal(decoded, encoded)
 
-    for number, (i, j) in enumerate(zip(segments.begins, segments.ends, strict=True), 1):
-        batch = record_batch(number, time[i:j], value[i:j], status[i:j])
+    for i, j in zip(segments.begins, segments.ends, strict=True):
+        batch = record_batch(back.part(slice(i, j)))
         np.testing.assert_array_equal(value_bits(batch), value[i:j])
         np.testing.assert_array_equal(batch["time"].cast(pa.int64()).to_numpy(), time[i:j])
         np.testing.assert_array_equal(batch["status"].to_numpy(), status[i:j])

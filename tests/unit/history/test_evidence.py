@@ -18,10 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.paths import CHECKOUT
+from core.samples import Samples
 from core.timestamps import microseconds
 from history import standalone
 from history.reading.parquet import ENCODINGS, SAMPLES, SampleFile, best_encoding
-from history.reading.reader import Series, begin
+from history.reading.reader import begin, hour_digests
 from history.seals.receipts import bits
 from history.seals.report import DayReport, Finding, Report
 from history.seals.seal_store import chain_problems
@@ -52,11 +53,13 @@ _sample = st.tuples(st.integers(0, 86_400_000_000 - 1), _bits, st.integers(0, 2*
 _samples = st.lists(_sample, min_size=1, max_size=60, unique_by=lambda one: one[0]).map(sorted)
 
 
-def series(samples: list[tuple[int, int, int]], channel: int = 7) -> Series:
+def series(samples: list[tuple[int, int, int]], channel: int = 7) -> Samples:
     """Samples as columns; times from the day's first moment."""
-    time, value, status = zip(*samples, strict=True)
+    time, bits, status = zip(*samples, strict=True)
     first = microseconds(begin(DAY))
-    return Series(channel, np.array(time, np.int64) + first, np.array(value, np.uint64), np.array(status, np.uint32))
+    value = np.array(bits, np.uint64).view(np.float64)
+    channels = np.full(len(value), channel, np.int32)
+    return Samples(channels, np.array(time, np.int64) + first, value, np.array(status, np.uint32))
 
 
 @given(samples=_samples)
@@ -72,8 +75,8 @@ def test_canonical_encoding_equals_the_specification_byte_by_byte(samples: list[
         )
         expected[hour] = (len(rows), tagged_hash("hour", canonical))
     one = series(samples)
-    assert one.hours(DAY) == expected
-    columns = (one.time.astype("<i8"), one.value.astype("<u8"), one.status.astype("<u4"))
+    assert hour_digests(one, DAY) == expected
+    columns = (one.time.astype("<i8"), one.bits.astype("<u8"), one.status.astype("<u4"))
     assert canonical_bytes(*(column.tobytes() for column in columns)) == b"".join(
         (time + first).to_bytes(8, "big") + value.to_bytes(8, "big") + status.to_bytes(4, "big")
         for time, value, status in samples
@@ -96,7 +99,7 @@ def test_parquet_round_trips_to_the_bit(channels: list[list[tuple[int, int, int]
     found: dict[int, dict[int, tuple[int, bytes]]] = {}
     for channel, hour, n, digest in sample_hours(read, DAY.isoformat(), called, {}):
         found.setdefault(channel, {})[hour] = (n, digest)
-    assert found == {number: series(samples).hours(DAY) for number, samples in enumerate(channels)}
+    assert found == {number: hour_digests(series(samples), DAY) for number, samples in enumerate(channels)}
     assert set(called) == {(number, f"unit/{number}", "bar") for number in range(len(channels))}
 
 
@@ -114,9 +117,9 @@ def test_parquet_dictionary_keeps_different_nans() -> None:
 def test_parquet_encoding_depends_on_the_samples() -> None:
     random = np.random.default_rng(1)
     seconds = np.arange(3600) * 1_000_000 + microseconds(begin(DAY))
-    good = np.zeros(3600, np.uint32)
-    noise = Series(1, seconds, random.normal(50, 10, 3600).view(np.uint64), good)
-    steps = Series(1, seconds, (np.rint(random.normal(5000, 25, 3600)) / 100).view(np.uint64), good)
+    channel, good = np.ones(3600, np.int32), np.zeros(3600, np.uint32)
+    noise = Samples(channel, seconds, random.normal(50, 10, 3600), good)
+    steps = Samples(channel, seconds, np.rint(random.normal(5000, 25, 3600)) / 100, good)
     assert best_encoding([noise]) == "byte_stream_split"
     assert best_encoding([steps]) == "dictionary"
     assert best_encoding([]) in ENCODINGS

@@ -21,16 +21,17 @@ from hypothesis import strategies as st
 
 from core.batch import Float64s
 from core.errors import OperationError
+from core.samples import Samples
 from core.timestamps import microseconds
 from history.archive import location
-from history.archive.day_files import series_of
+from history.archive.day_files import by_channel
 from history.archive.location import Location
 from history.archive.manifest import DayFolder
 from history.archive.sample_file import MAX_GROUP, OWN_GROUP, SampleWriter
 from history.archive.writer import files_of
 from history.codec.scaling import ScaledValues, scale
 from history.codec.segments import Segments
-from history.reading.reader import Series, begin
+from history.reading.reader import begin
 from tests.waiting import until
 
 DAY = date(2026, 3, 9)
@@ -45,15 +46,15 @@ _bits = st.one_of(
 )
 
 
-def series(channel: int, bits: list[int] | Float64s, step: int = 1_000_000) -> Series:
+def series(channel: int, bits: list[int] | Float64s, step: int = 1_000_000) -> Samples:
     """Values at regular times of the day."""
     n = len(bits)
-    value = bits.view(np.uint64) if isinstance(bits, np.ndarray) else np.array(bits, np.uint64)
+    value = bits if isinstance(bits, np.ndarray) else np.array(bits, np.uint64).view(np.float64)
     time = microseconds(begin(DAY)) + np.arange(n, dtype=np.int64) * step
-    return Series(channel, time, value, (np.arange(n) % 3).astype(np.uint32))
+    return Samples(np.full(n, channel, np.int32), time, value, (np.arange(n) % 3).astype(np.uint32))
 
 
-def written(samples: list[Series]) -> tuple[pq.ParquetFile, list[tuple[int, int]]]:
+def written(samples: list[Samples]) -> tuple[pq.ParquetFile, list[tuple[int, int]]]:
     """A file with these channels, and the row groups of each."""
     sink = pa.BufferOutputStream()
     writer = SampleWriter(sink, FOLDER.identity("samples"))
@@ -66,10 +67,10 @@ def written(samples: list[Series]) -> tuple[pq.ParquetFile, list[tuple[int, int]
 def test_every_bit_survives_the_file(values: list[list[int]]) -> None:
     samples = [series(number, one) for number, one in enumerate(values, 1)]
     file, _ = written(samples)
-    found = list(series_of(file))
-    assert [one.channel_id for one in found] == [one.channel_id for one in samples]
-    for one, other in zip(found, samples, strict=True):
-        for name in ("time", "value", "status"):
+    found = list(by_channel(file))
+    assert [channel for channel, _ in found] == [int(one.channel[0]) for one in samples]
+    for (_, one), other in zip(found, samples, strict=True):
+        for name in ("time", "bits", "status"):
             assert np.array_equal(getattr(one, name), getattr(other, name)), name
 
 
@@ -125,7 +126,7 @@ def test_channel_with_many_samples_has_row_groups_of_its_own() -> None:
         assert number in table["channel_id"].to_pylist()
     statistics = [file.metadata.row_group(i).column(0).statistics for i in range(file.num_row_groups)]
     assert [(s.min, s.max) for s in statistics][2:] == [(401, 401), (402, 402), (403, 403), (403, 403), (404, 404)]
-    assert [len(one.time) for one in series_of(file)] == [100] * 400 + [OWN_GROUP] * 2 + [MAX_GROUP + 1, 100]
+    assert [len(one) for _, one in by_channel(file)] == [100] * 400 + [OWN_GROUP] * 2 + [MAX_GROUP + 1, 100]
 
 
 def test_values_are_read_by_the_documented_formula() -> None:

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from core.samples import Samples
 from core.timestamps import microseconds
 from history.reading.parquet import SampleFile
-from history.reading.reader import Series, begin, read
+from history.reading.reader import begin, hour_digests, read
 from history.standalone import sample_hours, tagged_hash
 from tests.integration.history.evidence.plant import DAY, SealedPlant
 from tests.sample_tables import HOUR_US, Sample
@@ -55,22 +56,21 @@ async def test_every_form_has_the_same_digests(plant: SealedPlant, samples: list
     late = data.draw(st.sets(st.sampled_from(range(len(samples)))))
     number = await plant.channel(name)
 
-    async def stored() -> Series:
-        [one] = await read(plant.owner, [number], begin(DAY), begin(DAY, 24))
-        return one
+    async def stored() -> Samples:
+        return (await read(plant.owner, [number], begin(DAY), begin(DAY, 24)))[number]
 
     early = [row for i, row in enumerate(samples) if i not in late]
     if early:
         await plant.samples(name, early)
-        assert (await stored()).hours(DAY) == expected(early)
+        assert hour_digests(await stored(), DAY) == expected(early)
         await plant.pack()
-        assert (await stored()).hours(DAY) == expected(early)
+        assert hour_digests(await stored(), DAY) == expected(early)
     if late:
         await plant.samples(name, [samples[i] for i in sorted(late)])
-    assert (await stored()).hours(DAY) == expected(samples)
+    assert hour_digests(await stored(), DAY) == expected(samples)
     await plant.pack()
     one = await stored()
-    assert one.hours(DAY) == expected(samples)
+    assert hour_digests(one, DAY) == expected(samples)
     sink = pa.BufferOutputStream()
     file = SampleFile(sink, data.draw(st.sampled_from(["dictionary", "byte_stream_split"])))
     file.write(one, name, "bar")
