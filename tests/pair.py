@@ -243,15 +243,21 @@ class Pair:
 
 
 @contextmanager
-def running_pair(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
-    """A database, a plant and member 1, which writes; the identity of member 2 is for the test to copy."""
+def own_server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A server with an empty database, which ``PLANTLOG_DSN`` names inside the block."""
     with Server(folder / "server") as server:
-        dsn = f"{server.owner_dsn.rpartition('/')[0]}/pair"
+        dsn = f"{server.owner_dsn.rpartition('/')[0]}/own"
         asyncio.run(create_database(dsn))
         monkeypatch.setenv("PLANTLOG_DSN", dsn)
-        with _pair(folder, server) as pair:
-            pair.up(1)
-            yield pair
+        yield server
+
+
+@contextmanager
+def running_pair(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
+    """A database, a plant and member 1, which writes; the identity of member 2 is for the test to copy."""
+    with own_server(folder, monkeypatch) as server, _pair(folder, server) as pair:
+        pair.up(1)
+        yield pair
 
 
 @contextmanager

@@ -13,10 +13,9 @@ import pytest
 
 from core.timestamps import now_us
 from ops.ports import free_ports
-from ops.postgres.bootstrap import create_database
 from ops.postgres.server import Server
 from tests.e2e.appliance import Appliance, running
-from tests.pair import SECOND, Pair, running_pair, states
+from tests.pair import SECOND, Pair, own_server, running_pair, states
 from tests.waiting import until
 
 PORT = free_ports(13)
@@ -29,10 +28,7 @@ _SAID = re.compile(
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """The server of PLANTLOG_DSN."""
-    with Server(tmp_path / "server") as server:
-        dsn = f"{server.owner_dsn.rpartition('/')[0]}/away"
-        asyncio.run(create_database(dsn))
-        monkeypatch.setenv("PLANTLOG_DSN", dsn)
+    with own_server(tmp_path, monkeypatch) as server:
         yield server
 
 

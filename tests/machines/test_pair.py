@@ -5,203 +5,49 @@ from __future__ import annotations
 import asyncio
 import shutil
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import cast
-from uuid import UUID
 
 import asyncpg
-import numpy as np
 import pytest
 
-from core.batch import Event, EventBatch, Gap, GapBatch, SampleBatch
+from core.batch import Event, EventBatch, Gap, GapBatch
 from core.config.model import SpoolOptions, WriterOptions
 from core.database import connect_writer
 from core.errors import LeaseLost
-from core.samples import Samples
 from core.timestamps import now_us
-from ingest.spool.append import Spool
 from ingest.spool.file import MEMBER_STEP
 from ingest.spool.reader import SpoolReader
 from ingest.writer.pair.lease import Lease
 from ingest.writer.pair.standby import Standby
 from ingest.writer.writer import Writer
 from simulator.relay import Relay
-from tests.database import Database, add_channels, add_sources, rows
+from tests.database import Database, rows
 from tests.peers import free_port
 from tests.samples import batch
 from tests.spooling import drained, spooled
 from tests.waiting import until
-
-CHANNELS = 50
-_INSTALLATION = UUID(int=7)
-TAKE_OVER = 10.0  # s; 3 on a machine that does nothing else
+from tests.writer_pair import (
+    CHANNELS,
+    INSTALLATION,
+    TAKE_OVER,
+    add_plant,
+    check,
+    holder,
+    holds,
+    pair,
+    seen_before,
+    take_over,
+)
 
 
 @pytest.fixture
 async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
-    await add_sources(owner, "a", "b")
-    await add_channels(owner, range(1, CHANNELS + 1))
-    await owner.execute(
-        "INSERT INTO plant.installation (id, plant, class_prefix, number) VALUES ($1, 'p', '', 1)", _INSTALLATION
-    )
+    await add_plant(owner, "a", "b", channels=range(1, CHANNELS + 1))
     return owner
-
-
-@dataclass
-class Member:
-    """A member: its spool, and the process of its writer. The test is its collector."""
-
-    number: int
-    folder: Path
-    dsn: str
-    protocol: str = "opcua"
-    spool: Spool = field(init=False)
-    process: subprocess.Popen[bytes] | None = None
-
-    def __post_init__(self) -> None:
-        self.folder.mkdir(parents=True)
-        (self.folder / "member").write_text(str(self.number))
-        self.spool = Spool(self.folder / f"{self.protocol}.sqlite", 512 * 1024**2)
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "tests.pair_member", self.folder, self.dsn, str(_INSTALLATION), self.number]
-        with (self.folder.parent / f"{self.number}.log").open("ab") as log:
-            self.process = subprocess.Popen(list(map(str, command)), stdout=log, stderr=log)
-
-    def send(self, number: signal.Signals) -> None:
-        assert self.process is not None
-        self.process.send_signal(number)
-
-    def kill(self) -> None:
-        self.send(signal.SIGKILL)
-        assert self.process is not None
-        self.process.wait()
-
-    async def end(self) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.send(signal.SIGCONT)
-            self.kill()
-        await self.spool.close()
-
-    async def rows(self) -> int:
-        return (await self.spool.depth())[1]
-
-    async def is_empty(self) -> bool:
-        return await self.rows() == 0
-
-
-class Plant:
-    """What both members receive, each in batches of its own."""
-
-    def __init__(self, *members: Member) -> None:
-        self.members = list(members)
-        self.sent: set[tuple[int, int]] = set()  # channel, µs
-        self.texts = 0
-        self.stopping = False
-        self.ended = False
-
-    async def run(self) -> None:
-        unsent: dict[int, list[tuple[int, int, float]]] = {member.number: [] for member in self.members}
-        step = 0
-        while not (self.stopping and not any(unsent.values())):
-            step += 1
-            now = now_us()
-            fresh = [] if self.stopping else [(c, now, step + c / 10) for c in range(1, CHANNELS + 1)]
-            text = EventBatch(1, now, (Event("text", now, 1, 0, f"step {step}"),))
-            for member in list(self.members):
-                rows = unsent[member.number] = [*fresh, *unsent[member.number]]
-                if step % member.number == 0 and rows:  # the second one gets two in one
-                    channel, time, value = (np.array(column) for column in zip(*rows, strict=True))
-                    status = np.zeros(len(rows), np.uint32)
-                    await member.spool.append(
-                        SampleBatch(1, now, Samples(channel.astype(np.int32), time, value, status))
-                    )
-                    unsent[member.number] = []
-                await member.spool.append(text)
-            self.sent |= {row[:2] for row in fresh}
-            self.texts += 1
-            await asyncio.sleep(0.05)
-        self.ended = True
-
-
-@asynccontextmanager
-async def pair(
-    database: Database, folder: Path, dsns: Sequence[str] = ()
-) -> AsyncIterator[tuple[Plant, Member, Member]]:
-    """A running pair, of which member 1 writes; ``dsns``: by which each of them reaches the database."""
-    first, second = (
-        Member(n, folder / str(n) / "spool", dsn)
-        for n, dsn in enumerate(dsns or (database.ingest_dsn, database.ingest_dsn), 1)
-    )
-    plant = Plant(first, second)
-    receiving = asyncio.create_task(plant.run())
-    try:
-        first.start()
-        await until(lambda: holder(database))
-        second.start()
-        yield plant, first, second
-        plant.stopping = True
-        await receiving
-    finally:
-        receiving.cancel()
-        for member in (first, second):
-            await member.end()
-
-
-def _seen_before(member: Member) -> bool:
-    """Whether the member knows when the database has seen it."""
-    seen = member.folder / "seen"
-    return seen.exists() and seen.read_text().split()[1] != "0"
-
-
-async def holder(database: Database) -> int | None:
-    [row] = await rows(database, "SELECT max(member) FROM plant.writer_lease WHERE expires_at > now()")
-    return cast(int | None, row[0])
-
-
-async def holds(database: Database, member: int) -> bool:
-    """Whether a member holds the lease."""
-    return await holder(database) == member
-
-
-async def all_written(database: Database, plant: Plant) -> bool:
-    return await rows(database, "SELECT count(*) FROM plant.samples_raw") == [(len(plant.sent),)]
-
-
-async def check(database: Database, plant: Plant) -> None:
-    """Everything is there once."""
-    plant.stopping = True
-    await until(lambda: plant.ended)
-    await until(lambda: all_written(database, plant))
-    stored = await rows(
-        database, "SELECT channel_id, (extract(epoch FROM time) * 1000000)::int8 FROM plant.samples_raw"
-    )
-    assert set(stored) == plant.sent
-    [doubled] = await rows(
-        database, "SELECT count(*) - count(DISTINCT text) FROM plant.event WHERE type IN ('text', 'conflict')"
-    )
-    assert doubled == (0,)
-    assert await rows(database, "SELECT count(*) FROM plant.event WHERE type = 'conflict'") == [(0,)]
-    assert await rows(database, "SELECT count(*) FROM plant.quarantine") == [(0,)]
-
-
-async def take_over(database: Database, began: float) -> float:
-    """Seconds until member 2 has written."""
-    written = f"SELECT count(*) FROM plant.ingest_batch WHERE sequence > {MEMBER_STEP}"
-    [before] = await rows(database, written)
-
-    async def writes() -> bool:
-        return await rows(database, written) > [before]
-
-    await until(writes, every=0.01)
-    return time.monotonic() - began
 
 
 async def test_standby_drops_what_the_holder_wrote(
@@ -211,10 +57,8 @@ async def test_standby_drops_what_the_holder_wrote(
         await until(lambda: len(plant.sent) > 20 * CHANNELS)
         await check(database, plant)
 
-        async def empty() -> bool:
-            return await first.rows() == 0 and await second.rows() == 0
-
-        await until(empty)
+        await until(first.is_empty)
+        await until(second.is_empty)
         assert await holder(database) == 1
     assert await rows(database, f"SELECT count(*) FROM plant.ingest_batch WHERE sequence > {MEMBER_STEP}") == [(0,)]
 
@@ -285,10 +129,8 @@ async def test_network_cut_loses_nothing(
                 relays[number - 1].silence(False)
             await check(database, plant)
 
-            async def empty() -> bool:
-                return await first.rows() == 0 and await second.rows() == 0
-
-            await until(empty)
+            await until(first.is_empty)
+            await until(second.is_empty)
     finally:
         await asyncio.gather(*(relay.stop() for relay in relays))
 
@@ -296,7 +138,7 @@ async def test_network_cut_loses_nothing(
 async def test_frozen_transaction_delays_no_take_over(
     database: Database, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:
-    first, second = (Lease(database.ingest_dsn, _INSTALLATION, n) for n in (1, 2))
+    first, second = (Lease(database.ingest_dsn, INSTALLATION, n) for n in (1, 2))
     fence = await first.acquire()
     sleeping = await connect_writer(database.ingest_dsn, 60.0, fence.session_name)
     transaction = sleeping.transaction()
@@ -317,7 +159,7 @@ async def test_frozen_transaction_delays_no_take_over(
 async def test_transaction_with_an_earlier_token_commits_nothing(
     database: Database, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:
-    first, second = (Lease(database.ingest_dsn, _INSTALLATION, n) for n in (1, 2))
+    first, second = (Lease(database.ingest_dsn, INSTALLATION, n) for n in (1, 2))
     fence = await first.acquire()
     await first.release()
     await second.acquire()
@@ -375,7 +217,7 @@ async def test_what_a_lost_member_wrote_is_written_again_by_the_other(
         await check(database, plant)
 
         async def dropped() -> bool:
-            return plant.ended and await second.rows() == 0 and _seen_before(second)
+            return plant.ended and await second.rows() == 0 and seen_before(second)
 
         await until(dropped)
         second.kill()
@@ -403,7 +245,7 @@ async def test_standby_looks_up_what_may_be_lost_before_it_asks_for_the_lease(
         await until(lambda: len(plant.sent) > 20 * CHANNELS)
 
         async def dropped() -> bool:
-            return _seen_before(second) and any(second.folder.glob("*/*"))
+            return seen_before(second) and any(second.folder.glob("*/*"))
 
         await until(dropped)
         await owner.execute("UPDATE plant.writer_lease SET taken_at = taken_at - INTERVAL '1 hour'")
@@ -474,7 +316,7 @@ async def test_alarms_of_both_members_are_recorded_once(
 async def test_standby_drops_what_it_received_while_its_clock_was_ahead(
     database: Database, owner: asyncpg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lease = Lease(database.ingest_dsn, _INSTALLATION, 2)
+    lease = Lease(database.ingest_dsn, INSTALLATION, 2)
     await spooled(tmp_path / "1", batch([(1, 0, 1.0, 0)]))
     await drained(Writer(tmp_path / "1", database.ingest_dsn, WriterOptions()))
     with ThreadPoolExecutor(1) as thread:

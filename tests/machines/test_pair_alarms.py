@@ -17,23 +17,18 @@ from ingest.alarms.evaluator import AlarmEvaluator
 from ingest.alarms.operator_api import AlarmCommand, OperatorApi
 from ingest.spool.audit import Action, Person, record
 from tests.alarms import IDS, SOURCE
-from tests.database import Database, add_channels, add_sources, rows
-from tests.machines.test_pair import _INSTALLATION, Member, holds, pair
+from tests.database import Database, rows
 from tests.samples import batch
 from tests.users import recorded_actions
 from tests.waiting import until
+from tests.writer_pair import Member, add_plant, holds, pair
 
 NOTICES = "SELECT count(*) FROM plant.alarm_notice WHERE kind = 'alarm'"
 
 
 @pytest.fixture
 async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
-    await add_sources(owner, "plc")
-    await add_channels(owner, IDS.values())
-    await owner.execute(
-        "INSERT INTO plant.installation (id, plant, class_prefix, number) VALUES ($1, 'p', '', 1)", _INSTALLATION
-    )
-    await owner.execute("UPDATE plant.source SET installation_id = $1", _INSTALLATION)
+    await add_plant(owner, "plc", channels=list(IDS.values()))
     return owner
 
 

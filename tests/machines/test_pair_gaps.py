@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.timestamps import timestamp
-from tests.database import Database, add_channels, add_sources, connected, prepared
+from tests.database import Database, connected, prepared
+from tests.writer_pair import INSTALLATION, add_plant
 
 Span: TypeAlias = tuple[int | None, int, int | None]  # channel, from, to (s)
 _SOURCE, _CHANNELS = 1, (1, 2, 3)
 _END = 100
-_INSTALLATION = UUID(int=7)
 _RECORD = """
 SELECT * FROM plant.record_member_gaps($1, $2, $3, $4, $5, $6, $7, $8, $9)
 """
@@ -34,12 +34,7 @@ _AGO = "UPDATE plant.member SET seen_at = seen_at - INTERVAL '1 minute' WHERE me
 
 async def _filled(database: Database) -> None:
     async with connected(database.owner_dsn) as owner:
-        await add_sources(owner, "a")
-        await add_channels(owner, _CHANNELS)
-        await owner.execute(
-            "INSERT INTO plant.installation (id, plant, class_prefix, number) VALUES ($1, 'p', '', 1)", _INSTALLATION
-        )
-        await owner.execute("UPDATE plant.source SET installation_id = $1", _INSTALLATION)
+        await add_plant(owner, "a", channels=_CHANNELS)
 
 
 @pytest.fixture
@@ -105,41 +100,41 @@ async def test_open_gap_ends_with_the_first_member_that_has_samples(member: asyn
 async def test_member_that_is_away_misses_everything(member: asyncpg.Connection) -> None:
     folders = UUID(int=1), UUID(int=2)
     for number in (1, 2):
-        await member.execute(_SEEN, _INSTALLATION, number, folders[number - 1])
+        await member.execute(_SEEN, INSTALLATION, number, folders[number - 1])
     await member.execute(_AGO, 2)
-    await member.execute(_SEEN, _INSTALLATION, 1, folders[0])
+    await member.execute(_SEEN, INSTALLATION, 1, folders[0])
     assert await member.fetchval("SELECT away FROM plant.member WHERE member = 2")
     assert await gaps(member) == [], "member 1 has the samples"
     later = int(await member.fetchval("SELECT extract(epoch FROM now())::int8")) - 20
     await record(member, 1, [(1, later, later + 5)])
     assert await gaps(member) == [(1, later, later + 5)]
-    await member.execute(_SEEN, _INSTALLATION, 2, folders[1])
+    await member.execute(_SEEN, INSTALLATION, 2, folders[1])
     assert await gaps(member) == [], "member 2 was only cut off from the database"
 
 
 async def test_new_state_folder_has_no_samples_of_before(member: asyncpg.Connection) -> None:
     for number in (1, 2):
-        await member.execute(_SEEN, _INSTALLATION, number, UUID(int=number))
+        await member.execute(_SEEN, INSTALLATION, number, UUID(int=number))
     await member.execute(_AGO, 2)
-    await member.execute(_SEEN, _INSTALLATION, 2, UUID(int=3))
+    await member.execute(_SEEN, INSTALLATION, 2, UUID(int=3))
     later = int(await member.fetchval("SELECT extract(epoch FROM now())::int8")) - 20
     await record(member, 1, [(1, later, later + 5), (1, later + 60, later + 65)])
     found = [(1, later, later + 5), (1, later + 60, later + 65)]
     assert await gaps(member) == found, "it may not have connected yet"
-    await member.execute(_SEEN.replace("$3", "$3, 0, $4"), _INSTALLATION, 2, UUID(int=3), [_SOURCE])
+    await member.execute(_SEEN.replace("$3", "$3, 0, $4"), INSTALLATION, 2, UUID(int=3), [_SOURCE])
     assert await gaps(member) == found[:1]
 
 
 async def test_new_state_folder_ends_what_was_missing_in_the_former_one(member: asyncpg.Connection) -> None:
     """Also if the clock was ahead."""
     for number in (1, 2):
-        await member.execute(_SEEN, _INSTALLATION, number, UUID(int=number))
+        await member.execute(_SEEN, INSTALLATION, number, UUID(int=number))
     now = int(await member.fetchval("SELECT extract(epoch FROM now())::int8"))
     await record(member, 1, [(None, now - 20, None), (1, now + 1800, None)], revision=(now + 1800) * 1_000_000)
     await record(member, 2, [(None, now - 10, None)])
     assert await gaps(member) == [(None, now - 10, None), (1, now + 1800, None)]
     for receiving in ([], [_SOURCE]):
-        await member.execute(_SEEN.replace("$3", "$3, 0, $4"), _INSTALLATION, 1, UUID(int=3), receiving)
+        await member.execute(_SEEN.replace("$3", "$3, 0, $4"), INSTALLATION, 1, UUID(int=3), receiving)
     assert await member.fetchval("SELECT count(*) FROM plant.gap WHERE to_time IS NULL") == 0
 
 

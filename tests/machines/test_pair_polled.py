@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import asyncpg
@@ -18,10 +16,10 @@ from core.timestamps import now_us, timestamp
 from ingest.alarms.evaluator import AlarmEvaluator
 from ingest.writer.pair.polled import WRITE
 from tests.alarms import SECOND, source, tag
-from tests.database import Database, add_channels, add_sources, rows
-from tests.machines.test_pair import _INSTALLATION, Member, holder, holds
+from tests.database import Database, rows
 from tests.samples import batch
 from tests.waiting import until
+from tests.writer_pair import Member, add_plant, holds, polling_pair, seen_before
 
 CHANNELS = 20
 INTERVAL = 100_000  # µs
@@ -30,13 +28,8 @@ STORED = "SELECT (extract(epoch FROM time) * 1000000)::int8 FROM plant.samples_r
 
 @pytest.fixture
 async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
-    await add_sources(owner, "a", kind="modbus")
-    await add_channels(owner, range(1, CHANNELS + 1))
+    await add_plant(owner, "a", channels=range(1, CHANNELS + 1), kind="modbus")
     await owner.execute("UPDATE plant.channel SET attributes = '{\"expected_interval\": 0.1}'")
-    await owner.execute(
-        "INSERT INTO plant.installation (id, plant, class_prefix, number) VALUES ($1, 'p', '', 1)", _INSTALLATION
-    )
-    await owner.execute("UPDATE plant.source SET installation_id = $1", _INSTALLATION)
     return owner
 
 
@@ -67,20 +60,6 @@ class Device:
         await asyncio.gather(*(self._tasks[number] for number in self._ended))
 
 
-@asynccontextmanager
-async def pair(database: Database, folder: Path) -> AsyncIterator[tuple[Member, Member]]:
-    """A running pair, of which member 1 writes."""
-    first, second = (Member(n, folder / str(n) / "spool", database.ingest_dsn, "modbus") for n in (1, 2))
-    try:
-        first.start()
-        await until(lambda: holder(database))
-        second.start()
-        yield first, second
-    finally:
-        for member in (first, second):
-            await member.end()
-
-
 async def stored(database: Database) -> list[int]:
     return [time for (time,) in await rows(database, STORED)]
 
@@ -93,7 +72,7 @@ async def until_stored(database: Database, time: int) -> None:
 
 
 async def test_samples_of_the_holder_count(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
-    async with pair(database, tmp_path) as (first, second):
+    async with polling_pair(database, tmp_path) as (first, second):
         device = Device(first, second)
         await until(lambda: len(device.polls[2]) > 20)
         await device.end(2)
@@ -108,7 +87,7 @@ async def test_samples_of_the_holder_count(database: Database, owner: asyncpg.Co
 async def test_a_take_over_leaves_no_hole(
     database: Database, owner: asyncpg.Connection, tmp_path: Path, lost: str
 ) -> None:
-    async with pair(database, tmp_path) as (first, second):
+    async with polling_pair(database, tmp_path) as (first, second):
         device = Device(first, second)
         await until(lambda: len(device.polls[2]) > 30)
         first.kill()
@@ -134,7 +113,7 @@ async def test_a_take_over_leaves_no_hole(
 async def test_gap_of_the_holder_is_filled_by_the_standby(
     database: Database, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:
-    async with pair(database, tmp_path) as (first, second):
+    async with polling_pair(database, tmp_path) as (first, second):
         device = Device(first, second, ago=60_000_000)
         await until(lambda: len(device.polls[1]) > 20)
         await device.end(1)
@@ -158,7 +137,7 @@ async def test_gap_of_the_holder_is_filled_by_the_standby(
 
 async def test_texts_of_the_holder_count(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
     """A text is stored when it changes, and each member sees that at another time."""
-    async with pair(database, tmp_path) as (first, second):
+    async with polling_pair(database, tmp_path) as (first, second):
         now = now_us()
         for number, member in enumerate((first, second)):
             for step, text in enumerate(("one", "two", "three")):
@@ -179,7 +158,7 @@ async def test_reset_of_a_counter_is_one_event_also_after_a_take_over(
     async def is_written(member: Member) -> bool:
         return await member.is_empty() and await holds(database, member.number)
 
-    async with pair(database, tmp_path) as (first, second):
+    async with polling_pair(database, tmp_path) as (first, second):
         one, two = (AlarmEvaluator(meters, {"energy": 1, "pulses": 2}, 1, member.spool) for member in (first, second))
         await two.append(batch([(2, 0, 900, 0)]))
         for at, reading in enumerate((1000.0, 5.0, 40.0)):
@@ -200,13 +179,13 @@ async def test_what_a_lost_member_polled_is_written_by_the_other(
     database: Database, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:
     """The disk of the member that wrote is lost, then the database is restored to an earlier moment."""
-    async with pair(database, tmp_path) as (first, second):
+    async with polling_pair(database, tmp_path) as (first, second):
         device = Device(first, second)
         await until(lambda: len(device.polls[2]) > 40)
         await device.end()
 
         async def dropped() -> bool:
-            return await second.rows() == 0 and (second.folder / "seen").read_text().split()[1] != "0"
+            return await second.is_empty() and seen_before(second)
 
         await until(dropped)
         second.kill()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import urllib.request
 from collections.abc import Iterator
@@ -14,11 +13,11 @@ from core.installation import installation_of
 from core.timestamps import now_us
 from dashboards.viewer.library import Library
 from ops.ports import free_ports
-from ops.postgres.bootstrap import create_database
 from ops.postgres.server import Server
 from simulator.compare import compare
 from simulator.comparison import Comparison
 from tests.e2e.appliance import Appliance, running
+from tests.pair import own_server
 from tests.waiting import PATIENCE, until
 
 SECOND = 1_000_000  # µs
@@ -81,16 +80,12 @@ async def _compared(appliance: Appliance, from_us: int, to_us: int) -> Compariso
 
 
 @pytest.fixture
-def dsn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """``PLANTLOG_DSN``: an empty database."""
-    with Server(tmp_path / "server") as server:
-        dsn = f"{server.owner_dsn.rpartition('/')[0]}/shared"
-        asyncio.run(create_database(dsn))
-        monkeypatch.setenv("PLANTLOG_DSN", dsn)
-        yield dsn
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    with own_server(tmp_path, monkeypatch) as server:
+        yield server
 
 
-@pytest.mark.usefixtures("dsn")
+@pytest.mark.usefixtures("server")
 async def test_two_appliances_share_a_database(tmp_path: Path) -> None:
     ports = free_ports(60)
     with (
