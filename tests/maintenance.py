@@ -10,8 +10,9 @@ from uuid import UUID
 import asyncpg
 
 from core.paths import State
-from ops.maintenance.run import Job, JobContext, JobRun, run
+from ops.maintenance.run import Connection, Job, JobContext, JobResult, JobRun, run
 from tests.database import Database
+from tests.waiting import until
 
 DAY = timedelta(days=1)
 _LATENESS = timedelta(hours=1)  # while late data are waited for; plant.setting's default
@@ -122,3 +123,26 @@ async def run_ok(job: Job, context: JobContext) -> JobRun:
     done = await run(job, context)
     assert done.outcome == "ok", done
     return done
+
+
+async def _sleep(context: JobContext, connection: Connection) -> JobResult:
+    await connection.execute("SELECT pg_sleep(600)")
+    return JobResult()
+
+
+SLEEPING = Job("sleeping", 10, 600, False, _sleep, "")
+
+
+async def asleep(owner: Connection) -> bool:
+    """Whether a server process works on the statement of :data:`SLEEPING`."""
+    query = "SELECT count(*) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(600)' AND state = 'active'"
+    return bool(await owner.fetchval(query))
+
+
+async def until_awake(owner: Connection) -> None:
+    """Wait until none does."""
+
+    async def awake() -> bool:
+        return not await asleep(owner)
+
+    await until(awake)

@@ -10,6 +10,18 @@ from contextlib import asynccontextmanager
 # (request frame, its number) → [(delay s or what is waited for, bytes)]
 Answer = Callable[[bytes, int], Sequence[tuple[float | asyncio.Event, bytes]]]
 CLOSE = b""  # among the bytes to answer with
+# Of struct, by the type of a tag
+FORMATS = {
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "uint32": "I",
+    "int64": "q",
+    "uint64": "Q",
+    "float32": "f",
+    "float64": "d",
+}
+ORDERS = ("ABCD", "CDAB", "BADC", "DCBA")
 
 
 @asynccontextmanager

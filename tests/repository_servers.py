@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psutil
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 
 from core.config.model import BackupOptions
+from tests.certificates import make, pem
 from tests.peer_builds import versitygw
 from tests.peers import free_port, listens
 from tests.waiting import until_sync
@@ -105,8 +99,9 @@ def s3(folder: Path, files: Path) -> Peer:
     """versitygw; its repository is in the bucket ``plantlog`` in ``files``."""
     port = free_port()
     folder.mkdir()
-    certificate, key = _certificate(folder, "server")
-    _certificate(folder, "other")
+    certificate, key = make(folder / "server")
+    certificate = pem(certificate).rename(folder / "server.pem")
+    pem(make(folder / "other")[0]).rename(folder / "other.pem")
     (files / "plantlog").mkdir(parents=True)
     (folder / "key").write_text("access-key secret-access-key\n")
     (folder / "key").chmod(0o600)
@@ -135,25 +130,3 @@ def running(peer: Peer) -> Iterator[Peer]:
         yield peer
     finally:
         peer.stop()
-
-
-def _certificate(folder: Path, file: str) -> tuple[Path, Path]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    certificate, private = folder / f"{file}.pem", folder / f"{file}.key"
-    certificate.write_bytes(made.public_bytes(Encoding.PEM))
-    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    return certificate, private

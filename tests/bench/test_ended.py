@@ -23,7 +23,8 @@ def _running(*arguments: str) -> Iterator[psutil.Popen]:
         try:
             yield bench
         finally:
-            bench.kill()
+            with suppress(psutil.NoSuchProcess):
+                bench.kill()
 
 
 def _folders(bench: psutil.Popen) -> set[Path]:
@@ -69,7 +70,8 @@ def test_day_that_is_ended_while_it_starts_leaves_nothing() -> None:
         _assert_nothing_is_left(bench, folder)
 
 
-def test_benchmark_that_is_ended_while_its_server_starts_leaves_nothing() -> None:
+def test_benchmark_that_is_ended_while_its_server_starts_leaves_nothing(server: str) -> None:
+    assert server, "it sees to the programs being there"
     with _running("storage", "--channels", "1") as bench:
         until_sync(lambda: _folders(bench))
         [folder] = _folders(bench)

@@ -33,6 +33,7 @@ from ingest.modbus.failures import ConnectionLost, ExceptionResponse, FramingErr
 from ingest.modbus.frame import Frame, TcpFramer, registers
 from ingest.modbus.plan import Read, plan
 from ingest.modbus.protocol import ModbusProtocol
+from tests.modbus_wire import FORMATS, ORDERS
 
 MAX_LEN = 1024
 WORDS = (
@@ -48,17 +49,6 @@ WORDS = (
 
 _TRANSACTION, _UNIT = 7, 1
 _FUNCTIONS = {"coil": 1, "discrete": 2, "holding": 3, "input": 4}
-_FORMATS = {
-    "int16": "h",
-    "uint16": "H",
-    "int32": "i",
-    "uint32": "I",
-    "int64": "q",
-    "uint64": "Q",
-    "float32": "f",
-    "float64": "d",
-}
-_ORDERS = ("ABCD", "CDAB", "BADC", "DCBA")
 _LONGEST_FRAME = 6 + 511
 
 
@@ -73,12 +63,12 @@ def _tags(table: str, kinds: Sequence[tuple[str, dict[str, Any]]]) -> list[Modbu
 
 
 def _reads() -> list[tuple[Read, list[ModbusTag], Decoder]]:
-    plain = _tags("holding", [(kind, {"word_order": order}) for order in _ORDERS for kind in _FORMATS])
-    scaled = _tags("input", [(kind, {"scale": 1e300, "divisor": 0.1, "offset": -4.0}) for kind in _FORMATS])
+    plain = _tags("holding", [(kind, {"word_order": order}) for order in ORDERS for kind in FORMATS])
+    scaled = _tags("input", [(kind, {"scale": 1e300, "divisor": 0.1, "offset": -4.0}) for kind in FORMATS])
     mixed = _tags(
         "input",
-        [("string", {"length": 5, "kind": "text", "word_order": order}) for order in _ORDERS]
-        + [("bool", {"bit": bit, "word_order": order}) for bit in (0, 15) for order in _ORDERS]
+        [("string", {"length": 5, "kind": "text", "word_order": order}) for order in ORDERS]
+        + [("bool", {"bit": bit, "word_order": order}) for bit in (0, 15) for order in ORDERS]
         + [("int16", {"divisor": 10.0})],
     )
     bits = [_tags(table, [("bool", {})] * count) for table, count in (("coil", 11), ("discrete", 16))]
@@ -183,7 +173,7 @@ def _number(tag: ModbusTag, words: Sequence[int]) -> float:
     image = b"".join(struct.pack("<H" if order == "little" else ">H", word) for word in own)
     if tag.type == "bool":
         return float(int.from_bytes(image) >> (tag.bit or 0) & 1)
-    value = float(struct.unpack(">" + _FORMATS[tag.type], image)[0])
+    value = float(struct.unpack(">" + FORMATS[tag.type], image)[0])
     if (tag.scale, tag.divisor, tag.offset) == (1, 1, 0):
         return value
     return value * tag.scale / tag.divisor + tag.offset

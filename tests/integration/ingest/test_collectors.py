@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -17,7 +16,6 @@ from core.config import snapshot
 from core.config.model import HealthOptions, Plant
 from core.config.sources import ModbusSource, ModbusTag, OpcuaSource, OpcuaTag
 from core.errors import OperationError
-from core.paths import CHECKOUT
 from core.registry import Registry
 from core.timestamps import now_us
 from ingest.modbus.collector import Collector as ModbusCollector
@@ -26,6 +24,7 @@ from ingest.spool.append import Spool
 from ingest.spool.reader import SpoolReader
 from ops import health
 from ops.ports import free_ports
+from tests import children
 from tests.integration.ingest.test_opcua_recovery import serving
 from tests.modbus_wire import good_response, misbehaving_device
 from tests.waiting import PATIENCE, until
@@ -187,16 +186,11 @@ def put_in_force(state: Path, sources: Sequence[OpcuaSource | ModbusSource], por
 
 @asynccontextmanager
 async def process(kind: str, state: Path) -> AsyncIterator[asyncio.subprocess.Process]:
-    command = (sys.executable, "-m", "ingest", kind, "--state", str(state))
-    running = await asyncio.create_subprocess_exec(*command, cwd=CHECKOUT)
-    try:
+    async with children.running("ingest", kind, "--state", state) as running:
         yield running
         running.terminate()
         async with asyncio.timeout(PATIENCE):
             assert await running.wait() == 0
-    finally:
-        if running.returncode is None:
-            running.kill()
 
 
 @pytest.mark.slow

@@ -6,10 +6,9 @@ import asyncio
 import random
 import re
 import shutil
-import sys
+from asyncio.subprocess import Process
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -22,7 +21,7 @@ from core.batch import MAX_INCREMENT, Batch, Event, EventBatch, Gap, GapBatch
 from core.config import token_file
 from core.config.model import WriterOptions
 from core.database import connect_writer
-from core.paths import CHECKOUT, State
+from core.paths import State
 from core.time_limits import TimeLimits
 from core.timestamps import microseconds, now_us
 from ingest.spool.append import Spool
@@ -33,6 +32,7 @@ from ingest.writer.transaction.write import RepeatingChannels, write
 from ingest.writer.writer import Writer
 from ops.ports import free_ports
 from ops.spool.retry import retry
+from tests import children
 from tests.config_in_force import activate
 from tests.database import Database, add_channels, add_sources
 from tests.sample_tables import compress
@@ -269,21 +269,10 @@ async def test_count_hours_read_only_their_chunk(database: Database, owner: asyn
 # Killed
 
 
-@asynccontextmanager
-async def writer_process(state: State) -> AsyncIterator[asyncio.subprocess.Process]:
+def writer_process(state: State) -> AbstractAsyncContextManager[Process]:
     """The writer as the supervisor starts it; killed behind the block."""
     activate(state.root, state.root / "plant.toml")
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "ingest", "writer", "--state", str(state.root)),
-        cwd=CHECKOUT,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
+    return children.running("ingest", "writer", "--state", state.root)
 
 
 class Stream:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from core.batch import Event, EventBatch, Gap, GapBatch, SampleBatch
-from core.paths import CHECKOUT
 from core.registry import Registry
 from ingest.spool.reader import SpoolReader
 from ops.ports import free_ports
+from tests import children
 from tests.config_in_force import activate
 from tests.modbus_wire import good_response, misbehaving_device
 from tests.waiting import PATIENCE, until
@@ -58,19 +57,14 @@ class Spooled:
 async def collector(folder: Path, end: signal.Signals) -> AsyncIterator[asyncio.subprocess.Process]:
     """``python -m ingest modbus``, ended with a signal."""
     activate(folder, folder / "plant.toml")
-    command = (sys.executable, "-m", "ingest", "modbus", "--state", str(folder))
-    process = await asyncio.create_subprocess_exec(*command, cwd=CHECKOUT, stderr=asyncio.subprocess.DEVNULL)
-    try:
-        yield process
-    finally:
-        process.send_signal(signal.SIGCONT)
-        process.send_signal(end)
+    async with children.running("ingest", "modbus", "--state", folder) as process:
         try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGCONT)
+            process.send_signal(end)
             async with asyncio.timeout(PATIENCE):
                 code = await process.wait()
-        finally:
-            if process.returncode is None:
-                process.kill()
     assert code == (0 if end == signal.SIGTERM else -signal.SIGKILL)
 
 

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from core.paths import CHECKOUT
 from core.registry import Registry
 from core.timestamps import now_us
 from ops.ports import free_ports
-from tests.config_in_force import activate
 from tests.integration.ingest.test_modbus_collector import all_gaps, collecting, tag, values
 from tests.integration.ingest.test_modbus_restart import Spooled, collector
 from tests.modbus_wire import asked, good_response, misbehaving_device
 from tests.peers import peer
-from tests.waiting import PATIENCE, until
+from tests.waiting import until
 
 CHANNELS = 3000
 
@@ -40,11 +37,8 @@ async def test_suspended_process_has_one_gap_for_all_channels(tmp_path: Path) ->
         rows = "".join(f"c{i},holding:{i},uint16\n" for i in range(CHANNELS))
         (tmp_path / "tags.csv").write_text(f"name,address,type\n{rows}")
         Registry({"plc": 1}, {"plc": {f"c{i}": i + 1 for i in range(CHANNELS)}}).save(tmp_path / "registry.json")
-        activate(tmp_path, tmp_path / "plant.toml")
-        command = (sys.executable, "-m", "ingest", "modbus", "--state", str(tmp_path))
-        process = await asyncio.create_subprocess_exec(*command, cwd=CHECKOUT, stderr=asyncio.subprocess.DEVNULL)
         spooled = Spooled(tmp_path / "spool" / "modbus.sqlite")
-        try:
+        async with collector(tmp_path, signal.SIGTERM) as process:
             await spooled.until(3 * CHANNELS)
             process.send_signal(signal.SIGSTOP)
             stopped = time.time()
@@ -52,11 +46,6 @@ async def test_suspended_process_has_one_gap_for_all_channels(tmp_path: Path) ->
             process.send_signal(signal.SIGCONT)
             went_on, then = time.time(), rounds[0]
             await until(lambda: rounds[0] >= then + 8)
-        finally:
-            process.send_signal(signal.SIGCONT)
-            process.terminate()
-            async with asyncio.timeout(PATIENCE):
-                assert await process.wait() == 0
         spooled.read()
     known = {gap.from_time: gap for gap in spooled.gaps}
     assert {(gap.reason, gap.channel_ids) for gap in known.values()} == {("poll_missed", None)}

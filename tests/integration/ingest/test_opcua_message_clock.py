@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from core.timestamps import now_us
+from ingest.status import SourceStatus
 from tests.integration.ingest.test_opcua_collector import collecting
 from tests.integration.ingest.test_opcua_recovery import OPTIONS, OURS, Server, serving
 from tests.memory_appender import MemoryAppender
@@ -29,9 +31,6 @@ class MessageClock:
 
     def now(self, zone: tzinfo | None = None) -> datetime:
         return _IN_2024 if self.stands else datetime.now(zone) + self.ahead
-
-    def begin_in_2024(self) -> None:
-        self.ahead = _IN_2024 - datetime.now(UTC)
 
 
 class Samples:
@@ -65,15 +64,22 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> MessageClock:
     return clock
 
 
+def since_2024() -> timedelta:
+    """What a clock is ahead that is in 2024 now."""
+    return _IN_2024 - datetime.now(UTC)
+
+
 _HOUR = timedelta(hours=1)
-_STEPS: Mapping[str, tuple[timedelta, timedelta]] = {
-    "an hour back": (timedelta(), -_HOUR),
-    "an hour forward": (timedelta(), _HOUR),
-    "two seconds back": (timedelta(), timedelta(seconds=-2)),
-    "corrected forward": (-_HOUR, timedelta()),
-    "corrected back": (_HOUR, timedelta()),
-    "an hour behind": (-_HOUR, -_HOUR),
-    "an hour ahead": (_HOUR, _HOUR),
+_STEPS: Mapping[str, tuple[MessageClock, timedelta | None]] = {  # at first, and what it is ahead after the restart
+    "an hour back": (MessageClock(), -_HOUR),
+    "an hour forward": (MessageClock(), _HOUR),
+    "two seconds back": (MessageClock(), timedelta(seconds=-2)),
+    "corrected forward": (MessageClock(-_HOUR), timedelta()),
+    "corrected back": (MessageClock(_HOUR), timedelta()),
+    "an hour behind": (MessageClock(-_HOUR), -_HOUR),
+    "an hour ahead": (MessageClock(_HOUR), _HOUR),
+    "each start in 2024": (MessageClock(), None),
+    "stands": (MessageClock(stands=True), timedelta()),
 }
 
 
@@ -89,76 +95,49 @@ def check_gaps(kept: MemoryAppender, samples: Samples, first_after: int) -> None
     assert min(begin for begin, _ in gaps) >= min(lost) - 35 * _SECOND
 
 
-async def outage(server: Server, samples: Samples, kept: MemoryAppender, status: object, ahead: int = 0) -> int:
+async def outage(server: Server, samples: Samples, kept: MemoryAppender, status: SourceStatus, ahead: int = 0) -> int:
     """A restart, in which samples are lost. Returns the time (µs) of the first sample after it."""
-    await until(lambda: status.state == "disconnected")  # type: ignore[attr-defined]
+    await until(lambda: status.state == "disconnected")
     await samples.write(20)
     await samples.write(1, ahead)  # the server begins with it
     await server.server.forget()
-    await until(lambda: status.state == "connected")  # type: ignore[attr-defined]
+    await until(lambda: status.state == "connected")
     first = now_us() + ahead
     await samples.write(20, ahead)
     await samples.stored(kept)
     return first
 
 
+@asynccontextmanager
+async def running(folder: Path) -> AsyncIterator[tuple[Server, Samples, MemoryAppender, SourceStatus]]:
+    """A server without history, and a collector that has stored its samples."""
+    async with (
+        serving(folder, history=0) as server,
+        collecting(server.address, OURS[:1], folder / "pki", **OPTIONS) as (kept, status),
+    ):
+        samples = Samples(server)
+        await until(lambda: status.state == "connected")
+        await samples.write(30)
+        await samples.stored(kept)
+        yield server, samples, kept, status
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("step", _STEPS)
 async def test_outage_is_a_gap_whatever_the_clock_of_messages(step: str, clock: MessageClock, tmp_path: Path) -> None:
-    clock.ahead, after = _STEPS[step]
-    async with (
-        serving(tmp_path, history=0) as server,
-        collecting(server.address, OURS[:1], tmp_path / "pki", **OPTIONS) as (kept, status),
-    ):
-        samples = Samples(server)
-        await until(lambda: status.state == "connected")
-        await samples.write(30)
-        await samples.stored(kept)
+    first, ahead = _STEPS[step]
+    clock.stands = first.stands
+    clock.ahead = since_2024() if ahead is None else first.ahead
+    async with running(tmp_path) as (server, samples, kept, status):
         await server.server.refuse(True)
-        clock.ahead = after
-        check_gaps(kept, samples, await outage(server, samples, kept, status))
-
-
-async def test_outage_is_a_gap_where_each_start_is_in_2024(clock: MessageClock, tmp_path: Path) -> None:
-    clock.begin_in_2024()
-    async with (
-        serving(tmp_path, history=0) as server,
-        collecting(server.address, OURS[:1], tmp_path / "pki", **OPTIONS) as (kept, status),
-    ):
-        samples = Samples(server)
-        await until(lambda: status.state == "connected")
-        await samples.write(30)
-        await samples.stored(kept)
-        await server.server.refuse(True)
-        clock.begin_in_2024()
-        check_gaps(kept, samples, await outage(server, samples, kept, status))
-
-
-async def test_outage_is_a_gap_where_the_clock_stands(clock: MessageClock, tmp_path: Path) -> None:
-    clock.stands = True
-    async with (
-        serving(tmp_path, history=0) as server,
-        collecting(server.address, OURS[:1], tmp_path / "pki", **OPTIONS) as (kept, status),
-    ):
-        samples = Samples(server)
-        await until(lambda: status.state == "connected")
-        await samples.write(30)
-        await samples.stored(kept)
-        await server.server.refuse(True)
+        clock.ahead = since_2024() if ahead is None else ahead
         check_gaps(kept, samples, await outage(server, samples, kept, status))
 
 
 async def test_gap_lasts_until_the_first_sample_where_the_clock_of_samples_was_set_forward(
     clock: MessageClock, tmp_path: Path
 ) -> None:
-    async with (
-        serving(tmp_path, history=0) as server,
-        collecting(server.address, OURS[:1], tmp_path / "pki", **OPTIONS) as (kept, status),
-    ):
-        samples = Samples(server)
-        await until(lambda: status.state == "connected")
-        await samples.write(30)
-        await samples.stored(kept)
+    async with running(tmp_path) as (server, samples, kept, status):
         await server.server.refuse(True)
         clock.ahead = _HOUR
         first = await outage(server, samples, kept, status, ahead=round(_HOUR.total_seconds() * 1e6))
@@ -225,14 +204,7 @@ async def test_outage_is_a_gap_by_both_clocks_where_that_of_samples_was_set_back
 ) -> None:
     """What was lost before the clock was set has other times than what was lost after it. So has the next outage."""
     back = round(-_HOUR.total_seconds() * 1e6)
-    async with (
-        serving(tmp_path, history=0) as server,
-        collecting(server.address, OURS[:1], tmp_path / "pki", **OPTIONS) as (kept, status),
-    ):
-        samples = Samples(server)
-        await until(lambda: status.state == "connected")
-        await samples.write(30)
-        await samples.stored(kept)
+    async with running(tmp_path) as (server, samples, kept, status):
         begins = []
         for ahead in (0 if set_at_the_end else back, back):
             begins.append(now_us())

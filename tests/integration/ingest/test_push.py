@@ -7,7 +7,6 @@ import gzip
 import io
 import json
 import signal
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,7 +23,7 @@ from core.config import snapshot, token_file
 from core.config.load import load
 from core.config.model import Plant, WriterOptions
 from core.config.settings import PushSettings, WriterSettings
-from core.paths import CHECKOUT, State
+from core.paths import State
 from core.registry import Registry
 from core.timestamps import now_us
 from ingest.run.process import run_push
@@ -33,6 +32,7 @@ from ingest.writer.writer import Writer
 from ops.ports import free_ports
 from ops.registration.register import register
 from ops.registration.rename import rename_channel
+from tests import children
 from tests.config_in_force import activate
 from tests.database import Database, backup_of, rows
 from tests.peers import free_port
@@ -508,20 +508,21 @@ async def test_a_retry_of_a_body_adds_nothing(database: Database, tmp_path: Path
     ]
 
 
-async def test_retry_after_a_kill_before_the_answer_adds_nothing(database: Database, tmp_path: Path) -> None:
-    here = await registered(tmp_path, database)
-    body = b'boiler pressure=1.5,mode="auto"\nboiler pressure=2\nboiler pressure=3 1790000000000000000'
-    activate(here.state.root, tmp_path / "p" / "plant.toml")
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.crashing_push_collector", "push", "--state", str(here.state.root)),
-        cwd=CHECKOUT,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
+async def push_unacknowledged(here: Site, body: bytes) -> None:
+    """Push to a process that is killed when it has stored the body, before its answer."""
+    activate(here.state.root, here.root / "p" / "plant.toml")
+    process = await children.start("tests.crashing_push_collector", "push", "--state", here.state.root)
     await until(here.ready)
-    before = now_us()
     with pytest.raises(aiohttp.ClientError):
         await here.push(body)
     assert await asyncio.wait_for(process.wait(), PATIENCE) == -signal.SIGKILL
+
+
+async def test_retry_after_a_kill_before_the_answer_adds_nothing(database: Database, tmp_path: Path) -> None:
+    here = await registered(tmp_path, database)
+    body = b'boiler pressure=1.5,mode="auto"\nboiler pressure=2\nboiler pressure=3 1790000000000000000'
+    before = now_us()
+    await push_unacknowledged(here, body)
     killed = now_us()
     assert len(here.samples()) == 3
     async with here.running():

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import signal
-import sys
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from core.batch import CountBatch
-from core.paths import CHECKOUT
 from ingest.spool.reader import SpoolReader
-from tests.config_in_force import activate
 from tests.database import Database, rows
-from tests.integration.ingest.test_push import Site, registered, site, written
-from tests.waiting import PATIENCE, until
+from tests.integration.ingest.test_push import Site, push_unacknowledged, registered, site, written
 
 _COUNTS = 'counts = ["pulses", "alarms.*", "line.rejects"]'
 _TAG = '[[source.tag]]\nname = "line1/pulses"\naddress = "line1.pulses"\nkind = "counter"\n'
@@ -126,16 +121,7 @@ async def test_same_lines_without_times_after_an_answer_count_again(database: Da
 async def test_retry_after_a_kill_before_the_answer_adds_nothing(database: Database, tmp_path: Path) -> None:
     here = await registered(tmp_path, database, _COUNTS, tags="")
     body = b"pulses a=7i\nalarms high=1i %d" % _TIME
-    activate(here.state.root, tmp_path / "p" / "plant.toml")
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.crashing_push_collector", "push", "--state", str(here.state.root)),
-        cwd=CHECKOUT,
-        stderr=asyncio.subprocess.DEVNULL,
-    )
-    await until(here.ready)
-    with pytest.raises(aiohttp.ClientError):
-        await here.push(body)
-    assert await asyncio.wait_for(process.wait(), PATIENCE) == -signal.SIGKILL
+    await push_unacknowledged(here, body)
     assert len(increments(here)) == 2
     await written(here, database)
     async with here.running():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,12 +12,12 @@ import numpy as np
 import pytest
 
 from core.batch import SampleBatch
-from core.paths import CHECKOUT
 from core.samples import Samples
 from core.timestamps import now_us
 from ingest.spool.append import Spool
 from ingest.spool.reader import SpoolReader
 from ops.ports import free_ports
+from tests import children
 from tests.config_in_force import activate
 from tests.peers import listens
 from tests.waiting import PATIENCE, until
@@ -57,18 +56,9 @@ async def writer_on(state: Path, port: int) -> AsyncIterator[asyncio.subprocess.
     await spool.append(batch())
     await spool.close()
     activate(state, state / "plant.toml")
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "ingest", "writer", "--state", str(state)),
-        cwd=CHECKOUT,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
+    async with children.running("ingest", "writer", "--state", state, stderr=asyncio.subprocess.PIPE) as process:
         await until(lambda: listens(health + 2), every=0.05)
         yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
 
 
 def batch() -> SampleBatch:

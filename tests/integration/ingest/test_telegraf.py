@@ -159,6 +159,20 @@ async def test_telegraf_machine_metrics_are_stored(tmp_path: Path, database: Dat
     assert "E! [outputs" not in telegraf.output()
 
 
+@contextmanager
+def mqtt(folder: Path, site: Site) -> Iterator[tuple[Telegraf, IO[str]]]:
+    """Telegraf between a broker and plantlog, and a device that publishes what is written to it."""
+    with broker(folder) as port, device(port, "plant/north/tank1") as tank:
+        telegraf = Telegraf(
+            folder,
+            "mqtt.conf",
+            {"mqtt_token": "token-of-edge-gateway"},
+            {"PLANTLOG_PUSH": site.url, "MQTT_BROKER": f"tcp://127.0.0.1:{port}"},
+        )
+        with telegraf.running():
+            yield telegraf, tank
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 async def test_mqtt_through_telegraf_survives_kills_of_either_side(tmp_path: Path, database: Database) -> None:
@@ -170,32 +184,25 @@ async def test_mqtt_through_telegraf_survives_kills_of_either_side(tmp_path: Pat
         query = "SELECT count(*) FROM plant.samples_named WHERE name = 'north/tank1/level'"
         return await rows(database, query) >= [(n,)]
 
-    with broker(tmp_path) as port, device(port, "plant/north/tank1") as tank:
-        telegraf = Telegraf(
-            tmp_path,
-            "mqtt.conf",
-            {"mqtt_token": "token-of-edge-gateway"},
-            {"PLANTLOG_PUSH": site.url, "MQTT_BROKER": f"tcp://127.0.0.1:{port}"},
-        )
-        with telegraf.running():
-            async with plantlog.running():
-                await until(lambda: _says(telegraf, "Connected"))
-                say(tank, range(500))
-                await until(lambda: _at_least(site, 1000))
-                await plantlog.end(signal.SIGKILL)
-                say(tank, range(500, 1500))
-                # It has tried, and keeps what it has.
-                await until(lambda: _says(telegraf, "connection refused"))
-                await plantlog.start()
-                say(tank, range(1500, 2000))
-                await until(lambda: _at_least(site, 4000))
-                telegraf.kill()
-                say(tank, range(2000, 2500))  # the broker keeps them for Telegraf's session
-                telegraf.start()
-                await until(lambda: stored(2500), every=0.1)
-                # The same messages again, as a device does that saw no acknowledgement.
-                say(tank, range(2400, 2501))
-                await until(lambda: stored(2501), every=0.1)
+    with mqtt(tmp_path, site) as (telegraf, tank):
+        async with plantlog.running():
+            await until(lambda: _says(telegraf, "Connected"))
+            say(tank, range(500))
+            await until(lambda: _at_least(site, 1000))
+            await plantlog.end(signal.SIGKILL)
+            say(tank, range(500, 1500))
+            # It has tried, and keeps what it has.
+            await until(lambda: _says(telegraf, "connection refused"))
+            await plantlog.start()
+            say(tank, range(1500, 2000))
+            await until(lambda: _at_least(site, 4000))
+            telegraf.kill()
+            say(tank, range(2000, 2500))  # the broker keeps them for Telegraf's session
+            telegraf.start()
+            await until(lambda: stored(2500), every=0.1)
+            # The same messages again, as a device does that saw no acknowledgement.
+            say(tank, range(2400, 2501))
+            await until(lambda: stored(2501), every=0.1)
     await written(site, database)
     found = await rows(
         database,
@@ -223,22 +230,15 @@ def say_frozen(to: IO[str], levels: range) -> None:
 @pytest.mark.timeout(1800)
 async def test_values_at_a_time_that_stands_still_are_a_gap(tmp_path: Path, database: Database) -> None:
     site = await registered(tmp_path, database, _CREATE + '"{tag.area}/{tag.equipment}/{field}"', tags="")
-    with broker(tmp_path) as port, device(port, "plant/north/tank1") as tank:
-        telegraf = Telegraf(
-            tmp_path,
-            "mqtt.conf",
-            {"mqtt_token": "token-of-edge-gateway"},
-            {"PLANTLOG_PUSH": site.url, "MQTT_BROKER": f"tcp://127.0.0.1:{port}"},
-        )
-        with telegraf.running():
-            async with site.running():
-                await until(lambda: _says(telegraf, "Connected"))
-                say_frozen(tank, range(10))
-                await until(lambda: _at_least(site, 10))
-                (source,) = (await site.health())["sources"]
-                assert source["remarks"] == {"repeated": "values of 1 channel are lost because their timestamps repeat"}
-                assert source["open_gaps"] == 1
-            await written(site, database)
+    with mqtt(tmp_path, site) as (telegraf, tank):
+        async with site.running():
+            await until(lambda: _says(telegraf, "Connected"))
+            say_frozen(tank, range(10))
+            await until(lambda: _at_least(site, 10))
+            (source,) = (await site.health())["sources"]
+            assert source["remarks"] == {"repeated": "values of 1 channel are lost because their timestamps repeat"}
+            assert source["open_gaps"] == 1
+        await written(site, database)
     assert await rows(database, "SELECT value FROM plant.samples") == [(0.0,)]
     gap = "SELECT channel_id, reason, (extract(epoch FROM from_time) * 1000)::int8, to_time FROM plant.gap"
     channel = "SELECT id FROM plant.channel WHERE name = 'north/tank1/level'"
@@ -260,29 +260,22 @@ async def test_values_dated_by_arrival_are_stored_once_over_a_kill(tmp_path: Pat
     """The killed process has stored what it has not acknowledged; Telegraf sends it again, and more behind it."""
     site = await registered(tmp_path, database, _CREATE + '"{tag.area}/{tag.equipment}/{field}"', _ARRIVAL)
     crashing, plantlog = Process(site, "tests.crashing_push_collector"), Process(site)
-    with broker(tmp_path) as port, device(port, "plant/north/tank1") as tank:
-        telegraf = Telegraf(
-            tmp_path,
-            "mqtt.conf",
-            {"mqtt_token": "token-of-edge-gateway"},
-            {"PLANTLOG_PUSH": site.url, "MQTT_BROKER": f"tcp://127.0.0.1:{port}"},
-        )
-        with telegraf.running():
-            await until(lambda: _says(telegraf, "Connected"))
-            await crashing.start()
-            say_frozen(tank, range(5))
-            assert await crashing.ended() == -signal.SIGKILL
-            assert site.samples()
-            say_frozen(tank, range(5, 10))
-            await until(lambda: _says(telegraf, "connection refused"))
-            async with plantlog.running():
-                say_frozen(tank, range(10, 15))
+    with mqtt(tmp_path, site) as (telegraf, tank):
+        await until(lambda: _says(telegraf, "Connected"))
+        await crashing.start()
+        say_frozen(tank, range(5))
+        assert await crashing.ended() == -signal.SIGKILL
+        assert site.samples()
+        say_frozen(tank, range(5, 10))
+        await until(lambda: _says(telegraf, "connection refused"))
+        async with plantlog.running():
+            say_frozen(tank, range(10, 15))
 
-                async def all_there() -> bool:
-                    await written(site, database)
-                    return await rows(database, "SELECT 14.0 IN (SELECT value FROM plant.samples)") == [(True,)]
+            async def all_there() -> bool:
+                await written(site, database)
+                return await rows(database, "SELECT 14.0 IN (SELECT value FROM plant.samples)") == [(True,)]
 
-                await until(all_there, every=0.1)
+            await until(all_there, every=0.1)
     values = await rows(database, "SELECT value FROM plant.samples ORDER BY time")
     assert [value for (value,) in values] == [float(level) for level in range(15)]
 

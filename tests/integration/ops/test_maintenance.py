@@ -6,10 +6,9 @@ import asyncio
 import dataclasses
 import json
 import signal
-import sys
 import urllib.request
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from asyncio.subprocess import Process
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ import pytest
 from core import metrics
 from core.config.model import HealthOptions
 from core.errors import OperationError
-from core.paths import CHECKOUT, State
+from core.paths import State
 from core.scheduling import NICE
 from ops.appliance.status import StatusMonitor
 from ops.deployment import Running
@@ -30,13 +29,16 @@ from ops.maintenance.jobs import jobs
 from ops.maintenance.process import Maintenance
 from ops.maintenance.run import Connection, Job, JobContext, JobResult, JobSkipped, Session, run
 from ops.ports import free_ports
+from tests import children
 from tests.config_in_force import activate
 from tests.database import Database, connected
 from tests.maintenance import (
     DAY,
     SAMPLES,
+    SLEEPING,
     add_installation,
     add_plant,
+    asleep,
     day,
     job_context,
     pack_days,
@@ -44,6 +46,7 @@ from tests.maintenance import (
     sample_counts,
     set_retention,
     set_setting,
+    until_awake,
     vacuumed_size,
 )
 from tests.waiting import PATIENCE, until
@@ -71,21 +74,10 @@ def told(state: Path, database: Database, port: int) -> Path:
     return state
 
 
-@asynccontextmanager
-async def process(state: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+def process(state: Path) -> AbstractAsyncContextManager[Process]:
     """A maintenance process as the supervisor starts it."""
     activate(state, state / "plant.toml")
-    started = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "ops.maintenance", "--state", str(state)),
-        cwd=CHECKOUT,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        yield started
-    finally:
-        if started.returncode is None:
-            started.kill()
-        await started.communicate()
+    return children.running("ops.maintenance", "--state", state)
 
 
 async def test_every_job_runs_as_the_login_for_maintenance(
@@ -240,34 +232,17 @@ async def test_failing_job_stops_no_other_and_is_retried_later(
 async def test_stopped_job_ends_on_the_server_and_is_recorded(
     owner: Connection, database: Database, tmp_path: Path
 ) -> None:
-    async def sleeping(context: JobContext, connection: Connection) -> JobResult:
-        await connection.execute("SELECT pg_sleep(600)")
-        return JobResult()
-
-    job = Job("sleeping", 10, 600, False, sleeping, "")
-    working = asyncio.create_task(run(job, job_context(database, tmp_path)))
-    asleep = "SELECT count(*) FROM pg_stat_activity AS a WHERE a.query = 'SELECT pg_sleep(600)'"
-
-    async def sleeps() -> bool:
-        return bool(await owner.fetchval(asleep + " AND a.state = 'active'") == 1)
-
-    async def gone() -> bool:
-        return bool(await owner.fetchval(asleep) == 0)
-
-    await until(sleeps)
+    working = asyncio.create_task(run(SLEEPING, job_context(database, tmp_path)))
+    await until(lambda: asleep(owner))
     working.cancel()
     with pytest.raises(asyncio.CancelledError):
         await working
-    await until(gone)
+    await until_awake(owner)
     assert await runs(owner, "sleeping") == [("skipped", None, "stopped; continues after the next start")]
 
 
 async def test_a_job_that_takes_too_long_is_ended(owner: Connection, database: Database, tmp_path: Path) -> None:
-    async def sleeping(context: JobContext, connection: Connection) -> JobResult:
-        await connection.execute("SELECT pg_sleep(600)")
-        return JobResult()
-
-    done = await run(Job("sleeping", 10, 0.2, False, sleeping, ""), job_context(database, tmp_path))
+    done = await run(dataclasses.replace(SLEEPING, slice=0.2), job_context(database, tmp_path))
     assert (done.outcome, done.done.detail) == (
         "failed",
         "QueryCanceledError: canceling statement due to statement timeout",

@@ -10,10 +10,8 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
 from email import message_from_bytes
 from email.message import Message
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -23,10 +21,6 @@ import pytest
 from aiohttp import ClientError, ClientSession, web
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, Envelope, LoginPassword
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from core.batch import Event
 from core.config.model import NotifyOptions
@@ -35,6 +29,7 @@ from ops.notifier.process import Notifier
 from ops.notifier.receivers import receivers
 from ops.ports import free_ports
 from schema.queries import load
+from tests.certificates import make, pem
 from tests.config_in_force import activate
 from tests.database import Database, add_sources, connected
 from tests.samples import T0
@@ -365,29 +360,6 @@ class Mailbox:
         return "250 taken"
 
 
-def _certificate(folder: Path) -> tuple[Path, Path]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "mail of a test")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    form = serialization.Encoding.PEM
-    private = key.private_bytes(form, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    (folder / "mail.pem").write_bytes(certificate.public_bytes(form))
-    (folder / "mail.key").write_bytes(private)
-    return folder / "mail.pem", folder / "mail.key"
-
-
 def _authenticated(_server: Any, _session: Any, _envelope: Any, mechanism: str, given: Any) -> AuthResult:
     right = isinstance(given, LoginPassword) and (given.login, given.password) == (b"plantlog", PASSWORD.encode())
     return AuthResult(success=right)
@@ -397,7 +369,8 @@ def _authenticated(_server: Any, _session: Any, _envelope: Any, mechanism: str, 
 def mail(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Mailbox, Controller, NotifyOptions]]:
     import ssl
 
-    certificate, key = _certificate(tmp_path)
+    certificate, key = make(tmp_path / "mail")
+    certificate = pem(certificate)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     security = request.param

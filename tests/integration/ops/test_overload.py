@@ -28,7 +28,7 @@ from ops.ports import free_ports
 from schema.queries import load
 from tests.database import Database
 from tests.integration.ops.test_maintenance import process, told
-from tests.maintenance import add_plant, job_context
+from tests.maintenance import SLEEPING, add_plant, asleep, job_context, until_awake
 from tests.waiting import PATIENCE, until
 
 JOBS = {job.name: job for job in jobs()}
@@ -154,29 +154,14 @@ async def test_unfinished_overload_ends_after_a_restart(owner: Connection, datab
 async def test_yielding_job_ends_its_statement_and_is_recorded(
     owner: Connection, database: Database, tmp_path: Path
 ) -> None:
-    async def slow(site: JobContext, connection: Connection) -> JobResult:
-        await connection.execute("SELECT pg_sleep(600)")
-        return JobResult()
-
     stop_requested = asyncio.Event()
-    working = asyncio.create_task(
-        run(Job("slow", 10, 600, False, slow, ""), job_context(database, tmp_path), stop_requested)
-    )
-    sleeping = "SELECT count(*) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(600)' AND state = 'active'"
-
-    async def sleeps() -> bool:
-        return bool(await owner.fetchval(sleeping))
-
-    await until(sleeps)
+    working = asyncio.create_task(run(SLEEPING, job_context(database, tmp_path), stop_requested))
+    await until(lambda: asleep(owner))
     stop_requested.set()
     async with asyncio.timeout(PATIENCE):
         ran = await working
     assert (ran.outcome, ran.done.more, ran.done.detail) == ("ok", True, "gave way to ingest; continues")
-
-    async def ended() -> bool:
-        return not await sleeps()
-
-    await until(ended)
+    await until_awake(owner)
 
 
 async def test_backends_of_heavy_jobs_and_readers_are_throttled(

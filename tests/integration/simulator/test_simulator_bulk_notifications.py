@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +12,17 @@ from asyncua import Client, ua
 from simulator.bulk_notifications import Item, UnpublishedValues, ValueColumns
 from simulator.load import LoadPlant
 from simulator.run import Simulator
-from tests.integration.simulator.test_simulator_run import Running, Seen, published, row_of_ports
+from tests.integration.simulator import test_simulator_run
+from tests.integration.simulator.test_simulator_run import Running, Seen, published
 from tests.waiting import PATIENCE, until
 
 _CHANNELS = 40  # of OPC UA
 _BAD = 0x80320000
 
 
-@asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[Running]:
-    simulator = Simulator(LoadPlant(_CHANNELS * 11 // 10, 20.0), folder, False, 1.0, history=0)
-    port, stop = row_of_ports(2), asyncio.Event()
-    task = asyncio.create_task(simulator.run("127.0.0.1", port, port + 1, stop))
-    try:
-        await until(lambda: simulator.published > 0 or task.done())
-        yield Running(simulator, port, folder)
-    finally:
-        stop.set()
-        await task
+def running(folder: Path) -> AbstractAsyncContextManager[Running]:
+    plant = LoadPlant(_CHANNELS * 11 // 10, 20.0)
+    return test_simulator_run.running(folder, simulator=Simulator(plant, folder, False, 1.0, history=0))
 
 
 async def test_a_subscriber_gets_all_that_the_truth_says(tmp_path: Path) -> None:

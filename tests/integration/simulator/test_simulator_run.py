@@ -66,8 +66,10 @@ class Running:
 
 
 @asynccontextmanager
-async def running(folder: Path, secure: bool = False, jitter: float = 0.0) -> AsyncIterator[Running]:
-    simulator = Simulator(ScenarioPlant(1, []), folder, secure, speed=1.0, jitter=jitter)
+async def running(
+    folder: Path, secure: bool = False, jitter: float = 0.0, simulator: Simulator | None = None
+) -> AsyncIterator[Running]:
+    simulator = simulator or Simulator(ScenarioPlant(1, []), folder, secure, speed=1.0, jitter=jitter)
     port, stop = row_of_ports(4), asyncio.Event()
     task = asyncio.create_task(simulator.run("127.0.0.1", port, port + 1, stop))
     try:

@@ -17,18 +17,7 @@ from core.errors import DecodeError
 from ingest.modbus.decode import Decoder
 from ingest.modbus.plan import Read, plan, split
 from ingest.modbus.schedule import PollPace, Schedule
-
-FORMATS = {
-    "int16": "h",
-    "uint16": "H",
-    "int32": "i",
-    "uint32": "I",
-    "int64": "q",
-    "uint64": "Q",
-    "float32": "f",
-    "float64": "d",
-}
-ORDERS = ("ABCD", "CDAB", "BADC", "DCBA")
+from tests.modbus_wire import FORMATS, ORDERS
 
 
 def registers(kind: str, order: str, value: float) -> list[int]:
