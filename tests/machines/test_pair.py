@@ -44,15 +44,13 @@ from tests.writer_pair import (
 )
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
     await add_plant(owner, "a", "b", channels=range(1, CHANNELS + 1))
     return owner
 
 
-async def test_standby_drops_what_the_holder_wrote(
-    database: Database, owner: asyncpg.Connection, tmp_path: Path
-) -> None:
+async def test_standby_drops_what_the_holder_wrote(database: Database, tmp_path: Path) -> None:
     async with pair(database, tmp_path) as (plant, first, second):
         await until(lambda: len(plant.sent) > 20 * CHANNELS)
         await check(database, plant)
@@ -64,9 +62,7 @@ async def test_standby_drops_what_the_holder_wrote(
 
 
 @pytest.mark.parametrize("lost", ["writer", "disk"])
-async def test_standby_takes_over_from_a_killed_holder(
-    database: Database, owner: asyncpg.Connection, tmp_path: Path, lost: str
-) -> None:
+async def test_standby_takes_over_from_a_killed_holder(database: Database, tmp_path: Path, lost: str) -> None:
     async with pair(database, tmp_path) as (plant, first, _):
         await until(lambda: len(plant.sent) > 40 * CHANNELS)
         began = time.monotonic()
@@ -80,9 +76,7 @@ async def test_standby_takes_over_from_a_killed_holder(
         await check(database, plant)
 
 
-async def test_frozen_holder_writes_nothing_behind_the_new_one(
-    database: Database, owner: asyncpg.Connection, tmp_path: Path
-) -> None:
+async def test_frozen_holder_writes_nothing_behind_the_new_one(database: Database, tmp_path: Path) -> None:
     async with pair(database, tmp_path) as (plant, first, _):
         await until(lambda: len(plant.sent) > 40 * CHANNELS)
         began = time.monotonic()
@@ -103,9 +97,7 @@ async def test_frozen_holder_writes_nothing_behind_the_new_one(
 
 
 @pytest.mark.parametrize("cut", [(1,), (2,), (1, 2)])
-async def test_network_cut_loses_nothing(
-    database: Database, owner: asyncpg.Connection, tmp_path: Path, cut: tuple[int, ...]
-) -> None:
+async def test_network_cut_loses_nothing(database: Database, tmp_path: Path, cut: tuple[int, ...]) -> None:
     """Packets are dropped between members and the database, for 10 s."""
     login, _, place = database.ingest_dsn.rpartition("@")
     address, _, name = place.partition("/")
@@ -135,9 +127,7 @@ async def test_network_cut_loses_nothing(
         await asyncio.gather(*(relay.stop() for relay in relays))
 
 
-async def test_frozen_transaction_delays_no_take_over(
-    database: Database, owner: asyncpg.Connection, tmp_path: Path
-) -> None:
+async def test_frozen_transaction_delays_no_take_over(database: Database, tmp_path: Path) -> None:
     first, second = (Lease(database.ingest_dsn, INSTALLATION, n) for n in (1, 2))
     fence = await first.acquire()
     sleeping = await connect_writer(database.ingest_dsn, 60.0, fence.session_name)
@@ -156,9 +146,7 @@ async def test_frozen_transaction_delays_no_take_over(
     second.disconnect()
 
 
-async def test_transaction_with_an_earlier_token_commits_nothing(
-    database: Database, owner: asyncpg.Connection, tmp_path: Path
-) -> None:
+async def test_transaction_with_an_earlier_token_commits_nothing(database: Database, tmp_path: Path) -> None:
     first, second = (Lease(database.ingest_dsn, INSTALLATION, n) for n in (1, 2))
     fence = await first.acquire()
     await first.release()
@@ -263,9 +251,7 @@ async def test_members_have_sequences_of_their_own(tmp_path: Path) -> None:
     assert one.sequence > MEMBER_STEP
 
 
-async def test_gap_of_the_standby_is_recorded_and_is_none_of_the_pair(
-    database: Database, owner: asyncpg.Connection, tmp_path: Path
-) -> None:
+async def test_gap_of_the_standby_is_recorded_and_is_none_of_the_pair(database: Database, tmp_path: Path) -> None:
     async with pair(database, tmp_path) as (plant, first, second):
         now = now_us()
         gap = GapBatch(1, now, (Gap(now - 5_000_000, now, "disconnected"),))
@@ -286,9 +272,7 @@ async def _equal(found: Awaitable[object], expected: object) -> bool:
     return await found == expected
 
 
-async def test_alarms_of_both_members_are_recorded_once(
-    database: Database, owner: asyncpg.Connection, tmp_path: Path
-) -> None:
+async def test_alarms_of_both_members_are_recorded_once(database: Database, tmp_path: Path) -> None:
     """Also where only one member knows that an alarm was acknowledged: the holder's records count."""
     now = now_us()
 
@@ -314,7 +298,7 @@ async def test_alarms_of_both_members_are_recorded_once(
 
 
 async def test_standby_drops_what_it_received_while_its_clock_was_ahead(
-    database: Database, owner: asyncpg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lease = Lease(database.ingest_dsn, INSTALLATION, 2)
     await spooled(tmp_path / "1", batch([(1, 0, 1.0, 0)]))

@@ -26,7 +26,7 @@ from tests.writer_pair import Member, add_plant, holds, pair
 NOTICES = "SELECT count(*) FROM plant.alarm_notice WHERE kind = 'alarm'"
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
     await add_plant(owner, "plc", channels=list(IDS.values()))
     return owner
@@ -58,9 +58,7 @@ async def collecting(member: Member) -> AsyncIterator[Collector]:
         yield Collector(evaluator, operator)
 
 
-async def test_what_an_operator_did_at_one_member_holds_at_both(
-    database: Database, owner: asyncpg.Connection, tmp_path: Path
-) -> None:
+async def test_what_an_operator_did_at_one_member_holds_at_both(database: Database, tmp_path: Path) -> None:
     async with (
         pair(database, tmp_path) as (plant, first, second),
         collecting(first) as one,
@@ -90,9 +88,7 @@ async def test_what_an_operator_did_at_one_member_holds_at_both(
         ]
 
 
-async def test_alarm_that_one_member_alone_has_read_is_not_raised_again(
-    database: Database, owner: asyncpg.Connection, tmp_path: Path
-) -> None:
+async def test_alarm_that_one_member_alone_has_read_is_not_raised_again(database: Database, tmp_path: Path) -> None:
     """As of a device that only the member that writes polls; a collector that was just started gets the state, too."""
     async with pair(database, tmp_path) as (plant, first, second):
         plant.stopping = True
@@ -114,9 +110,7 @@ async def test_alarm_that_one_member_alone_has_read_is_not_raised_again(
                 assert await rows(database, NOTICES) == [(1,)]
 
 
-async def test_actions_of_people_at_both_members_are_recorded_once(
-    database: Database, owner: asyncpg.Connection, tmp_path: Path
-) -> None:
+async def test_actions_of_people_at_both_members_are_recorded_once(database: Database, tmp_path: Path) -> None:
     recorded = "SELECT count(*) FROM plant.event WHERE type = 'user_action'"
     async with pair(database, tmp_path) as (plant, first, second):
         plant.stopping = True

@@ -26,7 +26,7 @@ INTERVAL = 100_000  # µs
 STORED = "SELECT (extract(epoch FROM time) * 1000000)::int8 FROM plant.samples_raw WHERE channel_id = 1 ORDER BY time"
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
     await add_plant(owner, "a", channels=range(1, CHANNELS + 1), kind="modbus")
     await owner.execute("UPDATE plant.channel SET attributes = '{\"expected_interval\": 0.1}'")
@@ -71,7 +71,7 @@ async def until_stored(database: Database, time: int) -> None:
     await until(is_stored)
 
 
-async def test_samples_of_the_holder_count(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
+async def test_samples_of_the_holder_count(database: Database, tmp_path: Path) -> None:
     async with polling_pair(database, tmp_path) as (first, second):
         device = Device(first, second)
         await until(lambda: len(device.polls[2]) > 20)
@@ -84,9 +84,7 @@ async def test_samples_of_the_holder_count(database: Database, owner: asyncpg.Co
 
 
 @pytest.mark.parametrize("lost", ["writer", "disk"])
-async def test_a_take_over_leaves_no_hole(
-    database: Database, owner: asyncpg.Connection, tmp_path: Path, lost: str
-) -> None:
+async def test_a_take_over_leaves_no_hole(database: Database, tmp_path: Path, lost: str) -> None:
     async with polling_pair(database, tmp_path) as (first, second):
         device = Device(first, second)
         await until(lambda: len(device.polls[2]) > 30)
@@ -135,7 +133,7 @@ async def test_gap_of_the_holder_is_filled_by_the_standby(
         assert await rows(database, "SELECT count(*) FROM plant.gap WHERE to_time IS DISTINCT FROM from_time") == [(0,)]
 
 
-async def test_texts_of_the_holder_count(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
+async def test_texts_of_the_holder_count(database: Database, tmp_path: Path) -> None:
     """A text is stored when it changes, and each member sees that at another time."""
     async with polling_pair(database, tmp_path) as (first, second):
         now = now_us()
