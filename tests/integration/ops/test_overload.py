@@ -186,5 +186,5 @@ async def test_backends_of_heavy_jobs_and_readers_are_throttled(
     assert (await run(Job("compress", 10, 10, True, look, "", owner=True), site)).outcome == "ok"
     assert (await run(Job("retain", 10, 10, True, look, ""), site)).outcome == "ok"
     assert (await run(JOBS["readers"], site)).outcome == "ok"
-    back = (NICE, str(NICE) if ours[1] else "")
+    back = (max(NICE, ours[0]), str(NICE) if ours[1] else "")  # the tests may run with less priority themselves
     assert [*held, of(reader.get_server_pid()), of(owner.get_server_pid())] == [back, ours, back, ours]
