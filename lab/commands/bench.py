@@ -122,7 +122,7 @@ def questions(
     few: Annotated[int, typer.Option(min=20, help="Channels of the days before.")] = 50,
     days: Annotated[int, typer.Option(min=1, help="Days, with the one of all channels.")] = 30,
     over: Annotated[
-        str, typer.Option(help="What is asked about: the day, an hour of it, all days of some channels. '' for none.")
+        str, typer.Option(help="Spans: the day, an hour of it, all days (month) of some channels. '' for none.")
     ] = "day,hour,month",
     only: Annotated[str, typer.Option(help="Questions, comma separated. Default: all.")] = "",
     folder: Annotated[
@@ -175,7 +175,7 @@ def query(
 @app.command()
 def overload(
     channels: Annotated[
-        int, typer.Option(min=1, max=100_000, help="Ten of eleven OPC UA, at most 5,000; the rest Modbus.")
+        int, typer.Option(min=1, max=100_000, help="Channels: ten of eleven OPC UA, at most 5,000; the rest Modbus.")
     ] = 20_000,
     hz: Annotated[float, typer.Option(min=0.01, max=20.0, help="Values per second and channel.")] = 1.0,
     seconds: Annotated[float, typer.Option(min=1, help="Duration of each overload.")] = 60.0,

@@ -56,8 +56,7 @@ def chaos(
 ) -> None:
     """Run the appliance under load while faults are injected, then compare the database with the ground truth.
 
-    Exits with 1 if a sample was duplicated, invented, altered or lost without a recorded gap, or if a rollup
-    does not match its samples.
+    Exits with 1 if a sample was duplicated, invented, altered or lost without a gap, or if a rollup is wrong.
     """
     from lab.chaos.machines.run import run as run_machines  # noqa: PLC0415  (slow imports only when used)
     from lab.chaos.run import ChaosOptions, run  # noqa: PLC0415

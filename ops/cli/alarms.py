@@ -28,10 +28,12 @@ _Limit = Annotated[
     str | None,
     typer.Argument(
         metavar="LIMIT",
-        help="lolo, lo, hi, hihi, rate, stale, bad, or a condition's name. Default: every one that allows it.",
+        help="Limit: lolo, lo, hi, hihi, rate, stale, bad, or a condition's name. Default: every one that allows it.",
     ),
 ]
-_Who = Annotated[str | None, typer.Option("--who", help="Your name. It is recorded together with your login.")]
+_Who = Annotated[
+    str | None, typer.Option("--who", metavar="NAME", help="Your name. It is recorded together with your login.")
+]
 _Why = Annotated[str, typer.Option("--why", metavar="TEXT", help="Reason. It is recorded.")]
 
 
@@ -72,7 +74,7 @@ def shelve(
     channel: _Channel,
     limit: _Limit = None,
     *,
-    duration: Annotated[str, typer.Option("--for", metavar="DURATION", help="How long, such as 2h.")],
+    duration: Annotated[str, typer.Option("--for", metavar="DURATION", help="Duration, such as 2h.")],
     why: _Why,
     who: _Who = None,
 ) -> None:

@@ -94,29 +94,34 @@ def restore(
     repository: Annotated[
         str | None,
         typer.Option(
-            metavar="WHERE", help="Folder, sftp://USER@HOST[:PORT]/PATH or s3://BUCKET/PATH. Default: as configured."
+            metavar="WHERE", help="Folder, sftp://USER@HOST/PATH or s3://BUCKET/PATH. Default: as configured."
         ),
     ] = None,
     passphrase_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help=f"File with the passphrase. Default: ${_VARIABLE}, or as configured."),
+        typer.Option(
+            metavar="FILE",
+            help="File with the passphrase. Default: the variable PLANTLOG_BACKUP_PASSPHRASE, or as configured.",
+        ),
     ] = None,
     key_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="As configured; so are the next options.")
+        Path | None, typer.Option(metavar="FILE", help="SFTP: private key. S3: access key. Default: as configured.")
     ] = None,
-    known_hosts_file: Annotated[Path | None, typer.Option(metavar="FILE", help="SFTP.")] = None,
-    s3_endpoint: Annotated[str | None, typer.Option(metavar="HOST[:PORT]", help="S3.")] = None,
-    s3_region: Annotated[str | None, typer.Option(metavar="REGION", help="S3.")] = None,
+    known_hosts_file: Annotated[Path | None, typer.Option(metavar="FILE", help="SFTP: keys of known hosts.")] = None,
+    s3_endpoint: Annotated[str | None, typer.Option(metavar="HOST[:PORT]", help="S3: server.")] = None,
+    s3_region: Annotated[str | None, typer.Option(metavar="REGION", help="S3: region.")] = None,
     s3_uri_style: Annotated[str | None, typer.Option(metavar="STYLE", help="S3: path or host.")] = None,
-    ca_file: Annotated[Path | None, typer.Option(metavar="FILE", help="S3.")] = None,
+    ca_file: Annotated[Path | None, typer.Option(metavar="FILE", help="S3: CA of the server's certificate.")] = None,
     at: Annotated[
         str | None,
         typer.Option(
-            "--at", metavar="TIME", help="Restore the database as it was then (UTC if it has no offset). Default: all."
+            "--at",
+            metavar="TIME",
+            help="Time to restore the database to (UTC if it has no offset). Default: the newest.",
         ),
     ] = None,
-    into: Annotated[Path | None, typer.Option(metavar="FOLDER", help="New state folder.")] = None,
-    start: Annotated[bool, typer.Option(help="Start the appliance.")] = True,
+    into: Annotated[Path | None, typer.Option(metavar="FOLDER", help="New state folder. Default: this one.")] = None,
+    start: Annotated[bool, typer.Option(help="Start the appliance afterwards.")] = True,
     take_over: Annotated[
         bool, typer.Option("--take-over", help="Back up to the repository: the first appliance no longer runs.")
     ] = False,

@@ -30,14 +30,16 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-_Number = Annotated[int, typer.Argument(metavar="REVISION", help="Number in `config log`.")]
+_Number = Annotated[int, typer.Argument(metavar="REVISION", help="Number of the revision, as in `config log`.")]
 
 
 @app.command()
 def check(
     config: Annotated[
         Path | None,
-        typer.Argument(metavar="PLANT.TOML", help="Default: the file of the last `up`, or the example."),
+        typer.Argument(
+            metavar="PLANT.TOML", help="Configuration file. Default: that of the last `up`, or the example."
+        ),
     ] = None,
 ) -> None:
     """Check a configuration. Reports all problems at once, with file, line, found and legal values."""
@@ -111,8 +113,7 @@ def rename(
 ) -> None:
     """Rename a channel. Its id and history are kept.
 
-    If its definition changes, too, such as its address, type, kind or unit, `up --same-quantity NAME` says that it
-    still measures the same.
+    If its address, type, kind or unit changes, too, use `up --same-quantity NAME` afterwards.
     """
     from ops.registration.rename import rename as run
 
@@ -174,7 +175,8 @@ def show(
 def diff(
     revision: _Number,
     other: Annotated[
-        int | None, typer.Argument(metavar="REVISION", help="Compare with this one. Default: with the files now.")
+        int | None,
+        typer.Argument(metavar="OTHER", help="Revision to compare with. Default: the files as they are now."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

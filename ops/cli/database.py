@@ -29,7 +29,7 @@ def monitor(
     address: _Address = None,
     port: _Port = None,
     replace: Annotated[
-        str | None, typer.Option(metavar="DSN", help="Monitor that is lost: secrets/monitor.dsn of a node.")
+        str | None, typer.Option(metavar="DSN", help="DSN of a monitor that is lost: secrets/monitor.dsn of a node.")
     ] = None,
 ) -> None:
     """Start the monitor, which watches the nodes and fails over. Run it on a machine of its own. Safe to repeat."""
@@ -42,7 +42,9 @@ def monitor(
 def node(
     monitor: Annotated[
         str | None,
-        typer.Option(metavar="DSN", envvar="PLANTLOG_MONITOR", help="What `plantlog admin database monitor` printed."),
+        typer.Option(
+            metavar="DSN", envvar="PLANTLOG_MONITOR", help="DSN of the monitor, as `admin database monitor` printed it."
+        ),
     ] = None,
     address: _Address = None,
     port: _Port = None,

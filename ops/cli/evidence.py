@@ -23,12 +23,14 @@ app = typer.Typer(
     help="Seal and verify what is stored; export it, or delete samples, with a record of that.", no_args_is_help=True
 )
 _T = TypeVar("_T")
-_INSTALLATION = "Whose seals: a plant, an installation's id, or the beginning of that. Default: this one."
+_INSTALLATION = "Installation that sealed: its plant, its id, or the beginning of that. Default: this one."
 
 
 @app.command()
 def seal(
-    day: Annotated[str | None, typer.Argument(metavar="DAY", help="UTC day. Default: all closed days.")] = None,
+    day: Annotated[
+        str | None, typer.Argument(metavar="DAY", help="Day (UTC), such as 2026-03-09. Default: all closed days.")
+    ] = None,
     before: Annotated[
         str | None,
         typer.Option("--before", metavar="TIME", help="Seal days that ended by this time (UTC if it has no offset)."),
@@ -119,7 +121,10 @@ def _parse_time(option: str, text: str) -> datetime:
 @app.command()
 def verify(
     what: Annotated[
-        str | None, typer.Argument(metavar="DAY|rollups|FILE", help="What to verify. Default: all sealed days.")
+        str | None,
+        typer.Argument(
+            metavar="DAY|rollups|FILE", help="Day, the rollups, or an exported file. Default: all sealed days."
+        ),
     ] = None,
     channel: Channels = None,
     key: Annotated[
@@ -129,8 +134,12 @@ def verify(
         str | None,
         typer.Option("--installation", metavar="INSTALLATION|all", help=f"{_INSTALLATION[:-1]}. all: every chain."),
     ] = None,
-    since: Annotated[datetime | None, typer.Option("--from", help="First day (UTC). Only for rollups.")] = None,
-    until: Annotated[datetime | None, typer.Option("--to", help="End of the range. Only for rollups.")] = None,
+    since: Annotated[
+        datetime | None, typer.Option("--from", metavar="TIME", help="First day (UTC). Only for rollups.")
+    ] = None,
+    until: Annotated[
+        datetime | None, typer.Option("--to", metavar="TIME", help="End of the range. Only for rollups.")
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Also exit with 1 for explained differences, deletions, unsealed samples.")
     ] = False,
@@ -203,7 +212,9 @@ def delete(
     ],
     since: Annotated[str, typer.Option("--from", metavar="TIME", help="First time, UTC if it has no zone.")],
     until: Annotated[str, typer.Option("--to", metavar="TIME", help="Time behind the last, UTC if it has no zone.")],
-    why: Annotated[str, typer.Option("--why", help="The reason. It is recorded, and part of the amended seals.")],
+    why: Annotated[
+        str, typer.Option("--why", metavar="TEXT", help="Reason. It is recorded, and part of the amended seals.")
+    ],
     yes: Annotated[bool, typer.Option("--yes", help="Delete. Without it, samples are only counted.")] = False,
 ) -> None:
     """Delete samples. Of sealed days, the seals are amended, and name who deleted them and why."""
@@ -228,7 +239,7 @@ def delete(
 def export(
     day: Annotated[
         str | None,
-        typer.Argument(metavar="DAY", help="Sealed day (UTC), such as 2026-03-09. Or --from and --until."),
+        typer.Argument(metavar="DAY", help="Sealed day (UTC), such as 2026-03-09. Instead of it: --from and --until."),
     ] = None,
     to: Annotated[
         Path | None, typer.Option("--to", metavar="FILE", help="File to create. Default: DAY.parquet, export.parquet.")

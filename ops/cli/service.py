@@ -24,7 +24,9 @@ def install(
     ] = None,
     user: Annotated[
         str | None,
-        typer.Option(metavar="USER", help="Who runs it. Default: the owner of the state folder, or of plantlog."),
+        typer.Option(
+            metavar="USER", help="User who runs plantlog. Default: the owner of the state folder, or of plantlog."
+        ),
     ] = None,
     name: _Name = "plantlog",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the unit, and change nothing.")] = False,

@@ -82,13 +82,16 @@ def import_tags(
     ] = None,
     word_order: Annotated[
         str,
-        typer.Option(metavar="ORDER", help="Word order of a Modbus device. Default: CDAB, as in KEPServerEX."),
+        typer.Option(metavar="ORDER", help="Word order of a Modbus device. The default is that of KEPServerEX."),
     ] = "CDAB",
     server: Annotated[
         str | None, typer.Option(metavar="SERVER", help="Ignition: name of the OPC server, if there are several.")
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder for the tag lists. Default: this one.")
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="FOLDER", show_default=False, help="Folder for the tag lists. Default: this one."
+        ),
     ] = Path(),
 ) -> None:
     """Import tags of KEPServerEX, Ignition or OPC Publisher: write a tag list, print the source for plant.toml."""
@@ -102,13 +105,13 @@ def import_history(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="CSV, Parquet, or line protocol.")],
     time_zone: Annotated[
         str | None,
-        typer.Option(metavar="ZONE", help="Zone of times without an offset from UTC, such as Europe/Berlin."),
+        typer.Option(metavar="ZONE", help="Time zone of times without an offset from UTC, such as Europe/Berlin."),
     ] = None,
     column: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=ROLE",
-            help="What a column is: channel, time, value, status, or ignore. Can be repeated.",
+            help="Role of a column: channel, time, value, status, or ignore. Can be repeated.",
         ),
     ] = None,
     source: Annotated[str, typer.Option(metavar="NAME", help="Source of the channels that are created.")] = "import",
@@ -116,7 +119,8 @@ def import_history(
         str | None, typer.Option(metavar="POINT|COMMA", help="Decimal separator. Default: that of the first lines.")
     ] = None,
     delimiter: Annotated[
-        str | None, typer.Option(metavar="NAME", help="comma, semicolon, tab or bar. Default: that of the first lines.")
+        str | None,
+        typer.Option(metavar="NAME", help="Delimiter: comma, semicolon, tab or bar. Default: that of the first lines."),
     ] = None,
     date_order: Annotated[
         str | None, typer.Option(metavar="DMY|MDY", help="Order of day and month, where the first lines do not tell.")
@@ -125,12 +129,12 @@ def import_history(
         str | None,
         typer.Option(
             metavar="FIRST|SECOND|ORDER",
-            help="First or second meaning of a local time that occurs twice. ORDER: by the order of lines.",
+            help="Local times that occur twice: the first or second meaning, or by the ORDER of lines.",
         ),
     ] = None,
     status_codes: Annotated[
         str | None,
-        typer.Option(metavar="OPCUA|OPCDA", help="What numbers in a column of statuses are. Default: by their size."),
+        typer.Option(metavar="OPCUA|OPCDA", help="Meaning of numbers in a column of statuses. Default: by their size."),
     ] = None,
     channel: Annotated[
         str, typer.Option(metavar="TEMPLATE", help="Line protocol: name of a field's channel, as in a push source.")

@@ -24,12 +24,10 @@ app = typer.Typer(
     "Viewers look; operators also handle alarms; engineers also change the plant; auditors look, verify and export.",
     no_args_is_help=True,
 )
-_Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user; that of the account for commands.")]
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user; for commands, that of the account.")]
 _PasswordFile = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE", help="File whose first line is the password. Default: it is asked for, or read from stdin."
-    ),
+    typer.Option(metavar="FILE", help="File whose first line is the password. Default: a prompt, or standard input."),
 ]
 
 
@@ -52,7 +50,9 @@ def add(
 
 
 @app.command("role")
-def set_role(name: _Name, role: Annotated[str, typer.Argument(metavar="ROLE", help="As of `user add`.")]) -> None:
+def set_role(
+    name: _Name, role: Annotated[str, typer.Argument(metavar="ROLE", help="viewer, operator, engineer or auditor.")]
+) -> None:
     """Give a user another role. The user's sessions end."""
     changed = UserDirectory(State.current().root).change(name, role=_role(role))
     typer.echo(f"{name} has the role {role}" + ("" if changed else " already"))
