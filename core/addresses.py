@@ -32,14 +32,14 @@ def reachable(address: str) -> bool:
 
 def machine_addresses() -> set[str]:
     """The addresses of this machine's interfaces, without those of IPv6 that are valid on one link only."""
-    found: set[str] = set()
+    addresses: set[str] = set()
     with suppress(OSError):  # proc(5): an address of this machine is followed by "/32 host LOCAL"
-        found |= set(re.findall(r"\|-- (\S+)\n\s+/32 host LOCAL", Path("/proc/net/fib_trie").read_text()))
+        addresses |= set(re.findall(r"\|-- (\S+)\n\s+/32 host LOCAL", Path("/proc/net/fib_trie").read_text()))
     with suppress(OSError):
         for line in Path("/proc/net/if_inet6").read_text().splitlines():
             address = ipaddress.IPv6Address(bytes.fromhex(line[:32]))
-            found |= {str(address)} if not address.is_link_local else set()
-    return found
+            addresses |= {str(address)} if not address.is_link_local else set()
+    return addresses
 
 
 def unreachable(address: str, error: Exception) -> str:

@@ -105,8 +105,8 @@ async def _attempt(
 ) -> tuple[str, asyncpg.Connection[Any]]:
     """A connection, and the server's timeline if it is one ``of_several``: then only a primary will do."""
     async with asyncio.timeout(seconds):
-        wanted: Any = "primary" if of_several else None  # read-write would exclude the reader's sessions everywhere
-        connection = await asyncpg.connect(address, server_settings=settings, target_session_attrs=wanted)
+        kind: Any = "primary" if of_several else None  # read-write would exclude the reader's sessions everywhere
+        connection = await asyncpg.connect(address, server_settings=settings, target_session_attrs=kind)
     if not of_several:
         return "", connection
     try:

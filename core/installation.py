@@ -66,14 +66,14 @@ async def installations(connection: asyncpg.Connection[Any]) -> list[Installatio
     return [Installation(**row) for row in await connection.fetch(queries["select_installations"])]
 
 
-def find(option: str, name: str, known: Sequence[Installation]) -> Installation:
+def find(option: str, name: str, installations: Sequence[Installation]) -> Installation:
     """The one with this plant, or whose id begins so. Raises OperationError that names the option."""
-    found = [one for one in known if one.plant == name or str(one.id).startswith(name)]
-    if len(found) != 1:
-        listed = "; ".join(map(str, known)) or "none"
-        problem = "more than one installation is" if found else "no installation is"
+    matches = [one for one in installations if one.plant == name or str(one.id).startswith(name)]
+    if len(matches) != 1:
+        listed = "; ".join(map(str, installations)) or "none"
+        problem = "more than one installation is" if matches else "no installation is"
         raise OperationError(f"{option}: {problem} {name}; registered: {listed}")
-    return found[0]
+    return matches[0]
 
 
 async def chosen(connection: asyncpg.Connection[Any], name: str) -> UUID | None:

@@ -104,11 +104,11 @@ def derive(pki: Path, secret: str) -> None:
 def names_of(certificate: x509.Certificate) -> list[str]:
     """Host names and addresses that a certificate is for."""
     try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return []
-    addresses = (str(address) for address in found.get_values_for_type(x509.IPAddress))
-    return [*found.get_values_for_type(x509.DNSName), *addresses]
+    addresses = (str(address) for address in names.get_values_for_type(x509.IPAddress))
+    return [*names.get_values_for_type(x509.DNSName), *addresses]
 
 
 def _content(path: Path) -> bytes | None:
@@ -118,12 +118,14 @@ def _content(path: Path) -> bytes | None:
 def _is_good(file: Path, pki: Path, required: Collection[str]) -> bool:
     try:
         ca = x509.load_pem_x509_certificate(ca_file(pki).read_bytes())
-        found = x509.load_pem_x509_certificate(file.read_bytes())
-        found.verify_directly_issued_by(ca)
-        names = {_normal(name) for name in names_of(found)}
+        certificate = x509.load_pem_x509_certificate(file.read_bytes())
+        certificate.verify_directly_issued_by(ca)
+        names = {_normal(name) for name in names_of(certificate)}
     except (OSError, ValueError, TypeError, InvalidSignature):
         return False
-    return found.not_valid_after_utc - datetime.now(UTC) > timedelta(days=_RENEW_DAYS) and names.issuperset(required)
+    return certificate.not_valid_after_utc - datetime.now(UTC) > timedelta(days=_RENEW_DAYS) and names.issuperset(
+        required
+    )
 
 
 def _issue(file: Path, pki: Path, names: Collection[str], days: int) -> None:

@@ -51,12 +51,12 @@ class Registry:
 
     def ids_of(self, source: str, channels: Sequence[str]) -> tuple[int, dict[str, int]]:
         """A source's id, and those of its channels by name. Raises OperationError where one is not registered."""
-        known = self.channels.get(source, {})
-        missing = [name for name in channels if name not in known]
+        ids = self.channels.get(source, {})
+        missing = [name for name in channels if name not in ids]
         if source not in self.sources or missing:
             what = f"source {source}" if source not in self.sources else f"channel {missing[0]}"
             raise OperationError(f"{what} is not registered: run `plantlog up`")
-        return self.sources[source], {name: known[name] for name in channels}
+        return self.sources[source], {name: ids[name] for name in channels}
 
     def pairs(self) -> Iterator[tuple[str, int]]:
         """Name and id of every channel, created ones too."""

@@ -29,9 +29,9 @@ def check_columns(columns: object, **types: type[np.generic]) -> None:
     if len(set(lengths.values())) > 1:
         raise ValueError(f"columns of unequal length: {', '.join(f'{name} {n}' for name, n in lengths.items())}")
     for name, kind in types.items():
-        found = getattr(columns, name).dtype
-        if found != kind:
-            raise ValueError(f"column {name} is {found}, not {np.dtype(kind)}")
+        dtype = getattr(columns, name).dtype
+        if dtype != kind:
+            raise ValueError(f"column {name} is {dtype}, not {np.dtype(kind)}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

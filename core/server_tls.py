@@ -35,21 +35,21 @@ def server_file(pki: Path) -> Path:
 
 def context(certificate: Path, key: Path) -> ssl.SSLContext:
     """For the server's side. Raises UnusableFile."""
-    found = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    found.minimum_version = ssl.TLSVersion.TLSv1_2
-    found.set_alpn_protocols(["http/1.1"])
-    tls.present(found, certificate, key)
-    return found
+    tls_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls_context.minimum_version = ssl.TLSVersion.TLSv1_2
+    tls_context.set_alpn_protocols(["http/1.1"])
+    tls.present(tls_context, certificate, key)
+    return tls_context
 
 
 class ServerTls:
     """The TLS of a server: with ``yours``, or with plantlog's ``own`` file, which ``make`` makes and renews."""
 
-    def __init__(self, yours: Files | None, own: Path, make: Callable[[], None]) -> None:
+    def __init__(self, yours: Files | None, ours: Path, make: Callable[[], None]) -> None:
         self._make = make
         self._made_at = time.monotonic()
         self.is_own = yours is None
-        self._files = yours or (own, own)
+        self._files = yours or (ours, ours)
         if yours is None:
             self._renew()
         self._seen = self._used = self._state()
@@ -60,7 +60,7 @@ class ServerTls:
                 raise
             log.error("%s; plantlog's own certificate is shown until that is put right", fault)
             make()
-            self.context = context(own, own)
+            self.context = context(ours, ours)
 
     def refresh(self) -> None:
         """Look for new files: to be called every second or so."""
@@ -94,7 +94,7 @@ class ServerTls:
 
 def _stat(path: Path) -> tuple[int, ...]:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return ()
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size

@@ -39,8 +39,8 @@ def token_file_of(source: str, config: Path | None, state: State) -> Path:
     """The token file of a source, which may not exist yet. Raises ConfigError or OperationError."""
     files, path = _token_files(config, state)
     if source not in files:
-        known = f"it has {', '.join(sorted(files))}" if files else "it has none"
-        raise OperationError(f"{path} has no push source {source} with a token_file; {known}")
+        names = f"it has {', '.join(sorted(files))}" if files else "it has none"
+        raise OperationError(f"{path} has no push source {source} with a token_file; {names}")
     return files[source]
 
 
@@ -102,9 +102,9 @@ def hash_plain(file: Path, source: str, state: State) -> TokenHash | None:
         if (fault := token_fault(token)) is not None:
             raise OperationError(f"{file} has a token with {fault}; legal: {TOKEN_LEGAL}")
         replaced.append(TokenHash(digest_of(token), _comment("hashed")))
-        found = [*content[: tokens[0]], str(replaced[0]), *content[tokens[0] + 1 :]]
-        _hashes(file, found, source)
-        return found
+        lines = [*content[: tokens[0]], str(replaced[0]), *content[tokens[0] + 1 :]]
+        _hashes(file, lines, source)
+        return lines
 
     _edit(file, hashed, state)
     return replaced[0] if replaced else None
@@ -115,13 +115,13 @@ def listed(source: str | None, config: Path | None, state: State) -> list[Listed
     files = _token_files(config, state)[0] if source is None else {source: token_file_of(source, config, state)}
     running = Running.load(state)
     report = None if running is None else health.fetch("collector-push", running.health, state.root)
-    found = []
+    tokens = []
     for name, file in files.items():
         used = (report or {}).get("tokens", {}).get(name, {})
         with _errors(file):
             hashes = _hashes(file, lines(read(file)), name)
-        found += [ListedToken(name, one.short, one.comment, used.get(one.short)) for one in hashes]
-    return found
+        tokens += [ListedToken(name, one.short, one.comment, used.get(one.short)) for one in hashes]
+    return tokens
 
 
 def _token_files(config: Path | None, state: State) -> tuple[dict[str, Path], Path]:
@@ -132,10 +132,10 @@ def _token_files(config: Path | None, state: State) -> tuple[dict[str, Path], Pa
 
 
 def _hashes(file: Path, content: list[str], source: str) -> tuple[TokenHash, ...]:
-    found = parse("\n".join(content).encode(errors="surrogateescape"), source)
-    if found.fault is not None:
-        raise OperationError("{}: found {}; legal: {}".format(file, *found.fault))
-    return found.hashes
+    tokens = parse("\n".join(content).encode(errors="surrogateescape"), source)
+    if tokens.fault is not None:
+        raise OperationError("{}: found {}; legal: {}".format(file, *tokens.fault))
+    return tokens.hashes
 
 
 def _comment(what: str) -> str:

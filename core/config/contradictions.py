@@ -167,18 +167,18 @@ def _in_alarms(tag: Tag) -> Iterator[Contradiction]:
     if _alarms(tag) == _NO_ALARMS:
         return
     levels = [(name, getattr(tag, name)) for name in ("alarm_lolo", "alarm_lo", "alarm_hi", "alarm_hihi")]
-    given = [(name, level) for name, level in levels if level is not None]
-    for (lower, low), (higher, high) in pairwise(given):
+    limits = [(name, level) for name, level in levels if level is not None]
+    for (lower, low), (higher, high) in pairwise(limits):
         if low >= high:
             yield lower, shown(low), f"less than {higher}, which is {high}"
-    lows = [level for name, level in given if name in ("alarm_lolo", "alarm_lo")]
-    highs = [level for name, level in given if name in ("alarm_hi", "alarm_hihi")]
+    lows = [level for name, level in limits if name in ("alarm_lolo", "alarm_lo")]
+    highs = [level for name, level in limits if name in ("alarm_hi", "alarm_hihi")]
     if lows and highs and 0 < min(highs) - max(lows) < tag.alarm_deadband:
         legal = f"at most {min(highs) - max(lows)}, the distance between the limits: no value would be normal again"
         yield "alarm_deadband", shown(tag.alarm_deadband), legal
     if tag.alarm_rate is not None and tag.alarm_rate <= 0:
         yield "alarm_rate", shown(tag.alarm_rate), "more than 0 units per second"
-    watched = bool(given) or tag.alarm_rate is not None or tag.alarm_stale is not None or tag.alarm_bad
+    watched = bool(limits) or tag.alarm_rate is not None or tag.alarm_stale is not None or tag.alarm_bad
     if tag.kind == "text" and watched:
         yield "kind", shown(tag.kind), "analog, discrete or counter: a text has no alarm limits"
     if not watched:

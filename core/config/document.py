@@ -104,11 +104,11 @@ class Document:
     def _token_hashes(self, file: Path, content: bytes, place: Place) -> None:
         """Check the tokens of a gateway."""
         source = shortened(list(self._names(place))[1])
-        found = token_file.parse(content, source, self.path)
-        if found.fault is not None:
-            what, legal = found.fault
+        tokens = token_file.parse(content, source, self.path)
+        if tokens.fault is not None:
+            what, legal = tokens.fault
             self.problem(place, f"{shown(file)} with {what}", legal)
-        for one in found.hashes:
+        for one in tokens.hashes:
             if (other := self._token_sources.setdefault(one.digest, source)) != source:
                 what = f"{shown(file)} with token {one.short} of source {other}"
                 self.problem(place, what, "a token that no other source has")

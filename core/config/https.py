@@ -44,8 +44,8 @@ class TlsSettings(Frozen):
 
     def files(self, state: Path) -> Files:
         """The certificate of servers with TLS, and its key."""
-        own = server_file(state / "pki")
-        return self.yours or (own, own)
+        ours = server_file(state / "pki")
+        return self.yours or (ours, ours)
 
     def ensure(self, state: Path, *, all_names: bool = False) -> None:
         """Make or renew plantlog's own certificate, if a server needs one. Raises SourceError.

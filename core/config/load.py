@@ -103,21 +103,21 @@ def load_opcua_source(path: Path, name: str) -> OpcuaSource:
 def load_opcua_tags(path: Path, name: str) -> tuple[OpcuaSource, Path, list[tuple[OpcuaTag, TagPlace]]]:
     """Load as :func:`load_opcua_source`, with the tag list: its path, and its tags with their places."""
     loader = _Loader(path)
-    found = loader.opcua_source(name)
-    tags = [] if found is None else read_tags(found[1], OpcuaTag, loader.problems)
-    if loader.problems or found is None:
+    described = loader.opcua_source(name)
+    tags = [] if described is None else read_tags(described[1], OpcuaTag, loader.problems)
+    if loader.problems or described is None:
         raise ConfigError(loader.problems)
-    source, file = found
+    source, file = described
     return source.model_copy(update={"tags": tuple(tag for tag, _ in tags)}), file, tags
 
 
 def load_token_files(path: Path) -> dict[str, Path]:
     """The token file of each push source, which may not exist yet; nothing else is checked. Raises ConfigError."""
     loader = _Loader(path)
-    found = loader.token_files()
+    files = loader.token_files()
     if loader.problems:
         raise ConfigError(loader.problems)
-    return found
+    return files
 
 
 def load_with_digests(path: Path) -> tuple[Plant, dict[str, str]]:

@@ -81,10 +81,10 @@ def parse(address: str) -> ModbusAddress:
     """The parts of an address that matches PATTERN. Raises AddressError."""
     scheme, _, rest = address.partition("://")
     place, _, query = rest.partition("?")
-    given = _parameters(scheme, query)
-    baud, parity = int(given.get("baud", "19200")), given.get("parity", "E")
+    parameters = _parameters(scheme, query)
+    baud, parity = int(parameters.get("baud", "19200")), parameters.get("parity", "E")
     if scheme == "serial":
-        stop = int(given.get("stop", "2" if parity == "N" else "1"))  # 2.5.1: without parity, a second stop bit
+        stop = int(parameters.get("stop", "2" if parity == "N" else "1"))  # 2.5.1: without parity, a second stop bit
         return ModbusAddress("serial", place, baud=baud, parity=parity, stop=stop)
     try:
         parts = urlsplit(f"//{place}")
@@ -99,14 +99,14 @@ def parse(address: str) -> ModbusAddress:
 
 def _parameters(scheme: str, query: str) -> dict[str, str]:
     """Parameter → value. Raises AddressError."""
-    legal, given = _PARAMETERS[scheme], {}
+    legal, parameters = _PARAMETERS[scheme], {}
     for part in query.split("&") if query else ():
         name, equals, value = part.partition("=")
         if name not in legal:
             raise AddressError(f"an unknown parameter {name!r}", f"one of {', '.join(legal)}")
-        if name in given:
+        if name in parameters:
             raise AddressError(f"{name} twice", "each parameter once")
         if not equals or value not in _SETTINGS[name]:
             raise AddressError(repr(part), " or ".join(f"{name}={value}" for value in _SETTINGS[name]))
-        given[name] = value
-    return given
+        parameters[name] = value
+    return parameters

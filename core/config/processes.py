@@ -65,7 +65,7 @@ def split(plant: Plant, before: Mapping[str, int]) -> dict[str, int]:
     ``before``: the previous assignment. Sources move only from overloaded or removed processes.
     Modbus sources with one address share one connection, so that they stay together.
     """
-    found: dict[str, int] = {}
+    places: dict[str, int] = {}
     for kind in ("opcua", "modbus", "push"):
         loads: defaultdict[str, float] = defaultdict(float)
         was: dict[str, int] = {}
@@ -75,8 +75,8 @@ def split(plant: Plant, before: Mapping[str, int]) -> dict[str, int]:
                 if source.name in before:
                     was.setdefault(_endpoint(source), before[source.name])
         at = _split(loads, _count(plant, kind), was)
-        found |= {source.name: at[_endpoint(source)] for source in plant.sources if source.kind == kind}
-    return found
+        places |= {source.name: at[_endpoint(source)] for source in plant.sources if source.kind == kind}
+    return places
 
 
 def _split(loads: Mapping[str, float], processes: int, before: Mapping[str, int]) -> dict[str, int]:

@@ -142,19 +142,19 @@ def tables() -> dict[str, type[Any]]:
 
 def meanings(table: type[Any]) -> Mapping[str, str]:
     """Option → the text below it in the model, also where a base class has it."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for one in reversed(table.__mro__):
-        found |= _texts().get(one.__name__, {})
-    return found
+        texts |= _texts().get(one.__name__, {})
+    return texts
 
 
 @cache
 def _texts() -> Mapping[str, Mapping[str, str]]:
     """Class → option → text. Python itself forgets what stands below an attribute."""
-    found: dict[str, dict[str, str]] = {}
+    by_class: dict[str, dict[str, str]] = {}
     for node in (node for module in (sources, model) for node in ast.parse(inspect.getsource(module)).body):
         if isinstance(node, ast.ClassDef):
-            texts = found.setdefault(node.name, {})
+            texts = by_class.setdefault(node.name, {})
             for one, below in zip(node.body, node.body[1:], strict=False):
                 match one, below:
                     case (
@@ -162,7 +162,7 @@ def _texts() -> Mapping[str, Mapping[str, str]]:
                         ast.Expr(value=ast.Constant(value=str(text))),
                     ):
                         texts[name] = " ".join(text.split())
-    return found
+    return by_class
 
 
 def about(table: type[Any]) -> str:
@@ -230,28 +230,28 @@ def _default(name: str, field: FieldInfo, first: str) -> str:
 
 def _table(name: str, table: type[Any], off: bool = False) -> str:
     begin = f"{'#' if off else ''}[{name}]\n"
-    given = {"name": "mill"} if table is PlantOptions else {}
-    return "".join((*_comment(about(table)), begin, *_options(table, given)))
+    values = {"name": "mill"} if table is PlantOptions else {}
+    return "".join((*_comment(about(table)), begin, *_options(table, values)))
 
 
 def _source(kind: str, table: type[Any]) -> str:
-    given = {"name": _NAMES[kind], "kind": kind, "tags": f"{_NAMES[kind]}.csv"}
+    values = {"name": _NAMES[kind], "kind": kind, "tags": f"{_NAMES[kind]}.csv"}
     if kind in _ADDRESSES:
-        given["address"] = _ADDRESSES[kind]
+        values["address"] = _ADDRESSES[kind]
     else:
-        given["token_file"] = f"{_NAMES[kind]}.tokens"
-    return "".join((*_comment(about(table)), "[[source]]\n", *_options(table, given)))
+        values["token_file"] = f"{_NAMES[kind]}.tokens"
+    return "".join((*_comment(about(table)), "[[source]]\n", *_options(table, values)))
 
 
-def _options(table: type[Any], given: Mapping[str, Any]) -> Iterator[str]:
-    """Lines of a table: options that are ``given`` are set, all others commented out."""
-    for name, field in sorted(fields_of(table).items(), key=lambda option: option[0] not in given):
+def _options(table: type[Any], values: Mapping[str, Any]) -> Iterator[str]:
+    """Lines of a table: options with a value in ``values`` are set, all others commented out."""
+    for name, field in sorted(fields_of(table).items(), key=lambda option: option[0] not in values):
         if name in meanings(table):
             legal = field_legal(name, field)
             listed = f" Legal: {legal}." if legal.startswith(_LISTED) else ""
             yield from _comment(meanings(table)[name] + listed)
-        if name in given:
-            yield f"{name} = {json.dumps(given[name])}\n"
+        if name in values:
+            yield f"{name} = {json.dumps(values[name])}\n"
         else:
             example = not field.default and field.default is not False and name in EXAMPLES
             shown = EXAMPLES[name] if example else field.default

@@ -205,9 +205,9 @@ class ModbusTag(Tag):
     @model_validator(mode="before")
     @classmethod
     def _bits(cls, row: Any) -> Any:
-        given = row.kwargs if isinstance(row, ArgsKwargs) else row
-        if isinstance(given, Mapping) and "type" not in given and str(given.get("address")).startswith(_BITS):
-            return {**given, "type": "bool"}
+        values = row.kwargs if isinstance(row, ArgsKwargs) else row
+        if isinstance(values, Mapping) and "type" not in values and str(values.get("address")).startswith(_BITS):
+            return {**values, "type": "bool"}
         return row
 
     @property

@@ -90,7 +90,7 @@ def parse(content: bytes, source: str, config: Path | None = None) -> TokenFile:
 
     ``config``: the file that commands have to be told, which may not be in use yet; None: that of the last ``up``.
     """
-    found: dict[bytes, TokenHash] = {}
+    by_digest: dict[bytes, TokenHash] = {}
     others: list[int] = []  # numbers of the lines that are no hash
     written = lines(content)
     for number, line in enumerate(written, 1):
@@ -99,21 +99,21 @@ def parse(content: bytes, source: str, config: Path | None = None) -> TokenFile:
         one = hash_in(line)
         if one is None:
             others.append(number)
-        elif one.digest in found:
+        elif one.digest in by_digest:
             return TokenFile(fault=(f"a hash again in line {number}", "each hash once"))
         else:
-            found[one.digest] = one
+            by_digest[one.digest] = one
     if len(others) == 1 and is_token(written[others[0] - 1]):
         return TokenFile(fault=(f"a token in line {others[0]}", f"its hash: run {command('hash', source, config)}"))
     if others:
         legal = f"sha256: and 64 hexadecimal digits, as {command('add', source, config)} writes them"
         return TokenFile(fault=(f"no hash in line {others[0]}", legal))
-    if not found:
+    if not by_digest:
         return TokenFile(fault=("no hash", f"one or more: run {command('add', source, config)}"))
-    if len(found) > MAX_TOKENS:
+    if len(by_digest) > MAX_TOKENS:
         legal = f"at most {MAX_TOKENS}: run {command('remove', source, config)}"
-        return TokenFile(fault=(f"{len(found)} hashes", legal))
-    return TokenFile(tuple(found.values()))
+        return TokenFile(fault=(f"{len(by_digest)} hashes", legal))
+    return TokenFile(tuple(by_digest.values()))
 
 
 def command(name: str, source: str, config: Path | None) -> str:

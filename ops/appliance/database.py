@@ -128,11 +128,11 @@ class Database:
         marks, rejected = await check_logins(self.state.dsn("owner"), logins.values())
         for role, login in logins.items():
             if login.name in rejected and marks[login.name] != mark:
-                own = Login(_login_name(role, str(installation_id(self.state))[:8]), login.password)
-                dsn = own.dsn(self.state.dsn("owner"))
+                login_of_ours = Login(_login_name(role, str(installation_id(self.state))[:8]), login.password)
+                dsn = login_of_ours.dsn(self.state.dsn("owner"))
                 with suppress(OSError):  # a secret that is mounted read-only: create_logins refuses the login
                     write_atomically(self.state.dsn_file(role), f"{dsn}\n", 0o600)
-                    logins[role] = own
+                    logins[role] = login_of_ours
         return logins
 
 
@@ -205,10 +205,10 @@ def _checked(dsn: str) -> str:
         )
     if "," in "".join(options.get("host", [])):
         raise OperationError("PLANTLOG_DSN: several hosts stand before the path: //user:password@host1,host2/database")
-    wanted = "".join(options.pop("target_session_attrs", ["primary"]))
-    if wanted not in ("primary", "read-write"):
+    attributes = "".join(options.pop("target_session_attrs", ["primary"]))
+    if attributes not in ("primary", "read-write"):
         raise OperationError(
-            f"PLANTLOG_DSN: target_session_attrs={wanted}: plantlog needs the primary; legal: read-write, primary"
+            f"PLANTLOG_DSN: target_session_attrs={attributes}: plantlog needs the primary; legal: read-write, primary"
         )
     if "," not in parts.netloc:
         return dsn

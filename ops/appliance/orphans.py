@@ -22,13 +22,13 @@ def find(state: State) -> dict[str, list[psutil.Process]]:
     They carry PLANTLOG_STATE and PLANTLOG_PROCESS in their environment; the shell of somebody who only set
     PLANTLOG_STATE does not.
     """
-    found: dict[str, list[psutil.Process]] = {}
+    by_name: dict[str, list[psutil.Process]] = {}
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
             environment = process.environ()
             if environment.get("PLANTLOG_STATE") == str(state.root) and "PLANTLOG_PROCESS" in environment:
-                found.setdefault(environment["PLANTLOG_PROCESS"], []).append(process)
-    return found
+                by_name.setdefault(environment["PLANTLOG_PROCESS"], []).append(process)
+    return by_name
 
 
 def end(state: State, progress: Callable[[str], None]) -> None:

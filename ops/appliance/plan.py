@@ -166,10 +166,10 @@ async def make_plan(
         finally:
             await connection.close()
     own_database = not state.has_external_database
-    wanted = programs.wanted(deployment, plant, state, own_database=own_database, planned=True)
-    processes = Supervisor(state).restarts(wanted)
-    known = {source.name: source for source in before.sources}
-    reconnected = [s.name for s in plant.sources if s.name in known and reconnects(known[s.name], s)]
+    new_programs = programs.wanted(deployment, plant, state, own_database=own_database, planned=True)
+    processes = Supervisor(state).restarts(new_programs)
+    sources = {source.name: source for source in before.sources}
+    reconnected = [s.name for s in plant.sources if s.name in sources and reconnects(sources[s.name], s)]
     options = option_changes(before, plant)
     closed = closed_viewer(plant.viewer.host, UserDirectory(state.root).users())
     installed = repository.missing_programs(state, plant.backup) if own_database else []

@@ -74,8 +74,10 @@ async def _check_registration(
     try:
         if not await has_schema(connection) or not await is_current(connection):
             return
-        own = installation_of(state.root)
-        is_registered = own is not None and await connection.fetchval(load("pair")["is_registered"], own)
+        installation = installation_of(state.root)
+        is_registered = installation is not None and await connection.fetchval(
+            load("pair")["is_registered"], installation
+        )
         if is_registered and plant.redundancy.member is not None and plant.sealing.enabled:
             from history.seals.keys import check_member  # noqa: PLC0415  (its libraries take a tenth of the start)
 

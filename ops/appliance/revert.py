@@ -81,12 +81,12 @@ def _paths(state: State, config: Path, revision: Revision) -> dict[str, Path]:
             f"revision {revision.number} is of member {revision.member} of the pair"
             + ("" if member is None else f", and {state.root} is member {member}")
         )
-    known = set() if current is None else {Path(path) for path in current.digests}
+    read_now = set() if current is None else {Path(path) for path in current.digests}
     paths = {name: config.parent / name for name in sorted(revision.files, key=lambda name: name != revision.file)}
     paths[revision.file] = config
     for name, path in paths.items():
         # The database says where files go. Other folders are only ours if this appliance reads a file there.
-        if (".." in Path(name).parts or Path(name).is_absolute()) and path not in known:
+        if (".." in Path(name).parts or Path(name).is_absolute()) and path not in read_now:
             raise OperationError(
                 f"revision {revision.number} has the file {name} outside of {config.parent}, which the configuration "
                 f"in force does not read: write it yourself, see `plantlog config show {revision.number} {name}`"

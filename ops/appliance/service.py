@@ -60,8 +60,8 @@ def running(state: State) -> Service | None:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            found = last(state)
-            return None if found is None or found.pid == os.getpid() else found
+            service = last(state)
+            return None if service is None or service.pid == os.getpid() else service
     return None
 
 

@@ -97,18 +97,18 @@ class StatusMonitor:
 
     def _processes(self, reports: Mapping[str, dict[str, Any] | None], number: int | None) -> list[dict[str, Any]]:
         supervisor = Supervisor(self._state)
-        known: list[dict[str, Any]] = []
+        supervised: list[dict[str, Any]] = []
         with suppress(OperationError):  # no supervisor: what answers is still shown
-            known = [asdict(process) for process in supervisor.processes()]
+            supervised = [asdict(process) for process in supervisor.processes()]
         unknown = [
             {"name": name, "state": state, "pid": None, "since": None, "reason": reason}
             for name, report in reports.items()
             for state, reason in (("UNSUPERVISED", _UNSUPERVISED) if report else ("STOPPED", ""),)
-            if name not in {process["name"] for process in known}
+            if name not in {process["name"] for process in supervised}
         ]
         exit_records = exits.read(self._state)
-        found = []
-        for process in (*known, *unknown):
+        entries = []
+        for process in (*supervised, *unknown):
             name = process["name"]
             entry = (
                 process
@@ -117,8 +117,8 @@ class StatusMonitor:
             )
             if not entry["reason"] and entry["state"] == "RUNNING" and name in reports:
                 entry["reason"] = _not_ready_reason(reports[name], number)
-            found.append(entry)
-        return found
+            entries.append(entry)
+        return entries
 
     def _exit_figures(
         self,
@@ -210,13 +210,18 @@ async def _database(state: State, installation: str | None, jobs: Sequence[dict[
         async with asyncio.timeout(_CONNECT_SECONDS):
             connection = await connect(state.dsn("reader"), "plantlog status", seconds=_CONNECT_SECONDS / 2)
             try:
-                own = installation_of(state.root)
-                recorded_by = own if installation is None else await chosen(connection, installation)
+                installation_here = installation_of(state.root)
+                recorded_by = installation_here if installation is None else await chosen(connection, installation)
                 row = await connection.fetchrow(load("status")["select_database"], recorded_by)
-                others = [str(other) for other in await installations(connection) if other.id != own]
-                members = [dict(row) for row in await connection.fetch(load("pair")["select_status"], own)]
+                others = [str(other) for other in await installations(connection) if other.id != installation_here]
+                members = [
+                    dict(row) for row in await connection.fetch(load("pair")["select_status"], installation_here)
+                ]
                 last = [job["name"] for job in jobs], [job["started_at"] for job in jobs]
-                runs = [dict(row) for row in await connection.fetch(load("status")["select_newer_runs"], own, *last)]
+                runs = [
+                    dict(row)
+                    for row in await connection.fetch(load("status")["select_newer_runs"], installation_here, *last)
+                ]
                 missing = [row["problem"] for row in await connection.fetch(load("status")["select_problems"])]
             finally:
                 connection.terminate()

@@ -23,11 +23,11 @@ def stopped(state: State) -> dict[str, Any] | None:
     return {"since": since, "start": f"systemctl start {installed.name}" if installed else "plantlog up"}
 
 
-def describe(found: dict[str, Any]) -> str:
+def describe(state: dict[str, Any]) -> str:
     """Describe the result of :func:`stopped` in a sentence."""
-    since = found["since"]
+    since = state["since"]
     how = "was not stopped by `plantlog down`" if since is None else f"was stopped at {iso(int(since * 1e6))[:19]}Z"
-    return f"plantlog does not run: it {how}. `{found['start']}` starts it"
+    return f"plantlog does not run: it {how}. `{state['start']}` starts it"
 
 
 def check_own_database(state: State) -> None:

@@ -86,12 +86,12 @@ def up(options: UpOptions, console: Console) -> None:
                 if supervisor.is_own():
                     supervisor.update([programs.postgres(state, plant)], keep_others=True)
                 supervisor.start_program("postgres")
-            known = _start_database(db, options.take_over, plant, supervisor, state, step)
+            in_force_already = _start_database(db, options.take_over, plant, supervisor, state, step)
         with steps.step("register sources and channels") as step:
-            current = known or register_plant(
+            current = in_force_already or register_plant(
                 deployment, plant, digests, state, options.take_over, options.choice, step, expected
             )
-            if known is not None:
+            if in_force_already is not None:
                 step.warn("as they were registered before")
             programs_wanted = programs.wanted(deployment, plant, state, own_database=db.cluster is not None)
             _update_programs(supervisor, programs_wanted, db, plant, state, step)
@@ -104,8 +104,8 @@ def up(options: UpOptions, console: Console) -> None:
                     supervisor.start_program(name)
                 simulated.trust_simulator(plant, state, supervisor)
         collectors = list(filter(is_collector, health.processes(plant)))
-        awaited = health.processes(plant) if known is None else collectors
-        watched = [program.name for program in programs_wanted] if known is None else collectors
+        awaited = health.processes(plant) if in_force_already is None else collectors
+        watched = [program.name for program in programs_wanted] if in_force_already is None else collectors
         progress = Progress(supervisor, state, watched)
         with steps.step("start writer, collectors and maintenance") as step:
             for name in health.processes(plant):
@@ -115,7 +115,7 @@ def up(options: UpOptions, console: Console) -> None:
             wait_until_configured(collectors, current.number, plant, progress)
         with steps.step("wait for connections") as step:
             wait_until_ready(awaited, plant, progress, step, deployment.simulator)
-    print_summary(deployment, plant, db.where, state, console, database_is_away=known is not None)
+    print_summary(deployment, plant, db.where, state, console, database_is_away=in_force_already is not None)
     service.note_absence(state, console)
 
 

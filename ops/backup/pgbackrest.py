@@ -78,11 +78,11 @@ def explain(command: str, text: str, cluster: Cluster) -> str:
     repository = "" if cluster.archive is None else cluster.archive.repository
     if (answer := _S3_ERROR.search(text)) is not None:
         return f"repository {repository}: {html.unescape(answer[2])} ({answer[1]})"
-    found = _ERROR.search(text)
-    if found is None:
+    error = _ERROR.search(text)
+    if error is None:
         return f"pgbackrest {command}, repository {repository}: {text.strip()[-500:]}"
-    meaning, message = _MEANINGS.get(int(found[1])), f"[{found[1]}] {found[2].splitlines()[0]}"
-    if (archive_error := _archive_error(cluster)) and int(found[1]) == _NOT_ARCHIVED:
+    meaning, message = _MEANINGS.get(int(error[1])), f"[{error[1]}] {error[2].splitlines()[0]}"
+    if (archive_error := _archive_error(cluster)) and int(error[1]) == _NOT_ARCHIVED:
         text = message = archive_error
     for pattern, cause in _CAUSES.items():
         if (line := re.search(pattern, text)) is not None:

@@ -53,10 +53,10 @@ def rehearse(state: State, progress: Callable[[str], None]) -> Proof:
     """Prove the newest backup. Raises OperationError if it lacks anything."""
     began = time.monotonic()
     archive = of(state).archive
-    found = asyncio.run(backups(state))
-    if archive is None or not found:
+    all_backups = asyncio.run(backups(state))
+    if archive is None or not all_backups:
         raise OperationError("there is no backup yet: run `plantlog admin backup`")
-    newest = found[-1]
+    newest = all_backups[-1]
     scratch = State(state.root / _FOLDER / "state")
     with folder_lock(scratch.root.parent, lambda: progress("waiting for another rehearsal")):
         shutil.rmtree(scratch.root, ignore_errors=True)  # of a rehearsal that was killed
@@ -90,9 +90,9 @@ async def _compare(state: State, scratch: State, label: str, started: datetime, 
         text = ", ".join(f"{there:,} of {number:,} {name}" for name, (number, there) in lacking.items())
         raise OperationError(f"backup {label} has only {text}")
     reports = await verify(scratch.dsn("owner"), scratch, None, None, [], "all")
-    if found := [problem for report in reports for problem in report.unexplained]:
-        more = f" (and {len(found) - 1:,} more)" if len(found) > 1 else ""
-        raise OperationError(f"backup {label} is not as sealed: {found[0]}{more}")
+    if problems := [problem for report in reports for problem in report.unexplained]:
+        more = f" (and {len(problems) - 1:,} more)" if len(problems) > 1 else ""
+        raise OperationError(f"backup {label} is not as sealed: {problems[0]}{more}")
     days = len({day.day for report in reports for day in report.days})
     return Proof(label, started.timestamp(), time.time(), restored["batches"], days, time.monotonic() - began)
 

@@ -118,17 +118,17 @@ def configure(
     provide_pgbackrest(cluster.binaries, progress)
     before = cluster.archive
     try:
-        wanted = archive_of(options)
-        wanted = replace(wanted, max_wal=min(wanted.max_wal, shutil.disk_usage(cluster.data).total // _WAL_PART))
-        if before is not None and before.repository == wanted.repository:
-            wanted = replace(wanted, archiving=before.archiving, held=before.held)
-        cluster.archive = wanted
-        if wanted.held:
-            return [f"no backups: {_held(wanted)}"]
+        archive = archive_of(options)
+        archive = replace(archive, max_wal=min(archive.max_wal, shutil.disk_usage(cluster.data).total // _WAL_PART))
+        if before is not None and before.repository == archive.repository:
+            archive = replace(archive, archiving=before.archiving, held=before.held)
+        cluster.archive = archive
+        if archive.held:
+            return [f"no backups: {_held(archive)}"]
         cluster.configure_archive()
-        if not wanted.archiving:  # once: a folder that is empty later is a disk that is not mounted
+        if not archive.archiving:  # once: a folder that is empty later is a disk that is not mounted
             asyncio.run(_begin(state, cluster))
-            cluster.archive = replace(wanted, archiving=True)
+            cluster.archive = replace(archive, archiving=True)
     except OperationError as error:
         return [f"no backups: {error}"]
     return []

@@ -55,8 +55,8 @@ def restore(
     provide_pgbackrest(cluster.binaries, progress)
     before = cluster.archive
     copy = not state.installation.exists() or (before is not None and before.held)
-    held = copy and not take_over
-    cluster.archive = replace(repository, archiving=not (rehearsed or held), held=held)
+    is_held = copy and not take_over
+    cluster.archive = replace(repository, archiving=not (rehearsed or is_held), held=is_held)
     try:
         _check_backups(state, cluster)
         with server_stopped():
@@ -115,8 +115,8 @@ async def _catch_up(state: State) -> None:
 
 def _last_words(log: Path) -> str:
     """The server's; not those of a session, which have its user."""
-    found = re.findall(r"\] FATAL:  (.*)", log.read_text(errors="replace"))
-    return found[-1] if found else "it exited"
+    errors = re.findall(r"\] FATAL:  (.*)", log.read_text(errors="replace"))
+    return errors[-1] if errors else "it exited"
 
 
 def _remove(*folders: Path) -> None:

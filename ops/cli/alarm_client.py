@@ -28,14 +28,14 @@ def list_alarms(state: State, include_all: bool) -> list[dict[str, Any]]:
     answers = asyncio.run(command_socket.request(state.run, "GET", "/alarms"))
     if not answers:
         raise command_socket.no_collector(state.run)
-    found = []
+    alarms = []
     for status, payload in answers:
         if status != 200:
             raise OperationError(payload["error"])
-        found += payload
+        alarms += payload
     if include_all:
-        return sorted(found, key=lambda alarm: alarm["channel"])
-    shown = [alarm for alarm in found if alarm["state"] in _STATES_SHOWN]
+        return sorted(alarms, key=lambda alarm: alarm["channel"])
+    shown = [alarm for alarm in alarms if alarm["state"] in _STATES_SHOWN]
     return sorted(
         shown,
         key=lambda a: (_STATES_SHOWN.index(a["state"]), PRIORITIES.index(a["priority"]), -a["since"], a["channel"]),

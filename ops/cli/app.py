@@ -63,8 +63,8 @@ class _Ordered(TyperGroup):
         return [name for name in COMMANDS if name in self.commands]
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(value: bool) -> None:
+    if value:
         import tomllib
 
         with (CHECKOUT / "pyproject.toml").open("rb") as file:

@@ -38,10 +38,10 @@ def now(
     if context.invoked_subcommand is None:
         from ops.backup.repository import back_up
 
-        made = asyncio.run(back_up(State.current(), full))
-        seconds = (made.ended - made.started).total_seconds()
-        size = f"{made.stored / _MIB:,.1f} MiB of {made.size / _MIB:,.1f} MiB"
-        typer.echo(f"{made.label}: {made.kind}, {size}, {seconds:.0f} s")
+        backup = asyncio.run(back_up(State.current(), full))
+        seconds = (backup.ended - backup.started).total_seconds()
+        size = f"{backup.stored / _MIB:,.1f} MiB of {backup.size / _MIB:,.1f} MiB"
+        typer.echo(f"{backup.label}: {backup.kind}, {size}, {seconds:.0f} s")
 
 
 @app.command(name="list")
@@ -49,14 +49,14 @@ def listed(as_json: AsJson = False) -> None:
     """List the backups."""
     from ops.backup.repository import backups
 
-    found = asyncio.run(backups(State.current()))
+    all_backups = asyncio.run(backups(State.current()))
     if as_json:
-        typer.echo(json.dumps([asdict(backup) for backup in found], indent=2, default=str))
+        typer.echo(json.dumps([asdict(backup) for backup in all_backups], indent=2, default=str))
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("backup", "kind", "from (UTC)", "to", "MiB", "stored MiB"):
         table.add_column(column, no_wrap=True, justify="right" if "MiB" in column else "left")
-    for backup in found:
+    for backup in all_backups:
         times = (f"{time:%Y-%m-%d %H:%M:%S}" for time in (backup.started, backup.ended))
         sizes = (f"{size / _MIB:,.1f}" for size in (backup.size, backup.stored))
         table.add_row(backup.label, backup.kind, *times, *sizes)
@@ -137,7 +137,7 @@ def restore(
     from ops.backup.restore import restore as run
 
     configured = options_in_force(State.current())
-    given = {
+    options_set = {
         "repository": repository,
         "key_file": key_file,
         "known_hosts_file": known_hosts_file,
@@ -146,7 +146,7 @@ def restore(
         "s3_uri_style": s3_uri_style,
         "ca_file": ca_file,
     }
-    options = _options(configured, {name: value for name, value in given.items() if value is not None})
+    options = _options(configured, {name: value for name, value in options_set.items() if value is not None})
     archive = replace(archive_of(options), passphrase=_passphrase(passphrase_file, configured.passphrase_file))
     now = datetime.now(UTC)
     time = None if at is None else parse_time("--at", at, now)
@@ -164,7 +164,7 @@ def restore(
         up(UpOptions(), console)
 
 
-def _options(configured: BackupOptions, given: dict[str, str | Path]) -> BackupOptions:
+def _options(configured: BackupOptions, values: dict[str, str | Path]) -> BackupOptions:
     """``[backup]`` with the options that are given on the command line."""
     from pydantic import ValidationError
 
@@ -172,10 +172,10 @@ def _options(configured: BackupOptions, given: dict[str, str | Path]) -> BackupO
     from core.config.model import BackupOptions
     from core.config.repositories import in_backup
 
-    if isinstance(repository := given.get("repository"), str) and "://" not in repository:
-        given["repository"] = str(Path(repository).absolute())
+    if isinstance(repository := values.get("repository"), str) and "://" not in repository:
+        values["repository"] = str(Path(repository).absolute())
     try:
-        options = BackupOptions.model_validate({**configured.model_dump(), **given})
+        options = BackupOptions.model_validate({**configured.model_dump(), **values})
     except ValidationError as error:
         detail = error.errors()[0]
         raise _wrong(str(detail["loc"][0]), found(detail), legal_values(BackupOptions, detail)) from None
@@ -191,8 +191,8 @@ def _wrong(option: str, found: str, legal: str) -> OperationError:
     return OperationError(f"--{option.replace('_', '-')}: found {found}; legal: {legal}")
 
 
-def _passphrase(given: Path | None, configured: Path | None) -> str:
-    file = given or (None if _VARIABLE in os.environ else configured)
+def _passphrase(option: Path | None, configured: Path | None) -> str:
+    file = option or (None if _VARIABLE in os.environ else configured)
     try:
         text = os.environ.get(_VARIABLE, "") if file is None else file.read_text()
     except OSError as error:

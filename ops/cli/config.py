@@ -128,15 +128,15 @@ def log(
     """List the applied configurations, newest first: when, by whom, and how many channels changed."""
     from ops.registration.revisions import revisions
 
-    known = revisions(State.current(), limit or None)
+    applied = revisions(State.current(), limit or None)
     if as_json:
-        typer.echo(json.dumps([one.to_json() for one in known], indent=2))
+        typer.echo(json.dumps([one.to_json() for one in applied], indent=2))
         return
     table = Table()
     counts = ("added", "moved", "changed", "retired")
     for column in ("revision", "applied", "by", "host", *counts, "command"):
         table.add_column(column, justify="right" if column in ("revision", *counts) else "left")
-    for one in known:
+    for one in applied:
         who = f"{one.who}, member {one.member}" if one.member else one.who
         texts = (f"{one.applied_at:%Y-%m-%d %H:%M:%SZ}", escape(who), escape(one.host))
         numbers = (f"{getattr(one, what):,}" for what in counts)
@@ -186,13 +186,13 @@ def diff(
     state = State.current()
     old = _side(state, _revision(state, revision))
     new = _side(state, _revision(state, other)) if other is not None else _now(_config(state))
-    found = differences(old, new)
+    differing = differences(old, new)
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        typer.echo(json.dumps(differing, indent=2))
     else:
-        for text in found.values():
+        for text in differing.values():
             typer.echo(text, nl=False)
-    if found:
+    if differing:
         raise typer.Exit(1)
 
 
@@ -214,9 +214,9 @@ def revert(
     from ops.registration.revisions import contents, find, revisions
 
     state = State.current()
-    known = revisions(state)
-    one = find(revision, known)
-    kept = {sha256 for other in known for sha256 in other.files.values()}
+    applied = revisions(state)
+    one = find(revision, applied)
+    kept = {sha256 for other in applied for sha256 in other.files.values()}
     replaced = run(state, _config(state), one, contents(state, one), kept, yes)
     if not apply:
         typer.echo("Next: `plantlog config apply`")

@@ -61,14 +61,14 @@ def status(as_json: AsJson = False) -> None:
     from ops.failover.nodes import nodes
     from ops.failover.setup import membership
 
-    found = asyncio.run(nodes(membership(State.current()).monitor))
+    servers = asyncio.run(nodes(membership(State.current()).monitor))
     if as_json:
-        typer.echo(json.dumps([asdict(node) for node in found], indent=2))
+        typer.echo(json.dumps([asdict(node) for node in servers], indent=2))
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("node", "state", "to be", "answers", "timeline", "behind"):
         table.add_column(column, no_wrap=True, justify="right" if column in ("timeline", "behind") else "left")
-    for node in found:
+    for node in servers:
         answers = {1: "yes", 0: "no"}.get(node.health, "not known")
         behind = f"{node.bytes_behind / 1024**2:,.1f} MiB"
         table.add_row(f"{node.address}:{node.port}", node.state, node.assigned, answers, str(node.timeline), behind)

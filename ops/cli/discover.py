@@ -35,20 +35,20 @@ def discover(source: str, insecure: bool, output: Path | None, config: Path | No
     """
     if output is not None and output.exists():
         raise OperationError(f"{output} already exists: choose another file name")
-    found = _browse(_source(source, insecure, config, state), state)
+    server = _browse(_source(source, insecure, config, state), state)
     if output is None:
-        write_tag_list(found.tags, sys.stdout)
+        write_tag_list(server.tags, sys.stdout)
     else:
         text = io.StringIO()
-        write_tag_list(found.tags, text)
+        write_tag_list(server.tags, text)
         write_atomically(output, text.getvalue())
-    for what, variables in (("skipped", found.skipped), ("not seen", found.not_seen)):
+    for what, variables in (("skipped", server.skipped), ("not seen", server.not_seen)):
         for variable in variables:
             name = f"{variable.name} {variable.address}".strip()
             print(one_line(f"{what}: {name}: {variable.reason}"), file=sys.stderr)
-    incomplete = f", {len(found.not_seen):,} not seen: the tag list is incomplete" if found.not_seen else ""
-    print(f"{len(found.tags):,} variables listed, {len(found.skipped):,} skipped{incomplete}", file=sys.stderr)
-    return not found.not_seen
+    incomplete = f", {len(server.not_seen):,} not seen: the tag list is incomplete" if server.not_seen else ""
+    print(f"{len(server.tags):,} variables listed, {len(server.skipped):,} skipped{incomplete}", file=sys.stderr)
+    return not server.not_seen
 
 
 def show_difference(name: str, as_json: bool, config: Path | None, state: State) -> bool:

@@ -255,14 +255,14 @@ def _given(context: typer.Context) -> list[Any]:
 
 def _arguments(context: typer.Context) -> dict[str, str]:
     """Arguments without passwords."""
-    given = {}
+    texts = {}
     for name in (str(parameter.name) for parameter in _given(context)):
         value = context.params.get(name)
         if value is not None:
-            given[name] = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+            texts[name] = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     if context.args:
-        given["arguments"] = " ".join(context.args)
-    return {name: _SECRETS.sub("***", text) for name, text in given.items()}
+        texts["arguments"] = " ".join(context.args)
+    return {name: _SECRETS.sub("***", text) for name, text in texts.items()}
 
 
 def _login(uid: int) -> str:

@@ -27,11 +27,11 @@ def show(as_json: AsJson = False) -> None:
     """Show each spool file with its backlog, damaged files, and batches that were rejected whole."""
     from ops.spool.listing import read_spools, table
 
-    found = read_spools(State.current())
+    spools = read_spools(State.current())
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        typer.echo(json.dumps(spools, indent=2))
     else:
-        wide(Console()).print(table(found))
+        wide(Console()).print(table(spools))
 
 
 @app.command()
@@ -56,11 +56,11 @@ def quarantine(
     """List the rows in quarantine, by reason."""
     from ops.spool.quarantine import list_rows, tables
 
-    found = list_rows(State.current(), limit)
+    rows = list_rows(State.current(), limit)
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        typer.echo(json.dumps(rows, indent=2))
     else:
-        wide(Console()).print(tables(found))
+        wide(Console()).print(tables(rows))
 
 
 @app.command("accept-database")

@@ -114,9 +114,9 @@ def _create_environment(folder: Path) -> list[str]:
     text = path.read_text() if path.exists() else "# Settings of docker-compose.yml, made by `./plantlog admin init`.\n"
     if "\n" not in text[-1:]:
         raise OperationError(f"{path} does not end with a newline; add one first")
-    known = {line.partition("=")[0].strip() for line in text.splitlines() if not line.lstrip().startswith("#")}
+    names = {line.partition("=")[0].strip() for line in text.splitlines() if not line.lstrip().startswith("#")}
     added = [
-        (name, value, comment) for name, value, comment in (*_VARIABLES, *_user_variables(folder)) if name not in known
+        (name, value, comment) for name, value, comment in (*_VARIABLES, *_user_variables(folder)) if name not in names
     ]
     if added:
         lines = "".join(f"\n# {comment}\n{name}={value}\n" for name, value, comment in added)

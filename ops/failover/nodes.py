@@ -84,9 +84,9 @@ async def switch_over(monitor: str, seconds: float) -> Node:
         await connection.execute(load("failover")["switch_over"])
     deadline = asyncio.get_running_loop().time() + seconds
     while True:
-        found = await nodes(monitor)
-        if all(node.settled for node in found):
-            (primary,) = (node for node in found if node.is_primary)
+        servers = await nodes(monitor)
+        if all(node.settled for node in servers):
+            (primary,) = (node for node in servers if node.is_primary)
             if primary.name != former:
                 return primary
         if asyncio.get_running_loop().time() > deadline:

@@ -258,8 +258,8 @@ def _run(command: list[str]) -> None:
         raise OperationError(f"pg_autoctl exited with {run.returncode}:\n{run.stdout}{run.stderr}")
 
 
-def _check_secret(state: State, ours: Membership, wanted: str) -> None:
-    changed = replace(ours, monitor=wanted)
+def _check_secret(state: State, ours: Membership, monitor: str) -> None:
+    changed = replace(ours, monitor=monitor)
     if changed.secret != ours.secret:
         raise OperationError(
             "the monitor does not have the nodes' secret: begin it with `plantlog admin database monitor --replace "
@@ -267,14 +267,14 @@ def _check_secret(state: State, ours: Membership, wanted: str) -> None:
         )
 
 
-def _change_monitor(state: State, ours: Membership, wanted: str, steps: Steps) -> None:
+def _change_monitor(state: State, ours: Membership, monitor: str, steps: Steps) -> None:
     """Another monitor takes the place of one that is lost."""
-    changed = replace(ours, monitor=wanted)
+    changed = replace(ours, monitor=monitor)
     with steps.step("change the monitor"):
-        asyncio.run(nodes(wanted))  # it answers
+        asyncio.run(nodes(monitor))  # it answers
         cluster = ManagedCluster(state.root, provide(state.root, lambda line: None), changed)
         _run(cluster.autoctl("disable", "monitor", "--force"))
-        _run(cluster.autoctl("enable", "monitor", cluster.seen(wanted)))
+        _run(cluster.autoctl("enable", "monitor", cluster.seen(monitor)))
         changed.save(state)
         supervisor = Supervisor(state)  # one that runs may miss the second of two changes
         supervisor.stop_programs("postgres")

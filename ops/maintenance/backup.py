@@ -41,24 +41,26 @@ async def back_up_when_due(context: JobContext, connection: Connection) -> JobRe
     archive = existing(state.root).archive
     if archive is not None and waiting * _SEGMENT_BYTES > archive.max_wal / 2:
         due_file(state).touch()  # beyond max_wal all of it is dropped at once
-    found = listed(state)
-    _show(state, found)
-    if failing or not found:  # else the repository is not asked
-        found = await backups(state)
+    all_backups = listed(state)
+    _show(state, all_backups)
+    if failing or not all_backups:  # else the repository is not asked
+        all_backups = await backups(state)
     now = time.time() + _EARLY
-    full = now - max((b.started.timestamp() for b in found if b.kind == "full"), default=0.0) >= options.full_every
-    if full or _is_due(state, options, found[-1].started.timestamp(), now):
+    full = (
+        now - max((b.started.timestamp() for b in all_backups if b.kind == "full"), default=0.0) >= options.full_every
+    )
+    if full or _is_due(state, options, all_backups[-1].started.timestamp(), now):
         try:
-            found.append(await back_up(state, full))
+            all_backups.append(await back_up(state, full))
         except AnotherBackupError as error:
             return JobSkipped(str(error))
-    proven = _show(state, found)
-    return JobResult(detail=f"newest: {found[-1].started:%F %R} UTC; {proven}")
+    proven = _show(state, all_backups)
+    return JobResult(detail=f"newest: {all_backups[-1].started:%F %R} UTC; {proven}")
 
 
-def _show(state: State, found: list[Backup]) -> str:
+def _show(state: State, all_backups: list[Backup]) -> str:
     proof = Proof.load(state)
-    metrics.backup_last.set(found[-1].started.timestamp() if found else 0)
+    metrics.backup_last.set(all_backups[-1].started.timestamp() if all_backups else 0)
     metrics.backup_proven.set(0 if proof is None else proof.started)
     return "none proven" if proof is None else f"proven: {datetime.fromtimestamp(proof.started, UTC):%F %R}"
 
@@ -72,11 +74,11 @@ async def rehearse_when_due(context: JobContext, connection: Connection) -> JobR
     """``plantlog admin backup rehearse`` once a week, in a process of its own."""
     if options_in_force(context.state).repository is None:
         return _NO_REPOSITORY
-    found = listed(context.state)
-    if not found:
+    all_backups = listed(context.state)
+    if not all_backups:
         return JobSkipped("no backup yet")
     proof = Proof.load(context.state)
-    if proof is not None and (time.time() - proof.at < _REHEARSE_SECONDS or proof.label == found[-1].label):
+    if proof is not None and (time.time() - proof.at < _REHEARSE_SECONDS or proof.label == all_backups[-1].label):
         return JobResult(detail=f"proven: {proof.label}")
     process = await asyncio.create_subprocess_exec(
         *("nice", "-n", "19", sys.executable, "-P", "-m", "ops", "admin", "backup", "rehearse"),

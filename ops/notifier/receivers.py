@@ -127,14 +127,14 @@ class Mail:
 
 def receivers(options: NotifyOptions) -> list[Receiver]:
     """The configured receivers. Raises OperationError if a secret cannot be read."""
-    found: list[Receiver] = []
+    configured: list[Receiver] = []
     if options.webhook is not None:
         file = options.webhook_secret_file
-        found.append(Webhook(options.webhook, None if file is None else _secret(file).encode(), options.time_out))
+        configured.append(Webhook(options.webhook, None if file is None else _secret(file).encode(), options.time_out))
     if options.smtp is not None:
         file = options.smtp_password_file
-        found.append(Mail(options, None if file is None else _secret(file)))
-    return found
+        configured.append(Mail(options, None if file is None else _secret(file)))
+    return configured
 
 
 def _secret(file: Path) -> str:

@@ -70,10 +70,10 @@ def root_file_system(state: Path) -> Path:
 
 def shared_root_file_system(state: Path) -> Path | None:
     """Root file system of ``PLANTLOG_ROOTFS``, now or at the last ``up``, which several state folders may share."""
-    given, remembered = os.environ.get("PLANTLOG_ROOTFS"), state / _SHARED
-    if not given and remembered.exists():
-        given = remembered.read_text().strip()
-    return Path(given).absolute() if given else None
+    variable, remembered = os.environ.get("PLANTLOG_ROOTFS"), state / _SHARED
+    if not variable and remembered.exists():
+        variable = remembered.read_text().strip()
+    return Path(variable).absolute() if variable else None
 
 
 def remember_root_file_system(state: Path) -> None:

@@ -220,20 +220,20 @@ class Cluster:
 
     def configure_archive(self) -> None:
         """Write pgBackRest's configuration, and give the repository to the server's user."""
-        if (wanted := self.archive) is None:
+        if (repository := self.archive) is None:
             return
         home = Path(self.path_in_namespace(self.folder))
         root = os.geteuid() == 0
-        mounted = Path("/var/lib/pgbackrest") if root else wanted.folder or Path("/")
-        text = wanted.config(mounted, home, self.data.name, self.port, OWNER)
+        mounted = Path("/var/lib/pgbackrest") if root else repository.folder or Path("/")
+        text = repository.config(mounted, home, self.data.name, self.port, OWNER)
         try:
-            files = wanted.files() | {archive.CONFIG: text}
+            files = repository.files() | {archive.CONFIG: text}
         except OSError as error:
             raise OperationError(f"[backup] the system's CA certificates: {error}: set ca_file") from error
         for name, content in files.items():
             self._write(name, content)
-        if root and wanted.folder is not None:
-            archive.give(wanted.folder, *self._server_ids(), ours=wanted.archiving or wanted.held)
+        if root and repository.folder is not None:
+            archive.give(repository.folder, *self._server_ids(), ours=repository.archiving or repository.held)
 
     def _write(self, name: str, content: str) -> None:
         """A file of the server's user. It is replaced only if it changes, and whole: others may just read it."""
@@ -305,7 +305,7 @@ class Cluster:
         (self.binaries.root / "var/lib/postgresql").mkdir(parents=True, exist_ok=True)
         root, owner = str(self.binaries.root), ":".join(map(str, self._server_ids()))
         enter = ["/bin/sh", "-c", _ENTER, "sh", root, str(self.folder), owner, str(self._accounts())]
-        enter.append("" if (wanted := self.archive) is None else str(wanted.folder or ""))
+        enter.append("" if (archive_here := self.archive) is None else str(archive_here.folder or ""))
         return ["unshare", "--mount", "--propagation", "slave", *enter, *command]
 
     def path_in_namespace(self, path: Path) -> str:

@@ -20,11 +20,11 @@ def targets(state: State) -> str:
         raise OperationError(f"{state.root} has no appliance yet: run `plantlog up`")
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(running.health.host, running.health.host)
     scheme = {} if running.health.scheme == "http" else {"__scheme__": "https"}
-    found = [
+    groups = [
         {
             "targets": [f"{host}:{processes.port(process, running.health)}"],
             "labels": {"process": process, "plant": running.plant, **scheme},
         }
         for process in running.processes
     ]
-    return json.dumps(found, indent=2)
+    return json.dumps(groups, indent=2)

@@ -32,9 +32,9 @@ def location(state: State) -> str:
 
 
 def _folder_id(state: State) -> str:
-    found = state.root.stat()
+    status = state.root.stat()
     boot = _BOOT.read_text().strip() if _BOOT.exists() else ""
-    return f"{boot}:{found.st_dev}:{found.st_ino}"
+    return f"{boot}:{status.st_dev}:{status.st_ino}"
 
 
 async def record(connection: asyncpg.Connection[Any], state: State) -> None:

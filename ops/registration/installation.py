@@ -29,9 +29,9 @@ def installation_id(state: State) -> UUID:
     """The installation id of a state folder, created once. Raises OperationError if its file is damaged."""
     if not state.installation.exists():
         write_atomically(state.installation, f"{uuid4()}\n")
-    found = installation_of(state.root)
-    assert found is not None
-    return found
+    installation = installation_of(state.root)
+    assert installation is not None
+    return installation
 
 
 def login_mark(installation: UUID) -> str:
@@ -41,14 +41,14 @@ def login_mark(installation: UUID) -> str:
 
 async def find_other(connection: asyncpg.Connection[Any], state: State, name: str) -> Installation:
     """The installation to take over: its id or the beginning of it, or its plant. Raises OperationError."""
-    known = await installations(connection)
-    own = installation_id(state)
-    if registered := [one for one in known if one.id == own]:
+    every = await installations(connection)
+    installation = installation_id(state)
+    if registered := [one for one in every if one.id == installation]:
         raise OperationError(
             f"{state.root} is {registered[0]} already: only a state folder that is not registered in the database yet "
             "can take over an installation. Use a new one (PLANTLOG_STATE)"
         )
-    return find("--take-over", name, known)
+    return find("--take-over", name, every)
 
 
 async def leader(connection: asyncpg.Connection[Any], state: State) -> Installation | None:
@@ -88,13 +88,15 @@ async def claim(
     return own, taken_over
 
 
-async def check_names(connection: asyncpg.Connection[Any], plant: Plant, own: UUID) -> None:
+async def check_names(connection: asyncpg.Connection[Any], plant: Plant, installation: UUID) -> None:
     """Raise OperationError if a source or a channel of ``plant`` has the name of another installation's.
 
     The temporary table ``configured`` has the channels.
     """
     queries = load("installation")
-    taken = await connection.fetch(queries["select_taken_names"], [source.name for source in plant.sources], own)
+    taken = await connection.fetch(
+        queries["select_taken_names"], [source.name for source in plant.sources], installation
+    )
     if not taken:
         return
     row, others = taken[0], {one.id: one for one in await installations(connection)}

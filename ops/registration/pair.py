@@ -57,27 +57,27 @@ async def check(
     member = plant.redundancy.member
     if member is not None:
         _check_folder(state, plant, member)
-    queries, own = load("pair"), installation_id(state)
+    queries, installation = load("pair"), installation_id(state)
     if not await connection.fetchval(queries["has_tables"]):
         return False
-    members = {row["member"]: row for row in await connection.fetch(queries["select_members"], own)}
+    members = {row["member"]: row for row in await connection.fetch(queries["select_members"], installation)}
     if member is None:
         await _check_alone(connection, state, members, progress)
         return False
     if not members:
         await _check_identity(connection, state, plant)
         return False
-    await _check_lease(connection, state, own)
+    await _check_lease(connection, state, installation)
     same, other = members.get(member), members.get(3 - member)
     # A copy of a state folder has the same identity.
     is_here = same is not None and (same["folder"], same["place"]) == (folder_id(state.spool), location(state))
-    if same is not None and not is_here and await _runs(connection, own, member, progress):
+    if same is not None and not is_here and await _runs(connection, installation, member, progress):
         raise OperationError(
             f"[redundancy] member: found {member}, but member {member} of this pair runs in {same['place']}; "
             f"legal: {3 - member}, or stop that one with `plantlog down`"
         )
     differences = [] if other is None else list(_differences(plant, other))
-    if other is not None and differences and await _runs(connection, own, 3 - member, progress):
+    if other is not None and differences and await _runs(connection, installation, 3 - member, progress):
         more = len(differences) - _MAX_DIFFERENCES
         listed = "; ".join(differences[:_MAX_DIFFERENCES]) + (f"; and {more} more" if more > 0 else "")
         raise OperationError(
@@ -127,19 +127,19 @@ async def _check_alone(
 
 async def _check_identity(connection: asyncpg.Connection[Any], state: State, plant: Plant) -> None:
     """A new state folder has to get the identity of the first member."""
-    queries, own = load("pair"), installation_id(state)
-    other = await connection.fetchrow(queries["select_pair_of"], own, plant.name)
-    if other is not None and not await connection.fetchval(queries["is_registered"], own):
+    queries, installation = load("pair"), installation_id(state)
+    other = await connection.fetchrow(queries["select_pair_of"], installation, plant.name)
+    if other is not None and not await connection.fetchval(queries["is_registered"], installation):
         raise OperationError(
-            f"{state.root} is installation {own}, but the pair of plant {plant.name} is installation {other['id']}: "
-            f"copy the file `installation` and the folder `secrets` from the state folder of member {other['member']}, "
-            f"{other['place']}, to {state.root}"
+            f"{state.root} is installation {installation}, but the pair of plant {plant.name} is installation "
+            f"{other['id']}: copy the file `installation` and the folder `secrets` from the state folder of member "
+            f"{other['member']}, {other['place']}, to {state.root}"
         )
 
 
-async def _check_lease(connection: asyncpg.Connection[Any], state: State, own: UUID) -> None:
+async def _check_lease(connection: asyncpg.Connection[Any], state: State, installation: UUID) -> None:
     """Raise OperationError if nobody but an intruder can have written what the table of leases has."""
-    lease = await connection.fetchrow(load("pair")["select_lease"], own)
+    lease = await connection.fetchrow(load("pair")["select_lease"], installation)
     if lease is None:
         return
     token = known_token(state.spool)
@@ -156,7 +156,7 @@ async def _check_lease(connection: asyncpg.Connection[Any], state: State, own: U
             raise OperationError(
                 f"plant.writer_lease was changed, or the database is older than {state.root}: found {text}. Nothing is "
                 "lost. Delete the row of this installation as the owner: "
-                f"DELETE FROM plant.writer_lease WHERE installation_id = '{own}'; then run `up` again"
+                f"DELETE FROM plant.writer_lease WHERE installation_id = '{installation}'; then run `up` again"
             )
 
 
@@ -164,29 +164,31 @@ async def join(dsn: str, state: State, plant: Plant, progress: Callable[[str], N
     """Make this state folder the member that the configuration says, or an appliance of its own again."""
     from ingest.writer.pair.lease import Seen, request_lost  # noqa: PLC0415  (imports numpy, which `status` does not need)
 
-    member, queries, own = plant.redundancy.member, load("pair"), installation_id(state)
+    member, queries, installation = plant.redundancy.member, load("pair"), installation_id(state)
     connection = await connect(dsn, "plantlog up")
     try:
         async with connection.transaction():
-            await connection.execute(queries["lock_pair"], own)
-            members = {row["member"]: row for row in await connection.fetch(queries["select_members"], own)}
+            await connection.execute(queries["lock_pair"], installation)
+            members = {row["member"]: row for row in await connection.fetch(queries["select_members"], installation)}
             if member is None:
                 if members:
-                    await connection.execute(queries["dissolve"], own)
+                    await connection.execute(queries["dissolve"], installation)
                     progress("no longer a member of a redundant pair")
                 return
             if not members:
                 remember_holder(state.spool, is_holder=True)  # it polls on
-                await connection.execute(queries["copy_gaps"], own, member)
-                await connection.execute(queries["record_away"], own, 3 - member, _EVER, None)
+                await connection.execute(queries["copy_gaps"], installation, member)
+                await connection.execute(queries["record_away"], installation, 3 - member, _EVER, None)
             elif member not in members:
-                await connection.execute(queries["record_away"], own, member, _EVER, None)
+                await connection.execute(queries["record_away"], installation, member, _EVER, None)
             elif (other := members.get(3 - member)) is not None and other["away"]:  # also from new sources
-                await connection.execute(queries["record_away"], own, 3 - member, other["seen_at"], None)
-            seen = await connection.fetchrow(load("lease")["member_seen"], own, member, folder_id(state.spool), 0, [])
+                await connection.execute(queries["record_away"], installation, 3 - member, other["seen_at"], None)
+            seen = await connection.fetchrow(
+                load("lease")["member_seen"], installation, member, folder_id(state.spool), 0, []
+            )
             described = json.dumps(description(plant))
             await connection.execute(
-                queries["describe_member"], own, member, location(state), plantlog_version(), described
+                queries["describe_member"], installation, member, location(state), plantlog_version(), described
             )
     finally:
         await connection.close()
@@ -220,13 +222,13 @@ def plantlog_version() -> str:
 
 def description(plant: Plant) -> dict[str, Any]:
     """Options that must be the same in both members: not what is a machine's own, such as ports and files."""
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for name in fields_of(Plant).keys() - _OWN - {"sources"}:
-        found |= dict(_options(name, getattr(plant, name)))
+        options |= dict(_options(name, getattr(plant, name)))
     for source in plant.sources:
-        found |= {f"source.{source.name}.{name}": value for name, value in _options("", source)}
-        found[f"source.{source.name}.tags"] = hashlib.sha256(tags_json(source)).hexdigest()[:16]
-    return found
+        options |= {f"source.{source.name}.{name}": value for name, value in _options("", source)}
+        options[f"source.{source.name}.tags"] = hashlib.sha256(tags_json(source)).hexdigest()[:16]
+    return options
 
 
 def _options(name: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -63,11 +63,14 @@ async def put_back(connection: asyncpg.Connection[Any], state: State, plant: Pla
     if not state.registry.exists():
         return PutBack()
     queries, created = load("register"), load_created(state.root)
-    known = replace(Registry.load(state.registry), created=created.ids)
-    channels = dict(known.pairs())
-    last_ids = [max((*ids.values(), last)) for ids, last in zip((known.sources, channels), known.last_ids, strict=True)]
+    registered = replace(Registry.load(state.registry), created=created.ids)
+    channels = dict(registered.pairs())
+    last_ids = [
+        max((*ids.values(), last))
+        for ids, last in zip((registered.sources, channels), registered.last_ids, strict=True)
+    ]
     no_sources = await connection.fetch(
-        queries["select_unknown_sources"], list(known.sources), list(known.sources.values())
+        queries["select_unknown_sources"], list(registered.sources), list(registered.sources.values())
     )
     no_channels = []
     if await connection.fetchval(queries["digest_names"], list(channels.values())) != _digest(channels):
@@ -128,27 +131,27 @@ async def _insert_sources(
 ) -> list[str]:
     """Names of those that have a definition."""
     described = {source.name: source for plant in reversed(plants) for source in plant.sources}
-    found = [described[name] for name in ids if name in described]
-    columns = [[getattr(source, field) for source in found] for field in ("name", "kind", "address")]
+    sources = [described[name] for name in ids if name in described]
+    columns = [[getattr(source, field) for source in sources] for field in ("name", "kind", "address")]
     await connection.execute(
-        load("register")["insert_known_sources"], [ids[source.name] for source in found], *columns, installation
+        load("register")["insert_known_sources"], [ids[source.name] for source in sources], *columns, installation
     )
     return columns[0]
 
 
 def _definitions(names: set[str], plants: Sequence[Plant], created: CreatedChannels) -> Iterator[Definition]:
     """One of each name, where there is one."""
-    found: dict[str, Definition] = {}
+    by_name: dict[str, Definition] = {}
     for plant in plants:
         for row in definitions(plant):
             if row[0] in names:
-                found.setdefault(row[0], row)
+                by_name.setdefault(row[0], row)
     for source, channels in created.ids.items():
         for name, number in channels.items():
             if name in names:
                 kind = "text" if number in created.texts else "analog"
-                found.setdefault(name, (name, source, name, "{}", kind, "", None, None, 0.0, "", "default"))
-    yield from found.values()
+                by_name.setdefault(name, (name, source, name, "{}", kind, "", None, None, 0.0, "", "default"))
+    yield from by_name.values()
 
 
 async def _write_channels(

@@ -113,8 +113,8 @@ async def register(
             compared = await _compare(
                 connection, plant, state, take_over, decisions, MAX_NAMES if expected is None else _ALL_NAMES
             )
-            installation, found = compared.installation, compared.difference
-            found.check(expected)
+            installation, changes = compared.installation, compared.difference
+            changes.check(expected)
             await connection.execute(queries["update_sources"], *sources)
             await connection.execute(queries["insert_sources"], *sources, installation)
             await connection.execute(queries["update_channels"])
@@ -126,11 +126,11 @@ async def register(
             )
             await connection.execute(queries["retire_sources"], sources[0], installation)
             await close_removed(connection, state, plant)
-            if found.sources:
+            if changes.sources:
                 await connection.execute(queries["analyze_channels"])
             revision = None
             if files is not None:
-                revision = await record(connection, installation, files, found, plant.redundancy.member)
+                revision = await record(connection, installation, files, changes, plant.redundancy.member)
             created_rows = await connection.fetch(queries["select_created_channels"], sources[0])
             versions = {row["name"]: row["version"] for row in await connection.fetch(queries["select_versions"])}
             registry = Registry(
@@ -143,7 +143,7 @@ async def register(
     finally:
         await connection.close()
     registry.save(state.registry)
-    return Registration(registry, found, compared.taken_over, compared.put_back, versions, not_applied, revision)
+    return Registration(registry, changes, compared.taken_over, compared.put_back, versions, not_applied, revision)
 
 
 async def _compare(
@@ -216,17 +216,17 @@ async def _channel_differences(connection: asyncpg.Connection[Any], installation
 def _ids(plant: Plant, ids: Sequence[int]) -> dict[str, dict[str, int]]:
     """Source → name of a channel → id; ``ids`` are in the order of the configuration."""
     names = ((source.name, tag.name) for source in plant.sources for tag in source.tags)
-    found: dict[str, dict[str, int]] = {source.name: {} for source in plant.sources}
+    by_source: dict[str, dict[str, int]] = {source.name: {} for source in plant.sources}
     for (source, name), number in zip(names, ids, strict=True):
-        found[source][name] = number
-    return found
+        by_source[source][name] = number
+    return by_source
 
 
-def _renamed_sources(plant: Plant, known: list[Any]) -> dict[str, str]:
+def _renamed_sources(plant: Plant, end_points: list[Any]) -> dict[str, str]:
     """Former source → the source that has its end point now: the same device by another name."""
     now = {(source.kind, source.address): source.name for source in plant.sources if source.kind != "push"}
     here = {source.name for source in plant.sources}
-    places = {row["name"]: (row["kind"], row["address"]) for row in known if row["name"] not in here}
+    places = {row["name"]: (row["kind"], row["address"]) for row in end_points if row["name"] not in here}
     return {name: now[place] for name, place in places.items() if place in now}
 
 
@@ -285,9 +285,9 @@ async def _check_spools(connection: asyncpg.Connection[Any], state: State) -> No
     foreign = await unknown_ids(connection, replace(before, created=load_created(state.root).ids))
     if foreign:
         name, old, here = foreign[0]
-        held = " and ".join((*([count(rows, "row")] if rows else []), *unreadable))
+        content = " and ".join((*([count(rows, "row")] if rows else []), *unreadable))
         raise OperationError(
-            f"{state.spool} contains {held} of another database (there {name} has id {old}, here "
+            f"{state.spool} contains {content} of another database (there {name} has id {old}, here "
             f"{here or 'none'}): run `plantlog up` with that database once to write them, or "
             "delete the files to discard them"
         )

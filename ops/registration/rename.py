@@ -69,12 +69,12 @@ async def rename_channel(dsn: str, state: State, old: str, new: str, *, exchange
         async with connection.transaction():
             await connection.execute(queries["lock_registration"])
             rows = {row["name"]: row for row in await connection.fetch(queries["select_named"], [old, new])}
-            own = installation_id(state)
-            known = {one.id: one for one in await installations(connection) if one.id != own}
+            installation = installation_id(state)
+            others = {one.id: one for one in await installations(connection) if one.id != installation}
             for name in (old, new) if exchange else (old,):
                 if name not in rows:
                     raise OperationError(f"there is no channel {name}")
-                if (owner := known.get(rows[name]["installation_id"])) is not None:
+                if (owner := others.get(rows[name]["installation_id"])) is not None:
                     raise OperationError(f"channel {name} belongs to {owner}: rename it there")
             renamed: asyncpg.Record = rows[old]
             if exchange:

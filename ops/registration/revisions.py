@@ -126,12 +126,12 @@ def revisions(state: State, limit: int | None = None) -> list[Revision]:
     return [Revision(**{**row, "files": json.loads(row["files"])}) for row in rows]
 
 
-def find(number: int, known: Sequence[Revision]) -> Revision:
+def find(number: int, applied: Sequence[Revision]) -> Revision:
     """The revision of this number. Raises OperationError."""
-    for one in known:
+    for one in applied:
         if one.number == number:
             return one
-    raise OperationError(f"there is no revision {number}; legal: 1 to {known[0].number}, see `plantlog config log`")
+    raise OperationError(f"there is no revision {number}; legal: 1 to {applied[0].number}, see `plantlog config log`")
 
 
 def contents(state: State, revision: Revision) -> dict[str, bytes]:

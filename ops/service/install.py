@@ -123,13 +123,13 @@ def _account(user: str | None, state: State) -> pwd.struct_passwd:
         else:
             account = pwd.getpwuid((state.root if state.root.exists() else CHECKOUT).stat().st_uid)
     except KeyError:
-        wanted = user or "plantlog"
+        name = user or "plantlog"
         raise OperationError(
-            f"the user {wanted} does not exist: `useradd --system --home-dir {state.root} {wanted}` creates it"
+            f"the user {name} does not exist: `useradd --system --home-dir {state.root} {name}` creates it"
         ) from None
     if account.pw_uid != 0 and not state.has_external_database:
-        found = find(state.root)
-        if (found is not None and found.private) or (found is None and debian_version() < 13):
+        binaries = find(state.root)
+        if (binaries is not None and binaries.private) or (binaries is None and debian_version() < 13):
             raise OperationError(
                 f"on Debian {debian_version()}, PostgreSQL runs in a root file system of its own, which requires "
                 "--user root; or use a database of your own with PLANTLOG_DSN"

@@ -69,8 +69,8 @@ def _find(state: State, name: str) -> Path:
     for path in candidates:
         if path.is_file() and path.suffix in (".sqlite", ".json"):
             return path
-    known = ", ".join(sorted(path.name.removesuffix(".sqlite") for path in state.spool.glob("*.sqlite")))
-    raise OperationError(f"{name} is not a spool file; known: {known or 'none'}")
+    spools = ", ".join(sorted(path.name.removesuffix(".sqlite") for path in state.spool.glob("*.sqlite")))
+    raise OperationError(f"{name} is not a spool file; known: {spools or 'none'}")
 
 
 def _write(path: Path, registry: Registry, file: TextIO, counts: Counts) -> None:

@@ -85,10 +85,10 @@ def _file(path: Path, limit: int | None) -> dict[str, Any]:
 
 def _journal(spool: Path) -> dict[str, Any]:
     """Its bytes, when the oldest commit in it was (µs; None: it is empty), and what is to be replayed."""
-    found = segments(spool)
+    files = segments(spool)
     return {
-        "bytes": sum(path.stat().st_size for _, path in found if path.exists()),
-        "begin": found[0][0] if found else None,
+        "bytes": sum(path.stat().st_size for _, path in files if path.exists()),
+        "begin": files[0][0] if files else None,
         "replays": sorted(str(path) for path in spool.iterdir() if is_request(path)),
     }
 
@@ -102,14 +102,14 @@ def _dead_letter(path: Path) -> dict[str, Any]:
     return {"path": str(path), "why": batch.why, "sequence": batch.sequence, "kind": record.kind, "rows": record.rows}
 
 
-def table(found: dict[str, Any]) -> RenderableType:
+def table(spools: dict[str, Any]) -> RenderableType:
     """The tables of :func:`read_spools`."""
-    files = Table(title=found["folder"], title_justify="left")
+    files = Table(title=spools["folder"], title_justify="left")
     for name in ("spool", "batches", "rows", "MiB", "of MiB", "oldest", "newest"):
         files.add_column(name, justify="left" if name == "spool" else "right")
     files.add_column("problem")
     now = now_us()
-    for entry_ in found["files"]:
+    for entry_ in spools["files"]:
         files.add_row(
             escape(entry_["name"]),
             *(_number(entry_[key]) for key in ("batches", "rows")),
@@ -117,11 +117,11 @@ def table(found: dict[str, Any]) -> RenderableType:
             *("" if entry_[key] is None else f"{age((now - entry_[key]) / 1e6)} ago" for key in ("oldest", "newest")),
             escape(entry_["problem"] or ""),
         )
-    lines = [f"damaged: {escape(path)}" for entry_ in found["files"] for path in entry_["damaged"]]
-    lines += [f"rejected batch: {escape(entry_['path'])}: {escape(entry_['why'])}" for entry_ in found["dead_letters"]]
-    if (begin := found["journal"]["begin"]) is not None:
-        lines.append(f"journal: {found['journal']['bytes'] / _MIB:,.1f} MiB, reaches back {age((now - begin) / 1e6)}")
-    lines += [f"to be replayed: {escape(path)}" for path in found["journal"]["replays"]]
+    lines = [f"damaged: {escape(path)}" for entry_ in spools["files"] for path in entry_["damaged"]]
+    lines += [f"rejected batch: {escape(entry_['path'])}: {escape(entry_['why'])}" for entry_ in spools["dead_letters"]]
+    if (begin := spools["journal"]["begin"]) is not None:
+        lines.append(f"journal: {spools['journal']['bytes'] / _MIB:,.1f} MiB, reaches back {age((now - begin) / 1e6)}")
+    lines += [f"to be replayed: {escape(path)}" for path in spools["journal"]["replays"]]
     return Group(files, *lines)
 
 

@@ -62,11 +62,11 @@ def _with_content(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "type": content.get("type", content.get("reason")), "text": text}
 
 
-def tables(found: dict[str, Any]) -> RenderableType:
+def tables(rows: dict[str, Any]) -> RenderableType:
     """The tables of :func:`list_rows`."""
-    if not found["reasons"]:
+    if not rows["reasons"]:
         return "the quarantine is empty"
-    return Group(*(_table(one) for one in found["reasons"]))
+    return Group(*(_table(one) for one in rows["reasons"]))
 
 
 def _table(reason: dict[str, Any]) -> Table:

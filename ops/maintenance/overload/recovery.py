@@ -66,23 +66,23 @@ class Observation:
 
         ``period``: s, in which each source that is read has a new sample; None: that is not known.
         """
-        found = [f"{name} does not respond" for name, report in self.reports.items() if report is None]
+        texts = [f"{name} does not respond" for name, report in self.reports.items() if report is None]
         missed = {source["name"]: source["missed"] for source in before.sources}
         for source in self.sources:
             name = source["name"]
             not_seen_yet = source["kind"] == _PUSH and source["state"] == "connecting"  # its gateway has not come yet
             if source["state"] not in UP and not not_seen_yet:
-                found.append(f"source {name} is {source['state']}")
+                texts.append(f"source {name} is {source['state']}")
             if self._pace(source) > 0 or source["missed"] > missed.get(name, source["missed"]):
-                found.append(f"polls of source {name} are late")
+                texts.append(f"polls of source {name} are late")
         for source in self.read if period is not None else ():
             age = self.now - source["last_sample_at"] / 1e6
             if age >= (period or 0.0) + _AGE_SECONDS:
-                found.append(f"the newest sample of source {source['name']} is {age:.1f} s old")
+                texts.append(f"the newest sample of source {source['name']} is {age:.1f} s old")
         for spool, wait in self.backlogs.items():
             if wait.seconds >= LAG_THRESHOLDS[1]:
-                found.append(f"spool {spool} has been waiting for the database for {wait.seconds:.1f} s")
-        return found
+                texts.append(f"spool {spool} has been waiting for the database for {wait.seconds:.1f} s")
+        return texts
 
 
 def observe(state: State) -> Observation:

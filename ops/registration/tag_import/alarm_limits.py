@@ -18,18 +18,18 @@ _SHARED = (
 
 def limits(alarms: Any, kind: str, dropped: list[str]) -> dict[str, str]:
     """The columns. What has no column goes to ``dropped``."""
-    found: dict[str, list[tuple[float, Mapping[str, Any]]]] = {"AboveValue": [], "BelowValue": []}
+    by_mode: dict[str, list[tuple[float, Mapping[str, Any]]]] = {"AboveValue": [], "BelowValue": []}
     for alarm in alarms if isinstance(alarms, list) else ():
         if not isinstance(alarm, dict):
             continue
         mode, setpoint = str(alarm.get("mode", "Equality")), alarm.get("setpointA", 0)
-        usable = mode in found and isinstance(setpoint, int | float) and not isinstance(setpoint, bool)
+        usable = mode in by_mode and isinstance(setpoint, int | float) and not isinstance(setpoint, bool)
         if alarm.get("enabled", True) is not True or not usable or kind == "text":
             dropped.append(f"an alarm of mode {mode!r}, not enabled, or without a fixed limit")
         else:
-            found[mode].append((float(setpoint), alarm))
-    highs = sorted(found["AboveValue"], key=lambda limit: limit[0])
-    lows = sorted(found["BelowValue"], key=lambda limit: -limit[0])
+            by_mode[mode].append((float(setpoint), alarm))
+    highs = sorted(by_mode["AboveValue"], key=lambda limit: limit[0])
+    lows = sorted(by_mode["BelowValue"], key=lambda limit: -limit[0])
     columns: dict[str, str] = {}
     used: list[Mapping[str, Any]] = []
     for names, levels in ((("alarm_hi", "alarm_hihi"), highs), (("alarm_lo", "alarm_lolo"), lows)):
@@ -49,9 +49,9 @@ def _of_all(alarms: Sequence[Mapping[str, Any]], dropped: list[str]) -> dict[str
     if not alarms:
         return {}
     dropped += [f"{name} of an alarm" for alarm in alarms for name in alarm if name not in _CARRIED]
-    given = [str(alarm.get("priority", "Low")) for alarm in alarms]
-    ranks = sorted(_RANKS.index(priority) for priority in given if priority in _RANKS)
-    if len(set(given)) > 1 or len(ranks) < len(given) or "Diagnostic" in given:
+    priorities = [str(alarm.get("priority", "Low")) for alarm in alarms]
+    ranks = sorted(_RANKS.index(priority) for priority in priorities if priority in _RANKS)
+    if len(set(priorities)) > 1 or len(ranks) < len(priorities) or "Diagnostic" in priorities:
         dropped.append("priorities of alarms: a channel has one, the highest")
     columns = {"alarm_priority": _PRIORITIES[_RANKS[ranks[-1]]] if ranks else "low"}
     for name, column, unit in _SHARED:

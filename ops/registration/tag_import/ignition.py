@@ -98,8 +98,8 @@ class _Tree:
                     yield where, _bound(child, {**parameters, "TagName": name})
                 elif kind == "UdtInstance":
                     whole = self._defined(child, depth)
-                    given = {**parameters, **_parameters(whole, parameters), "InstanceName": name}
-                    yield from self._walk(whole, where, given, depth + 1)
+                    inner = {**parameters, **_parameters(whole, parameters), "InstanceName": name}
+                    yield from self._walk(whole, where, inner, depth + 1)
                 elif kind in ("Folder", "Provider"):
                     yield from self._walk(child, where, parameters, depth + 1)
                 else:
@@ -154,10 +154,10 @@ def _resolved(value: Any, parameters: Mapping[str, Any]) -> Any:
         raise LeftOut(f"a binding of type {value['bindType']!r}: only parameters are replaced")
 
     def parameter(match: re.Match[str]) -> str:
-        found = parameters.get(match[1])
-        if isinstance(found, bool) or not isinstance(found, str | int | float):
+        value = parameters.get(match[1])
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise LeftOut(f"the parameter {match[0]}, which has no value")
-        return str(found)
+        return str(value)
 
     return _PLACEHOLDER.sub(parameter, binding)
 
