@@ -86,7 +86,7 @@ def test_environment_of_the_same_lock_is_reused(checkout: Path) -> None:
         shutil.copy(checkout / lock, venv)
     (venv / "bin" / "python").write_text('#!/bin/bash\necho "$PYTHONPATH" "$@"\n')
     (venv / "bin" / "python").chmod(0o755)
-    assert run(checkout).stdout == f"{checkout} -P -m ops check\n"
+    assert run(checkout).stdout == f"{checkout} -P -m ops config check\n"
 
 
 def test_concurrent_start_waits_for_the_installation(checkout: Path) -> None:
@@ -113,5 +113,5 @@ def test_concurrent_start_waits_for_the_installation(checkout: Path) -> None:
             with pytest.raises(subprocess.TimeoutExpired):
                 second.wait(1)
             gate.close()
-            assert second.communicate() == ("-P -m ops check\n", "")
-        assert first.communicate()[0] == "-P -m ops check\n"
+            assert second.communicate() == ("-P -m ops config check\n", "")
+        assert first.communicate()[0] == "-P -m ops config check\n"
