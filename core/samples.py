@@ -77,7 +77,7 @@ class Samples:
         return np.lexsort((self.time, self.channel))
 
     def sorted(self) -> Samples:
-        """The same by channel and time; samples with the same channel and time stay in their order."""
+        """Samples in the order of channel and time; samples with the same channel and time stay in their order."""
         return self.part(self.order())
 
     def repeats(self) -> NDArray[np.bool_]:

@@ -15,7 +15,7 @@ def receipt_statement(kind: str, content: bytes, number: int | None = None) -> b
 
 
 def load_sealing_key(state: Path) -> Ed25519PrivateKey | None:
-    """None: nothing was sealed yet. Raises OSError, and ValueError where it is no such key."""
+    """The key of seals; None: nothing was sealed yet. Raises OSError, and ValueError where it is no such key."""
     try:
         key = serialization.load_pem_private_key((state / "secrets" / "seal.key").read_bytes(), None)
     except FileNotFoundError:

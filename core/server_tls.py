@@ -34,7 +34,7 @@ def server_file(pki: Path) -> Path:
 
 
 def context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """For the server's side. Raises UnusableFile."""
+    """TLS of the server's side. Raises UnusableFile."""
     tls_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls_context.minimum_version = ssl.TLSVersion.TLSv1_2
     tls_context.set_alpn_protocols(["http/1.1"])

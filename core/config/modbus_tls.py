@@ -13,7 +13,7 @@ _OPTIONS = ("server_certificate", "accept", "client_certificate_file", "client_k
 
 
 def tls_options(source: ModbusSource) -> TlsOptions | None:
-    """None: the connection has no TLS."""
+    """The TLS of a connection; None: it has none."""
     if not source.address.startswith("tls:") or source.server_certificate is None:
         return None
     client = source.client_certificate_file, source.client_key_file

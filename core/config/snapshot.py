@@ -173,7 +173,7 @@ def _unchanged(path: Path, lines: Iterable[str]) -> dict[str, int] | None:
 def _read(
     folder: Path, number: int, tags_of: Collection[SourceKind] = _ALL, process: int | None = None
 ) -> Snapshot | None:
-    """None: it can't be read, as one of another version of plantlog."""
+    """The snapshot of a number; None: it can't be read, as one of another version of plantlog."""
     try:
         with _path(folder, number).open() as file:
             content = json.loads(file.readline()) | json.loads(file.readline())

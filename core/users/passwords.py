@@ -56,5 +56,5 @@ def _nobody() -> str:
 
 
 def _normal(password: str) -> str:
-    """The same text, however a keyboard composes its characters."""
+    """Normal form of a text: one, however a keyboard composes its characters."""
     return unicodedata.normalize("NFKC", password)

@@ -63,7 +63,7 @@ class Access:
         return response
 
     async def _redirect_or_check(self, request: web.Request) -> web.StreamResponse | None:
-        """None: the request may be answered. Raises Refused."""
+        """A redirection, or None: the request may be answered. Raises Refused."""
         _refuse_cross_site(request)
         users = self._login.users()
         if not users:

@@ -139,7 +139,7 @@ def footer_crc32(source: Any) -> int:
 
 
 def find_manifest(location: Location, folder: DayFolder) -> Manifest | None:
-    """The same; None: the day is not archived."""
+    """The manifest of a day; None: it is not archived."""
     return None if location.size(folder.manifest) is None else read_manifest(location, folder)
 
 

@@ -83,7 +83,7 @@ class DayWriter:
         return await self._published(self._write_samples, None)
 
     async def amend(self, changed: Sequence[int]) -> Manifest | None:
-        """The same with a file of what was added to the channels ``changed``; the other samples stay where they are.
+        """A day with a file of what was added to the channels ``changed``; the other samples stay where they are.
 
         None: samples that are in the archive are not sealed any more, so that the day must be written again.
         """

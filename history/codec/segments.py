@@ -62,7 +62,7 @@ class Segments:
         return np.arange(self.n) - begins
 
     def each(self, of_segments: NDArray[Any]) -> NDArray[Any]:
-        """For each element what its segment has: (m,) → (n,)."""
+        """Values of the segments, for each element: (m,) → (n,)."""
         return np.repeat(of_segments, self.lengths)
 
     def count(self, mask: Mask) -> Int64s:

@@ -45,7 +45,7 @@ class ExportedDay:
     differs: int  # whole hours of channels that are not as sealed
 
     def describe(self) -> str:
-        """For people."""
+        """A line for people."""
         if self.revision is None:
             return f"{self.day}: not sealed"
         state = "as sealed" if not self.differs else f"NOT as sealed: {count(self.differs, 'hour')} of channels"

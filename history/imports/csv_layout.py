@@ -67,7 +67,7 @@ class CsvLayout:
     rows: int | None  # that the file says it has; None: it does not say
 
     def describe(self) -> list[tuple[str, str]]:
-        """For people."""
+        """The layout in lines for people."""
         form = "wide: a column for each channel" if self.channel_at is None else "long: a sample in each line"
         separators = f"delimiter {_NAMES.get(self.delimiter, self.delimiter)}, decimal {_NAMES[self.decimal]}"
         found = [

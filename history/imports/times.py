@@ -49,7 +49,7 @@ class TimeFormat:
     _offsets: dict[int, tuple[int, int]] = field(default_factory=dict)  # slot → offsets of both meanings, µs
 
     def describe(self) -> str:
-        """For people."""
+        """The form of times in words."""
         if self.order in get_args(Unit):
             return f"number of {self.order} since 1970"
         written = {"ymd": "year-month-day", "dmy": "day-month-year", "mdy": "month-day-year"}[self.order]
@@ -60,7 +60,7 @@ class TimeFormat:
         return self.parse_both(texts)[0]
 
     def parse_both(self, texts: Sequence[str]) -> tuple[Int64s, Int64s]:
-        """The same, and how much later the second meaning of a local time that occurs twice is; 0 for all others.
+        """Times, and how much later the second meaning of a local time that occurs twice is; 0 for all others.
 
         It is 0 for all but with ``ambiguous`` "order".
         """

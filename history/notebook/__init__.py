@@ -62,7 +62,7 @@ def samples(
 
 
 def polars(location: str, *arguments: Any, **options: Any) -> Any:
-    """The same as a ``polars.DataFrame``; Polars must be installed."""
+    """The rows as a ``polars.DataFrame``; Polars must be installed."""
     from polars import from_arrow  # noqa: PLC0415  (only who wants this needs it)
 
     return from_arrow(samples(location, *arguments, **options))

@@ -32,7 +32,7 @@ def report(result: VerificationResult, console: Console) -> bool:
 
 
 def as_json(result: VerificationResult) -> dict[str, Any]:
-    """The same for programs."""
+    """The result for programs."""
     differences = [{**asdict(one), "bucket": one.bucket.isoformat()} for one in result.differences]
     return {"channels": result.channels, "days": result.days, "differences": differences}
 

@@ -54,7 +54,7 @@ def verify_rollups(state: State, since: datetime | None = None, until: datetime 
 
 
 async def verify_at(dsn: str, since: datetime | None = None, until: datetime | None = None) -> VerificationResult:
-    """The same, of the database at a DSN."""
+    """Verify the rollups of the database at a DSN."""
     # The reader's statement_timeout is for people at a chart.
     settings = {"jit": "off", "statement_timeout": "0"}
     connection = await connect(dsn, "plantlog verify", settings)
@@ -70,7 +70,7 @@ async def verify(
     until: datetime | None = None,
     chosen_channels: Sequence[asyncpg.Record] | None = None,
 ) -> VerificationResult:
-    """The same on a connection that may read. ``chosen_channels``: only these, from ``select_channels``."""
+    """Verify the rollups by a connection that may read. ``chosen_channels``: only these, from ``select_channels``."""
     queries = load("rollups")
     days = [row["day"] for row in await connection.fetch(queries["select_days"], since, until)]
     channels = chosen_channels if chosen_channels is not None else await connection.fetch(queries["select_channels"])

@@ -57,7 +57,7 @@ class Removal:
 
     @classmethod
     def parsed(cls, detail: str, at: datetime) -> Removal | None:
-        """The same from JSON; None: it is none."""
+        """A receipt from JSON; None: it is none."""
         try:
             return cls.of(json.loads(detail), at)
         except (ValueError, KeyError, TypeError):

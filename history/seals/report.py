@@ -18,7 +18,7 @@ class Finding:
     explained: str  # empty: nothing does
 
     def describe(self) -> str:
-        """For people."""
+        """The difference in a line for people."""
         return f"{self.difference.describe()}: {self.explained or 'NOT explained by any record'}"
 
 
@@ -74,7 +74,7 @@ class Report:
         return self.chain + [problem for day in self.days for problem in day.unexplained]
 
     def as_json(self) -> dict[str, Any]:
-        """For programs."""
+        """The report for programs."""
         days = []
         for day in self.days:
             findings = [

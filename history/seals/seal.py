@@ -66,7 +66,7 @@ async def seal_days(
     progress: ProgressCallback = lambda line: None,
     on_backend: Callable[[int], None] = lambda pid: None,
 ) -> list[SealResult] | None:
-    """The same with all that is to be told; ``only``: one day. None: another session seals."""
+    """Seal days, and tell all that is to be told; ``only``: one day. None: another session seals."""
     connection = await connect(dsn, "plantlog seal")
     try:
         on_backend(connection.get_server_pid())
@@ -130,7 +130,7 @@ class Sealing:
         progress: ProgressCallback = log.info,
         accept_chain: bool = False,
     ) -> tuple[Sealing, list[Seal]]:
-        """With key and chain, once they are known to be in order. Needs the lock."""
+        """Begin with key and chain, once they are known to be in order. Needs the lock."""
         key = await signer(connection, state)
         chain = await seals(connection, scope.chain)
         head = ChainHead.load(state) if not accept_chain else None

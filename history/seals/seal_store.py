@@ -123,7 +123,7 @@ class ChainHead:
 
     @classmethod
     def load(cls, state: State) -> ChainHead | None:
-        """None where nothing was sealed yet. Raises DatabaseError."""
+        """The newest seal; None where nothing was sealed yet. Raises DatabaseError."""
         try:
             fields = json.loads(_head_file(state).read_text())
             return cls(int(fields["serial"]), str(fields["hash"]))

@@ -30,7 +30,7 @@ class Read:
     unit_id: int = 1
 
     def __str__(self) -> str:
-        """For people: ``unit 1, holding:0 to holding:9``."""
+        """The request in words: ``unit 1, holding:0 to holding:9``."""
         last = f" to {self.table}:{self.start + self.count - 1}" if self.count > 1 else ""
         return f"unit {self.unit_id}, {self.table}:{self.start}{last}"
 

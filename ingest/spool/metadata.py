@@ -145,7 +145,7 @@ class MarkFile:
 
 
 def read_mark(spool: Path, kind: MarkKind) -> Mark | None:
-    """None: there is none, or it is damaged."""
+    """The mark; None: there is none, or it is damaged."""
     try:
         text, crc32 = spool.with_name(f"{spool.name}.{kind}").read_text().rstrip().rsplit(" ", 1)
         sequence, received_at = text.split()

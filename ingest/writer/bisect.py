@@ -46,7 +46,7 @@ class _SplitBatch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
-    """What one transaction writes."""
+    """Part of a group that one transaction writes."""
 
     _group: Group
     _split: _SplitBatch | None = None  # None: whole batches

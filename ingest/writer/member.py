@@ -79,7 +79,7 @@ class PairWriter:
         return 0, 0, _NO_JOURNAL
 
     def report(self) -> dict[str, Any]:
-        """For the health page."""
+        """State of the writer for the health page."""
         return {"member": self.lease.member, "role": "standby" if self.writer is None else "writes"}
 
     def drain(self) -> None:

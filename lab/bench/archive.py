@@ -184,7 +184,7 @@ async def _ask_database(connection: asyncpg.Connection[Any], name: str, ids: Seq
 def _ask_archive(
     state: State, ids: Sequence[int], answers: Sequence[_Answer], progress: ProgressCallback
 ) -> list[QueryCost]:
-    """The same queries of the archive. Raises OperationError for another answer."""
+    """Ask the queries of the archive. Raises OperationError for another answer."""
     with opened(state, _LIMITS) as session:
 
         def row_of(text: str) -> tuple[Any, ...]:

@@ -66,7 +66,7 @@ class Workload:
         )
 
     def copy_files(self, folder: Path, parts: int) -> list[Path]:
-        """The same rows as binary COPY files, second by second in turn, one file a connection."""
+        """Rows as binary COPY files, second by second in turn, one file a connection."""
         files = []
         for part in range(parts):
             batches = [self.batch(second) for second in range(part, self.seconds, parts)]

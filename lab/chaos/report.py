@@ -124,7 +124,7 @@ class Report:
         return Counter(step.fault.name for step in self.steps)
 
     def tables(self) -> list[Table]:
-        """For people."""
+        """The report in tables for people."""
         samples = Table(title=f"samples, {self.seconds:,.0f} s with {len(self.steps)} faults, seed {self.seed}")
         samples.add_column("")
         for kind in self.compared:

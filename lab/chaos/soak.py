@@ -120,7 +120,7 @@ class SoakResult:
     errors: Sequence[str]
 
     def lines(self) -> Iterator[str]:
-        """For a log: the comparison that follows takes a while, and may fail."""
+        """Lines for a log: the comparison that follows takes a while, and may fail."""
         for name, of_process in self.trends.items():
             yield f"{name}: memory {of_process['memory']} MiB, descriptors {of_process['descriptors']}"
         yield f"{len(self.errors):,} errors in the logs that are about no fault"

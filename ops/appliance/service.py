@@ -45,7 +45,7 @@ def last(state: State) -> Service | None:
 
 
 def installed(state: State) -> Service | None:
-    """The same, if its unit is still there."""
+    """The service that ran the appliance last, if its unit is still there."""
     service = last(state)
     return service if service is not None and service.unit.exists() else None
 

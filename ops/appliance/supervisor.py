@@ -315,7 +315,7 @@ def _unless_ended() -> Iterator[None]:
 
 
 class _Connection(UnixStreamHTTPConnection):  # type: ignore[misc]  # supervisor has no types
-    """With a time-out, which supervisor's own lacks: one that hangs must not hold its caller for ever."""
+    """Connection with a time-out, which supervisor's own lacks: one that hangs must not hold its caller for ever."""
 
     def __init__(self, path: Path) -> None:
         super().__init__("localhost")

@@ -40,7 +40,7 @@ class Proof:
 
     @classmethod
     def load(cls, state: State) -> Proof | None:
-        """None: no rehearsal has succeeded yet."""
+        """The newest proof; None: no rehearsal has succeeded yet."""
         path = _path(state)
         return cls(**json.loads(path.read_text())) if path.exists() else None
 

@@ -46,7 +46,7 @@ def pack(state: State, to: Path) -> None:
 
 
 def _unless_link(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """In containers, the CA's key is a link to a secret."""
+    """Member of the archive, but for a link: in containers, the CA's key is one to a secret."""
     return None if member.issym() else member
 
 

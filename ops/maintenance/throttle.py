@@ -107,7 +107,7 @@ class Throttle:
         self._cut_slices[turn.job] = self._cut_slices[turn.job] + 1 if turn.stop_requested.is_set() else 0
 
     def _allowance(self, job: str) -> Allowance | None:
-        """None: as much as it wants."""
+        """Share of the CPU that a job may use; None: as much as it wants."""
         behind = self._behind.get(job)
         if behind is None:
             return None

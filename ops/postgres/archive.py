@@ -105,11 +105,11 @@ class Archive:
 
     @classmethod
     def load(cls, path: Path) -> Archive | None:
-        """None: no backups."""
+        """The archive of the last configuration; None: no backups."""
         return cls(**json.loads(path.read_text())) if path.exists() else None
 
     def save(self, path: Path) -> None:
-        """For the owner's eyes only: it has the passphrase."""
+        """Keep it in a file for the owner's eyes only: it has the passphrase."""
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps(asdict(self)), 0o600)
 

@@ -17,7 +17,7 @@ _STARTING = (OSError, TimeoutError, asyncpg.CannotConnectNowError, asyncpg.Conne
 
 
 def maintenance_dsn(dsn: str) -> str:
-    """The same server and user, database ``postgres``, which always exists."""
+    """DSN of the database ``postgres``, which always exists, at this server with this user."""
     return urlunsplit(urlsplit(dsn)._replace(path="/postgres"))
 
 

@@ -27,7 +27,7 @@ class Listening:
 
     @classmethod
     def of(cls, plant: Plant, state: Path) -> Listening | None:
-        """None: on loopback only."""
+        """The listening that a plant configures; None: on loopback only."""
         if is_loopback(plant.database.host):
             return None
         certificate, key = TlsSettings.of(plant).files(state)
@@ -35,7 +35,7 @@ class Listening:
 
     @classmethod
     def load(cls, path: Path) -> Listening | None:
-        """None: on loopback only."""
+        """The listening of a file; None: on loopback only."""
         return cls(**json.loads(path.read_text())) if path.exists() else None
 
     def save(self, path: Path) -> None:

@@ -48,7 +48,7 @@ class Membership:
 
     @classmethod
     def load(cls, state: State) -> Self | None:
-        """None: the server, if there is one, is the appliance's own."""
+        """The membership of a state folder; None: its server, if it has one, is the appliance's own."""
         path = _file(state)
         if not path.exists():
             return None

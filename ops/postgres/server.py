@@ -42,7 +42,7 @@ class Server:
 
     @property
     def owner_dsn(self) -> str:
-        """Superuser and owner; database ``plantlog``, which :func:`bootstrap` makes."""
+        """Superuser and owner; database ``plantlog``, which :func:`ops.postgres.bootstrap.create_database` makes."""
         return self._state.dsn("owner")
 
     def role(self, role: str) -> str:

@@ -29,7 +29,7 @@ class Change:
     new: Mapping[str, Any]
 
     def describe(self) -> str:
-        """For people: ``unit '°C' → 'K'``."""
+        """The change in words: ``unit '°C' → 'K'``."""
         names = sorted(self.old.keys() | self.new.keys())
         return ", ".join(f"{name} {_value(self.old, name)} → {_value(self.new, name)}" for name in names)
 
@@ -97,7 +97,7 @@ class Difference:
             raise OperationError(self.redefinitions.problem)
 
     def lines(self) -> Iterator[str]:
-        """For people, a line a source; none where nothing changed. Then those that look renamed, or give way."""
+        """The difference in lines, one a source; none where nothing changed. Then those renamed, or that give way."""
         for name, source in sorted(self.sources.items()):
             yield f"source {name}: {source.describe()}"
         for new, old in list(self.renamed.items())[:MAX_NAMES]:

@@ -39,7 +39,7 @@ class PutBack:
     advanced: bool = False  # the next ids are later ones
 
     def describe(self) -> str:
-        """For people; empty: the database is not older."""
+        """What was put back, in words; empty: the database is not older."""
         parts = [
             f"{count(len(names), what)} ({', '.join(names[:MAX_NAMES])}{' …' if names[MAX_NAMES:] else ''}) {done}"
             for names, what, done in (

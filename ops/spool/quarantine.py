@@ -50,7 +50,7 @@ def _json_row(row: asyncpg.Record) -> dict[str, Any]:
 
 
 def _with_content(row: dict[str, Any]) -> dict[str, Any]:
-    """The same with the type and text of an event, the reason and detail of a gap, or the type of a count.
+    """The row with the type and text of an event, the reason and detail of a gap, or the type of a count.
 
     The channel of an event is an id.
     """

@@ -63,7 +63,7 @@ class OpenMinutes:
         self._behind_since = -_FOREVER_US  # µs: since when
 
     def add(self, group: Group, now: int, low_priority: bool) -> PendingGroup:
-        """To be called for each group in order of reading. ``low_priority``: low priority, not in order of time."""
+        """Add a group; groups come in the order of reading. ``low_priority``: low priority, not in order of time."""
         samples, gaps = group.samples, [gap for batch in group.gaps() for gap in batch.gaps]
         if low_priority or not _fits(samples.channel) or not all(_fits(gap.channel_ids or ()) for gap in gaps):
             return PendingGroup(range(0))

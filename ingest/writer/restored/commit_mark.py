@@ -29,7 +29,7 @@ _KEYS = 100  # newest batches: connections commit in any order, and a loss is on
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the writer knows of its database. Times are µs."""
+    """State of a database, as the writer knows it. Times are µs."""
 
     server: str | None  # system identifier and timeline; None: none yet
     registered: str | None  # when the state folder was registered in the database

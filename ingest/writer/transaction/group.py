@@ -46,7 +46,7 @@ class CountedBatch:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What one transaction writes, and ``batches_by_file``: the batches of each spool file it consists of."""
+    """Rows that one transaction writes, and ``batches_by_file``: the batches of each spool file it consists of."""
 
     batches_by_file: tuple[tuple[Path, tuple[SpooledBatch, ...]], ...]
     samples: Samples  # by channel and time, each once

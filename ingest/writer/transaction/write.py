@@ -65,7 +65,7 @@ class Fence:
 
 
 def session_prefix(installation: UUID) -> str:
-    """What the names of all sessions that write for an installation begin with."""
+    """Beginning of the names of all sessions that write for an installation."""
     return f"plantlog writer of {installation.hex[:16]}, lease "
 
 
@@ -329,7 +329,7 @@ async def _mark_dirty(
 
 
 def _ingest_batch_columns(batches: Sequence[SpooledBatch]) -> tuple[list[Any], ...]:
-    """The parameters of section ``batch_facts``: one list per column, in the order of the table's key."""
+    """Columns of ``ingest_batch``, a list each, in the order of the table's key."""
     batches = sorted(batches, key=lambda spooled: spooled.key)
     return (
         [b.key[0] for b in batches],

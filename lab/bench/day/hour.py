@@ -64,7 +64,7 @@ class Hour:
 
     @property
     def packed_bytes_a_sample(self) -> float | None:
-        """With key, TOAST and what is not yet reused."""
+        """Bytes a sample, with key, TOAST and what is not yet reused."""
         return self.packed_bytes / self.packed if self.packed else None
 
     @property

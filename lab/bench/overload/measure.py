@@ -71,7 +71,7 @@ class OverloadResult:
 
     @property
     def gaps(self) -> int:
-        """The same, those of one source and time as one."""
+        """Gaps, those of one source and time as one."""
         return sum(gaps for _, gaps in self.gap_reasons.values())
 
     @property
@@ -80,7 +80,7 @@ class OverloadResult:
         return self.cpu_after.sum / self.cpu_before.sum if self.cpu_before.sum else 0.0
 
     def json(self) -> dict[str, Any]:
-        """For ``--json``."""
+        """The measurement for ``--json``."""
         sums = {"gap_rows": self.gap_rows, "gaps": self.gaps, "cpu_ratio": round(self.cpu_ratio, 3)}
         cpu = {
             "cpu_before": self.cpu_before.sum,

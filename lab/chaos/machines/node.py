@@ -59,11 +59,11 @@ class Node:
 
     @property
     def port(self) -> int:
-        """On loopback."""
+        """Port of the node, on loopback."""
         return int(self.address.rpartition(":")[2])
 
     def at_address(self, dsn: str) -> str:
-        """The same login and database at this server alone."""
+        """DSN of the login and database at this server alone."""
         parts = urlsplit(dsn)
         return urlunsplit(
             parts._replace(netloc=f"{parts.netloc.rpartition('@')[0]}@{self.address}", query="", fragment="")

@@ -111,7 +111,7 @@ def poll_period(source: Mapping[str, Any], now: float, late_seconds: float) -> f
 
 
 def _pace(source: Mapping[str, Any], now: float) -> float:
-    """The same; 0 where the device is away."""
+    """Bytes/s of the device; 0 where it is away."""
     away = source.get("state") not in UP
     return 0.0 if away else poll_period(source, now, _LATE_SECONDS)
 

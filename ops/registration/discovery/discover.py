@@ -255,7 +255,7 @@ async def _kinds(browser: Browser, variables: list[Variable]) -> dict[tuple[Any,
 
 
 async def _lengths(browser: Browser, arrays: list[Variable]) -> None:
-    """How many elements arrays have."""
+    """Lengths of arrays."""
     shapes = await browser.read([(v.node, ua.AttributeIds.Value) for v in arrays], _shape)
     for variable, (lengths, _, _) in zip(arrays, shapes, strict=True):
         if lengths:

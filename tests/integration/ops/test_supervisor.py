@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import configparser
-import io
 import os
 import shlex
 import socket
@@ -23,11 +22,9 @@ from core.config.model import Plant
 from core.errors import OperationError
 from core.paths import CHECKOUT, State
 from ops.appliance import orphans
-from ops.appliance.database import Database
 from ops.appliance.down import down
-from ops.appliance.steps import Step
+from ops.appliance.refusals import check_plant
 from ops.appliance.supervisor import Program, Supervisor, database_stopped, render, socket_path
-from ops.appliance.up import _start_supervisor
 from ops.deployment import Deployment
 from ops.ports import free_ports, is_free
 from tests.config_in_force import activate
@@ -172,16 +169,15 @@ def test_up_refuses_a_taken_address_before_it_stops_who_listens_elsewhere(state:
     deployment.save(state)
     script = f"import socket, time; s = socket.create_server(('127.0.0.1', {first + 8})); time.sleep(600)"
     push = Program("collector-push", [sys.executable, "-c", script])
-    shown = Step(Console(file=io.StringIO()), "start supervisor")
     with supervised(state, [push]) as supervisor, socket.create_server(("127.0.0.1", 0)) as other:
         supervisor.start_program("collector-push")
         until_sync(lambda: not is_free("127.0.0.1", first + 8))
         until_running(supervisor, "collector-push")
         before, taken = pids(supervisor), other.getsockname()[1]
         for unchanged in (plant, write(first + 8, "0.0.0.0")):
-            _start_supervisor(state, Database(state, None), deployment, unchanged, shown)
+            check_plant(state, deployment, unchanged, replace=False)
         with pytest.raises(OperationError, match=rf"collector-push: port {taken} on 127.0.0.1 is in use by .*\[push\]"):
-            _start_supervisor(state, Database(state, None), deployment, write(taken), shown)
+            check_plant(state, deployment, write(taken), replace=False)
         assert pids(supervisor) == before
 
 
