@@ -99,7 +99,7 @@ async def read(
 async def stream(
     connection: asyncpg.Connection[Any], channels: Sequence[int], since: datetime, until: datetime
 ) -> AsyncIterator[tuple[int, Samples]]:
-    """The same in the order of ``channels``, some of them at a time."""
+    """Samples in the order of ``channels``, some of them at a time."""
     async for found in portions(connection, channels, since, until):
         for one in found.items():
             yield one
