@@ -86,57 +86,6 @@ class Publisher:
             for _ in range(self._in_flight):
                 tasks.create_task(self._work())
 
-    async def recover(self, subscription: Subscription, available: Iterable[int]) -> None:
-        """After a transfer: request every message that the server still holds and we lack, and those in between."""
-        tracker = subscription.tracker
-        tracker.restart()
-        subscription.has_published = False
-        ahead = sorted((distance(tracker.first, s), s) for s in available)
-        held = [s for steps, s in ahead if steps < 2**31]
-        subscription.lists_available |= bool(ahead)
-        # Some servers number the status Good_SubscriptionTransferred, which is for the old session (OPC 10000-4,
-        # 5.14.7), like a message, but do not keep it. All data sent before it is listed.
-        subscription.transferred_status = following(held[-1]) if held else tracker.first
-        self._unacknowledged += [(subscription, s) for steps, s in ahead if steps >= 2**31]  # on disk already
-        if held:
-            missing = tracker.arrived(following(held[-1]), keep_alive=True)
-            await self._request(subscription, held if missing is None else missing)
-
-    def _check_all_publishing(self) -> None:
-        if all(s.has_published and s.is_ours for s in self._subscriptions.values()):
-            self.all_publishing.set()
-
-    async def _watch(self) -> None:
-        """Detect dead subscriptions on a live connection: silence beyond the keep-alive time."""
-        while True:
-            late = await sleep_overrun(min((s.keep_alive for s in self._subscriptions.values()), default=1.0) / 4)
-            self._last_heard = {number: heard + late for number, heard in self._last_heard.items()}
-            now = time.monotonic()
-            silent: list[Subscription] = []
-            for subscription in self._subscriptions.values():
-                heard = self._last_heard.setdefault(subscription.id, now)
-                if now - heard > 1.5 * subscription.keep_alive + self._source.time_out:
-                    silent.append(subscription)
-            if silent:
-                heard = min(self._last_heard[s.id] for s in silent)
-                await self.replace(silent, f"sent no keep-alive for {now - heard:.0f} s")
-
-    async def replace(self, lost: Sequence[Subscription], why: str) -> None:
-        """Create lost subscriptions again, while the others go on. Raises SourceError if all are lost.
-
-        The next session creates all transferred ones again that have not published: an additional one would transfer
-        the live ones.
-        """
-        why = f"subscription {', '.join(str(s.id) for s in lost)} {why}"
-        if len(lost) == len(self._subscriptions):
-            for subscription in lost:
-                subscription.changing |= not subscription.has_published
-            raise SourceError(why)
-        await self._rebuild(lost, why)
-        for subscription in lost:
-            self._last_heard.pop(subscription.id, None)
-        self._check_all_publishing()
-
     async def _work(self) -> None:
         while True:
             acknowledge = self._acknowledgements()
@@ -237,6 +186,22 @@ class Publisher:
             await self._spool.note({self._note_name(subscription): tracker.note()})
             tracker.saved_first = first
 
+    async def recover(self, subscription: Subscription, available: Iterable[int]) -> None:
+        """After a transfer: request every message that the server still holds and we lack, and those in between."""
+        tracker = subscription.tracker
+        tracker.restart()
+        subscription.has_published = False
+        ahead = sorted((distance(tracker.first, s), s) for s in available)
+        held = [s for steps, s in ahead if steps < 2**31]
+        subscription.lists_available |= bool(ahead)
+        # Some servers number the status Good_SubscriptionTransferred, which is for the old session (OPC 10000-4,
+        # 5.14.7), like a message, but do not keep it. All data sent before it is listed.
+        subscription.transferred_status = following(held[-1]) if held else tracker.first
+        self._unacknowledged += [(subscription, s) for steps, s in ahead if steps >= 2**31]  # on disk already
+        if held:
+            missing = tracker.arrived(following(held[-1]), keep_alive=True)
+            await self._request(subscription, held if missing is None else missing)
+
     async def _request(self, subscription: Subscription, missing: Iterable[int]) -> None:
         """Request missing messages; if some are gone, at least the current values."""
         late = _Late(
@@ -246,15 +211,6 @@ class Publisher:
         )
         if [sequence for sequence in missing if not await self._republish(subscription, sequence, late)]:
             await self._resend_data(subscription)
-
-    async def _comes(self, key: tuple[int, int], late: _Late) -> bool:
-        """Whether a response to a request that was under way has the message. Waits for them for a while."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout_at(late.until), self._response_came:
-                await self._response_came.wait_for(
-                    lambda: key not in self._awaited or not late.under_way & self._under_way
-                )
-        return key not in self._awaited
 
     async def _republish(self, subscription: Subscription, sequence: int, late: _Late) -> bool:
         """Request one missing message. False: it is gone, which is on record.
@@ -287,6 +243,15 @@ class Publisher:
         await self._store(body, notification, subscription, offered=True)
         return True
 
+    async def _comes(self, key: tuple[int, int], late: _Late) -> bool:
+        """Whether a response to a request that was under way has the message. Waits for them for a while."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(late.until), self._response_came:
+                await self._response_came.wait_for(
+                    lambda: key not in self._awaited or not late.under_way & self._under_way
+                )
+        return key not in self._awaited
+
     def _was_transferred_status(self, subscription: Subscription, sequence: int, error: Exception) -> bool:
         """Whether an unavailable message contained no data: a server that lists messages would have listed it."""
         gone = isinstance(error, ua.uaerrors.BadMessageNotAvailable)
@@ -304,3 +269,38 @@ class Publisher:
             self._can_resend = result.StatusCode.is_good()
         except ua.UaStatusCodeError:
             self._can_resend = False
+
+    def _check_all_publishing(self) -> None:
+        if all(s.has_published and s.is_ours for s in self._subscriptions.values()):
+            self.all_publishing.set()
+
+    async def _watch(self) -> None:
+        """Detect dead subscriptions on a live connection: silence beyond the keep-alive time."""
+        while True:
+            late = await sleep_overrun(min((s.keep_alive for s in self._subscriptions.values()), default=1.0) / 4)
+            self._last_heard = {number: heard + late for number, heard in self._last_heard.items()}
+            now = time.monotonic()
+            silent: list[Subscription] = []
+            for subscription in self._subscriptions.values():
+                heard = self._last_heard.setdefault(subscription.id, now)
+                if now - heard > 1.5 * subscription.keep_alive + self._source.time_out:
+                    silent.append(subscription)
+            if silent:
+                heard = min(self._last_heard[s.id] for s in silent)
+                await self.replace(silent, f"sent no keep-alive for {now - heard:.0f} s")
+
+    async def replace(self, lost: Sequence[Subscription], why: str) -> None:
+        """Create lost subscriptions again, while the others go on. Raises SourceError if all are lost.
+
+        The next session creates all transferred ones again that have not published: an additional one would transfer
+        the live ones.
+        """
+        why = f"subscription {', '.join(str(s.id) for s in lost)} {why}"
+        if len(lost) == len(self._subscriptions):
+            for subscription in lost:
+                subscription.changing |= not subscription.has_published
+            raise SourceError(why)
+        await self._rebuild(lost, why)
+        for subscription in lost:
+            self._last_heard.pop(subscription.id, None)
+        self._check_all_publishing()
