@@ -20,7 +20,7 @@ from ingest.clock import ReadClocks, machine_clocks
 from ingest.gaps import Gaps
 from ingest.no_data import NoData
 from ingest.push.arrivals import Arrivals
-from ingest.push.body_queue import BodyQueue
+from ingest.push.body import BodyQueue
 from ingest.push.channels import Channels
 from ingest.push.counts import CountRows, CountRule, digest_of
 from ingest.push.line_protocol import BadLine, Parsed, Point, Precision

@@ -10,7 +10,7 @@ from core.config.sources import PushSource
 from core.registry import Registry
 from ingest.alarms.evaluator import AlarmEvaluator
 from ingest.gaps import end_source
-from ingest.push.body_queue import BodyQueue
+from ingest.push.body import BodyQueue
 from ingest.push.channels import Channels
 from ingest.push.gateway import Gateway
 from ingest.push.tokens import Tokens

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -27,18 +27,19 @@ from core.errors import LeaseLost, OldTimeline
 from core.time_limits import TimeLimits
 from core.timestamps import now_us
 from ingest.journal.journal import JournalReport
-from ingest.journal.replay import is_request
+from ingest.journal.replay import BY_OTHER, is_request
 from ingest.spool.wake import WakeUpListener
 from ingest.writer.backlog import Backlog, BatchesByFile, is_low_priority
 from ingest.writer.bisect import Piece, bisect, split_by_days
 from ingest.writer.minutes.closer import MinuteCloser
 from ingest.writer.minutes.open_minutes import OpenMinutes
 from ingest.writer.pace import GroupPace
-from ingest.writer.replayed import split_known
+from ingest.writer.pair.polled import WRITE, lonely
 from ingest.writer.restored.restore_check import RestoreCheck
 from ingest.writer.transaction.failures import Backoffs, Failure, backoffs, classify, timed_out, too_much
 from ingest.writer.transaction.group import DayLimits, assemble
 from ingest.writer.transaction.write import Fence, RepeatingChannels, WriteResult, write
+from schema.queries import load
 
 log = logging.getLogger(__name__)
 
@@ -351,3 +352,35 @@ class Writer:
         for lag in lags:
             metrics.lag_seconds.observe(max(0.0, lag))
         self.lag_seconds = max(lags)
+
+
+async def split_known(
+    connection: asyncpg.Connection[Any], pieces: Sequence[Piece], time_out: float
+) -> tuple[BatchesByFile, BatchesByFile]:
+    """The batches of ``pieces`` that the database has, and the others. None are known if it can't tell.
+
+    Of what both members of a redundant pair polled, and the other one wrote, the database has samples nearby.
+    """
+    batches = [(path, spooled) for piece in pieces for path, of_file in piece.complete for spooled in of_file]
+    keys = [spooled.key for _, spooled in batches]
+    polled = [
+        (place, spooled.batch)
+        for place, (path, spooled) in enumerate(batches)
+        if spooled.is_polled and isinstance(spooled.batch, SampleBatch) and path.name.endswith(BY_OTHER)
+    ]
+
+    async def fetch(query: str, *parameters: object) -> list[asyncpg.Record]:
+        return await bounded(connection, time_out, connection.fetch(query, *parameters))
+
+    try:
+        rows = await fetch(load("write")["select_batches"], [key[0] for key in keys], [key[1] for key in keys])
+        found = {(row["source_id"], row["sequence"]) for row in rows}
+        known = {place for place, key in enumerate(keys) if key in found}
+        known |= {place for place, _ in polled} - await lonely(polled, WRITE, fetch)
+    except Exception as error:
+        log.warning("replay: %s: %s; writing batches that the database may have", type(error).__name__, error)
+        known = set()
+    return (
+        [(path, [spooled]) for place, (path, spooled) in enumerate(batches) if place in known],
+        [(path, [spooled]) for place, (path, spooled) in enumerate(batches) if place not in known],
+    )

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from ingest.push import body_queue
-from ingest.push.body import BodyRefused
-from ingest.push.body_queue import BodyQueue
+from ingest.push import body
+from ingest.push.body import BodyQueue, BodyRefused
 from tests.waiting import until
 
 
@@ -68,7 +67,7 @@ async def test_bodies_are_processed_one_at_a_time_in_order() -> None:
 
 
 async def test_body_that_would_wait_too_long_is_refused_unprocessed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body_queue, "_MAX_WAIT_SECONDS", 0.02)
+    monkeypatch.setattr(body, "_MAX_WAIT_SECONDS", 0.02)
     queue, work = BodyQueue(), Work()
     async with at_work(queue):
         for refused in await asyncio.gather(*(queue.run_first(work, n) for n in range(5)), return_exceptions=True):
@@ -108,7 +107,7 @@ async def test_slow_queue_has_room_for_one_body_of_each_gateway(
         queue.check_room(8)
     assert (refused.value.status, refused.value.retry_after) == (503, 1)
 
-    monkeypatch.setattr(body_queue, "_SLOW_SECONDS", 0.02)
+    monkeypatch.setattr(body, "_SLOW_SECONDS", 0.02)
 
     def full() -> bool:
         queue.check_room(0)
