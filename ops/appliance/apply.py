@@ -16,8 +16,8 @@ from core.errors import OperationError
 from core.paths import State
 from core.terminal import confirm
 from ops.appliance.follow import can_follow, follow
-from ops.appliance.other_plant import check_same_plant
 from ops.appliance.plan import Plan, make_plan
+from ops.appliance.refusals import check_same_plant
 from ops.appliance.steps import Steps
 from ops.appliance.supervisor import Supervisor
 from ops.appliance.up import UpOptions, deployment_for, state_folder_lock, up

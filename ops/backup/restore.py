@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shutil
+from collections import defaultdict
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
+
+import asyncpg
 
 from core.database import connect, database_errors
 from core.errors import DatabaseError, OperationError
 from core.paths import State
-from ops.backup import spool_notes, state_files
+from ingest.opcua.subscription.sequence import SequenceTracker
+from ingest.spool.file import connect as open_spool
+from ingest.spool.file import read_notes, write_notes
+from ops.backup import state_files
 from ops.backup.pgbackrest import call
 from ops.postgres.archive import Archive, check_repository
 from ops.postgres.binaries import provide, provide_pgbackrest
@@ -108,7 +116,7 @@ async def _catch_up(state: State) -> None:
         password = await connection.fetchval(load("migrate")["format_login"], OWNER, urlsplit(dsn).password)
         await connection.execute(password)
         if not state.installation.exists():
-            await spool_notes.bring_up_to_date(connection, state.spool)
+            await bring_up_to_date(connection, state.spool)
     finally:
         await connection.close()
 
@@ -150,3 +158,31 @@ def _restore_files(
         cluster.move()  # the DSNs are those of where the backup was made
     packed.unlink()
     partial.rename(cluster.data)
+
+
+async def bring_up_to_date(connection: asyncpg.Connection[Any], folder: Path) -> None:
+    """Update the notes on reads and open gaps of each source. Raises SpoolError and what the database raises."""
+    newest = await connection.fetch(load("backup")["select_newest"])
+    open_gaps = await connection.fetch(load("backup")["select_open_gaps"])
+    gaps: dict[int, list[tuple[int | None, int, str, str]]] = defaultdict(list)
+    for source, *gap in open_gaps:
+        gaps[source].append((gap[0], gap[1], gap[2], gap[3]))
+    for row in newest:
+        path = folder / f"{row['kind']}.sqlite"
+        if path.exists():
+            with closing(open_spool(path, "FULL", create=False)) as spool:
+                write_notes(spool, _notes(row["id"], row["time"], gaps[row["id"]], read_notes(spool)))
+
+
+def _notes(
+    source: int, newest: int | None, gaps: list[tuple[int | None, int, str, str]], before: dict[str, str]
+) -> dict[str, str]:
+    """Notes of a source that have to change (``ingest/downtime.py``, ``gaps.py``, ``opcua/checkpoint.py``)."""
+    notes = {f"gaps:{source}": json.dumps(gaps)}
+    for name, value in before.items():
+        if newest is not None and name == f"heard:{source}":
+            notes[name] = str(max(int(value), newest))
+        elif newest is not None and name.startswith(f"opcua:{source}:"):
+            tracker = SequenceTracker.read(value)
+            notes[name] = SequenceTracker(tracker.first, max(tracker.complete_to, newest)).note()
+    return notes

@@ -9,7 +9,7 @@ import typer
 
 from core.paths import CHECKOUT, EXAMPLE, State
 from core.terminal import Console
-from ops.cli import backup, database, maintenance, service, spool
+from ops.cli import backup, database, service, spool
 from ops.cli.options import AsJson, NewChannel, SameQuantity, TakeOver
 
 # Commands import what they need when they run, so that --help and a typing error are answered at once.
@@ -19,12 +19,33 @@ app = typer.Typer(
     help="Start at boot, back up and restore, maintain; run the database on several machines, or in containers.",
     no_args_is_help=True,
 )
+_maintenance = typer.Typer(help="List the maintenance jobs with their last runs, or run one now.")
 app.add_typer(service.app, name="service")
 app.add_typer(backup.app, name="backup")
 app.command()(backup.restore)
-app.add_typer(maintenance.app, name="maintenance")
+app.add_typer(_maintenance, name="maintenance")
 app.add_typer(spool.app, name="spool")
 app.add_typer(database.app, name="database")
+
+
+@_maintenance.callback(invoke_without_command=True)
+def listed(context: typer.Context, as_json: AsJson = False) -> None:
+    """List the maintenance jobs with their last runs."""
+    if context.invoked_subcommand is None:
+        from ops.maintenance.report import list_jobs
+
+        list_jobs(State.current(), as_json)
+
+
+@_maintenance.command(name="run")
+def run_jobs(names: Annotated[list[str], typer.Argument(metavar="JOB", help="Jobs to run, in this order.")]) -> None:
+    """Run jobs now. Safe while the appliance is running."""
+    from ops.appliance.stopped import check_own_database
+    from ops.maintenance.report import run_jobs as run
+
+    check_own_database(State.current())
+    if not run(State.current(), names):
+        raise typer.Exit(1)
 
 
 @app.command()

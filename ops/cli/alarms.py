@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +23,12 @@ from ops.cli.options import AsJson
 
 app = typer.Typer(help="List, acknowledge, shelve and suppress alarms, and take them out of service (ISA-18.2).")
 
+_STATES_SHOWN = (
+    "unacknowledged_active",
+    "latched_unacknowledged",
+    "return_to_normal_unacknowledged",
+    "acknowledged_active",
+)
 _COLOURS = {"critical": "bold red", "high": "red", "medium": "yellow", "low": "cyan"}
 
 _Channel = Annotated[str, typer.Argument(metavar="CHANNEL", help="Channel name, or pattern with *.")]
@@ -46,9 +54,7 @@ def show(
     """List alarms that are active or unacknowledged, most urgent first."""
     if context.invoked_subcommand is not None:
         return
-    from ops.cli import alarm_client as client
-
-    alarms = client.list_alarms(State.current(), include_all)
+    alarms = list_alarms(State.current(), include_all)
     if as_json:
         typer.echo(json.dumps(alarms, indent=2))
         return
@@ -121,7 +127,6 @@ def in_service(channel: _Channel, limit: _Limit = None, who: _Who = None) -> Non
 
 
 def _send(command: str, channel: str, limit: str | None, who: str | None, **options: Any) -> None:
-    from ops.cli import alarm_client as client
     from ops.cli.permissions import account, user_name
 
     state = State.current()
@@ -131,7 +136,7 @@ def _send(command: str, channel: str, limit: str | None, who: str | None, **opti
     who = who or account(state)
     command_fields = {"action": command, "channel": channel, "limit": limit, "who": who, **options}
     try:
-        typer.echo("\n".join(client.execute(state, command_fields)))
+        typer.echo("\n".join(execute(state, command_fields)))
     except NotAllDone as error:
         for line in error.done:
             typer.echo(line)
@@ -178,3 +183,35 @@ def _remark(alarm: dict[str, Any]) -> str:
 
 def _format_time(us: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(us / 1e6))
+
+
+def list_alarms(state: State, include_all: bool) -> list[dict[str, Any]]:
+    """Alarms that need an operator, most urgent first; with ``include_all`` each limit of each channel.
+
+    Raises OperationError where no collector runs, or one does not answer.
+    """
+    from core.config.sources import PRIORITIES
+    from ingest.alarms import command_socket
+
+    answers = asyncio.run(command_socket.request(state.run, "GET", "/alarms"))
+    if not answers:
+        raise command_socket.no_collector(state.run)
+    alarms = []
+    for status, payload in answers:
+        if status != 200:
+            raise OperationError(payload["error"])
+        alarms += payload
+    if include_all:
+        return sorted(alarms, key=lambda alarm: alarm["channel"])
+    shown = [alarm for alarm in alarms if alarm["state"] in _STATES_SHOWN]
+    return sorted(
+        shown,
+        key=lambda a: (_STATES_SHOWN.index(a["state"]), PRIORITIES.index(a["priority"]), -a["since"], a["channel"]),
+    )
+
+
+def execute(state: State, command: Mapping[str, Any]) -> list[str]:
+    """Send a command to the collectors; return what was done. Raises as ``command_socket.send``."""
+    from ingest.alarms import command_socket
+
+    return asyncio.run(command_socket.send(state.run, command))

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from core.errors import OperationError
 from core.paths import CHECKOUT, State
 from core.terminal import Console
 from ops.cli.options import ConfigFile, NewChannel, ReplacePlant, SameQuantity, TakeOver, Yes
@@ -105,8 +106,6 @@ def logs(
     """Print the logs of the processes."""
     import subprocess
 
-    from ops.appliance.logs import tail_command
-
     command = tail_command(State.current(), process, follow, lines)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors="replace") as tail:
         for line in tail.stdout or ():
@@ -123,3 +122,15 @@ def test(context: typer.Context) -> None:
     names_tests = any(Path(argument.partition("::")[0]).exists() for argument in context.args)
     selected = () if names_tests else ("-m", "not slow")
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *selected, *context.args])
+
+
+def tail_command(state: State, process: str | None, follow: bool, lines: int) -> list[str]:
+    """The tail command. Raises OperationError if there are no logs, or none with that name."""
+    files = {path.stem: path for path in sorted(state.log.glob("*.log"))}
+    if not files:
+        raise OperationError(f"{state.log} has no logs yet: run `plantlog up`")
+    if process is not None and process not in files:
+        raise OperationError(f"no log of process {process}; known: {', '.join(files)}")
+    selected = list(files.values()) if process is None else [files[process]]
+    # -F: go on with the new file when one was rotated away.
+    return ["tail", "-n", str(lines), *(["-F"] if follow else []), "--", *map(str, selected)]

@@ -66,7 +66,7 @@ def quarantine(
 @app.command("accept-database")
 def accept_database() -> None:
     """Let the writer use a database that it refuses as a former primary. What it lacks comes from the journal."""
-    from ops.spool.accept import accept
+    from ops.spool.replay import accept
 
     accept(State.current())
     typer.echo("the writer accepts the next database that it reaches; see `plantlog status`")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from core import health, metrics
+from core.backoff import exponential
 from core.config import health_page
 from core.config.https import TlsSettings
 from core.config.settings import MaintenanceSettings
@@ -22,7 +23,6 @@ from ingest.run.capacity import measure_certificates
 from ops.maintenance.jobs import jobs
 from ops.maintenance.overload.monitor import OverloadMonitor
 from ops.maintenance.run import RUNS_ELSEWHERE, Job, JobContext, JobResult, JobRun, Session, connect, record_wait, run
-from ops.maintenance.schedule import next_start
 from ops.maintenance.throttle import Throttle
 
 log = logging.getLogger(__name__)
@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 _DRAIN_SECONDS = 8.0
 _RETRY_SECONDS = 10.0  # until a job that another process runs is looked at again: it may be one that was killed
 _RECORD_SECONDS = 30.0
+_BACKOFF_MIN = 5.0  # s, after the first failure
+_BACKOFF_MAX = 300.0
 _WAKE_SECONDS = 3600.0  # s until retention is tried again for a budget that could not be reached
 
 
@@ -196,3 +198,19 @@ def _certificates(servers: TlsSettings, state: Path) -> list[str]:
 def job_context(state: State) -> JobContext:
     """The database of a state folder. Raises OperationError where there is none."""
     return JobContext(state.dsn("maintenance"), state.dsn("owner"), state)
+
+
+def next_start(every: float, started: float, ended: float, failures: int, more: bool = False) -> float:
+    """Time (s) of the next start, never before ``ended``.
+
+    ``every``: seconds between starts; ``failures``: failed runs in a row up to this one; ``more``: a time slice was
+    used up and work is left. A run that takes longer than ``every`` is followed at once, not by all that were missed.
+    """
+    if failures:
+        return ended + backoff(failures)
+    return ended if more else max(ended, started + every)
+
+
+def backoff(failures: int) -> float:
+    """Seconds to wait after so many failures in a row."""
+    return exponential(failures, _BACKOFF_MIN, _BACKOFF_MAX)

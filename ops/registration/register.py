@@ -26,7 +26,6 @@ from ops.registration.difference import MAX_NAMES, Difference, difference
 from ops.registration.installation import check_names, claim, leader, unknown_ids
 from ops.registration.put_back import PutBack, put_back
 from ops.registration.redefined_tags import TagDecisions, check_decisions, redefinitions
-from ops.registration.removed_sources import close_removed
 from ops.registration.revisions import Files, record
 from schema.queries import load
 
@@ -125,7 +124,7 @@ async def register(
                 queries["upsert_retention_classes"], *_columns(_retention_classes(plant), 5), installation
             )
             await connection.execute(queries["retire_sources"], sources[0], installation)
-            await close_removed(connection, state, plant)
+            await _close_removed(connection, state, plant)
             if changes.sources:
                 await connection.execute(queries["analyze_channels"])
             revision = None
@@ -291,3 +290,18 @@ async def _check_spools(connection: asyncpg.Connection[Any], state: State) -> No
             f"{here or 'none'}): run `plantlog up` with that database once to write them, or "
             "delete the files to discard them"
         )
+
+
+async def _close_removed(connection: asyncpg.Connection[Any], state: State, plant: Plant) -> None:
+    """Close the gaps of the sources that the state folder had, and that are retired now. Raises SpoolError.
+
+    Part of the transaction that retires them, because the next registration does not know them.
+    """
+    if not state.registry.exists():
+        return
+    before = Registry.load(state.registry, ()).sources
+    retired = await connection.fetch(load("register")["select_retired"], list(before), list(before.values()))
+    if retired:
+        from ops.registration import closed_sources  # noqa: PLC0415  (numpy: most commands need none)
+
+        await closed_sources.close_removed(state.spool, plant, {row["id"]: row["name"] for row in retired})

@@ -1,4 +1,4 @@
-"""``plantlog admin spool replay``: what was committed in an interval is written again."""
+"""``plantlog admin spool replay`` and ``accept-database``: requests to the writer."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from core.timestamps import iso, microseconds
 from history.questions.ask import parse_time
 from ingest.journal.replay import ReplayReport
 from ingest.journal.replay import replay as write_again
+from ingest.writer.restored.commit_mark import FILE
+from ingest.writer.restored.restore_check import ACCEPT
 
 
 def replay(state: State, since: str, until: str) -> ReplayReport:
@@ -39,3 +41,10 @@ def describe(report: ReplayReport) -> str:
         f"{what}, committed from {iso(report.first)} to {iso(report.last)}, will be written again when nothing else "
         "waits; see `plantlog status`"
     )
+
+
+def accept(state: State) -> None:
+    """Tell the writer. Raises OperationError where nothing was written yet."""
+    if not (state.spool / FILE).exists():
+        raise OperationError(f"the writer of {state.root} has not written to any database yet: it accepts any")
+    (state.spool / ACCEPT).touch()

@@ -30,7 +30,7 @@ from ingest.alarms.operator_api import AlarmCommand, CommandAction, OperatorApi
 from ingest.event_rows import event_id
 from ingest.spool.append import Spool
 from ingest.spool.reader import SpoolReader
-from ops.cli import alarm_client as client
+from ops.cli import alarms as client
 from tests.alarms import BATCHES, IDS, SECOND, SOURCE, answered, batches, feed, source, spooled_events, tag
 from tests.memory_appender import MemoryAppender
 from tests.samples import T0

@@ -16,7 +16,7 @@ from core.errors import OperationError
 from core.paths import State
 from core.registry import Registry
 from ops import health
-from ops.cli import alarm_client as client
+from ops.cli import alarms as client
 from ops.ports import free_ports
 from tests.alarms import spooled_events
 from tests.command import plantlog

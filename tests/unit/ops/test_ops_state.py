@@ -25,18 +25,18 @@ from ops import ports
 from ops.appliance import programs
 from ops.appliance.database import provide, psql_command
 from ops.appliance.down import _drain
-from ops.appliance.logs import tail_command
 from ops.appliance.programs import check_ports
 from ops.appliance.steps import Step
 from ops.appliance.up import UpOptions, deployment_for
 from ops.backup.pgbackrest import environment
+from ops.cli.run import tail_command
 from ops.deployment import Deployment, Running
 from ops.ports import PortRequirement
 from ops.postgres.binaries import Binaries, remember_root_file_system, root_file_system
 from ops.postgres.bootstrap import maintenance_dsn
 from ops.postgres.cluster import Cluster
 from ops.registration.rename import rename
-from ops.spool.accept import accept
+from ops.spool.replay import accept
 from tests.command import run
 from tests.samples import batch
 from tests.spooling import spooled

@@ -10,7 +10,7 @@ from core.config import snapshot
 from core.config.load import load_with_digests
 from core.errors import OperationError
 from core.paths import State
-from ops.appliance.other_plant import check_same_plant
+from ops.appliance.refusals import check_same_plant
 from tests.command import run
 
 
