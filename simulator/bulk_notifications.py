@@ -7,11 +7,13 @@ so that numpy can fill in handles, values and timestamps.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from core.samples import Samples
 
 _DOUBLE = 11  # built-in type of a Variant
 _VALUE, _STATUS, _SOURCE_TIME, _SERVER_TIME = 0x01, 0x02, 0x04, 0x08  # encoding mask of a DataValue
@@ -21,20 +23,6 @@ _BEGIN = [("handle", "<u4"), ("mask", "u1"), ("type", "u1"), ("value", "<f8")]
 _TIMES = [("source", "<i8"), ("server", "<i8")]
 _GOOD = np.dtype([*_BEGIN, *_TIMES])  # Good status is omitted
 _OTHER = np.dtype([*_BEGIN, ("status", "<u4"), *_TIMES])
-
-
-@dataclass(frozen=True, slots=True)
-class ValueColumns:
-    """Values published together, all columns (n,), by index of item or tag."""
-
-    index: NDArray[np.int64]
-    value: NDArray[np.float64]
-    time: NDArray[np.int64]  # µs
-    status: NDArray[np.uint32]
-
-    def rows(self, rows: NDArray[Any]) -> ValueColumns:
-        """The rows selected by a mask or indices."""
-        return ValueColumns(self.index[rows], self.value[rows], self.time[rows], self.status[rows])
 
 
 class Item(NamedTuple):
@@ -55,7 +43,7 @@ class UnpublishedValues:
         self._id, self._tag, self._handle, self._size, self._queued = (
             np.empty(0, np.int64) for _ in range(5)
         )  # of items
-        self._blocks: list[ValueColumns] = []  # in order of time
+        self._blocks: list[Samples] = []  # in order of time; their channels are indices of items
 
     def __bool__(self) -> bool:
         return bool(self._blocks)
@@ -65,21 +53,24 @@ class UnpublishedValues:
         before, columns = self._id, np.array(sorted(items), np.int64).reshape(-1, 4).T
         self._id, self._tag, self._handle, self._size = columns
         now = np.where(np.isin(before, self._id), np.searchsorted(self._id, before), -1)
-        blocks = [replace(block, index=now[block.index]) for block in self._blocks]
-        self._blocks = [kept for block in blocks if len((kept := block.rows(block.index >= 0)).index)]
+        blocks = [replace(block, channel=now[block.channel].astype(np.int32)) for block in self._blocks]
+        self._blocks = [kept for block in blocks if len(kept := block.part(block.channel >= 0))]
         self._queued = np.zeros(len(self._tag), np.int64)
         for block in self._blocks:
-            self._queued[block.index] += 1
+            self._queued[block.channel] += 1
 
-    def offer(self, numbers: ValueColumns) -> None:
-        """Queue values for the items that monitor the tags. A full queue drops its oldest value and sets Overflow."""
-        self._place[numbers.index] = np.arange(len(numbers.index))
+    def offer(self, numbers: Samples) -> None:
+        """Queue values, whose channels are tags, for the items that monitor these.
+
+        A full queue drops its oldest value and sets Overflow.
+        """
+        self._place[numbers.channel] = np.arange(len(numbers))
         place = self._place[self._tag]
-        self._place[numbers.index] = -1
+        self._place[numbers.channel] = -1
         items = np.flatnonzero(place >= 0)
         if not len(items):
             return
-        self._blocks.append(replace(numbers.rows(place[items]), index=items))
+        self._blocks.append(replace(numbers.part(place[items]), channel=items.astype(np.int32)))
         self._queued[items] += 1
         over = items[self._queued[items] > self._size[items]]
         if len(over):
@@ -89,7 +80,7 @@ class UnpublishedValues:
         """The body of a DataChangeNotification with all queued values."""
         blocks, self._blocks = self._blocks, []
         self._queued[:] = 0
-        count = sum(len(block.index) for block in blocks)
+        count = sum(map(len, blocks))
         items = [part for block in blocks for part in self._encoded(block)]
         return b"".join((count.to_bytes(4, "little"), *items, b"\xff\xff\xff\xff"))  # no DiagnosticInfos
 
@@ -98,29 +89,29 @@ class UnpublishedValues:
         self._queued[items] -= 1
         dropped = marked = np.empty(0, np.int64)
         for k, block in enumerate(self._blocks):
-            mark = np.isin(block.index, np.setdiff1d(dropped, marked))
+            mark = np.isin(block.channel, np.setdiff1d(dropped, marked))
             status = np.where(mark, block.status | np.uint32(_OVERFLOW), block.status)
-            marked = np.union1d(marked, block.index[mark])
-            drop = np.isin(block.index, np.setdiff1d(items, dropped))
-            dropped = np.union1d(dropped, block.index[drop])
-            self._blocks[k] = replace(block, status=status).rows(~drop)
+            marked = np.union1d(marked, block.channel[mark])
+            drop = np.isin(block.channel, np.setdiff1d(items, dropped))
+            dropped = np.union1d(dropped, block.channel[drop])
+            self._blocks[k] = replace(block, status=status).part(~drop)
             if len(marked) == len(items):
                 break
-        self._blocks = [block for block in self._blocks if len(block.index)]
+        self._blocks = [block for block in self._blocks if len(block)]
 
-    def _encoded(self, block: ValueColumns) -> tuple[bytes, bytes]:
+    def _encoded(self, block: Samples) -> tuple[bytes, bytes]:
         """Split into Good ones and others."""
         good = block.status == 0
         if good.all():
             return self._rows(block, _GOOD).tobytes(), b""
-        others = self._rows(block.rows(~good), _OTHER)
+        others = self._rows(block.part(~good), _OTHER)
         others["mask"] |= _STATUS
         others["status"] = block.status[~good]
-        return self._rows(block.rows(good), _GOOD).tobytes(), others.tobytes()
+        return self._rows(block.part(good), _GOOD).tobytes(), others.tobytes()
 
-    def _rows(self, block: ValueColumns, dtype: np.dtype[Any]) -> NDArray[Any]:
-        rows = np.empty(len(block.index), dtype)
-        rows["handle"], rows["value"], rows["type"] = self._handle[block.index], block.value, _DOUBLE
+    def _rows(self, block: Samples, dtype: np.dtype[Any]) -> NDArray[Any]:
+        rows = np.empty(len(block), dtype)
+        rows["handle"], rows["value"], rows["type"] = self._handle[block.channel], block.value, _DOUBLE
         rows["mask"] = _VALUE | _SOURCE_TIME | _SERVER_TIME
         rows["source"] = rows["server"] = block.time * 10 + _EPOCH
         return rows

@@ -20,8 +20,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from core.samples import Samples
 from core.timestamps import utc
-from simulator.bulk_notifications import ValueColumns
 from simulator.history import History
 from simulator.relay import Relay
 from simulator.subscriptions import Subscriptions
@@ -202,11 +202,11 @@ class OpcuaServer:
         await self._server.iserver.aspace.write_attribute_value(self._nodes[tag], ua.AttributeIds.Value, data)
         self._history.published(self._nodes[tag], data)
 
-    def publish(self, numbers: ValueColumns) -> None:
-        """Publish values of many tags; only if ``publishes_in_bulk``."""
+    def publish(self, numbers: Samples) -> None:
+        """Publish values of many tags, the channels; only if ``publishes_in_bulk``."""
         shown = self._shown
-        shown["value"][numbers.index], shown["time"][numbers.index] = numbers.value, numbers.time
-        shown["status"][numbers.index] = numbers.status
+        shown["value"][numbers.channel], shown["time"][numbers.channel] = numbers.value, numbers.time
+        shown["status"][numbers.channel] = numbers.status
         self._subscriptions.offer(numbers)
 
     def _read(self, node: Any, _: Any) -> Any:

@@ -7,8 +7,8 @@ import asyncio
 import numpy as np
 from numpy.typing import NDArray
 
+from core.samples import Samples
 from core.timestamps import now_us
-from simulator.bulk_notifications import ValueColumns
 from simulator.faults import Faults
 from simulator.opcua_server import OpcuaServer
 from simulator.tags import Plant
@@ -77,7 +77,7 @@ class Publisher:
                 tag = int(tags[k])
                 self._truth.text("opcua", tag, int(times[k]), texts[tag], int(status[k]))
         if self._server.publishes_in_bulk:
-            self._server.publish(ValueColumns(tags, shown, times, status))
+            self._server.publish(Samples(tags.astype(np.int32), times, shown, status))
             return len(tags)
         columns = zip(tags.tolist(), shown.tolist(), times.tolist(), status.tolist(), strict=True)
         for count, (tag, value, time, code) in enumerate(columns):

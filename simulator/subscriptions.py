@@ -17,7 +17,8 @@ from asyncua.server.internal_subscription import InternalSubscription
 from asyncua.server.monitored_item_service import MonitoredItemService
 from asyncua.server.subscription_service import SubscriptionService
 
-from simulator.bulk_notifications import Item, UnpublishedValues, ValueColumns
+from core.samples import Samples
+from simulator.bulk_notifications import Item, UnpublishedValues
 
 _OVERFLOW = 0x0480  # InfoType DataValue and Overflow (OPC 10000-4, 7.39.1)
 _DATA_CHANGE = ua.NodeId(ua.ObjectIds.DataChangeNotification_Encoding_DefaultBinary)
@@ -121,7 +122,7 @@ class Subscriptions(SubscriptionService):  # type: ignore[misc]
         self._loss = loss
         self._tags = tags
 
-    def offer(self, numbers: ValueColumns) -> None:
+    def offer(self, numbers: Samples) -> None:
         """Publish values of tags to all monitoring subscriptions."""
         for subscription in self.subscriptions.values():
             subscription.unpublished.offer(numbers)

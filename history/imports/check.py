@@ -70,11 +70,12 @@ def check(reader: Reader, now: int, limits: TimeLimits, keep: Callable[[Portion]
     newest: Portion | None = None
     for portion in reader.portions():
         _check_times(file, portion, now, limits)
-        ordered = _sorted(portion if newest is None else joined((newest, portion)))
+        whole = portion if newest is None else joined((newest, portion))
+        ordered = whole.part(whole.samples.order())
         _check_distinct(file, reader, ordered)
         newest = _add(found, portion, ordered, len(reader.names))
         for place in range(min(_EXAMPLES - len(found.examples), len(portion))):
-            found.examples.append(_example(portion, place, reader.names[portion.channel[place]]))
+            found.examples.append(_example(portion, place, reader.names[portion.samples.channel[place]]))
         keep(portion)
     if _stamp(file) != before:
         raise OperationError(f"{file} was changed while it was read: run the command again")
@@ -84,17 +85,17 @@ def check(reader: Reader, now: int, limits: TimeLimits, keep: Callable[[Portion]
 
 
 def _example(portion: Portion, place: int, name: str) -> Example:
-    columns = portion.line[place], portion.time[place], portion.value[place], portion.status[place]
-    line, time, value, status = (one.item() for one in columns)
-    return Example(line, name, time, value, status)
+    s = portion.samples
+    time, value, status = (column[place].item() for column in (s.time, s.value, s.status))
+    return Example(int(portion.line[place]), name, time, value, status)
 
 
 def _check_times(file: Path, portion: Portion, now: int, limits: TimeLimits) -> None:
-    inside = limits.inside(now, portion.time)
+    inside = limits.inside(now, portion.samples.time)
     if inside.all():
         return
     place = int(np.argmin(inside))
-    time = int(portion.time[place])
+    time = int(portion.samples.time[place])
     earliest, latest = limits.bounds(now)
     legal = (
         f"times until {iso(latest)} ([writer] future_limit)"
@@ -104,41 +105,38 @@ def _check_times(file: Path, portion: Portion, now: int, limits: TimeLimits) -> 
     raise bad_input(file, int(portion.line[place]), "time", iso(time), legal)
 
 
-def _sorted(portion: Portion) -> Portion:
-    """Sort by channel, time and line."""
-    return portion.part(np.lexsort((portion.line, portion.time, portion.channel)))
-
-
 def _check_distinct(file: Path, reader: Reader, ordered: Portion) -> None:
     """Raise OperationError for a second, different sample of a channel and time."""
-    before, behind = ordered.part(slice(None, -1)), ordered.part(slice(1, None))
-    differs = (before.value.view(np.uint64) != behind.value.view(np.uint64)) | (before.status != behind.status)
-    twice = np.flatnonzero((before.channel == behind.channel) & (before.time == behind.time) & differs)
+    s = ordered.samples
+    differs = (s.bits[1:] != s.bits[:-1]) | (s.status[1:] != s.status[:-1])
+    twice = np.flatnonzero(s.repeats()[1:] & differs) + 1
     if len(twice):
         place = int(twice[0])
-        channel = reader.names[behind.channel[place]]
+        channel = reader.names[s.channel[place]]
         legal = (
-            f"the value of line {before.line[place]}, {before.value[place]:.17g}: {channel} has one value at "
-            f"{iso(int(behind.time[place]))}"
+            f"the value of line {ordered.line[place - 1]}, {s.value[place - 1]:.17g}: {channel} has one value at "
+            f"{iso(int(s.time[place]))}"
         )
-        raise bad_input(file, int(behind.line[place]), "value", f"{behind.value[place]:.17g}", legal)
+        raise bad_input(file, int(ordered.line[place]), "value", f"{s.value[place]:.17g}", legal)
 
 
 def _add(found: Checked, portion: Portion, ordered: Portion, channels: int) -> Portion:
     """Count a portion; ``ordered``: with the newest samples before it. Returns the newest samples now."""
     more = channels - len(found.counts)
-    found.counts = np.append(found.counts, np.zeros(more, np.int64)) + np.bincount(portion.channel, minlength=channels)
+    found.counts = np.append(found.counts, np.zeros(more, np.int64)) + np.bincount(
+        portion.samples.channel, minlength=channels
+    )
     found.first = np.append(found.first, np.full(more, np.iinfo(np.int64).max))
     found.last = np.append(found.last, np.full(more, np.iinfo(np.int64).min))
     found.first_line = np.append(found.first_line, np.zeros(more, np.int64))
     found.samples += len(portion)
     found.hours.add(portion)
-    of, begins = np.unique(ordered.channel, return_index=True)
+    of, begins = np.unique(ordered.samples.channel, return_index=True)
     if not len(of):
         return ordered
     oldest, newest = ordered.part(begins), ordered.part(np.append(begins[1:], len(ordered)) - 1)
-    earlier = oldest.time < found.first[of]
+    earlier = oldest.samples.time < found.first[of]
     found.first_line[of[earlier]] = oldest.line[earlier]
-    found.first[of] = np.minimum(found.first[of], oldest.time)
-    found.last[of] = np.maximum(found.last[of], newest.time)
+    found.first[of] = np.minimum(found.first[of], oldest.samples.time)
+    found.last[of] = np.maximum(found.last[of], newest.samples.time)
     return newest

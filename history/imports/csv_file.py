@@ -16,6 +16,7 @@ import pyarrow.csv
 from numpy.typing import NDArray
 
 from core.batch import Float64s, Int32s, Int64s, UInt32s
+from core.samples import Samples
 from core.status_words import BAD
 from history.imports.bad_input import BadField, bad_input
 from history.imports.csv_layout import CsvLayout, undecodable
@@ -82,7 +83,7 @@ class CsvFile:
         if self._layout.channel_at is not None:
             channel, value, status = self._long(columns, numbers, self._layout.channel_at)
             time = self._ordered(channel, time, later, numbers)
-            return Portion(channel, time, value, status, numbers, bytes_read)
+            return Portion(Samples(channel, time, value, status), numbers, bytes_read)
         time = self._ordered(np.zeros(len(time), np.int32), time, later, numbers)
         return wide_portion(self._columns(columns, numbers), time, numbers, bytes_read)
 
@@ -228,7 +229,7 @@ def usual_portion(
             statuses = columns[layout.status_at].dictionary_encode()
             status = parse_statuses(statuses.dictionary.to_pylist(), layout.codes)[statuses.indices.to_numpy()]
         channel: Int32s = places[coded.indices.to_numpy()]
-        return Portion(channel, time, _numbers(columns[layout.value_at]), status, number, bytes_read)
+        return Portion(Samples(channel, time, _numbers(columns[layout.value_at]), status), number, bytes_read)
     except (pa.ArrowInvalid, BadField):
         return None
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from core.errors import OperationError
+from core.samples import Samples
 from history.imports.bad_input import bad_input
 from history.imports.portion import Portion
 from history.imports.times import unit_of
@@ -78,10 +79,12 @@ class LineProtocolFile:
                     self.rounded.add(rows[-1][0])
         channel, time, value_, line_ = zip(*rows, strict=True) if rows else ((), (), (), ())
         return Portion(
-            np.array(channel, np.int32),
-            np.array(time, np.int64),
-            np.array(value_, np.float64),
-            np.zeros(len(rows), np.uint32),
+            Samples(
+                np.array(channel, np.int32),
+                np.array(time, np.int64),
+                np.array(value_, np.float64),
+                np.zeros(len(rows), np.uint32),
+            ),
             np.array(line_, np.int64),
             bytes_read,
         )

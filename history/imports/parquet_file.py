@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from core.batch import Float64s, Int32s, Int64s, UInt32s, is_rounded
 from core.errors import OperationError
+from core.samples import Samples
 from core.status_words import BAD
 from history.imports.bad_input import BadField, bad_input
 from history.imports.csv_layout import Options, Role, column_roles, describe_columns, wide_channels
@@ -122,7 +123,7 @@ class ParquetFile:
         with self._field(numbers, self._value_at):
             value, system, places = self._values(columns[self._value_at], status)
         self.rounded.update(channel[places].tolist())
-        return Portion(channel, time, value, np.where(system, system, status), numbers, bytes_read)
+        return Portion(Samples(channel, time, value, np.where(system, system, status)), numbers, bytes_read)
 
     def _format(self, kind: Any, first: Any) -> TimeFormat:
         """Format of the column of times."""

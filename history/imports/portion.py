@@ -10,39 +10,31 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from core.batch import Float64s, Int32s, Int64s, UInt32s
+from core.batch import Float64s, Int64s, UInt32s
+from core.samples import Places, Samples
+from core.samples import joined as joined_samples
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Portion:
-    """Samples of consecutive lines, as columns of equal length n."""
+    """Samples of consecutive lines, n of them."""
 
-    channel: Int32s  # (n,) places in the reader's ``names``
-    time: Int64s  # (n,) µs
-    value: Float64s  # (n,)
-    status: UInt32s  # (n,)
+    samples: Samples  # their channels are places in the reader's ``names``
     line: Int64s  # (n,) from 1
     bytes_read: int  # of the file, so far
 
     def __len__(self) -> int:
-        return len(self.channel)
+        return len(self.line)
 
-    def part(self, which: slice | NDArray[np.bool_] | NDArray[np.intp]) -> Portion:
+    def part(self, which: Places) -> Portion:
         """The samples selected by a mask, a slice or their places."""
-        columns = self.channel[which], self.time[which], self.value[which], self.status[which], self.line[which]
-        return Portion(*columns, self.bytes_read)
+        return Portion(self.samples.part(which), self.line[which], self.bytes_read)
 
 
 def joined(portions: Sequence[Portion]) -> Portion:
     """One after the other."""
-    return Portion(
-        np.concatenate([one.channel for one in portions]),
-        np.concatenate([one.time for one in portions]),
-        np.concatenate([one.value for one in portions]),
-        np.concatenate([one.status for one in portions]),
-        np.concatenate([one.line for one in portions]),
-        portions[-1].bytes_read,
-    )
+    line = np.concatenate([one.line for one in portions])
+    return Portion(joined_samples(one.samples for one in portions), line, portions[-1].bytes_read)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +53,7 @@ def wide_portion(columns: Sequence[WideColumn], time: Int64s, line: Int64s, byte
     channel = np.repeat([one.channel for one in columns], [len(one.which) for one in columns]).astype(np.int32)
     value = np.concatenate([one.value for one in columns])
     status = np.concatenate([one.status for one in columns])
-    return Portion(channel, time[which], value, status, line[which], bytes_read)
+    return Portion(Samples(channel, time[which], value, status), line[which], bytes_read)
 
 
 class Reader(Protocol):

@@ -28,6 +28,7 @@ from core.errors import DatabaseError, OperationError
 from core.formatting import count
 from core.installation import installation_of
 from core.paths import State
+from core.samples import Samples
 from core.terminal import confirm
 from core.time_limits import TimeLimits
 from core.timestamps import iso, microseconds, now_us
@@ -202,7 +203,7 @@ class _Import:
             bar = _bar(progress, "import", checked.file)
             for part in regroup(found.portions, checked.hours):
                 await store.add(part)
-                bar(part.samples.bytes_read)
+                bar(part.portion.bytes_read)
         await store.record(self._event(checked, "done", store.counts))
         self.console.print(f"{checked.file}: {_outcome(store.counts)}", markup=False, highlight=False, soft_wrap=True)
 
@@ -275,7 +276,8 @@ class KeptPortions:
     def add(self, portion: Portion) -> None:
         """Keep the next portion."""
         try:
-            for column in (portion.channel, portion.time, portion.value, portion.status, portion.line):
+            s = portion.samples
+            for column in (s.channel, s.time, s.value, s.status, portion.line):
                 np.save(self._file, column, allow_pickle=False)
             self._file.flush()
         except OSError as error:
@@ -286,7 +288,7 @@ class KeptPortions:
         self._file.seek(0)
         for bytes_read in self._bytes_read:
             channel, time, value, status, line = (np.load(self._file, allow_pickle=False) for _ in range(5))
-            yield Portion(channel, time, value, status, line, bytes_read)
+            yield Portion(Samples(channel, time, value, status), line, bytes_read)
 
     def _failure(self, error: OSError) -> OperationError:
         return OperationError(f"{self._folder}: {error.strerror}; checked samples are kept there, 32 bytes each")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from core.batch import Event, EventBatch, SampleBatch, sequence_of
 from core.database import bounded
 from core.errors import OperationError
-from core.samples import Samples
 from core.time_limits import NO_LIMITS
 from core.timestamps import now_us, timestamp
 from history.imports.check import Checked
@@ -85,9 +84,9 @@ class Store:
     async def add(self, part: Part) -> None:
         """Store the next part, unless it is stored. Raises what asyncpg raises."""
         self._parts += 1
-        if not len(part.samples):
+        if not len(part.portion):
             return
-        spooled = self._spooled(part.samples)
+        spooled = self._spooled(part.portion)
         keys = [one.key for one in spooled]
         columns = [list(column) for column in zip(*keys, strict=True)]
         rows = await self.connection.fetch(load("write")["select_batches"], *columns)
@@ -122,9 +121,10 @@ class Store:
 
     def _spooled(self, portion: Portion) -> list[SpooledBatch]:
         """A batch for each source."""
-        ids = np.array([one.id for one in self.channels], np.int32)[portion.channel]
-        sources = np.array([one.source_id for one in self.channels], np.int32)[portion.channel]
-        whole, now = Samples(ids, portion.time, portion.value, portion.status), now_us()
+        place = portion.samples.channel
+        ids = np.array([one.id for one in self.channels], np.int32)[place]
+        sources = np.array([one.source_id for one in self.channels], np.int32)[place]
+        whole, now = replace(portion.samples, channel=ids), now_us()
         sequence = self._sequence(str(self._parts))
         return [
             _as_spooled(sequence, SampleBatch(source, now, whole.part(sources == source)))

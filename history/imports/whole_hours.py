@@ -19,7 +19,7 @@ _CHANNELS = 2**31
 
 def hour_keys(portion: Portion) -> Int64s:
     """A number for the channel and hour of each sample, (n,)."""
-    return portion.time // HOUR_US * _CHANNELS + portion.channel
+    return portion.samples.time // HOUR_US * _CHANNELS + portion.samples.channel
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class HourCounts:
 class Part:
     """Samples to be stored in one transaction."""
 
-    samples: Portion
+    portion: Portion
     is_whole: bool  # all of the file's samples of these channels and hours
 
 
@@ -70,16 +70,16 @@ def regroup(portions: Iterable[Portion], counts: HourCounts, at_once: int = _AT_
         if sum(map(len, rest)) >= at_once:
             whole, others = _split(joined(rest), counts)
             yield whole
-            rest = [others.samples]
-            if len(others.samples) > at_once // 2:  # the file has many channels in each hour
+            rest = [others.portion]
+            if len(others.portion) > at_once // 2:  # the file has many channels in each hour
                 yield others
                 rest = []
     if rest:
         yield from _split(joined(rest), counts)
 
 
-def _split(samples: Portion, counts: HourCounts) -> tuple[Part, Part]:
+def _split(portion: Portion, counts: HourCounts) -> tuple[Part, Part]:
     """The whole hours, and the others."""
-    keys, place_of, found = np.unique(hour_keys(samples), return_inverse=True, return_counts=True)
+    keys, place_of, found = np.unique(hour_keys(portion), return_inverse=True, return_counts=True)
     whole: NDArray[np.bool_] = (found == counts.of(keys))[place_of]
-    return Part(samples.part(whole), is_whole=True), Part(samples.part(~whole), is_whole=False)
+    return Part(portion.part(whole), is_whole=True), Part(portion.part(~whole), is_whole=False)

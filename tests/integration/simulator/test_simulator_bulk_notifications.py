@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from asyncua import Client, ua
 
-from simulator.bulk_notifications import Item, UnpublishedValues, ValueColumns
+from core.samples import Samples
+from simulator.bulk_notifications import Item, UnpublishedValues
 from simulator.load import LoadPlant
 from simulator.run import Simulator
 from tests.integration.simulator import test_simulator_run
@@ -75,9 +76,9 @@ def decoded(body: bytes) -> list[tuple[int, float, int, int]]:
     ]
 
 
-def numbers(tags: list[int], values: list[float], time: int, status: int = 0) -> ValueColumns:
+def numbers(tags: list[int], values: list[float], time: int, status: int = 0) -> Samples:
     n = len(tags)
-    return ValueColumns(np.array(tags), np.array(values), np.full(n, time), np.full(n, status, np.uint32))
+    return Samples(np.array(tags, np.int32), np.full(n, time), np.array(values), np.full(n, status, np.uint32))
 
 
 def test_full_queue_drops_its_oldest_and_sets_overflow() -> None:

@@ -108,7 +108,8 @@ tables = st.lists(samples, min_size=1, max_size=20, unique_by=lambda row: (chann
 def read(reader: Reader) -> list[Row]:
     found = []
     for portion in reader.portions():
-        columns = (portion.channel, portion.time, portion.value, portion.status)
+        s = portion.samples
+        columns = (s.channel, s.time, s.value, s.status)
         found += [
             (reader.names[channel], time, value, status)
             for channel, time, value, status in zip(*(column.tolist() for column in columns), strict=True)
@@ -515,6 +516,6 @@ def test_integers_that_no_double_is_equal_to_are_rounded_and_known(wide: bool, q
     file = tmp_path / "counters.csv"
     file.write_text(table if wide else "tag,time,value\n" + "\n".join(lines) + "\n")
     reader = CsvFile(file, find_layout(file, Options()))
-    values = np.concatenate([portion.value for portion in reader.portions()])
+    values = np.concatenate([portion.samples.value for portion in reader.portions()])
     assert values.tolist() == list(map(float, texts))
     assert {reader.names[place] for place in reader.rounded} == {"b", "c"}

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.samples import Samples
 from history.codec.packed_hours import HOUR_US
 from history.imports.portion import Portion
 from history.imports.whole_hours import HourCounts, hour_keys, regroup
@@ -18,7 +19,9 @@ def portion_of(samples: list[Sample], first_line: int) -> Portion:
     channel, hour = (np.array(column, np.int64) for column in zip(*samples, strict=True))
     line = np.arange(first_line, first_line + len(samples))
     time = hour * HOUR_US + line
-    return Portion(channel.astype(np.int32), time, line.astype(np.float64), np.zeros(len(line), np.uint32), line, 0)
+    return Portion(
+        Samples(channel.astype(np.int32), time, line.astype(np.float64), np.zeros(len(line), np.uint32)), line, 0
+    )
 
 
 @given(
@@ -31,9 +34,9 @@ def test_each_sample_is_in_one_part_and_whole_hours_are_together(files: list[lis
         portions.append(portion_of(samples, line))
         counts.add(portions[-1])
         line += len(samples)
-    parts = [part for part in regroup(portions, counts, at_once) if len(part.samples)]
-    assert sorted(number for part in parts for number in part.samples.line.tolist()) == list(range(1, line))
-    keys = [set(hour_keys(part.samples).tolist()) for part in parts]
+    parts = [part for part in regroup(portions, counts, at_once) if len(part.portion)]
+    assert sorted(number for part in parts for number in part.portion.line.tolist()) == list(range(1, line))
+    keys = [set(hour_keys(part.portion).tolist()) for part in parts]
     for place, part in enumerate(parts):
         if part.is_whole:
             assert not any(keys[place] & other for number, other in enumerate(keys) if number != place)

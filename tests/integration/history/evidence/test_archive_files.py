@@ -137,7 +137,7 @@ def test_values_are_read_by_the_documented_formula() -> None:
     quotient = pc.divide(table["scaled"].cast(pa.float64()), table["divisor"])
     rounded = quotient.cast(pa.float32(), safe=False).cast(pa.float64())
     value = pc.coalesce(table["unscaled"], pc.if_else(table["single"], rounded, quotient))
-    expected = np.concatenate([one.value for one in samples])
+    expected = np.concatenate([one.bits for one in samples])
     assert np.array_equal(value.to_numpy().view(np.uint64), expected)
 
 
