@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,7 +88,7 @@ class Samples:
 
     def by_channel(self) -> Iterator[tuple[int, Samples]]:
         """Each channel and its samples, which stand together."""
-        for rows in runs(self.channel):
+        for rows in segments(self.channel):
             yield int(self.channel[rows.start]), self.part(rows)
 
 
@@ -108,7 +108,7 @@ def joined(parts: Iterable[Samples]) -> Samples:
     )
 
 
-def runs(channel: NDArray[np.int32]) -> list[slice]:
+def segments(channel: NDArray[np.signedinteger[Any]]) -> list[slice]:
     """The rows of each channel, of rows of which those of a channel stand together."""
     if not len(channel):
         return []

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from core.samples import Samples
+from core.samples import segments as segments  # noqa: PLC0414  (where modules of history.sql find it)
 from history.codec import row_groups
 from history.codec.row_groups import SAMPLES, record_batch
 
@@ -81,16 +81,6 @@ class SampleWriter:
     def abandon(self) -> None:
         """Let go of the file, whole or not."""
         self._writer.close()
-
-
-def segments(channel: NDArray[np.signedinteger[Any]]) -> list[slice]:
-    """The rows of each channel, of rows of which those of a channel are together."""
-    if not len(channel):
-        return []
-    if channel[0] == channel[-1]:
-        return [slice(0, len(channel))]
-    edges = np.flatnonzero(channel[1:] != channel[:-1]) + 1
-    return [slice(*one) for one in pairwise([0, *edges.tolist(), len(channel)])]
 
 
 def rows_of(channels: NDArray[Any], one: int) -> slice:
