@@ -71,13 +71,15 @@ async def compare(
     connection = await connect(dsn, "plantlog simulator", {"statement_timeout": "0"})  # hours of samples take a while
     try:
         channels = await connection.fetch(load("compare")["select_channels"], source)
-        known = {channel["name"]: channel for channel in channels}
-        wanted = [name for name in simulated if (names is None or name in names) and (source is None or name in known)]
-        others = [] if names is not None else [known[name] for name in known.keys() - set(simulated)]
+        by_name = {channel["name"]: channel for channel in channels}
+        simulated_names = [
+            name for name in simulated if (names is None or name in names) and (source is None or name in by_name)
+        ]
+        others = [] if names is not None else [by_name[name] for name in by_name.keys() - set(simulated)]
         portions = max(1, -(-truth_rows(truth) // portion_rows))
         for number in range(portions):
-            portion = wanted[number::portions]
-            stored = [known[name] for name in portion if name in known] + (others if number == 0 else [])
+            portion = simulated_names[number::portions]
+            stored = [by_name[name] for name in portion if name in by_name] + (others if number == 0 else [])
             compared = await _compare(connection, truth, (from_us, to_us), portion, stored, within_us)
             for part, found in compared.items():
                 result[part].add(found)

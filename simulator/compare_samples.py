@@ -27,24 +27,24 @@ def by_channel(rows: NDArray[Any]) -> NDArray[Any]:
 
 def published(truth: NDArray[Any], stored: NDArray[Any]) -> NDArray[np.bool_]:
     """Mask of ``stored`` with channel and time of a published sample."""
-    keys, wanted = _keys(truth, stored)
-    return _positions(keys, wanted)[1]
+    keys, stored_keys = _keys(truth, stored)
+    return _positions(keys, stored_keys)[1]
 
 
 def by_time(truth: NDArray[Any], stored: NDArray[Any], names: list[str], gaps: Gaps) -> Comparison:
     """OPC UA and push: the same channel and source timestamp."""
-    keys, wanted = _keys(truth, stored)
-    once = np.append(True, np.diff(wanted) > 0)[: len(wanted)]
-    at, known = _positions(keys, wanted)
-    fits = known & once
+    keys, stored_keys = _keys(truth, stored)
+    once = np.append(True, np.diff(stored_keys) > 0)[: len(stored_keys)]
+    at, is_published = _positions(keys, stored_keys)
+    fits = is_published & once
     altered = _differs(truth[at[fits]], stored[fits])
     missing = np.ones(len(truth), bool)
-    missing[at[known]] = False
+    missing[at[is_published]] = False
     result = Comparison(len(truth), len(stored))
-    result.duplicated, result.invented = int((~once).sum()), int((~known & once).sum())
+    result.duplicated, result.invented = int((~once).sum()), int((~is_published & once).sum())
     result.altered = int(altered.sum())
     result.count_missing(names, truth[missing], gaps)
-    result.add_examples("invented", names, stored[~known & once])
+    result.add_examples("invented", names, stored[~is_published & once])
     result.add_examples("altered", names, stored[fits][altered])
     return result
 
@@ -78,9 +78,9 @@ def by_order(
         if within_us:
             answer = _overtaken(t, s, answer)
         again = _again(answer)
-        known = answer >= 0
-        known[known] = s["time"][known] - t["time"][answer[known]] < _STOPPED_US
-        fits = known & ~again
+        has_answer = answer >= 0
+        has_answer[has_answer] = s["time"][has_answer] - t["time"][answer[has_answer]] < _STOPPED_US
+        fits = has_answer & ~again
         altered = _differs(t[answer[fits]], s[fits])
         answered = np.zeros(len(t), bool)
         answered[answer[fits]] = True
@@ -90,13 +90,13 @@ def by_order(
         missing = counts & ~answered
         if within_us:
             missing &= _distance(t["time"], s["time"]) > within_us
-        result.invented += int((~known).sum())
-        result.duplicated += int((known & again).sum())
+        result.invented += int((~has_answer).sum())
+        result.duplicated += int((has_answer & again).sum())
         result.altered += int(altered.sum())
         result.published += int((counts | answered).sum())
         result.count_missing(names, t[missing], gaps)
-        result.add_examples("invented", names, s[~known])
-        result.add_examples("duplicated", names, s[known & again])
+        result.add_examples("invented", names, s[~has_answer])
+        result.add_examples("duplicated", names, s[has_answer & again])
         result.add_examples("altered", names, s[fits][altered])
     return result
 
@@ -143,10 +143,10 @@ def _sent_just_after(
     return near
 
 
-def _positions(keys: NDArray[np.int64], wanted: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Positions of ``wanted`` in the sorted ``keys``, and whether each is there at all."""
-    at = np.minimum(np.searchsorted(keys, wanted), max(0, len(keys) - 1))
-    return at, keys[at] == wanted if len(keys) else np.zeros(len(wanted), bool)
+def _positions(keys: NDArray[np.int64], others: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Positions of ``others`` in the sorted ``keys``, and whether each is there at all."""
+    at = np.minimum(np.searchsorted(keys, others), max(0, len(keys) - 1))
+    return at, keys[at] == others if len(keys) else np.zeros(len(others), bool)
 
 
 def _keys(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], ...]:

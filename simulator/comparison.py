@@ -74,7 +74,7 @@ class Gaps:
 
     def contain(self, rows: NDArray[Any]) -> NDArray[np.bool_]:
         """Mask of ``rows`` (of :data:`ROW`) inside a gap of their tag."""
-        held = np.zeros(len(rows), bool)
+        inside = np.zeros(len(rows), bool)
         for tag in np.unique(rows["tag"]).tolist():
             if tag not in self._of:
                 continue
@@ -83,5 +83,5 @@ class Gaps:
             for column in ("at", "time"):
                 moments = rows[column][of_tag]
                 k = np.searchsorted(starts, moments, "right") - 1
-                held[of_tag] |= (k >= 0) & (moments <= ends[np.maximum(k, 0)])
-        return held
+                inside[of_tag] |= (k >= 0) & (moments <= ends[np.maximum(k, 0)])
+        return inside

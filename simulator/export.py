@@ -20,11 +20,11 @@ NAMESPACE_INDEX = 2  # of the plant's namespace in our server: 0 is OPC UA, 1 th
 
 def devices(tags: list[SimTag]) -> dict[str, list[int]]:
     """Modbus devices, in the order of their ports, and the indices of their tags."""
-    found: dict[str, list[int]] = {}
+    by_device: dict[str, list[int]] = {}
     for i, tag in enumerate(tags):
         if tag.register is not None:
-            found.setdefault(tag.register.device, []).append(i)
-    return found
+            by_device.setdefault(tag.register.device, []).append(i)
+    return by_device
 
 
 def export(

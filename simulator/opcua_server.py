@@ -272,9 +272,9 @@ class _Attributes(AttributeService):  # type: ignore[misc]
             if user.role == UserRole.Admin or item.AttributeId != ua.AttributeIds.Value:
                 results += await super().write(ua.WriteParameters(NodesToWrite=[item]), user)
             elif item.NodeId not in self._set_points:
-                known = self._aspace.read_attribute_value(item.NodeId, ua.AttributeIds.Value).StatusCode
-                missing = known.value == ua.StatusCodes.BadNodeIdUnknown
-                results.append(known if missing else ua.StatusCode(ua.StatusCodes.BadUserAccessDenied))
+                status = self._aspace.read_attribute_value(item.NodeId, ua.AttributeIds.Value).StatusCode
+                missing = status.value == ua.StatusCodes.BadNodeIdUnknown
+                results.append(status if missing else ua.StatusCode(ua.StatusCodes.BadUserAccessDenied))
             else:
                 results.append(await self._write(*self._set_points[item.NodeId], item.Value.Value))
         return results
@@ -295,10 +295,10 @@ def _plain(tag: SimTag) -> bool:
 
 def _certificates(folder: Path) -> list[bytes]:
     """The DER certificates in a folder."""
-    found = [path.read_bytes() for path in sorted(folder.glob("*.der"))]
+    certificates = [path.read_bytes() for path in sorted(folder.glob("*.der"))]
     for path in sorted(folder.glob("*.pem")):
-        found += [c.public_bytes(Encoding.DER) for c in x509.load_pem_x509_certificates(path.read_bytes())]
-    return found
+        certificates += [c.public_bytes(Encoding.DER) for c in x509.load_pem_x509_certificates(path.read_bytes())]
+    return certificates
 
 
 async def _folder(folders: dict[str, Any], path: str, namespace: int) -> Any:

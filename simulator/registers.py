@@ -78,14 +78,14 @@ class Registers:
 
         None if it includes other registers, or only a part of a set point.
         """
-        found, at = [], 0
+        values, at = [], 0
         while at < len(words):
             length, tag = self._set_points.get(start + at, (0, -1))
             if not length or at + length > len(words):
                 return None
-            found.append((tag, _decode(self._tags[tag], np.array(words[at : at + length], np.uint16))))
+            values.append((tag, _decode(self._tags[tag], np.array(words[at : at + length], np.uint16))))
             at += length
-        return found
+        return values
 
     def accepts(self, tag: int, value: float) -> bool:
         """Whether an operator may set a tag to ``value``."""

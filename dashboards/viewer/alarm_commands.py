@@ -47,8 +47,8 @@ class AlarmCommands:
         return await asyncio.shield(asyncio.ensure_future(self._execute(request, user, command)))
 
     async def _execute(self, request: web.Request, user: User | None, command: AlarmRequest) -> web.StreamResponse:
-        given = command.model_dump(exclude_none=True, exclude={"action"})
-        arguments = {name: str(value) for name, value in given.items() if value != ""}
+        fields = command.model_dump(exclude_none=True, exclude={"action"})
+        arguments = {name: str(value) for name, value in fields.items() if value != ""}
         action = f"alarms {command.action}"
         if user is None:
             raise Refused(403, "nobody is logged in: add users with `plantlog user add`")

@@ -67,19 +67,19 @@ class Archive:
         intervals = [_Interval.of(one) for one in details]
         since, until = min(one.since for one in intervals), max(one.until for one in intervals)
         ends_at = asyncio.get_running_loop().time() + SECONDS
-        found: dict[int, list[tuple[datetime, datetime, Samples]]] = {}
+        parts_by_channel: dict[int, list[tuple[datetime, datetime, Samples]]] = {}
         left = MAX_SAMPLES
         for day in _days(since, until):
             bounds = max(since, begin(day)), min(until, begin(day, 24))
             channels = {one.channel for one in intervals}
             for channel, one in (await self._day(connection, day, channels, bounds, left, ends_at)).items():
-                found.setdefault(channel, []).append((*bounds, one))
+                parts_by_channel.setdefault(channel, []).append((*bounds, one))
                 left -= len(one)
-        for channel, parts in found.items():
+        for channel, parts in parts_by_channel.items():
             await connection.execute(
                 load("viewer")["set_archived_samples"], channel, await asyncio.to_thread(_setting, parts)
             )
-        return bool(found)
+        return bool(parts_by_channel)
 
     async def _day(
         self,
@@ -110,15 +110,15 @@ class Archive:
         bounds: tuple[datetime, datetime],
         most: int,
     ) -> dict[int, Samples]:
-        found: dict[int, Samples] = {}
+        samples: dict[int, Samples] = {}
         for row in (row for row in rows if row["dropped"]):
-            wanted = channels.difference(row["whole"])
-            for channel, one in self._days.files(row, day).between(wanted, *map(microseconds, bounds)):
-                found[channel] = one
+            lacking = channels.difference(row["whole"])
+            for channel, one in self._days.files(row, day).between(lacking, *map(microseconds, bounds)):
+                samples[channel] = one
                 most -= len(one)
                 if most < 0:
                     raise OperationError(f"there are more than {MAX_SAMPLES:,} samples: choose a shorter time range")
-        return found
+        return samples
 
     async def _in_time(self, ends_at: float, work: Callable[..., _Returned], *arguments: Any) -> _Returned:
         """Return the result of ``work``, but do not wait for it too long: storage may not answer at all (NFS)."""

@@ -68,15 +68,15 @@ def wide(long: Frame) -> Frame:
     series = len(set(zip(*(long.columns[i] for i in texts), strict=True))) * len(values)
     if series * len(times) > MAX_CELLS:
         raise QueryError(504, f"{series:,} curves of {len(times):,} points: choose fewer channels")
-    found: dict[str, list[Any]] = {}
+    columns_by_name: dict[str, list[Any]] = {}
     for row, time in enumerate(long.columns[at]):
         name_of_series = " ".join(str(long.columns[i][row]) for i in texts)
         for i in values:
             name = name_of_series if len(values) == 1 else f"{long.names[i]} {name_of_series}"
-            found.setdefault(name, [None] * len(times))[place[time]] = long.columns[i][row]
+            columns_by_name.setdefault(name, [None] * len(times))[place[time]] = long.columns[i][row]
     kinds: list[Kind] = ["time"]
-    kinds += ["number"] * len(found)
-    return Frame([long.names[at], *found], kinds, [times, *found.values()], long.notice)
+    kinds += ["number"] * len(columns_by_name)
+    return Frame([long.names[at], *columns_by_name], kinds, [times, *columns_by_name.values()], long.notice)
 
 
 def _plain(value: object) -> object:

@@ -94,8 +94,8 @@ class Library:
 
     def __init__(self, *folders: Path) -> None:
         """``folders``: none: what the viewer shows."""
-        found = dashboards(*(folders or (OF_GRAFANA, OF_VIEWER)))
-        self._by_uid = {one["uid"]: Dashboard(one["uid"], one["title"], one) for one in found.values()}
+        by_file = dashboards(*(folders or (OF_GRAFANA, OF_VIEWER)))
+        self._by_uid = {one["uid"]: Dashboard(one["uid"], one["title"], one) for one in by_file.values()}
 
     def __iter__(self) -> Iterator[Dashboard]:
         return iter(self._by_uid.values())
@@ -108,9 +108,9 @@ class Library:
 
 
 def _query(target: dict[str, Any]) -> Query:
-    asked = target.get("question")
-    question = asked and PanelQuestion(
-        asked["name"], asked["channels"], timedelta(hours=asked["hours"]), asked["options"]
+    described = target.get("question")
+    question = described and PanelQuestion(
+        described["name"], described["channels"], timedelta(hours=described["hours"]), described["options"]
     )
     return Query(target["refId"], target["rawSql"], target["format"] == "time_series", question)
 

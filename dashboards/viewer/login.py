@@ -76,11 +76,11 @@ class Login:
         """User who sent the request. Raises Refused."""
         if (user := _in_session(request, users)) is not None:
             return user
-        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+        scheme, _, credentials = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "basic":
             raise Refused(401, "log in first")
         try:
-            name, colon, password = base64.b64decode(given, validate=True).decode().partition(":")
+            name, colon, password = base64.b64decode(credentials, validate=True).decode().partition(":")
         except ValueError:
             colon = ""
         if not colon:
@@ -124,8 +124,8 @@ class Login:
         started = time.monotonic()
         self._waiting += 1
         try:
-            loop, known = asyncio.get_running_loop(), None if user is None else user.password
-            return await loop.run_in_executor(self._threads, passwords.matches, known, password)
+            loop, stored = asyncio.get_running_loop(), None if user is None else user.password
+            return await loop.run_in_executor(self._threads, passwords.matches, stored, password)
         finally:
             self._waiting -= 1
             self._check_seconds = time.monotonic() - started

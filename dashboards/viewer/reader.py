@@ -156,15 +156,15 @@ class Reader:
 @contextmanager
 def _details_of_missing_samples(connection: Any) -> Iterator[list[str]]:
     """Details of the notices of samples that are missing in the charts computed in the block."""
-    found: list[str] = []
+    details: list[str] = []
 
     def noticed(_: object, message: asyncpg.PostgresLogMessage) -> None:
         if message.sqlstate == _SAMPLES_MISSING:
-            found.append(message.detail or "")
+            details.append(message.detail or "")
 
     connection.add_log_listener(noticed)
     try:
-        yield found
+        yield details
     finally:
         connection.remove_log_listener(noticed)
 

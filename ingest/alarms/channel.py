@@ -136,8 +136,8 @@ class AlarmChannel:
     def check_clock(self, now: int) -> list[AlarmChange]:
         """Check timers at ``now`` (µs, our clock): expired delays, stale values, expired shelving."""
         self._now = now
-        if self.time and (held := now - self.seen - GRACE_US) > 0:
-            self._run_timers(self.time + held)
+        if self.time and (silence := now - self.seen - GRACE_US) > 0:
+            self._run_timers(self.time + silence)
         for monitor in self.monitors:
             over = self.seen + round(monitor.limit.threshold * 1e6)
             if monitor.limit.name == "stale" and not monitor.active and now > over:
@@ -176,8 +176,8 @@ class AlarmChannel:
 
     def _toggle(self, monitor: LimitMonitor, at: int, value: float | None = None) -> None:
         monitor.active, monitor.pending = not monitor.active, None
-        held = self.value if value is None else value
-        number = held if math.isfinite(held) else None
+        last_value = self.value if value is None else value
+        number = last_value if math.isfinite(last_value) else None
         if monitor.active:
             self._set(monitor, raised(monitor.alarm, at, number), at, "raised")
         else:

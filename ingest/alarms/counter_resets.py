@@ -40,8 +40,8 @@ class CounterResets:
 
     def note(self) -> str:
         """The last readings, for :meth:`restore`."""
-        known = np.isfinite(self._value)
-        return json.dumps([column[known].tolist() for column in (self._ids, self._time, self._value)])
+        has_value = np.isfinite(self._value)
+        return json.dumps([column[has_value].tolist() for column in (self._ids, self._time, self._value)])
 
     def restore(self, note: str) -> None:
         """Continue from the last readings that a process before noted."""

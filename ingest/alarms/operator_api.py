@@ -119,10 +119,10 @@ class OperatorApi:
 
     def _matching(self, command: AlarmCommand) -> list[tuple[Conditions, Condition]]:
         return [
-            (known, one)
-            for known in self._conditions()
-            for one in known.listed()
-            if fnmatchcase(known.name_of(one), command.channel) and command.limit in (None, one.name)
+            (conditions, one)
+            for conditions in self._conditions()
+            for one in conditions.listed()
+            if fnmatchcase(conditions.name_of(one), command.channel) and command.limit in (None, one.name)
         ]
 
     async def adopt(self, states: Sequence[AlarmRecord]) -> None:

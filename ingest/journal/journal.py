@@ -93,8 +93,8 @@ class Journal:
 
     def report(self) -> JournalReport:
         """Report on the content of the journal; sets the metrics."""
-        found = segments(self._spool)
-        used, begin = _bytes(found), found[0][0] if found else None
+        files = segments(self._spool)
+        used, begin = _bytes(files), files[0][0] if files else None
         metrics.journal_bytes.set(used)
         metrics.journal_begin.set(begin / 1e6 if begin else float("nan"))
         return JournalReport(used, begin, self._problem)
@@ -172,21 +172,21 @@ class Journal:
 
         What waits to be written again may get old.
         """
-        found = segments(self._spool)
+        files = segments(self._spool)
         oldest = now_us() - round(self._options.keep * 1e6)
-        while len(found) > 1 and _bytes(found) + more > self._options.keep_bytes:
-            found.pop(0)[1].unlink(missing_ok=True)
+        while len(files) > 1 and _bytes(files) + more > self._options.keep_bytes:
+            files.pop(0)[1].unlink(missing_ok=True)
         if has_requests(self._spool):
             return
-        while len(found) > 1 and found[1][0] <= oldest:
-            found.pop(0)[1].unlink(missing_ok=True)
-        if found and not self._options.keep:
-            found[0][1].unlink(missing_ok=True)
+        while len(files) > 1 and files[1][0] <= oldest:
+            files.pop(0)[1].unlink(missing_ok=True)
+        if files and not self._options.keep:
+            files[0][1].unlink(missing_ok=True)
 
 
-def _bytes(found: Sequence[tuple[int, Path]]) -> int:
+def _bytes(files: Sequence[tuple[int, Path]]) -> int:
     total = 0
-    for _, path in found:
+    for _, path in files:
         with suppress(OSError):
             total += path.stat().st_size
     return total

@@ -41,15 +41,15 @@ class ReplayReader:
         self._rows = 0  # read since the request was saved
 
     def _all(self) -> Generator[tuple[Segment, int, Header]]:
-        wanted = self._request
-        for _, path in selected(segments(self.path.parent), wanted.since, wanted.until):
-            if path.name < wanted.segment:
+        request = self._request
+        for _, path in selected(segments(self.path.parent), request.since, request.until):
+            if path.name < request.segment:
                 continue
             self._name = path.name
             with suppress(OSError), closing(Segment(path)) as segment:  # dropped meanwhile, or unreadable
                 for at, header in segment.headers():
                     is_wanted = header.by_other or not self._by_other
-                    if is_wanted and wanted.since <= header.committed_at <= wanted.until:
+                    if is_wanted and request.since <= header.committed_at <= request.until:
                         yield segment, at, header
 
     @property

@@ -159,8 +159,8 @@ class Segment:
             if header is not None and end <= os.fstat(self._file).st_size:
                 yield at, header
                 at = end
-            elif (found := self._find(at + 1)) is not None:
-                at = found
+            elif (following := self._find(at + 1)) is not None:
+                at = following
             else:
                 return
 

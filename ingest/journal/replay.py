@@ -52,10 +52,10 @@ def replay(
     Raises OSError.
     """
     since, until = since_us or 0, until_us if until_us is not None else LATEST_US
-    found = segments(spool_folder)
+    files = segments(spool_folder)
     batches = rows = 0
     first = last = None
-    for header in (header for _, path in selected(found, since, until) for header in headers(path)):
+    for header in (header for _, path in selected(files, since, until) for header in headers(path)):
         if since <= header.committed_at <= until and (header.by_other or not by_other):
             batches += 1
             rows += header.rows
@@ -63,7 +63,7 @@ def replay(
     if last is not None:
         name = f"{utc(now_us()):%Y%m%dT%H%M%S.%fZ}{BY_OTHER if by_other else SUFFIX}"
         Request(since, last, rows).save(spool_folder / name)
-    return ReplayReport(batches, rows, first, last, found[0][0] if found else None)
+    return ReplayReport(batches, rows, first, last, files[0][0] if files else None)
 
 
 def keys(spool_folder: Path) -> Iterator[JournalKey]:
@@ -73,10 +73,10 @@ def keys(spool_folder: Path) -> Iterator[JournalKey]:
             yield JournalKey(h.source_id, h.key, h.first_time, h.last_time, h.received_at, h.committed_at)
 
 
-def selected(found: list[tuple[int, Path]], since: int, until: int) -> list[tuple[int, Path]]:
+def selected(files: list[tuple[int, Path]], since: int, until: int) -> list[tuple[int, Path]]:
     """The segments that may have batches committed from ``since`` to ``until``."""
-    ends = [*(begin for begin, _ in found[1:]), until]
-    return [one for one, end in zip(found, ends, strict=False) if one[0] <= until and end >= since]
+    ends = [*(begin for begin, _ in files[1:]), until]
+    return [one for one, end in zip(files, ends, strict=False) if one[0] <= until and end >= since]
 
 
 SUFFIX = ".replay"

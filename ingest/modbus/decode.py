@@ -150,10 +150,10 @@ class Decoder:
         values = np.empty(len(self.tags), np.float64)
         done = 0
         for (kind, order), numbers in self._numbers.items():
-            found = _numbers(raw[numbers.at], order, kind)
+            decoded = _numbers(raw[numbers.at], order, kind)
             with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN
-                values[done : done + len(found)] = found >> numbers.bit & 1 if kind == "bool" else found
-            done += len(found)
+                values[done : done + len(decoded)] = decoded >> numbers.bit & 1 if kind == "bool" else decoded
+            done += len(decoded)
         rows = self._no_data_rows
         if len(rows):
             values[rows[self._no_data.mask(rows, values[rows])]] = np.nan

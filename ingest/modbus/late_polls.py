@@ -44,10 +44,10 @@ class Coverage:
 
     def add_samples(self, tags: Int32s, at: Int64s) -> list[LateGap]:
         """Add the tags read in one round, in order of time; return the gaps before that."""
-        found = self.find_gaps(tags, at)
+        gaps = self.find_gaps(tags, at)
         self.to[tags] = np.maximum(self.to[tags], at)
         self._read[tags] = True
-        return found
+        return gaps
 
     def find_gaps(self, tags: ArrayLike, at: Int64s) -> list[LateGap]:
         """Tags had no samples until ``at``; return the gaps of those that were silent too long, in order of time."""

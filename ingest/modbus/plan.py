@@ -54,13 +54,13 @@ def _of_unit(
 ) -> list[Read]:
     reads: list[Read] = []
     for table in ("coil", "discrete", "input", "holding"):
-        wanted = sorted((i for i in indices if tags[i].table == table), key=lambda i: tags[i].register)
+        of_table = sorted((i for i in indices if tags[i].table == table), key=lambda i: tags[i].register)
         bits = table in ("coil", "discrete")
         limit = MAX_BITS if bits else max_registers
         gap = bridge * _BITS_PER_REGISTER if bits else bridge
         start = end = 0
         members: list[int] = []
-        for i in wanted:
+        for i in of_table:
             first, last = tags[i].register, tags[i].register + width(tags[i])
             if members and (first - end > gap or max(end, last) - start > limit):
                 reads.append(Read(table, start, end - start, tuple(members), unit_id))

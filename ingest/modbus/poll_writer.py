@@ -193,10 +193,10 @@ class PollWriter:
 
     async def _lose(self, at: int, reason: str, detail: str) -> None:
         """The whole source is not read from ``at`` (µs) on, unless that is known already."""
-        known = self._gaps.reason()
-        if known and (known == reason or STANDBY not in (known, reason)):
+        reason_before = self._gaps.reason()
+        if reason_before and (reason_before == reason or STANDBY not in (reason_before, reason)):
             return
-        if known:
+        if reason_before:
             await self._close_source_gap(at)
         since = int(self._covered_to.max())
         await self._record_silence(since)

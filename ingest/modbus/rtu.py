@@ -140,14 +140,14 @@ def _frames(pile: bytes) -> list[bytes]:
     """The frames that arrived without a silence that could be heard; if one is damaged, requests before it."""
     if _MIN_FRAME <= len(pile) <= _MAX_FRAME and not crc16(pile):
         return [pile]
-    found: list[bytes] = []
+    complete: list[bytes] = []
     while pile:
         length = next((n for n in _lengths(pile) if n <= len(pile) and not crc16(pile[:n])), 0)
         if not length:
-            return [frame for frame in found if is_of_other_master(frame)]
-        found.append(pile[:length])
+            return [frame for frame in complete if is_of_other_master(frame)]
+        complete.append(pile[:length])
         pile = pile[length:]
-    return found
+    return complete
 
 
 def _lengths(pile: bytes) -> Iterator[int]:

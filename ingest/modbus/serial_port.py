@@ -141,12 +141,12 @@ def _reason(device: str, error: Exception) -> str:
 def _forbidden(device: str) -> str:
     user = account_name(os.geteuid()) or str(os.geteuid())
     try:
-        found = Path(device).stat()
+        status = Path(device).stat()
     except OSError:
         return f"user {user} has no permission for the folder of {device}"
-    group = str(found.st_gid)
+    group = str(status.st_gid)
     with suppress(KeyError):
-        group = grp.getgrgid(found.st_gid).gr_name
+        group = grp.getgrgid(status.st_gid).gr_name
     return f"user {user} has no permission for {device}: it must be a member of the group {group}"
 
 

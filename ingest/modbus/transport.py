@@ -190,9 +190,9 @@ class Connection:
         """Read until another device waits for the connection, or a new connection is needed."""
 
         def follow(pdu: bytes) -> Read | None:
-            found = registers(reads[len(answers)], pdu)
+            words = registers(reads[len(answers)], pdu)
             took = protocol.answered_at - protocol.requested_at
-            answers.append(Answer(found, device.clock(), took))
+            answers.append(Answer(words, device.clock(), took))
             self.waited_seconds += took
             if len(answers) == len(reads) or self._waiters > 1 or self.closes_after_answer:
                 return None

@@ -45,16 +45,16 @@ def load_created(folder: Path) -> CreatedChannels:
     with path.open("rb") as file:
         registration = hashlib.file_digest(file, "sha256").hexdigest()
     ids = {source: dict(channels) for source, channels in registry.created.items()}
-    known = CreatedChannels(registration, ids, set(registry.created_texts), registry.last_ids)
+    created = CreatedChannels(registration, ids, set(registry.created_texts), registry.last_ids)
     try:
         since = json.loads((folder / "push.json").read_text())
     except FileNotFoundError:
-        return known
-    if since["registration"] == known.registration:
+        return created
+    if since["registration"] == created.registration:
         for source, channels in since["created"].items():
             ids.setdefault(source, {}).update(channels)
-        known.texts.update(since.get("texts", ()))
-    return known
+        created.texts.update(since.get("texts", ()))
+    return created
 
 
 class Channels:
@@ -85,27 +85,27 @@ class Channels:
         stat = (self._folder / "registry.json").stat()
         return stat.st_ino, stat.st_mtime_ns
 
-    async def create(self, source: str, source_id: int, wanted: Mapping[str, str]) -> dict[str, int | str]:
+    async def create(self, source: str, source_id: int, kinds: Mapping[str, str]) -> dict[str, int | str]:
         """Create channels (name → kind); return their ids, or why one cannot be created.
 
         Raises DatabaseError if the database is not available.
         """
         async with self._lock:
-            known = self.ids_of(source)
-            missing = {name: kind for name, kind in wanted.items() if name not in known}
+            ids = self.ids_of(source)
+            missing = {name: kind for name, kind in kinds.items() if name not in ids}
             if missing:
                 rows = await self._create_in_database(source_id, missing)
                 self._remember(source, [row for row in rows if _is_ours(row, source_id)])
                 refused = {r["name"]: _conflict(r, source_id) for r in rows if not _is_ours(r, source_id)}
             else:
                 refused = {}
-            known = self.ids_of(source)
+            ids = self.ids_of(source)
             # A registration between the database's answer and now may not have them yet: asked again next time.
-            if not (wanted.keys() - refused.keys()) <= known.keys():
+            if not (kinds.keys() - refused.keys()) <= ids.keys():
                 raise DatabaseError("the plant is being registered; try again")
-            return {name: refused.get(name) or known[name] for name in wanted}
+            return {name: refused.get(name) or ids[name] for name in kinds}
 
-    async def _create_in_database(self, source_id: int, wanted: Mapping[str, str]) -> Sequence[Mapping[str, Any]]:
+    async def _create_in_database(self, source_id: int, kinds: Mapping[str, str]) -> Sequence[Mapping[str, Any]]:
         if self._failed is not None and time.monotonic() < self._failed[0] + RETRY_SECONDS:
             raise DatabaseError(self._failed[1])
         queries = load("push")
@@ -114,8 +114,8 @@ class Channels:
                 connection = await connect(self._dsn, "plantlog push", seconds=_SECONDS / 2)
                 try:
                     await connection.execute(queries["advance_ids"], *self._last_ids())
-                    await connection.execute(queries["insert_channels"], source_id, list(wanted), list(wanted.values()))
-                    rows = await connection.fetch(queries["select_channels"], list(wanted))
+                    await connection.execute(queries["insert_channels"], source_id, list(kinds), list(kinds.values()))
+                    rows = await connection.fetch(queries["select_channels"], list(kinds))
                 finally:
                     connection.terminate()
         except FAILURES as error:

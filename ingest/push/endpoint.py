@@ -120,8 +120,8 @@ class Endpoint:
 
     def _gateway(self, authorization: str) -> Gateway | None:
         scheme, _, token = authorization.partition(" ")
-        found = self._gateways.of_token(token.strip().encode(errors="surrogateescape"))
-        return found if scheme.lower() in ("token", "bearer") else None
+        gateway = self._gateways.of_token(token.strip().encode(errors="surrogateescape"))
+        return gateway if scheme.lower() in ("token", "bearer") else None
 
     async def _write_body(self, gateway: Gateway, request: web.Request) -> WriteResult:
         """Write a request body to disk. Raises BodyRefused."""

@@ -221,50 +221,50 @@ class Gateway:
         for name in unknown[room:]:
             resolved[name] = f"channel {name!r} exceeds max_channels, which is {definition.source.max_channels}"
         try:
-            wanted = {name: named.kinds[name] for name in unknown[:room]}
-            resolved.update(await self._channels.create(self.name, self._status.source_id, wanted))
+            kinds = {name: named.kinds[name] for name in unknown[:room]}
+            resolved.update(await self._channels.create(self.name, self._status.source_id, kinds))
         except DatabaseError as error:
             return resolved, str(error)
         self._count_channels()
         return resolved, ""
 
     def _name_of(self, channel: int) -> str:
-        known = (*self._definition.names.items(), *self._channels.ids_of(self.name).items())
-        return next((name for name, number in known if number == channel), str(channel))
+        ids = (*self._definition.names.items(), *self._channels.ids_of(self.name).items())
+        return next((name for name, number in ids if number == channel), str(channel))
 
     def _count_channels(self) -> None:
         self._status.channels = len(self._definition.configured) + len(self._channels.ids_of(self.name))
 
-    async def _store(self, found: MappedRows, notes: Notes, digest: int) -> None:
+    async def _store(self, rows: MappedRows, notes: Notes, digest: int) -> None:
         """Append samples first: if there is no room for them, nothing is stored."""
         await self._versions.flush()
-        times = found.times()
+        times = rows.times()
         notes = {**notes, **self.silence.notes(times)}
         received = now_us()
-        if found.value:
-            samples = found.samples()
+        if rows.value:
+            samples = rows.samples()
             await self._repeated.check(samples.part(self._spool.limits.inside(received, samples.time)))
             await self._spool.append(SampleBatch(self._status.source_id, received, samples), notes)
-        if found.counts:
-            await self._spool.append(found.counts.batch(self._status.source_id, received, digest), notes)
-        rounded = found.rounded - self._rounded
+        if rows.counts:
+            await self._spool.append(rows.counts.batch(self._status.source_id, received, digest), notes)
+        rounded = rows.rounded - self._rounded
         rounding = [Event("rounded", received, i, detail=ROUNDED_DETAIL) for i in sorted(rounded)]
         room = _MAX_UNKNOWN_STATUSES - len(self._unknown_statuses)
-        unknown = sorted(found.unknown_statuses - self._unknown_statuses)[:room]
+        unknown = sorted(rows.unknown_statuses - self._unknown_statuses)[:room]
         unknowns = [Event("unknown_status", received, text=word, detail=_UNKNOWN_STATUS) for word in unknown]
-        events = [*found.texts, *found.misplaced, *rounding, *unknowns]
+        events = [*rows.texts, *rows.misplaced, *rounding, *unknowns]
         if events:
             await self._spool.append(EventBatch(self._status.source_id, received, events), notes)
         self._rounded |= rounded
         self._unknown_statuses.update(unknown)
-        if changed := await self._type_mismatches.update(found):
+        if changed := await self._type_mismatches.update(rows):
             await self._spool.append(EventBatch(self._status.source_id, received, changed), notes)
         await self.silence.samples_stored(times)
 
-    def _count(self, found: MappedRows) -> None:
-        self._status.count_samples(len(found.value))
-        metrics.events.labels(source=self.name, type="text").inc(len(found.texts))
-        metrics.counts.labels(source=self.name).inc(len(found.counts))
+    def _count(self, rows: MappedRows) -> None:
+        self._status.count_samples(len(rows.value))
+        metrics.events.labels(source=self.name, type="text").inc(len(rows.texts))
+        metrics.counts.labels(source=self.name).inc(len(rows.counts))
 
 
 class RateLimit:
@@ -309,16 +309,16 @@ class TypeMismatches:
         await self._gaps.close(at, self._bad() - numbers)
         self._update_status()
 
-    async def update(self, found: MappedRows) -> list[Event]:
+    async def update(self, rows: MappedRows) -> list[Event]:
         """Open and close gaps for rows that are now durable; return the events to store."""
         bad = self._bad()
-        if not found.misplaced and not bad:
+        if not rows.misplaced and not bad:
             return []
         times: dict[int, list[tuple[int, bool]]] = {channel: [] for channel in bad}
-        for event in found.misplaced:
+        for event in rows.misplaced:
             assert event.channel_id is not None
             times.setdefault(event.channel_id, []).append((event.time, True))
-        for channel, at in zip(found.channel_id, found.time, strict=True):
+        for channel, at in zip(rows.channel_id, rows.time, strict=True):
             if channel in times and self._gaps.ends_with(at):
                 times[channel].append((at, False))
         spans: list[tuple[list[int], int, int]] = []

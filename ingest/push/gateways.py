@@ -40,10 +40,10 @@ class Gateways:
 
         Raises OperationError, with nothing changed, if ids are missing.
         """
-        wanted = {s.name: (s, *registry.ids_of(s.name, [tag.name for tag in s.tags])) for s in sources}
-        for name in self._running.keys() - wanted.keys():
+        sources_by_name = {s.name: (s, *registry.ids_of(s.name, [tag.name for tag in s.tags])) for s in sources}
+        for name in self._running.keys() - sources_by_name.keys():
             await self._running.pop(name).remove()
-        for name, (source, source_id, channel_ids) in wanted.items():
+        for name, (source, source_id, channel_ids) in sources_by_name.items():
             of = versions_of(channel_ids, versions)
             if (running := self._running.get(name)) is not None:
                 running.gateway.configure(source, channel_ids, of)
@@ -58,9 +58,9 @@ class Gateways:
         await self._tokens.configure({source.name: source.token_file for source in sources})
         self._remark_faults()
 
-    def of_token(self, given: bytes) -> Gateway | None:
+    def of_token(self, token: bytes) -> Gateway | None:
         """The gateway of a token."""
-        running = self._running.get(self._tokens.source_of(given) or "")
+        running = self._running.get(self._tokens.source_of(token) or "")
         return None if running is None else running.gateway
 
     async def follow_tokens(self) -> None:

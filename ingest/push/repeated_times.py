@@ -57,9 +57,9 @@ class RepeatedTimes:
         channel, time, status, bits = samples.channel, samples.time, samples.status, samples.bits
         place = self._places(channel)
         kept = np.maximum.accumulate(np.where(samples.repeats(), 0, np.arange(len(samples))))
-        known = time == self._time[place]
-        same = np.where(known, self._bits[place], bits[kept]) == bits
-        same &= np.where(known, self._of_status[place], status[kept]) == status
+        same_time = time == self._time[place]
+        same = np.where(same_time, self._bits[place], bits[kept]) == bits
+        same &= np.where(same_time, self._of_status[place], status[kept]) == status
         last = np.append(channel[1:] != channel[:-1], True)
         last &= time > self._time[place]
         self._time[place[last]], self._of_status[place[last]] = time[last], status[kept][last]

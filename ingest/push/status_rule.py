@@ -32,8 +32,8 @@ class StatusRule:
 
     def status(self, word: str) -> int | None:
         """The StatusCode that a word means; None: unknown."""
-        known = self._codes.get(word.strip().lower())
-        return status_of(word) if known is None else known
+        code = self._codes.get(word.strip().lower())
+        return status_of(word) if code is None else code
 
 
 NO_STATUS = StatusRule()

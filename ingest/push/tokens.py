@@ -86,11 +86,11 @@ class Tokens:
             if isinstance(content, str):
                 self._say(name, content)
             elif settled and (content != file.taken or file.fault):
-                file.taken, found = content, parse(content, name)
-                if found.fault is None:
-                    new[name] = found.hashes
+                file.taken, tokens = content, parse(content, name)
+                if tokens.fault is None:
+                    new[name] = tokens.hashes
                 else:
-                    self._say(name, "found {}; legal: {}".format(*found.fault))
+                    self._say(name, "found {}; legal: {}".format(*tokens.fault))
         while (clash := self._clash(new)) is not None:
             name, one, other = clash
             del new[name]
@@ -122,10 +122,10 @@ class Tokens:
 
 
 def _contents(files: Iterable[tuple[str, Path]]) -> dict[str, bytes | str]:
-    found: dict[str, bytes | str] = {}
+    contents: dict[str, bytes | str] = {}
     for name, path in files:
         try:
-            found[name] = read(path)
+            contents[name] = read(path)
         except OSError as error:
-            found[name] = f"cannot be read: {error.strerror}"
-    return found
+            contents[name] = f"cannot be read: {error.strerror}"
+    return contents

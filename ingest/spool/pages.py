@@ -153,10 +153,10 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _slice(data: bytes, at: int, length: int) -> bytes:
-    found = data[at : at + length]
-    if len(found) != length:
+    part = data[at : at + length]
+    if len(part) != length:
         raise ValueError("the page ends before")
-    return found
+    return part
 
 
 def _record(data: bytes) -> list[Value]:
@@ -189,5 +189,5 @@ def _value(kind: int, data: bytes, at: int) -> tuple[Value, int]:
     if kind < 12:
         raise ValueError("a kind that has no meaning")
     length = (kind - 12) // 2
-    found = _slice(data, at, length)
-    return (found.decode() if kind % 2 else found), length
+    part = _slice(data, at, length)
+    return (part.decode() if kind % 2 else part), length

@@ -158,41 +158,41 @@ def _write(fresh: Path, path: Path, folder: Path, why: str) -> tuple[int, int]:
         # Nobody else has it open: a WAL would only write everything twice.
         connection.execute("PRAGMA journal_mode = DELETE")
         connection.execute("BEGIN IMMEDIATE")
-        found = _salvage(connection, folder, head, path.name)
+        salvaged = _salvage(connection, folder, head, path.name)
         # Never assign a sequence twice, however little of the damaged file is readable.
         # A new file starts from the clock.
-        given = max(last_sequence(connection), found.last or 0, last.sequence, head.sequence)
-        gaps = _gaps(found, path, head, last, why)
+        newest = max(last_sequence(connection), salvaged.last or 0, last.sequence, head.sequence)
+        gaps = _gaps(salvaged, path, head, last, why)
         for batch in gaps:
-            given += 1
-            insert(connection, given, encode(batch))
-        connection.execute(queries["update_last_sequence"], (given,))
+            newest += 1
+            insert(connection, newest, encode(batch))
+        connection.execute(queries["update_last_sequence"], (newest,))
         # Of two versions of a note one was replaced: there is no way to tell which is current.
-        write_notes(connection, {name: value for name, (value, *other) in found.notes.items() if not other})
+        write_notes(connection, {name: value for name, (value, *other) in salvaged.notes.items() if not other})
         connection.execute("COMMIT")
         connection.execute("PRAGMA journal_mode = WAL")
     sync(fresh)
-    return len(found.intact), sum(len(batch) for batch in gaps)
+    return len(salvaged.intact), sum(len(batch) for batch in gaps)
 
 
 def _salvage(fresh: sqlite3.Connection, folder: Path, head: Mark, name: str) -> _Salvaged:
     """Write to ``fresh`` every intact row that, according to ``head``, may not be in the database yet."""
-    found = _Salvaged()
+    salvaged = _Salvaged()
     if not (folder / name).exists():
-        return found
+        return salvaged
     with Pages(folder / name, folder / f"{name}-wal") as pages:
         for row in pages.rows():
             match row:
                 case [int(sequence), None, *_] if len(row) == 10 and sequence >= head.sequence:
                     record = _intact(sequence, row)
                     if record is not None and insert(fresh, sequence, record):
-                        found.intact.append((sequence, record.source_id, record.received_at))
+                        salvaged.intact.append((sequence, record.source_id, record.received_at))
                 case [int(), "batch", int(last)] if 0 < last < LATEST_SEQUENCE:
-                    found.last = max(found.last or 0, last)
+                    salvaged.last = max(salvaged.last or 0, last)
                 case [str(name), str(value), int(crc32)] if note_crc32(name, value) == crc32:
-                    found.notes.setdefault(name, set()).add(value)
-    found.intact.sort()
-    return found
+                    salvaged.notes.setdefault(name, set()).add(value)
+    salvaged.intact.sort()
+    return salvaged
 
 
 def _intact(sequence: int, row: list[Value]) -> Record | None:
@@ -204,19 +204,19 @@ def _intact(sequence: int, row: list[Value]) -> Record | None:
     return record
 
 
-def _gaps(found: _Salvaged, path: Path, head: Mark, last: Mark, why: str) -> list[GapBatch | EventBatch]:
+def _gaps(salvaged: _Salvaged, path: Path, head: Mark, last: Mark, why: str) -> list[GapBatch | EventBatch]:
     """The gaps of each source in the file: from one intact batch of the source to the next."""
     now = max(now_us(), last.received_at)  # the clock may not be set
-    end = _LAST_SEQUENCE if found.last is None else max(found.last, last.sequence)
-    lost = _lost_ranges([sequence for sequence, _, _ in found.intact], head.sequence, end)
+    end = _LAST_SEQUENCE if salvaged.last is None else max(salvaged.last, last.sequence)
+    lost = _lost_ranges([sequence for sequence, _, _ in salvaged.intact], head.sequence, end)
     sources = read_sources(path)
-    for _, source, received_at in found.intact:
+    for _, source, received_at in salvaged.intact:
         sources.setdefault(source, received_at)
     if lost and not sources:
         log.error("%s: cannot determine which sources lost batches; no gaps are recorded", path.name)
     batches: list[GapBatch | EventBatch] = []
     for source, since in sorted(sources.items()):
-        of_source = [(sequence, received_at) for sequence, of, received_at in found.intact if of == source]
+        of_source = [(sequence, received_at) for sequence, of, received_at in salvaged.intact if of == source]
         intervals = _intervals(lost, of_source, max(since, head.received_at - _CLOCK_US), now)
         if source == NO_SOURCE:
             batches += [_lost_actions(begin, to, why) for begin, to in intervals]

@@ -22,12 +22,12 @@ def segment(spool: Path, begin: int) -> Path:
 
 def segments(spool: Path) -> list[tuple[int, Path]]:
     """Time of the first commit (µs) and path of each segment; oldest first. None on disk errors."""
-    found: list[tuple[int, Path]] = []
+    files: list[tuple[int, Path]] = []
     with suppress(OSError):
         for path in (spool / FOLDER).iterdir():
             with suppress(ValueError):  # not a segment
-                found.append((microseconds(datetime.strptime(path.name, _NAME).replace(tzinfo=UTC)), path))
-    return sorted(found)
+                files.append((microseconds(datetime.strptime(path.name, _NAME).replace(tzinfo=UTC)), path))
+    return sorted(files)
 
 
 def drop_oldest(spool: Path) -> bool:

@@ -152,14 +152,14 @@ _ARCHIVE_SOME = f"(FROM {_ARCHIVE_ALL} WHERE channel_id IN ({{ids}}))"
 
 def query(name: str, ids: Sequence[int], *, archive: bool) -> tuple[str, int]:
     """A query in one of the dialects, and the number of samples that it reads."""
-    wanted = {"one_by_minute": ids[:1], "unit_by_minute": ids[:_CHANNELS]}.get(name, ids)
+    channel_ids = {"one_by_minute": ids[:1], "unit_by_minute": ids[:_CHANNELS]}.get(name, ids)
     length = timedelta(hours=1) if name == "hour_by_minute" else _DAY
     text = load("bench")[{"all_by_channel": "query_deviations", "runs": "query_runs"}.get(name, "query_minutes")]
     forms = (_ARCHIVE_ALL, _ARCHIVE_SOME) if archive else (_DATABASE_ALL, _DATABASE_SOME)
-    samples = forms[wanted is not ids].format(
-        first=_START.isoformat(), last=(_START + length).isoformat(), ids=", ".join(map(str, wanted))
+    samples = forms[channel_ids is not ids].format(
+        first=_START.isoformat(), last=(_START + length).isoformat(), ids=", ".join(map(str, channel_ids))
     )
-    return text.format(samples=samples), len(wanted) * int(length.total_seconds())
+    return text.format(samples=samples), len(channel_ids) * int(length.total_seconds())
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,8 +143,8 @@ class _Generated(DaySamples):
             for number, hours in prefetched((partial(self._digests, number) for number in some), _THREADS):
                 for hour, (n, digest) in hours.items():
                     rows.setdefault(hour, []).append((number, n, digest))
-            for hour, found in rows.items():
-                columns = [list(column) for column in zip(*found, strict=True)]
+            for hour, of_hour in rows.items():
+                columns = [list(column) for column in zip(*of_hour, strict=True)]
                 await self.connection.execute(queries["upsert_partial_digests"], scope.chain, self.day, hour, *columns)
 
     def _samples(self, number: int) -> tuple[int, Samples]:

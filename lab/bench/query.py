@@ -191,13 +191,13 @@ def _intervals(
     room = history.days * _DAY_SECONDS - int(length.total_seconds()) + 1
     if room * history.channels < len(used) + queries:
         raise OperationError(f"there are no {queries} different intervals of {length}: use more days or channels")
-    found = 0
-    while found < queries:
+    count = 0
+    while count < queries:
         channel = history.first_channel + int(random.integers(history.channels))
         first = history.start + timedelta(seconds=int(random.integers(room)))
         if (channel, first) not in used:
             used.add((channel, first))
-            found += 1
+            count += 1
             yield channel, first, first + length
 
 

@@ -96,12 +96,12 @@ def measure(
     folder: Path, plan: Plan, over: Sequence[str], names: Sequence[str], progress: ProgressCallback
 ) -> tuple[Plan, list[QuestionCost]]:
     """Ask the archive in a folder, which is generated if the folder is empty; what it has, and the costs."""
-    found = made(folder)
+    kept = made(folder)
     place_of(folder).mkdir(parents=True, exist_ok=True)
     with private(folder) as database:
-        if found is None:
+        if kept is None:
             run(make(database.owner_dsn, folder, plan, progress))
-        plan = found or plan
+        plan = kept or plan
         return plan, run(_ask_all(state_of(folder), [spans(plan)[name] for name in over], names, progress))
 
 

@@ -119,10 +119,10 @@ async def _store(connection: asyncpg.Connection[Any], form: str, series: str, da
 
 async def _check(connection: asyncpg.Connection[Any], cells: Sequence[_Cell], samples: int) -> dict[datetime, int]:
     """Day → bytes. Raises OperationError where a day is not in its form as a whole."""
-    found = await connection.fetch(load("bench")["select_forms"], cells[0].day, cells[-1].day + _DAY)
-    if [(row["day"], row["form"], row["samples"]) for row in found] != [(c.day, c.form, samples) for c in cells]:
-        raise OperationError(f"expected {samples} samples of each day in its form, found {[dict(r) for r in found]}")
-    return {row["day"]: row["bytes"] for row in found}
+    stored = await connection.fetch(load("bench")["select_forms"], cells[0].day, cells[-1].day + _DAY)
+    if [(row["day"], row["form"], row["samples"]) for row in stored] != [(c.day, c.form, samples) for c in cells]:
+        raise OperationError(f"expected {samples} samples of each day in its form, found {[dict(r) for r in stored]}")
+    return {row["day"]: row["bytes"] for row in stored}
 
 
 async def _copy(connection: asyncpg.Connection[Any], series: str, day: datetime, channels: int) -> None:

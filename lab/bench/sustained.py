@@ -97,13 +97,15 @@ async def hold(
         stored.update(await _compared(state, min(seconds, _COMPARED_SECONDS)))
 
     run = await measure(channels, rate / channels, seconds, state, progress, port, before_down, warm_up)
-    held = RateResult(run, stored["bytes"] / stored["rows"], stored["published"], 0, stored["missing_silent"], limit)
-    held = replace(held, missing=stored["missing_recorded"] + stored["missing_silent"])
-    verdict = "held" if held.held else "not held"
+    row_bytes = stored["bytes"] / stored["rows"]
+    result = RateResult(run, row_bytes, stored["published"], 0, stored["missing_silent"], limit)
+    result = replace(result, missing=stored["missing_recorded"] + stored["missing_silent"])
+    verdict = "held" if result.held else "not held"
     progress(
-        f"{rate:,.0f} samples/s {verdict}: p99 {run.oldest_p99:.2f} s, {held.missing:,} of {held.compared:,} missing"
+        f"{rate:,.0f} samples/s {verdict}: p99 {run.oldest_p99:.2f} s, "
+        f"{result.missing:,} of {result.compared:,} missing"
     )
-    return held
+    return result
 
 
 async def _footprint(state: Path) -> dict[str, Any]:

@@ -123,8 +123,8 @@ class Backends:
         activities = dict.fromkeys((*_ACTIVITIES.values(), _OTHER), 0.0)
         for pid, (activity, seconds) in self._backends.items():
             activities[activity] += seconds - first.get(pid, 0.0)
-        known = sum(seconds for activity, seconds in activities.items() if activity != _OTHER)
-        activities[_OTHER] = max(0.0, self._total[1] - self._total[0] - known)
+        named = sum(seconds for activity, seconds in activities.items() if activity != _OTHER)
+        activities[_OTHER] = max(0.0, self._total[1] - self._total[0] - named)
         return activities
 
 

@@ -180,5 +180,5 @@ def unexplained(folder: Path, since: float, until: float, faults: Sequence[tuple
 def _errors(path: Path) -> Iterator[tuple[float, str]]:
     with path.open(errors="replace") as file:
         for line in file:
-            if found := _ERROR.match(line):
-                yield datetime.fromisoformat(f"{found[1]}+00:00").timestamp(), line.rstrip()
+            if match := _ERROR.match(line):
+                yield datetime.fromisoformat(f"{match[1]}+00:00").timestamp(), line.rstrip()

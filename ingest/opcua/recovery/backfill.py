@@ -1,7 +1,7 @@
-"""Fills holes from the server's history, through a low-priority spool that the writer reads when nothing else waits.
+"""Fills gaps from the server's history, through a low-priority spool that the writer reads when nothing else waits.
 
-Pending holes are notes in the spool, so that they survive a restart. A hole counts as filled for a channel only if
-the server proved that its history reaches back to the start of the hole; the rest stays a gap.
+Pending gaps are notes in the spool, so that they survive a restart. A gap counts as filled for a channel only if
+the server proved that its history reaches back to the start of the gap; the rest stays a gap.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ingest.versions import ChannelVersions
 
 log = logging.getLogger(__name__)
 
-Hole: TypeAlias = tuple[int, int, str, list[int] | None]  # from µs, to µs, reason, channel ids (None: all)
+PendingGap: TypeAlias = tuple[int, int, str, list[int] | None]  # from µs, to µs, reason, channel ids (None: all)
 
 _NODES = 50  # per request
 _PAUSE = 0.02  # s, between requests: live data goes first
@@ -48,7 +48,7 @@ _NOT_THERE = "not in the history"
 
 
 class Backfill:
-    """The pending holes of one source."""
+    """The pending gaps of one source."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Backfill:
         self._gaps = gaps
         self._versions = versions
         self._note = f"backfill:{status.source_id}"
-        self._pending: list[Hole] = [
+        self._pending: list[PendingGap] = [
             (start, end, reason, channels)
             for start, end, reason, channels in json.loads(spool.notes.get(self._note, "[]"))
         ]
@@ -78,11 +78,11 @@ class Backfill:
         self._tries = 0  # consecutive ones that ended with the session
 
     def configure(self, tags: Tags) -> None:
-        """Use these tags from the next hole on."""
+        """Use these tags from the next gap on."""
         self._next_tags = tags
 
     async def request(self, from_time: int, to_time: int, reason: str, channels: Iterable[int] | None) -> None:
-        """Queue a hole to be read."""
+        """Queue a gap to be read."""
         if not self._tags.source.backfill or to_time <= from_time:
             return
         self._pending.append((from_time, to_time, reason, None if channels is None else list(channels)))
@@ -90,9 +90,9 @@ class Backfill:
         self._wake_up.set()
 
     async def withdraw(self, from_time: int, to_time: int, channels: Iterable[int] | None) -> None:
-        """Nothing is missing in this part of a hole (µs)."""
+        """Nothing is missing in this part of a gap (µs)."""
         some = None if channels is None else sorted(channels)
-        same = [hole for hole in self._pending if hole[3] == some and hole[0] <= from_time and to_time <= hole[1]]
+        same = [gap for gap in self._pending if gap[3] == some and gap[0] <= from_time and to_time <= gap[1]]
         for start, end, reason, _ in same:
             self._pending.remove((start, end, reason, some))
             for rest in ((start, from_time), (to_time, end)):
@@ -113,24 +113,24 @@ class Backfill:
                 self._wake_up.clear()
                 await self._wake_up.wait()
             self._tags = self._next_tags
-            holes = _overlapping(self._pending)
+            gaps = _overlapping(self._pending)
             self._tries += 1
             if self._tries <= _TRIES:
-                await self._fill(client, holes)
+                await self._fill(client, gaps)
             else:
                 log.error(
                     "source %s: giving up reading history: the connection was lost during each attempt",
                     self._status.name,
                 )
             self._tries = 0
-            self._pending = [hole for hole in self._pending if hole not in holes]
+            self._pending = [gap for gap in self._pending if gap not in gaps]
             await self._save()
 
-    async def _fill(self, client: Client, holes: list[Hole]) -> None:
-        """Read the range spanned by ``holes`` of the same channels, once."""
-        start, end = min(hole[0] for hole in holes), max(hole[1] for hole in holes)
-        channels = holes[0][3]
-        wanted = (
+    async def _fill(self, client: Client, gaps: list[PendingGap]) -> None:
+        """Read the range spanned by ``gaps`` of the same channels, once."""
+        start, end = min(gap[0] for gap in gaps), max(gap[1] for gap in gaps)
+        channels = gaps[0][3]
+        places = (
             range(len(self._tags.ids))
             if channels is None
             else np.flatnonzero(np.isin(self._tags.ids, channels)).tolist()
@@ -139,9 +139,9 @@ class Backfill:
         count = 0
         self._faults = {}
         began = await server_start(client, self._tags.source)
-        nodes = await self._nodes(client, wanted)
+        nodes = await self._nodes(client, places)
         self._whole_arrays = await sends_whole_arrays(client, self._tags.source.time_out)
-        for some in chunks(wanted, _NODES):
+        for some in chunks(places, _NODES):
             tags = {i: nodes[i] for i in some if i in nodes}
             self._not_read([i for i in some if i not in tags], "the node cannot be read", end, unknown)
             try:
@@ -154,21 +154,21 @@ class Backfill:
         if start < began:
             # Data published just before a server crash may be lost, whatever its history contains.
             unknown |= {
-                int(self._tags.ids[i]): max(unknown.get(int(self._tags.ids[i]), 0), min(began, end)) for i in wanted
+                int(self._tags.ids[i]): max(unknown.get(int(self._tags.ids[i]), 0), min(began, end)) for i in places
             }
-        for i in wanted:  # before the floor the channel belonged to another node
+        for i in places:  # before the floor the channel belonged to another node
             channel = int(self._tags.ids[i])
             if (floor := self._versions.floor(channel)) > start:
                 unknown[channel] = max(unknown.get(channel, 0), min(floor, end))
         log.info(
             "source %s: read %d values of %d channels from history; the history of %d channels is incomplete",
-            self._status.name, count, len(wanted), len(unknown),
+            self._status.name, count, len(places), len(unknown),
         )  # fmt: skip
         for fault, number in Counter(self._faults.values()).items():
             log.warning("source %s: %d channels: %s", self._status.name, number, fault)
-        for hole in sorted(holes, key=itemgetter(0), reverse=True):  # a gap that began where one ended would prolong it
-            if hole in self._pending:
-                await self._record_outcome(hole, [int(self._tags.ids[i]) for i in wanted], unknown)
+        for gap in sorted(gaps, key=itemgetter(0), reverse=True):  # a gap that began where one ended would prolong it
+            if gap in self._pending:
+                await self._record_outcome(gap, [int(self._tags.ids[i]) for i in places], unknown)
 
     def _not_read(self, tags: Iterable[int], fault: str, end: int, unknown: dict[int, int]) -> None:
         """The server did not say whether it has the history of these tags."""
@@ -176,24 +176,24 @@ class Backfill:
         unknown |= dict.fromkeys(channels, end)
         self._faults |= dict.fromkeys(channels, fault)
 
-    async def _nodes(self, client: Client, wanted: Iterable[int]) -> dict[int, ua.NodeId]:
+    async def _nodes(self, client: Client, places: Iterable[int]) -> dict[int, ua.NodeId]:
         """The node ids of readable tags in this session, by index."""
         namespaces = await read_namespaces(client, self._tags.source.time_out)
         unreadable = {c for reason in ("refused", "undecodable") for c in self._gaps.channels_open_for(reason)}
         nodes = {}
-        for i in wanted:
+        for i in places:
             tag = self._tags.source.tags[i]
             if int(self._tags.ids[i]) not in unreadable:
                 with suppress(SourceError):  # the channel is rejected for this reason, or will be
                     nodes[i] = namespaces.node_id(tag.address)
         return nodes
 
-    async def _record_outcome(self, hole: Hole, wanted: list[int], unknown: dict[int, int]) -> None:
-        """Record the outcome of a hole."""
-        start, end, reason, channels = hole
+    async def _record_outcome(self, gap: PendingGap, channel_ids: list[int], unknown: dict[int, int]) -> None:
+        """Record the outcome of a gap."""
+        start, end, reason, channels = gap
         remains = {channel: min(to, end) for channel, to in unknown.items() if to > start}
         empty = sum(to == end for to in remains.values())
-        if empty == len(wanted):
+        if empty == len(channel_ids):
             # Recorded again: an earlier fill may refer to a gap that contained both.
             details = sorted({self._faults.get(channel, _NOT_THERE) for channel in remains})
             await self._gaps.record(start, end, reason, "; ".join(details), channels)
@@ -204,7 +204,9 @@ class Backfill:
         for detail, gaps in by_detail.items():
             await self._gaps.record_each(gaps, reason, detail)
         filled = None if channels is None else tuple(channel for channel in channels if channel not in remains)
-        detail = f"{len(wanted) - len(remains)} of {len(wanted)} channels backfilled from the server's history"
+        detail = (
+            f"{len(channel_ids) - len(remains)} of {len(channel_ids)} channels backfilled from the server's history"
+        )
         if empty < len(remains):
             detail += f", {len(remains) - empty} partly"
         if filled is None or filled:
@@ -295,14 +297,14 @@ class Backfill:
         await until_durable(spool, self._status.name, lambda: spool.append(batch))
 
 
-def _overlapping(wanted: list[Hole]) -> list[Hole]:
-    """The oldest hole, and those of the same channels that overlap it, directly or through others."""
-    start, end, _, channels = wanted[0]
-    overlapping = [wanted[0]]
-    for hole in wanted[1:]:
-        if hole[3] == channels and hole[0] <= end and hole[1] >= start:
-            start, end = min(start, hole[0]), max(end, hole[1])
-            overlapping.append(hole)
+def _overlapping(gaps: list[PendingGap]) -> list[PendingGap]:
+    """The oldest gap, and those of the same channels that overlap it, directly or through others."""
+    start, end, _, channels = gaps[0]
+    overlapping = [gaps[0]]
+    for gap in gaps[1:]:
+        if gap[3] == channels and gap[0] <= end and gap[1] >= start:
+            start, end = min(start, gap[0]), max(end, gap[1])
+            overlapping.append(gap)
     return overlapping
 
 

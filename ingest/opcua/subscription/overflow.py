@@ -1,9 +1,9 @@
 """Locates missing values after a monitored item's queue was full (OPC 10000-4, 5.13.1.5 and 7.21).
 
-The specification says that the Overflow bit is set on the value after the hole, and elsewhere that it is set on
+The specification says that the Overflow bit is set on the value after the gap, and elsewhere that it is set on
 the new value. Servers do either, or flag every value queued while the queue was full. So a
 flag only means what all of these have in common: the queue of this value was full and lost values.
-The position of the hole follows from the queue. It held ``queue_size`` values, and the oldest were discarded at its
+The position of the gap follows from the queue. It held ``queue_size`` values, and the oldest were discarded at its
 head, or the newest at its end.
 
 A queue of one value has no flag (by specification), some servers never set it: such losses cannot be detected.
@@ -53,7 +53,7 @@ class Queue:
 def overflows(
     message: Message, last: Int64s, run: Int64s | None, since: int, queue: Callable[[int], Queue]
 ) -> Iterator[tuple[int, int, int]]:
-    """(place, from µs, to µs): one hole at most of each item, between two samples.
+    """(place, from µs, to µs): one gap at most of each item, between two samples.
 
     ``last`` is a column by place, the time (µs) of the last sample before the message, 0: not known; ``run`` the same
     before the run that the message continues. ``since`` (µs) replaces unknown times: everything
@@ -92,9 +92,9 @@ def overflows(
 
 
 def _behind_the_hole(size: int, count: int, marked: int, more: bool, began: bool) -> int:
-    """The last of an item's ``count`` values that a hole can be before, where the last flagged one is ``marked``.
+    """The last of an item's ``count`` values that a gap can be before, where the last flagged one is ``marked``.
 
-    The hole is at the head of a full queue that contains the flag: at the flagged value or before.
+    The gap is at the head of a full queue that contains the flag: at the flagged value or before.
     If all queues were emptied, the values of a full queue are all in this message, or in earlier ones of the run.
     """
     if more or not size:

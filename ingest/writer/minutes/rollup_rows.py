@@ -89,8 +89,8 @@ def rows(begin: int, channel: Int32s, columns: dict[str, NDArray[Any]]) -> Rows:
     behind = np.where(holds, weight(last) * (left_over / 1e6), 0.0)
     most = np.where(n_good > 0, weight(np.minimum(np.maximum(-columns["min"], columns["max"]), 1e280)), 0.0)
     made = {
-        "sum": tidy(columns["sum"], n, most),
-        "area": tidy(columns["area"] + behind, n + 1, most * 60),
+        "sum": rounded_sum(columns["sum"], n, most),
+        "area": rounded_sum(columns["area"] + behind, n + 1, most * 60),
         "known": columns["known"] + left_over,
     }
     return Rows(channel, **{**columns, **made})
@@ -152,7 +152,7 @@ def summable(value: Float64s) -> Bools:
     return mask
 
 
-def tidy(total: Float64s, terms: Int32s, most: Float64s) -> Float64s:
+def rounded_sum(total: Float64s, terms: Int32s, most: Float64s) -> Float64s:
     """Like ``plant.round_sum``."""
     with np.errstate(over="ignore"):
         near = np.rint(total * 1e6) / 1e6

@@ -41,11 +41,11 @@ class Cost:
 
 async def readings(read: Callable[[], Awaitable[Reading]], seconds: float) -> list[Reading]:
     """One at each whole second."""
-    found: list[Reading] = []
-    while not found or round(found[-1].at - found[0].at) < seconds:
+    series: list[Reading] = []
+    while not series or round(series[-1].at - series[0].at) < seconds:
         await asyncio.sleep(1 - time.time() % 1)
-        found.append(await read())
-    return found
+        series.append(await read())
+    return series
 
 
 def costs(before: Sequence[Reading], after: Sequence[Reading]) -> tuple[Cost, Cost]:
@@ -68,11 +68,11 @@ def _second(reading: Reading) -> int:
     return round(reading.at) % _MINUTE
 
 
-def _cost(found: Sequence[Reading], seconds: AbstractSet[int]) -> Cost:
+def _cost(series: Sequence[Reading], seconds: AbstractSet[int]) -> Cost:
     """Of what is between each reading in one of ``seconds`` and the next."""
     used: dict[str, float] = {}
     written = 0
-    for one, following in itertools.pairwise(found):
+    for one, following in itertools.pairwise(series):
         if _second(one) in seconds:
             written += following.written - one.written
             for part, cpu in following.cpu.items():

@@ -66,17 +66,17 @@ class Watch:
 
     async def gaps_since(self, us: int) -> int:
         """Gaps of the pair that begin at or after that time."""
-        found = await self._machines.database.fetchval(load("chaos")["count_gaps_since"], us)
-        assert isinstance(found, int)
-        return found
+        number = await self._machines.database.fetchval(load("chaos")["count_gaps_since"], us)
+        assert isinstance(number, int)
+        return number
 
     async def _pending(self, us: int) -> list[str]:
         """Describe what is still waited for."""
         if self._gateway.oldest <= us:
             return [f"the gateway has {self._gateway.waiting} batches that were not accepted"]
         for member in self._machines.members:
-            if found := waiting(member.state, us, load("spool")["select_min_received_at_of_data"]):
-                return found
+            if path := waiting(member.state, us, load("spool")["select_min_received_at_of_data"]):
+                return path
             if has_requests(member.state.spool):
                 return [f"member {member.number} writes its journal again"]
         try:

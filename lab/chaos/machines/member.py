@@ -80,13 +80,13 @@ class Member:
 
     def _send(self, number: signal.Signals) -> Sequence[psutil.Process]:
         by_name = orphans.find(self.state)
-        found = [
+        processes = [
             process for name in sorted(by_name, key=lambda name: name != "supervisord") for process in by_name[name]
         ]
-        for process in found:
+        for process in processes:
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
-        return found
+        return processes
 
     async def _plantlog(self, *arguments: str) -> None:
         hosts = self.config.parent / "hosts"

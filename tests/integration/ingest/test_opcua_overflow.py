@@ -63,7 +63,7 @@ async def foreign(name: str, folder: Path) -> AsyncIterator[Server]:
 
 @asynccontextmanager
 async def asyncua_server(folder: Path) -> AsyncIterator[Server]:
-    """The simulator's. Flags the value behind the hole."""
+    """The simulator's. Flags the value behind the gap."""
     tags = [SimTag("a", "a", opcua="Double", period=0.1), SimTag("b", "b", "text", opcua="String", period=0.1)]
     ours = [OpcuaTag(name="a", address="ns=2;s=a"), OpcuaTag(name="b", address="ns=2;s=b", kind="text")]
     port = free_port()

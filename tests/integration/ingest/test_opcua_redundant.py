@@ -91,7 +91,7 @@ async def arrived(live: MemoryAppender) -> None:
 
 
 async def filled_in(live: MemoryAppender) -> None:
-    """Wait until all holes were requested from history."""
+    """Wait until all gaps were requested from history."""
     await live.until(lambda: "backfill:1" not in live.notes)
 
 

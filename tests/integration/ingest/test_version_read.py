@@ -322,9 +322,9 @@ async def test_history_of_another_node_is_not_backfilled(channels: list[int] | N
         change = now_us()
         for second in range(-5, 5):
             await server.write(1, 290.0 + second, change + second * 1_000_000, 0)
-        hole = [change - 60_000_000, change + 60_000_000, "disconnected", channels]
+        gap = [change - 60_000_000, change + 60_000_000, "disconnected", channels]
         kept, backfill_spool = (
-            MemoryAppender({"backfill:1": json.dumps([hole]), "versions:1": json.dumps({"5": [1, change]})}),
+            MemoryAppender({"backfill:1": json.dumps([gap]), "versions:1": json.dumps({"5": [1, change]})}),
             MemoryAppender(),
         )
         async with collecting(address, KELVIN, tmp_path, kept, backfill_spool, {5: 1}):
