@@ -9,6 +9,7 @@ import math
 import random
 
 _JITTER = 0.5
+REFUSED = (10.0, 600.0)  # s, first and longest wait after a refusal
 
 
 class Backoff:
@@ -29,6 +30,11 @@ class Backoff:
     def reset(self) -> None:
         """Start again with ``first``: an attempt succeeded."""
         self._wait = self._first
+
+
+def after_refusal() -> Backoff:
+    """Waits before what a device or a server has rejected is tried again."""
+    return Backoff(*REFUSED, jitter=0)
 
 
 def exponential(failures: int, first: float, longest: float) -> float:

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.backoff import Backoff
+from core.backoff import Backoff, after_refusal
 from core.config.modbus_address import parse
 from core.config.sources import ModbusSource, ModbusTag
 from ingest.modbus.decode import Decoder
 from ingest.modbus.plan import Read, plan, split, tellable
 from ingest.modbus.schedule import PollPace, Schedule
 
-_RETRY_REFUSED = (10.0, 600.0)  # s, first and longest wait before a rejected tag is retried
 _MAX_UNANSWERED = 3  # time-outs of a block, each after answers to others, before it is set apart
 _EXCLUDED_SHARE = 10  # a deaf block takes one part in this many of the time
 
@@ -112,7 +111,7 @@ class PollGroup:
     def refuse(self, block: Block, now: float) -> None:
         """The device rejected the only tag of ``block``."""
         (tag,) = block.read.tags
-        backoff = self._backoffs.setdefault(tag, Backoff(*_RETRY_REFUSED, jitter=0))
+        backoff = self._backoffs.setdefault(tag, after_refusal())
         block.refused, block.excluded_until = True, now + backoff.next()
 
     def accept(self, block: Block) -> None:

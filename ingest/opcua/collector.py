@@ -17,7 +17,7 @@ from time import monotonic
 
 from asyncua import Client, ua
 
-from core.backoff import Backoff
+from core.backoff import after_refusal
 from core.batch import Event, EventBatch
 from core.config.sources import OpcuaSource
 from core.errors import SourceError, SpoolError, first_cause
@@ -44,7 +44,6 @@ from ingest.versions import NO_VERSIONS, ChannelVersions
 
 log = logging.getLogger(__name__)
 
-_RETRY_REFUSED = (10.0, 600.0)  # s, first and longest wait before rejected tags are retried
 _CHECK_SECONDS = 1.0  # s
 _CUT = (ConnectionError, ua.uaerrors.BadConnectionClosed)
 _LOST = (SourceError, SpoolError, ua.UaError, OSError, TimeoutError)
@@ -345,7 +344,7 @@ class Collector:
 
     async def _retry_refused(self, client: Client) -> None:
         """Retry rejected tags, with growing intervals."""
-        backoff = Backoff(*_RETRY_REFUSED, jitter=0)
+        backoff = after_refusal()
         while True:
             await asyncio.sleep(backoff.next())
             before = dict(self._subscriptions.state.refused)

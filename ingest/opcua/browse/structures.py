@@ -13,7 +13,7 @@ from typing import Any
 
 from asyncua import Client, ua
 
-from core.backoff import Backoff
+from core.backoff import after_refusal
 from ingest.opcua.browse.browse import Browser
 from ingest.opcua.browse.definitions import Definitions
 from ingest.opcua.decode.members import Picker, Wanted
@@ -21,7 +21,6 @@ from ingest.opcua.decode.structure import Structure
 
 log = logging.getLogger(__name__)
 
-_READ_AGAIN = (10.0, 600.0)  # s, first and longest wait before definitions that have not changed are read again
 _SESSION_ENDED = (
     ConnectionError,
     ua.uaerrors.BadConnectionClosed,
@@ -74,7 +73,7 @@ class Structures:
 
         Runs until cancelled.
         """
-        backoff = Backoff(*_READ_AGAIN, jitter=0)
+        backoff = after_refusal()
         while True:
             self._unfit.clear()
             await self._unfit.wait()

@@ -17,7 +17,7 @@ from time import monotonic
 
 from asyncua import Client, ua
 
-from core.backoff import Backoff
+from core.backoff import Backoff, after_refusal
 from core.batch import Event, EventBatch
 from core.errors import DecodeError, SourceError
 from core.timestamps import now_us
@@ -39,7 +39,6 @@ from ingest.status import SourceStatus
 
 log = logging.getLogger(__name__)
 
-_RETRY_REFUSED = (10.0, 600.0)  # s, first and longest wait before what was rejected is retried
 _RETRY_REFRESH = (1.0, 30.0)  # s, while another refresh is in progress
 _REFRESH_SECONDS = 120.0
 _POLL_SECONDS = 0.05
@@ -215,7 +214,7 @@ class ServerEvents:
 
     async def _existing(self, client: Client, subscriptions: Subscriptions) -> Subscription:
         """The subscription for events, once the server has accepted it."""
-        backoff = Backoff(*_RETRY_REFUSED, jitter=0)
+        backoff = after_refusal()
         while not (existing := _of_events(subscriptions)):
             async with subscriptions.lock:
                 await self.create(client, subscriptions)
@@ -291,7 +290,7 @@ class ServerEvents:
 
     async def _retry_refused(self, client: Client, subscription: Subscription, subscriptions: Subscriptions) -> None:
         """Retry rejected notifiers, with growing intervals. Those that the server accepts are refreshed."""
-        backoff = Backoff(*_RETRY_REFUSED, jitter=0)
+        backoff = after_refusal()
         while True:
             refused = [node for node, item in subscription.event_items.items() if item.id is None]
             self._show_refused(refused)

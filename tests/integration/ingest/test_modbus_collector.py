@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
+from core import backoff
 from core.batch import Gap, GapBatch, SampleBatch
 from core.config.sources import ModbusSource, ModbusTag
 from core.timestamps import now_us
 from ingest.clock import ReadClocks, machine_clocks
-from ingest.modbus import blocks
 from ingest.modbus.collector import Collector
 from ingest.modbus.failures import BAD_COMMUNICATION_ERROR, BAD_NODE_ID_UNKNOWN, BAD_TIMEOUT
 from ingest.modbus.transport import Connections
@@ -162,7 +162,7 @@ async def test_illegal_address_affects_only_its_tag(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("code", [1, 2, 3])
 async def test_refused_block_is_split_and_joined_again(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "_RETRY_REFUSED", (0.3, 0.6))
+    monkeypatch.setattr(backoff, "REFUSED", (0.3, 0.6))
     illegal = {17, 57}
     reads: list[range] = []
 

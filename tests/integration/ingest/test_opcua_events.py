@@ -15,6 +15,7 @@ import pytest
 from asyncua import Client, Server, ua
 from asyncua.common.utils import ServiceError
 
+from core import backoff
 from core.config.model import AlarmOptions
 from core.config.sources import OpcuaSource, OpcuaTag
 from core.errors import OperationError
@@ -22,7 +23,7 @@ from core.timestamps import now_us
 from ingest.alarms.operator_api import AlarmCommand, CommandAction, OperatorApi
 from ingest.event_rows import event_id
 from ingest.opcua.collector import Collector
-from ingest.opcua.events import event_requests, server_events
+from ingest.opcua.events import event_requests
 from ingest.opcua.session.service import call
 from ingest.status import SourceStatus
 from ops.certificates import trust
@@ -505,7 +506,7 @@ async def test_samples_come_where_the_server_refuses_a_subscription_for_events(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one does that allows a single subscription; it is asked again later."""
-    monkeypatch.setattr(server_events, "_RETRY_REFUSED", (0.2, 0.2))
+    monkeypatch.setattr(backoff, "REFUSED", (0.2, 0.2))
     async with simple_server() as (server, address):
         await server.nodes.objects.add_variable(ua.NodeId("Double0", 1), "Double0", 0.0)
         service = server.iserver.subscription_service

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from asyncua import Server, ua
 
+from core import backoff
 from core.config.sources import OpcuaSource, OpcuaTag
 from core.timestamps import now_us, utc
-from ingest.opcua import collector
 from ops.registration.discovery.discover import discover
 from simulator.opcua_server import NAMESPACE
 from tests.integration.ingest.test_opcua_collector import SERVERS, collecting, simulated_server
@@ -132,7 +132,7 @@ async def test_kept_subscription_is_not_continued_under_another_index(killed: bo
 
 
 async def test_missing_namespace_affects_only_its_channels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collector, "_RETRY_REFUSED", (0.2, 0.4))
+    monkeypatch.setattr(backoff, "REFUSED", (0.2, 0.4))
     async with (
         serving(free_port(), [OTHER]) as (server, address),
         collecting(address, [BY_URI, BY_INDEX], tmp_path / "pki", insecure=True) as (kept, status),
