@@ -240,18 +240,27 @@ class _Calculation:
 
     def _of_samples(self, name: str) -> _Result:
         """A percentile, the minimum or the maximum. The StatusCode is that of Average (5.4.3.5)."""
-        key, value = self._usable
         counts = self._counts
-        order = np.lexsort((value, key))
-        first = np.cumsum(counts.usable.ravel()) - counts.usable.ravel()
-        fraction = {"minimum": 0.0, "maximum": 1.0}.get(name, self._aggregates.fraction)
-        place = fraction * np.maximum(counts.usable.ravel() - 1, 0)
-        sorted_values = np.append(value[order], np.nan)
-        low = sorted_values[first + np.floor(place).astype(np.int64)]
-        high = sorted_values[first + np.ceil(place).astype(np.int64)]
-        middle = (low + (high - low) * (place - np.floor(place))).reshape(self._shape)
-        bad = counts.n - counts.usable
-        return _Result(middle, self._data_seconds, self._status(counts.n, counts.usable, counts.good, bad))
+        status = self._status(counts.n, counts.usable, counts.good, counts.n - counts.usable)
+        value = self._percentile() if name == "percentile" else self._extreme(name)
+        return _Result(value.reshape(self._shape), self._data_seconds, status)
+
+    def _extreme(self, name: str) -> Float64s:
+        key, value = self._usable
+        extremes = np.full(self._shape[0] * self._shape[1], np.nan)
+        starts = _starts(key)
+        extremes[key[starts]] = (np.minimum if name == "minimum" else np.maximum).reduceat(value, starts)
+        return extremes
+
+    def _percentile(self) -> Float64s:
+        key, value = self._usable
+        n = self._counts.usable.ravel()
+        first, place = np.cumsum(n) - n, self._aggregates.fraction * np.maximum(n - 1, 0)
+        ordered = np.append(value[np.lexsort((value, key))], np.nan)
+        low = ordered[first + np.floor(place).astype(np.int64)]
+        high = ordered[first + np.ceil(place).astype(np.int64)]
+        percentile: Float64s = low + (high - low) * (place - np.floor(place))
+        return percentile
 
     def _of_changes(self, name: str) -> _Result:
         """NumberOfTransitions (5.4.3.24), and by how much a counter increased.
@@ -376,6 +385,10 @@ class _Pieces:
 
 def _add(sums: NDArray[Any], key: Int64s, amounts: NDArray[Any]) -> None:
     """Add amounts to the sums of their keys, which ascend."""
-    if len(key):
-        starts = np.append(0, np.flatnonzero(key[1:] != key[:-1]) + 1)
-        sums[key[starts]] += np.add.reduceat(amounts, starts)
+    starts = _starts(key)
+    sums[key[starts]] += np.add.reduceat(amounts, starts)
+
+
+def _starts(key: Int64s) -> Int64s:
+    """The first place of each of the keys, which ascend."""
+    return np.append(0, np.flatnonzero(key[1:] != key[:-1]) + 1)[: len(key)]

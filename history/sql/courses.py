@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from core.batch import Float64s, Int64s
 from core.errors import OperationError
-from history.archive.sample_file import rows_of, segments
+from history.archive.sample_file import segments
 from history.sql.channels import ChannelFields, Channels
 from history.sql.columns import Columns, joined, part
 
@@ -160,12 +160,16 @@ class Courses:
         return Points(place, time, value, quality, status, self.channels.ends[own], stepped)
 
     def _with_those_around(self, ids: Sequence[int], inside: Columns) -> Columns:
-        pieces = [part(inside, slice(0, 0))]
-        for one in ids:
-            near = part(self.around, rows_of(self.around["channel_id"], one))
-            before = int(np.searchsorted(near["time"], self.window[0]))
-            own = part(inside, rows_of(inside["channel_id"], one))
-            pieces += [part(near, slice(before)), own, part(near, slice(before, None))]
+        wanted, pieces = np.array(ids, np.int32), [part(inside, slice(0, 0))]
+        of_inside, of_around = (_edges(one["channel_id"], wanted) for one in (inside, self.around))
+        before = self.around["time"] < self.window[0]
+        for (first, last), (oldest, newest) in zip(of_inside, of_around, strict=True):
+            middle = oldest + int(np.count_nonzero(before[oldest:newest]))
+            pieces += [
+                part(self.around, slice(oldest, middle)),
+                part(inside, slice(first, last)),
+                part(self.around, slice(middle, newest)),
+            ]
         return joined(pieces)
 
     def _gaps(self, channel: int, newest: int) -> Int64s:
@@ -187,6 +191,12 @@ class Course:
     good_until: Int64s  # µs: the value is Good before, and Uncertain from then on
     status: NDArray[np.int32]  # of the sample
     quality: NDArray[np.int8]  # the same
+
+
+def _edges(channel: NDArray[np.int32], ids: NDArray[np.int32]) -> Iterator[tuple[int, int]]:
+    """The first row of each of some channels, and the one behind its last; of rows by channel."""
+    first, last = (np.searchsorted(channel, ids, side).tolist() for side in ("left", "right"))
+    return zip(first, last, strict=True)
 
 
 def courses(points: Points, configuration: Configuration, window: tuple[int, int], *, held: bool) -> Iterator[Course]:
