@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from core.batch import Event, Float64s, Int32s, Int64s, SampleBatch, UInt32s
-from core.samples import Samples
+from core.samples import Samples, joined
 from core.timestamps import now_us
 from ingest.clock import ClockStep
 
@@ -52,10 +52,7 @@ class Poll:
     rounds: list[Round] = field(default_factory=list)  # what was read in it, and in those that it took in
     texts: list[tuple[int, int, str]] = field(default_factory=list)  # (tag, time, text)
     events: list[Event] = field(default_factory=list)
-    _tag: list[Int32s] = field(default_factory=list)
-    _time: list[Int64s] = field(default_factory=list)
-    _value: list[Float64s] = field(default_factory=list)
-    _status: list[UInt32s] = field(default_factory=list)
+    _samples: list[Samples] = field(default_factory=list)  # their channels are tags
 
     def read(self, tags: Int32s, at: int | Int64s) -> None:
         """Add tags that were read, at one time or each at its own."""
@@ -66,10 +63,8 @@ class Poll:
     def add(self, tags: Int32s, at: int | Int64s, value: Float64s, status: int | UInt32s) -> None:
         """Samples of one status and at one time, or each with its own."""
         if len(tags):
-            self._tag.append(tags)
-            self._time.append(np.full(len(tags), at, np.int64))
-            self._value.append(value)
-            self._status.append(np.full(len(tags), status, np.uint32))
+            time, statuses = np.full(len(tags), at, np.int64), np.full(len(tags), status, np.uint32)
+            self._samples.append(Samples(tags, time, value, statuses))
 
     def merge(self, later: Poll) -> None:
         """Merge the next poll, which has no failures."""
@@ -78,10 +73,7 @@ class Poll:
         self.rounds += later.rounds
         self.texts += later.texts
         self.events += later.events
-        self._tag += later._tag
-        self._time += later._time
-        self._value += later._value
-        self._status += later._status
+        self._samples += later._samples
 
     @property
     def opens_gap(self) -> bool:
@@ -90,11 +82,11 @@ class Poll:
 
     def tags(self) -> Int32s:
         """The tags that have samples here, each once."""
-        return np.unique(np.concatenate(self._tag)) if self._tag else np.empty(0, np.int32)
+        return np.unique(joined(self._samples).channel)
 
     def batch(self, source_id: int, ids: Int32s) -> SampleBatch | None:
         """The samples; ``ids`` has each tag's channel id."""
-        if not self._tag:
+        if not self._samples:
             return None
-        columns = (np.concatenate(self._time), np.concatenate(self._value), np.concatenate(self._status))
-        return SampleBatch(source_id, now_us(), Samples(ids[np.concatenate(self._tag)], *columns))
+        samples = joined(self._samples)
+        return SampleBatch(source_id, now_us(), replace(samples, channel=ids[samples.channel]))
