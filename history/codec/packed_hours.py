@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from core.batch import Int32s, Int64s
-from history.codec.scaling import Bits, extent, scale, unscale
-from history.codec.segments import Mask, Segments
-from history.codec.times import PLANES_MIDDLE, Lines, fit, planes
+from history.codec.packed_numbers import PackedNumbers
+from history.codec.scaling import Bits
+from history.codec.segments import Segments
+from history.codec.times import Lines, fit
 
 HOUR_US = 3_600_000_000
-_FEW = 16  # at most one in so many values is not a float4 where values are stored as such
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,24 +23,8 @@ class PackedHours:
     channel_id: Int32s  # (m,)
     hour: Int64s  # (m,) µs
     lines: Lines
-    base: NDArray[np.float64]  # (m,) with the middle of the planes
-    divisor: NDArray[np.float64]  # (m,)
-    single: Mask  # (m,)
-    planes: NDArray[np.int64]  # (m,) bytes of a number
-    numbers: Int64s  # (n,) ≥ 0
-    value: Bits  # (n,)
-    is_float4: Mask  # (n,) which values are in float4s
-    is_float8: Mask  # (n,) which values are in float8s
+    value: PackedNumbers
     status: Int32s  # (n,)
-
-    def values(self) -> Bits:
-        """The bits of the values, decoded, (n,)."""
-        each = self.segments.each
-        numbers = each(self.base - PLANES_MIDDLE[self.planes]) + self.numbers  # integers below 2^53
-        bits: Bits = unscale(numbers, each(self.divisor), each(self.single)).view(np.uint64)
-        bits[self.is_float4] = _as_float4(self.value[self.is_float4])
-        bits[self.is_float8] = self.value[self.is_float8]
-        return bits
 
 
 def pack(channel_id: Int32s, time: Int64s, bits: Bits, status: Int32s) -> PackedHours:
@@ -51,38 +34,8 @@ def pack(channel_id: Int32s, time: Int64s, bits: Bits, status: Int32s) -> Packed
     """
     hour = time // HOUR_US * HOUR_US
     segments = Segments.of_runs(channel_id, hour)
-    scaled = scale(bits, segments)
-    least, greatest = extent(scaled.scaled, scaled.exact, segments)
-    number = planes(greatest - least)
-    is_scaled = segments.any(scaled.exact) & (number <= 4)
-    number = np.where(is_scaled, number, 0)
-    exact = scaled.exact & segments.each(is_scaled)
-    float4 = _as_float4(bits) == bits
-    float4 &= segments.each(~is_scaled & (segments.count(float4) >= segments.lengths - segments.lengths // _FEW))
-    packed = PackedHours(
-        segments,
-        channel_id[segments.begins],
-        hour[segments.begins],
-        fit(time, segments),
-        base=np.where(is_scaled, least + PLANES_MIDDLE[number], 0).astype(np.float64),
-        divisor=np.where(is_scaled, scaled.divisor, 1.0),
-        single=scaled.single & is_scaled,
-        planes=number,
-        numbers=np.where(exact, scaled.scaled - segments.each(least), 0),
-        value=bits,
-        is_float4=float4,
-        is_float8=~exact & ~float4,
-        status=status,
-    )
-    if not (np.array_equal(packed.lines.times(segments), time) and np.array_equal(packed.values(), bits)):
-        raise ArithmeticError(f"samples of hours from {int(hour.min())} µs on do not come back from the packed form")
-    return packed
-
-
-def _as_float4(bits: Bits) -> Bits:
-    """The bits of doubles that were rounded to 32 bits; other bits for what PostgreSQL may not restore from them."""
-    value = bits.view(np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        rounded = value.astype(np.float32).astype(np.float64)
-    safe = (np.abs(value) >= 1e-30) & (np.abs(value) <= 1e30) | (bits == 0)
-    return np.where(safe, rounded.view(np.uint64), ~bits)
+    begins = segments.begins
+    lines = fit(time, segments)
+    if not np.array_equal(lines.times(segments), time):
+        raise ArithmeticError(f"times of hours from {int(hour.min())} µs on do not come back from the packed form")
+    return PackedHours(segments, channel_id[begins], hour[begins], lines, PackedNumbers.of(bits, segments), status)

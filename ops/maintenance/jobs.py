@@ -24,7 +24,7 @@ from history.seals.seal import seal_closed
 from ops.maintenance.archive import Archiving
 from ops.maintenance.backup import back_up_when_due, rehearse_when_due
 from ops.maintenance.disk_budget import StorageUnit, days_left, duration, growth
-from ops.maintenance.packing import compress_before
+from ops.maintenance.packing import compress_before, pack_minutes
 from ops.maintenance.reader_sessions import end_sessions, restore_login
 from ops.maintenance.retention import Retention
 from ops.maintenance.run import Connection, Job, JobContext, JobResult, JobSkipped
@@ -140,9 +140,11 @@ def jobs() -> tuple[Job, ...]:
 
 
 async def refresh_rollups(context: JobContext, connection: Connection) -> JobResult:
-    """``plant.refresh_rollups()``: commits as it goes, as :func:`compress` does."""
+    """``plant.refresh_rollups()``, and then some packing: commits as it goes, as :func:`compress` does."""
+    current = await settings(connection)
     try:
         await connection.execute(load("maintenance")["refresh_rollups"])
+        await pack_minutes(connection, current.late_until, portions=1)
     except asyncpg.QueryCanceledError:
         return _SLICE_USED
     return JobResult()

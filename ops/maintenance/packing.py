@@ -2,22 +2,24 @@
 
 A transaction removes the rows of an hour of some channels and writes their packed hours, so that readers see each
 sample in exactly one form, whenever the process is killed: the next run continues there. One session packs at a time,
-and nobody waits for it. A row that arrives meanwhile is late: the next run merges it.
+and nobody waits for it. A row that arrives meanwhile is late: the next run merges it. Minutes of closed days are moved
+in the same way, by day instead of hour.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import asyncpg
 import numpy as np
 
 from core.copy_stream import samples_of
 from core.samples import Samples, joined
-from history.codec import packed_table
+from history.codec import packed_minutes, packed_table
 from schema.queries import load
 
 _HOUR = timedelta(hours=1)
@@ -67,8 +69,8 @@ async def _pack_day(
     while row := await connection.fetchrow(queries["select_hour"], channels, hour, before):
         hour, due = row
         if not is_known:  # a query that was planned before does not read the new chunk: plant._await_older_queries
-            await connection.execute(queries["make_packed_chunk"], since)
-            is_known = await connection.fetchval(queries["await_older_queries"])
+            await connection.execute(queries["make_packed_chunk"], "plant.samples_packed", since)
+            is_known = await connection.fetchval(queries["await_older_queries"], "plant.samples_packed", 10.0)
             if not is_known:
                 break  # the next run tries again
         while due:
@@ -92,15 +94,7 @@ async def pack_hour(connection: asyncpg.Connection[Any], hour: datetime, channel
     async with connection.transaction():
         if not await connection.fetchval(queries["try_lock_packing"]):
             return None
-        chunks: list[bytes] = []
-
-        async def add(chunk: bytes) -> None:
-            chunks.append(chunk)
-
-        # Into a file object, asyncpg would write each chunk in a thread.
-        arguments = hour, hour + _HOUR, channels
-        await connection.copy_from_query(queries["move_rows"], *arguments, output=add, format="binary")
-        rows = samples_of(b"".join(chunks))
+        rows = samples_of(await _moved(connection, queries["move_rows"], hour, hour + _HOUR, channels))
         if not len(rows):
             return 0
         packed = await packed_table.select(connection, hour, np.unique(rows.channel).tolist())
@@ -129,3 +123,58 @@ def merged(packed: Samples, rows: Samples) -> tuple[Samples, Samples, Samples]:
     refused = np.flatnonzero(repeats[1:] & ((bits[1:] != bits[:-1]) | (both.status[1:] != both.status[:-1]))) + 1
     has_new = np.isin(both.channel, both.channel[is_row & ~repeats])
     return both.part(has_new & ~repeats), both.part(refused - 1), both.part(refused)
+
+
+async def pack_minutes(connection: asyncpg.Connection[Any], before: datetime, portions: int | None = None) -> None:
+    """Pack the minutes of whole days (UTC) before a time, oldest first, some channels a transaction.
+
+    ``portions``: at most so many transactions, so that new data goes first. What is late puts days of its channels back
+    among the rows (``plant.refresh_minutes``) until they are packed again.
+    """
+    queries = load("packing")
+    for chunk, since, until in await connection.fetch(queries["select_days_of_minutes"], before):
+        while channels := await connection.fetchval(queries["select_channels_of_minutes"], chunk, since, until):
+            if portions == 0:
+                return
+            if not await connection.fetchval(queries["has_packed_minutes"], since):
+                await connection.execute(queries["make_packed_chunk"], "plant.rollup_1m_packed", since)
+                if not await connection.fetchval(queries["await_older_queries"], "plant.rollup_1m_packed", 1.0):
+                    break  # the next run tries again
+            if not await _pack_minutes(connection, chunk, since, channels):
+                return
+            portions = None if portions is None else portions - 1
+        await connection.execute(queries["drop_emptied_minutes"], chunk)
+    await connection.execute(queries["forget_dropped_minutes"])
+
+
+async def _pack_minutes(
+    connection: asyncpg.Connection[Any], chunk: str, day: datetime, channels: Sequence[int]
+) -> bool:
+    """Whether no other session works on rollups."""
+    queries = load("packing")
+    async with connection.transaction():
+        if not await connection.fetchval(queries["try_lock_rollups"]):
+            return False
+        moved = await _moved(connection, queries["move_minutes"], day, channels)
+        if packed := await asyncio.to_thread(packed_minutes.repacked, moved):
+            await connection.copy_to_table(
+                "rollup_1m_packed",
+                schema_name="plant",
+                source=cast(Any, memoryview(packed)),
+                columns=packed_minutes.COLUMNS,
+                format="binary",
+            )
+        await connection.execute(queries["record_packed_minutes"], chunk, channels[-1])
+    return True
+
+
+async def _moved(connection: asyncpg.Connection[Any], query: str, *arguments: object) -> bytes:
+    """The binary COPY stream of rows that a query removes."""
+    chunks: list[bytes] = []
+
+    async def add(chunk: bytes) -> None:
+        chunks.append(chunk)
+
+    # Into a file object, asyncpg would write each chunk in a thread.
+    await connection.copy_from_query(query, *arguments, output=add, format="binary")
+    return b"".join(chunks)

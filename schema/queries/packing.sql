@@ -1,4 +1,5 @@
--- Packing closed hours, as owner. history/codec/packed_table.py and ops/maintenance/packing.py run them.
+-- Packing closed hours, and minutes of closed days, as owner. history/codec/packed_table.py and
+-- ops/maintenance/packing.py run them.
 
 -- name: try_lock_packing
 -- The lock of those that move or delete stored samples, until the transaction ends; false: another session has it.
@@ -40,10 +41,12 @@ SELECT plant._channels_to_pack($1::int[], $2::timestamptz);
 SELECT EXISTS (SELECT FROM plant.samples_packed AS p WHERE p.hour >= $1::timestamptz AND p.hour < $2::timestamptz);
 
 -- name: make_packed_chunk
-SELECT plant.make_chunk('plant.samples_packed', $1::timestamptz);
+-- $1 table, $2 time
+SELECT plant.make_chunk($1::text::regclass, $2::timestamptz);
 
 -- name: await_older_queries
-CALL plant._await_older_queries('plant.samples_packed', INTERVAL '10 s', NULL);
+-- $1 table, $2 s at most. Returns whether all queries know the table's chunks.
+CALL plant._await_older_queries($1::text::regclass, make_interval(secs => $2::float8), NULL);
 
 -- name: move_rows
 -- For COPY: removes the rows of channels $3 with $1 <= time < $2.
@@ -129,3 +132,67 @@ conflict AS (
 )
 SELECT count(*), plant.receipt_of_events(coalesce(array_agg(c.time), '{}'), coalesce(array_agg(c.id), '{}'))
 FROM conflict AS c;
+
+-- name: try_lock_rollups
+-- The lock of those that work on rollups, until the transaction ends; false: another session has it. Minutes of some
+-- channels are looked up: statistics of a chunk that grows would mislead.
+SELECT pg_try_advisory_xact_lock(7361023400154)
+FROM (SELECT set_config('jit', 'off', true), set_config('enable_seqscan', 'off', true),
+             set_config('enable_bitmapscan', 'off', true) OFFSET 0) AS s;
+
+-- name: select_days_of_minutes
+-- Days with rows of minutes that are over before $1 and of which none is dirty.
+SELECT format('%I.%I', k.chunk_schema, k.chunk_name) AS chunk, k.range_start, k.range_end
+FROM timescaledb_information.chunks AS k
+WHERE k.hypertable_schema = 'plant' AND k.hypertable_name = 'rollup_1m' AND k.range_end <= $1::timestamptz
+  AND NOT EXISTS (SELECT FROM plant.rollup_dirty AS d
+                  WHERE NOT d.hours AND d.from_time < k.range_end AND d.to_time > k.range_start)
+ORDER BY k.range_start;
+
+-- name: select_channels_of_minutes
+-- Channels that are packed in one transaction, of the chunk $1 with the times from $2 to $3: those behind the channels that
+-- are packed; at the end the ones with late minutes.
+WITH next AS MATERIALIZED (
+    SELECT plant.channels_between('plant.rollup_1m', 'bucket', $2::timestamptz, $3::timestamptz,
+                                  (SELECT c.packed_to FROM plant.rollup_chunk AS c WHERE c.chunk = $1::text), 50) AS channels
+)
+SELECT CASE WHEN n.channels <> '{}' THEN n.channels
+            ELSE plant.channels_between('plant.rollup_1m', 'bucket', $2::timestamptz, $3::timestamptz, NULL, 50) END
+FROM next AS n;
+
+-- name: has_packed_minutes
+SELECT EXISTS (SELECT FROM plant.rollup_1m_packed AS p WHERE p.day = $1::timestamptz);
+
+-- name: move_minutes
+-- For COPY: removes the minutes of channels $2 on the day from $1; those that are packed, too, if some came meanwhile. A
+-- missing value is 0, a missing time -infinity; values: how many are there, 4 or none.
+WITH
+packed AS (
+    DELETE FROM plant.rollup_1m_packed AS p WHERE p.day = $1::timestamptz AND p.channel_id = ANY ($2::int[]) RETURNING p
+),
+row AS (
+    DELETE FROM plant.rollup_1m AS r
+    WHERE r.channel_id = ANY ($2::int[]) AND r.bucket >= $1::timestamptz
+      AND r.bucket < $1::timestamptz + INTERVAL '24 hours'
+    RETURNING r.*
+),
+minute AS (
+    SELECT r.* FROM row AS r
+    UNION ALL
+    SELECT u.* FROM packed CROSS JOIN LATERAL plant.unpack_minutes(packed.p, '-infinity', 'infinity') AS u
+)
+SELECT m.channel_id, m.n, m.n_good, m.holds::int, m.bucket, m.known, coalesce(m.first_time, '-infinity'),
+       coalesce(m.last_time, '-infinity'), coalesce(m.min, 0), coalesce(m.max, 0), coalesce(m.first, 0),
+       coalesce(m.last, 0), m.sum, m.area, num_nonnulls(m.min, m.max, m.first, m.last) AS values
+FROM minute AS m;
+
+-- name: record_packed_minutes
+-- The chunk $1 is packed up to the channel $2.
+INSERT INTO plant.rollup_chunk AS c (chunk, packed_to) VALUES ($1::text, $2::int)
+ON CONFLICT (chunk) DO UPDATE SET packed_to = excluded.packed_to, emptied = NULL;
+
+-- name: drop_emptied_minutes
+SELECT plant.drop_rollup_chunk($1::text);
+
+-- name: forget_dropped_minutes
+DELETE FROM plant.rollup_chunk AS c WHERE to_regclass(c.chunk) IS NULL;

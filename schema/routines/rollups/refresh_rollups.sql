@@ -5,7 +5,6 @@ LANGUAGE plpgsql
 AS $$
 DECLARE
     grace CONSTANT interval := INTERVAL '10 seconds'; -- the last samples of a minute are still arriving
-    lateness interval;
     done     boolean;
 BEGIN
     LOOP
@@ -15,11 +14,6 @@ BEGIN
         EXIT WHEN done IS NOT TRUE;
     END LOOP;
     COMMIT;
-    IF NOT done THEN
-        lateness := INTERVAL '1 second' * coalesce((SELECT s.value::float8 FROM plant.setting AS s WHERE s.key = 'lateness'),
-                                                   86400);
-        CALL plant.pack_rollups_before(clock_timestamp() - lateness, 1);
-    END IF;
 END
 $$;
 COMMENT ON PROCEDURE plant.refresh_rollups IS 'Recompute the dirty rollups of all closed minutes and hours, newest first, in short transactions. CALL it outside a transaction.';

@@ -20,12 +20,12 @@ import pytest
 from core.batch import Batch, Gap, GapBatch, SampleBatch
 from core.samples import Samples
 from core.time_limits import TimeLimits
-from core.timestamps import microseconds, timestamp
+from core.timestamps import microseconds, now_us, timestamp
 from history.rollups.verify import verify
 from ingest.spool.format import SpooledBatch
 from ingest.writer.transaction.group import assemble
 from ingest.writer.transaction.write import RepeatingChannels, write
-from ops.maintenance.packing import compress_before
+from ops.maintenance.packing import compress_before, pack_minutes
 from schema.queries import load
 from tests.database import Database, add_channels, add_sources
 from tests.expected_rollups import Rollups, rollups
@@ -100,8 +100,9 @@ _Work: TypeAlias = "Callable[[asyncpg.Connection[Any]], Awaitable[object]]"
 
 
 async def refresh(connection: asyncpg.Connection[Any]) -> None:
-    """Until nothing is dirty."""
+    """Until nothing is dirty; then some minutes are packed, as by the job of maintenance."""
     await connection.execute("CALL plant.refresh_rollups()")
+    await pack_minutes(connection, timestamp(now_us() - 24 * HOUR_US), portions=1)
 
 
 async def stored(connection: asyncpg.Connection[Any]) -> Rollups:

@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 
 from core.timestamps import now_us, timestamp
+from ops.maintenance.packing import pack_minutes
 from tests.database import Database, add_channels, connected
 from tests.integration.schema.test_rollups import SECOND, WrittenSamples, assert_exact, owner, refresh
 from tests.sample_tables import DAY, DAY_US, HOUR_US, NEXT_DAY, blocks_read, planned_before, planned_first
@@ -112,7 +113,7 @@ async def test_query_that_is_being_planned_misses_nothing(database: Database, ow
     query = planned_first("SELECT count(*) AS rows FROM plant.samples_1m")
     async with connected(database.owner_dsn) as packer, connected(database.owner_dsn) as reader:
         async with planned_before(reader, owner, query) as looked:
-            packing = asyncio.create_task(packer.execute("CALL plant.pack_rollups_before($1)", NEXT_DAY))
+            packing = asyncio.create_task(pack_minutes(packer, NEXT_DAY))
             await until(lambda: owner.fetchval("SELECT count(*) FROM public.show_chunks('plant.rollup_1m_packed')"))
         await packing
         looks = [*await looked, *await reader.fetch(query)]
@@ -125,7 +126,7 @@ async def test_packing_a_day_reads_no_other(owner: asyncpg.Connection[Any]) -> N
     for day, minutes in ((DAY, 5), (NEXT_DAY, 1440)):
         await owner.execute(_MINUTES, day, channels, minutes)
     read = await blocks_read(owner, "rollup_1m", NEXT_DAY)
-    await owner.execute("CALL plant.pack_rollups_before($1)", NEXT_DAY)
+    await pack_minutes(owner, NEXT_DAY)
     assert await owner.fetchval("SELECT count(*) FROM plant.rollup_1m_packed") == channels
     assert await blocks_read(owner, "rollup_1m", NEXT_DAY) - read < 20 * channels
 
