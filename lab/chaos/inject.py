@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -85,23 +85,24 @@ async def _restart(step: Step, targets: Targets) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _cut(step: Step, targets: Targets) -> AsyncIterator[None]:
-    relay = targets.relays[step.fault.on]
-    relay.refuse()
+async def interrupted(relays: Sequence[Relay], act: FaultAction) -> AsyncIterator[None]:
+    """``cut``: connections are cut and refused inside the block; ``silence``: the network is black-holed."""
+    for relay in relays:
+        if act == "cut":
+            relay.refuse()
+        else:
+            relay.silence(True)
     try:
         yield
     finally:
-        await relay.restore()
+        for relay in relays:
+            await relay.restore()
 
 
 @asynccontextmanager
-async def _silence(step: Step, targets: Targets) -> AsyncIterator[None]:
-    relay = targets.relays[step.fault.on]
-    relay.silence(True)
-    try:
+async def _interrupt(step: Step, targets: Targets) -> AsyncIterator[None]:
+    async with interrupted([targets.relays[step.fault.on]], step.fault.act):
         yield
-    finally:
-        await relay.restore()
 
 
 @asynccontextmanager
@@ -164,8 +165,8 @@ _ACTIONS: Mapping[FaultAction, Callable[[Step, Targets], AbstractAsyncContextMan
     "kill": _kill,
     "suspend": _suspend,
     "restart": _restart,
-    "cut": _cut,
-    "silence": _silence,
+    "cut": _interrupt,
+    "silence": _interrupt,
     "garble": _garble,
     "plant": _simulator_fault,
     "lock": _lock,

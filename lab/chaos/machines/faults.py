@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import chain, zip_longest
 from random import Random
 
+from lab.chaos.inject import interrupted
 from lab.chaos.machines.database import DatabaseServers
 from lab.chaos.machines.member import Member
 from lab.chaos.schedule import Fault, FaultAction, Step
@@ -115,18 +116,9 @@ async def _end_member(step: Step, machines: Machines) -> None:
     await member.up()
 
 
-async def _cut(step: Step, machines: Machines) -> None:
-    relays = machines.links[step.fault.on]
-    for relay in relays:
-        if step.fault.act == "cut":
-            relay.refuse()
-        else:
-            relay.silence(True)
-    try:
+async def _interrupt(step: Step, machines: Machines) -> None:
+    async with interrupted(machines.links[step.fault.on], step.fault.act):
         await asyncio.sleep(step.seconds)
-    finally:
-        for relay in relays:
-            await relay.restore()
 
 
 async def _restart(step: Step, machines: Machines) -> None:
@@ -180,8 +172,8 @@ _ACTIONS: Mapping[tuple[str, FaultAction], Callable[[Step, Machines], Awaitable[
     ("member", "lose_disk"): _end_member,
     ("member", "suspend"): _suspend_member,
     ("member", "set_clock"): _set_clock,
-    ("link", "cut"): _cut,
-    ("link", "silence"): _cut,
+    ("link", "cut"): _interrupt,
+    ("link", "silence"): _interrupt,
     ("server", "restart"): _restart,
     ("server", "suspend"): _suspend_server,
     ("server", "fail_over"): _fail_over,

@@ -122,7 +122,6 @@ async def running(folder: Path) -> AsyncIterator[tuple[Server, Samples, MemoryAp
         yield server, samples, kept, status
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("step", _STEPS)
 async def test_outage_is_a_gap_whatever_the_clock_of_messages(step: str, clock: MessageClock, tmp_path: Path) -> None:
     first, ahead = _STEPS[step]
