@@ -139,7 +139,6 @@ def values(kept: MemoryAppender, channel: int) -> set[float]:
     return {value for _, value, _ in kept.samples(channel)}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("restart", Restart.__args__)  # type: ignore[attr-defined]
 async def test_subscription_of_another_client_is_not_taken_for_ours(restart: Restart, tmp_path: Path) -> None:
     """It has the same id and the same client handles; where StartTime says so, it is not even transferred."""

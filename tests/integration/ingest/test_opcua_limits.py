@@ -69,7 +69,6 @@ async def add_variables(folder: Any, count: int) -> list[OpcuaTag]:
     return [OpcuaTag(name=f"v{n}", address=f"ns=2;s=v{n}") for n in range(count)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("code", ["BadTooManyOperations", "BadEncodingLimitsExceeded", "BadRequestTooLarge"])
 async def test_limits_that_are_not_announced(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     most = {"read": 100, "browse": 100, "create_monitored_items": 500, "delete_monitored_items": 200}
@@ -88,7 +87,6 @@ async def test_limits_that_are_not_announced(code: str, tmp_path: Path, monkeypa
     assert len(refused) < 30, "what the server accepts is learned"
 
 
-@pytest.mark.slow
 async def test_calls_that_are_refused_by_chance_are_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     codes = (ua.StatusCodes.BadTooManyOperations, ua.StatusCodes.BadResourceUnavailable)
     dice = random.Random(3)

@@ -667,7 +667,6 @@ async def test_a_silent_source_is_a_gap_until_it_pushes_again(database: Database
     assert gap[0] <= last  # before it, where the first body was slow to come
 
 
-@pytest.mark.slow
 async def test_gateway_refused_for_lack_of_room_is_not_silent(tmp_path: Path) -> None:
     stale = 4.0  # s, which no machine is too busy for
     here = site(tmp_path, f'stale_after = "{stale:g}s"')

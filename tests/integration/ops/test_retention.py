@@ -315,7 +315,6 @@ CREATE VIEW plant.samples_1m AS SELECT m.channel_id, m.bucket, m.n FROM plant.mi
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("chunked", [False, True])
 async def test_rollups_expire_by_their_own_age(
     owner: Connection, maintenance: Connection, database: Database, tmp_path: Path, chunked: bool

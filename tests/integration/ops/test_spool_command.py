@@ -305,7 +305,6 @@ async def test_retry_of_stored_rows_is_a_conflict_or_a_repeat(site: Site, owner:
     assert await count(owner, "quarantine") == 0
 
 
-@pytest.mark.slow
 async def test_days_beyond_the_limit_of_an_hour_wait_in_the_quarantine(site: Site, owner: asyncpg.Connection) -> None:
     """A line a day into the past makes no thousand chunks; whoever meant it retries, a hundred days a transaction."""
     days = [(1, -day * DAY, float(day), 0) for day in range(1200)]

@@ -42,7 +42,6 @@ def expected(rows: list[Row], since: datetime, until: datetime, step: timedelta)
     return found
 
 
-@pytest.mark.slow
 async def test_counts_are_those_of_a_set(owner: asyncpg.Connection, reader: asyncpg.Connection) -> None:
     random = Random(8)
     await add_sources(owner, "s")
