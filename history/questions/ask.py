@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
@@ -25,8 +25,7 @@ from core.formatting import wide
 from core.installation import ALL, chosen
 from core.paths import State
 from history.questions.request import Request, prepare
-from history.sql.limits import Limits
-from history.sql.workers import Workers
+from history.sql.execution import Limits
 from schema.forensics import Question, questions
 
 _ZERO_DURATION = re.compile(r"0+(\.0+)?\s*(us|ms|s|m|h|d)")
@@ -178,12 +177,14 @@ def answer(
             request = _run(_request(state.dsn("reader"), question, arguments, channels, installation))
         except asyncpg.DataError as error:
             raise OperationError(f"{question.name}: {error}") from error
-    with closing(Workers(limits.threads)) as workers:
+    with ExitStack() as stack:
+        executor = limits.executor()
+        stack.callback(executor.shutdown, wait=False, cancel_futures=True)
         if request.reads_much_of_the_archive:
-            workers.start()  # they are ready when it is known where the samples are
+            executor.submit(int)  # its processes are ready when it is known where the samples are
         from history.questions import portions  # noqa: PLC0415 (DuckDB takes long to import: errors come first)
 
-        with portions.answered(state, request, replace(limits, narrow=_NARROW), workers) as session:
+        with portions.answered(state, request, replace(limits, narrow=_NARROW), executor) as session:
             table = session.table("FROM answer")
             return table, "" if table.num_rows else portions.why_nothing(session, request)
 

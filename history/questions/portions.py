@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from itertools import groupby
 
 from core.paths import State
 from history.questions.judged import Interval, nothing_found
 from history.questions.request import Request
-from history.sql.limits import Limits
+from history.sql.execution import Limits
 from history.sql.session import OutOfMemoryError, Session, opened
-from history.sql.workers import Workers
 from schema.queries import load
 
 _SAMPLES = 300_000_000  # of a portion: four hours of 20,000 channels, or two months of 50
@@ -29,10 +29,10 @@ _TOGETHER: Mapping[str, Callable[[tuple[str, str]], str]] = {  # by name and uni
 
 
 @contextmanager
-def answered(state: State, request: Request, limits: Limits, workers: Workers | None = None) -> Iterator[Session]:
+def answered(state: State, request: Request, limits: Limits, executor: Executor | None = None) -> Iterator[Session]:
     """A session in which the answer is the table ``answer``. Raises OperationError or DatabaseError."""
     ends = time.monotonic() + limits.seconds
-    with opened(state, limits, request.installation, request.question, workers) as session:
+    with opened(state, limits, request.installation, request.question, executor) as session:
         first = True
         for portion in portions(request):
             _add(session, request, portion, first, ends)

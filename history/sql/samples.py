@@ -6,9 +6,10 @@ may drop them; from the database if the day is not archived; else from both, as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from datetime import date, datetime
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 import asyncpg
@@ -28,11 +29,10 @@ from history.archive.meanings import TEXT, Meanings
 from history.archive.sample_file import TIME
 from history.reading.reader import begin, portions, slices
 from history.sql.columns import Columns, as_arrow, columns_of, each, part
-from history.sql.days import ArchivedDay, Day, divided
+from history.sql.execution import THREADS, in_order
+from history.sql.portion import ArchivedDay, Day, Kernel, Portion, compute, divided, forget_footers
 from history.sql.reader import Reader
 from history.sql.scan import Hours, Scan, hours_within
-from history.sql.task import Task
-from history.sql.workers import Workers
 from schema.queries import load
 
 SAMPLES = pa.schema(
@@ -54,10 +54,16 @@ _VALUES = ("value", "status")
 class Samples:
     """Reads them."""
 
-    def __init__(self, reader: Reader, state: State, workers: Workers) -> None:
+    def __init__(self, reader: Reader, state: State, executor: Executor, threads: Executor, at_a_time: int) -> None:
+        """``executor``: computes kernels, of so many portions at a time; ``threads``: of this process, for what is too
+        little or too large to be sent.
+        """
         self._reader = reader
-        self._workers = workers
+        self._executor = executor
+        self._threads = threads
+        self._at_a_time = max(at_a_time, THREADS)
         self.days = ArchivedDays(state.root)
+        forget_footers()
 
     def read(self, scan: Scan) -> Iterator[Any]:
         """Batches with the columns of a scan. Raises OperationError."""
@@ -68,7 +74,8 @@ class Samples:
         days = self._days()
         for hours in scan.hours(days, "time"):
             [day] = self._placed(scan, meanings, [hours], days)
-            found = self._workers.run_here(self._tasks([day], hours.within, names, each(as_arrow)))
+            of_day = self._portions([day], hours.within, names, in_parts=True)
+            found = in_order(lambda one: self._threads.submit(compute, each(as_arrow), one), of_day)
             for columns in chain.from_iterable(chain.from_iterable(found)):
                 yield _finished(columns, scan, meanings)
             self._require_kept([day])
@@ -77,31 +84,32 @@ class Samples:
         self,
         scan: Scan,
         within: tuple[int, int],
-        made: Callable[[Iterable[Columns]], Iterable[Result]],
+        kernel: Kernel[Result],
         names: Sequence[str] = _VALUES,
         *,
         in_parts: bool = False,
     ) -> Iterator[Result]:
-        """What other processes make of the samples of a scan's channels with since <= time < until: ``within``, in µs.
+        """Results of a kernel, of the samples of a scan's channels with since <= time < until: ``within``, in µs.
 
-        By channel. ``made``: makes some of samples by channel and time, which it is given as those of some channels at
-        a time; with ``in_parts`` of some samples of one channel, if it has many. ``names``: columns that it needs.
-        Raises OperationError.
+        By channel. The kernel gets the samples of some whole channels at a time, with ``in_parts`` also some samples of
+        one channel, if it has many. ``names``: columns that it needs. Raises OperationError.
         """
         known = self._days()
         days = self._placed(scan, Meanings([]), hours_within(known, *within), known)
-        yield from chain.from_iterable(self._workers.run(self._tasks(days, within, names, made, in_parts=in_parts)))
+        waiting = self._portions(days, within, names, in_parts=in_parts)
+        first = list(islice(waiting, 2))
+
+        def submit(portion: Portion) -> Future[list[Result]]:
+            is_sent = len(first) > 1 and portion.stored  # a single one takes longer to be sent
+            return (self._executor if is_sent else self._threads).submit(compute, kernel, portion)
+
+        results = in_order(submit, chain(first, waiting), self._at_a_time)
+        yield from chain.from_iterable(results)
         self._require_kept(days)
 
-    def _tasks(
-        self,
-        days: Sequence[Day],
-        within: tuple[int, int],
-        names: Sequence[str],
-        made: Callable[[Iterable[Columns]], Iterable[Result]],
-        *,
-        in_parts: bool = True,
-    ) -> Iterator[Task[Result]]:
+    def _portions(
+        self, days: Sequence[Day], within: tuple[int, int], names: Sequence[str], *, in_parts: bool
+    ) -> Iterator[Portion]:
         for some in divided(days, in_parts=in_parts):
             stored = [one for day in some for one in day.stored(within)]
             others = [
@@ -109,7 +117,7 @@ class Samples:
                 for day in some
                 for found in self._others(day, within)
             ]
-            yield Task(stored, others, names, made, in_parts)
+            yield Portion(stored, others, names, in_parts)
 
     def first(self, channel: int, since: datetime, until: datetime) -> datetime | None:
         """The time of a channel's first sample with since <= time < until."""

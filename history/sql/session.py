@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from shutil import rmtree
 from tempfile import TemporaryDirectory
@@ -21,13 +22,12 @@ from core.database import FAILURES, database_errors
 from core.errors import DatabaseError, OperationError, PlantlogError
 from core.folder_lock import folder_lock
 from core.paths import State, temporary_folder
+from history.sql.execution import THREADS, Limits
 from history.sql.functions import Functions
-from history.sql.limits import Limits
 from history.sql.reader import Reader
 from history.sql.samples import Samples
 from history.sql.scans import Scans
 from history.sql.tables import tables
-from history.sql.workers import Workers
 from schema.forensics import Question
 from schema.queries import load
 
@@ -142,26 +142,27 @@ def opened(
     limits: Limits,
     installation: UUID | None = None,
     question: Question | None = None,
-    workers: Workers | None = None,
+    executor: Executor | None = None,
     others: Mapping[str, Any] = MappingProxyType({}),
 ) -> Iterator[Session]:
     """``installation``: the one whose channels questions are about (None: all); ``question``: the one that all queries
-    are parts of, so that what is not samples is read once, and joins stay as they are written. ``workers``: what reads
-    the archive, and ends with the session; None: as many as the limits say. ``others``: further tables, of Arrow.
+    are parts of, so that what is not samples is read once, and joins stay as they are written. ``executor``: computes
+    kernels, and ends with the session; None: the one of the limits. ``others``: further tables, of Arrow.
 
     Raises OperationError for limits that are none, DatabaseError where the database can't be reached.
     """
     scans = Scans()
     queries = load("duckdb")
     with ExitStack() as stack:
-        workers = workers or Workers(limits.threads)
-        stack.callback(workers.close)
+        executors = executor or limits.executor(), ThreadPoolExecutor(THREADS)
+        end_executors = partial(_end, executors)
+        stack.callback(end_executors)
         with database_errors():
             reader = Reader(state.dsn("reader"), installation, once=question is not None)
             stack.callback(reader.close)
             stack.callback(scans.end, _END_SECONDS)
-            stack.callback(workers.close)  # what reads does not wait for them
-            samples = Samples(reader, state, workers)
+            stack.callback(end_executors)  # what reads does not wait for them
+            samples = Samples(reader, state, *executors, limits.threads)
             found = tables(reader, samples, scans, once=question is not None)
         if taken := sorted(found.keys() & others.keys()):
             raise OperationError(f"{', '.join(taken)}: there is a table of this name; choose another one")
@@ -187,6 +188,11 @@ def opened(
             connection.execute(question.macro)
         connection.execute(queries["lock"])
         yield Session(connection, reader, scans.failures, limits)
+
+
+def _end(executors: Sequence[Executor]) -> None:
+    for one in executors:
+        one.shutdown(wait=False, cancel_futures=True)
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from history.archive.location import Location
 from history.archive.manifest import Manifest, claim
 from history.imports.packed_copy import copy_packed, packed_days
 from history.seals.seal import seal_days
-from history.sql.limits import Limits
+from history.sql.execution import Limits
 from history.sql.session import opened
 from lab.bench.storage import times, values
 from lab.bench.usage import used_seconds

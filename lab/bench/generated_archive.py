@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import date, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from history.reading.scope import Scope, load_scope
 from history.seals import partial_digests
 from history.seals.keys import signer
 from history.seals.seal_writer import write_first_seal
-from history.sql.prefetch import prefetched
+from history.sql.execution import in_order
 from lab.bench import generated_plant
 from ops.registration.installation import installation_id
 from schema.queries import load
@@ -129,23 +129,28 @@ class _Generated(DaySamples):
 
     async def stream(self, channels: Sequence[int]) -> AsyncIterator[tuple[int, Samples]]:
         """The day of channels in their order."""
-        for one in prefetched((partial(self._samples, number) for number in channels), _THREADS):
-            yield one
-            if one[0] % _TOLD == 0:
-                self.progress(f"{self.day}: {one[0]:,} of {len(self.numbers):,} channels are written")
+        with ThreadPoolExecutor(_THREADS) as threads:
+            for one in in_order(lambda number: threads.submit(self._samples, number), channels, _THREADS):
+                yield one
+                if one[0] % _TOLD == 0:
+                    self.progress(f"{self.day}: {one[0]:,} of {len(self.numbers):,} channels are written")
 
     async def digest(self, scope: Scope) -> None:
         """Put the digests of all hours where those of samples in the database are put before they are sealed."""
         queries = load("evidence")
         await self.connection.execute(queries["insert_progress"], scope.chain, self.day)
-        for some in slices(self.numbers, _DIGESTED):
-            rows: dict[int, list[tuple[int, int, bytes]]] = {}
-            for number, hours in prefetched((partial(self._digests, number) for number in some), _THREADS):
-                for hour, (n, digest) in hours.items():
-                    rows.setdefault(hour, []).append((number, n, digest))
-            for hour, of_hour in rows.items():
-                columns = [list(column) for column in zip(*of_hour, strict=True)]
-                await self.connection.execute(queries["upsert_partial_digests"], scope.chain, self.day, hour, *columns)
+        with ThreadPoolExecutor(_THREADS) as threads:
+            for some in slices(self.numbers, _DIGESTED):
+                rows: dict[int, list[tuple[int, int, bytes]]] = {}
+                digests = in_order(lambda number: threads.submit(self._digests, number), some, _THREADS)
+                for number, hours in digests:
+                    for hour, (n, digest) in hours.items():
+                        rows.setdefault(hour, []).append((number, n, digest))
+                for hour, of_hour in rows.items():
+                    columns = [list(column) for column in zip(*of_hour, strict=True)]
+                    await self.connection.execute(
+                        queries["upsert_partial_digests"], scope.chain, self.day, hour, *columns
+                    )
 
     def _samples(self, number: int) -> tuple[int, Samples]:
         return number, generated_plant.samples(number, self.day, self.hours)

@@ -50,7 +50,7 @@ def ask(
     from core import answers
     from core.scheduling import lower_priority
     from history.questions import ask as forensics
-    from history.sql.limits import Limits
+    from history.sql.execution import Limits
 
     if name is None:
         forensics.list_questions(Console())
@@ -99,7 +99,7 @@ def sql(
     from core.scheduling import lower_priority
     from history.questions.ask import parse_duration, tables
     from history.sql import output
-    from history.sql.limits import Limits
+    from history.sql.execution import Limits
     from history.sql.session import opened
 
     lower_priority()  # ingest goes first

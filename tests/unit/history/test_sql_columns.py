@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from history.sql import columns as sql_columns
-from history.sql import days as sql_days
+from history.sql import portion as sql_portion
 from history.sql.columns import in_order, together
-from history.sql.days import Day, divided
+from history.sql.portion import Day, divided
 from history.sql.scan import Hours
 from tests.unit.history.sql_samples import Sample, columns
 
@@ -44,7 +44,7 @@ def test_days_are_divided_by_channels(live: list[frozenset[int]], limit: int, in
     """Of a channel with too many samples, by days, if it may be so."""
     days = [Day(Hours(one, range(24)), [], of, {}) for one, of in zip(_DAYS, live, strict=True)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sql_days, "_AT_A_TIME", limit)
+        patch.setattr(sql_portion, "_AT_A_TIME", limit)
         found = list(divided(days, in_parts=in_parts))
     channels = [{number for day in some for number in day.live} for some in found]
     read = [

@@ -20,7 +20,7 @@ from dashboards.viewer.library import Library
 from history.archive.day_files import DayFiles
 from history.questions import portions
 from history.questions.request import Request
-from history.sql.limits import Limits
+from history.sql.execution import Limits
 from history.sql.session import Session
 from tests.database import Database
 from tests.integration.dashboards.viewer.serving import reading, served

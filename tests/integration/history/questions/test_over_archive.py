@@ -19,7 +19,7 @@ from core.installation import ALL
 from history.questions import portions
 from history.questions.ask import TimeRange, answer
 from history.questions.request import Request
-from history.sql.limits import Limits
+from history.sql.execution import Limits
 from history.sql.session import Session
 from schema.forensics import questions
 from schema.queries import load

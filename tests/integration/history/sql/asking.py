@@ -13,7 +13,7 @@ from core.errors import OperationError
 from core.paths import CHECKOUT, State
 from history.archive.day_files import DayFiles
 from history.reading.reader import portions
-from history.sql.limits import Limits
+from history.sql.execution import Limits
 from history.sql.session import opened
 from tests.integration.history.evidence.archive_maintenance import Key, Maintained
 from tests.integration.history.evidence.plant import DAY

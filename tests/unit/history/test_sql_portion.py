@@ -1,11 +1,10 @@
-"""What is made of the samples of some channels: by channel and time, whatever days and files they are read in."""
+"""Samples of a portion: by channel and time, whatever days and files they are read in."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,8 +12,7 @@ from hypothesis import strategies as st
 
 from history.archive.row_group import Rows
 from history.sql import columns as sql_columns
-from history.sql.columns import each
-from history.sql.task import Task
+from history.sql.portion import Portion
 from tests.unit.history.sql_samples import Sample, columns
 
 _DAY = 100
@@ -36,7 +34,7 @@ class Day:
     def bounds(self) -> tuple[int, int]:
         return self.number * _DAY, (self.number + 1) * _DAY
 
-    def read(self, names: Sequence[str], footers: dict[str, Any]) -> Iterator[Rows]:
+    def read(self, names: Sequence[str]) -> Iterator[Rows]:
         yield from (Rows(len(group), columns(group)) for group in self.groups)
 
 
@@ -81,8 +79,8 @@ def test_samples_are_by_channel_and_time(
     with pytest.MonkeyPatch.context() as patch:
         for name in ("_ROWS", "_PART"):
             patch.setattr(sql_columns, name, rows)
-        task = Task(stored, others, (), each(dict), in_parts)  # type: ignore[arg-type]
-        found = [one for one in task.done({}) if len(one["time"])]
+        portion = Portion(stored, others, (), in_parts)  # type: ignore[arg-type]
+        found = [one for one in portion.read() if len(one["time"])]
     expected = [(one, number * _DAY + time) for number, of_day in enumerate(times) for one, time in of_day]
     expected += [(7, time) for time in range(5)] if live else []
     assert [

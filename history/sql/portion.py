@@ -1,0 +1,195 @@
+"""Portions of samples: some channels of some days, so many that they fit into memory, wherever they are.
+
+The places of the samples are found by day; a portion is read in this process or in another one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import numpy as np
+
+from history.archive import row_group
+from history.archive.archived_samples import ArchivedSamples
+from history.archive.channel_table import Place
+from history.archive.day_files import DayFiles
+from history.archive.manifest import ArchivedFile
+from history.archive.row_group import Rows
+from history.archive.sample_file import segments
+from history.reading.reader import slices
+from history.sql.columns import Columns, in_order, together
+from history.sql.scan import Hours
+
+Result = TypeVar("Result")
+_AT_A_TIME = 1_000_000  # samples that are read at a time, about
+_PER_HOUR = 3600  # samples of a channel of which nothing is known
+_MAX_FOOTERS = 256
+_footers: dict[str, Any] = {}  # of files that this process has opened
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Samples of a day that are read in its files only."""
+
+    files: DayFiles  # no others than those that are needed
+    places: Mapping[int, Place]
+    bounds: tuple[int, int]  # µs
+
+    @property
+    def is_amended(self) -> bool:
+        """Whether samples of a channel may be in two files."""
+        return any(file.amendment for file in self.files.manifest.files)
+
+    def read(self, names: Sequence[str]) -> Iterator[Rows]:
+        """The samples, in the order of the files. Row groups of other channels are not read."""
+        for file in self.files.manifest.files:
+            for rows in self._read(file, names):
+                yield from self._only(rows)
+
+    def _read(self, file: ArchivedFile, names: Sequence[str]) -> Iterator[Rows]:
+        with self.files.opened(file, _footers) as parquet:
+            checked = file.footer_crc32 is not None
+            if file.amendment:
+                first, last = min(self.places), max(self.places)
+                every, metadata = range(parquet.num_row_groups), parquet.metadata
+                groups = [n for n in every if not checked or row_group.may_have(metadata.row_group(n), first, last)]
+            else:
+                here = (one for one in self.places.values() if one.file == file.path)
+                groups = sorted({group for one in here for group in range(one.first_group, one.last_group + 1)})
+            yield from row_group.read(parquet, groups, names, self.bounds, checked=checked)
+
+    def _only(self, rows: Rows) -> Iterator[Rows]:
+        """Without those of other channels."""
+        channel = rows.columns["channel_id"]
+        if not isinstance(channel, np.ndarray):
+            if channel in self.places:
+                yield rows
+        elif self.places.keys() >= {int(channel[one.start]) for one in segments(channel)}:
+            yield rows
+        elif (chosen := np.isin(channel, list(self.places))).any():
+            yield rows.part(chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """Samples of some channels."""
+
+    stored: Sequence[Stored]
+    others: Sequence[Columns]  # those that are not read in the archive only, of a channel each, by time
+    names: Sequence[str]  # which of ``value`` and ``status`` are needed
+    in_parts: bool  # whether they may be read as some samples of one channel; else channels are whole
+
+    def read(self) -> Iterator[Columns]:
+        """The samples by channel and time, some at a time."""
+        rows = (rows for one in self.stored for rows in one.read(self.names))
+        one = self._is_one_channel()
+        if (one or len(self.stored) == 1) and self._is_in_order():
+            return together(rows, whole=not (one and self.in_parts))
+        return together(in_order([*(row_group.joined([one]) for one in rows), *self.others]))
+
+    def _is_in_order(self) -> bool:
+        """Whether the samples of a channel are by time as they are read."""
+        return (
+            not self.others
+            and not any(one.is_amended for one in self.stored)
+            and all(one.bounds[1] <= other.bounds[0] for one, other in pairwise(self.stored))
+        )
+
+    def _is_one_channel(self) -> bool:
+        return len({number for one in self.stored for number in one.places}) == 1
+
+
+Kernel = Callable[[Iterable[Columns]], Iterable[Result]]  # of samples by channel and time, some at a time
+
+
+def compute(kernel: Kernel[Result], portion: Portion) -> list[Result]:
+    """Results of a kernel, of the samples of a portion."""
+    if len(_footers) > _MAX_FOOTERS:
+        _footers.clear()
+    return list(kernel(portion.read()))
+
+
+def forget_footers() -> None:
+    """Check the footer of each file once more before it is read in this process."""
+    _footers.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedDay:
+    """A day that an installation has archived."""
+
+    archived: dict[int, Place]  # channels that are read in the archive only
+    merged: frozenset[int]  # in the database, or in both
+    samples: ArchivedSamples
+
+    def of(self, channels: frozenset[int]) -> ArchivedDay:
+        """The same of some channels."""
+        archived = {number: self.archived[number] for number in channels if number in self.archived}
+        return replace(self, archived=archived, merged=self.merged & channels)
+
+    def stored(self, bounds: tuple[int, int]) -> Stored:
+        """The samples within bounds (µs) that are read in the archive only."""
+        files = self.samples.files
+        paths = {place.file for place in self.archived.values()}
+        needed = tuple(one for one in files.manifest.of("samples") if one.amendment or one.path in paths)
+        files = replace(files, manifest=replace(files.manifest, files=needed))
+        return Stored(files, self.archived, bounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """Places where the samples of a day's hours are read."""
+
+    hours: Hours
+    parts: list[ArchivedDay]  # one for each installation that archived it
+    live: frozenset[int]  # channels that are only in the database
+    dropped: dict[int, list[int]]  # what retention has dropped
+
+    def of(self, channels: frozenset[int]) -> Day:
+        """The same of some channels."""
+        return replace(self, parts=[one.of(channels) for one in self.parts], live=self.live & channels)
+
+    def sizes(self) -> Counter[int]:
+        """Approximate number of samples of each channel."""
+        n = len(self.hours.hours)
+        others = self.live.union(*(one.merged for one in self.parts))
+        sizes = Counter(dict.fromkeys(others, n * _PER_HOUR))
+        for one in self.parts:
+            sizes.update({number: 1 + place.samples * n // 24 for number, place in one.archived.items()})
+        return sizes
+
+    def stored(self, within: tuple[int, int]) -> Iterator[Stored]:
+        """The samples within bounds (µs) that are read in the archive only."""
+        begin, end = self.hours.within
+        return (one.stored((max(begin, within[0]), min(end, within[1]))) for one in self.parts if one.archived)
+
+
+def divided(days: Sequence[Day], *, in_parts: bool) -> Iterator[Sequence[Day]]:
+    """The same days of some channels at a time, in their order; so many that their samples fit into memory.
+
+    ``in_parts``: of a channel with too many, some days at a time.
+    """
+    sizes = Counter[int]()
+    for day in days:
+        sizes.update(day.sizes())
+    some, size = list[int](), 0
+    for number in sorted(sizes):
+        if some and size + sizes[number] > _AT_A_TIME:
+            yield _of(days, frozenset(some))
+            some, size = [], 0
+        if in_parts and sizes[number] > _AT_A_TIME:
+            n = max(1, len(days) * _AT_A_TIME // sizes[number])
+            yield from (_of(few, frozenset([number])) for few in slices(days, n))
+        else:
+            some.append(number)
+            size += sizes[number]
+    if some:
+        yield _of(days, frozenset(some))
+
+
+def _of(days: Sequence[Day], channels: frozenset[int]) -> Sequence[Day]:
+    return [day.of(channels) for day in days]

@@ -1,0 +1,123 @@
+"""Processes that read the archive and compute: what they return, how they fail, and when they end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import TypeVar
+
+import psutil
+import pytest
+
+from core.errors import OperationError
+from history.sql.execution import Processes, in_order
+from tests.waiting import until_sync
+
+Result = TypeVar("Result")
+
+
+def number_and_process(number: int) -> tuple[int, int]:
+    return number, os.getpid()
+
+
+def refuse(number: int) -> None:
+    raise OperationError("the file is damaged")
+
+
+def fail(number: int) -> None:
+    raise KeyError("seven")
+
+
+def end(number: int) -> None:
+    if number == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def wait_for_ever(number: int) -> None:
+    signal.pause()
+
+
+def results(processes: Executor, call: Callable[[int], Result], n: int) -> list[Result]:
+    return list(in_order(lambda number: processes.submit(call, number), range(n)))
+
+
+def test_results_of_other_processes_are_in_order() -> None:
+    with Processes(2) as processes:
+        found = results(processes, number_and_process, 20)
+        assert [number for number, _ in found] == list(range(20))
+        ids = {process for _, process in found}
+        assert len(ids) == 2
+        assert os.getpid() not in ids
+        running = [psutil.Process(one) for one in ids]
+    assert not psutil.wait_procs(running, timeout=60)[1]
+
+
+def test_no_more_is_submitted_than_is_needed_soon() -> None:
+    """Neither arguments nor results of all portions fit into memory."""
+    submitted = list[int]()
+
+    def submit(number: int) -> Future[int]:
+        submitted.append(number)
+        future = Future[int]()
+        future.set_result(number)
+        return future
+
+    found = in_order(submit, range(9), 3)
+    assert [(next(found), len(submitted)) for _ in range(9)] == [(n, min(9, n + 3)) for n in range(9)]
+
+
+def test_what_is_no_longer_needed_is_not_begun() -> None:
+    waiting = [Future[int]() for _ in range(3)]
+    waiting[0].set_result(0)
+    found = in_order(waiting.__getitem__, range(3), 3)
+    assert next(found) == 0
+    found.close()  # type: ignore[attr-defined]
+    assert [one.cancelled() for one in waiting] == [False, True, True]
+
+
+def test_what_failed_is_said() -> None:
+    with Processes(2) as processes:
+        with pytest.raises(OperationError, match="the file is damaged"):
+            results(processes, refuse, 2)
+        with pytest.raises(RuntimeError, match=r"in fail\s+raise KeyError"):
+            results(processes, fail, 2)
+        with pytest.raises(OperationError, match=r"that reads the archive was ended, perhaps because .*: ask again"):
+            results(processes, end, 4)
+        assert len(results(processes, number_and_process, 4)) == 4
+
+
+def test_what_runs_is_ended_if_nobody_waits_for_it() -> None:
+    processes = Processes(2)
+    [running] = [psutil.Process(one) for _, one in results(processes, number_and_process, 1)]
+    waited = processes.submit(wait_for_ever, 0)
+    until_sync(waited.running)
+    processes.shutdown(wait=False, cancel_futures=True)
+    with pytest.raises(OperationError, match=r"was ended|have ended"):
+        waited.result(60)
+    assert not psutil.wait_procs([running], timeout=60)[1]
+
+
+def test_they_end_with_the_process_that_started_them() -> None:
+    code = (
+        "from tests.integration.history.sql.test_execution import *\n"
+        "processes = Processes(2)\n"
+        "while True:\n"
+        "    print(*{one for _, one in results(processes, number_and_process, 9)}, flush=True)\n"
+        "    input()"
+    )
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdin is not None
+        found = [psutil.Process(int(one)) for one in parent.stdout.readline().split()]
+        for one in found:
+            one.send_signal(signal.SIGINT)  # as the terminal does to all; the one that started them decides
+        print(file=parent.stdin, flush=True)
+        assert {int(one) for one in parent.stdout.readline().split()} & {one.pid for one in found}
+        assert all(one.is_running() for one in found)
+        parent.kill()
+    assert not psutil.wait_procs(found, timeout=60)[1]
