@@ -17,24 +17,20 @@ from history.archive.sample_file import TIME
 from history.sql import runs, weighted_statistics
 from history.sql.aggregates import AGGREGATES, Aggregates, require_intervals
 from history.sql.changes import CHANGES, Changes
-from history.sql.channels import CHANNEL, ChannelFields, Channels, spans
-from history.sql.columns import Columns, each, listed, structs
+from history.sql.columns import CHANNEL, ChannelFields, Channels, Columns, each, listed, spans, structs
 from history.sql.correlations import CORRELATIONS, Correlations, dense
-from history.sql.counters import DECREASES, Decreases
 from history.sql.courses import CONFIGURATION, HOLD, Configuration, Courses
 from history.sql.excursions import FAR_OFF, Excursions
 from history.sql.interpolated import VALUES, Values
-from history.sql.movers import MOVES, Movers
+from history.sql.intervals import INTERVALS, PAUSES, SampleIntervals, pauses
 from history.sql.neighbours import NO_SAMPLES, neighbours
-from history.sql.pauses import PAUSES, pauses
 from history.sql.reader import Reader
 from history.sql.replays import PAIRS, Replays
-from history.sql.resampled import MEANS, Grid
+from history.sql.resampled import MEANS, MOVES, Grid, Movers
 from history.sql.runs import RUNS, Runs
-from history.sql.sample_intervals import INTERVALS, SampleIntervals
 from history.sql.samples import SAMPLES, Samples
 from history.sql.scan import Scan
-from history.sql.steps import STEPS, Steps
+from history.sql.steps import DECREASES, STEPS, Decreases, Steps
 from history.sql.weighted_statistics import STATISTICS, WeightedInterval
 from schema.queries import load
 
@@ -140,7 +136,7 @@ class Functions:
     # Of all channels at a time, which several processes read. They return a list in an array of Arrow.
 
     def sample_stretches(self, channels: list[int] | None, since: int, until: int, pause: int) -> Any:
-        """Samples up to each pause, counted (history/sql/sample_intervals.py). ``channels``: None: all."""
+        """Samples up to each pause, counted (history/sql/intervals.py). ``channels``: None: all."""
         found = SampleIntervals(pause)
         made = self._samples.made(_scan(channels), (since, until), each(found.of), ("status",), in_parts=True)
         return listed(INTERVALS, made)
@@ -187,7 +183,7 @@ class Functions:
     def first_moves(
         self, channels: list[ChannelFields], first: int, begin: int, since: int, until: int, step: int, sigmas: float
     ) -> Any:
-        """The first moves from since on, by what was usual from begin on (history/sql/movers.py)."""
+        """The first moves from since on, by what was usual from begin on (history/sql/resampled.py)."""
         movers = Movers(Grid(Channels.of(channels), begin, step), spans(channels), since, sigmas)
         return listed(MOVES, self._made(channels, (first, until), each(movers.of)))
 
@@ -221,7 +217,7 @@ class Functions:
         return listed(CHANGES, self._made(channels, (first, until), each(changes.of)))
 
     def counter_decreases_of(self, channels: list[ChannelFields], since: int, until: int) -> Any:
-        """Decreases of counters (history/sql/counters.py)."""
+        """Decreases of counters (history/sql/steps.py)."""
         found = Decreases(Channels.of(channels))
         return listed(DECREASES, self._made(channels, (since, until), each(found.of)))
 

@@ -21,7 +21,7 @@ from history.archive.manifest import ArchivedFile
 from history.archive.row_group import Rows
 from history.archive.sample_file import segments
 from history.reading.reader import slices
-from history.sql.columns import Columns, in_order, together
+from history.sql.columns import Columns, by_channel, together
 from history.sql.scan import Hours
 
 Result = TypeVar("Result")
@@ -89,7 +89,7 @@ class Portion:
         one = self._is_one_channel()
         if (one or len(self.stored) == 1) and self._is_in_order():
             return together(rows, whole=not (one and self.in_parts))
-        return together(in_order([*(row_group.joined([one]) for one in rows), *self.others]))
+        return together(by_channel([*(row_group.joined([one]) for one in rows), *self.others]))
 
     def _is_in_order(self) -> bool:
         """Whether the samples of a channel are by time as they are read."""

@@ -1,4 +1,4 @@
-"""A table as DuckDB reads it: with the conditions of the query, so that only what may meet them is read.
+"""Tables as DuckDB reads them: with the conditions of the query, so that only what may meet them is read.
 
 DuckDB hands the comparisons of a query with constants to the tables that it reads, as an expression of pyarrow. pyarrow
 says which of many partitions cannot meet it: here hours, and channels. The others are read, and the expression is
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -21,7 +22,6 @@ import pyarrow.fs as pafs
 from core.timestamps import microseconds
 from history.archive.sample_file import TIME
 from history.reading.reader import begin
-from history.sql.scans import Scans
 
 _HOUR_US = 3_600_000_000
 _DESCRIBED = ("name", "unit")  # columns that are known by the channel, but for changes of its meaning
@@ -55,6 +55,50 @@ def hours_within(days: Iterable[date], since: int, until: int) -> list[Hours]:
         if hours := range(max(0, math.floor(first)), min(24, math.ceil(last))):
             found.append(Hours(day, hours))
     return found
+
+
+class Scans:
+    """The scans of a session.
+
+    DuckDB lets go of a scan that it no longer needs, and pyarrow's threads read on. A thread that does so while the
+    interpreter ends would keep the process from ending (apache/arrow, issue 50482), so that they are waited for before.
+    """
+
+    def __init__(self) -> None:
+        self.failures: list[BaseException] = []  # what ended a query: DuckDB passes on no more than a text
+        self._changed = threading.Condition()
+        self._reading = 0
+        self._ended = False
+
+    def read(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """The batches of a scan, until :meth:`end`."""
+        while self._may_read():
+            try:
+                batch = next(batches, None)
+            except BaseException as error:
+                self.failures.append(error)
+                raise
+            finally:
+                self._has_read()
+            if batch is None:
+                return
+            yield batch
+
+    def end(self, seconds: float) -> None:
+        """No thread reads any more, after so many seconds at most."""
+        with self._changed:
+            self._ended = True
+            self._changed.wait_for(lambda: not self._reading, seconds)
+
+    def _may_read(self) -> bool:
+        with self._changed:
+            self._reading += not self._ended
+            return not self._ended
+
+    def _has_read(self) -> None:
+        with self._changed:
+            self._reading -= 1
+            self._changed.notify_all()
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ from history.sql.execution import THREADS, Limits
 from history.sql.functions import Functions
 from history.sql.reader import Reader
 from history.sql.samples import Samples
-from history.sql.scans import Scans
+from history.sql.scan import Scans
 from history.sql.tables import tables
 from schema.forensics import Question
 from schema.queries import load

@@ -14,8 +14,7 @@ from history.reading.parquet import EVENTS
 from history.reading.reader import begin
 from history.sql.reader import Reader
 from history.sql.samples import SAMPLES, Samples
-from history.sql.scan import Scan, ScannedTable
-from history.sql.scans import Scans
+from history.sql.scan import Scan, ScannedTable, Scans
 from schema.queries import load
 
 Read: TypeAlias = Callable[[Scan], Iterator[Any]]

@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from core.batch import Float64s, Int64s
 from core.counters import increases
 from history.archive.sample_file import segments
-from history.sql import channels
-from history.sql.channels import Channels
-from history.sql.columns import NEVER, Columns, following, good_samples, joined, part
+from history.sql.columns import CHANNEL, NEVER, Channels, Columns, following, good_samples, joined, part
 
 STATISTICS = pa.struct(
     [("later", pa.bool_()), ("channel_id", pa.int32()), ("mean", pa.float64()), ("spread", pa.float64())]
@@ -24,7 +22,7 @@ INTERVAL = pa.struct(
     [
         ("later", pa.bool_()),
         *((name, pa.int64()) for name in ("first", "since", "until")),  # µs
-        ("channels", pa.list_(channels.CHANNEL)),
+        ("channels", pa.list_(CHANNEL)),
     ]
 )
 _BLOCK = 65_536  # samples

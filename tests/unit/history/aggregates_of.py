@@ -9,8 +9,7 @@ import numpy as np
 
 from history.archive.sample_file import segments
 from history.sql.aggregates import Aggregates
-from history.sql.channels import ChannelFields
-from history.sql.columns import Columns, part
+from history.sql.columns import ChannelFields, Columns, part
 from history.sql.courses import Configuration, Courses
 from history.sql.interpolated import Values
 from history.sql.neighbours import NO_SAMPLES, neighbours

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from core.batch import Float64s
 from core.errors import OperationError
 from history.sql.changes import Changes
-from history.sql.channels import Channels
+from history.sql.columns import Channels
 from history.sql.resampled import Grid
 from tests.unit.history.sql_samples import columns
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from history.sql import columns as sql_columns
 from history.sql import portion as sql_portion
-from history.sql.columns import in_order, together
+from history.sql.columns import by_channel, together
 from history.sql.portion import Day, divided
 from history.sql.scan import Hours
 from tests.unit.history.sql_samples import Sample, columns
@@ -29,7 +29,7 @@ _DAYS = [date(2026, 3, day) for day in (9, 10, 11)]
 def test_pieces_become_whole_channels_in_order(pieces: list[list[Sample]], rows: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sql_columns, "_ROWS", rows)
-        found = list(together(in_order(map(columns, pieces))))
+        found = list(together(by_channel(map(columns, pieces))))
     expected = sorted((channel, time) for piece in pieces for channel, time, _, _ in piece)
     assert [
         row for one in found for row in zip(one["channel_id"].tolist(), one["time"].tolist(), strict=True)

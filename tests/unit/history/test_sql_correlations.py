@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from history.sql import correlations
-from history.sql.channels import Channels
+from history.sql.columns import Channels
 from history.sql.correlations import CORRELATIONS, Correlations, dense
 from history.sql.resampled import Grid
 from tests.unit.history.sql_samples import columns

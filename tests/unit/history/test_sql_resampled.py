@@ -14,10 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import OperationError
-from history.sql.channels import Channels, spans
+from history.sql.columns import Channels, spans
 from history.sql.correlations import dense
-from history.sql.movers import Movers
-from history.sql.resampled import Grid
+from history.sql.resampled import Grid, Movers
 from tests.unit.history.sql_samples import Sample, columns
 
 BAD = 0x80000000

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.sql.channels import Channels
+from history.sql.columns import Channels
 from history.sql.weighted_statistics import WeightedInterval, overlapping
 from tests.unit.history.sql_samples import columns
 

@@ -1,0 +1,74 @@
+"""Intervals between samples of channels: pauses that are longer than usual, as ``plant.pauses``, and those without."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+import pyarrow as pa
+
+from history.archive.sample_file import TIME, segments
+from history.sql.columns import Columns, following
+
+PAUSES = pa.struct(
+    [("channel_id", pa.int32()), ("usual_seconds", pa.float64()), ("from_time", TIME), ("to_time", TIME)]
+)
+_LEAST = 20  # distances
+_SHARE, _FACTOR = 0.9, 5
+
+
+def pauses(samples: Columns) -> Columns:
+    """Pauses of channels with enough distances, of samples by channel and time. The columns of PAUSES; times in µs."""
+    channel, time = samples["channel_id"], samples["time"]
+    rows, usual = [np.empty(0, np.int64)], [np.empty(0)]
+    for one in segments(channel):
+        distances = np.diff(time[one])
+        if len(distances) < _LEAST:
+            continue
+        place = ceil(_SHARE * len(distances)) - 1
+        seconds = _FACTOR * (np.partition(distances, place)[place] / 1e6)
+        rows.append(one.start + np.append(np.flatnonzero(distances / 1e6 > seconds), len(distances)))
+        usual.append(np.full(len(rows[-1]), seconds))
+    place_of = np.concatenate(rows)
+    return {
+        "channel_id": channel[place_of],
+        "usual_seconds": np.concatenate(usual),
+        "from_time": time[place_of],
+        "to_time": following(channel, time)[place_of],
+    }
+
+
+INTERVALS = pa.struct(
+    [
+        ("channel_id", pa.int32()),
+        ("samples", pa.int64()),
+        ("not_bad", pa.int64()),
+        ("first_time", TIME),
+        ("last_time", TIME),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SampleIntervals:
+    """Intervals that end where no sample comes for ``pause`` (µs) or longer."""
+
+    pause: int
+
+    def of(self, samples: Columns) -> Columns:
+        """The columns of INTERVALS, of samples by channel and time.
+
+        An interval may have several rows, with parts of its samples.
+        """
+        channel, time, status = samples["channel_id"], samples["time"], samples["status"].view(np.int32)
+        ends = np.flatnonzero((time[1:] - time[:-1] >= self.pause) | (channel[1:] != channel[:-1]))
+        first, last = np.append(0, ends + 1)[: len(time)], np.append(ends, len(time) - 1)[: len(time)]
+        n, good = last - first + 1, status >= 0
+        return {
+            "channel_id": channel[first],
+            "samples": n,
+            "not_bad": n if good.all() else np.add.reduceat(good, first, dtype=np.int64),
+            "first_time": time[first],
+            "last_time": time[last],
+        }
