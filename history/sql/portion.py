@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -22,7 +22,9 @@ from history.archive.row_group import Rows
 from history.archive.sample_file import segments
 from history.reading.reader import slices
 from history.sql.columns import Columns, by_channel, together
-from history.sql.scan import Hours
+
+if TYPE_CHECKING:
+    from history.sql.scan import Hours  # whose imports of pyarrow take 0.3 s, which processes that compute can save
 
 Result = TypeVar("Result")
 _AT_A_TIME = 1_000_000  # samples that are read at a time, about
