@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
@@ -37,17 +38,6 @@ _TEMPORARY = "8GiB"  # of files beside the memory
 _PREFIX = "session-"  # of their folders
 
 
-_ARROW = {
-    "BOOLEAN": pa.bool_(),
-    "INTEGER": pa.int32(),
-    "BIGINT": pa.int64(),
-    "DOUBLE": pa.float64(),
-    "VARCHAR": pa.string(),
-    "TIMESTAMP WITH TIME ZONE": pa.timestamp("us", "UTC"),
-    "INTERVAL": pa.duration("us"),
-}
-
-
 class OutOfMemoryError(OperationError):
     """A query needs more than it may take."""
 
@@ -72,12 +62,16 @@ class Session:
 
     def table(self, query: str, parameters: Sequence[Any] = ()) -> Any:
         """Rows of a query as a table of Arrow, times in UTC, intervals as durations, both in µs. Errors as of rows."""
-        with self._cursor(query, parameters) as cursor:
-            kinds = [_ARROW.get(str(one[1])) for one in cursor.description]
-            names = [one[0] for one in cursor.description]
-            columns = zip(*self._fetched(cursor), strict=True)
-            values = list(columns) or [()] * len(names)
-        return pa.Table.from_arrays([pa.array(one, kind) for one, kind in zip(values, kinds, strict=True)], names)
+
+        def fetch() -> Any:
+            return self._connection.sql(query, params=list(parameters) or None).to_arrow_table()
+
+        with self._limited():
+            table = self._work(fetch)
+        for place, one in enumerate(table.schema):
+            if pa.types.is_interval(one.type):
+                table = table.set_column(place, one.name, _durations(table.column(place)))
+        return table
 
     def execute(self, query: str, parameters: Sequence[Any], ends_at: float) -> None:
         """Run a query without rows. ``ends_at``: when time is up, by time.monotonic, for several that share it."""
@@ -86,10 +80,16 @@ class Session:
 
     @contextmanager
     def _cursor(self, query: str, parameters: Sequence[Any], ends_at: float | None = None) -> Iterator[Any]:
+        with self._limited(ends_at):
+            yield self._work(self._connection.execute, query, parameters)
+
+    @contextmanager
+    def _limited(self, ends_at: float | None = None) -> Iterator[None]:
+        """Time that work may take, and its errors. ``ends_at``: as of :meth:`execute`."""
         self._failures.clear()
         self._ends_at = time.monotonic() + self._limits.seconds if ends_at is None else ends_at
         try:
-            yield self._work(self._connection.execute, query, parameters)
+            yield
         except duckdb.Error as error:
             raise self._problem(error) from error
 
@@ -134,6 +134,15 @@ class Session:
             memory = self._limits.memory
             return OutOfMemoryError(f"the query needs more than {memory} of memory: {self._limits.advice('--memory')}")
         return OperationError(str(error))
+
+
+def _durations(intervals: Any) -> Any:
+    """Intervals, in which a month has 30 days, as durations."""
+    durations = [
+        None if one is None else timedelta(days=30 * one.months + one.days, microseconds=one.nanoseconds // 1000)
+        for one in intervals.to_pylist()
+    ]
+    return pa.array(durations, pa.duration("us"))
 
 
 @contextmanager

@@ -126,7 +126,7 @@ def test_ask_without_a_name_lists_the_questions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("nothing",), "unknown question 'nothing'; known: change_points, correlation, "),
+        (("nothing",), "unknown question 'nothing'; known: aggregates, change_points, correlation, "),
         (("timeline",), "a time range is required: --from TIME"),
         (("timeline", "--at", "now", "--from", "1h"), "--at cannot be combined with --from and --to"),
         (("timeline", "--at", "noon"), "--at: found 'noon'; legal: a time such as"),
