@@ -159,6 +159,16 @@ async def test_answers_are_the_same_once_the_day_is_only_in_the_archive(
     words = ("--from", _RANGE.since, "--to", at(90010).isoformat(), "-c", "boiler/*", "--json")
     done = await asyncio.to_thread(plantlog, maintenance.site.plant.state.root, *command, *words)
     assert "boiler/stuck" in [row["channel"] for row in json.loads(done.out)], done.err
+    # An interval with both: samples of the archive at 4000 and 4700 s, and one of the database.
+    await recorded.samples("boiler/slow", [88_000.0], [11.0])
+    both, options = (
+        TimeRange(at(4000).isoformat(), at(90_010).isoformat()),
+        {"aggregate": "minimum,maximum,count_transitions"},
+    )
+    question, state = questions()["aggregates"], maintenance.site.plant.state
+    table, _ = await asyncio.to_thread(answer, state, question, both, ["boiler/slow"], options, ALL, LIMITS)
+    assert table["aggregate"].to_pylist() == ["count_transitions", "maximum", "minimum"]
+    assert table["value"].to_pylist() == [3.0, 11.0, 3.0]
 
 
 async def divided(plant: tuple[Maintained, Recording], monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
