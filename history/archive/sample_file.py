@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from core.samples import Samples
-from core.samples import segments as segments  # noqa: PLC0414  (where modules of history.sql find it)
 from history.codec import row_groups
 from history.codec.row_groups import SAMPLES, record_batch
 

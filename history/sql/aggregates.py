@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from core.batch import Float64s, Int64s
 from core.counters import increases
 from core.errors import OperationError
-from history.archive.sample_file import TIME, segments
+from core.samples import segments
+from history.archive.sample_file import TIME
 from history.sql.columns import Columns, count_up, joined
 from history.sql.courses import GAP, GOOD, HOLD, Course, Courses, courses
 from history.sql.resampled import require_length

@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from core.batch import Float64s
-from history.archive.sample_file import TIME, segments
+from core.samples import segments
+from history.archive.sample_file import TIME
 from history.sql.columns import Columns
 from history.sql.resampled import Grid
 

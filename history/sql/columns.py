@@ -13,10 +13,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from core.batch import Float64s, Int64s
-from core.samples import Samples
+from core.samples import Samples, segments
 from history.archive import row_group
 from history.archive.row_group import Rows
-from history.archive.sample_file import TIME, rows_of, segments
+from history.archive.sample_file import TIME, rows_of
 
 # channel_id (int32), time (int64, µs) and, if wanted, value (uint64, its bits) and status (uint32); (n,) each
 Columns: TypeAlias = dict[str, NDArray[Any]]

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from core.batch import Float64s
-from history.archive.sample_file import segments
+from core.samples import segments
 from history.reading.reader import slices
 from history.sql.columns import Columns, joined
 from history.sql.resampled import Grid

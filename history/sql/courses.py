@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from core.batch import Float64s, Int64s
 from core.errors import OperationError
-from history.archive.sample_file import segments
+from core.samples import segments
 from history.sql.columns import ChannelFields, Channels, Columns, joined, part
 
 HOLD = 24 * 3_600_000_000  # µs that a value holds at most

@@ -10,7 +10,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from core.batch import Int64s
-from history.archive.sample_file import TIME, segments
+from core.samples import segments
+from history.archive.sample_file import TIME
 from history.sql.aggregates import NO_DATA, SUBNORMAL
 from history.sql.columns import Columns
 from history.sql.courses import BAD, EARLY, HOLD, Courses, Points, courses

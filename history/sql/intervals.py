@@ -8,7 +8,8 @@ from math import ceil
 import numpy as np
 import pyarrow as pa
 
-from history.archive.sample_file import TIME, segments
+from core.samples import segments
+from history.archive.sample_file import TIME
 from history.sql.columns import Columns, following
 
 PAUSES = pa.struct(

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from history.archive.sample_file import segments
+from core.samples import segments
 from history.sql.columns import Columns, joined, part
 from history.sql.courses import HOLD, Configuration, qualities
 

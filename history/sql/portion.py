@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from core.samples import segments
 from history.archive import row_group
 from history.archive.archived_samples import ArchivedSamples
 from history.archive.channel_table import Place
 from history.archive.day_files import DayFiles
 from history.archive.manifest import ArchivedFile
 from history.archive.row_group import Rows
-from history.archive.sample_file import segments
 from history.reading.reader import slices
 from history.sql.columns import Columns, by_channel, together
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from history.archive.sample_file import TIME, segments
+from core.samples import segments
+from history.archive.sample_file import TIME
 from history.sql.columns import Columns, good_samples
 
 _USUAL = 0.95  # of the values of a channel are held no longer than what is usual

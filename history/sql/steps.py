@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from core.batch import Float64s
 from core.counters import wraps
-from history.archive.sample_file import TIME, segments
+from core.samples import segments
+from history.archive.sample_file import TIME
 from history.sql.columns import Channels, Columns, good_samples, good_values, joined, part
 
 STEPS = pa.struct(

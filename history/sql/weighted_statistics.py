@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from core.batch import Float64s, Int64s
 from core.counters import increases
-from history.archive.sample_file import segments
+from core.samples import segments
 from history.sql.columns import CHANNEL, NEVER, Channels, Columns, following, good_samples, joined, part
 
 STATISTICS = pa.struct(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from history.archive.sample_file import segments
+from core.samples import segments
 from history.sql.aggregates import Aggregates
 from history.sql.columns import ChannelFields, Columns, part
 from history.sql.courses import Configuration, Courses
