@@ -56,6 +56,11 @@ class Event:
     text: str | None = None
     detail: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def condition(self) -> str | None:
+        """Key of the condition whose alarm changed, of an OPC UA server; None: a limit's alarm, or another event."""
+        return self.detail.get("condition_key")
+
 
 EVENT_TYPES = (
     "text",  # a value of a text channel

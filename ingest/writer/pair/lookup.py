@@ -87,8 +87,8 @@ class Lookup:
             load("write")["known_resets"], resets, *reset_columns([event for _, event in resets])
         )
         alarms = [(place, event) for place, event in events if event.type == "alarm"]
-        conditions = [(place, event) for place, event in alarms if "condition_key" in event.detail]
-        limits = [(place, event) for place, event in alarms if "condition_key" not in event.detail]
+        conditions = [(place, event) for place, event in alarms if event.condition is not None]
+        limits = [(place, event) for place, event in alarms if event.condition is None]
         channels = [event.channel_id for _, event in limits]
         found |= await self._changed_alarms("select_known_alarms", channels, limits, "limit")
         sources = [batches[place].batch.source_id for place, _ in conditions]
@@ -196,7 +196,7 @@ def _self_reports(spooled: SpooledBatch) -> Iterator[tuple[tuple[object, ...], E
     source = spooled.batch.source_id
     for event in _events_of(spooled):
         if not is_content(spooled, event):
-            alarm = event.detail.get("condition_key", event.detail.get("limit"))
+            alarm = event.condition or event.detail.get("limit")
             yield (source, event.type, event.channel_id, alarm), event
 
 

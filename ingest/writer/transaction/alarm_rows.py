@@ -21,12 +21,12 @@ async def write_alarms(connection: asyncpg.Connection[Any], events: Sequence[tup
     if not alarms:
         return
     queries = load("alarms")
-    limits = [(source, event) for source, event in alarms if "condition_key" not in event.detail]
+    limits = [(source, event) for source, event in alarms if event.condition is None]
     if limits:
         _, times, _, channels, details = _columns(limits)
         await connection.execute(queries["upsert_alarms"], times, channels, details)
     if len(limits) < len(alarms):
-        conditions = [(source, event) for source, event in alarms if "condition_key" in event.detail]
+        conditions = [(source, event) for source, event in alarms if event.condition is not None]
         sources, times, _, channels, details = _columns(conditions)
         await connection.execute(queries["upsert_conditions"], times, channels, details, sources)
     sources, times, ids, channels, details = _columns(alarms)
