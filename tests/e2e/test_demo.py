@@ -211,12 +211,22 @@ def test_discover_prints_a_valid_tag_list(appliance: Appliance, tmp_path: Path) 
 
 # What makes, ends or measures something, or needs what is not here: other tests run it, and tests/unit/test_docs.py
 # checks its words.
+GROUPS = {"config", "source", "evidence", "admin", "lab"}
 NOT_RUN = {
     *("up", "down", "user", "test", "config apply", "config rename", "source discover", "source import-tags"),
     *("source token", "evidence export", "evidence delete", "admin service", "admin backup", "admin restore"),
-    *("admin database", "admin init", "admin prepare", "lab bench", "lab chaos"),
+    *(
+        "config diff",
+        "config revert",
+        "admin certificate",
+        "admin database",
+        "admin init",
+        "admin prepare",
+        "lab bench",
+        "lab chaos",
+    ),
+    *GROUPS,  # named alone
 }
-GROUPS = {"config", "source", "evidence", "admin", "lab"}
 LINKED = ("plantlog", "ops", "dashboards")  # what commands name relative to the checkout
 
 
