@@ -24,9 +24,8 @@ from core.errors import OperationError
 from core.time_limits import NO_LIMITS
 from core.timestamps import now_us, timestamp
 from history.imports.check import Checked
-from history.imports.packed_copy import copy_packed, packed_days
 from history.imports.portion import Portion
-from history.imports.whole_hours import Part
+from history.imports.whole_hours import Part, copy_packed, packed_days
 from ingest.spool.format import SpooledBatch
 from ingest.writer.bisect import split_by_days
 from ingest.writer.transaction.group import Group, assemble

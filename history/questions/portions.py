@@ -7,19 +7,23 @@ those of whole units of the plant if it compares these, and put in order at the 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from itertools import groupby
 
+from core.formatting import count
 from core.paths import State
-from history.questions.judged import Interval, nothing_found
 from history.questions.request import Request
 from history.sql.execution import Limits
 from history.sql.session import OutOfMemoryError, Session, opened
+from schema.forensics import Question
 from schema.queries import load
 
 _SAMPLES = 300_000_000  # of a portion: four hours of 20,000 channels, or two months of 50
+_MAX_NAMES = 5  # that an answer without rows lists
 _TOGETHER: Mapping[str, Callable[[tuple[str, str]], str]] = {  # by name and unit of the plant
     "channel": lambda one: one[0],
     "unit": lambda one: one[1],
@@ -89,3 +93,46 @@ def _groups(request: Request) -> Iterator[list[str]]:
     together = _TOGETHER[request.question.portions]
     for _, group in groupby(sorted(request.channels, key=together), together):
         yield [name for name, _ in group]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The times of which a question reads samples: from ``first`` to ``since`` those that it compares with."""
+
+    first: datetime
+    since: datetime
+    until: datetime
+
+
+def nothing_found(question: Question, interval: Interval, channels: Iterable[tuple[str, str, bool, bool]]) -> str:
+    """Lines for people. ``channels``: name, kind, and whether there are samples in the interval, and before since."""
+    judged, other, empty, unknown = list[str](), list[str](), list[str](), list[str]()
+    for name, kind, has_samples, has_earlier in sorted(channels):
+        if question.kinds and kind not in question.kinds:
+            other.append(name)
+        elif question.kinds and not has_samples:
+            empty.append(name)
+        elif question.compares and not has_earlier:
+            unknown.append(name)
+        else:
+            judged.append(name)
+    lines = [f"no rows: nothing found in {count(len(judged), 'channel')}"]
+    span = f"from {_time(interval.since)} to {_time(interval.until)}"
+    earlier = f"from {_time(interval.first)} to {_time(interval.since)}, to compare with"
+    for names, why in (
+        (other, f"not {' or '.join(question.kinds)}"),
+        (empty, f"no samples {span}"),
+        (unknown, f"no samples {earlier}"),
+    ):
+        if names:
+            lines.append(f"{count(len(names), 'channel')} not judged, {why}: {_names(names)}")
+    return "\n".join(lines)
+
+
+def _time(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S}Z"
+
+
+def _names(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_MAX_NAMES])
+    return shown if len(names) <= _MAX_NAMES else f"{shown} and {len(names) - _MAX_NAMES:,} more"

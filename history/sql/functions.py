@@ -19,11 +19,10 @@ from history.sql.aggregates import AGGREGATES, Aggregates, require_intervals
 from history.sql.changes import CHANGES, Changes
 from history.sql.columns import CHANNEL, ChannelFields, Channels, Columns, each, listed, spans, structs
 from history.sql.correlations import CORRELATIONS, Correlations, dense
-from history.sql.courses import CONFIGURATION, HOLD, Configuration, Courses
+from history.sql.courses import CONFIGURATION, HOLD, NO_SAMPLES, Configuration, Courses, neighbours
 from history.sql.excursions import FAR_OFF, Excursions
 from history.sql.interpolated import VALUES, Values
 from history.sql.intervals import INTERVALS, PAUSES, SampleIntervals, pauses
-from history.sql.neighbours import NO_SAMPLES, neighbours
 from history.sql.reader import Reader
 from history.sql.replays import PAIRS, Replays
 from history.sql.resampled import MEANS, MOVES, Grid, Movers

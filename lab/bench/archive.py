@@ -28,7 +28,7 @@ from core.samples import Samples
 from history.archive.day import archive_day, own_installation
 from history.archive.location import Location
 from history.archive.manifest import Manifest, claim
-from history.imports.packed_copy import copy_packed, packed_days
+from history.imports.whole_hours import copy_packed, packed_days
 from history.seals.seal import seal_days
 from history.sql.execution import Limits
 from history.sql.session import opened

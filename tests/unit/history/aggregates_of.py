@@ -10,9 +10,8 @@ import numpy as np
 from core.samples import segments
 from history.sql.aggregates import Aggregates
 from history.sql.columns import ChannelFields, Columns, part
-from history.sql.courses import Configuration, Courses
+from history.sql.courses import NO_SAMPLES, Configuration, Courses, neighbours
 from history.sql.interpolated import Values
-from history.sql.neighbours import NO_SAMPLES, neighbours
 from tests.unit.history.sql_samples import columns
 
 _NOW = 4_000_000_000_000_000  # µs: later than all samples
