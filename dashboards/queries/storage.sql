@@ -98,7 +98,7 @@ WHERE coalesce(r.installation_id::text IN (${installation:sqlstring}), true)
 ORDER BY r.name = 'default' DESC, r.name;
 
 -- name: seals
-SELECT s.day::timestamp AT TIME ZONE 'UTC' AS "Day", s.revision AS "Revision", s.sealed_at AS "Sealed at",
+SELECT to_char(s.day, 'YYYY-MM-DD') AS "Day", s.revision AS "Revision", s.sealed_at AS "Sealed at",
        s.samples AS "Samples", s.channels AS "Channels", s.events AS "Events", s.gaps AS "Gaps",
        CASE s.installation WHEN 0 THEN 'all' ELSE i.plant END AS "Plant"
 FROM plant.day_seal AS s

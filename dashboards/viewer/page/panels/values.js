@@ -23,6 +23,11 @@ function reduced(panel, answers) {
   return found;
 }
 
+// A number in two lines would be read as two: it is made as small as its width requires.
+function fitting(text) {
+  return /\s/.test(text) ? {} : { fontSize: `min(clamp(17px, 1.75vw, 26px), max(12px, ${135 / text.length}cqi))` };
+}
+
 export function stat(panel, answers) {
   const values = reduced(panel, answers);
   const many = values.length > 1;
@@ -35,7 +40,7 @@ export function stat(panel, answers) {
         "div",
         { class: "stat" },
         many ? element("div", { class: "name" }, config.displayName || name) : null,
-        element("div", { class: text.length > 16 ? "value long" : "value", style: { color: valueColour(config, value) } }, text),
+        element("div", { class: text.length > 16 ? "value long" : "value", style: { color: valueColour(config, value), ...fitting(text) } }, text),
       );
     }),
   );
@@ -79,7 +84,8 @@ export function barChart(panel, answers) {
   const numbers = fields.map((_, at) => at).filter((at) => fields[at].type === "number" && at !== category);
   if (category < 0 || !numbers.length || !columns[category].length) return null;
   const most = Math.max(...numbers.flatMap((at) => columns[at].map((value) => value ?? 0)), 1e-12);
-  const every = Math.ceil(columns[category].length / 8);
+  const labels = columns[category].map(String);
+  const every = Math.ceil(labels.length / (labels.some((label) => label.length > 5) ? 4 : 8)); // so that none covers the next
   const groups = columns[category].map((name, row) =>
     element(
       "div",
@@ -94,7 +100,7 @@ export function barChart(panel, answers) {
           return element("div", { class: "column", title: text, style: { height: `${(100 * (value ?? 0)) / most}%`, background: valueColour(config, value, index) } });
         }),
       ),
-      element("div", { class: "tick" }, row % every === 0 ? String(name) : ""),
+      element("div", { class: "tick" }, row % every === 0 ? labels[row] : ""),
     ),
   );
   return element("div", { class: "columns" }, ...groups);
