@@ -190,7 +190,6 @@ async def test_locked_chunk_is_left_for_later(database: Database, owner: asyncpg
     assert await owner.fetchval("SELECT count(*) FROM public.show_chunks('plant.samples_raw')") == 0
 
 
-@pytest.mark.slow
 async def test_writing_continues_during_repeated_packing(database: Database, owner: asyncpg.Connection[Any]) -> None:
     whole = await filled(owner)
     sent = [(i * 3 * SECOND, bits(i / 10), 0) for i in range(1200)]
@@ -283,7 +282,6 @@ async def test_the_writer_replays_into_a_packed_day(
     ]
 
 
-@pytest.mark.slow
 async def test_hour_with_many_samples_is_packed(owner: asyncpg.Connection[Any]) -> None:
     """100 samples a second with breaks, values over the whole range of their whole numbers."""
     samples = [
@@ -367,7 +365,6 @@ async def test_packing_visits_only_hours_and_channels_with_rows(
     assert portions == [(2, 1, 6), (10, 2, 10)]
 
 
-@pytest.mark.slow
 async def test_packing_portion_is_bounded_by_its_rows(owner: asyncpg.Connection[Any], portions: list[Portion]) -> None:
     """Hours in which little came, or little came late, make the next portions no larger."""
     channels, samples = 72, 3000
