@@ -141,10 +141,9 @@ def jobs() -> tuple[Job, ...]:
 
 async def refresh_rollups(context: JobContext, connection: Connection) -> JobResult:
     """``plant.refresh_rollups()``, and then some packing: commits as it goes, as :func:`compress` does."""
-    current = await settings(connection)
     try:
         await connection.execute(load("maintenance")["refresh_rollups"])
-        await pack_minutes(connection, current.late_until, portions=1)
+        await pack_minutes(connection, portions=1)
     except asyncpg.QueryCanceledError:
         return _SLICE_USED
     return JobResult()

@@ -125,10 +125,13 @@ def merged(packed: Samples, rows: Samples) -> tuple[Samples, Samples, Samples]:
     return both.part(has_new & ~repeats), both.part(refused - 1), both.part(refused)
 
 
-async def pack_minutes(connection: asyncpg.Connection[Any], before: datetime, portions: int | None = None) -> None:
-    """Pack the minutes of whole days (UTC) before a time, oldest first, some channels a transaction.
+async def pack_minutes(
+    connection: asyncpg.Connection[Any], before: datetime | None = None, portions: int | None = None
+) -> None:
+    """Pack the minutes of whole days (UTC), oldest first, some channels a transaction.
 
-    ``portions``: at most so many transactions, so that new data goes first. What is late puts days of its channels back
+    ``before``: only days that are over by then; None: those that are closed. ``portions``: at most so many
+    transactions, so that new data goes first. What is late puts days of its channels back
     among the rows (``plant.refresh_minutes``) until they are packed again.
     """
     queries = load("packing")

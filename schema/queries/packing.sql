@@ -141,10 +141,11 @@ FROM (SELECT set_config('jit', 'off', true), set_config('enable_seqscan', 'off',
              set_config('enable_bitmapscan', 'off', true) OFFSET 0) AS s;
 
 -- name: select_days_of_minutes
--- Days with rows of minutes that are over before $1 and of which none is dirty.
+-- Days with rows of minutes that are over before $1 (NULL: closed) and of which none is dirty.
 SELECT format('%I.%I', k.chunk_schema, k.chunk_name) AS chunk, k.range_start, k.range_end
 FROM timescaledb_information.chunks AS k
-WHERE k.hypertable_schema = 'plant' AND k.hypertable_name = 'rollup_1m' AND k.range_end <= $1::timestamptz
+WHERE k.hypertable_schema = 'plant' AND k.hypertable_name = 'rollup_1m'
+  AND k.range_end <= coalesce($1::timestamptz, plant.closed_until())
   AND NOT EXISTS (SELECT FROM plant.rollup_dirty AS d
                   WHERE NOT d.hours AND d.from_time < k.range_end AND d.to_time > k.range_start)
 ORDER BY k.range_start;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import asyncpg
@@ -93,6 +93,14 @@ async def test_day_that_is_not_over_is_left(owner: asyncpg.Connection[Any]) -> N
     await owner.execute(_ROW, DAY)
     await pack_minutes(owner, NEXT_DAY - timedelta(minutes=1))
     assert len(await _minutes(owner, "rollup_1m")) == 1
+
+
+async def test_closed_days_are_packed(owner: asyncpg.Connection[Any]) -> None:
+    for time in (DAY, datetime.now(UTC).replace(second=0, microsecond=0)):
+        await owner.execute(_ROW, time)
+    await pack_minutes(owner)
+    assert await owner.fetch("SELECT p.day FROM plant.rollup_1m_packed AS p") == [(DAY,)]
+    assert len(await _minutes(owner)) == 2
 
 
 async def test_minute_that_comes_while_its_day_is_packed(database: Database, owner: asyncpg.Connection[Any]) -> None:
