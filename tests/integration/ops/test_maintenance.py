@@ -249,6 +249,28 @@ async def test_a_job_that_takes_too_long_is_ended(owner: Connection, database: D
     )
 
 
+async def test_minutes_of_closed_days_are_packed(owner: Connection, database: Database, tmp_path: Path) -> None:
+    """By the job that makes them; late data puts the day of its channel back among the rows until they are packed."""
+    await add_plant(owner, 2)
+    dirty = "INSERT INTO plant.rollup_dirty (from_time, to_time, channels) VALUES ($1, $2, $3::int[])"
+    packed = "SELECT array_agg(p.channel_id ORDER BY p.channel_id) FROM plant.rollup_1m_packed AS p WHERE p.rows = $1"
+    rows, context = "SELECT count(*) FROM plant.rollup_1m", job_context(database, tmp_path)
+    await owner.execute(dirty, day(2), day(1), [1, 2, 3, 4])
+    await run_ok(JOBS["rollups"], context)
+    assert await owner.fetchval(packed, SAMPLES) == [1, 2, 3, 4]
+    assert await owner.fetchval(rows) == 0
+    await owner.execute("INSERT INTO plant.samples_raw VALUES ($1, 7, 2, 0)", day(2) + timedelta(seconds=90))
+    await owner.execute(dirty, day(2) + timedelta(minutes=1), day(2) + timedelta(minutes=2), [2])
+    async with owner.transaction(isolation="repeatable_read"):
+        assert await owner.fetchval("SELECT plant.refresh_portion(now())") is True
+    assert await owner.fetchval(rows) == SAMPLES
+    await run_ok(JOBS["rollups"], context)
+    assert await owner.fetchval(packed, SAMPLES) == [1, 2, 3, 4]
+    assert await owner.fetchval(rows) == 0
+    late = "SELECT m.n FROM plant.samples_1m AS m WHERE m.channel_id = 2 AND m.bucket = $1"
+    assert await owner.fetchval(late, day(2) + timedelta(minutes=1)) == 2
+
+
 async def test_packing_continues_after_its_time_slice(owner: Connection, database: Database, tmp_path: Path) -> None:
     await pack_days(owner)
     await add_plant(owner, *range(2, 6))
