@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.batch import Float64s
+from core.config.sources import INTEGERS, NUMBERS
 
 BAD_NO_DATA = 0x80B1_0000  # BadNoDataAvailable (OPC 10000-6, A.2)
 
 _Range: TypeAlias = tuple[float, float]  # lowest and highest value; NaN: a NaN
 _EXACT = 2.0**64  # integers below are compared exactly
+_SIZES = {16 * NUMBERS[name].registers for name in INTEGERS}  # bits
 
 
 class NoData:
@@ -51,7 +53,7 @@ def _ranges(cell: str) -> Iterator[_Range]:
         low, _, high = part.strip().partition("..")
         if low.startswith("0x") and not high:  # bits: 0x8000 is -32768, too
             size = 4 * len(low[2:])
-            if size in (16, 32, 64) and (bits := int(low, 16)) >= 2 ** (size - 1):
+            if size in _SIZES and (bits := int(low, 16)) >= 2 ** (size - 1):
                 yield float(bits - 2**size), float(bits - 2**size)
         lowest, highest = _number(low), _number(high or low)
         # A float32 is not equal to the decimal number that is written for it.

@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from core.config.sources import WordOrder
+from core.config.sources import INTEGERS, NUMBERS, WordOrder
 from simulator.tags import SimTag
 
-_DTYPES = {"int16": ">i2", "uint16": ">u2", "int32": ">i4", "uint32": ">u4", "int64": ">i8", "uint64": ">u8"}
-_FLOATS = {"float32": ">f4", "float64": ">f8"}
 _SIZE = 65_536
 _CACHED_READS = 10_000  # cached, by range
 
@@ -130,23 +128,26 @@ def _encode(tag: SimTag, value: float) -> tuple[NDArray[Any], float]:
     assert register is not None
     if register.type == "bool":
         return np.array([value != 0], np.uint16), float(value != 0)
-    if register.type in _FLOATS:
-        raw = np.array([value], _FLOATS[register.type])
-        decoded = float(raw[0])
+    count, dtype = NUMBERS[register.type]
+    if register.type in INTEGERS:
+        signed = dtype[1] == "i"
+        bits = 16 * count - signed
+        integer = min(max(round(value * register.divisor), -(1 << bits) if signed else 0), (1 << bits) - 1)
+        image, decoded = integer.to_bytes(2 * count, signed=signed), integer / register.divisor
     else:
-        dtype = np.dtype(_DTYPES[register.type])
-        limits = np.iinfo(dtype)
-        raw = np.array([min(max(round(value * register.divisor), limits.min), limits.max)], dtype)
-        decoded = float(raw[0]) / register.divisor
-    return _ordered(raw.view(">u2").astype(np.uint16), register.word_order), decoded
+        single = np.array([value], dtype)
+        image, decoded = single.tobytes(), float(single[0])
+    return _ordered(np.frombuffer(image, ">u2").astype(np.uint16), register.word_order), decoded
 
 
 def _decode(tag: SimTag, words: NDArray[np.uint16]) -> float:
     """Decode a number from registers: the inverse of :func:`_encode`."""
     register = tag.register
     assert register is not None
-    raw = _ordered(words, register.word_order).astype(">u2").view(_FLOATS.get(register.type) or _DTYPES[register.type])
-    return float(raw[0]) if register.type in _FLOATS else float(raw[0]) / register.divisor
+    image, dtype = _ordered(words, register.word_order).astype(">u2").tobytes(), NUMBERS[register.type].dtype
+    if register.type in INTEGERS:
+        return int.from_bytes(image, signed=dtype[1] == "i") / register.divisor
+    return float(np.frombuffer(image, dtype)[0])
 
 
 def _ordered(words: NDArray[np.uint16], order: WordOrder) -> NDArray[np.uint16]:

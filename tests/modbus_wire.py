@@ -6,22 +6,34 @@ import asyncio
 import struct
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import get_args
+
+from core.config.sources import NUMBERS, WordOrder
 
 # (request frame, its number) → [(delay s or what is waited for, bytes)]
 Answer = Callable[[bytes, int], Sequence[tuple[float | asyncio.Event, bytes]]]
 CLOSE = b""  # among the bytes to answer with
-# Of struct, by the type of a tag
-FORMATS = {
-    "int16": "h",
-    "uint16": "H",
-    "int32": "i",
-    "uint32": "I",
-    "int64": "q",
-    "uint64": "Q",
-    "float32": "f",
-    "float64": "d",
-}
-ORDERS = ("ABCD", "CDAB", "BADC", "DCBA")
+TYPES = tuple(name for name in NUMBERS if name != "bool")
+ORDERS = get_args(WordOrder)
+
+
+def bits_of(kind: str) -> int:
+    """Size of a number, as its type's name says it: 48 of uint48."""
+    return int(kind.lstrip("abcdefghijklmnopqrstuvwxyz"))
+
+
+def encoded(kind: str, value: float) -> bytes:
+    """The bytes of ``value``, the most significant one first."""
+    if kind.startswith("float"):
+        return struct.pack({32: ">f", 64: ">d"}[bits_of(kind)], value)
+    return int(value).to_bytes(bits_of(kind) // 8, signed=kind.startswith("int"))
+
+
+def decoded(kind: str, image: bytes) -> float:
+    """The inverse of :func:`encoded`."""
+    if kind.startswith("float"):
+        return float(struct.unpack({32: ">f", 64: ">d"}[bits_of(kind)], image)[0])
+    return float(int.from_bytes(image, signed=kind.startswith("int")))
 
 
 @asynccontextmanager

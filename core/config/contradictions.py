@@ -14,6 +14,7 @@ from core.config.explain import shown
 from core.config.model import ArchiveOptions, BackupOptions, NotifyOptions, RetentionOptions, TlsOptions
 from core.config.repositories import Contradiction
 from core.config.sources import (
+    INTEGERS,
     STRINGS,
     ModbusSource,
     ModbusTag,
@@ -25,7 +26,6 @@ from core.config.sources import (
     Tag,
 )
 
-_WIDTH = {"int64": 4, "uint64": 4, "float64": 4, "int32": 2, "uint32": 2, "float32": 2}
 _BITS = ("coil", "discrete")
 # Bytes of an RTU frame besides the registers: unit id, function code and CRC, with address and count, or byte count
 _REQUEST_BYTES, _RESPONSE_BYTES = 8, 5
@@ -33,11 +33,6 @@ _NO_BROADCAST = "1 to 255: on a serial line, 0 is a broadcast, which no device a
 _ALARM_COLUMNS = {name: field.default for name, field in fields_of(Tag).items() if name.startswith("alarm_")}
 _alarms = attrgetter(*_ALARM_COLUMNS)
 _NO_ALARMS = tuple(_ALARM_COLUMNS.values())
-
-
-def width(tag: ModbusTag) -> int:
-    """Number of registers, or coils, that a value takes."""
-    return tag.length if tag.type in STRINGS else _WIDTH.get(tag.type, 1)
 
 
 def in_options(options: object) -> Iterator[Contradiction]:
@@ -189,8 +184,8 @@ def _in_alarms(tag: Tag) -> Iterator[Contradiction]:
 
 def _in_modbus_tag(tag: ModbusTag) -> Iterator[Contradiction]:
     table, of_bits = tag.table, tag.table in _BITS
-    if tag.register + width(tag) > 65_536:
-        registers = "1 register ends" if width(tag) == 1 else f"{width(tag)} registers end"
+    if tag.register + tag.width > 65_536:
+        registers = "1 register ends" if tag.width == 1 else f"{tag.width} registers end"
         yield "address", shown(tag.address), f"an address whose {registers} at or before 65535"
     if of_bits and tag.type != "bool":
         yield "type", shown(tag.type), f"bool, the only type in table {table}"
@@ -212,7 +207,7 @@ def _in_modbus_tag(tag: ModbusTag) -> Iterator[Contradiction]:
 
 def _in_text(tag: ModbusTag) -> Iterator[Contradiction]:
     """Check a register's text: a string, or an integer's exact decimal form."""
-    if tag.type in ("bool", "float32", "float64"):
+    if tag.type not in (*INTEGERS, *STRINGS):
         yield "kind", shown(tag.kind), f"text for a string or an integer, not for type {tag.type}"
     for name in ("scale", "divisor", "offset"):
         plain = fields_of(ModbusTag)[name].default
@@ -226,10 +221,10 @@ def between(source: Source, tag: Tag) -> Iterator[Contradiction]:
         return
     if tag.unit_id == 0 and not source.address.startswith(("tcp:", "tls:")):
         yield "unit_id", "0", _NO_BROADCAST
-    if width(tag) > source.max_registers:
+    if tag.width > source.max_registers:
         name = "length" if tag.type in STRINGS else "type"
         legal = f"at most {source.max_registers} registers, the source's max_registers"
-        yield name, f"{width(tag)} registers", legal
+        yield name, f"{tag.width} registers", legal
 
 
 def in_retention(options: RetentionOptions) -> Iterator[Contradiction]:

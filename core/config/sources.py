@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias, get_args
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
@@ -19,21 +19,36 @@ SourceKind: TypeAlias = Literal["modbus", "opcua", "push"]
 ChannelKind: TypeAlias = Literal["analog", "discrete", "counter", "text"]
 WordOrder: TypeAlias = Literal["ABCD", "CDAB", "BADC", "DCBA"]
 RegisterTable: TypeAlias = Literal["coil", "discrete", "input", "holding"]
-RegisterType: TypeAlias = Literal[
-    "bool",
-    "int16",
-    "uint16",
-    "int32",
-    "uint32",
-    "int64",
-    "uint64",
-    "float32",
-    "float64",
-    "string",
-    "stringz",
-    "string16",
-]
-STRINGS: tuple[RegisterType, ...] = ("string", "stringz", "string16")
+
+
+class NumberFormat(NamedTuple):
+    """A number in registers."""
+
+    registers: int
+    dtype: str
+    """Of numpy, big-endian. It may be wider: numpy has no integers of six bytes."""
+
+
+# What Modbus registers hold, by the column `type`: this table is the only one.
+NUMBERS: Mapping[str, NumberFormat] = {
+    "bool": NumberFormat(1, ">u2"),
+    "int16": NumberFormat(1, ">i2"),
+    "uint16": NumberFormat(1, ">u2"),
+    "int32": NumberFormat(2, ">i4"),
+    "uint32": NumberFormat(2, ">u4"),
+    "int48": NumberFormat(3, ">i8"),
+    "uint48": NumberFormat(3, ">u8"),
+    "int64": NumberFormat(4, ">i8"),
+    "uint64": NumberFormat(4, ">u8"),
+    "float32": NumberFormat(2, ">f4"),
+    "float64": NumberFormat(4, ">f8"),
+}
+INTEGERS = tuple(name for name, number in NUMBERS.items() if number.dtype[1] in "iu" and name != "bool")
+STRINGS = ("string", "stringz", "string16")
+if TYPE_CHECKING:
+    RegisterType: TypeAlias = str
+else:
+    RegisterType = Literal[(*NUMBERS, *STRINGS)]
 TimeOrigin: TypeAlias = Literal["source", "server", "arrival"]
 PushTimeOrigin: TypeAlias = Literal["source", "arrival"]
 AlarmPriority: TypeAlias = Literal["critical", "high", "medium", "low"]
@@ -186,7 +201,8 @@ class ModbusTag(Tag):
     UTF-16, a character in each register. What can't be decoded, such as a NUL inside, is stored as U+FFFD, and the
     status is Uncertain."""
     word_order: WordOrder = "ABCD"
-    """The order of the bytes on the wire. A is the most significant byte."""
+    """The order of the bytes on the wire. A is the most significant byte. Longer numbers follow the same rule: with
+    CDAB, the least significant register is the first."""
     bit: Annotated[int, Field(ge=0, le=15)] | None = None
     """With `type` bool: the bit of the register. 0 is the least significant one."""
     length: Annotated[int, Field(ge=1, le=123)] = 1
@@ -219,6 +235,11 @@ class ModbusTag(Tag):
     def register(self) -> int:
         """The first register, from 0."""
         return int(self.address.split(":")[1])
+
+    @property
+    def width(self) -> int:
+        """The number of registers, or bits, that a value takes."""
+        return self.length if self.type in STRINGS else NUMBERS[self.type].registers
 
 
 class _Source(Frozen):

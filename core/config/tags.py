@@ -15,13 +15,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from core.config import contradictions
 from core.config.base import fields_of
-from core.config.contradictions import width
 from core.config.explain import csv_fault, did_you_mean, found, legal_values, read_text, shown
 from core.config.sources import Tag
 from core.config.templates import COLUMN, TagPlace, Templates, in_cell
 from core.errors import Problem
-
-__all__ = ["read_tags", "width", "write_rows"]
 
 T = TypeVar("T", bound=Tag)
 _IDENTITY = ("name", "retention")  # what can be checked of a row even if other cells are illegal

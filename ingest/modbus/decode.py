@@ -1,8 +1,8 @@
 """Vectorised decoding of registers: index arrays are built once per read, then a response needs a few numpy calls.
 
 Word orders are named by the order of the bytes ABCD (A most significant) on the wire: ABCD as in the
-specification has it, CDAB with words swapped, BADC with the bytes of each word swapped, DCBA with both. Eight-byte
-numbers follow the same rule over four words.
+specification has it, CDAB with words swapped, BADC with the bytes of each word swapped, DCBA with both. Numbers of
+three and four words follow the same rule.
 """
 
 from __future__ import annotations
@@ -15,24 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.batch import Float64s, Int32s, is_rounded
-from core.config.sources import STRINGS, ModbusTag, WordOrder
-from core.config.tags import width
+from core.config.sources import INTEGERS, NUMBERS, STRINGS, ModbusTag, WordOrder
 from core.errors import DecodeError
 from ingest.modbus.plan import Read
 from ingest.no_data import NoData
 
-_DTYPES = {
-    "int16": ">i2",
-    "uint16": ">u2",
-    "int32": ">i4",
-    "uint32": ">u4",
-    "int64": ">i8",
-    "uint64": ">u8",
-    "float32": ">f4",
-    "float64": ">f8",
-    "bool": ">u2",
-}
-_LONG = ("int64", "uint64")
+_LONG = tuple(name for name in INTEGERS if 16 * NUMBERS[name].registers > 53)  # bits that a float64 holds exactly
 _PADDING = "\0 \t\r\n"  # behind a text
 UNDECODABLE = "\ufffd"  # stands for what is no text
 
@@ -180,7 +168,7 @@ class Decoder:
 def _words(tag: ModbusTag, start: int) -> range:
     """Places of a value's words in a read from ``start`` on: a number's from the most significant one on."""
     first = tag.register - start
-    words = range(first, first + width(tag))
+    words = range(first, first + tag.width)
     # Those of a string stand in reading order whatever the word order; only bytes are swapped.
     return words[::-1] if tag.word_order in ("CDAB", "DCBA") and tag.type not in STRINGS else words
 
@@ -192,7 +180,12 @@ def _ordered(words: NDArray[np.uint16], order: WordOrder) -> NDArray[np.uint16]:
 
 def _numbers(words: NDArray[np.uint16], order: WordOrder, kind: str) -> NDArray[Any]:
     """(n,) from the words (n, w) of each, the most significant one first."""
-    return _ordered(words, order).view(_DTYPES[kind])[:, 0]
+    registers, dtype = NUMBERS[kind]
+    ordered = _ordered(words, order)
+    unused = np.dtype(dtype).itemsize // 2 - registers
+    if not unused:
+        return ordered.view(dtype)[:, 0]
+    return np.pad(ordered, ((0, 0), (0, unused))).view(dtype)[:, 0] >> 16 * unused  # which extends the sign
 
 
 def _text(words: NDArray[np.uint16], order: WordOrder, kind: str) -> str:

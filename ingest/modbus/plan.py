@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from core.config.sources import ModbusTag, RegisterTable
-from core.config.tags import width
 
 MAX_BITS = 2000  # coils or discrete inputs a read
 _AS_LONG_AS_A_REQUEST = (17, 24)  # bits
@@ -61,7 +60,7 @@ def _of_unit(
         start = end = 0
         members: list[int] = []
         for i in of_table:
-            first, last = tags[i].register, tags[i].register + width(tags[i])
+            first, last = tags[i].register, tags[i].register + tags[i].width
             if members and (first - end > gap or max(end, last) - start > limit):
                 reads.append(Read(table, start, end - start, tuple(members), unit_id))
                 members = []
@@ -92,5 +91,5 @@ def tellable(read: Read, tags: Sequence[ModbusTag]) -> list[Read]:
 
 def _tight(read: Read, members: tuple[int, ...], tags: Sequence[ModbusTag]) -> Read:
     start = min(tags[i].register for i in members)
-    end = max(tags[i].register + width(tags[i]) for i in members)
+    end = max(tags[i].register + tags[i].width for i in members)
     return Read(read.table, start, end - start, members, read.unit_id)

@@ -6,7 +6,7 @@
   that ends before its answer says so.
 - An answer's PDU is exactly as many registers as were asked for, with the values that struct sees in it, or
   ExceptionAnswer, or DecodeError.
-- Every number of a read is what struct makes of its bytes; every text has no NUL. Nothing warns.
+- Every number of a read is what Python makes of its bytes; every text has no NUL. Nothing warns.
 
 Input: which read; the size of the pieces (0: one); the stream.
 """
@@ -26,14 +26,13 @@ from typing import Any
 import numpy as np
 
 from core.config.sources import ModbusTag
-from core.config.tags import width
 from core.errors import DecodeError, SourceError
 from ingest.modbus.decode import Decoder
 from ingest.modbus.failures import ConnectionLost, ExceptionResponse, FramingError
 from ingest.modbus.frame import Frame, TcpFramer, registers
 from ingest.modbus.plan import Read, plan
 from ingest.modbus.protocol import ModbusProtocol
-from tests.modbus_wire import FORMATS, ORDERS
+from tests.modbus_wire import ORDERS, TYPES, decoded
 
 MAX_LEN = 1024
 WORDS = (
@@ -56,15 +55,15 @@ def _tags(table: str, kinds: Sequence[tuple[str, dict[str, Any]]]) -> list[Modbu
     tags: list[ModbusTag] = []
     register = 0
     for kind, more in kinds:
-        tag = ModbusTag(name=f"{table}/{register}", address=f"{table}:{register}", type=kind, **more)  # type: ignore[arg-type]
+        tag = ModbusTag(name=f"{table}/{register}", address=f"{table}:{register}", type=kind, **more)
         tags.append(tag)
-        register += width(tag)
+        register += tag.width
     return tags
 
 
 def _reads() -> list[tuple[Read, list[ModbusTag], Decoder]]:
-    plain = _tags("holding", [(kind, {"word_order": order}) for order in ORDERS for kind in FORMATS])
-    scaled = _tags("input", [(kind, {"scale": 1e300, "divisor": 0.1, "offset": -4.0}) for kind in FORMATS])
+    plain = _tags("holding", [(kind, {"word_order": order}) for order in ORDERS for kind in TYPES])
+    scaled = _tags("input", [(kind, {"scale": 1e300, "divisor": 0.1, "offset": -4.0}) for kind in TYPES])
     mixed = _tags(
         "input",
         [("string", {"length": 5, "kind": "text", "word_order": order}) for order in ORDERS]
@@ -164,7 +163,7 @@ def _answer(read: Read, tags: list[ModbusTag], decoder: Decoder, pdu: bytes) -> 
 
 
 def _number(tag: ModbusTag, words: Sequence[int]) -> float:
-    own = list(words[tag.register : tag.register + width(tag)])
+    own = list(words[tag.register : tag.register + tag.width])
     if tag.table in ("coil", "discrete"):
         return float(own[0])
     if tag.word_order in ("CDAB", "DCBA"):
@@ -173,7 +172,7 @@ def _number(tag: ModbusTag, words: Sequence[int]) -> float:
     image = b"".join(struct.pack("<H" if order == "little" else ">H", word) for word in own)
     if tag.type == "bool":
         return float(int.from_bytes(image) >> (tag.bit or 0) & 1)
-    value = float(struct.unpack(">" + FORMATS[tag.type], image)[0])
+    value = decoded(tag.type, image)
     if (tag.scale, tag.divisor, tag.offset) == (1, 1, 0):
         return value
     return value * tag.scale / tag.divisor + tag.offset

@@ -25,13 +25,15 @@ const encoders = {
   float64: [8, "writeDoubleBE", 3.141592653589793],
   int64: [8, "writeBigInt64BE", -123456789012345n],
   uint64: [8, "writeBigUInt64BE", 123456789012345n],
+  int48: [6, "writeIntBE", -123456789012345],
+  uint48: [6, "writeUIntBE", 234567890123456],
 };
 // registers from 0: every type in every order, side by side, eight registers apart
 let register = 0;
 for (const [, [size, write, value]] of Object.entries(encoders)) {
   for (const order of ["ABCD", "CDAB", "BADC", "DCBA"]) {
     const bytes = Buffer.alloc(size);
-    bytes[write](value);
+    bytes[write](value, 0, size); // the size counts only with the last two
     reorder[order](bytes).copy(image, 2 * register);
     register += 8;
   }

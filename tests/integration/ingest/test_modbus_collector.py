@@ -28,7 +28,7 @@ from ingest.no_data import BAD_NO_DATA
 from ingest.status import SourceStatus
 from tests.manual_clock import ManualClock
 from tests.memory_appender import MemoryAppender
-from tests.modbus_wire import CLOSE, asked, exception_response, good_response, misbehaving_device, response
+from tests.modbus_wire import CLOSE, TYPES, asked, exception_response, good_response, misbehaving_device, response
 from tests.peers import free_port, peer
 from tests.waiting import running, until
 
@@ -41,6 +41,8 @@ VALUES = {
     "float64": 3.141592653589793,
     "int64": -123456789012345,
     "uint64": 123456789012345,
+    "int48": -123456789012345,
+    "uint48": 234567890123456,
 }
 
 
@@ -107,6 +109,7 @@ def lies_between_samples(gap: Gap, kept: MemoryAppender, channel: int) -> bool:
 
 @pytest.mark.slow
 async def test_every_type_and_word_order_of_a_foreign_server(tmp_path: Path) -> None:
+    assert set(VALUES) == set(TYPES)
     tags = [
         tag(f"{kind}/{order}", f"{table}:{8 * (4 * k + o)}", kind, word_order=order)
         for k, kind in enumerate(VALUES)

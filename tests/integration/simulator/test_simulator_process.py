@@ -16,6 +16,7 @@ from simulator.load import LoadPlant
 from simulator.registers import Registers
 from simulator.scenarios import ScenarioPlant, parse
 from simulator.tags import Register, SimTag, tick_for
+from tests.modbus_wire import ORDERS, TYPES, bits_of
 
 
 def test_speed_changes_times_and_not_values() -> None:
@@ -113,20 +114,13 @@ def test_a_period_is_a_whole_number_of_ticks(hz: float) -> None:
     assert LoadPlant(10, hz).tick == tick
 
 
-ORDERS: tuple[WordOrder, ...] = ("ABCD", "CDAB", "BADC", "DCBA")
-WIDE: tuple[RegisterType, ...] = (
-    "int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64",
-)  # fmt: skip
-
-
-@given(st.sampled_from(WIDE), st.sampled_from(ORDERS), st.integers(0, 3000))
+@given(st.sampled_from(TYPES), st.sampled_from(ORDERS), st.integers(0, 3000))
 def test_set_point_written_as_displayed_is_unchanged(kind: RegisterType, order: WordOrder, value: int) -> None:
     """Every type and order: our registers, written back to us."""
     tags = [SimTag("a", "a_sp", register=Register("d", "holding", 7, kind, order, divisor=10.0))]
     registers = Registers(tags, [0])
     registers.update(np.array([value / 10.0]), {})
-    length = {"16": 1, "32": 2, "64": 4}[kind[-2:]]
-    image = registers.image["holding"][7 : 7 + length].tolist()
+    image = registers.image["holding"][7 : 7 + bits_of(kind) // 16].tolist()
     assert registers.written(7, image) == [(0, registers.decoded[0])]
     assert abs(registers.decoded[0] - value / 10.0) < 1e-4
 

@@ -12,17 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.config.sources import ModbusTag
-from core.config.tags import width
 from core.errors import DecodeError
 from ingest.modbus.decode import Decoder
 from ingest.modbus.plan import Read, plan, split
 from ingest.modbus.schedule import PollPace, Schedule
-from tests.modbus_wire import FORMATS, ORDERS
+from tests.modbus_wire import ORDERS, TYPES, bits_of, encoded
 
 
 def registers(kind: str, order: str, value: float) -> list[int]:
-    """The registers that hold ``value``: struct for ABCD, then words and bytes moved as the order's name says."""
-    image = struct.pack(">" + FORMATS[kind], value)
+    """The registers that hold ``value``: ABCD, then words and bytes moved as the order's name says."""
+    image = encoded(kind, value)
     words = [image[i : i + 2] for i in range(0, len(image), 2)]
     if order in ("CDAB", "DCBA"):
         words.reverse()
@@ -31,16 +30,13 @@ def registers(kind: str, order: str, value: float) -> list[int]:
     return [int.from_bytes(word) for word in words]
 
 
-VALUES: dict[str, st.SearchStrategy[Any]] = {
-    "int16": st.integers(-(2**15), 2**15 - 1),
-    "uint16": st.integers(0, 2**16 - 1),
-    "int32": st.integers(-(2**31), 2**31 - 1),
-    "uint32": st.integers(0, 2**32 - 1),
-    "int64": st.integers(-(2**53), 2**53),
-    "uint64": st.integers(0, 2**53),
-    "float32": st.floats(width=32),
-    "float64": st.floats(),
-}
+def numbers(kind: str) -> st.SearchStrategy[float]:
+    """Numbers of a type; of integers, those that a float64 holds exactly."""
+    if kind.startswith("float"):
+        return st.floats(width=32 if bits_of(kind) == 32 else 64)
+    if kind.startswith("uint"):
+        return st.integers(0, min(2 ** bits_of(kind) - 1, 2**53))
+    return st.integers(max(-(2 ** (bits_of(kind) - 1)), -(2**53)), min(2 ** (bits_of(kind) - 1) - 1, 2**53))
 
 
 @st.composite
@@ -50,15 +46,15 @@ def layouts(draw: st.DrawFn) -> list[tuple[ModbusTag, Any]]:
     for table in ("holding", "input"):
         register = draw(st.integers(0, 50))
         for _ in range(draw(st.integers(0, 30))):
-            kind = draw(st.sampled_from(sorted(FORMATS)))
+            kind = draw(st.sampled_from(TYPES))
             tag = ModbusTag(
                 name=f"{table}/{register}",
                 address=f"{table}:{register}",
-                type=kind,  # type: ignore[arg-type]
+                type=kind,
                 word_order=draw(st.sampled_from(ORDERS)),
             )
-            layout.append((tag, draw(VALUES[kind])))
-            register += width(tag) + draw(st.sampled_from([0, 0, 0, 1, 7, 9, 60, 200]))
+            layout.append((tag, draw(numbers(kind))))
+            register += tag.width + draw(st.sampled_from([0, 0, 0, 1, 7, 9, 60, 200]))
     for table in ("coil", "discrete"):
         for bit in draw(st.sets(st.integers(0, 6000), max_size=20)):
             tag = ModbusTag(name=f"{table}/{bit}", address=f"{table}:{bit}", type="bool")
@@ -103,7 +99,7 @@ def test_every_tag_is_read_once_within_limits_and_decoded(
 
 
 def tag(address: str, value_type: str = "int16", **more: Any) -> ModbusTag:
-    return ModbusTag(name=address.replace(":", "/"), address=address, type=value_type, **more)  # type: ignore[arg-type]
+    return ModbusTag(name=address.replace(":", "/"), address=address, type=value_type, **more)
 
 
 def test_unused_registers_up_to_the_bridge_are_read_through() -> None:
@@ -138,6 +134,9 @@ def test_tenths_are_exact_with_a_divisor() -> None:
         ("int16", "-1", (0xFFFF,), None),
         ("uint32", "0x80000000", (0x8000, 0), None),
         ("int32", "0x80000000", (0x8000, 0), None),
+        ("int48", "0x800000000000", (0x8000, 0, 0), None),
+        ("uint48", "0x800000000000", (0x8000, 0, 0), None),
+        ("uint48", "0xFFFFFFFFFFFF", (0xFFFF, 0xFFFF, 0xFFFE), 2**48 - 2),
         ("int32", "0x80000000", (0x8000, 1), -(2**31) + 1),
         ("float32", "1e30", (0x7149, 0xF2CA), None),
         ("float32", "", (0x7FC0, 0), None),
