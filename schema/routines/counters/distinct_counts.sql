@@ -42,8 +42,7 @@ BEGIN
         END IF;
     END IF;
     FOR since, until IN
-        SELECT i.time, i.time + INTERVAL '1 microsecond' * i.width
-        FROM plant._intervals("from", "to", step) AS i ORDER BY i.time
+        SELECT i.since, i.until FROM plant._intervals("from", "to", step) AS i ORDER BY i.since
     LOOP
         first_hour := plant.hour_of(since + INTERVAL '1 hour' - INTERVAL '1 microsecond');
         after_hour := plant.hour_of(until);
