@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import date
+from datetime import date, timedelta
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -106,7 +106,9 @@ class _Tables:
 
         def read(scan: Scan) -> Iterator[Any]:
             channels = scan.channels(self._channel_ids())
-            for hours in scan.hours(self._days(stored), "bucket"):
+            days = self._days(stored)
+            days = sorted({*days, *(day + timedelta(days=1) for day in days)})  # values hold for up to 24 hours
+            for hours in scan.hours(days, "bucket"):
                 size = max(1, _ROWS // (per_hour * len(hours.hours)))
                 for first in range(0, len(channels), size):
                     some = channels[first : first + size]
