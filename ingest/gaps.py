@@ -84,6 +84,11 @@ class Gaps:
         gap = self._gap(channel)
         return None if gap is None else gap.from_time
 
+    @property
+    def are_written(self) -> bool:
+        """Whether all are on disk."""
+        return not self._unwritten
+
     def channels_open_for(self, reason: str) -> list[int]:
         """The channels whose open gap has this reason."""
         return [c for gap, some in self._open.items() if gap.reason == reason for c in some.tolist() if c != _SOURCE]

@@ -19,7 +19,7 @@ from asyncua import Client, ua
 from core.config.sources import OpcuaSource
 from core.errors import DecodeError, SourceError, SpoolError
 from core.timestamps import now_us
-from ingest.appender import Appender
+from ingest.appender import Appender, Notes
 from ingest.opcua.decode.message import Notification, publish_response, republish_response
 from ingest.opcua.events.server_events import ServerEvents
 from ingest.opcua.recovery.losses import Losses
@@ -159,13 +159,24 @@ class Publisher:
         await self._store(body, notification, subscription, offered)
 
     async def _store(self, body: bytes, notification: Notification, subscription: Subscription, offered: bool) -> None:
-        tracker = subscription.tracker
-        first = tracker.first
+        tracker, noted_first = subscription.tracker, 0
+
+        def progress(is_whole: bool) -> Notes:
+            """What to note with samples of the message; ``is_whole``: nothing else of it is to be saved."""
+            nonlocal noted_first
+            if is_whole and tracker.first == notification.sequence:
+                note = tracker.note_with(
+                    notification.sequence, 0 if notification.more else self._complete_to(notification)
+                )
+            else:
+                note = tracker.note()
+            noted_first = tracker.noted_first
+            return {self._note_name(subscription): note}
+
         store = self._events.store if subscription.event_items else self._receiver.store
-        await store(body, notification, subscription, {self._note_name(subscription): tracker.note()})
+        await store(body, notification, subscription, progress)
         self._check_all_publishing()
-        if distance(tracker.saved_first, first) < 2**31:
-            tracker.saved_first = first
+        tracker.saved(noted_first)
         tracker.done(notification.sequence, 0 if notification.more else self._complete_to(notification))
         if (key := (subscription.id, notification.sequence)) in self._lost:
             self._lost.remove(key)
@@ -181,10 +192,10 @@ class Publisher:
         tracker = subscription.tracker
         subscription.times_before_run = None
         tracker.keep_alive(self._complete_to(notification))
-        first = tracker.first
+        note, first = tracker.note(), tracker.first
         with suppress(SpoolError):
-            await self._spool.note({self._note_name(subscription): tracker.note()})
-            tracker.saved_first = first
+            await self._spool.note({self._note_name(subscription): note})
+            tracker.saved(first)
 
     async def recover(self, subscription: Subscription, available: Iterable[int]) -> None:
         """After a transfer: request every message that the server still holds and we lack, and those in between."""

@@ -331,7 +331,7 @@ async def _received(body: bytes) -> None:
     # As if others before it were on their way: texts that repeat the one before are stored, too.
     tracker = SequenceTracker(following(response.notification.sequence))
     subscription = Subscription(1, 0.5, 0.5, 5.0, items, tracker, key=0)
-    await receiver.store(body, response.notification, subscription, {})
+    await receiver.store(body, response.notification, subscription, lambda _: {})
     await receiver.check()
     due: list[tuple[int, ...]] = []
     for start, end in response.notification.data_changes:

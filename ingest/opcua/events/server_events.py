@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from time import monotonic
@@ -130,8 +130,10 @@ class ServerEvents:
     async def _record_missing(self, why: str, detail: dict[str, int]) -> None:
         await self._append([Event("events_missing", now_us(), text=why, detail=detail)], {})
 
-    async def store(self, body: bytes, notification: Notification, subscription: Subscription, notes: Notes) -> None:
-        """Record one notification; return once it is on disk, together with ``notes``."""
+    async def store(
+        self, body: bytes, notification: Notification, subscription: Subscription, progress: Callable[[bool], Notes]
+    ) -> None:
+        """Record one notification; return once it is on disk, together with ``progress``."""
         arrival = now_us()
         rows: list[Event] = []
         noted: dict[str, str | None] = {}
@@ -153,7 +155,7 @@ class ServerEvents:
                 row, more = self._row(handle ^ subscription.key, event, arrival, notification.sequence)
                 rows += [] if row is None else [row]
                 noted |= more
-        await self._append(rows, {**noted, **notes})
+        await self._append(rows, {**noted, **progress(False)})
 
     async def _append(self, rows: list[Event], notes: Notes) -> None:
         """Return once both are on disk. The notes are with the last rows."""

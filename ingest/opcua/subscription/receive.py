@@ -106,8 +106,10 @@ class Receiver:
         tracking = self._tracking
         tracking.floor[:-1] = [self._versions.pending_floor(channel) for channel in tracking.tags.ids.tolist()]
 
-    async def store(self, body: bytes, notification: Notification, subscription: Subscription, notes: Notes) -> None:
-        """Decode one notification; return once it is on disk, together with ``notes``.
+    async def store(
+        self, body: bytes, notification: Notification, subscription: Subscription, progress: Callable[[bool], Notes]
+    ) -> None:
+        """Decode one notification; return once it is on disk, together with ``progress``, told whether it is whole.
 
         A large one is processed in portions, between which other sources have their turn. No other notification of this
         source overtakes it.
@@ -121,22 +123,27 @@ class Receiver:
                 in_order = subscription.tracker.first == notification.sequence
                 message = _Arrived(notification, subscription, arrival, in_order)
                 changes, undecodable = await self._decoded(body, message)
-                has_batches = False
+                last: tuple[Batch, Notes] | None = None  # waits until it is known whether there are more
+                is_whole = True
                 for part, change in enumerate(changes, 1):
                     if part > 1:
                         await asyncio.sleep(0)
                     for batch in await self._batches(message, change, notification.more or part < len(changes)):
-                        has_batches = True
-                        reached = self._reached(batch, notification.publish_time)
-                        appends.create_task(self.append(batch, {**notes, **reached}))
+                        if last is not None:
+                            is_whole = False
+                            appends.create_task(self.append(last[0], {**progress(False), **last[1]}))
+                        last = batch, self._reached(batch, notification.publish_time)
+                is_whole &= undecodable is None and self._gaps.are_written
+                if last is not None:
+                    appends.create_task(self.append(last[0], {**progress(is_whole), **last[1]}))
                 if undecodable is not None:
                     await self._record_undecodable(message, undecodable)
                 elif self._undecodable.channels and notification.data_changes:
                     await self._undecodable.close(
                         self.times.begin_of_gap(notification.publish_time), subscription.items
                     )
-            if not has_batches:
-                await self._spool.note(notes)
+            if last is None:
+                await self._spool.note(progress(False))
         await self._stored(message)
 
     async def _decoded(self, body: bytes, message: _Arrived) -> tuple[list[DataChange], DecodeError | None]:

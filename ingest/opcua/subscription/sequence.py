@@ -23,6 +23,7 @@ class SequenceTracker:
         self.first = first  # the lowest sequence number not on disk
         self.complete_to = complete_to  # µs, by the clock of sample times: what was published until then is on disk
         self.saved_first = first  # ``first`` as last saved: only earlier messages are acknowledged
+        self.noted_first = first  # that of the last note that is to be saved
         self._next = first  # the next expected
         self._done: dict[int, int] = {}  # on disk, ``first`` or later → publish time
 
@@ -34,7 +35,19 @@ class SequenceTracker:
 
     def note(self) -> str:
         """The state to be saved."""
+        self.noted_first = self.first
         return f"{self.first} {self.complete_to}"
+
+    def note_with(self, sequence: int, publish_time: int) -> str:
+        """The state to be saved at once with the next message: a restarted process does not request that again."""
+        self.noted_first = following(sequence)
+        return f"{self.noted_first} {publish_time or self.complete_to}"
+
+    def saved(self, first: int) -> None:
+        """A note with this ``first`` is on disk. A later one, which may be on disk, can have less."""
+        first = first if distance(first, self.noted_first) < _LAST_SEQUENCE // 2 else self.noted_first
+        if distance(self.saved_first, first) < _LAST_SEQUENCE // 2:
+            self.saved_first = first
 
     def arrived(self, sequence: int, keep_alive: bool = False) -> list[int] | None:
         """A message came: returns the missing ones before it, to be requested. None: too many.

@@ -176,6 +176,29 @@ async def test_killed_collector_continues_its_subscription(tmp_path: Path) -> No
         assert [[g.reason for g in k.gaps()] for k in spools] == [[], *([["killed"]] * 4)]
 
 
+async def test_killed_collector_stores_no_value_a_second_time_under_another_time(tmp_path: Path) -> None:
+    """The source timestamps are whole seconds: values within a second take the server's, the first one does not."""
+    second = (now_us() // 1_000_000 - 60) * 1_000_000
+    async with simulated_server(TAGS, tmp_path, port := free_port()) as server:
+
+        async def write(value: int, after: int, milliseconds: int) -> None:
+            source = second + after * 1_000_000
+            await server.write(0, value, source, 0, source + milliseconds * 1000)
+
+        address = f"opc.tcp://127.0.0.1:{port}/"
+        async with collecting(address, OURS[:1], tmp_path / "pki", insecure=True) as (kept, status):
+            await until(lambda: status.state == "connected" and status.open_gaps == 0)
+            for value, after, milliseconds in ((1, 0, 10), (2, 0, 500), (3, 1, 10)):
+                await write(value, after, milliseconds)
+                await kept.until(lambda value=value: any(v == value for _, v, _ in kept.samples(0)))  # type: ignore[misc]
+            killed = MemoryAppender(deepcopy(kept.notes))
+        async with collecting(address, OURS[:1], tmp_path / "pki", killed, insecure=True):
+            await write(4, 1, 500)
+            await killed.until(lambda: any(v == 4 for _, v, _ in killed.samples(0)))
+    stored = {(time - second, value) for time, value, _ in kept.samples(0) + killed.samples(0) if value}
+    assert stored == {(0, 1), (500_000, 2), (1_000_000, 3), (1_500_000, 4)}
+
+
 async def test_no_sample_is_later_than_the_begin_of_the_gap_of_a_killed_collector(tmp_path: Path) -> None:
     """The note of a subscription does not say when the last notification was published that is stored with it."""
     async with serving(tmp_path, history=0) as server:

@@ -53,7 +53,7 @@ class Source:
     async def publish(self, body: bytes) -> None:
         self._sequence += 1
         notification = Notification(self._sequence, now_us(), False, ((0, len(body)),), None)
-        await self.receiver.store(body, notification, self.subscription, {})
+        await self.receiver.store(body, notification, self.subscription, lambda _: {})
 
 
 def texts(count: int, since: int) -> bytes:

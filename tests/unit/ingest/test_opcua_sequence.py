@@ -79,8 +79,8 @@ def test_only_messages_no_new_process_needs_are_forgotten(
     random.shuffle(outstanding)  # type: ignore[attr-defined]
     on_disk: set[int] = set()
     for sequence in outstanding[:durable]:
-        first = progress.first
-        progress.saved_first = first  # a note is on disk with what was known before
+        progress.note()
+        progress.saved(progress.first)  # a note is on disk with what was known before
         progress.done(sequence, 1)
         on_disk.add(sequence)
         fresh = SequenceTracker.read(f"{progress.saved_first} 0")
@@ -89,6 +89,33 @@ def test_only_messages_no_new_process_needs_are_forgotten(
         assert forgotten <= on_disk
         assert not forgotten & asked
         assert set(sent) - on_disk <= asked, "what is not on disk is asked for"
+
+
+@given(st.integers(1, LAST), st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40))
+def test_messages_noted_with_themselves_are_not_requested_again(start: int, steps: list[tuple[bool, bool]]) -> None:
+    """Messages are appended with their notes, in order, and land in order. ``steps``: (append or land, is whole)."""
+    progress = SequenceTracker(start)
+    appended: list[tuple[int, int, str]] = []  # sequence, ``first`` of its note, and the note
+    landed = 0
+    number = start
+    for appends, is_whole in steps:
+        if appends:
+            progress.arrived(number)
+            whole = is_whole and progress.first == number
+            note = progress.note_with(number, 1) if whole else progress.note()
+            appended.append((number, progress.noted_first, note))
+            number = following(number)
+        elif landed < len(appended):
+            sequence, first, _ = appended[landed]
+            progress.saved(first)
+            progress.done(sequence, 1)
+            landed += 1
+        for on_disk in range(landed, len(appended) + 1):  # more can be there than is known
+            fresh = SequenceTracker.read(appended[on_disk - 1][2] if on_disk else f"{start} 0")
+            asked = set(fresh.arrived(number, keep_alive=True) or [])
+            assert {sequence for sequence, *_ in appended[on_disk:]} <= asked, "what is not on disk is asked for"
+            forgotten = {sequence for sequence, *_ in appended if progress.can_be_acknowledged(sequence)}
+            assert not forgotten & asked
 
 
 def test_message_followed_by_others_completes_nothing() -> None:

@@ -45,7 +45,7 @@ class Source:
         body = struct_to_binary(change) if decodable else b"\x07\0\0\0"
         whole = ((0, len(body)),)
         notification = Notification(self.sequence, self.now, False, whole if decodable else whole * 3, None)
-        await self.receiver.store(body, notification, self.subscription, {})
+        await self.receiver.store(body, notification, self.subscription, lambda _: {})
         self.subscription.tracker.arrived(self.sequence)
         self.subscription.tracker.done(self.sequence, self.now)
 
