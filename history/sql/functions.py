@@ -27,7 +27,7 @@ from history.sql.reader import Reader
 from history.sql.replays import PAIRS, Replays
 from history.sql.resampled import MEANS, MOVES, Grid, Movers
 from history.sql.runs import RUNS, Runs
-from history.sql.samples import SAMPLES, Samples
+from history.sql.samples import SAMPLES, SampleSource
 from history.sql.scan import Scan
 from history.sql.steps import DECREASES, STEPS, Decreases, Steps
 from history.sql.weighted_statistics import STATISTICS, WeightedInterval
@@ -47,10 +47,10 @@ _USUAL = pa.struct([("channel_id", pa.int32()), ("seconds", pa.float64())])
 class Functions:
     """``channel_ids`` and the others that :meth:`register` names."""
 
-    def __init__(self, reader: Reader, samples: Samples, failures: list[BaseException]) -> None:
+    def __init__(self, reader: Reader, source: SampleSource, failures: list[BaseException]) -> None:
         """``failures``: where errors are put that end a query."""
         self._reader = reader
-        self._samples = samples
+        self._source = source
         self._failures = failures
 
     def register(self, connection: Any) -> None:
@@ -120,14 +120,14 @@ class Functions:
         """Same as ``plant.first_sample``: the time of the first one with since <= time < until, if there is one."""
         if channel is None or since is None or until is None:
             return None
-        return self._samples.first(channel, since, until)
+        return self._source.first(channel, since, until)
 
     def has_sample_before(self, channels: Any, before: Any) -> Any:
         """Same as ``plant.has_sample_before``, for many channels at a time: a query for each costs 1 ms."""
         ids, times = channels.to_pylist(), before.to_pylist()
         rows = self._reader.fetch(load("sql")["select_have_sample_before"], ids, times)
         found = [
-            stored or (self._samples.dropped_before(channel, time) if channel and time else None)
+            stored or (self._source.dropped_before(channel, time) if channel and time else None)
             for channel, time, (stored,) in zip(ids, times, rows, strict=True)
         ]
         return pa.array(found, pa.bool_())
@@ -137,7 +137,7 @@ class Functions:
     def sample_stretches(self, channels: list[int] | None, since: int, until: int, pause: int) -> Any:
         """Samples up to each pause, counted (history/sql/intervals.py). ``channels``: None: all."""
         found = SampleIntervals(pause)
-        made = self._samples.made(_scan(channels), (since, until), each(found.of), ("status",), in_parts=True)
+        made = self._source.results(_scan(channels), (since, until), each(found.of), ("status",), in_parts=True)
         return listed(INTERVALS, made)
 
     def value_runs(self, channels: list[int] | None, since: int, until: int, least: int) -> Any:
@@ -146,31 +146,31 @@ class Functions:
 
     def _runs(self, channels: list[int] | None, within: tuple[int, int], least: int) -> Iterator[Any]:
         found = Runs(least)
-        return found.joined(self._samples.made(_scan(channels), within, found.of_parts, in_parts=True))
+        return found.joined(self._source.results(_scan(channels), within, found.of_parts, in_parts=True))
 
     def value_steps(self, channels: list[int] | None, since: int, until: int, few: int, jump: float) -> Any:
         """Far and seldom steps (history/sql/steps.py). ``channels``: None: all."""
-        return listed(STEPS, self._samples.made(_scan(channels), (since, until), each(Steps(few, jump).of)))
+        return listed(STEPS, self._source.results(_scan(channels), (since, until), each(Steps(few, jump).of)))
 
     def usual_run_lengths(self, channels: list[int], since: int, until: int) -> Any:
         """Time (s) that 95 % of the values of channels last at most, with since <= time < until (µs)."""
-        return listed(_USUAL, self._samples.made(_scan(channels), (since, until), each(runs.usual_lengths)))
+        return listed(_USUAL, self._source.results(_scan(channels), (since, until), each(runs.usual_lengths)))
 
     def pauses(self, channels: list[int], since: int, until: int) -> Any:
         """Same as ``plant.pauses``, of samples with since <= time < until (µs)."""
-        return listed(PAUSES, self._samples.made(_scan(channels), (since, until), each(pauses), names=()))
+        return listed(PAUSES, self._source.results(_scan(channels), (since, until), each(pauses), names=()))
 
     def held_statistics(self, intervals: list[dict[str, Any]]) -> Any:
         """The mean and the spread of the values of channels in intervals (history/sql/weighted_statistics.py)."""
         found = [
-            self._samples.made(_scan(one.intervals[0].channels.channels.tolist()), one.samples, each(one.of))
+            self._source.results(_scan(one.intervals[0].channels.channels.tolist()), one.samples, each(one.of))
             for one in weighted_statistics.overlapping(map(WeightedInterval.of_fields, intervals))
         ]
         return listed(STATISTICS, chain.from_iterable(found))
 
     def replays(self, channels: list[int], first: int, since: int, until: int, samples: int) -> Any:
         """Pairs of history/sql/replays.py of channels, of samples with first <= time < until (µs)."""
-        return listed(PAIRS, self._samples.made(_scan(channels), (first, until), each(Replays(since, samples).of)))
+        return listed(PAIRS, self._source.results(_scan(channels), (first, until), each(Replays(since, samples).of)))
 
     # ``channels`` and ``target`` are lists of CHANNEL; of samples with first <= time < until (µs).
 
@@ -274,7 +274,7 @@ class Functions:
             yield kernel.of_channels(others, NO_SAMPLES)
 
     def _read(self, ids: Iterable[int], within: tuple[int, int], of: Callable[[Columns], Columns]) -> Iterator[Columns]:
-        return self._samples.made(_scan(ids), within, each(of))
+        return self._source.results(_scan(ids), within, each(of))
 
     def _made(
         self,
@@ -282,7 +282,7 @@ class Functions:
         within: tuple[int, int],
         made: Callable[[Iterable[Columns]], Iterable[Columns]],
     ) -> Iterator[Columns]:
-        return self._samples.made(_scan(one["channel_id"] for one in channels), within, made)
+        return self._source.results(_scan(one["channel_id"] for one in channels), within, made)
 
     def _value(self, section: str, *arguments: Any) -> Any:
         """Value of the only row of a query."""

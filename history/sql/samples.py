@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-import core.samples
 from core.errors import OperationError
 from core.paths import State
+from core.samples import Samples
 from core.timestamps import microseconds, utc
 from history.archive.archived_days import ArchivedDays
 from history.archive.archived_samples import ArchivedSamples
@@ -51,8 +51,8 @@ _CHANNELS = 64  # of which a day is in memory where two places are compared
 _VALUES = ("value", "status")
 
 
-class Samples:
-    """Reads them."""
+class SampleSource:
+    """Reads samples of archive and database, as rows or by kernels."""
 
     def __init__(self, reader: Reader, state: State, executor: Executor, threads: Executor, at_a_time: int) -> None:
         """``executor``: computes kernels, of so many portions at a time; ``threads``: of this process, for what is too
@@ -80,7 +80,7 @@ class Samples:
                 yield _finished(columns, scan, meanings)
             self._require_kept([day])
 
-    def made(
+    def results(
         self,
         scan: Scan,
         within: tuple[int, int],
@@ -176,7 +176,7 @@ class Samples:
             if (inside := slice(*np.searchsorted(found["time"], within).tolist())).start < inside.stop:
                 yield part(found, inside)
 
-    def _live(self, day: Day) -> Iterator[dict[int, core.samples.Samples]]:
+    def _live(self, day: Day) -> Iterator[dict[int, Samples]]:
         return self._reader.each(portions(self._reader.connection, sorted(day.live), *day.hours.bounds))
 
     def _require_kept(self, days: Sequence[Day]) -> None:
@@ -186,7 +186,7 @@ class Samples:
                 day = one.hours.day
                 raise OperationError(f"samples of {day} were dropped while they were read: run the query again")
 
-    def _merged(self, parts: ArchivedDay, channels: Sequence[int], hours: Hours) -> dict[int, core.samples.Samples]:
+    def _merged(self, parts: ArchivedDay, channels: Sequence[int], hours: Hours) -> dict[int, Samples]:
         return self._reader.run(lambda _: parts.samples.read(channels, hours.hours))
 
     def _archived(self, days: Sequence[date]) -> dict[date, list[asyncpg.Record]]:

@@ -26,7 +26,7 @@ from core.paths import State, temporary_folder
 from history.sql.execution import THREADS, Limits
 from history.sql.functions import Functions
 from history.sql.reader import Reader
-from history.sql.samples import Samples
+from history.sql.samples import SampleSource
 from history.sql.scan import Scans
 from history.sql.tables import tables
 from schema.forensics import Question
@@ -171,8 +171,8 @@ def opened(
             stack.callback(reader.close)
             stack.callback(scans.end, _END_SECONDS)
             stack.callback(end_executors)  # what reads does not wait for them
-            samples = Samples(reader, state, *executors, limits.threads)
-            found = tables(reader, samples, scans, once=question is not None)
+            source = SampleSource(reader, state, *executors, limits.threads)
+            found = tables(reader, source, scans, once=question is not None)
         if taken := sorted(found.keys() & others.keys()):
             raise OperationError(f"{', '.join(taken)}: there is a table of this name; choose another one")
         folder = stack.enter_context(_temporary_files())
@@ -190,7 +190,7 @@ def opened(
         stack.enter_context(connection)
         for name, table in {**found, **others}.items():
             connection.register(name, table)
-        Functions(reader, samples, scans.failures).register(connection)
+        Functions(reader, source, scans.failures).register(connection)
         for section in ("settings", "views", "texts", "macros", *(["ask"] if question else [])):
             connection.execute(queries[section])
         if question is not None:

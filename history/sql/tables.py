@@ -13,7 +13,7 @@ from history.archive.sample_file import TIME
 from history.reading.parquet import EVENTS
 from history.reading.reader import begin
 from history.sql.reader import Reader
-from history.sql.samples import SAMPLES, Samples
+from history.sql.samples import SAMPLES, SampleSource
 from history.sql.scan import Scan, ScannedTable, Scans
 from schema.queries import load
 
@@ -35,10 +35,10 @@ _ROLLUPS = {  # view → section, its tables, and rows of an hour
 }
 
 
-def tables(reader: Reader, samples: Samples, scans: Scans, once: bool) -> dict[str, ScannedTable]:
+def tables(reader: Reader, source: SampleSource, scans: Scans, once: bool) -> dict[str, ScannedTable]:
     """The tables by name. ``once``: whether events and rollups are read once only, for several queries that belong
     together."""
-    found = _Tables(reader, samples)
+    found = _Tables(reader, source)
     others = {
         "event": (EVENTS, found.events),
         **{name: found.rollups(name) for name in _ROLLUPS},
@@ -48,7 +48,7 @@ def tables(reader: Reader, samples: Samples, scans: Scans, once: bool) -> dict[s
         **{name: found.of_channels(name, column) for name, column in _OF_CHANNELS.items()},
     }
     return {
-        "stored_samples": ScannedTable(SAMPLES, samples.read, scans),
+        "stored_samples": ScannedTable(SAMPLES, source.read, scans),
         **{name: ScannedTable(of, read, scans) for name, (of, read) in few.items()},
         **{name: ScannedTable(of, _once(read) if once else read, scans) for name, (of, read) in others.items()},
     }
@@ -71,9 +71,9 @@ def _once(read: Read) -> Read:
 
 
 class _Tables:
-    def __init__(self, reader: Reader, samples: Samples) -> None:
+    def __init__(self, reader: Reader, source: SampleSource) -> None:
         self._reader = reader
-        self._samples = samples
+        self._source = source
         self._queries = load("sql")
 
     def _columns(self, section: str) -> Any:
@@ -139,7 +139,7 @@ class _Tables:
 
     def _archived_events(self, day: date) -> Iterator[tuple[Any, ...]]:
         for row in self._reader.fetch(self._queries["select_archived"], [day]):
-            yield from self._samples.days.files(row, day).rows("events")
+            yield from self._source.days.files(row, day).rows("events")
 
     def _channel_ids(self) -> list[int]:
         [row] = self._reader.fetch_once(self._queries["select_channel_ids"])
