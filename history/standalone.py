@@ -105,10 +105,12 @@ def require_schema(file: Any, schema: Any) -> None:
     legal = pq.ParquetFile(pa.BufferReader(sink.getvalue()))
     if file.schema_arrow.equals(legal.schema_arrow) and file.schema.equals(legal.schema):
         return
-    for place in range(max(len(file.schema_arrow), len(schema))):
-        found, wanted = (str(one.field(place)) if place < len(one) else "none" for one in (file.schema_arrow, schema))
-        if found != wanted:
-            raise UnverifiableError(f"column {place + 1}: found {found}; legal: {wanted}")
+    for index in range(max(len(file.schema_arrow), len(schema))):
+        actual, expected = (
+            str(one.field(index)) if index < len(one) else "none" for one in (file.schema_arrow, schema)
+        )
+        if actual != expected:
+            raise UnverifiableError(f"column {index + 1}: found {actual}; legal: {expected}")
     raise UnverifiableError(f"columns: found {file.schema}; legal: {legal.schema}")
 
 
@@ -128,15 +130,15 @@ class HourDigests:
     digests: tuple[bytes, ...]  # of hours with n > 0 only
 
     @classmethod
-    def of(cls, found: Mapping[int, tuple[int, bytes]]) -> HourDigests:
+    def of_hours(cls, hours: Mapping[int, tuple[int, bytes]]) -> HourDigests:
         """Make it from hour → (n, digest)."""
-        return cls(tuple(found.get(h, (0, b""))[0] for h in range(24)), tuple(found[h][1] for h in sorted(found)))
+        return cls(tuple(hours.get(h, (0, b""))[0] for h in range(24)), tuple(hours[h][1] for h in sorted(hours)))
 
     @classmethod
     def unpacked(cls, n: Sequence[int], joined: bytes) -> HourDigests:
         """Make it from counts and joined digests. Raises UnverifiableError where they don't fit."""
         digests = tuple(joined[i : i + 32] for i in range(0, len(joined), 32))
-        if len(n) != 24 or len(digests) != sum(1 for one in n if one) or len(joined) % 32:
+        if len(n) != 24 or len(digests) != sum(1 for count in n if count) or len(joined) % 32:
             raise UnverifiableError("counts and digests of 24 hours do not fit together")
         return cls(tuple(n), digests)
 
@@ -253,7 +255,7 @@ def read_keys(pem: bytes) -> list[str]:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
 
     end = b"-----END PUBLIC KEY-----"
-    found = []
+    keys = []
     for block in pem.split(end)[:-1]:
         try:
             key = serialization.load_pem_public_key(block[block.index(b"-----BEGIN") :] + end)
@@ -261,10 +263,10 @@ def read_keys(pem: bytes) -> list[str]:
             raise UnverifiableError(f"not a public key in PEM format: {error}") from error
         if not isinstance(key, Ed25519PublicKey):
             raise UnverifiableError("the public key is not Ed25519")
-        found.append(key.public_bytes_raw().hex())
-    if not found:
+        keys.append(key.public_bytes_raw().hex())
+    if not keys:
         raise UnverifiableError("not a public key in PEM format")
-    return found
+    return keys
 
 
 def trusted_keys(keys: Sequence[Key], anchors: Sequence[str]) -> set[str]:
@@ -289,22 +291,22 @@ def seal_problems(seals: Sequence[Seal], keys: Sequence[Key], anchors: Sequence[
     publics.update({hashlib.sha256(bytes.fromhex(public)).hexdigest(): public for public in anchors or ()})
     trusted = set(publics) if anchors is None else trusted_keys(keys, anchors)
     trusted_hash: str | None = None  # hash of the seal that a trusted later one builds on
-    found = []
+    problems = []
     for seal in sorted(seals, key=lambda one: -one.serial):
         name = f"seal {seal.serial} ({seal.day}, revision {seal.revision})"
         if seal.key not in publics:
-            found.append(f"{name}: signed by the unknown key {seal.key[:16]}")
+            problems.append(f"{name}: signed by the unknown key {seal.key[:16]}")
         elif not signed(publics[seal.key], seal.signature, seal.statement()):
-            found.append(f"{name}: the signature does not match key {seal.key[:16]} and the content of the seal")
+            problems.append(f"{name}: the signature does not match key {seal.key[:16]} and the content of the seal")
             trusted_hash = None
             continue
         elif seal.key not in trusted and trusted_hash != seal.hash():
-            found.append(f"{name}: signed by key {seal.key[:16]}, which no trusted key vouches for")
+            problems.append(f"{name}: signed by key {seal.key[:16]}, which no trusted key vouches for")
         else:
             trusted_hash = seal.previous
             continue
         trusted_hash = None
-    yield from reversed(found)
+    yield from reversed(problems)
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,34 +408,34 @@ class SealBundle:
 
     def problems(self, anchors: Sequence[str] | None) -> list[str]:
         """Problems of the seals themselves."""
-        found = list(seal_problems(self.seals, self.keys, anchors))
+        problems = list(seal_problems(self.seals, self.keys, anchors))
         for row in self.rows:
             if row.hours is not None and row.digest and row.hours.digest("channel", row.channel_id) != row.digest:
-                found.append(f"channel {row.channel_id}: its hours do not make up its digest")
+                problems.append(f"channel {row.channel_id}: its hours do not make up its digest")
         for seal, parts, differs in zip(self.seals, self.parts, self.differs, strict=True):
             name = f"seal {seal.serial} (revision {seal.revision})"
             if seal.day != self.day:
-                found.append(f"{name} is of {seal.day}, not of {self.day}")
+                problems.append(f"{name} is of {seal.day}, not of {self.day}")
             if root_of(seal, parts, self.rows).hex() != seal.root:
-                found.append(f"{name}: the digests in the file do not make up its root")
+                problems.append(f"{name}: the digests in the file do not make up its root")
             if hashlib.sha256(differs.encode()).hexdigest() != seal.differs:
-                found.append(f"{name}: its list of differences from the revision before was altered")
+                problems.append(f"{name}: its list of differences from the revision before was altered")
         for seal, parts in zip(self.seals, self.parts, strict=True):
             sealed = effective(self.rows, seal.revision)
             hours = [row.hours for row in sealed.values() if row.hours is not None]
             counts = [("events", seal.events, sum(parts.events.n)), ("channels", seal.channels, len(sealed))]
             if len(hours) == len(sealed):
                 counts.append(("samples", seal.samples, sum(sum(one.n) for one in hours)))
-            found += [
+            problems += [
                 f"seal {seal.serial} (revision {seal.revision}) says {number:,} {noun}, its digests {n:,}"
                 for noun, number, n in counts
                 if number != n
             ]
         if [seal.revision for seal in self.seals] != list(range(len(self.seals))) or not self.seals:
-            found.append("revisions of the day's seal are missing")
+            problems.append("revisions of the day's seal are missing")
         elif tagged_hash("document", self.document.encode()) != self.parts[-1].document:
-            found.append("the names of channels are not the sealed ones")
-        return found
+            problems.append("the names of channels are not the sealed ones")
+        return problems
 
 
 def _b64(data: bytes) -> str:
@@ -444,8 +446,8 @@ def canonical_bytes(time: bytes, value: bytes, status: bytes) -> bytes:
     """Canonical bytes of samples from little-endian columns of int64, float64 and uint32."""
     samples = bytearray(len(status) // 4 * 20)
     for first, width, column in ((0, 8, time), (8, 8, value), (16, 4, status)):
-        for place in range(width):
-            samples[first + place :: 20] = column[width - 1 - place :: width]
+        for byte in range(width):
+            samples[first + byte :: 20] = column[width - 1 - byte :: width]
     return bytes(samples)
 
 
@@ -487,7 +489,7 @@ def sample_hours(
 
     begin = _begin(day)
     columns = ["time", "channel_id", "channel", "unit", "value", "status"]
-    now: tuple[int, int] | None = None
+    current: tuple[int, int] | None = None
     n, digest = 0, hashlib.sha256()
     for batch in file.iter_batches(batch_size=262_144, columns=columns):
         time, value = _column(batch, "time", pa.int64()), _column(batch, "value", pa.float64())
@@ -499,25 +501,25 @@ def sample_hours(
         times = batch.column("time").cast(pa.int64())
         names = pa.table([batch.column("channel_id"), *texts, times], ["channel_id", "channel", "unit", "time"])
         spans = names.group_by(["channel_id", "channel", "unit"]).aggregate([("time", "min"), ("time", "max")])
-        for one in spans.to_pylist():
-            name = (one["channel_id"], one["channel"], one["unit"])
-            known = names_in_file.get(name, (one["time_min"], one["time_max"]))
-            names_in_file[name] = (min(known[0], one["time_min"]), max(known[1], one["time_max"]))
+        for row in spans.to_pylist():
+            name = (row["channel_id"], row["channel"], row["unit"])
+            span = names_in_file.get(name, (row["time_min"], row["time_max"]))
+            names_in_file[name] = (min(span[0], row["time_min"]), max(span[1], row["time_max"]))
         for last in pc.run_end_encode(key, run_end_type=pa.int32()).run_ends.to_pylist():
-            place = (batch.column("channel_id")[first].as_py(), hour[first].as_py())
-            if place != now:
-                if now is not None:
-                    yield *now, n, digest.digest()
-                now, n, digest = place, 0, hashlib.sha256(f"plantlog {SPECIFICATION} hour\0".encode())
+            channel_hour = (batch.column("channel_id")[first].as_py(), hour[first].as_py())
+            if channel_hour != current:
+                if current is not None:
+                    yield *current, n, digest.digest()
+                current, n, digest = channel_hour, 0, hashlib.sha256(f"plantlog {SPECIFICATION} hour\0".encode())
             part = slice(first * 8, last * 8)
             content = canonical_bytes(time[part], value[part], status[first * 4 : last * 4])
             digest.update(content)
-            if place in kept:
-                kept[place] += content
+            if channel_hour in kept:
+                kept[channel_hour] += content
             n += last - first
             first = last
-    if now is not None:
-        yield *now, n, digest.digest()
+    if current is not None:
+        yield *current, n, digest.digest()
 
 
 def event_hours(file: Any, day: str) -> dict[int, list[bytes]]:
@@ -525,10 +527,10 @@ def event_hours(file: Any, day: str) -> dict[int, list[bytes]]:
     begin = _begin(day)
     schema = schema_of("events")
     require_schema(file, schema)
-    found: dict[int, list[bytes]] = {}
+    hours: dict[int, list[bytes]] = {}
     for values in rows_of(file, schema.names):
-        found.setdefault((values[0] - begin) // _HOUR_US, []).append(row_bytes(*values, widths=EVENT_WIDTHS))
-    return found
+        hours.setdefault((values[0] - begin) // _HOUR_US, []).append(row_bytes(*values, widths=EVENT_WIDTHS))
+    return hours
 
 
 def event_digests(hours: Mapping[int, Sequence[bytes]]) -> dict[int, tuple[int, bytes]]:
@@ -585,11 +587,11 @@ class Difference:
 
 
 def compare(
-    what: str, channel_id: int | None, sealed: Mapping[int, tuple[int, bytes]], found: Mapping[int, tuple[int, bytes]]
+    what: str, channel_id: int | None, sealed: Mapping[int, tuple[int, bytes]], actual: Mapping[int, tuple[int, bytes]]
 ) -> Iterator[Difference]:
     """Hours of one channel, or of the events, that differ."""
-    for hour in sorted(set(sealed) | set(found)):
-        was, now = sealed.get(hour, (0, b"")), found.get(hour, (0, b""))
+    for hour in sorted(set(sealed) | set(actual)):
+        was, now = sealed.get(hour, (0, b"")), actual.get(hour, (0, b""))
         if was != now:
             yield Difference(what, channel_id, hour, was[0], now[0])
 
@@ -599,10 +601,12 @@ ChannelLabel = tuple[int, str, str]  # since when, µs; name, unit
 
 def labels_of(document: str) -> dict[int, list[ChannelLabel]]:
     """Channel id → what it meant on the day, as sealed, by time; what was so before the day is so since 0."""
-    found: dict[int, list[ChannelLabel]] = {}
-    for one in json.loads(document)["channels"]:
-        found.setdefault(int(one["id"]), []).append((int(one.get("valid_from", 0)), one["name"], one["unit"]))
-    return {number: sorted(labels) for number, labels in found.items()}
+    by_channel: dict[int, list[ChannelLabel]] = {}
+    for entry in json.loads(document)["channels"]:
+        by_channel.setdefault(int(entry["id"]), []).append(
+            (int(entry.get("valid_from", 0)), entry["name"], entry["unit"])
+        )
+    return {number: sorted(labels) for number, labels in by_channel.items()}
 
 
 def plant_of(document: str) -> str:
@@ -618,7 +622,7 @@ def names_of(document: str) -> dict[int, tuple[str, str]]:
 
 def label_at(labels: Sequence[ChannelLabel], us: int) -> tuple[str, str]:
     """Name and unit at a time."""
-    return next((one[1:] for one in reversed(labels) if one[0] <= us), labels[0][1:])
+    return next((label[1:] for label in reversed(labels) if label[0] <= us), labels[0][1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -654,13 +658,13 @@ def amended_hours(differs: Sequence[str]) -> set[tuple[int, int]]:
 def rows_before(rows: Sequence[bytes], added: str) -> list[bytes]:
     """Rows without those that came. ``added``: a bit for each (see above)."""
     bits = zlib.decompress(base64.b64decode(added))
-    return [row for place, row in enumerate(rows) if not bits[place >> 3] >> (7 - (place & 7)) & 1]
+    return [row for index, row in enumerate(rows) if not bits[index >> 3] >> (7 - (index & 7)) & 1]
 
 
 def gaps_before(rows: Iterable[GapRow], changed: Sequence[Mapping[str, Any]]) -> list[GapRow]:
     """Gaps as they were before the changes of an amended seal, in the order of the specification."""
-    keys = {tuple(one["gap"]) for one in changed}
-    former = [tuple(one["was"]) for one in changed if one["was"] is not None]
+    keys = {tuple(change["gap"]) for change in changed}
+    former = [tuple(change["was"]) for change in changed if change["was"] is not None]
     kept = [row for row in rows if tuple(row[:3]) not in keys]
     return sorted([*kept, *former], key=lambda row: (row[0], row[1] is not None, row[1] or 0, row[2]))
 
@@ -681,39 +685,39 @@ def amendments(
 def _amendments(
     differs: Sequence[str], parts: Sequence[Revision], sealed: Sequence[ChannelDigests], rows: AmendedRows
 ) -> tuple[list[Amendment], list[str]]:
-    found: list[Amendment] = []
+    all_amendments: list[Amendment] = []
     problems: list[str] = []
     for revision in range(len(differs) - 1, 0, -1):
         changes = json.loads(differs[revision])
         before = effective(sealed, revision - 1)
-        gone = changes.get("deleted")
-        why = f", deleted by {gone['by']} ({gone['why']})" if gone else ""
+        deletion = changes.get("deleted")
+        why = f", deleted by {deletion['by']} ({deletion['why']})" if deletion else ""
         of_revision = []
-        for one in changes["channels"]:
-            name, place = one["name"] or f"channel {one['id']}", (one["id"], one["hour"])
-            row = before.get(one["id"])
-            was = row.hours.by_hour().get(one["hour"], (0, b"")) if row and row.hours else (0, b"")
-            text, proven = _amended(one, f"{name}, hour {one['hour']:02}", "sample", why)
+        for change in changes["channels"]:
+            name, channel_hour = change["name"] or f"channel {change['id']}", (change["id"], change["hour"])
+            row = before.get(change["id"])
+            was = row.hours.by_hour().get(change["hour"], (0, b"")) if row and row.hours else (0, b"")
+            text, proven = _amended(change, f"{name}, hour {change['hour']:02}", "sample", why)
             of_revision.append(Amendment(revision, text, proven))
-            if place in rows.samples:
-                content = rows.samples.pop(place)
+            if channel_hour in rows.samples:
+                content = rows.samples.pop(channel_hour)
                 samples = [content[i : i + 20] for i in range(0, len(content), 20)]
-                rest = rows_before(samples, one["added"]) if "added" in one else []
+                rest = rows_before(samples, change["added"]) if "added" in change else []
                 if proven and (len(rest), tagged_hash("hour", *rest) if rest else b"") != was:
-                    problems.append(f"revision {revision}: {name}, hour {one['hour']:02}: {_NO_PROOF}")
+                    problems.append(f"revision {revision}: {name}, hour {change['hour']:02}: {_NO_PROOF}")
                 elif proven and rest:
-                    rows.samples[place] = b"".join(rest)
-        for one in changes.get("events", ()):
-            was = parts[revision - 1].events.by_hour().get(one["hour"], (0, b""))
-            text, proven = _amended(one, f"events, hour {one['hour']:02}", "event", "")
+                    rows.samples[channel_hour] = b"".join(rest)
+        for change in changes.get("events", ()):
+            was = parts[revision - 1].events.by_hour().get(change["hour"], (0, b""))
+            text, proven = _amended(change, f"events, hour {change['hour']:02}", "event", "")
             of_revision.append(Amendment(revision, text, proven))
-            if one["hour"] in rows.events:
-                events = rows.events.pop(one["hour"])
-                rest = rows_before(events, one["added"]) if "added" in one else []
+            if change["hour"] in rows.events:
+                events = rows.events.pop(change["hour"])
+                rest = rows_before(events, change["added"]) if "added" in change else []
                 if proven and (len(rest), tagged_hash("event hour", *rest) if rest else b"") != was:
-                    problems.append(f"revision {revision}: events, hour {one['hour']:02}: {_NO_PROOF}")
+                    problems.append(f"revision {revision}: events, hour {change['hour']:02}: {_NO_PROOF}")
                 elif proven and rest:
-                    rows.events[one["hour"]] = rest
+                    rows.events[change["hour"]] = rest
         if "gaps" in changes:
             listed = changes["gaps"].get("rows")
             of_revision += _amended_gaps(revision, changes["gaps"], listed)
@@ -721,17 +725,17 @@ def _amendments(
             if rows.gaps is not None and gaps_digest(rows.gaps) != parts[revision - 1].gaps:
                 problems.append(f"revision {revision}: gaps: {_NO_PROOF}")
                 rows.gaps = None
-        found = [*of_revision, *_amended_otherwise(revision, changes), *found]
-    return found, problems
+        all_amendments = [*of_revision, *_amended_otherwise(revision, changes), *all_amendments]
+    return all_amendments, problems
 
 
 _NO_PROOF = "without what is said to have been added, the rows are not those of the revision before"
 
 
-def _amended(one: Mapping[str, Any], where: str, noun: str, why: str) -> tuple[str, bool]:
+def _amended(change: Mapping[str, Any], where: str, noun: str, why: str) -> tuple[str, bool]:
     """An hour that was amended, in words; whether its rows of before must be there."""
-    n = one["after"] - one["before"]
-    proven = "added" in one or (one["before"] == 0 and n > 0 and not why)
+    n = change["after"] - change["before"]
+    proven = "added" in change or (change["before"] == 0 and n > 0 and not why)
     rows = f"{abs(n):,} {noun}{'' if abs(n) == 1 else 's'} {'added' if n > 0 else 'missing' if n < 0 else 'changed'}"
     return f"{where}: {rows}{why}" + ("" if proven or why else ", by a version that kept no proof"), proven
 
@@ -743,11 +747,11 @@ def _amended_gaps(
         text = f"gaps: {changes['before']} before, {changes['after']} after, by a version that kept no proof"
         yield Amendment(revision, text, False)
         return
-    for one in listed:
-        source, channel, since = one["gap"]
-        of = f"source {source}" if channel is None else f"channel {channel}"
-        how = "was added" if one["was"] is None else "was reported anew"
-        yield Amendment(revision, f"gap of {of} from {_words(since)} {how}", True)
+    for change in listed:
+        source, channel, since = change["gap"]
+        subject = f"source {source}" if channel is None else f"channel {channel}"
+        action = "was added" if change["was"] is None else "was reported anew"
+        yield Amendment(revision, f"gap of {subject} from {_words(since)} {action}", True)
 
 
 def _amended_otherwise(revision: int, changes: Mapping[str, Any]) -> Iterator[Amendment]:
@@ -833,10 +837,10 @@ def _samples(file: Any, bundle: SealBundle, problems: list[str], rows: AmendedRo
     require_schema(file, schema_of("samples"))
     kept = dict.fromkeys(amended_hours(bundle.differs), b"")
     names, labels = names_of(bundle.document), labels_of(bundle.document)
-    found: dict[int, dict[int, tuple[int, bytes]]] = {}
+    hours_by_channel: dict[int, dict[int, tuple[int, bytes]]] = {}
     names_in_file: dict[tuple[int, str, str], tuple[int, int]] = {}
     for channel, hour, n, digest in sample_hours(file, bundle.day, names_in_file, kept):
-        hours = found.setdefault(channel, {})
+        hours = hours_by_channel.setdefault(channel, {})
         if hour in hours:
             problems.append(f"channel {channel}, hour {hour:02}: its rows are not contiguous")
         hours[hour] = (n, digest)
@@ -849,35 +853,36 @@ def _samples(file: Any, bundle: SealBundle, problems: list[str], rows: AmendedRo
             problems.append(
                 f"channel {channel} is called {name_in_file} in rows of the file, and {name_in_seal} in the seal"
             )
-    rows.samples = {place: content for place, content in kept.items() if content}
+    rows.samples = {channel_hour: content for channel_hour, content in kept.items() if content}
     sealed = effective(bundle.rows, len(bundle.seals) - 1)
-    for channel in sorted(set(found) | set(sealed)):
+    for channel in sorted(set(hours_by_channel) | set(sealed)):
         row = sealed.get(channel)
         if row is None or row.hours is not None:
             name = names.get(channel, (f"channel {channel}", ""))[0]
             was = row.hours.by_hour() if row and row.hours else {}
-            for one in compare(name, channel, was, found.get(channel, {})):
-                rows.samples.pop((channel, one.hour or 0), None)  # it differs from its newest seal: that says enough
-                yield one
-        elif channel in found or bundle.complete:
+            for difference in compare(name, channel, was, hours_by_channel.get(channel, {})):
+                # It differs from its newest seal: that says enough.
+                rows.samples.pop((channel, difference.hour or 0), None)
+                yield difference
+        elif channel in hours_by_channel or bundle.complete:
             problems.append(f"channel {channel}: the file lacks the digests of its hours")
 
 
 def _events(file: Any, bundle: SealBundle, _: list[str], rows: AmendedRows) -> Iterator[Difference]:
     rows.events = event_hours(file, bundle.day)
-    for one in compare("events", None, bundle.parts[-1].events.by_hour(), event_digests(rows.events)):
-        rows.events.pop(one.hour or 0, None)
-        yield one
+    for difference in compare("events", None, bundle.parts[-1].events.by_hour(), event_digests(rows.events)):
+        rows.events.pop(difference.hour or 0, None)
+        yield difference
 
 
 def _gaps(file: Any, bundle: SealBundle, _: list[str], rows: AmendedRows) -> Iterator[Difference]:
-    found = gaps_in(file)
-    if gaps_digest(found) != bundle.parts[-1].gaps:
-        yield Difference("gaps", None, None, bundle.seals[-1].gaps, len(found))
+    gaps = gaps_in(file)
+    if gaps_digest(gaps) != bundle.parts[-1].gaps:
+        yield Difference("gaps", None, None, bundle.seals[-1].gaps, len(gaps))
         return
-    rows.gaps = found
-    if len(found) != bundle.seals[-1].gaps:
-        yield Difference("the number of gaps", None, None, bundle.seals[-1].gaps, len(found))
+    rows.gaps = gaps
+    if len(gaps) != bundle.seals[-1].gaps:
+        yield Difference("the number of gaps", None, None, bundle.seals[-1].gaps, len(gaps))
 
 
 def report(path: str, verdict: Verdict, anchored: bool) -> str:

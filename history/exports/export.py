@@ -179,7 +179,7 @@ class _Export:
                     total, rows = total + len(rows), []
             file.write(rows)
             file.close({METADATA: self._bundle("events", frozenset()).encode()})
-        hours = HourDigests.of({hour: (len(of), tagged_hash("event hour", *of)) for hour, of in found.items()})
+        hours = HourDigests.of_hours({hour: (len(of), tagged_hash("event hour", *of)) for hour, of in found.items()})
         differs = sum(1 for _ in compare("", None, self.sealed.parts[-1].events.by_hour(), hours.by_hour()))
         return total + len(rows), differs
 

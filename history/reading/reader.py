@@ -168,7 +168,7 @@ async def event_hours(rows: AsyncIterator[tuple[Any, ...]], day: date) -> dict[i
 
 async def events_of(rows: AsyncIterator[tuple[Any, ...]], day: date) -> HourDigests:
     """Counts and digests of a day's events."""
-    return HourDigests.of(event_digests(await event_hours(rows, day)))
+    return HourDigests.of_hours(event_digests(await event_hours(rows, day)))
 
 
 async def event_rows(connection: asyncpg.Connection[Any], day: date, scope: Scope) -> Any:

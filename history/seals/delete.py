@@ -157,7 +157,7 @@ async def _amended(
                 raise OperationError(f"channel {number}, {day}, hour {hour:02}: the database deleted something else")
             name = names.get(number, ("", ""))[0]
             listed.append({"id": number, "name": name, "hour": hour, "before": was[hour][0], "after": expected[0]})
-        changed[number] = HourDigests.of({h: one for h, one in {**was, **hours}.items() if one[0]})
+        changed[number] = HourDigests.of_hours({h: one for h, one in {**was, **hours}.items() if one[0]})
     span = {"from": deletion.since.isoformat(), "to": deletion.until.isoformat()}
     differs = {"channels": listed, "deleted": {**span, "by": deletion.by, "why": deletion.why}}
     scope = (await load_scope(connection, sealed.seals[-1].installation)).of(sealed.seals[-1].installation)

@@ -65,7 +65,8 @@ async def write_first_seal(
     text = await connection.fetchval(load("evidence")["build_document"], begin(day), begin(day, 24), scope.number)
     read = await partial_digests.digests_so_far(connection, day, scope)
     hours = {
-        number: HourDigests.of({h: found for h, found in some.items() if found[0]}) for number, some in read.items()
+        number: HourDigests.of_hours({h: found for h, found in some.items() if found[0]})
+        for number, some in read.items()
     }
     events = await events_of(event_rows(connection, day, scope), day)
     gaps = await gap_rows(connection, day, scope)
@@ -102,11 +103,11 @@ async def amend(
     before, changed = sealed.hours(), dict[int, HourDigests]()
     for number, of_channel in by_channel(hours):
         was = before[number].by_hour() if number in before else {}
-        changed[number] = HourDigests.of({**was, **{one.hour: one.now for one in of_channel}})
+        changed[number] = HourDigests.of_hours({**was, **{one.hour: one.now for one in of_channel}})
         name = names.get(number, ("", ""))[0]
         differs["channels"] += [one.as_json(id=number, name=name) for one in of_channel]
     last = sealed.parts[-1]
-    events = HourDigests.of({**last.events.by_hour(), **{one.hour: one.now for one in event_hours}})
+    events = HourDigests.of_hours({**last.events.by_hour(), **{one.hour: one.now for one in event_hours}})
     if event_hours:
         differs["events"] = [one.as_json() for one in event_hours]
     gaps_now, n_gaps = last.gaps, sealed.seals[-1].gaps

@@ -186,7 +186,7 @@ async def _verify_day(
         kept = dict.fromkeys(amended_hours(sealed.differs) if digests_match_root else (), b"")
         found = await _digests(samples, sorted(channels), report, kept)
         event_rows = {} if patterns else await samples.event_hours(scope)
-        events = None if patterns else HourDigests.of(event_digests(event_rows))
+        events = None if patterns else HourDigests.of_hours(event_digests(event_rows))
     except OperationError as error:  # the archive can't be read
         report.problems.append(f"{day}: {error}")
         return report
@@ -278,7 +278,7 @@ def _stored_matches_root(
     sealed: SealedDay, found: Mapping[int, ByHour], events: HourDigests, gaps: Sequence[tuple[Any, ...]]
 ) -> bool:
     """Whether the signed root comes of what is stored."""
-    channels = {number: HourDigests.of(hours).digest("channel", number) for number, hours in found.items()}
+    channels = {number: HourDigests.of_hours(hours).digest("channel", number) for number, hours in found.items()}
     day, document = sealed.day.isoformat(), sealed.parts[-1].document
     made = root(day, document, events.digest("events", 0), gaps_digest(gaps), channels)
     return made.hex() == sealed.seals[-1].root

@@ -71,7 +71,7 @@ class Aggregates:
         if not abs(self.state) < np.inf:
             raise OperationError(f"in_state: found {self.state:g}; legal: the number that is its value, such as 1")
 
-    def of(self, samples: Columns) -> Columns:
+    def compute(self, samples: Columns) -> Columns:
         """The columns of AGGREGATES. ``samples``: all samples in the window of some channels, by channel and time."""
         channel = samples["channel_id"]
         return self.of_channels([int(channel[rows.start]) for rows in segments(channel)], samples)
@@ -82,15 +82,15 @@ class Aggregates:
         starts, n = self.starts, len(self.starts)
         parts = list[Columns]()
         for number, name in enumerate(self.names):
-            one = calculation.result(name)
+            result = calculation.result(name)
             parts.append(
                 {
                     "channel_id": np.repeat(np.array(ids, np.int32), n),
                     "number": np.full(len(ids) * n, number, np.int32),
                     "time": np.tile(starts, len(ids)),
-                    "value": np.where(one.status & _BAD, np.nan, one.value).ravel(),
-                    "seconds": np.maximum(one.seconds, 0.0).ravel(),
-                    "status": one.status.astype(np.uint32).view(np.int32).ravel(),
+                    "value": np.where(result.status & _BAD, np.nan, result.value).ravel(),
+                    "seconds": np.maximum(result.seconds, 0.0).ravel(),
+                    "status": result.status.astype(np.uint32).view(np.int32).ravel(),
                 }
             )
         return joined(parts)
@@ -116,10 +116,10 @@ class _Sums:
     """Of the course of values; (channels, intervals) each."""
 
     area: Float64s  # value × seconds
-    known: Int64s  # µs with a value
+    with_value: Int64s  # µs
     good: Int64s  # µs in which it is Good
     in_state: Int64s  # µs in which it is a Good state
-    held: Flags  # whether a value from before holds in it
+    holds: Flags  # whether a value from before holds in it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,55 +168,55 @@ class _Calculation:
         has no value, as in the examples of the standard.
         """
         sums, configuration = self._lines, self._configuration
-        whole = self._ends - self._starts
+        total = self._ends - self._starts
         good = sums.good
         if configuration.simple_bounds:
-            whole = np.minimum(whole, self._data_ends - self._starts)
-            good = good if configuration.treat_uncertain_as_bad else sums.known
-        known = np.where(self._starts < self._data_ends, sums.known, 0)
-        status = self._status(whole, known, good, whole - good, by_share=configuration.simple_bounds)
-        seconds = sums.known / 1e6
-        value = sums.area / np.where(sums.known, seconds, np.nan) if name == "time_average" else sums.area
+            total = np.minimum(total, self._data_ends - self._starts)
+            good = good if configuration.treat_uncertain_as_bad else sums.with_value
+        with_value = np.where(self._starts < self._data_ends, sums.with_value, 0)
+        status = self._status(total, with_value, good, total - good, by_share=configuration.simple_bounds)
+        seconds = sums.with_value / 1e6
+        value = sums.area / np.where(sums.with_value, seconds, np.nan) if name == "time_average" else sums.area
         return _Result(value, seconds, status)
 
     def _duration(self) -> _Result:
         """DurationInStateZero (5.4.3.22) for any state. Values that are not Good are not included in it."""
-        sums = self._held
-        whole = np.minimum(self._ends, self._data_ends) - self._starts
-        status = self._status(whole, sums.known, sums.known, whole - sums.known)
+        sums = self._stepped
+        total = np.minimum(self._ends, self._data_ends) - self._starts
+        status = self._status(total, sums.with_value, sums.with_value, total - sums.with_value)
         return _Result(sums.in_state / 1e6, sums.good / 1e6, status)
 
     @cached_property
     def _lines(self) -> _Sums:
-        return self._sums(held=False)
+        return self._sums(stepped=False)
 
     @cached_property
-    def _held(self) -> _Sums:
-        return self._sums(held=True)
+    def _stepped(self) -> _Sums:
+        return self._sums(stepped=True)
 
-    def _sums(self, *, held: bool) -> _Sums:
+    def _sums(self, *, stepped: bool) -> _Sums:
         n = self._shape[0] * self._shape[1]
-        area, held_over = np.zeros(n), np.zeros(n, np.bool_)
-        known, good, in_state = np.zeros((3, n), np.int64)
-        for course in courses(self._points, self._configuration, (self._since, self._until), held=held):
-            for one in self._pieces(course):
-                length = one.ends - one.begins
-                until_good = np.minimum(one.ends, course.good_until[one.rows])
-                _add(known, one.key, length)
-                _add(good, one.key, np.maximum(until_good, one.begins) - one.begins)
-                if held:
-                    is_state = (one.first == self._aggregates.state) & (course.quality[one.rows] == GOOD)
-                    _add(in_state, one.key, np.where(is_state, length, 0))
-                    held_over[one.key[one.begins > course.at[one.rows]]] = True
+        area, holds = np.zeros(n), np.zeros(n, np.bool_)
+        with_value, good, in_state = np.zeros((3, n), np.int64)
+        for course in courses(self._points, self._configuration, (self._since, self._until), all_stepped=stepped):
+            for piece in self._pieces(course):
+                length = piece.ends - piece.begins
+                until_good = np.minimum(piece.ends, course.good_until[piece.rows])
+                _add(with_value, piece.key, length)
+                _add(good, piece.key, np.maximum(until_good, piece.begins) - piece.begins)
+                if stepped:
+                    is_state = (piece.first == self._aggregates.state) & (course.quality[piece.rows] == GOOD)
+                    _add(in_state, piece.key, np.where(is_state, length, 0))
+                    holds[piece.key[piece.begins > course.at[piece.rows]]] = True
                 else:
-                    _add(area, one.key, (one.first / 2 + one.last / 2) * (length / 1e6))
+                    _add(area, piece.key, (piece.first / 2 + piece.last / 2) * (length / 1e6))
         shape = self._shape
         return _Sums(
             area.reshape(shape),
-            known.reshape(shape),
+            with_value.reshape(shape),
             good.reshape(shape),
             in_state.reshape(shape),
-            held_over.reshape(shape),
+            holds.reshape(shape),
         )
 
     def _pieces(self, course: Course) -> Iterator[_Pieces]:
@@ -256,11 +256,11 @@ class _Calculation:
     def _percentile(self) -> Float64s:
         key, value = self._usable
         n = self._counts.usable.ravel()
-        first, place = np.cumsum(n) - n, self._aggregates.fraction * np.maximum(n - 1, 0)
+        first, rank = np.cumsum(n) - n, self._aggregates.fraction * np.maximum(n - 1, 0)
         ordered = np.append(value[np.lexsort((value, key))], np.nan)
-        low = ordered[first + np.floor(place).astype(np.int64)]
-        high = ordered[first + np.ceil(place).astype(np.int64)]
-        percentile: Float64s = low + (high - low) * (place - np.floor(place))
+        low = ordered[first + np.floor(rank).astype(np.int64)]
+        high = ordered[first + np.ceil(rank).astype(np.int64)]
+        percentile: Float64s = low + (high - low) * (rank - np.floor(rank))
         return percentile
 
     def _of_changes(self, name: str) -> _Result:
@@ -269,11 +269,11 @@ class _Calculation:
         The first value is compared with the last usable one before it, however many Bad ones are between; the very
         first value of a channel is a transition, and no increase.
         """
-        counts, held = self._counts, self._held.held
+        counts, holds = self._counts, self._stepped.holds
         status = self._status(counts.n, counts.usable, counts.good, counts.n - counts.usable)
         # Without samples, a value that holds had no transition; Bad samples alone say nothing.
         ones = np.ones(self._shape, np.int64)
-        status = np.where((counts.n == 0) & held, self._status(ones, ones, ones, 0 * ones), status)
+        status = np.where((counts.n == 0) & holds, self._status(ones, ones, ones, 0 * ones), status)
         status = np.where((counts.n > 0) & (counts.usable == 0), _BAD, status)
         seconds = self._data_seconds
         if name == "count_transitions":
@@ -285,15 +285,15 @@ class _Calculation:
 
     @cached_property
     def _transitions(self) -> Float64s:
-        rows, before, known = self._changes
-        changed = ~known | (self._points.value[rows] != self._points.value[before])
+        rows, before, has_before = self._changes
+        changed = ~has_before | (self._points.value[rows] != self._points.value[before])
         return self._by_interval(rows, changed)
 
     @cached_property
     def _increases(self) -> Float64s:
-        rows, before, known = self._changes
+        rows, before, has_before = self._changes
         value, wraps_at = self._points.value, self._channels.wraps[self._own][self._points.place[rows]]
-        return self._by_interval(rows, np.where(known, increases(value[before], value[rows], wraps_at), 0.0))
+        return self._by_interval(rows, np.where(has_before, increases(value[before], value[rows], wraps_at), 0.0))
 
     @cached_property
     def _changes(self) -> tuple[NDArray[np.intp], NDArray[np.intp], Flags]:
@@ -301,10 +301,10 @@ class _Calculation:
         points = self._points
         every = np.flatnonzero(points.quality <= self._configuration.worst)
         before = np.append(every[:1], every[:-1])
-        known = (points.place[before] == points.place[every]) & (before != every)
-        known &= points.time[before] >= self._since - HOLD
+        has_before = (points.place[before] == points.place[every]) & (before != every)
+        has_before &= points.time[before] >= self._since - HOLD
         inside = self._is_inside(points.time[every])
-        return every[inside], before[inside], known[inside]
+        return every[inside], before[inside], has_before[inside]
 
     @cached_property
     def _usable(self) -> tuple[Int64s, Float64s]:
@@ -318,7 +318,7 @@ class _Calculation:
         points = self._points
         samples = self._is_inside(points.time) & (points.quality != GAP)
         usable, good = (samples & (points.quality <= worst) for worst in (self._configuration.worst, GOOD))
-        n, of_usable, of_good = (self._by_interval(np.flatnonzero(one)) for one in (samples, usable, good))
+        n, of_usable, of_good = (self._by_interval(np.flatnonzero(mask)) for mask in (samples, usable, good))
         return _Counts(n + self._gaps(), of_usable, of_good)
 
     def _gaps(self) -> Int64s:
@@ -356,20 +356,20 @@ class _Calculation:
         seconds: Float64s = (np.minimum(self._ends, self._data_ends) - begins) / 1e6
         return seconds
 
-    def _status(self, whole: Int64s, known: Int64s, good: Int64s, bad: Int64s, *, by_share: bool = True) -> Int64s:
+    def _status(self, total: Int64s, with_value: Int64s, good: Int64s, bad: Int64s, *, by_share: bool = True) -> Int64s:
         """The StatusCode (5.4.3.2), with the bits Calculated and, for a partial interval, Partial.
 
-        ``whole``, ``known``, ``good`` and ``bad`` are durations, or numbers of values: all of the interval, those with
-        a value, those that count as Good and as Bad. Not ``by_share``: Good if all is Good, else Uncertain. Both
+        ``total``, ``with_value``, ``good`` and ``bad`` are durations, or numbers of values: all of the interval, those
+        with a value, those that count as Good and as Bad. Not ``by_share``: Good if all is Good, else Uncertain. Both
         percentages can be reached only where they add up to 100; then the one for Good counts (4.2.1.2).
         """
         status = np.full(self._shape, SUBNORMAL)
         if by_share:
-            status[bad * 100 >= self._configuration.percent_data_bad * whole] = _BAD
-            status[good * 100 >= self._configuration.percent_data_good * whole] = 0
-        status[good >= whole] = 0
+            status[bad * 100 >= self._configuration.percent_data_bad * total] = _BAD
+            status[good * 100 >= self._configuration.percent_data_good * total] = 0
+        status[good >= total] = 0
         status |= _CALCULATED + _PARTIAL * self._partial
-        return np.where(known > 0, status, NO_DATA)
+        return np.where(with_value > 0, status, NO_DATA)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

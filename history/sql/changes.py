@@ -52,46 +52,46 @@ class Changes:
     spans: Mapping[int, float]  # of the ranges of channels that have one
     least_score: float
 
-    def of(self, samples: Columns) -> Columns:
+    def compute(self, samples: Columns) -> Columns:
         """The columns of CHANGES. ``samples``: all samples of some channels, by channel and time."""
         means = self.grid.numbers(samples)
-        rows = [one for one in segments(means["channel_id"]) if one.stop - one.start >= 4 * _LEAST]
-        lengths = [one.stop - one.start for one in rows]
+        rows = [segment for segment in segments(means["channel_id"]) if segment.stop - segment.start >= 4 * _LEAST]
+        lengths = [segment.stop - segment.start for segment in rows]
         changes = []
         for length in sorted(set(lengths)):
-            alike = [one for one, n in zip(rows, lengths, strict=True) if n == length]
-            values = np.array([means["value"][one] for one in alike])
-            ids = [int(means["channel_id"][one.start]) for one in alike]
+            alike = [segment for segment, n in zip(rows, lengths, strict=True) if n == length]
+            values = np.array([means["value"][segment] for segment in alike])
+            ids = [int(means["channel_id"][segment.start]) for segment in alike]
             for row, at, kind, before, after, score in self._of_values(values, ids):
                 number = int(means["number"][alike[row].start + at])
                 changes.append((ids[row], self.grid.since + number * self.grid.step, kind, before, after, score))
         columns = list(zip(*changes, strict=True)) or [()] * len(CHANGES)
         kinds = (np.int32, np.int64, np.int32, np.float64, np.float64, np.float64)
-        return {of.name: np.array(one, kind) for of, one, kind in zip(CHANGES, columns, kinds, strict=True)}
+        return {field.name: np.array(column, kind) for field, column, kind in zip(CHANGES, columns, kinds, strict=True)}
 
     def _of_values(self, values: Float64s, ids: list[int]) -> Iterator[tuple[int, int, int, float, float, float]]:
         """Row, place, kind, before, after and score. ``values``: (channels, buckets)."""
         extent = np.ptp(values, axis=1)
         # A thousandth of what a channel does is no noise to measure by, nor is a ten-thousandth of its range.
-        floor = np.maximum(1e-3 * extent, [1e-4 * self.spans.get(one, 0.0) for one in ids])
+        floor = np.maximum(1e-3 * extent, [1e-4 * self.spans.get(number, 0.0) for number in ids])
         moves = extent > 1e-9 * np.abs(values).max(axis=1)  # else by rounding errors
         scaled = (values - values[:, :1]) / np.where(moves, floor, 1.0)[:, None]
         scores = list(_scores(scaled))
-        beyond = [(one > self.least_score) & moves[:, None] for _, _, one in scores]
-        for row in np.flatnonzero(np.any([one.any(axis=1) for one in beyond], axis=0)).tolist():
+        beyond = [(array > self.least_score) & moves[:, None] for _, _, array in scores]
+        for row in np.flatnonzero(np.any([array.any(axis=1) for array in beyond], axis=0)).tolist():
             for kinds in ((_LEVEL, _SLOPE), (_SPREAD,)):
-                some = [
-                    (kind, side, place, float(one[row, place]))
-                    for (kind, side, one), far in zip(scores, beyond, strict=True)
+                candidates = [
+                    (kind, side, bucket, float(array[row, bucket]))
+                    for (kind, side, array), far in zip(scores, beyond, strict=True)
                     if kind in kinds
-                    for place in np.flatnonzero(far[row]).tolist()
+                    for bucket in np.flatnonzero(far[row]).tolist()
                 ]
-                for kind, side, at, score in _clearest(some):
+                for kind, side, at, score in _clearest(candidates):
                     yield row, at, kind, *self._sizes(values[row], kind, at, side), score
 
     def _sizes(self, values: Float64s, kind: int, at: int, side: int) -> tuple[float, float]:
         """Before and after."""
-        before, after = (self._size(one, kind) for one in (values[at - side : at], values[at : at + side]))
+        before, after = (self._size(half, kind) for half in (values[at - side : at], values[at : at + side]))
         return before, after
 
     def _size(self, values: Float64s, kind: int) -> float:
@@ -110,7 +110,7 @@ def _scores(values: Float64s) -> Iterator[tuple[int, int, Float64s]]:
     ``values``: (channels, buckets), in floors of noise.
     """
     n = values.shape[1]
-    sides = sorted({max(n // one, _LEAST) for one in _PARTS})
+    sides = sorted({max(n // part, _LEAST) for part in _PARTS})
     smooth = values.copy()  # medians of three: a spike is no change
     low, high = np.minimum(values[:, :-2], values[:, 1:-1]), np.maximum(values[:, :-2], values[:, 1:-1])
     smooth[:, 1:-1] = np.maximum(low, np.minimum(high, values[:, 2:]))
@@ -121,7 +121,7 @@ def _scores(values: Float64s) -> Iterator[tuple[int, int, Float64s]]:
         before, after = _around(total, side)
         shift = np.arange(side, n - side + 1) - 0.5
         moment_before, moment_after = (
-            one - shift * of for one, of in zip(_around(moment, side), (before, after), strict=True)
+            moments - shift * sums for moments, sums in zip(_around(moment, side), (before, after), strict=True)
         )
         tilt = u.sum() / (u @ u)
         step = (after - before - tilt * (moment_after + moment_before)) / np.sqrt(2 * np.square(1 - tilt * u).sum())
@@ -130,11 +130,11 @@ def _scores(values: Float64s) -> Iterator[tuple[int, int, Float64s]]:
         # Where the noise is larger than it usually is, so must a step be.
         louder = np.maximum(_loudest(rough, side) * n / (_EVEN * rough[:, -1:]), 1.0) ** 2
         sizes = np.abs(step), np.abs(kink)
-        usual = np.maximum(noise, np.max([np.median(one, axis=1) for one in sizes], axis=0) / _MEDIAN)
+        usual = np.maximum(noise, np.max([np.median(size, axis=1) for size in sizes], axis=0) / _MEDIAN)
         if side <= n // 16:  # wider windows are often half of all: changes are in too many
             noise = usual
-        for kind, one in zip((_LEVEL, _SLOPE), sizes, strict=True):
-            yield kind, side, _placed(one / louder / usual[:, None], n)
+        for kind, size in zip((_LEVEL, _SLOPE), sizes, strict=True):
+            yield kind, side, _placed(size / louder / usual[:, None], n)
         # The spread of a few means is uncertain: it takes twice as many.
         before, after = _around(rough, 2 * side)
         spread = np.abs(np.log(after / before)) * np.sqrt(side) / _ROUGH
@@ -176,9 +176,9 @@ def _noise(values: Float64s) -> Float64s:
     n, far = values.shape[1], max(values.shape[1] // 16, _LEAST)
     trend = (values[:, 2 * far :] - values[:, : -2 * far]) / (2 * far)
     inner = values[:, far : n - far]
-    one, two = (_spread(values[:, far + k : n - far + k] - inner - k * trend) for k in (1, 2))
-    depends = np.clip(np.square(two / np.maximum(one, 1e-9)) - 1, 0, _WANDERING)
-    noise: Float64s = one * np.sqrt((1 + depends) / 2) / (1 - depends)
+    lag_1, lag_2 = (_spread(values[:, far + k : n - far + k] - inner - k * trend) for k in (1, 2))
+    depends = np.clip(np.square(lag_2 / np.maximum(lag_1, 1e-9)) - 1, 0, _WANDERING)
+    noise: Float64s = lag_1 * np.sqrt((1 + depends) / 2) / (1 - depends)
     return noise
 
 
@@ -194,23 +194,23 @@ def _sums(values: Float64s) -> Float64s:
     return np.pad(np.cumsum(values, axis=1), ((0, 0), (1, 0)))
 
 
-def _clearest(some: list[tuple[int, int, int, float]]) -> Iterator[tuple[int, int, int, float]]:
+def _clearest(candidates: list[tuple[int, int, int, float]]) -> Iterator[tuple[int, int, int, float]]:
     """Kind, side, place and score of changes: of narrow windows first, and of wider ones without those of the narrow.
 
     Each is then placed by the clearest window in which there is no other.
     """
-    if not some:
+    if not candidates:
         return
-    kind, side, place, score = (np.array(one) for one in zip(*some, strict=True))
-    clearest = np.lexsort((place, kind, side, -np.round(score, 6)))
+    kind, side, bucket, score = (np.array(column) for column in zip(*candidates, strict=True))
+    clearest = np.lexsort((bucket, kind, side, -np.round(score, 6)))
     rest, chosen = clearest[np.argsort(side[clearest], kind="stable")], list[int]()
     while len(rest):
         chosen.append(int(rest[0]))
-        rest = rest[np.abs(place[rest] - place[rest[0]]) > side[rest]]
-    for one in chosen:
-        near = np.abs(place[clearest] - place[one]) <= side[one]
+        rest = rest[np.abs(bucket[rest] - bucket[rest[0]]) > side[rest]]
+    for row in chosen:
+        near = np.abs(bucket[clearest] - bucket[row]) <= side[row]
         for other in chosen:
-            if other != one:
-                near &= np.abs(place[clearest] - place[other]) > side[clearest]
-        best = int(clearest[near][0]) if near.any() else one
-        yield int(kind[best]), int(side[best]), int(place[best]), float(score[best])
+            if other != row:
+                near &= np.abs(bucket[clearest] - bucket[other]) > side[clearest]
+        best = int(clearest[near][0]) if near.any() else row
+        yield int(kind[best]), int(side[best]), int(bucket[best]), float(score[best])

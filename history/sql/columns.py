@@ -51,18 +51,18 @@ class Channels:
     gaps: Int64s  # (gaps, 2) where each begins and ends (µs)
 
     @classmethod
-    def of(cls, fields: Iterable[ChannelFields]) -> Channels:
+    def of_fields(cls, fields: Iterable[ChannelFields]) -> Channels:
         """Make them from their fields, in any order."""
-        every = sorted(fields, key=lambda one: int(one["channel_id"]))
-        ids = np.array([one["channel_id"] for one in every], np.int32)
-        edges = ([time for one in every for time in one[name]] for name in ("gaps_from", "gaps_to"))
+        every = sorted(fields, key=lambda channel: int(channel["channel_id"]))
+        ids = np.array([channel["channel_id"] for channel in every], np.int32)
+        edges = ([time for channel in every for time in channel[name]] for name in ("gaps_from", "gaps_to"))
         return cls(
             ids,
-            np.array([one["kind"] == "counter" for one in every], np.bool_),
-            np.array([one.get("wraps_at") for one in every], np.float64),
-            np.array([one["ends"] for one in every], np.int64),
-            np.repeat(ids, [len(one["gaps_from"]) for one in every]),
-            np.column_stack([np.array(one, np.int64) for one in edges]),
+            np.array([channel["kind"] == "counter" for channel in every], np.bool_),
+            np.array([channel.get("wraps_at") for channel in every], np.float64),
+            np.array([channel["ends"] for channel in every], np.int64),
+            np.repeat(ids, [len(channel["gaps_from"]) for channel in every]),
+            np.column_stack([np.array(times, np.int64) for times in edges]),
         )
 
     def places(self, channels: NDArray[np.int32]) -> NDArray[np.intp]:
@@ -80,7 +80,7 @@ class Channels:
 
 def spans(channels: Iterable[ChannelFields]) -> dict[int, float]:
     """The spans of the ranges of channels that have one."""
-    return {one["channel_id"]: one["span"] for one in channels if one["span"] is not None}
+    return {channel["channel_id"]: channel["span"] for channel in channels if channel["span"] is not None}
 
 
 def columns_of(samples: Samples) -> Columns:
@@ -88,30 +88,31 @@ def columns_of(samples: Samples) -> Columns:
     return {"channel_id": samples.channel, "time": samples.time, "value": samples.bits, "status": samples.status}
 
 
-def together(found: Iterable[Rows], *, whole: bool = True) -> Iterator[Columns]:
+def together(parts: Iterable[Rows], *, whole: bool = True) -> Iterator[Columns]:
     """Small ones as larger ones: most of the time would go into the calls for each.
 
-    ``found``: those of a channel follow each other. ``whole``: all samples of a channel are in one of the larger ones.
+    ``parts``: those of a channel follow each other. ``whole``: all samples of a channel are in one of the larger ones.
     """
-    some, rows, most = list[Rows](), 0, _ROWS if whole else _PART
-    for one in found:
-        if some and rows + one.n > most and not (whole and some[-1].channels[1] == one.channels[0]):
-            yield row_group.joined(some)
-            some, rows = [], 0
-        some.append(one)
-        rows += one.n
-    if some:
-        yield row_group.joined(some)
+    gathered, n, most = list[Rows](), 0, _ROWS if whole else _PART
+    for samples in parts:
+        if gathered and n + samples.n > most and not (whole and gathered[-1].channels[1] == samples.channels[0]):
+            yield row_group.joined(gathered)
+            gathered, n = [], 0
+        gathered.append(samples)
+        n += samples.n
+    if gathered:
+        yield row_group.joined(gathered)
 
 
-def each(of: Callable[[Columns], Result]) -> Callable[[Iterable[Columns]], Iterable[Result]]:
-    """Makes something of each of several samples."""
-    return partial(map, of)
+def by_portion(kernel: Callable[[Columns], Result]) -> Callable[[Iterable[Columns]], Iterable[Result]]:
+    """Kernel of several portions, from one of a single portion."""
+    return partial(map, kernel)
 
 
-def joined(some: Sequence[Columns]) -> Columns:
+def joined(portions: Sequence[Columns]) -> Columns:
     """Join portions, at least one, one behind the other."""
-    return some[0] if len(some) == 1 else {name: np.concatenate([one[name] for one in some]) for name in some[0]}
+    first = portions[0]
+    return first if len(portions) == 1 else {name: np.concatenate([one[name] for one in portions]) for name in first}
 
 
 def part(samples: Columns, rows: Any) -> Columns:
@@ -122,14 +123,14 @@ def part(samples: Columns, rows: Any) -> Columns:
 def as_arrow(samples: Columns) -> list[dict[str, Any]]:
     """The same as arrays of Arrow, some rows at a time."""
     rows = (slice(start, start + _ROWS) for start in range(0, len(samples["time"]), _ROWS))
-    return [_arrays(part(samples, one)) for one in rows]
+    return [_arrays(part(samples, portion)) for portion in rows]
 
 
 def following(channel: NDArray[np.int32], values: Int64s) -> Int64s:
     """The next value of the same channel, of rows by channel; NEVER: there is none."""
-    found = np.append(values[1:], NEVER)[: len(values)]
-    found[:-1][channel[1:] != channel[:-1]] = NEVER
-    return found
+    later = np.append(values[1:], NEVER)[: len(values)]
+    later[:-1][channel[1:] != channel[:-1]] = NEVER
+    return later
 
 
 def count_up(lengths: Int64s) -> Int64s:
@@ -152,18 +153,18 @@ def good_samples(samples: Columns) -> tuple[NDArray[np.int32], Int64s, Float64s]
     return (channel, time, value) if good.all() else (channel[good], time[good], value[good])
 
 
-def by_channel(found: Iterable[Columns]) -> Iterator[Rows]:
-    """The samples of each channel, by time. ``found``: those of a channel in one of them are so already."""
+def by_channel(portions: Iterable[Columns]) -> Iterator[Rows]:
+    """The samples of each channel, by time. ``portions``: those of a channel in one of them are so already."""
     parts: dict[int, list[Columns]] = {}
-    for one in found:
-        for rows in segments(one["channel_id"]):
-            parts.setdefault(int(one["channel_id"][rows.start]), []).append(part(one, rows))
+    for portion in portions:
+        for rows in segments(portion["channel_id"]):
+            parts.setdefault(int(portion["channel_id"][rows.start]), []).append(part(portion, rows))
     for number in sorted(parts):
-        of = sorted(parts.pop(number), key=lambda one: int(one["time"][0]))
-        whole = joined(of)
-        if any(one["time"][-1] >= other["time"][0] for one, other in pairwise(of)):  # an amendment
-            whole = part(whole, np.argsort(whole["time"], kind="stable"))
-        yield Rows(len(whole["time"]), whole)
+        ordered = sorted(parts.pop(number), key=lambda columns: int(columns["time"][0]))
+        samples = joined(ordered)
+        if any(earlier["time"][-1] >= later["time"][0] for earlier, later in pairwise(ordered)):  # an amendment
+            samples = part(samples, np.argsort(samples["time"], kind="stable"))
+        yield Rows(len(samples["time"]), samples)
 
 
 def typed(column: Any, kind: Any) -> Any:
@@ -172,19 +173,19 @@ def typed(column: Any, kind: Any) -> Any:
     return array.view(kind) if array.type != kind else array
 
 
-def listed(kind: Any, found: Iterable[Columns]) -> Any:
+def listed(kind: Any, portions: Iterable[Columns]) -> Any:
     """A list of structs as the only element of an array of Arrow. ``kind``: the struct, of these columns."""
-    some = list(found)
-    if not some:
+    parts = list(portions)
+    if not parts:
         return pa.array([[]], pa.list_(kind))
-    columns = [typed(np.concatenate([one[field.name] for one in some]), field.type) for field in kind]
+    columns = [typed(np.concatenate([one[field.name] for one in parts]), field.type) for field in kind]
     return _as_list(pa.StructArray.from_arrays(columns, fields=list(kind)))
 
 
 def structs(kind: Any, batches: Iterable[Any]) -> Any:
     """List of structs, one a row, of batches that have the columns of the struct."""
-    whole = pa.concat_batches([pa.RecordBatch.from_pylist([], pa.schema(list(kind))), *batches])
-    return _as_list(pa.StructArray.from_arrays(whole.columns, fields=list(kind)))
+    table = pa.concat_batches([pa.RecordBatch.from_pylist([], pa.schema(list(kind))), *batches])
+    return _as_list(pa.StructArray.from_arrays(table.columns, fields=list(kind)))
 
 
 def _as_list(struct: Any) -> Any:

@@ -35,18 +35,18 @@ class Correlations:
     target: Float64s  # (buckets,) NaN: it has none there
     most: int
 
-    def of_parts(self, found: Iterable[Columns]) -> Iterator[Columns]:
-        """The columns of CORRELATIONS. ``found``: samples by channel and time, all of some channels at a time."""
-        some = [self.grid.numbers(one) for one in found]
-        if not some:
+    def compute_parts(self, portions: Iterable[Columns]) -> Iterator[Columns]:
+        """The columns of CORRELATIONS. ``portions``: samples by channel and time, all of some channels at a time."""
+        parts = [self.grid.numbers(samples) for samples in portions]
+        if not parts:
             return
-        means = joined(some)
+        means = joined(parts)
         rows, width = segments(means["channel_id"]), 1 + int(means["number"].max(initial=0))
         for few in slices(rows, max(1, _ELEMENTS // width)):
             values = np.full((len(few), width), np.nan)
-            for place, one in enumerate(few):
-                values[place, means["number"][one]] = means["value"][one]
-            yield self._of_means(np.array([means["channel_id"][one.start] for one in few], np.int32), values)
+            for row, segment in enumerate(few):
+                values[row, means["number"][segment]] = means["value"][segment]
+            yield self._of_means(np.array([means["channel_id"][segment.start] for segment in few], np.int32), values)
 
     def _of_means(self, channels: NDArray[np.int32], values: Float64s) -> Columns:
         """The same of means: (channels, buckets); NaN: there is none."""
@@ -61,12 +61,12 @@ class Correlations:
         }
 
 
-def dense(found: Iterable[Columns]) -> Float64s:
-    """The values of buckets, (buckets,); NaN: there is none. ``found``: of one channel, as a grid has them."""
-    some = list(found)
-    if not some:
+def dense(portions: Iterable[Columns]) -> Float64s:
+    """The values of buckets, (buckets,); NaN: there is none. ``portions``: of one channel, as a grid has them."""
+    parts = list(portions)
+    if not parts:
         return np.empty(0)
-    means = joined(some)
+    means = joined(parts)
     values = np.full(1 + int(means["number"].max(initial=-1)), np.nan)
     values[means["number"]] = means["value"]
     return values
@@ -75,23 +75,23 @@ def dense(found: Iterable[Columns]) -> Float64s:
 def _correlations(values: Float64s, target: Float64s, lags: NDArray[np.int64]) -> tuple[Float64s, NDArray[np.int64]]:
     """Correlations and numbers of pairs, (channels, lags); NaN: there is none. ``values``: (channels, buckets)."""
     r, pairs = np.full((len(values), len(lags)), np.nan), np.zeros((len(values), len(lags)), np.int64)
-    own, other = _Sums.of(values), _Sums.of(target)
-    for place, lag in enumerate(lags.tolist()):
+    channels, other = _Sums.of_values(values), _Sums.of_values(target)
+    for column, lag in enumerate(lags.tolist()):
         first, last = max(0, lag), min(values.shape[1], len(target) + lag)
         if first >= last:
             continue
         here, there = slice(first, last), slice(first - lag, last - lag)
-        n, y, yy = (own.present[:, here] @ one[there] for one in (other.present, other.off, other.square))
-        x, xx = (one[:, here] @ other.present[there] for one in (own.off, own.square))
-        pairs[:, place] = n
+        n, y, yy = (channels.present[:, here] @ one[there] for one in (other.present, other.off, other.square))
+        x, xx = (one[:, here] @ other.present[there] for one in (channels.off, channels.square))
+        pairs[:, column] = n
         with np.errstate(divide="ignore", invalid="ignore"):
             spread, target_spread = xx - x * x / n, yy - y * y / n
-            r[:, place] = (own.off[:, here] @ other.off[there] - x * y / n) / np.sqrt(spread * target_spread)
-        known = (n >= _LEAST) & (xx > 0) & (yy > 0)
-        r[~known, place] = np.nan
-        doubtful = known & ((spread < _DOUBTFUL * xx) | (target_spread < _DOUBTFUL * yy))
+            r[:, column] = (channels.off[:, here] @ other.off[there] - x * y / n) / np.sqrt(spread * target_spread)
+        usable = (n >= _LEAST) & (xx > 0) & (yy > 0)
+        r[~usable, column] = np.nan
+        doubtful = usable & ((spread < _DOUBTFUL * xx) | (target_spread < _DOUBTFUL * yy))
         for channel in np.flatnonzero(doubtful):
-            r[channel, place] = _exact(values[channel, here], target[there])
+            r[channel, column] = _exact(values[channel, here], target[there])
     return r, pairs
 
 
@@ -104,16 +104,16 @@ class _Sums:
         self.square = off * off
 
     @classmethod
-    def of(cls, values: Float64s) -> _Sums:
+    def of_values(cls, values: Float64s) -> _Sums:
         there = ~np.isnan(values)
-        known = np.where(there, values, 0.0)
+        filled = np.where(there, values, 0.0)
         low, high = (
             extreme(values, axis=-1, keepdims=True, where=there, initial=initial)
             for extreme, initial in ((np.min, np.inf), (np.max, -np.inf))
         )
         n = np.maximum(1, np.count_nonzero(there, axis=-1, keepdims=True))
-        middle = np.clip(known.sum(axis=-1, keepdims=True) / n, low, np.maximum(low, high))
-        return cls(there.astype(np.float64), np.where(there, known - middle, 0.0))
+        middle = np.clip(filled.sum(axis=-1, keepdims=True) / n, low, np.maximum(low, high))
+        return cls(there.astype(np.float64), np.where(there, filled - middle, 0.0))
 
 
 def _exact(values: Float64s, target: Float64s) -> float:

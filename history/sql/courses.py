@@ -138,10 +138,10 @@ class Courses:
         configuration: Configuration,
     ) -> Courses:
         """``channels``: with gaps and ends from 24 hours before until 24 hours after the window."""
-        some = Channels.of(channels)
-        kinds = {one["channel_id"]: one["kind"] for one in channels}
-        analog = np.array([kinds[one] == "analog" for one in some.channels.tolist()], np.bool_)
-        return cls(some, analog, window, around, configuration)
+        chosen = Channels.of_fields(channels)
+        kinds = {channel["channel_id"]: channel["kind"] for channel in channels}
+        analog = np.array([kinds[number] == "analog" for number in chosen.channels.tolist()], np.bool_)
+        return cls(chosen, analog, window, around, configuration)
 
     def points(self, ids: Sequence[int], inside: Columns) -> Points:
         """The points of some channels, ascending. ``inside``: their samples in the window, by channel and time."""
@@ -151,26 +151,26 @@ class Courses:
         with np.errstate(invalid="ignore"):
             value = np.where(np.abs(value) < _TINY, 0.0, value)
         status, place = samples["status"].view(np.int32), np.searchsorted(ids, channel)
-        at, begins, of = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        at, begins, owners = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for rows in segments(channel):
             edges = self._gaps(int(channel[rows.start]), int(time[rows.stop - 1])) + 1
             at.append(rows.start + np.searchsorted(time[rows], edges))
             begins.append(edges)
-            of.append(np.full(len(edges), place[rows.start]))
+            owners.append(np.full(len(edges), place[rows.start]))
         rows_at = np.concatenate(at)
         if len(rows_at):
-            place = np.insert(place, rows_at, np.concatenate(of))
+            place = np.insert(place, rows_at, np.concatenate(owners))
             time = np.insert(time, rows_at, np.concatenate(begins))
             value, status = np.insert(value, rows_at, np.nan), np.insert(status, rows_at, 0)
             quality = np.insert(quality, rows_at, GAP)
-        own = self.channels.places(np.array(ids, np.int32))
+        indices = self.channels.places(np.array(ids, np.int32))
         always = self.configuration.stepped
-        stepped = ~self.analog[own] if always is None else np.full(len(ids), always)
-        return Points(place, time, value, quality, status, self.channels.ends[own], stepped)
+        stepped = ~self.analog[indices] if always is None else np.full(len(ids), always)
+        return Points(place, time, value, quality, status, self.channels.ends[indices], stepped)
 
     def _with_those_around(self, ids: Sequence[int], inside: Columns) -> Columns:
-        wanted, pieces = np.array(ids, np.int32), [part(inside, slice(0, 0))]
-        of_inside, of_around = (_edges(one["channel_id"], wanted) for one in (inside, self.around))
+        numbers, pieces = np.array(ids, np.int32), [part(inside, slice(0, 0))]
+        of_inside, of_around = (_edges(samples["channel_id"], numbers) for samples in (inside, self.around))
         before = self.around["time"] < self.window[0]
         for (first, last), (oldest, newest) in zip(of_inside, of_around, strict=True):
             middle = oldest + int(np.count_nonzero(before[oldest:newest]))
@@ -208,15 +208,17 @@ def _edges(channel: NDArray[np.int32], ids: NDArray[np.int32]) -> Iterator[tuple
     return zip(first, last, strict=True)
 
 
-def courses(points: Points, configuration: Configuration, window: tuple[int, int], *, held: bool) -> Iterator[Course]:
+def courses(
+    points: Points, configuration: Configuration, window: tuple[int, int], *, all_stepped: bool
+) -> Iterator[Course]:
     """The lines within a window, some at a time.
 
-    ``held``: stepped and with simple bounds, whatever the configuration says.
+    ``all_stepped``: stepped and with simple bounds, whatever the configuration says.
     """
     usable = points.quality <= configuration.worst
     rows = np.flatnonzero(usable)
     for start in range(0, len(rows), _BLOCK):
-        yield _course(points, usable, rows, slice(start, start + _BLOCK), configuration, window, held)
+        yield _course(points, usable, rows, slice(start, start + _BLOCK), configuration, window, all_stepped)
 
 
 def _course(
@@ -226,13 +228,13 @@ def _course(
     block: slice,
     configuration: Configuration,
     window: tuple[int, int],
-    held: bool,
+    all_stepped: bool,
 ) -> Course:
     """The lines from some of the usable points (``every``)."""
-    simple = held or configuration.simple_bounds
+    simple = all_stepped or configuration.simple_bounds
     rows, n = every[block], len(points.time)
     place, at, value = points.place[rows], points.time[rows], points.value[rows]
-    stepped = np.ones(len(rows), np.bool_) if held else points.stepped[place]
+    stepped = np.ones(len(rows), np.bool_) if all_stepped else points.stepped[place]
 
     def later(after: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
         inside = np.minimum(after, n - 1)
@@ -280,7 +282,7 @@ class Nearest:
     later: bool  # after the window, else before it
     n: int  # so many of them
 
-    def of(self, samples: Columns) -> Columns:
+    def compute(self, samples: Columns) -> Columns:
         """Those of some channels, by channel and time. Of a channel without such a quality, the nearest one."""
         suffices = qualities(samples) <= self.worst
         kept = np.zeros(len(suffices), np.bool_)
@@ -293,7 +295,7 @@ class Nearest:
         return part(samples, kept)
 
     def complete(self, samples: Columns) -> frozenset[int]:
-        """Channels of which there are enough. ``samples``: of :meth:`of`."""
+        """Channels of which there are enough. ``samples``: of :meth:`compute`."""
         channel, n = np.unique(samples["channel_id"][qualities(samples) <= self.worst], return_counts=True)
         return frozenset(channel[n >= self.n].tolist())
 
@@ -303,15 +305,15 @@ def neighbours(read: Read, ids: Collection[int], window: tuple[int, int], config
     since, until = window
     n = 2 if configuration.use_sloped_extrapolation else 1
     before, after = Nearest(configuration.worst, False, n), Nearest(configuration.worst, True, 1)
-    found = [NO_SAMPLES]
+    parts = [NO_SAMPLES]
     for nearest, farthest in ((before, n * HOLD), (after, HOLD)):
         missing = frozenset(ids)
         for distance in (*_NEAR, farthest):
             within = (until, until + distance) if nearest.later else (since - distance, since)
-            some = joined([NO_SAMPLES, *read(missing, within, nearest.of)])
-            enough = missing if distance == farthest else nearest.complete(some)
-            found.append(part(some, np.isin(some["channel_id"], [*enough])))
+            samples = joined([NO_SAMPLES, *read(missing, within, nearest.compute)])
+            enough = missing if distance == farthest else nearest.complete(samples)
+            parts.append(part(samples, np.isin(samples["channel_id"], [*enough])))
             if not (missing := missing - enough):
                 break
-    whole = joined(found)
-    return part(whole, np.lexsort((whole["time"], whole["channel_id"])))
+    around = joined(parts)
+    return part(around, np.lexsort((around["time"], around["channel_id"])))

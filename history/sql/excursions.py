@@ -52,10 +52,10 @@ class Excursions:
         require_length("short", self.short)
         require_length("long", self.long)
 
-    def of(self, samples: Columns) -> Columns:
+    def compute(self, samples: Columns) -> Columns:
         """The columns of FAR_OFF. ``samples``: all samples of some channels, by channel and time."""
         channel, time, value = good_samples(samples)
-        bins = _Bins.of(channel, (time - self.since) // self.short, (time - self.since) // self.long, value)
+        bins = _Bins.of_samples(channel, (time - self.since) // self.short, (time - self.since) // self.long, value)
         none = np.empty(0, np.int32)
         some: list[Columns] = [
             {
@@ -143,7 +143,7 @@ class _Bins:
     high: Float64s
 
     @classmethod
-    def of(cls, channel: NDArray[np.int32], short: Int64s, long: Int64s, value: Float64s) -> _Bins:
+    def of_samples(cls, channel: NDArray[np.int32], short: Int64s, long: Int64s, value: Float64s) -> _Bins:
         if not len(value):
             return cls(channel, short, long, short, short, value, value, value)
         changes = (channel[1:] != channel[:-1]) | (short[1:] != short[:-1]) | (long[1:] != long[:-1])

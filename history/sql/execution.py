@@ -148,9 +148,9 @@ class Processes(Executor):
             process_group=0,
         )
         self._free = SimpleQueue()
-        for own, end in pairs:
+        for ours, end in pairs:
             end.close()
-            self._free.put(Connection(own.detach()))
+            self._free.put(Connection(ours.detach()))
 
     def _end(self) -> None:
         if self._first is not None:
@@ -175,19 +175,19 @@ def _serve(ends: Sequence[int]) -> None:
 
 def _forked(ends: Sequence[int]) -> Connection:
     """The connection of each process. The others are forks of the first, so that modules are imported once."""
-    own, *others = ends
+    connection_end, *others = ends
     forks = list[int]()
     for end in others:
         forks.append(os.fork())
         if not forks[-1]:
-            own = end
+            connection_end = end
             break
     else:
         signal.signal(signal.SIGTERM, partial(_wait, forks))
     for end in ends:
-        if end != own:
+        if end != connection_end:
             os.close(end)  # so that each sees when the other end of its own is closed
-    return Connection(own)
+    return Connection(connection_end)
 
 
 def _wait(forks: Sequence[int], *_: Any) -> None:

@@ -17,7 +17,7 @@ from history.archive.sample_file import TIME
 from history.sql import runs, weighted_statistics
 from history.sql.aggregates import AGGREGATES, Aggregates, require_intervals
 from history.sql.changes import CHANGES, Changes
-from history.sql.columns import CHANNEL, ChannelFields, Channels, Columns, each, listed, spans, structs
+from history.sql.columns import CHANNEL, ChannelFields, Channels, Columns, by_portion, listed, spans, structs
 from history.sql.correlations import CORRELATIONS, Correlations, dense
 from history.sql.courses import CONFIGURATION, HOLD, NO_SAMPLES, Configuration, Courses, neighbours
 from history.sql.excursions import FAR_OFF, Excursions
@@ -55,20 +55,20 @@ class Functions:
 
     def register(self, connection: Any) -> None:
         """Let queries call them. DuckDB computes those of constants before it reads any table."""
-        time, of = "TIMESTAMP WITH TIME ZONE", "INTEGER"
+        time, integer = "TIMESTAMP WITH TIME ZONE", "INTEGER"
         for call, arguments, result in (
-            (self.channel_ids, [duckdb.list_type("VARCHAR")], duckdb.list_type(of)),
+            (self.channel_ids, [duckdb.list_type("VARCHAR")], duckdb.list_type(integer)),
             (self.shortest_interval, [duckdb.list_type("VARCHAR")], "DOUBLE"),
-            (self.calm_channels, [duckdb.list_type("VARCHAR"), time, time, "INTERVAL"], duckdb.list_type(of)),
-            (self.quarantined_channels, [time, time], duckdb.list_type(of)),
-            (self.first_sample, [of, time, time], time),
+            (self.calm_channels, [duckdb.list_type("VARCHAR"), time, time, "INTERVAL"], duckdb.list_type(integer)),
+            (self.quarantined_channels, [time, time], duckdb.list_type(integer)),
+            (self.first_sample, [integer, time, time], time),
         ):
             connection.create_function(call.__name__, self._noted(call), arguments, result, null_handling="special")
         before = self._noted(self.has_sample_before)
         connection.create_function(
-            "has_sample_before", before, [of, time], "BOOLEAN", type="arrow", null_handling="special"
+            "has_sample_before", before, [integer, time], "BOOLEAN", type="arrow", null_handling="special"
         )
-        ids, names, number = duckdb.list_type(of), duckdb.list_type("VARCHAR"), "BIGINT"
+        ids, names, number = duckdb.list_type(integer), duckdb.list_type("VARCHAR"), "BIGINT"
         channels, configuration = _sql_type(pa.list_(CHANNEL)), _sql_type(CONFIGURATION)
         for function, arguments, kind in (
             (self.sample_stretches, [ids, *[number] * 3], INTERVALS),
@@ -77,10 +77,10 @@ class Functions:
             (self.usual_run_lengths, [ids, *[number] * 2], _USUAL),
             (self.pauses, [ids, *[number] * 2], PAUSES),
             (self.held_statistics, [_sql_type(pa.list_(weighted_statistics.INTERVAL))], STATISTICS),
-            (self.replays, [ids, *[number] * 3, of], PAIRS),
+            (self.replays, [ids, *[number] * 3, integer], PAIRS),
             (self.resampled_means, [channels, *[number] * 4], MEANS),
             (self.first_moves, [channels, *[number] * 5, "DOUBLE"], MOVES),
-            (self.lagged_correlations, [channels, channels, *[number] * 4, of], CORRELATIONS),
+            (self.lagged_correlations, [channels, channels, *[number] * 4, integer], CORRELATIONS),
             (self.far_samples, [channels, *[number] * 5, "DOUBLE"], FAR_OFF),
             (self.changes_of, [channels, *[number] * 4, "DOUBLE"], CHANGES),
             (self.counter_decreases_of, [channels, *[number] * 2], DECREASES),
@@ -126,65 +126,73 @@ class Functions:
         """Same as ``plant.has_sample_before``, for many channels at a time: a query for each costs 1 ms."""
         ids, times = channels.to_pylist(), before.to_pylist()
         rows = self._reader.fetch(load("sql")["select_have_sample_before"], ids, times)
-        found = [
+        answers = [
             stored or (self._source.dropped_before(channel, time) if channel and time else None)
             for channel, time, (stored,) in zip(ids, times, rows, strict=True)
         ]
-        return pa.array(found, pa.bool_())
+        return pa.array(answers, pa.bool_())
 
     # Of all channels at a time, which several processes read. They return a list in an array of Arrow.
 
     def sample_stretches(self, channels: list[int] | None, since: int, until: int, pause: int) -> Any:
         """Samples up to each pause, counted (history/sql/intervals.py). ``channels``: None: all."""
-        found = SampleIntervals(pause)
-        made = self._source.results(_scan(channels), (since, until), each(found.of), ("status",), in_parts=True)
-        return listed(INTERVALS, made)
+        kernel = SampleIntervals(pause)
+        intervals = self._source.results(
+            _scan(channels), (since, until), by_portion(kernel.compute), ("status",), in_parts=True
+        )
+        return listed(INTERVALS, intervals)
 
     def value_runs(self, channels: list[int] | None, since: int, until: int, least: int) -> Any:
         """Runs of equal values (history/sql/runs.py). ``channels``: None: all."""
         return structs(RUNS, self._runs(channels, (since, until), least))
 
     def _runs(self, channels: list[int] | None, within: tuple[int, int], least: int) -> Iterator[Any]:
-        found = Runs(least)
-        return found.joined(self._source.results(_scan(channels), within, found.of_parts, in_parts=True))
+        kernel = Runs(least)
+        return kernel.joined(self._source.results(_scan(channels), within, kernel.compute_parts, in_parts=True))
 
     def value_steps(self, channels: list[int] | None, since: int, until: int, few: int, jump: float) -> Any:
         """Far and seldom steps (history/sql/steps.py). ``channels``: None: all."""
-        return listed(STEPS, self._source.results(_scan(channels), (since, until), each(Steps(few, jump).of)))
+        return listed(
+            STEPS, self._source.results(_scan(channels), (since, until), by_portion(Steps(few, jump).compute))
+        )
 
     def usual_run_lengths(self, channels: list[int], since: int, until: int) -> Any:
         """Time (s) that 95 % of the values of channels last at most, with since <= time < until (µs)."""
-        return listed(_USUAL, self._source.results(_scan(channels), (since, until), each(runs.usual_lengths)))
+        return listed(_USUAL, self._source.results(_scan(channels), (since, until), by_portion(runs.usual_lengths)))
 
     def pauses(self, channels: list[int], since: int, until: int) -> Any:
         """Same as ``plant.pauses``, of samples with since <= time < until (µs)."""
-        return listed(PAUSES, self._source.results(_scan(channels), (since, until), each(pauses), names=()))
+        return listed(PAUSES, self._source.results(_scan(channels), (since, until), by_portion(pauses), names=()))
 
     def held_statistics(self, intervals: list[dict[str, Any]]) -> Any:
         """The mean and the spread of the values of channels in intervals (history/sql/weighted_statistics.py)."""
-        found = [
-            self._source.results(_scan(one.intervals[0].channels.channels.tolist()), one.samples, each(one.of))
-            for one in weighted_statistics.overlapping(map(WeightedInterval.of_fields, intervals))
+        results = [
+            self._source.results(
+                _scan(kernel.intervals[0].channels.channels.tolist()), kernel.samples, by_portion(kernel.compute)
+            )
+            for kernel in weighted_statistics.overlapping(map(WeightedInterval.of_fields, intervals))
         ]
-        return listed(STATISTICS, chain.from_iterable(found))
+        return listed(STATISTICS, chain.from_iterable(results))
 
     def replays(self, channels: list[int], first: int, since: int, until: int, samples: int) -> Any:
         """Pairs of history/sql/replays.py of channels, of samples with first <= time < until (µs)."""
-        return listed(PAIRS, self._source.results(_scan(channels), (first, until), each(Replays(since, samples).of)))
+        return listed(
+            PAIRS, self._source.results(_scan(channels), (first, until), by_portion(Replays(since, samples).compute))
+        )
 
     # ``channels`` and ``target`` are lists of CHANNEL; of samples with first <= time < until (µs).
 
     def resampled_means(self, channels: list[ChannelFields], first: int, since: int, until: int, step: int) -> Any:
         """The means of buckets from since on (history/sql/resampled.py)."""
-        grid = Grid(Channels.of(channels), since, step)
-        return listed(MEANS, self._made(channels, (first, until), each(grid.of)))
+        grid = Grid(Channels.of_fields(channels), since, step)
+        return listed(MEANS, self._results(channels, (first, until), by_portion(grid.compute)))
 
     def first_moves(
         self, channels: list[ChannelFields], first: int, begin: int, since: int, until: int, step: int, sigmas: float
     ) -> Any:
         """The first moves from since on, by what was usual from begin on (history/sql/resampled.py)."""
-        movers = Movers(Grid(Channels.of(channels), begin, step), spans(channels), since, sigmas)
-        return listed(MOVES, self._made(channels, (first, until), each(movers.of)))
+        movers = Movers(Grid(Channels.of_fields(channels), begin, step), spans(channels), since, sigmas)
+        return listed(MOVES, self._results(channels, (first, until), by_portion(movers.compute)))
 
     def lagged_correlations(
         self,
@@ -197,28 +205,30 @@ class Functions:
         most: int,
     ) -> Any:
         """The correlations with a target (history/sql/correlations.py)."""
-        of_target = self._made(target, (first, until), each(Grid(Channels.of(target), since, step).numbers))
-        found = Correlations(Grid(Channels.of(channels), since, step), dense(of_target), most)
-        return listed(CORRELATIONS, self._made(channels, (first, until), found.of_parts))
+        of_target = self._results(
+            target, (first, until), by_portion(Grid(Channels.of_fields(target), since, step).numbers)
+        )
+        kernel = Correlations(Grid(Channels.of_fields(channels), since, step), dense(of_target), most)
+        return listed(CORRELATIONS, self._results(channels, (first, until), kernel.compute_parts))
 
     def far_samples(
         self, channels: list[ChannelFields], first: int, since: int, until: int, short: int, long: int, sigmas: float
     ) -> Any:
         """Samples far from what was usual before since (history/sql/excursions.py)."""
-        found = Excursions(spans(channels), since, sigmas, short, long)
-        return listed(FAR_OFF, self._made(channels, (first, until), each(found.of)))
+        kernel = Excursions(spans(channels), since, sigmas, short, long)
+        return listed(FAR_OFF, self._results(channels, (first, until), by_portion(kernel.compute)))
 
     def changes_of(
         self, channels: list[ChannelFields], first: int, since: int, until: int, step: int, least_score: float
     ) -> Any:
         """When level, slope or spread changed from since on (history/sql/changes.py)."""
-        changes = Changes(Grid(Channels.of(channels), since, step), spans(channels), least_score)
-        return listed(CHANGES, self._made(channels, (first, until), each(changes.of)))
+        changes = Changes(Grid(Channels.of_fields(channels), since, step), spans(channels), least_score)
+        return listed(CHANGES, self._results(channels, (first, until), by_portion(changes.compute)))
 
     def counter_decreases_of(self, channels: list[ChannelFields], since: int, until: int) -> Any:
         """Decreases of counters (history/sql/steps.py)."""
-        found = Decreases(Channels.of(channels))
-        return listed(DECREASES, self._made(channels, (since, until), each(found.of)))
+        kernel = Decreases(Channels.of_fields(channels))
+        return listed(DECREASES, self._results(channels, (since, until), by_portion(kernel.compute)))
 
     # ``channels``: with their gaps and ends from 24 hours before the first time until 24 hours after the last one.
 
@@ -250,39 +260,41 @@ class Functions:
         require_intervals(since, until, step)
         every = np.arange(since, until, step) if times is None else np.array(times, np.int64)
         values = list[Columns]()
-        for some in np.split(every, np.flatnonzero(np.diff(every) > HOLD) + 1):  # nothing is read between them
-            if len(some):
-                courses = self._courses(channels, (int(some[0]), int(some[-1]) + 1), configuration)
-                values += self._of_courses(courses, Values(courses, some))
+        for near_times in np.split(every, np.flatnonzero(np.diff(every) > HOLD) + 1):  # nothing is read between them
+            if len(near_times):
+                courses = self._courses(channels, (int(near_times[0]), int(near_times[-1]) + 1), configuration)
+                values += self._of_courses(courses, Values(courses, near_times))
         return listed(VALUES, values)
 
     def _courses(
         self, channels: list[ChannelFields], window: tuple[int, int], configuration: dict[str, Any]
     ) -> Courses:
         chosen = Configuration(**configuration)
-        around = neighbours(self._read, [one["channel_id"] for one in channels], window, chosen)
+        around = neighbours(self._read, [channel["channel_id"] for channel in channels], window, chosen)
         return Courses.of_fields(channels, window, around, chosen)
 
     def _of_courses(self, courses: Courses, kernel: Aggregates | Values) -> Iterator[Columns]:
         """The columns of a kernel, also of channels without samples in the window."""
-        ids, some = courses.channels.channels, list[Columns]()
-        for one in self._read(ids.tolist(), courses.window, kernel.of):
-            some.append(one)
-            yield one
-        seen = np.concatenate([NO_SAMPLES["channel_id"], *(one["channel_id"] for one in some)])
-        if others := np.setdiff1d(ids, seen).tolist():
+        ids, results = courses.channels.channels, list[Columns]()
+        for columns in self._read(ids.tolist(), courses.window, kernel.compute):
+            results.append(columns)
+            yield columns
+        with_samples = np.concatenate([NO_SAMPLES["channel_id"], *(columns["channel_id"] for columns in results)])
+        if others := np.setdiff1d(ids, with_samples).tolist():
             yield kernel.of_channels(others, NO_SAMPLES)
 
-    def _read(self, ids: Iterable[int], within: tuple[int, int], of: Callable[[Columns], Columns]) -> Iterator[Columns]:
-        return self._source.results(_scan(ids), within, each(of))
+    def _read(
+        self, ids: Iterable[int], within: tuple[int, int], compute: Callable[[Columns], Columns]
+    ) -> Iterator[Columns]:
+        return self._source.results(_scan(ids), within, by_portion(compute))
 
-    def _made(
+    def _results(
         self,
         channels: Iterable[ChannelFields],
         within: tuple[int, int],
-        made: Callable[[Iterable[Columns]], Iterable[Columns]],
+        kernel: Callable[[Iterable[Columns]], Iterable[Columns]],
     ) -> Iterator[Columns]:
-        return self._source.results(_scan(one["channel_id"] for one in channels), within, made)
+        return self._source.results(_scan(one["channel_id"] for one in channels), within, kernel)
 
     def _value(self, section: str, *arguments: Any) -> Any:
         """Value of the only row of a query."""
@@ -305,10 +317,10 @@ def _by_row(call: Callable[..., Any]) -> Callable[..., Any]:
     """A function of columns, by one of the elements of a row."""
 
     @wraps(call)  # DuckDB counts its parameters
-    def of(*columns: Any) -> Any:
-        return pa.concat_arrays([call(*(one.as_py() for one in row)) for row in zip(*columns, strict=True)])
+    def columnar(*columns: Any) -> Any:
+        return pa.concat_arrays([call(*(value.as_py() for value in row)) for row in zip(*columns, strict=True)])
 
-    return of
+    return columnar
 
 
 def _scan(channels: Iterable[int] | None) -> Scan:
@@ -321,5 +333,5 @@ def _sql_type(kind: Any) -> str:
     if pa.types.is_list(kind):
         return f"{_sql_type(kind.value_type)}[]"
     if pa.types.is_struct(kind):
-        return f"STRUCT({', '.join(f'{one.name} {_sql_type(one.type)}' for one in kind)})"
+        return f"STRUCT({', '.join(f'{field.name} {_sql_type(field.type)}' for field in kind)})"
     return _SQL_TYPES[kind]

@@ -44,7 +44,7 @@ class Values:
     courses: Courses
     times: Int64s  # µs, ascending
 
-    def of(self, samples: Columns) -> Columns:
+    def compute(self, samples: Columns) -> Columns:
         """The columns of VALUES. ``samples``: all samples in the window of some channels, by channel and time."""
         channel = samples["channel_id"]
         return self.of_channels([int(channel[rows.start]) for rows in segments(channel)], samples)
@@ -56,7 +56,7 @@ class Values:
         key = self._key(np.repeat(np.arange(len(ids)), len(self.times)), time)
         value, status = np.full(len(key), np.nan), np.full(len(key), NO_DATA)
         configuration = self.courses.configuration
-        for course in courses(points, configuration, self.courses.window, held=False):
+        for course in courses(points, configuration, self.courses.window, all_stepped=False):
             line = np.searchsorted(self._key(course.place, course.at), key, "right") - 1
             # The keys of channels are so far apart that another channel's line has ended before.
             ends = np.append(self._key(course.place, course.ends), EARLY)  # of the line -1, which there is not

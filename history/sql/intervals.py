@@ -23,13 +23,13 @@ def pauses(samples: Columns) -> Columns:
     """Pauses of channels with enough distances, of samples by channel and time. The columns of PAUSES; times in µs."""
     channel, time = samples["channel_id"], samples["time"]
     rows, usual = [np.empty(0, np.int64)], [np.empty(0)]
-    for one in segments(channel):
-        distances = np.diff(time[one])
+    for segment in segments(channel):
+        distances = np.diff(time[segment])
         if len(distances) < _LEAST:
             continue
-        place = ceil(_SHARE * len(distances)) - 1
-        seconds = _FACTOR * (np.partition(distances, place)[place] / 1e6)
-        rows.append(one.start + np.append(np.flatnonzero(distances / 1e6 > seconds), len(distances)))
+        rank = ceil(_SHARE * len(distances)) - 1
+        seconds = _FACTOR * (np.partition(distances, rank)[rank] / 1e6)
+        rows.append(segment.start + np.append(np.flatnonzero(distances / 1e6 > seconds), len(distances)))
         usual.append(np.full(len(rows[-1]), seconds))
     place_of = np.concatenate(rows)
     return {
@@ -57,7 +57,7 @@ class SampleIntervals:
 
     pause: int
 
-    def of(self, samples: Columns) -> Columns:
+    def compute(self, samples: Columns) -> Columns:
         """The columns of INTERVALS, of samples by channel and time.
 
         An interval may have several rows, with parts of its samples.

@@ -32,9 +32,9 @@ def answer(session: Session, query: str, form: Form) -> None:
         elif form.as_json:
             write_json(Answer(columns, rows))
         else:
-            found = list(islice(rows, form.limit + 1 if form.limit else None))
-            show(Answer(columns, found[: form.limit or None]), 0, form.console)
-            if form.limit and len(found) > form.limit:
+            first = list(islice(rows, form.limit + 1 if form.limit else None))
+            show(Answer(columns, first[: form.limit or None]), 0, form.console)
+            if form.limit and len(first) > form.limit:
                 form.console.print("more rows (--limit 0 prints all)", style="dim")
 
 

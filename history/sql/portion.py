@@ -60,8 +60,8 @@ class Stored:
                 every, metadata = range(parquet.num_row_groups), parquet.metadata
                 groups = [n for n in every if not checked or row_group.may_have(metadata.row_group(n), first, last)]
             else:
-                here = (one for one in self.places.values() if one.file == file.path)
-                groups = sorted({group for one in here for group in range(one.first_group, one.last_group + 1)})
+                here = (place for place in self.places.values() if place.file == file.path)
+                groups = sorted({group for place in here for group in range(place.first_group, place.last_group + 1)})
             yield from row_group.read(parquet, groups, names, self.bounds, checked=checked)
 
     def _only(self, rows: Rows) -> Iterator[Rows]:
@@ -88,9 +88,9 @@ class Portion:
     def read(self) -> Iterator[Columns]:
         """The samples by channel and time, some at a time."""
         rows = (rows for one in self.stored for rows in one.read(self.names))
-        one = self._is_one_channel()
-        if (one or len(self.stored) == 1) and self._is_in_order():
-            return together(rows, whole=not (one and self.in_parts))
+        is_one_channel = self._is_one_channel()
+        if (is_one_channel or len(self.stored) == 1) and self._is_in_order():
+            return together(rows, whole=not (is_one_channel and self.in_parts))
         return together(by_channel([*(row_group.joined([one]) for one in rows), *self.others]))
 
     def _is_in_order(self) -> bool:
@@ -128,7 +128,7 @@ class ArchivedDay:
     merged: frozenset[int]  # in the database, or in both
     samples: ArchivedSamples
 
-    def of(self, channels: frozenset[int]) -> ArchivedDay:
+    def of_channels(self, channels: frozenset[int]) -> ArchivedDay:
         """The same of some channels."""
         archived = {number: self.archived[number] for number in channels if number in self.archived}
         return replace(self, archived=archived, merged=self.merged & channels)
@@ -151,9 +151,9 @@ class Day:
     live: frozenset[int]  # channels that are only in the database
     dropped: dict[int, list[int]]  # what retention has dropped
 
-    def of(self, channels: frozenset[int]) -> Day:
+    def of_channels(self, channels: frozenset[int]) -> Day:
         """The same of some channels."""
-        return replace(self, parts=[one.of(channels) for one in self.parts], live=self.live & channels)
+        return replace(self, parts=[one.of_channels(channels) for one in self.parts], live=self.live & channels)
 
     def sizes(self) -> Counter[int]:
         """Approximate number of samples of each channel."""
@@ -194,4 +194,4 @@ def divided(days: Sequence[Day], *, in_parts: bool) -> Iterator[Sequence[Day]]:
 
 
 def _of(days: Sequence[Day], channels: frozenset[int]) -> Sequence[Day]:
-    return [day.of(channels) for day in days]
+    return [day.of_channels(channels) for day in days]

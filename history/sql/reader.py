@@ -56,7 +56,7 @@ class Reader:
 
         return self._wait(alone())
 
-    def each(self, items: AsyncIterator[Result]) -> Iterator[Result]:
+    def iterate(self, items: AsyncIterator[Result]) -> Iterator[Result]:
         """The items of an iterator that uses the connection between them only."""
         while (item := self.run(lambda _: anext(items, None))) is not None:
             yield item

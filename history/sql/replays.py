@@ -59,7 +59,7 @@ class Replays:
     since: int
     samples: int
 
-    def of(self, samples: Columns) -> Columns:
+    def compute(self, samples: Columns) -> Columns:
         """Each sample of a copy and the one that it is a copy of: the columns of PAIRS, times in µs.
 
         ``samples``: all samples of some channels, by channel and time.
@@ -105,15 +105,15 @@ def _windows_of(step: Float64s, begin: int, bits: np.uint64) -> NDArray[np.uint6
     ratio = np.full(len(block), np.nan)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
         np.divide(block[1:], block[:-1], out=ratio[1:])
-    known = np.isfinite(ratio) & (ratio != 0)
-    hashes = np.where(known, _HASHES[proportions(ratio)], changed * _CHANGED)
+    comparable = np.isfinite(ratio) & (ratio != 0)
+    hashes = np.where(comparable, _HASHES[proportions(ratio)], changed * _CHANGED)
     compared = _sums(changed, np.int32) >= _CHANGES
     compared[: max(0, before - _WINDOW + 1)] = False
     keys = _sums(hashes, np.uint64)
     keys <<= bits
     keys |= np.arange(begin - before + _WINDOW - 1, begin + len(block) - before, dtype=np.uint64)
-    wanted: NDArray[np.uint64] = keys[compared]
-    return wanted
+    windows: NDArray[np.uint64] = keys[compared]
+    return windows
 
 
 def _sums(values: Any, kind: Any) -> Any:
@@ -135,9 +135,9 @@ def _perhaps_repeated(windows: Iterable[NDArray[np.uint64]], bits: int) -> NDArr
     By their first bits they are divided into parts whose counts fit into the caches.
     """
     middle = (bits + 64 - _DIVIDING) // 2
-    parts = (np.concatenate(some) for some in zip(*map(_divided, windows), strict=True))
-    found = [_counted_twice(_counted_twice(part, bits), middle) for part in parts]
-    return np.concatenate(found) if found else np.empty(0, np.uint64)
+    parts = (np.concatenate(windows_of_part) for windows_of_part in zip(*map(_divided, windows), strict=True))
+    repeated = [_counted_twice(_counted_twice(part, bits), middle) for part in parts]
+    return np.concatenate(repeated) if repeated else np.empty(0, np.uint64)
 
 
 def _divided(windows: NDArray[np.uint64]) -> list[NDArray[np.uint64]]:
@@ -149,8 +149,8 @@ def _divided(windows: NDArray[np.uint64]) -> list[NDArray[np.uint64]]:
 def _counted_twice(windows: NDArray[np.uint64], first: int) -> NDArray[np.uint64]:
     """Windows that share some bits, from a ``first`` one upwards, with another one."""
     bits = np.uint64((1 << len(windows).bit_length() + 1) - 1)
-    place = (windows >> np.uint64(first) & bits).view(np.int64)
-    return windows[np.bincount(place)[place] > 1]
+    counter = (windows >> np.uint64(first) & bits).view(np.int64)
+    return windows[np.bincount(counter)[counter] > 1]
 
 
 def _repeated(windows: NDArray[np.uint64], bits: int) -> tuple[Int64s, Int64s]:
@@ -162,10 +162,10 @@ def _repeated(windows: NDArray[np.uint64], bits: int) -> tuple[Int64s, Int64s]:
     hashes, position = ordered >> np.uint64(bits), (ordered & np.uint64((1 << bits) - 1)).astype(np.int64)
     group = np.cumsum(np.append(True, hashes[1:] != hashes[:-1])[: len(hashes)])
     size = 1 + _WINDOW + int(position.max(initial=0))
-    place = group * size + position
-    latest = np.arange(len(place)) - 1
-    overlapping = np.flatnonzero(np.diff(place, prepend=-size) < _WINDOW)
-    latest[overlapping] = np.searchsorted(place, place[overlapping] - _WINDOW, "right") - 1
+    place_in_order = group * size + position
+    latest = np.arange(len(place_in_order)) - 1
+    overlapping = np.flatnonzero(np.diff(place_in_order, prepend=-size) < _WINDOW)
+    latest[overlapping] = np.searchsorted(place_in_order, place_in_order[overlapping] - _WINDOW, "right") - 1
     there = (latest >= 0) & (group[latest] == group)
     return position[there], position[there] - position[latest[there]]
 

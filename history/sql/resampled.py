@@ -50,7 +50,7 @@ class Grid:
         channel, time, value = good_samples(samples)
         first = self._first_rows(channel, time)
         last = np.append(first, len(time))[1:] - 1
-        channel, number, held = channel[first], self._number(time[first]), value[last]
+        channel, number, last_value = channel[first], self._number(time[first]), value[last]
         mean = np.add.reduceat(value, first) / (last - first + 1) if len(first) else value
         ends = self.channels.ends[self.channels.places(channel)]
         until = np.minimum(following(channel, number), self._first_from(ends))
@@ -59,10 +59,10 @@ class Grid:
         carried = count_up(lengths)
         channel, number = channel[row], number[row] + carried
         kept = (number >= 0) & ((carried == 0) | ~self._within_gaps(channel, number))
-        value = np.where(carried == 0, mean[row], held[row])
+        value = np.where(carried == 0, mean[row], last_value[row])
         return {"channel_id": channel[kept], "number": number[kept], "value": value[kept]}
 
-    def of(self, samples: Columns) -> Columns:
+    def compute(self, samples: Columns) -> Columns:
         """The same with the columns of MEANS."""
         one = self.numbers(samples)
         time = self.since + one["number"] * self.step
@@ -117,7 +117,7 @@ class Movers:
     since: int  # µs
     sigmas: float
 
-    def of(self, samples: Columns) -> Columns:
+    def compute(self, samples: Columns) -> Columns:
         """The columns of MOVES. ``samples``: all samples of some channels, by channel and time."""
         means = self.grid.numbers(self._continued(samples))
         time = self.grid.since + means["number"] * self.grid.step
@@ -125,9 +125,9 @@ class Movers:
             self._move(int(means["channel_id"][rows.start]), time[rows], means["value"][rows])
             for rows in segments(means["channel_id"])
         ]
-        columns = list(zip(*(one for one in moves if one is not None), strict=True)) or [()] * len(MOVES)
+        columns = list(zip(*(move for move in moves if move is not None), strict=True)) or [()] * len(MOVES)
         kinds = (np.int32, np.int64, np.float64, np.float64, np.float64)
-        return {of.name: np.array(one, kind) for of, one, kind in zip(MOVES, columns, kinds, strict=True)}
+        return {field.name: np.array(column, kind) for field, column, kind in zip(MOVES, columns, kinds, strict=True)}
 
     def _continued(self, samples: Columns) -> Columns:
         """The good samples, of counters as if they had never wrapped or been reset."""

@@ -35,9 +35,9 @@ class Runs:
 
     least: int
 
-    def of_parts(self, found: Iterable[Columns]) -> list[Any]:
+    def compute_parts(self, portions: Iterable[Columns]) -> list[Any]:
         """Runs of samples that follow each other, by channel and time, as one batch of _PARTS."""
-        return [pa.concat_batches(map(_batch, self._joined(map(self._of, found))))]
+        return [pa.concat_batches(map(_batch, self._joined(map(self._of, portions))))]
 
     def _of(self, samples: Columns) -> _Rows:
         """Runs of samples by channel and time."""
@@ -57,11 +57,11 @@ class Runs:
 
     def joined(self, parts: Iterable[Any]) -> Iterator[Any]:
         """Batches of the runs. ``parts``: what :meth:`of_parts` returned of samples that follow each other."""
-        for rows in self._joined(map(_Rows.of, parts)):
+        for rows in self._joined(map(_Rows.of_batch, parts)):
             yield _batch(rows)
 
     def _joined(self, parts: Iterable[_Rows]) -> Iterator[_Rows]:
-        waiting = _Rows.of(pa.RecordBatch.from_pylist([], _PARTS))  # the run that has not ended
+        waiting = _Rows.of_batch(pa.RecordBatch.from_pylist([], _PARTS))  # the run that has not ended
         for rows in parts:
             if not len(rows.channel):
                 continue
@@ -94,7 +94,7 @@ class _Rows:
     number: Any
 
     @classmethod
-    def of(cls, part: Any) -> _Rows:
+    def of_batch(cls, part: Any) -> _Rows:
         """Runs of a batch of _PARTS, to be changed."""
         channel, value, begin, end, number = (part.column(name) for name in _PARTS.names)
         return cls(

@@ -28,7 +28,7 @@ from history.archive.channel_table import places_of
 from history.archive.meanings import TEXT, Meanings
 from history.archive.sample_file import TIME
 from history.reading.reader import begin, portions, slices
-from history.sql.columns import Columns, as_arrow, columns_of, each, part
+from history.sql.columns import Columns, as_arrow, by_portion, columns_of, part
 from history.sql.execution import THREADS, in_order
 from history.sql.portion import ArchivedDay, Day, Kernel, Portion, compute, divided, forget_footers
 from history.sql.reader import Reader
@@ -75,8 +75,8 @@ class SampleSource:
         for hours in scan.hours(days, "time"):
             [day] = self._placed(scan, meanings, [hours], days)
             of_day = self._portions([day], hours.within, names, in_parts=True)
-            found = in_order(lambda one: self._threads.submit(compute, each(as_arrow), one), of_day)
-            for columns in chain.from_iterable(chain.from_iterable(found)):
+            results = in_order(lambda portion: self._threads.submit(compute, by_portion(as_arrow), portion), of_day)
+            for columns in chain.from_iterable(chain.from_iterable(results)):
                 yield _finished(columns, scan, meanings)
             self._require_kept([day])
 
@@ -94,8 +94,8 @@ class SampleSource:
         By channel. The kernel gets the samples of some whole channels at a time, with ``in_parts`` also some samples of
         one channel, if it has many. ``names``: columns that it needs. Raises OperationError.
         """
-        known = self._days()
-        days = self._placed(scan, Meanings([]), hours_within(known, *within), known)
+        in_database = self._days()
+        days = self._placed(scan, Meanings([]), hours_within(in_database, *within), in_database)
         waiting = self._portions(days, within, names, in_parts=in_parts)
         first = list(islice(waiting, 2))
 
@@ -110,36 +110,37 @@ class SampleSource:
     def _portions(
         self, days: Sequence[Day], within: tuple[int, int], names: Sequence[str], *, in_parts: bool
     ) -> Iterator[Portion]:
-        for some in divided(days, in_parts=in_parts):
-            stored = [one for day in some for one in day.stored(within)]
+        for group in divided(days, in_parts=in_parts):
+            stored = [archived for day in group for archived in day.stored(within)]
             others = [
-                {name: found[name] for name in ("channel_id", "time", *names)}
-                for day in some
-                for found in self._others(day, within)
+                {name: columns[name] for name in ("channel_id", "time", *names)}
+                for day in group
+                for columns in self._others(day, within)
             ]
             yield Portion(stored, others, names, in_parts)
 
     def first(self, channel: int, since: datetime, until: datetime) -> datetime | None:
         """The time of a channel's first sample with since <= time < until."""
-        bounds = [pa.scalar(microseconds(one), pa.int64()).cast(TIME) for one in (since, until)]
+        bounds = [pa.scalar(microseconds(bound), pa.int64()).cast(TIME) for bound in (since, until)]
         within = (ds.field("time") >= bounds[0]) & (ds.field("time") < bounds[1])
         columns = pa.schema([SAMPLES.field(name) for name in ("channel_id", "time")])
-        found = None
+        earliest = None
         for batch in self.read(Scan(columns, within, frozenset({channel}))):
             times = batch.filter(within).column("time")
             if len(times):
-                one = utc(pc.min(times.cast(pa.int64())).as_py())
-                if found is not None and one.date() > found.date():
+                time = utc(pc.min(times.cast(pa.int64())).as_py())
+                if earliest is not None and time.date() > earliest.date():
                     break
-                found = one if found is None else min(found, one)
-        return found
+                earliest = time if earliest is None else min(earliest, time)
+        return earliest
 
     def dropped_before(self, channel: int, before: datetime) -> bool:
         """Whether an archived day of which samples were dropped has one of a channel before a time."""
-        for one in self._reader.fetch_once(load("sql")["select_dropped_days"], before):
-            for row in self._archived([one["day"]])[one["day"]]:
-                if channel in places_of(self.days.places(self.days.files(row, one["day"])), [channel]) and (
-                    begin(one["day"], 24) <= before or self.first(channel, begin(one["day"]), before) is not None
+        for dropped in self._reader.fetch_once(load("sql")["select_dropped_days"], before):
+            for row in self._archived([dropped["day"]])[dropped["day"]]:
+                if channel in places_of(self.days.places(self.days.files(row, dropped["day"])), [channel]) and (
+                    begin(dropped["day"], 24) <= before
+                    or self.first(channel, begin(dropped["day"]), before) is not None
                 ):
                     return True
         return False
@@ -167,17 +168,17 @@ class SampleSource:
     def _others(self, day: Day, within: tuple[int, int]) -> Iterator[Columns]:
         """The samples of a day that are not read in the archive only, of a channel at a time."""
         merged = (
-            self._merged(parts, some, day.hours)
+            self._merged(parts, channels, day.hours)
             for parts in day.parts
-            for some in slices(sorted(parts.merged), _CHANNELS)
+            for channels in slices(sorted(parts.merged), _CHANNELS)
         )
         live = self._live(day) if day.live else ()
-        for found in map(columns_of, chain.from_iterable(one.values() for one in chain(merged, live))):
-            if (inside := slice(*np.searchsorted(found["time"], within).tolist())).start < inside.stop:
-                yield part(found, inside)
+        for columns in map(columns_of, chain.from_iterable(samples.values() for samples in chain(merged, live))):
+            if (inside := slice(*np.searchsorted(columns["time"], within).tolist())).start < inside.stop:
+                yield part(columns, inside)
 
     def _live(self, day: Day) -> Iterator[dict[int, Samples]]:
-        return self._reader.each(portions(self._reader.connection, sorted(day.live), *day.hours.bounds))
+        return self._reader.iterate(portions(self._reader.connection, sorted(day.live), *day.hours.bounds))
 
     def _require_kept(self, days: Sequence[Day]) -> None:
         archived = self._archived([one.hours.day for one in days])
@@ -190,21 +191,25 @@ class SampleSource:
         return self._reader.run(lambda _: parts.samples.read(channels, hours.hours))
 
     def _archived(self, days: Sequence[date]) -> dict[date, list[asyncpg.Record]]:
-        found: dict[date, list[asyncpg.Record]] = {day: [] for day in days}
+        rows: dict[date, list[asyncpg.Record]] = {day: [] for day in days}
         for row in self._reader.fetch(load("sql")["select_archived"], days):
-            found[row["day"]].append(row)
-        return found
+            rows[row["day"]].append(row)
+        return rows
 
     def _parts(self, scan: Scan, meanings: Meanings, day: date, row: asyncpg.Record, stored: set[int]) -> ArchivedDay:
-        files, whole = self.days.files(row, day), frozenset(row["whole"])
+        files, whole_channels = self.days.files(row, day), frozenset(row["whole"])
         table = self.days.places(files)
-        own = scan.channels({*table["channel_id"].to_pylist(), *whole}, meanings.of)
-        places = places_of(table, own)
-        found = self._reader.fetch(load("sql")["select_in_archive"], day, row["number"], own) if stored else []
-        same = {one["channel_id"] for one in found}
-        merged = {number for number in own if number not in same and (number in whole or number in stored)}
-        archived = {number: places[number] for number in own if number in places and number not in merged}
-        samples = ArchivedSamples(self._reader.connection, day, files, whole)
+        channels = scan.channels({*table["channel_id"].to_pylist(), *whole_channels}, meanings.of)
+        places = places_of(table, channels)
+        same_rows = self._reader.fetch(load("sql")["select_in_archive"], day, row["number"], channels) if stored else []
+        same_channels = {same["channel_id"] for same in same_rows}
+        merged = {
+            number
+            for number in channels
+            if number not in same_channels and (number in whole_channels or number in stored)
+        }
+        archived = {number: places[number] for number in channels if number in places and number not in merged}
+        samples = ArchivedSamples(self._reader.connection, day, files, whole_channels)
         return ArchivedDay(archived, frozenset(merged), samples)
 
 

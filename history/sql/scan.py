@@ -49,12 +49,12 @@ class Hours:
 
 def hours_within(days: Iterable[date], since: int, until: int) -> list[Hours]:
     """Hours with times since <= time < until (µs)."""
-    found = []
+    parts = []
     for day in days:
         first, last = ((us - microseconds(begin(day))) / _HOUR_US for us in (since, until))
         if hours := range(max(0, math.floor(first)), min(24, math.ceil(last))):
-            found.append(Hours(day, hours))
-    return found
+            parts.append(Hours(day, hours))
+    return parts
 
 
 class Scans:
@@ -113,7 +113,7 @@ class Scan:
     @property
     def _plain(self) -> Any:
         """The schema without dictionaries, which conditions are not about."""
-        return pa.schema([(one.name, getattr(one.type, "value_type", one.type)) for one in self.schema])
+        return pa.schema([(field.name, getattr(field.type, "value_type", field.type)) for field in self.schema])
 
     def mentions(self, *names: str) -> bool:
         """Whether columns are needed."""
@@ -144,30 +144,30 @@ class Scan:
         ``described``: for each meaning that a channel had, the values that other columns have in its rows; None: they
         are not known.
         """
-        wanted = sorted(set(ids) if self.only is None else self.only.intersection(ids))
+        candidates = sorted(set(ids) if self.only is None else self.only.intersection(ids))
         columns = [name for name in (column, *(_DESCRIBED if described else ())) if name in self.schema.names]
         others = [name for name in self.schema.names if name not in columns]
         # What is unknown is NULL in the rows below, from which whether it is NULL can't be told.
         null_is_told = any(column in others for column in _NULL.findall(f"{self.condition}"))
         if null_is_told or not _named(self.condition, *columns):
-            return wanted
-        new = [number for number in wanted if number not in self._known]
+            return candidates
+        new = [number for number in candidates if number not in self._known]
         rows: dict[str, list[Any]] = {column: new}
         if described is not None and _named(self.condition, *_DESCRIBED):
-            found = [(number, meaning) for number in new for meaning in described(number)]
-            rows[column] = [number for number, _ in found]
-            rows |= {name: [meaning.get(name) for _, meaning in found] for name in _DESCRIBED}
+            meanings = [(number, meaning) for number in new for meaning in described(number)]
+            rows[column] = [number for number, _ in meanings]
+            rows |= {name: [meaning.get(name) for _, meaning in meanings] for name in _DESCRIBED}
         n = len(rows[column])
-        values = [pa.array(rows.get(one.name, [None] * n), one.type) for one in self._plain]
+        values = [pa.array(rows.get(field.name, [None] * n), field.type) for field in self._plain]
         table = pa.Table.from_arrays(values, schema=self._plain).append_column("row", pa.array(range(n)))
         self._known.update(dict.fromkeys(new, False))
         unmet = set(table.filter(~self.condition).column("row").to_pylist())  # false, whatever is unknown
         self._known.update((number, True) for row, number in enumerate(rows[column]) if row not in unmet)
-        return [number for number in wanted if self._known[number]]
+        return [number for number in candidates if self._known[number]]
 
-    def types(self, known: Iterable[str]) -> list[str]:
+    def types(self, names: Iterable[str]) -> list[str]:
         """Types of events whose rows can meet the condition."""
-        return self._possible([(one, ds.field("type") == one) for one in known], "type")
+        return self._possible([(name, ds.field("type") == name) for name in names], "type")
 
     def _possible(self, parts: Sequence[tuple[Any, Any]], *columns: str) -> list[Any]:
         """The keys of those partitions that can meet the condition, in their order."""
@@ -175,14 +175,14 @@ class Scan:
             return [key for key, _ in parts]
         # No file of these names is ever opened.
         partitions = ds.FileSystemDataset.from_paths(
-            [str(place) for place in range(len(parts))],
+            [str(index) for index in range(len(parts))],
             schema=self._plain,
             format=ds.ParquetFileFormat(),
             filesystem=pafs.LocalFileSystem(),
             partitions=[expression for _, expression in parts],
         )
-        found = sorted(int(fragment.path) for fragment in partitions.get_fragments(self.condition))
-        return [parts[place][0] for place in found]
+        indices = sorted(int(fragment.path) for fragment in partitions.get_fragments(self.condition))
+        return [parts[index][0] for index in indices]
 
 
 class ScannedTable(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
@@ -202,7 +202,7 @@ class ScannedTable(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
     def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> Any:  # noqa: A002
         """Function that DuckDB calls for each use of the table in a query."""
         names = list(self._schema.names if columns is None else columns)
-        needed = [one for one in self._schema if one.name in names or _named(filter, one.name)]
+        needed = [field for field in self._schema if field.name in names or _named(filter, field.name)]
         scan = Scan(pa.schema(needed or [self._schema.field(0)]), filter)
         return ds.Scanner.from_batches(
             self._scans.read(self._read(scan)), schema=scan.schema, columns=names, filter=filter

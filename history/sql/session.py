@@ -58,7 +58,7 @@ class Session:
     ) -> Iterator[tuple[tuple[str, ...], Iterator[tuple[Any, ...]]]]:
         """Columns and rows of a query; of several, the last. Raises OperationError or DatabaseError."""
         with self._cursor(query, parameters) as cursor:
-            yield tuple(one[0] for one in cursor.description or ()), self._fetched(cursor)
+            yield tuple(column[0] for column in cursor.description or ()), self._fetched(cursor)
 
     def table(self, query: str, parameters: Sequence[Any] = ()) -> Any:
         """Rows of a query as a table of Arrow, times in UTC, intervals as durations, both in µs. Errors as of rows."""
@@ -68,9 +68,9 @@ class Session:
 
         with self._limited():
             table = self._work(fetch)
-        for place, one in enumerate(table.schema):
-            if pa.types.is_interval(one.type):
-                table = table.set_column(place, one.name, _durations(table.column(place)))
+        for index, field in enumerate(table.schema):
+            if pa.types.is_interval(field.type):
+                table = table.set_column(index, field.name, _durations(table.column(index)))
         return table
 
     def execute(self, query: str, parameters: Sequence[Any], ends_at: float) -> None:
@@ -125,11 +125,11 @@ class Session:
         wait([done], _END_SECONDS)
 
     def _problem(self, error: Any) -> PlantlogError:
-        for one in self._failures:
-            if isinstance(one, PlantlogError):
-                return one
-            if isinstance(one, FAILURES):
-                return DatabaseError(f"the database does not respond: {one}")
+        for failure in self._failures:
+            if isinstance(failure, PlantlogError):
+                return failure
+            if isinstance(failure, FAILURES):
+                return DatabaseError(f"the database does not respond: {failure}")
         if isinstance(error, duckdb.OutOfMemoryException):
             memory = self._limits.memory
             return OutOfMemoryError(f"the query needs more than {memory} of memory: {self._limits.advice('--memory')}")
@@ -139,8 +139,10 @@ class Session:
 def _durations(intervals: Any) -> Any:
     """Intervals, in which a month has 30 days, as durations."""
     durations = [
-        None if one is None else timedelta(days=30 * one.months + one.days, microseconds=one.nanoseconds // 1000)
-        for one in intervals.to_pylist()
+        None
+        if interval is None
+        else timedelta(days=30 * interval.months + interval.days, microseconds=interval.nanoseconds // 1000)
+        for interval in intervals.to_pylist()
     ]
     return pa.array(durations, pa.duration("us"))
 
@@ -172,8 +174,8 @@ def opened(
             stack.callback(scans.end, _END_SECONDS)
             stack.callback(end_executors)  # what reads does not wait for them
             source = SampleSource(reader, state, *executors, limits.threads)
-            found = tables(reader, source, scans, once=question is not None)
-        if taken := sorted(found.keys() & others.keys()):
+            own_tables = tables(reader, source, scans, once=question is not None)
+        if taken := sorted(own_tables.keys() & others.keys()):
             raise OperationError(f"{', '.join(taken)}: there is a table of this name; choose another one")
         folder = stack.enter_context(_temporary_files())
         try:
@@ -188,7 +190,7 @@ def opened(
         except duckdb.Error as error:
             raise OperationError(f"--memory, --threads: {error}") from error
         stack.enter_context(connection)
-        for name, table in {**found, **others}.items():
+        for name, table in {**own_tables, **others}.items():
             connection.register(name, table)
         Functions(reader, source, scans.failures).register(connection)
         for section in ("settings", "views", "texts", "macros", *(["ask"] if question else [])):
@@ -200,8 +202,8 @@ def opened(
 
 
 def _end(executors: Sequence[Executor]) -> None:
-    for one in executors:
-        one.shutdown(wait=False, cancel_futures=True)
+    for executor in executors:
+        executor.shutdown(wait=False, cancel_futures=True)
 
 
 @contextmanager
@@ -213,8 +215,8 @@ def _temporary_files() -> Iterator[Path]:
             for left in folders.glob(f"{_PREFIX}*"):
                 with suppress(OSError), folder_lock(left, _leave):
                     rmtree(left, ignore_errors=True)
-            made = TemporaryDirectory(prefix=_PREFIX, dir=folders, ignore_cleanup_errors=True)
-            folder = Path(stack.enter_context(made))
+            temporary = TemporaryDirectory(prefix=_PREFIX, dir=folders, ignore_cleanup_errors=True)
+            folder = Path(stack.enter_context(temporary))
             stack.enter_context(folder_lock(folder))
         yield folder
 

@@ -44,7 +44,7 @@ class Steps:
     few: int
     jump: float
 
-    def of(self, samples: Columns) -> Columns:
+    def compute(self, samples: Columns) -> Columns:
         """The columns of STEPS, of all samples of some channels, by channel and time."""
         return joined([self._of_channel(part(samples, rows)) for rows in segments(samples["channel_id"])])
 
@@ -74,10 +74,10 @@ def _are_far(size: Float64s, jump: float) -> NDArray[np.bool_]:
     """Mask of the steps of more than ``jump`` times the usual, as percentile_cont has it."""
     if not len(size):
         return np.empty(0, np.bool_)
-    place = _USUAL * (len(size) - 1)
-    low, high = math.floor(place), math.ceil(place)
+    rank = _USUAL * (len(size) - 1)
+    low, high = math.floor(rank), math.ceil(rank)
     ordered = np.partition(size, (low, high))
-    far: NDArray[np.bool_] = size > jump * (ordered[low] + (ordered[high] - ordered[low]) * (place - low))
+    far: NDArray[np.bool_] = size > jump * (ordered[low] + (ordered[high] - ordered[low]) * (rank - low))
     return far
 
 
@@ -98,7 +98,7 @@ class Decreases:
 
     channels: Channels
 
-    def of(self, samples: Columns) -> Columns:
+    def compute(self, samples: Columns) -> Columns:
         """The columns of DECREASES. ``samples``: all of some channels, by channel and time."""
         channel, time, value = good_samples(samples)
         place = self.channels.places(channel[1:])

@@ -38,34 +38,37 @@ _ROLLUPS = {  # view → section, its tables, and rows of an hour
 def tables(reader: Reader, source: SampleSource, scans: Scans, once: bool) -> dict[str, ScannedTable]:
     """The tables by name. ``once``: whether events and rollups are read once only, for several queries that belong
     together."""
-    found = _Tables(reader, source)
+    readers = _Tables(reader, source)
     others = {
-        "event": (EVENTS, found.events),
-        **{name: found.rollups(name) for name in _ROLLUPS},
+        "event": (EVENTS, readers.events),
+        **{name: readers.rollups(name) for name in _ROLLUPS},
     }
-    few = {
-        **{name: found.whole(name) for name in _WHOLE},
-        **{name: found.of_channels(name, column) for name, column in _OF_CHANNELS.items()},
+    small = {
+        **{name: readers.small_table(name) for name in _WHOLE},
+        **{name: readers.channel_table(name, column) for name, column in _OF_CHANNELS.items()},
     }
     return {
         "stored_samples": ScannedTable(SAMPLES, source.read, scans),
-        **{name: ScannedTable(of, read, scans) for name, (of, read) in few.items()},
-        **{name: ScannedTable(of, _once(read) if once else read, scans) for name, (of, read) in others.items()},
+        **{name: ScannedTable(columns, read, scans) for name, (columns, read) in small.items()},
+        **{
+            name: ScannedTable(columns, _once(read) if once else read, scans)
+            for name, (columns, read) in others.items()
+        },
     }
 
 
 def _once(read: Read) -> Read:
     """Reads the same rows for the same conditions."""
-    known: dict[Any, list[Any]] = {}
+    rows: dict[Any, list[Any]] = {}
 
     def reads(scan: Scan) -> Iterator[Any]:
         key = (tuple(scan.schema.names), str(scan.condition))
         if "..." in key[1]:  # not the whole condition
             yield from read(scan)
             return
-        if key not in known:
-            known[key] = list(read(scan))
-        yield from known[key]
+        if key not in rows:
+            rows[key] = list(read(scan))
+        yield from rows[key]
 
     return reads
 
@@ -78,9 +81,9 @@ class _Tables:
 
     def _columns(self, section: str) -> Any:
         statement = self._reader.run(lambda connection: connection.prepare(self._queries[section]))
-        return pa.schema([(one.name, _TYPES[one.type.name]) for one in statement.get_attributes()])
+        return pa.schema([(attribute.name, _TYPES[attribute.type.name]) for attribute in statement.get_attributes()])
 
-    def whole(self, name: str) -> tuple[Any, Read]:
+    def small_table(self, name: str) -> tuple[Any, Read]:
         """A table that has few rows: its columns, and what reads it."""
         columns = self._columns(f"select_{name}")
 
@@ -89,7 +92,7 @@ class _Tables:
 
         return columns, read
 
-    def of_channels(self, name: str, column: str) -> tuple[Any, Read]:
+    def channel_table(self, name: str, column: str) -> tuple[Any, Read]:
         """A table of channels, with their ids in a column: its columns, and what reads those that are wanted."""
         columns = self._columns(f"select_{name}")
 
@@ -111,8 +114,8 @@ class _Tables:
             for hours in scan.hours(days, "bucket"):
                 size = max(1, _ROWS // (per_hour * len(hours.hours)))
                 for first in range(0, len(channels), size):
-                    some = channels[first : first + size]
-                    yield _batch(self._reader.fetch(self._queries[section], some, *hours.bounds), columns, scan)
+                    ids = channels[first : first + size]
+                    yield _batch(self._reader.fetch(self._queries[section], ids, *hours.bounds), columns, scan)
 
         return columns, read
 
@@ -153,5 +156,5 @@ class _Tables:
 def _batch(rows: Iterable[Iterable[Any]], columns: Any, scan: Scan) -> Any:
     """Rows with some columns as a batch with those of a scan."""
     values = list(zip(*rows, strict=True)) or [()] * len(columns)
-    arrays = [pa.array(values[columns.get_field_index(one.name)], one.type) for one in scan.schema]
+    arrays = [pa.array(values[columns.get_field_index(field.name)], field.type) for field in scan.schema]
     return pa.RecordBatch.from_arrays(arrays, schema=scan.schema)

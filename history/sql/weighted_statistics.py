@@ -40,24 +40,24 @@ class WeightedInterval:
     @classmethod
     def of_fields(cls, one: Mapping[str, Any]) -> WeightedInterval:
         """``one``: the fields of INTERVAL."""
-        return cls(Channels.of(one["channels"]), one["since"], (one["first"], one["until"]), one["later"])
+        return cls(Channels.of_fields(one["channels"]), one["since"], (one["first"], one["until"]), one["later"])
 
-    def of(self, found: Columns) -> Columns:
+    def compute(self, samples_in_order: Columns) -> Columns:
         """Mean and standard deviation by time from since until the end: the columns of STATISTICS.
 
-        ``found``: samples by channel and time. Channels without values there are left out.
+        ``samples_in_order``: samples by channel and time. Channels without values there are left out.
         """
-        samples = good_samples(part(found, self._inside(found)))
+        samples = good_samples(part(samples_in_order, self._inside(samples_in_order)))
         starts = range(0, max(1, len(samples[0])), _BLOCK)
-        one = joined([self._of_rows(*samples, slice(start, start + _BLOCK)) for start in starts])
-        first, n = _first(one["channel_id"])
-        seconds = _sums(one["seconds"], first)
-        mean = _sums(one["mean"] * one["seconds"], first) / seconds
-        off = one["mean"] - np.repeat(mean, n)
-        spread = np.sqrt(_sums(one["squares"] + off * off * one["seconds"], first) / seconds)
+        sums = joined([self._of_rows(*samples, slice(start, start + _BLOCK)) for start in starts])
+        first, n = _first(sums["channel_id"])
+        seconds = _sums(sums["seconds"], first)
+        mean = _sums(sums["mean"] * sums["seconds"], first) / seconds
+        off = sums["mean"] - np.repeat(mean, n)
+        spread = np.sqrt(_sums(sums["squares"] + off * off * sums["seconds"], first) / seconds)
         return {
             "later": np.full(len(first), self.later),
-            "channel_id": one["channel_id"][first],
+            "channel_id": sums["channel_id"][first],
             "mean": mean,
             "spread": spread,
         }
@@ -85,12 +85,12 @@ class WeightedInterval:
         if not counted.all():
             channel, value, seconds = channel[counted], value[counted], seconds[counted]
         first, n = _first(channel)
-        whole = _sums(seconds, first)
-        mean = _sums(value * seconds, first) / whole
+        total = _sums(seconds, first)
+        mean = _sums(value * seconds, first) / total
         off = value - _of_each(mean, n)
         return {
             "channel_id": channel[first],
-            "seconds": whole,
+            "seconds": total,
             "mean": mean,
             "squares": _sums(off * off * seconds, first),
         }
@@ -125,20 +125,20 @@ class OverlappingIntervals:
         firsts, untils = zip(*(one.samples for one in self.intervals), strict=True)
         return min(firsts), max(untils)
 
-    def of(self, samples: Columns) -> Columns:
+    def compute(self, samples: Columns) -> Columns:
         """The columns of STATISTICS."""
-        return joined([one.of(samples) for one in self.intervals])
+        return joined([one.compute(samples) for one in self.intervals])
 
 
 def overlapping(intervals: Iterable[WeightedInterval]) -> list[OverlappingIntervals]:
     """Intervals whose samples overlap, together."""
-    found: list[OverlappingIntervals] = []
-    for one in sorted(intervals, key=lambda one: one.samples):
-        if found and one.samples[0] <= found[-1].samples[1]:
-            found[-1] = OverlappingIntervals([*found[-1].intervals, one])
+    groups: list[OverlappingIntervals] = []
+    for interval in sorted(intervals, key=lambda interval: interval.samples):
+        if groups and interval.samples[0] <= groups[-1].samples[1]:
+            groups[-1] = OverlappingIntervals([*groups[-1].intervals, interval])
         else:
-            found.append(OverlappingIntervals([one]))
-    return found
+            groups.append(OverlappingIntervals([interval]))
+    return groups
 
 
 def _first(channel: NDArray[np.int32]) -> tuple[Int64s, Int64s]:

@@ -92,7 +92,7 @@ def _courses(
 
 def _all(kernel: Aggregates | Values, n: int, inside: Columns) -> Columns:
     """What a kernel makes of all channels: of those with samples in the window together, then of the others."""
-    some = kernel.of(inside)
+    some = kernel.compute(inside)
     others = sorted(set(range(n)) - set(some["channel_id"].tolist()))
     rest = kernel.of_channels(others, NO_SAMPLES)
     return {name: np.concatenate([column, rest[name]]) for name, column in some.items()}

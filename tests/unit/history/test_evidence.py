@@ -128,7 +128,7 @@ def test_parquet_encoding_depends_on_the_samples() -> None:
 @given(n=st.lists(st.integers(0, 3), min_size=24, max_size=24))
 def test_hour_digests_round_trip(n: list[int]) -> None:
     found = {hour: (count, tagged_hash("hour", bytes([hour]))) for hour, count in enumerate(n) if count}
-    hours = HourDigests.of(found)
+    hours = HourDigests.of_hours(found)
     assert HourDigests.unpacked(list(hours.n), b"".join(hours.digests)) == hours
     assert hours.by_hour() == found
     others = {hours.digest(tag, number) for tag in ("channel", "events") for number in (0, 1)}
@@ -231,12 +231,12 @@ def test_verifier_without_its_libraries_says_what_to_install() -> None:
 def _day(rows: Sequence[bytes], before: Sequence[bytes], added: Sequence[bool]) -> tuple[list[Amendment], list[str]]:
     """What a day's second revision says of an hour with rows, and of an hour of events and gaps that are the same."""
     hours, events = (
-        [HourDigests.of({5: (len(some), tagged_hash(tag, *some))} if some else {}) for some in (before, rows)]
+        [HourDigests.of_hours({5: (len(some), tagged_hash(tag, *some))} if some else {}) for some in (before, rows)]
         for tag in ("hour", "event hour")
     )
     digests = [ChannelDigests(1, i, one, one.digest("channel", 1)) for i, one in enumerate(hours)]
     events = [
-        HourDigests.of({5: (len(some), tagged_hash("event hour", *some))} if some else {}) for some in (before, rows)
+        HourDigests.of_hours({5: (len(some), tagged_hash("event hour", *some))} if some else {}) for some in (before, rows)
     ]
     former = [(1, None, i, i + 10, "stopped", "", False) for i, _ in enumerate(before)]
     gaps = [(1, None, i, i + 20, "stopped", "", False) for i, _ in enumerate(before)]
@@ -283,7 +283,7 @@ def test_altered_gap_has_no_proof() -> None:
 
 
 def test_amendment_of_an_earlier_version_is_not_proven() -> None:
-    hours = HourDigests.of({5: (2, tagged_hash("hour", b"a" * 40))})
+    hours = HourDigests.of_hours({5: (2, tagged_hash("hour", b"a" * 40))})
     digests = [ChannelDigests(1, revision, hours, hours.digest("channel", 1)) for revision in range(2)]
     parts = [Revision(b"", HourDigests((0,) * 24, ()), b"")] * 2
     changes = {"channels": [{"id": 1, "name": "x", "hour": 5, "before": 1, "after": 2}]}

@@ -38,13 +38,13 @@ def changes(values: Float64s, least_score: float = 6.0) -> tuple[list[Row], dict
         {"channel_id": number, "kind": "analog", "ends": values.shape[1] * STEP, "gaps_from": [], "gaps_to": []}
         for number in range(len(values))
     ]
-    wanted = Changes(Grid(Channels.of(asked), 0, STEP), {}, least_score)
+    wanted = Changes(Grid(Channels.of_fields(asked), 0, STEP), {}, least_score)
     samples = [
         (number, place * STEP + 3, float(value), 0)
         for number, row in enumerate(values)
         for place, value in enumerate(row)
     ]
-    found = wanted.of(columns(samples))
+    found = wanted.compute(columns(samples))
     names = (found["channel_id"], found["time"] // STEP, found["kind"])
     return list(zip(*(one.tolist() for one in names), strict=True)), found
 
@@ -124,4 +124,4 @@ def test_no_samples() -> None:
 
 def test_buckets_have_a_length() -> None:
     with pytest.raises(OperationError, match="step: found 0 µs; legal: more than 0"):
-        Changes(Grid(Channels.of([]), 0, 0), {}, 6.0)
+        Changes(Grid(Channels.of_fields([]), 0, 0), {}, 6.0)

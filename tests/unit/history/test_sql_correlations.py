@@ -42,14 +42,14 @@ def asked(channels: list[Values], target: Values, most: int) -> list[dict[int, t
         {"channel_id": number, "kind": "analog", "ends": 62, "gaps_from": gaps, "gaps_to": [time + 1 for time in gaps]}
         for number, gaps in enumerate(missing)
     ]
-    grid = Grid(Channels.of(every), 0, 1)
+    grid = Grid(Channels.of_fields(every), 0, 1)
     samples = [
         columns([(number, time, value, 0) for time, value in one.items()])
         for number, one in enumerate([*channels, target])
     ]
     found = Correlations(grid, dense([grid.numbers(samples[-1])]), most)
     rows: list[dict[int, tuple[float, int]]] = [{} for _ in channels]
-    for one in found.of_parts(samples[:-1]):
+    for one in found.compute_parts(samples[:-1]):
         for channel, n, r, pairs in zip(*(one[name].tolist() for name in _NAMES), strict=True):
             rows[channel][n] = (r, pairs)
     return rows

@@ -70,7 +70,7 @@ def test_what_is_far_off(
     spans = {number: span for number, (_, span) in enumerate(channels) if span is not None}
     wanted = Excursions(spans, 0, sigmas, *steps)
     samples = [(number, time, *of[time]) for number, (of, _) in enumerate(channels) for time in sorted(of)]
-    found = wanted.of(columns(samples))
+    found = wanted.compute(columns(samples))
     names = ("channel_id", "scale", "time", "value", "spread", "is_known")
     rows = list(zip(*(found[name].tolist() for name in names), strict=True))
     every = []

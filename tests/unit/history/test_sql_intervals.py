@@ -46,7 +46,7 @@ def test_it_takes_twenty_distances(n: int) -> None:
 
 @given(_SAMPLES, st.integers(2, 90), st.one_of(st.none(), st.integers(1, 41)))
 def test_intervals_are_those_of_a_loop(samples: list[Sample], pause: int, size: int | None) -> None:
-    made = map(SampleIntervals(pause).of, parts(samples, size))
+    made = map(SampleIntervals(pause).compute, parts(samples, size))
     columns = [{name: column.tolist() for name, column in one.items()} for one in made]
     rows = [dict(zip(one, row, strict=True)) for one in columns for row in zip(*one.values(), strict=True)]
     counts, good = Counter[int](), Counter[int]()

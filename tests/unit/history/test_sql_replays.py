@@ -77,7 +77,7 @@ def test_copies_are_those_of_a_loop(
     others = [{**own, "channel_id": np.full(len(values), number, np.int32)} for number in (1, 3)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("history.sql.replays._BLOCK", block)
-        found = Replays(since * 10, samples).of(joined([others[0], own, others[1]]))
+        found = Replays(since * 10, samples).compute(joined([others[0], own, others[1]]))
     assert found["channel_id"].tolist() == sorted(found["channel_id"])
     good = np.flatnonzero(status == 0)
     kept = np.array(values)[good].tolist()

@@ -77,8 +77,8 @@ def test_means_are_those_of_a_loop(channels: list[Channel], step: int, several: 
 
 def check_means(channels: list[Channel], step: int) -> None:
     every = [asked(number, gaps, ends) for number, (_, gaps, ends) in enumerate(channels)]
-    grid = Grid(Channels.of(every[::-1]), 0, step)
-    found = grid.of(columns(samples_of(channels)))
+    grid = Grid(Channels.of_fields(every[::-1]), 0, step)
+    found = grid.compute(columns(samples_of(channels)))
     expected = [
         (channel, number * step, value)
         for channel, one in enumerate(channels)
@@ -94,7 +94,7 @@ def check_means(channels: list[Channel], step: int) -> None:
 @pytest.mark.parametrize("step", [0, -5])
 def test_a_step_is_positive(step: int) -> None:
     with pytest.raises(OperationError, match=f"step: found {step} µs; legal: more than 0"):
-        Grid(Channels.of([]), 0, step)
+        Grid(Channels.of_fields([]), 0, step)
 
 
 def continued(values: list[float], wraps_at: float | None) -> list[float]:
@@ -132,7 +132,7 @@ def test_moves_are_those_of_a_loop(
         for number, (_, kind, span, wraps_at) in enumerate(channels)
     ]
     samples = [(n, time, value, 0) for n, (values, *_) in enumerate(channels) for time, value in enumerate(values)]
-    found = Movers(Grid(Channels.of(every), 0, 1), spans(every), since, sigmas).of(columns(samples))
+    found = Movers(Grid(Channels.of_fields(every), 0, 1), spans(every), since, sigmas).compute(columns(samples))
     expected = {}
     for number, (values, kind, span, wraps_at) in enumerate(channels):
         if kind == "counter":
@@ -168,5 +168,5 @@ def test_a_wrap_or_a_reset_of_a_counter_is_no_move() -> None:
     every = [
         {**asked(n, [], 600, kind="counter"), "wraps_at": wraps_at} for n, wraps_at in enumerate((65_536.0, None, None))
     ]
-    moves = Movers(Grid(Channels.of(every), 0, 10), spans(every), 300, 6.0).of(columns(samples))
+    moves = Movers(Grid(Channels.of_fields(every), 0, 10), spans(every), 300, 6.0).compute(columns(samples))
     assert (moves["channel_id"].tolist(), moves["time"].tolist()) == ([2], [450])

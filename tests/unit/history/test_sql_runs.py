@@ -37,7 +37,7 @@ def plain(value: float) -> float:
 def found_by(runs: Runs, samples: list[Sample], size: int | None, together: int = 2) -> list[pa.RecordBatch]:
     """``size``: of the parts that samples are in, of which so many are read ``together``."""
     some = list(parts(samples, size))
-    made = (runs.of_parts(some[first : first + together]) for first in range(0, len(some), together))
+    made = (runs.compute_parts(some[first : first + together]) for first in range(0, len(some), together))
     return list(runs.joined(chain.from_iterable(made)))
 
 

@@ -57,7 +57,7 @@ def expected(samples: list[Sample], steps: Steps) -> list[tuple[Any, ...]]:
 )
 def test_steps_are_those_of_a_loop(samples: list[Sample], few: int, jump: float) -> None:
     steps = Steps(few, jump)
-    found = plain(steps.of(columns(samples)))
+    found = plain(steps.compute(columns(samples)))
     wanted = expected(samples, steps)
     assert [row[:2] for row in found] == [row[:2] for row in wanted]
     for row, other in zip(found, wanted, strict=True):

@@ -85,11 +85,13 @@ def test_what_was_held(
         }
         for number, ((_, _, end, counter), of) in enumerate(zip(channels, edges, strict=True))
     ]
-    held = WeightedInterval(Channels.of(every[::-1]), since * 1_000_000, (first * 1_000_000, 50_000_000), since > 9)
+    held = WeightedInterval(
+        Channels.of_fields(every[::-1]), since * 1_000_000, (first * 1_000_000, 50_000_000), since > 9
+    )
     samples = [(number, time * 1_000_000, *of[time]) for number, (of, *_) in enumerate(channels) for time in sorted(of)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("history.sql.weighted_statistics._BLOCK", block)
-        found = held.of(columns(samples))
+        found = held.compute(columns(samples))
     wanted = []
     for number, (_, _, end, counter) in enumerate(channels):
         good = [
