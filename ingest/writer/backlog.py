@@ -60,16 +60,16 @@ class Backlog:
                 self._files[path] = ReplayReader(path)
         for path in [path for path, file in self._files.items() if isinstance(file, ReplayReader) and file.done]:
             self._files.pop(path).close()
-        found: BatchesByFile = []
+        batches_by_file: BatchesByFile = []
         room = self._max_rows
         for path, file in self._files.items():
             if is_low_priority(path) or room <= 0:
                 continue
             if batches := self._read(file, room):
-                found.append((path, batches))
+                batches_by_file.append((path, batches))
                 room -= sum(len(b.batch) for b in batches)
-        if found:
-            return found, room <= 0 or any(map(self._has_more, self._files.values()))
+        if batches_by_file:
+            return batches_by_file, room <= 0 or any(map(self._has_more, self._files.values()))
         low_priority = self._take_low_priority()
         return low_priority, bool(low_priority)
 

@@ -84,15 +84,15 @@ def split_by_days(group: Group, limits: TimeLimits) -> list[Piece]:
     parts: list[Piece] = []
     gathered: list[tuple[Path, SpooledBatch]] = []  # batches of the current piece
     covered = _NO_DAYS  # days of these batches
-    for place in sorted(range(len(batches)), key=lambda i: int(days[i].max(initial=0)), reverse=True):
-        path, spooled = batches[place]
-        if len(days[place]) > MOST_DAYS and isinstance(spooled.batch, SampleBatch | EventBatch):
-            parts += _parts(path, spooled, days[place], limits)
+    for index in sorted(range(len(batches)), key=lambda i: int(days[i].max(initial=0)), reverse=True):
+        path, spooled = batches[index]
+        if len(days[index]) > MOST_DAYS and isinstance(spooled.batch, SampleBatch | EventBatch):
+            parts += _parts(path, spooled, days[index], limits)
             continue
-        union = np.union1d(covered, days[place])
+        union = np.union1d(covered, days[index])
         if gathered and len(union) > MOST_DAYS:
             pieces.append(_as_piece(gathered, limits))
-            gathered, union = [], days[place]
+            gathered, union = [], days[index]
         gathered.append((path, spooled))
         covered = union
     return [*pieces, *([_as_piece(gathered, limits)] if gathered else []), *parts]
@@ -106,11 +106,11 @@ def _parts(path: Path, spooled: SpooledBatch, days: Int64s, limits: TimeLimits) 
     day = _times(batch) // _DAY_US
     split = _SplitBatch(path, spooled)
     pieces: list[Piece] = []
-    place = np.searchsorted(-days[::-1], -day)  # index of its day, from the newest
-    part_of = np.where(np.isin(day, days), place // MOST_DAYS, 0)
+    day_index = np.searchsorted(-days[::-1], -day)  # index of its day, from the newest
+    part_of = np.where(np.isin(day, days), day_index // MOST_DAYS, 0)
     for number in range(-(-len(days) // MOST_DAYS)):
-        some = replace(spooled, batch=_subset(batch, part_of == number))
-        pieces.append(Piece(assemble([(path, [some])], limits), split))
+        part = replace(spooled, batch=_subset(batch, part_of == number))
+        pieces.append(Piece(assemble([(path, [part])], limits), split))
     return [*pieces, Piece(Group((), NO_SAMPLES, ()), split, last=True)]
 
 
@@ -153,7 +153,7 @@ def bisect(piece: Piece, limits: TimeLimits, error: Exception, poison: bool) -> 
     batches = [(path, spooled) for path, of_file in piece.group.batches_by_file for spooled in of_file]
     if len(batches) > 1:
         half = len(batches) // 2
-        return [Piece(assemble([(p, [b]) for p, b in some], limits)) for some in (batches[:half], batches[half:])]
+        return [Piece(assemble([(p, [b]) for p, b in part], limits)) for part in (batches[:half], batches[half:])]
     ((path, spooled),) = batches
     if isinstance(spooled.batch, CountBatch):
         return [replace(piece, isolate_bad_rows=True)] if poison and not piece.isolate_bad_rows else [piece]
@@ -192,6 +192,6 @@ def _gap_halves(batch: GapBatch) -> Sequence[Batch]:
         return ()
     half = len(gap.channel_ids) // 2
     return [
-        replace(batch, gaps=(replace(gap, channel_ids=some),))
-        for some in (gap.channel_ids[:half], gap.channel_ids[half:])
+        replace(batch, gaps=(replace(gap, channel_ids=ids),))
+        for ids in (gap.channel_ids[:half], gap.channel_ids[half:])
     ]

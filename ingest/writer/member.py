@@ -114,7 +114,7 @@ class PairWriter:
                 receiving |= self.writer.sources
             if self.standby is not None:
                 receiving |= self.standby.sources
-            seen = await self.lease.seen(folder, rows, receiving)
+            seen = await self.lease.heartbeat(folder, rows, receiving)
             metrics.member_writes.labels(member=str(self.lease.member)).set(self.writer is not None)
             if seen is not None:
                 metrics.member_away.labels(member=other).set(seen.away)

@@ -63,7 +63,7 @@ class Writer:
         self._fence = fence
         self._dsn = dsn
         self._options = options
-        self._limits = DayLimits.of(options)
+        self._limits = DayLimits.of_options(options)
         self._backlog = Backlog(folder, options.max_rows, spool or SpoolOptions())
         self._thread = ThreadPoolExecutor(1, "spool")  # one thread reads and trims the SQLite files
         self._wake_up = asyncio.Event()
@@ -158,10 +158,10 @@ class Writer:
 
     async def _without_known(self, connection: asyncpg.Connection[Any], pieces: list[Piece]) -> list[Piece]:
         """The pieces of a replay without batches that the database has."""
-        known, others = await split_known(connection, pieces, self._options.time_out)
-        if not known:
+        stored, others = await split_known(connection, pieces, self._options.time_out)
+        if not stored:
             return pieces
-        self._backlog.committed(known)
+        self._backlog.committed(stored)
         self._thread.submit(self._delete)
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._divide, others) if others else []
 
@@ -248,7 +248,7 @@ class Writer:
     async def _commit(self, connection: asyncpg.Connection[Any], piece: Piece) -> asyncpg.Connection[Any]:
         """Write ``piece``, retrying until it is committed; then move complete batches to the journal."""
         low_priority = any(is_low_priority(path) for path, _ in piece.group.batches_by_file)
-        pending, whole = self._minutes.add(piece.group, now_us(), low_priority), piece
+        pending, undivided = self._minutes.add(piece.group, now_us(), low_priority), piece
         whole_result: WriteResult | None = None
         pieces = deque([piece])
         waits = backoffs()
@@ -256,7 +256,7 @@ class Writer:
             started = time.monotonic()
             piece = pieces[0]
             try:
-                result = await self._write(connection, piece, pending.minutes if piece is whole else ())
+                result = await self._write(connection, piece, pending.minutes if piece is undivided else ())
             except LeaseLost:
                 raise
             except Exception as error:
@@ -267,7 +267,7 @@ class Writer:
                 self._count(piece, result, time.monotonic() - started)
                 self._backlog.committed(piece.complete)
                 self._thread.submit(self._delete)  # meanwhile the next group gathers
-                if piece is whole:
+                if piece is undivided:
                     whole_result = result
         self._minutes.written(pending, now_us(), whole_result)
         return connection
@@ -330,8 +330,8 @@ class Writer:
         self.quarantined += result.quarantined
         metrics.write_seconds.observe(seconds)
         self.increments += result.added.counts
-        for of, number in asdict(result.added).items():
-            metrics.increments.labels(of=of).inc(number)
+        for kind, number in asdict(result.added).items():
+            metrics.increments.labels(of=kind).inc(number)
         metrics.written_events.inc(result.events)
         metrics.duplicates.inc(result.duplicates)
         metrics.conflicts.inc(result.conflicts)
@@ -364,8 +364,8 @@ async def split_known(
     batches = [(path, spooled) for piece in pieces for path, of_file in piece.complete for spooled in of_file]
     keys = [spooled.key for _, spooled in batches]
     polled = [
-        (place, spooled.batch)
-        for place, (path, spooled) in enumerate(batches)
+        (index, spooled.batch)
+        for index, (path, spooled) in enumerate(batches)
         if spooled.is_polled and isinstance(spooled.batch, SampleBatch) and path.name.endswith(BY_OTHER)
     ]
 
@@ -374,13 +374,13 @@ async def split_known(
 
     try:
         rows = await fetch(load("write")["select_batches"], [key[0] for key in keys], [key[1] for key in keys])
-        found = {(row["source_id"], row["sequence"]) for row in rows}
-        known = {place for place, key in enumerate(keys) if key in found}
-        known |= {place for place, _ in polled} - await lonely(polled, WRITE, fetch)
+        stored_keys = {(row["source_id"], row["sequence"]) for row in rows}
+        stored = {index for index, key in enumerate(keys) if key in stored_keys}
+        stored |= {index for index, _ in polled} - await lonely(polled, WRITE, fetch)
     except Exception as error:
         log.warning("replay: %s: %s; writing batches that the database may have", type(error).__name__, error)
-        known = set()
+        stored = set()
     return (
-        [(path, [spooled]) for place, (path, spooled) in enumerate(batches) if place in known],
-        [(path, [spooled]) for place, (path, spooled) in enumerate(batches) if place not in known],
+        [(path, [spooled]) for index, (path, spooled) in enumerate(batches) if index in stored],
+        [(path, [spooled]) for index, (path, spooled) in enumerate(batches) if index not in stored],
     )

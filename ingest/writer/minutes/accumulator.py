@@ -149,10 +149,10 @@ class Accumulator:
         sums = closed.sums
         channel = np.flatnonzero((sums.n > 0) & ~sums.doubtful).astype(np.int32)
         columns = {name: getattr(sums, name)[channel] for name in Rows.__slots__ if name != "channel_id"}
-        made = states(closed.courses, channel, closed.begin)
+        state_rows = states(closed.courses, channel, closed.begin)
         doubtful = np.flatnonzero(sums.doubtful).astype(np.int32)
         made_rows = rows(closed.begin, channel, columns)
-        return ClosedMinute(closed.begin, closed.discrete, made_rows, sums.gaps[channel], made, doubtful)
+        return ClosedMinute(closed.begin, closed.discrete, made_rows, sums.gaps[channel], state_rows, doubtful)
 
     def _minute(self, minute: int) -> _Minute:
         if minute not in self._open:
@@ -171,11 +171,11 @@ class Accumulator:
             last.time[at], last.value[at], last.holds[at] = samples.time, samples.value, holds
             return SampleCourse(channel, samples.time, samples.value, good, holds, *before)
         begins = channel[first]
-        time, value, held = np.roll(samples.time, 1), np.roll(samples.value, 1), np.roll(holds, 1)
-        time[first], value[first], held[first] = last.time[begins], last.value[begins], last.holds[begins]
+        time, value, holds_before = np.roll(samples.time, 1), np.roll(samples.value, 1), np.roll(holds, 1)
+        time[first], value[first], holds_before[first] = last.time[begins], last.value[begins], last.holds[begins]
         ends = np.roll(first, -1)
         last.time[begins], last.value[begins], last.holds[begins] = samples.time[ends], samples.value[ends], holds[ends]
-        return SampleCourse(channel, samples.time, samples.value, good, holds, time, value, held)
+        return SampleCourse(channel, samples.time, samples.value, good, holds, time, value, holds_before)
 
 
 def _merged(samples: Samples, gaps: GapStarts) -> tuple[Samples, Bools]:
@@ -190,20 +190,20 @@ def _add(minute: _Minute, course: SampleCourse, sample: Bools | None) -> None:
     """Add data to the minute, in order for each channel; ``sample``: mask of what is not a gap, None: all."""
     sums = minute.sums
     sums.grow(int(course.channel[-1]) + 1)
-    runs = _Runs.of(course.channel)
+    runs = _Runs.of_channels(course.channel)
     channel, at = runs.channel, runs.at
     if (new := sums.carried_time[at] == _NOTHING_CARRIED).any():
-        of, carried = channel[new], runs.begins[new]
-        sums.carried_time[of] = course.time_before[carried]
-        sums.carried[of] = course.before[carried]
-        sums.carries[of] = course.held_before[carried]
-        sums.doubtful[of] |= course.time_before[carried] == NEVER
+        new_channel, carried = channel[new], runs.begins[new]
+        sums.carried_time[new_channel] = course.time_before[carried]
+        sums.carried[new_channel] = course.before[carried]
+        sums.carries[new_channel] = course.held_before[carried]
+        sums.doubtful[new_channel] |= course.time_before[carried] == NEVER
     good, value = course.good, course.value
-    held = course.held(minute.begin)
-    area = np.where(course.held_before, weight(course.before) * (held / 1e6), 0.0)
+    held_time = course.held_time(minute.begin)
+    area = np.where(course.held_before, weight(course.before) * (held_time / 1e6), 0.0)
     runs.add(sums.sum, np.where(good, weight(value), 0.0))
     runs.add(sums.area, area)
-    sums.known[at] += runs.total(held)
+    sums.known[at] += runs.total(held_time)
     if sample is None:
         sums.n[at] += runs.count
     else:
@@ -217,7 +217,7 @@ def _add(minute: _Minute, course: SampleCourse, sample: Bools | None) -> None:
         course = course.part(good)
         if not len(course.channel):
             return
-        runs, value = _Runs.of(course.channel), course.value
+        runs, value = _Runs.of_channels(course.channel), course.value
         channel, at = runs.channel, runs.at
     low, high = _extremes(value, runs)
     # Of equal values (0 and -0) the last one, as in PostgreSQL.
@@ -247,7 +247,7 @@ class _Runs:
     single: bool  # one row each
 
     @classmethod
-    def of(cls, column: Int32s) -> _Runs:
+    def of_channels(cls, column: Int32s) -> _Runs:
         """The runs of a sorted channel column."""
         begins = np.flatnonzero(changes(column))
         single = len(begins) == len(column)
@@ -270,11 +270,11 @@ class _Runs:
         sums = total[self.channel]
         many = self.count > _RANKS
         for rank in range(int(self.count[~many].max(initial=0))):
-            some = (self.count > rank) & ~many
-            sums[some] += terms[self.begins[some] + rank]
+            with_rank = (self.count > rank) & ~many
+            sums[with_rank] += terms[self.begins[with_rank] + rank]
         for i in np.flatnonzero(many):
-            own = terms[self.begins[i] : self.begins[i] + self.count[i]]
-            sums[i] = np.add.accumulate(np.concatenate((sums[i : i + 1], own)))[-1]
+            terms_of_channel = terms[self.begins[i] : self.begins[i] + self.count[i]]
+            sums[i] = np.add.accumulate(np.concatenate((sums[i : i + 1], terms_of_channel)))[-1]
         total[self.channel] = sums
 
 

@@ -125,12 +125,12 @@ class MinuteCloser:
         begin = timestamp(minute.begin)
         async with connection.transaction():
             await connection.execute(queries["close_minute"], begin)
-            held = await _ids(connection, "delete_minute_rows", rows)
+            held_channels = await _ids(connection, "delete_minute_rows", rows)
             await connection.execute(queries["release_lost_minutes"], begin)
             discrete = await _ids(connection, "select_discrete_channels")
             complete = await _complete_rows(connection, minute, discrete)
             inconsistent = await _inconsistent(connection, minute.begin, complete)
-            silent = np.setdiff1d(held, np.union1d(minute.rows.channel_id, minute.doubtful))
+            silent = np.setdiff1d(held_channels, np.union1d(minute.rows.channel_id, minute.doubtful))
             having_later = await _ids(
                 connection, "select_channels_with_minutes", np.union1d(inconsistent, silent).tolist(), begin
             )
@@ -138,7 +138,7 @@ class MinuteCloser:
             await _copy(connection, minute, rows_to_write)
             consistent = np.setdiff1d(complete.channel_id, inconsistent)
             doubtful = np.union1d(minute.doubtful, np.setdiff1d(minute.rows.channel_id, consistent))
-            onward = np.union1d(np.intersect1d(held, doubtful), np.intersect1d(silent, having_later))
+            onward = np.union1d(np.intersect1d(held_channels, doubtful), np.intersect1d(silent, having_later))
             await _dirty(connection, minute.begin, doubtful, many=len(doubtful) > max(_MAX_LISTED, len(consistent)))
             await _dirty(connection, minute.begin, onward, onward=True)
             hours = np.union1d(rows_to_write.channel_id, np.setdiff1d(silent, having_later))
@@ -201,10 +201,10 @@ async def _complete_rows(connection: asyncpg.Connection[Any], minute: ClosedMinu
     is_discrete, was_discrete = np.isin(rows.channel_id, discrete), np.isin(rows.channel_id, minute.discrete)
     begun = await connection.fetch(load("write")["count_gaps_in_minute"], timestamp(minute.begin))
     ids, counts = (np.fromiter((row[name] for row in begun), np.int32) for name in ("id", "gaps"))
-    own = np.zeros(len(ids), np.int32)
-    known, place = np.isin(ids, rows.channel_id), np.searchsorted(rows.channel_id, ids)
-    own[known] = minute.gaps[place[known]]
-    return rows.part((is_discrete == was_discrete) & ~np.isin(rows.channel_id, ids[counts > own]))
+    begun_here = np.zeros(len(ids), np.int32)
+    has_row, row_at = np.isin(ids, rows.channel_id), np.searchsorted(rows.channel_id, ids)
+    begun_here[has_row] = minute.gaps[row_at[has_row]]
+    return rows.part((is_discrete == was_discrete) & ~np.isin(rows.channel_id, ids[counts > begun_here]))
 
 
 async def _inconsistent(connection: asyncpg.Connection[Any], begin: int, rows: Rows) -> Int32s:

@@ -87,8 +87,8 @@ class OpenMinutes:
             return
         pending.samples, pending.gaps = result.fresh, result.gaps
         for minute, rows in result.opened.items():
-            known = self._rows.setdefault(minute, []) if minute in pending.minutes else self.released
-            known += rows
+            row_ids = self._rows.setdefault(minute, []) if minute in pending.minutes else self.released
+            row_ids += rows
         times, clock = np.concatenate((pending.samples.time, result.gaps.time)), self._clock(now)
         times = times[times >= pending.minutes.start * MINUTE_US]
         if result.opened:

@@ -46,7 +46,7 @@ class SampleCourse(NamedTuple):
         """Some of them."""
         return SampleCourse._make(column[which] for column in self)
 
-    def held(self, begin: int) -> Int64s:
+    def held_time(self, begin: int) -> Int64s:
         """µs since ``begin`` during which the previous value was valid, (n,)."""
         until = np.minimum(self.time, self.time_before + _HOLD_US)
         return np.where(self.held_before, np.maximum(until - np.maximum(self.time_before, begin), 0), 0)
@@ -88,12 +88,12 @@ def rows(begin: int, channel: Int32s, columns: dict[str, NDArray[Any]]) -> Rows:
     left_over = np.where(holds, begin + MINUTE_US - columns["last_time"], 0)
     behind = np.where(holds, weight(last) * (left_over / 1e6), 0.0)
     most = np.where(n_good > 0, weight(np.minimum(np.maximum(-columns["min"], columns["max"]), 1e280)), 0.0)
-    made = {
+    sums = {
         "sum": rounded_sum(columns["sum"], n, most),
         "area": rounded_sum(columns["area"] + behind, n + 1, most * 60),
         "known": columns["known"] + left_over,
     }
-    return Rows(channel, **{**columns, **made})
+    return Rows(channel, **{**columns, **sums})
 
 
 class States(NamedTuple):
@@ -124,20 +124,20 @@ def states(courses: Sequence[SampleCourse], channels: Int32s, begin: int) -> Sta
     last = np.roll(changes(course.channel), -1)
     stays = course.held_before & (course.before == course.value) & (course.time_before + _HOLD_US >= course.time)
     behind = np.where(last, begin + MINUTE_US - course.time, 0)
-    held = course.held(begin)
+    held_time = course.held_time(begin)
     before, holds = course.held_before, course.holds
     channel = np.concatenate((course.channel[before], course.channel[holds]))
     state = np.concatenate((course.before[before], course.value[holds])) + 0.0  # no -0
     entered = np.concatenate((np.zeros(int(before.sum()), np.int64), (~stays[holds]).astype(np.int64)))
-    known = np.concatenate((held[before], behind[holds]))
+    known_time = np.concatenate((held_time[before], behind[holds]))
     if not len(channel):
         return NO_STATES
     order = np.lexsort((state, channel))
     channel, state = channel[order], state[order]
     first = np.flatnonzero(changes(channel) | changes(state))
-    entered, known = np.add.reduceat(entered[order], first), np.add.reduceat(known[order], first)
-    there = (entered > 0) | (known > 0)
-    return States(channel[first][there], state[first][there], entered[there], known[there])
+    entered, known_time = np.add.reduceat(entered[order], first), np.add.reduceat(known_time[order], first)
+    there = (entered > 0) | (known_time > 0)
+    return States(channel[first][there], state[first][there], entered[there], known_time[there])
 
 
 def weight(value: Float64s) -> Float64s:
@@ -202,14 +202,14 @@ def state_stream(states: States, begin: int) -> memoryview:
 def _tuples(n: int, fields: Sequence[_Field]) -> NDArray[np.uint8]:
     """The bytes of ``n`` tuples: number of fields, then length (-1: NULL) and value of each."""
     dtype: list[tuple[str, str]] = [("fields", ">i2")]
-    for place, (kind, values) in enumerate(fields):
-        dtype += [(f"length{place}", ">i4"), *([(f"value{place}", kind)] if values is not None else [])]
+    for index, (kind, values) in enumerate(fields):
+        dtype += [(f"length{index}", ">i4"), *([(f"value{index}", kind)] if values is not None else [])]
     rows = np.empty(n, np.dtype(dtype))
     rows["fields"] = len(fields)
-    for place, (kind, values) in enumerate(fields):
-        rows[f"length{place}"] = -1 if values is None else np.dtype(kind).itemsize
+    for index, (kind, values) in enumerate(fields):
+        rows[f"length{index}"] = -1 if values is None else np.dtype(kind).itemsize
         if values is not None:
-            rows[f"value{place}"] = values
+            rows[f"value{index}"] = values
     return rows.view(np.uint8)
 
 

@@ -71,12 +71,12 @@ class AlarmSync:
         self._sent |= {key: row["revision"] for key, row in new.items()}
 
     def _listeners(self) -> set[tuple[str, int, int]]:
-        found = set()
+        listeners = set()
         for path in self._folder.glob("*.alarms"):
             with suppress(FileNotFoundError):
                 status = path.stat()
-                found.add((path.name, status.st_ino, status.st_ctime_ns))
-        return found
+                listeners.add((path.name, status.st_ino, status.st_ctime_ns))
+        return listeners
 
 
 def _alarm(row: asyncpg.Record) -> Alarm:

@@ -189,7 +189,7 @@ class Lease:
             with suppress(*_ERRORS):
                 await self._run("execute", load("lease")["want_lease"], self._installation, self.state.token)
 
-    async def seen(self, folder: UUID, rows: int, receiving: Collection[int]) -> Seen | None:
+    async def heartbeat(self, folder: UUID, rows: int, receiving: Collection[int]) -> Seen | None:
         """Heartbeat of this member, whose state folder has this identity, and whose spools have so many rows.
 
         ``receiving``: the sources that it received samples of since its start.
@@ -234,12 +234,12 @@ def request_lost(spool: Path, seen: Seen) -> int:
     path, before = spool / _SEEN_FILE, seen.before or 0
     try:
         timeline, time = path.read_text().split()
-        known = int(time)
+        newest_seen = int(time)
     except (OSError, ValueError):  # nothing was seen yet
-        timeline, known = seen.timeline, before
+        timeline, newest_seen = seen.timeline, before
     batches = 0
-    if timeline != seen.timeline or before < known:
-        since = min(before, known) + now_us() - seen.now  # by the clock of the journal
+    if timeline != seen.timeline or before < newest_seen:
+        since = min(before, newest_seen) + now_us() - seen.now  # by the clock of the journal
         batches = replay(spool, since - _SEEN_MARGIN_US, by_other=True).batches
     write_atomically(path, f"{seen.timeline} {before}\n")
     return batches

@@ -38,7 +38,7 @@ def is_content(spooled: SpooledBatch, event: Event | None = None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Lookup of a member's batches in the database. All methods return places in ``batches``.
+    """Lookup of a member's batches in the database. All methods return indices of ``batches``.
 
     ``other``: the other member. Samples outside ``limits`` go to the quarantine, and are not looked up.
     """
@@ -54,71 +54,73 @@ class Lookup:
 
         ``from_journal``: whether each was in the database once.
         """
-        found = await _samples(batches, self.limits, self.fetch)
-        found |= await _events(batches, self.fetch)
-        found |= await _counts(batches, self.fetch)
-        again = {place for place, one in enumerate(from_journal) if one}
+        missing = await _samples(batches, self.limits, self.fetch)
+        missing |= await _events(batches, self.fetch)
+        missing |= await _counts(batches, self.fetch)
+        again = {index for index, was_stored in enumerate(from_journal) if was_stored}
         polled = self._polled(batches)
-        lacking, owed = await uncovered([one for one in polled if one[0] not in again], self.other, self.fetch)
-        lost = await lonely([one for one in polled if one[0] in again], LOOK_UP, self.fetch)
-        return found | lacking | lost, found | owed | lost
+        lacking, owed = await uncovered([batch for batch in polled if batch[0] not in again], self.other, self.fetch)
+        lost = await lonely([batch for batch in polled if batch[0] in again], LOOK_UP, self.fetch)
+        return missing | lacking | lost, missing | owed | lost
 
     def _polled(self, batches: Sequence[SpooledBatch]) -> Placed:
-        found: list[tuple[int, SampleBatch | EventBatch]] = []
-        for place, one in enumerate(batches):
-            batch = one.batch
-            if not one.is_polled or not isinstance(batch, SampleBatch | EventBatch):
+        polled: list[tuple[int, SampleBatch | EventBatch]] = []
+        for index, spooled in enumerate(batches):
+            batch = spooled.batch
+            if not spooled.is_polled or not isinstance(batch, SampleBatch | EventBatch):
                 continue
             if (
                 isinstance(batch, EventBatch)
                 or self.limits.inside(batch.received_at, batch.samples.time, batch.source_id).all()
             ):
-                found.append((place, batch))
-        return found
+                polled.append((index, batch))
+        return polled
 
     async def changed(self, batches: Sequence[SpooledBatch], events: Sequence[tuple[int, Event]]) -> set[int]:
-        """The places of ``events`` whose alarm or text is another one in the database now, and of unknown resets."""
-        found = {place for place, event in events if event.type not in ("text", "alarm", "counter_reset")}
-        texts = [(place, event) for place, event in events if event.type == "text"]
+        """Indices of ``events`` whose alarm or text is another one in the database now, and of unknown resets."""
+        changed = {index for index, event in events if event.type not in ("text", "alarm", "counter_reset")}
+        texts = [(index, event) for index, event in events if event.type == "text"]
         columns = [event.channel_id for _, event in texts], [event.text for _, event in texts]
-        found |= await self._unknown(load("lease")["select_known_texts"], texts, *columns)
-        resets = [(place, event) for place, event in events if event.type == "counter_reset"]
-        found |= await self._unknown(
+        changed |= await self._unknown(load("lease")["select_known_texts"], texts, *columns)
+        resets = [(index, event) for index, event in events if event.type == "counter_reset"]
+        changed |= await self._unknown(
             load("write")["known_resets"], resets, *reset_columns([event for _, event in resets])
         )
-        alarms = [(place, event) for place, event in events if event.type == "alarm"]
-        conditions = [(place, event) for place, event in alarms if event.condition is not None]
-        limits = [(place, event) for place, event in alarms if event.condition is None]
+        alarms = [(index, event) for index, event in events if event.type == "alarm"]
+        conditions = [(index, event) for index, event in alarms if event.condition is not None]
+        limits = [(index, event) for index, event in alarms if event.condition is None]
         channels = [event.channel_id for _, event in limits]
-        found |= await self._changed_alarms("select_known_alarms", channels, limits, "limit")
-        sources = [batches[place].batch.source_id for place, _ in conditions]
-        found |= await self._changed_alarms("select_known_conditions", sources, conditions, "condition_key")
-        return found
+        changed |= await self._changed_alarms("select_known_alarms", channels, limits, "limit")
+        sources = [batches[index].batch.source_id for index, _ in conditions]
+        changed |= await self._changed_alarms("select_known_conditions", sources, conditions, "condition_key")
+        return changed
 
     async def _changed_alarms(
         self, query: str, owners: Sequence[int | None], alarms: Sequence[tuple[int, Event]], name: str
     ) -> set[int]:
         """``owners`` and ``name``: what an alarm is known by in the table."""
-        fields = [[event.detail[one] for _, event in alarms] for one in (name, "revision", "state", "active")]
+        fields = [[event.detail[key] for _, event in alarms] for key in (name, "revision", "state", "active")]
         return await self._unknown(load("lease")[query], alarms, owners, *fields)
 
     async def _unknown(self, query: str, events: Sequence[tuple[int, Event]], *columns: object) -> set[int]:
-        """The places of ``events`` that ``query``, with their columns, does not return."""
-        known = {row["place"] for row in await self.fetch(query, *columns)} if events else set()
-        return {place for i, (place, _) in enumerate(events) if i not in known}
+        """Indices of ``events`` that ``query``, with their columns, does not return."""
+        stored = {row["place"] for row in await self.fetch(query, *columns)} if events else set()
+        return {index for i, (index, _) in enumerate(events) if i not in stored}
 
 
 async def _samples(batches: Sequence[SpooledBatch], limits: TimeLimits, fetch: Fetch) -> set[int]:
-    some = [
-        (place, one.batch)
-        for place, one in enumerate(batches)
+    sample_batches = [
+        (index, one.batch)
+        for index, one in enumerate(batches)
         if isinstance(one.batch, SampleBatch) and not one.is_polled
     ]
-    if not some:
+    if not sample_batches:
         return set()
-    which = np.repeat([place for place, _ in some], [len(batch) for _, batch in some])
-    inside = np.concatenate([limits.inside(one.received_at, one.samples.time, one.source_id) for _, one in some])
-    samples = joined(batch.samples for _, batch in some).part(inside)
+    which = np.repeat([index for index, _ in sample_batches], [len(batch) for _, batch in sample_batches])
+    inside = np.concatenate(
+        [limits.inside(one.received_at, one.samples.time, one.source_id) for _, one in sample_batches]
+    )
+    samples = joined(batch.samples for _, batch in sample_batches).part(inside)
     if not len(samples):
         return set()
     by_channel = list(samples.sorted().by_channel())
@@ -131,30 +133,34 @@ async def _samples(batches: Sequence[SpooledBatch], limits: TimeLimits, fetch: F
 
 async def _events(batches: Sequence[SpooledBatch], fetch: Fetch) -> set[int]:
     """The batches with values that are no numbers that are not in the table."""
-    some = [
-        (place, one.batch.source_id, event)
-        for place, one in enumerate(batches)
-        if isinstance(one.batch, EventBatch)
-        for event in one.batch.events
-        if is_content(one, event)
+    events = [
+        (index, spooled.batch.source_id, event)
+        for index, spooled in enumerate(batches)
+        if isinstance(spooled.batch, EventBatch)
+        for event in spooled.batch.events
+        if is_content(spooled, event)
     ]
-    if not some:
+    if not events:
         return set()
-    times = [timestamp(event.time) for _, _, event in some]
-    ids = [event_id(source, event) for _, source, event in some]
+    times = [timestamp(event.time) for _, _, event in events]
+    ids = [event_id(source, event) for _, source, event in events]
     rows = await fetch(load("lease")["select_events"], times, ids, min(times), max(times))
-    found = {row["place"] for row in rows}
-    return {place for i, (place, _, _) in enumerate(some) if i not in found}
+    stored = {row["place"] for row in rows}
+    return {index for i, (index, _, _) in enumerate(events) if i not in stored}
 
 
 async def _counts(batches: Sequence[SpooledBatch], fetch: Fetch) -> set[int]:
-    keys = {one.key: place for place, one in enumerate(batches) if isinstance(one.batch, CountBatch)}
+    keys = {spooled.key: index for index, spooled in enumerate(batches) if isinstance(spooled.batch, CountBatch)}
     if not keys:
         return set()
     query = load("write")["select_batches"]
     rows = await fetch(query, [source for source, _ in keys], [number for _, number in keys])
-    found = {(row["source_id"], row["sequence"]) for row in rows}
-    return {place for place, one in enumerate(batches) if isinstance(one.batch, CountBatch) and one.key not in found}
+    stored = {(row["source_id"], row["sequence"]) for row in rows}
+    return {
+        index
+        for index, spooled in enumerate(batches)
+        if isinstance(spooled.batch, CountBatch) and spooled.key not in stored
+    }
 
 
 class SelfReports:
@@ -167,7 +173,7 @@ class SelfReports:
     def add(self, spooled: SpooledBatch) -> None:
         """A batch that was received."""
         for kind, event in _self_reports(spooled):
-            if (known := self._newest.get(kind)) is None or known[0] <= event.time:
+            if (newest := self._newest.get(kind)) is None or newest[0] <= event.time:
                 self._newest[kind] = event.time, spooled.sequence
 
     def newest(self, spooled: SpooledBatch) -> list[Event]:

@@ -20,7 +20,7 @@ from core.timestamps import now_us, timestamp
 from schema.queries import load
 
 Fetch: TypeAlias = Callable[..., Awaitable[list[asyncpg.Record]]]  # of a query with its parameters
-Placed: TypeAlias = Sequence[tuple[int, SampleBatch | EventBatch]]  # batches with their places
+Placed: TypeAlias = Sequence[tuple[int, SampleBatch | EventBatch]]  # batches with their indices
 
 LOOK_UP = 1.0  # poll intervals: what has no neighbour within this was lost
 WRITE = 0.5  # poll intervals: this member's own samples are farther apart
@@ -31,7 +31,7 @@ _ROW = np.dtype([(name, np.int64) for name in ("place", "source", "channel", "ti
 
 
 async def uncovered(batches: Placed, other: int, fetch: Fetch) -> tuple[set[int], set[int]]:
-    """The places of batches with rows that member ``other`` does not cover, and of those that it will not.
+    """Indices of batches with rows that member ``other`` does not cover, and of those that it will not.
 
     These are in its gaps, or it has been silent about them for longer than it would be without a gap.
     """
@@ -50,7 +50,7 @@ async def uncovered(batches: Placed, other: int, fetch: Fetch) -> tuple[set[int]
             inside &= np.isin(rows["channel"], gap["channels"])
         covered &= ~inside
         missed |= inside
-    return _places(rows[~covered]), _places(rows[missed])
+    return _indices(rows[~covered]), _indices(rows[missed])
 
 
 async def _newest(rows: NDArray[np.void], fetch: Fetch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -67,7 +67,7 @@ async def _newest(rows: NDArray[np.void], fetch: Fetch) -> tuple[NDArray[np.int6
 
 
 async def lonely(batches: Placed, distance: float, fetch: Fetch) -> set[int]:
-    """The places of batches with samples near which the database has none: it was restored, and lacks them.
+    """Indices of batches with samples near which the database has none: it was restored, and lacks them.
 
     ``distance``: in poll intervals.
     """
@@ -83,7 +83,7 @@ async def lonely(batches: Placed, distance: float, fetch: Fetch) -> set[int]:
 def _rows(batches: Placed) -> NDArray[np.void]:
     """All samples and texts."""
     parts = [np.zeros(0, _ROW)]
-    for place, batch in batches:
+    for index, batch in batches:
         if isinstance(batch, SampleBatch):
             part = np.zeros(len(batch), _ROW)
             part["channel"], part["time"] = batch.samples.channel, batch.samples.time
@@ -93,10 +93,10 @@ def _rows(batches: Placed) -> NDArray[np.void]:
             part = np.zeros(len(texts), _ROW)
             part["channel"], part["time"] = [event.channel_id for event in texts], [event.time for event in texts]
             part["is_text"] = 1
-        part["place"], part["source"] = place, batch.source_id
+        part["place"], part["source"] = index, batch.source_id
         parts.append(part)
     return np.concatenate(parts)
 
 
-def _places(rows: NDArray[np.void]) -> set[int]:
+def _indices(rows: NDArray[np.void]) -> set[int]:
     return set(rows["place"].tolist())

@@ -87,7 +87,7 @@ class Standby:
         self._dsn = dsn
         self._lease = lease
         self._member = lease.member
-        self._limits = DayLimits.of(options)
+        self._limits = DayLimits.of_options(options)
         self._lookup = Lookup(self._limits, 3 - lease.member, self._query)
         self._max_rows = options.max_rows
         self._time_out = options.time_out
@@ -151,13 +151,13 @@ class Standby:
         absent, owed = await self._absent(due, settled - _FIRST_CHECK_SECONDS)
         dropped: dict[int, list[SpooledBatch]] = {}
         self.late = 0
-        for place, (file, one) in enumerate(due):
-            if place not in absent:
+        for index, (file, one) in enumerate(due):
+            if index not in absent:
                 dropped.setdefault(id(file), []).append(one.spooled)
                 continue
             wait = _POLLED_SECONDS if one.spooled.is_polled else min(max((now - one.read_at) / 2, 0.5), 5.0)
             one.check_at = now + wait
-            if place in owed and one.read_at < settled - _LATE_SECONDS:
+            if index in owed and one.read_at < settled - _LATE_SECONDS:
                 self.late += len(one.spooled.batch)
         await self._in_thread(self._delete, dropped)
         return sum(map(len, dropped.values()))
@@ -180,12 +180,12 @@ class Standby:
         """Record this member's gaps at once, as those of the pair depend on them; and what an operator did here, as the
         other member's collectors have to know it."""
         waiting = [(file, one) for file in self._files.values() for one in file.waiting]
-        found = [(file, one) for file, one in waiting if isinstance(one.spooled.batch, GapBatch)]
+        with_gaps = [(file, one) for file, one in waiting if isinstance(one.spooled.batch, GapBatch)]
         commanded = [one for _, one in waiting if not one.recorded and operator_commands(one.spooled)]
-        if not found and not commanded:
+        if not with_gaps and not commanded:
             return
         connection = await self._connected()
-        gaps = [one.spooled.batch for _, one in found if isinstance(one.spooled.batch, GapBatch)]
+        gaps = [one.spooled.batch for _, one in with_gaps if isinstance(one.spooled.batch, GapBatch)]
         events = [(one.spooled.batch.source_id, event) for one in commanded for event in operator_commands(one.spooled)]
 
         async def record() -> None:
@@ -200,7 +200,7 @@ class Standby:
         for one in commanded:
             one.recorded = True
         recorded: dict[int, list[SpooledBatch]] = {}
-        for file, one in found:
+        for file, one in with_gaps:
             recorded.setdefault(id(file), []).append(one.spooled)
         await self._in_thread(self._delete, recorded)
 
@@ -248,20 +248,20 @@ class Standby:
                 del self._files[path]
 
     async def _absent(self, due: Sequence[tuple[_File, _Waiting]], settled: float) -> tuple[set[int], set[int]]:
-        """The places of batches that the database lacks, and of those that the holder of the lease should have written.
+        """Indices of batches that the database lacks, and of those that the holder of the lease should have written.
 
         ``settled``: it has written what was read before (monotonic s).
         """
         batches = [one.spooled for _, one in due]
         from_journal = [isinstance(file.reader, ReplayReader) for file, _ in due]
         absent, owed = await self._lookup.missing(batches, from_journal)
-        newest = [(place, event) for place, one in enumerate(batches) for event in self._reports.newest(one)]
+        newest = [(index, event) for index, one in enumerate(batches) for event in self._reports.newest(one)]
         changed = await self._lookup.changed(batches, newest)
-        checked = {place for place, _ in newest} - changed
-        for place, (_, one) in enumerate(due):
-            is_known = (is_content(one.spooled) and not self._is_outside(one.spooled)) or place in checked
-            if place in changed or (not is_known and one.read_at >= settled):
-                absent.add(place)
+        checked = {index for index, _ in newest} - changed
+        for index, (_, one) in enumerate(due):
+            is_known = (is_content(one.spooled) and not self._is_outside(one.spooled)) or index in checked
+            if index in changed or (not is_known and one.read_at >= settled):
+                absent.add(index)
         return absent, owed - changed
 
     def _is_outside(self, spooled: SpooledBatch) -> bool:

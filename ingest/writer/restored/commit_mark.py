@@ -28,7 +28,7 @@ _KEYS = 100  # newest batches: connections commit in any order, and a loss is on
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class DatabaseState:
     """State of a database, as the writer knows it. Times are µs."""
 
     server: str | None  # system identifier and timeline; None: none yet
@@ -59,9 +59,9 @@ class CommitMark:
         self._changed = False
         self._show()
 
-    def known(self) -> Known:
+    def state(self) -> DatabaseState:
         """A copy."""
-        return Known(
+        return DatabaseState(
             self._server, self._registered, self._since, tuple(self._keys), dict(self._newest), self._noticed_at
         )
 
@@ -87,7 +87,7 @@ class CommitMark:
         self._server, self._changed = server, True
         self.save()
 
-    def begin_restored(self, server: str, at: int, compared: Known) -> None:
+    def begin_restored(self, server: str, at: int, compared: DatabaseState) -> None:
         """Begin with a database whose loss, noticed ``at``, is recorded. Raises OSError.
 
         What a connection to the former server committed after ``compared`` is kept, to be compared next.

@@ -42,7 +42,7 @@ from core.installation import installation_of
 from core.registry import Registry
 from core.timestamps import iso, now_us, timestamp
 from ingest.journal.replay import JournalKey, has_requests, keys, replay
-from ingest.writer.restored.commit_mark import CommitMark, Key, Known
+from ingest.writer.restored.commit_mark import CommitMark, DatabaseState, Key
 from ingest.writer.transaction.gap_rows import write_gaps
 from schema.queries import load
 
@@ -100,50 +100,50 @@ class RestoreCheck:
 
     async def lacks_some(self, connection: asyncpg.Connection[Any]) -> bool:
         """Whether the database lacks what this member of a pair committed, or was asked to write again."""
-        found, known = await self._identify(connection), await self._in_thread(self._mark.known)
-        if found is None or known.server is None or found[1] != known.registered:
+        identity, mark = await self._identify(connection), await self._in_thread(self._mark.state)
+        if identity is None or mark.server is None or identity[1] != mark.registered:
             return False
         if await asyncio.to_thread(has_requests, self._spool, own=True):
             return True
-        newest = await asyncio.to_thread(self._newest, known)
-        return bool(await self._missing(connection, newest | set(_recent(known.keys, known))))
+        newest = await asyncio.to_thread(self._newest, mark)
+        return bool(await self._missing(connection, newest | set(_recent(mark.keys, mark))))
 
     async def _identify(self, connection: asyncpg.Connection[Any]) -> tuple[str, str | None] | None:
         """Server and timeline, and when the state folder was registered; None: a standby."""
         installation = await asyncio.to_thread(installation_of, self._spool.parent)
-        found = await self._fetch(connection, "select_identity", installation)
-        if not found:
+        rows = await self._fetch(connection, "select_identity", installation)
+        if not rows:
             return None
-        server, registered = found[0]
+        server, registered = rows[0]
         with suppress(asyncpg.InsufficientPrivilegeError):  # the timeline has to do
             [(identifier,)] = await self._fetch(connection, "select_server")
             server = f"{identifier}/{server}"
         return server, registered
 
     async def _compare(self, connection: asyncpg.Connection[Any]) -> None:
-        if (found := await self._identify(connection)) is None:
+        if (identity := await self._identify(connection)) is None:
             return  # nothing can be written
-        server, registered = found
-        known = await self._in_thread(self._mark.known)
-        if known.server is None or registered != known.registered:
+        server, registered = identity
+        mark = await self._in_thread(self._mark.state)
+        if mark.server is None or registered != mark.registered:
             await self._in_thread(self._mark.begin, server, registered)
         else:
-            if server != known.server:
-                await asyncio.to_thread(self._check_timeline, server, known.server)
+            if server != mark.server:
+                await asyncio.to_thread(self._check_timeline, server, mark.server)
                 for other in self._checked:
                     other.terminate()  # what it commits now, this server lacks
                 self._checked.clear()
-            newest = set() if self._started else await asyncio.to_thread(self._newest, known)
-            lost = await self._missing(connection, newest | set(_recent(known.keys, known)))
-            if lost or known.noticed_at or server != known.server:
-                await self._compare_all(connection, known, server, bool(lost))
+            newest = set() if self._started else await asyncio.to_thread(self._newest, mark)
+            lost = await self._missing(connection, newest | set(_recent(mark.keys, mark)))
+            if lost or mark.noticed_at or server != mark.server:
+                await self._compare_all(connection, mark, server, bool(lost))
         self._started = True
         await asyncio.to_thread((self._spool / ACCEPT).unlink, missing_ok=True)
 
-    def _check_timeline(self, server: str, known: str) -> None:
+    def _check_timeline(self, server: str, former: str) -> None:
         """Raise OldTimeline if it is a server that the known one has replaced, and the operator does not want it."""
-        (identifier, _, timeline), (known_identifier, _, newest) = server.rpartition("/"), known.rpartition("/")
-        if identifier != known_identifier or timeline >= newest:  # of eight digits each
+        (identifier, _, timeline), (former_identifier, _, newest) = server.rpartition("/"), former.rpartition("/")
+        if identifier != former_identifier or timeline >= newest:  # of eight digits each
             return
         if not (self._spool / ACCEPT).exists():
             raise OldTimeline(
@@ -151,32 +151,36 @@ class RestoreCheck:
                 "it a standby (pg_rewind), or run `plantlog admin spool accept-database` to write to it"
             )
 
-    def _newest(self, known: Known) -> set[Key]:
+    def _newest(self, mark: DatabaseState) -> set[Key]:
         if has_requests(self._spool, own=True):
             return set()
-        return set(_recent(map(_committed, islice(keys(self._spool), _NEWEST)), known))
+        return set(_recent(map(_committed, islice(keys(self._spool), _NEWEST)), mark))
 
-    async def _compare_all(self, connection: asyncpg.Connection[Any], known: Known, server: str, lost: bool) -> None:
+    async def _compare_all(
+        self, connection: asyncpg.Connection[Any], mark: DatabaseState, server: str, lost: bool
+    ) -> None:
         journal = await asyncio.to_thread(lambda: list(keys(self._spool)))
-        absent = await self._missing(connection, _recent(map(_committed, journal), known))
+        absent = await self._missing(connection, _recent(map(_committed, journal), mark))
         missing = [key for key in journal if key[:2] in absent]
-        if not missing and not lost and not known.noticed_at:
-            log.info("database: server and timeline %s instead of %s; nothing is missing", server, known.server)
+        if not missing and not lost and not mark.noticed_at:
+            log.info("database: server and timeline %s instead of %s; nothing is missing", server, mark.server)
             await self._in_thread(self._mark.move, server)
             return
         await self._check_registered(connection)
-        noticed_at = known.noticed_at or now_us()
+        noticed_at = mark.noticed_at or now_us()
         await self._in_thread(self._mark.notice, noticed_at)
         self._restored()
-        sources = sorted({*known.newest, *(key.source_id for key in missing)})
+        sources = sorted({*mark.newest, *(key.source_id for key in missing)})
         rows = await self._fetch(connection, "select_newest_samples", sources)
-        there: dict[int, int | None] = {row["id"]: row["time"] for row in rows}
+        newest_stored: dict[int, int | None] = {row["id"]: row["time"] for row in rows}
         # If the oldest record is in both, nothing is between database and journal.
-        gaps = _gaps(known, missing, there, noticed_at, journal_reaches=bool(journal) and journal[-1] not in missing)
+        gaps = _gaps(
+            mark, missing, newest_stored, noticed_at, journal_reaches=bool(journal) and journal[-1] not in missing
+        )
         if missing:
             await asyncio.to_thread(replay, self._spool, min(key.committed_at for key in missing))
-        newest_known = max((*known.newest.values(), *(key.received_at for key in missing)), default=noticed_at)
-        here = max((time for time in there.values() if time), default=None)
+        newest_known = max((*mark.newest.values(), *(key.received_at for key in missing)), default=noticed_at)
+        here = max((time for time in newest_stored.values() if time), default=None)
         text = (
             f"newest data: {iso(here) if here else 'none'}; known: {iso(newest_known)}; {len(absent):,} batches missing"
         )
@@ -185,10 +189,10 @@ class RestoreCheck:
             "newest_known": iso(newest_known),
             "batches": len(absent),
             "gaps": len(gaps),
-            "servers": [known.server, server],
+            "servers": [mark.server, server],
         }
         await bounded(connection, self._time_out, self._record(connection, noticed_at, text, json.dumps(detail), gaps))
-        await self._in_thread(self._mark.begin_restored, server, noticed_at, known)
+        await self._in_thread(self._mark.begin_restored, server, noticed_at, mark)
         log.warning("database restored: %s", text)
 
     async def _record(
@@ -207,12 +211,12 @@ class RestoreCheck:
             if (row["sources"], row["channels"]) != (len(registry.sources), len(channels)):
                 raise OperationError("the database was restored and lacks sources or channels: run `plantlog up`")
 
-    async def _missing(self, connection: asyncpg.Connection[Any], wanted: Iterable[Key]) -> set[Key]:
+    async def _missing(self, connection: asyncpg.Connection[Any], keys: Iterable[Key]) -> set[Key]:
         """Batches that the database does not have."""
-        absent = set(wanted)
+        absent = set(keys)
         rest = iter(sorted(absent))
-        while some := list(islice(rest, _AT_ONCE)):
-            rows = await self._fetch(connection, "select_batches", [s for s, _ in some], [n for _, n in some])
+        while portion := list(islice(rest, _AT_ONCE)):
+            rows = await self._fetch(connection, "select_batches", [s for s, _ in portion], [n for _, n in portion])
             absent.difference_update((row["source_id"], row["sequence"]) for row in rows)
         return absent
 
@@ -223,9 +227,9 @@ class RestoreCheck:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work, *parameters)
 
 
-def _recent(committed: Iterable[tuple[int, int, int]], known: Known) -> Iterator[Key]:
+def _recent(committed: Iterable[tuple[int, int, int]], mark: DatabaseState) -> Iterator[Key]:
     """Keys of batches (source id, sequence, when it was committed) that the database must have."""
-    oldest = max(known.since, now_us() - _KEPT_US)
+    oldest = max(mark.since, now_us() - _KEPT_US)
     return ((source, sequence) for source, sequence, at in committed if at >= oldest)
 
 
@@ -238,26 +242,26 @@ def _registry(path: Path) -> Registry | None:
 
 
 def _gaps(
-    known: Known,
+    mark: DatabaseState,
     missing: Sequence[JournalKey],
-    there: Mapping[int, int | None],
+    newest_stored: Mapping[int, int | None],
     noticed_at: int,
     journal_reaches: bool,
 ) -> list[GapBatch]:
     """What neither the database nor the journal has: between both, and after what a journal that failed has."""
     gaps = []
-    for source, begin in there.items():
-        held = [key for key in missing if key.source_id == source]
-        last = max((key.last_time for key in held), default=begin)
-        spans: list[tuple[int | None, int | None]] = [(last, known.newest.get(source))]
+    for source, begin in newest_stored.items():
+        lost = [key for key in missing if key.source_id == source]
+        last = max((key.last_time for key in lost), default=begin)
+        spans: list[tuple[int | None, int | None]] = [(last, mark.newest.get(source))]
         if begin is not None and not journal_reaches:
             # The first one that was committed: some that came later have earlier samples.
-            spans.append((begin, next((key.first_time for key in reversed(held) if key.first_time > begin), None)))
-        found = [
+            spans.append((begin, next((key.first_time for key in reversed(lost) if key.first_time > begin), None)))
+        gaps_of_source = [
             Gap(start, end, "database_restored", None, _DETAIL)
             for start, end in spans
             if start is not None and end is not None and start < end
         ]
-        if found:
-            gaps.append(GapBatch(source, noticed_at, found))
+        if gaps_of_source:
+            gaps.append(GapBatch(source, noticed_at, gaps_of_source))
     return gaps

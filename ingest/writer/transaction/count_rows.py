@@ -29,19 +29,19 @@ class AddedIncrements:
 async def count(
     connection: asyncpg.Connection[Any],
     group: Group,
-    known: Collection[tuple[int, int]],
+    stored: Collection[tuple[int, int]],
     events: Counts,
     not_good: Counts,
     isolate_bad_rows: bool,
 ) -> tuple[AddedIncrements, Refused]:
-    """Add the increments of ``group`` (except batches whose facts are ``known``), of new events and of new samples.
+    """Add the increments of ``group`` (except batches whose facts are ``stored``), of new events and of new samples.
 
     ``isolate_bad_rows``: return rows that the database rejects, and add the rest.
     """
-    counted = [one for one in group.counted if one.key not in known]
-    total = group.counts if len(counted) == len(group.counted) else aggregate([one.inside for one in counted])
+    counted = [facts for facts in group.counted if facts.key not in stored]
+    total = group.counts if len(counted) == len(group.counted) else aggregate([facts.inside for facts in counted])
     not_good = await _not_packed(connection, not_good)
-    added = AddedIncrements(sum(len(one.inside) for one in counted), len(events), len(not_good))
+    added = AddedIncrements(sum(len(facts.inside) for facts in counted), len(events), len(not_good))
     if len(events) or len(not_good):
         total = aggregate([total, events, not_good])
     if isolate_bad_rows:

@@ -49,17 +49,17 @@ def aggregate(increments: Sequence[Increments], step: int = MINUTE_US) -> Counts
 
     Exact: the increments that fit into memory cannot overflow 64-bit sums (MOST_COUNTED).
     """
-    increments = [some for some in increments if len(some)]
+    increments = [part for part in increments if len(part)]
     if not increments:
         return NO_COUNTS
     # Sorted by code point like collation "C": the order of the table's key.
-    types = tuple(sorted({name for some in increments for name in some.types}))
-    place = {name: i for i, name in enumerate(types)}
-    codes = [np.array([place[name] for name in some.types], np.int32)[some.type] for some in increments]
+    types = tuple(sorted({name for part in increments for name in part.types}))
+    code_of = {name: i for i, name in enumerate(types)}
+    codes = [np.array([code_of[name] for name in part.types], np.int32)[part.type] for part in increments]
     kind = np.concatenate(codes)
-    channel_id = np.concatenate([some.channel_id for some in increments])
-    minute = np.concatenate([some.time for some in increments]) // step
-    n = np.concatenate([some.n for some in increments])
+    channel_id = np.concatenate([part.channel_id for part in increments])
+    minute = np.concatenate([part.time for part in increments]) // step
+    n = np.concatenate([part.n for part in increments])
     cells, sums = _cells(minute, kind, channel_id, n)
     return Counts(types, kind[cells], channel_id[cells], minute[cells] * step, sums)
 
@@ -79,12 +79,12 @@ def _cells(minute: Int64s, kind: Int32s, channel_id: Int32s, n: Int64s) -> tuple
     key = ((minute - first_minute) * kinds + (kind - first_kind)) * channels + (channel_id - np.int64(first_channel))
     if size > _SPARSE * len(key):
         return _sorted(np.argsort(key), (key,), n)
-    found = np.flatnonzero(np.bincount(key, minlength=size))
+    occupied = np.flatnonzero(np.bincount(key, minlength=size))
     row = np.empty(size, np.intp)
     row[key] = np.arange(len(key))
     sums = np.zeros(size, np.int64)
     np.add.at(sums, key, n)
-    return row[found], sums[found]
+    return row[occupied], sums[occupied]
 
 
 def _sorted(order: NDArray[np.intp], keys: Sequence[Int32s | Int64s], n: Int64s) -> tuple[NDArray[np.intp], Int64s]:
@@ -112,10 +112,12 @@ def subset(increments: Increments, which: NDArray[np.bool_] | slice) -> Counts:
 
 def of_events(rows: Iterable[tuple[int, str, int]]) -> Counts:
     """One increment per (µs, type, channel id)."""
-    place: dict[str, int] = {}
-    found = [(place.setdefault(name, len(place)), channel_id, time) for time, name, channel_id in rows]
-    kind, channel, when = np.array(found, np.int64).reshape(-1, 3).T
-    return Counts(tuple(place), kind.astype(np.int32), channel.astype(np.int32), when, np.ones(len(found), np.int64))
+    code_of: dict[str, int] = {}
+    rows_of_codes = [(code_of.setdefault(name, len(code_of)), channel_id, time) for time, name, channel_id in rows]
+    kind, channel, when = np.array(rows_of_codes, np.int64).reshape(-1, 3).T
+    return Counts(
+        tuple(code_of), kind.astype(np.int32), channel.astype(np.int32), when, np.ones(len(rows_of_codes), np.int64)
+    )
 
 
 def of_quality(channel_id: Int32s, time: Int64s, status: UInt32s) -> Counts:

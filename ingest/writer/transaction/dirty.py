@@ -46,10 +46,10 @@ def dirty(samples: Samples) -> list[Dirty]:
         return [(first * MINUTE_US, (last + 1) * MINUTE_US, channels.tolist() if few else None)]
     pairs = changes(samples.channel) | changes(minute)  # unique (channel, minute)
     minute, channel = minute[pairs], samples.channel[pairs]
-    minutes, place, count = np.unique(minute, return_inverse=True, return_counts=True)
+    minutes, minute_index, count = np.unique(minute, return_inverse=True, return_counts=True)
     many = count > _FEW
     rows: list[Dirty] = [(begin, end, None) for begin, end in _runs(minutes[many], 1)]
-    rare = ~many[place]
+    rare = ~many[minute_index]
     minute, channel = minute[rare], channel[rare]
     for begin, end in _runs(minutes[~many], _NEAR):
         inside = (minute >= begin // MINUTE_US) & (minute < end // MINUTE_US)
@@ -68,14 +68,14 @@ def _rows(minute: Int64s, channel: Int32s) -> list[Dirty]:
     rows: list[Dirty] = []
     begin = end = pairs = 0
     channels_so_far: set[int] = set()
-    for at, some in zip(minutes.tolist(), np.split(channel[order], starts[1:]), strict=True):
-        union = channels_so_far.union(some.tolist())
-        if channels_so_far and (at + 1 - begin) * len(union) > _SPANNED * (pairs + len(some)) + _AT_ONCE:
+    for at, channels_at in zip(minutes.tolist(), np.split(channel[order], starts[1:]), strict=True):
+        union = channels_so_far.union(channels_at.tolist())
+        if channels_so_far and (at + 1 - begin) * len(union) > _SPANNED * (pairs + len(channels_at)) + _AT_ONCE:
             rows.append((begin * MINUTE_US, end * MINUTE_US, sorted(channels_so_far)))
-            channels_so_far, union, pairs = set(), set(some.tolist()), 0
+            channels_so_far, union, pairs = set(), set(channels_at.tolist()), 0
         if not channels_so_far:
             begin = at
-        channels_so_far, pairs, end = union, pairs + len(some), at + 1
+        channels_so_far, pairs, end = union, pairs + len(channels_at), at + 1
     return [*rows, (begin * MINUTE_US, end * MINUTE_US, sorted(channels_so_far))]
 
 

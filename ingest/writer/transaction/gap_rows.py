@@ -38,9 +38,9 @@ async def write_gaps(
     if not rows:
         return NO_GAPS, []
     queries = load("write")
-    held = [timestamp(minute * MINUTE_US) for minute in minutes]
-    if held:
-        await connection.execute(queries["set_held_open"], held)
+    held_minutes = [timestamp(minute * MINUTE_US) for minute in minutes]
+    if held_minutes:
+        await connection.execute(queries["set_held_open"], held_minutes)
     columns = map(list, zip(*rows, strict=True))
     if member is None:
         new = await connection.fetch(queries["upsert_gaps"], *columns)
@@ -49,9 +49,9 @@ async def write_gaps(
     if not new:
         return NO_GAPS, []
     channels = [np.array(row["channels"], np.int32) for row in new]
-    times = np.repeat(np.array([row["time"] for row in new], np.int64), [len(some) for some in channels])
+    times = np.repeat(np.array([row["time"] for row in new], np.int64), [len(ids) for ids in channels])
     begins = GapStarts(np.concatenate(channels), times)
-    dirty = await connection.fetch(queries["select_held_gaps"]) if held else ()
+    dirty = await connection.fetch(queries["select_held_gaps"]) if held_minutes else ()
     return begins, [(microseconds(row["from_time"]) // MINUTE_US, row["id"]) for row in dirty]
 
 
@@ -60,9 +60,9 @@ def gap_rows(batches: Sequence[GapBatch]) -> list[tuple[Any, ...]]:
     revisions are resolved by their order in the batch."""
     rows: dict[tuple[int, int, bool, int], tuple[Any, ...]] = {}  # by source, time, whether of a channel, channel
     for batch in batches:
-        for place, gap in enumerate(batch.gaps):
+        for index, gap in enumerate(batch.gaps):
             begin, end = timestamp(gap.from_time), None if gap.to_time is None else timestamp(gap.to_time)
-            revision = batch.received_at + place
+            revision = batch.received_at + index
             values = begin, end, gap.reason, gap.detail, gap.backfilled, revision
             for channel in (None,) if gap.channel_ids is None else gap.channel_ids:
                 key = batch.source_id, gap.from_time, channel is not None, channel or 0

@@ -142,7 +142,7 @@ def _merge(batches: Sequence[SampleBatch]) -> tuple[Samples, int, tuple[tuple[in
     bits, status = samples.bits, samples.status
     differs = again & ((bits != bits[first]) | (status != status[first]))
     batch = np.repeat(np.arange(len(batches)), [len(one) for one in batches])[order]
-    found = [
+    conflicts = [
         Conflict(
             int(batch[i]),
             batches[batch[i]].source_id,
@@ -153,7 +153,7 @@ def _merge(batches: Sequence[SampleBatch]) -> tuple[Samples, int, tuple[tuple[in
         )
         for i in np.flatnonzero(differs)
     ]
-    return samples.part(~again), int(again.sum() - differs.sum()), conflict_events(found)
+    return samples.part(~again), int(again.sum() - differs.sum()), conflict_events(conflicts)
 
 
 def same_sample(one: tuple[float, int], other: tuple[float, int]) -> bool:
@@ -176,9 +176,9 @@ class Conflict:
 def conflict_events(conflicts: Iterable[Conflict]) -> tuple[tuple[int, Event], ...]:
     """An event for each channel of each batch, with the first of its conflicts and their number, with its source."""
     by_channel: dict[tuple[int, int], list[Conflict]] = {}
-    for one in conflicts:
-        by_channel.setdefault((one.batch, one.channel_id), []).append(one)
-    return tuple((some[0].source_id, _conflict_event(some)) for some in by_channel.values())
+    for conflict in conflicts:
+        by_channel.setdefault((conflict.batch, conflict.channel_id), []).append(conflict)
+    return tuple((of_channel[0].source_id, _conflict_event(of_channel)) for of_channel in by_channel.values())
 
 
 def _conflict_event(conflicts: Sequence[Conflict]) -> Event:
@@ -212,7 +212,7 @@ class DayLimits(TimeLimits):
     _admitted: OrderedDict[tuple[int, int], set[int]] = field(default_factory=OrderedDict, compare=False)
 
     @classmethod
-    def of(cls, options: WriterOptions) -> DayLimits:
+    def of_options(cls, options: WriterOptions) -> DayLimits:
         """Limits that the configuration has."""
         return cls(options.future_limit, options.oldest, options.days_per_hour)
 

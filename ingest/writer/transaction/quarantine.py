@@ -56,10 +56,10 @@ def sample(batch: SampleBatch, i: int, reason: Reason) -> Quarantined:
     return Quarantined(reason, batch.source_id, batch.received_at, *columns)
 
 
-def event(source_id: int, received_at: int, what: Event, reason: Reason) -> Quarantined:
+def event(source_id: int, received_at: int, rejected: Event, reason: Reason) -> Quarantined:
     """An event, stored as text because jsonb rejects some valid JSON."""
-    content = {"event": json.dumps(asdict(what))}
-    return Quarantined(reason, source_id, received_at, content=content, time=what.time)
+    content = {"event": json.dumps(asdict(rejected))}
+    return Quarantined(reason, source_id, received_at, content=content, time=rejected.time)
 
 
 def count(key: tuple[int, int], received_at: int, counts: Counts, i: int, reason: Reason) -> Quarantined:

@@ -247,11 +247,11 @@ async def _without_known_resets(
     connection: asyncpg.Connection[Any], events: Sequence[tuple[int, Event]]
 ) -> list[tuple[int, Event]]:
     """The events but for resets of counters that the other member of the pair has recorded."""
-    resets = [one for one in events if one[1].type == "counter_reset"]
+    resets = [item for item in events if item[1].type == "counter_reset"]
     columns = reset_columns([event for _, event in resets])
-    known = await connection.fetch(load("write")["known_resets"], *columns) if resets else ()
-    places = {id(resets[row["place"]]) for row in known}
-    return [one for one in events if id(one) not in places]
+    stored = await connection.fetch(load("write")["known_resets"], *columns) if resets else ()
+    places = {id(resets[row["place"]]) for row in stored}
+    return [item for item in events if id(item) not in places]
 
 
 async def _finish(
@@ -279,18 +279,18 @@ async def _finish(
         await connection.execute(queries["record_version_read"], *version_columns(read))
     await write_alarms(connection, group.events)
     gaps = group.gaps()
-    begins, held = await write_gaps(connection, gaps, minutes, None if fence is None else fence.member)
+    begins, held_gaps = await write_gaps(connection, gaps, minutes, None if fence is None else fence.member)
     if gaps and state is not None:
         await sign_gap_receipts(connection, state)
-    for minute, row in held:
+    for minute, row in held_gaps:
         opened.setdefault(minute, []).append(row)
     new_facts = await connection.fetch(queries["insert_batches"], *_ingest_batch_columns(complete)) if complete else ()
-    known = {spooled.key for spooled in complete}.difference((row["source_id"], row["sequence"]) for row in new_facts)
+    stored = {spooled.key for spooled in complete}.difference((row["source_id"], row["sequence"]) for row in new_facts)
     named = of_events((row["time"], row["type"], row["channel_id"]) for row in new_events)
-    added, refused = await count_rows.count(connection, group, known, named, written.not_good, isolate_bad_rows)
+    added, refused = await count_rows.count(connection, group, stored, named, written.not_good, isolate_bad_rows)
     quarantined = [
         *group.quarantined,
-        *(row for one in group.counted if one.key not in known for row in one.quarantined),
+        *(row for one in group.counted if one.key not in stored for row in one.quarantined),
         *(
             quarantine.refused_count(spooled.key, spooled.batch.received_at, row, error)
             for spooled in complete[:1]
@@ -348,12 +348,12 @@ def _conflicts(group: Group, differing: Sequence[StoredConflict]) -> tuple[tuple
         return ()
     batch_of: dict[tuple[int, int], tuple[int, int]] = {}  # (channel, time) → place of the first batch, and its source
     channels = np.array(sorted({channel for channel, *_ in differing}), np.int32)
-    for place, spooled in enumerate(group.batches()):
+    for index, spooled in enumerate(group.batches()):
         batch = spooled.batch
         if isinstance(batch, SampleBatch):
-            some = batch.samples.part(np.isin(batch.samples.channel, channels))
-            for key in zip(some.channel.tolist(), some.time.tolist(), strict=True):
-                batch_of.setdefault(key, (place, batch.source_id))
+            samples = batch.samples.part(np.isin(batch.samples.channel, channels))
+            for key in zip(samples.channel.tolist(), samples.time.tolist(), strict=True):
+                batch_of.setdefault(key, (index, batch.source_id))
     return conflict_events(
         Conflict(*batch_of[channel, time], channel, time, kept, refused) for channel, time, kept, refused in differing
     )
