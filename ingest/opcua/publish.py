@@ -203,15 +203,15 @@ class Publisher:
         tracker.restart()
         subscription.has_published = False
         ahead = sorted((distance(tracker.first, s), s) for s in available)
-        held = [s for steps, s in ahead if steps < 2**31]
+        queued = [s for steps, s in ahead if steps < 2**31]
         subscription.lists_available |= bool(ahead)
         # Some servers number the status Good_SubscriptionTransferred, which is for the old session (OPC 10000-4,
         # 5.14.7), like a message, but do not keep it. All data sent before it is listed.
-        subscription.transferred_status = following(held[-1]) if held else tracker.first
+        subscription.transferred_status = following(queued[-1]) if queued else tracker.first
         self._unacknowledged += [(subscription, s) for steps, s in ahead if steps >= 2**31]  # on disk already
-        if held:
-            missing = tracker.arrived(following(held[-1]), keep_alive=True)
-            await self._request(subscription, held if missing is None else missing)
+        if queued:
+            missing = tracker.arrived(following(queued[-1]), keep_alive=True)
+            await self._request(subscription, queued if missing is None else missing)
 
     async def _request(self, subscription: Subscription, missing: Iterable[int]) -> None:
         """Request missing messages; if some are gone, at least the current values."""

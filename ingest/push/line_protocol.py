@@ -67,10 +67,10 @@ class BadLine:
     """An error in a line or in one of its fields."""
 
     line: int  # from 1
-    what: str
+    problem: str
 
     def __str__(self) -> str:
-        return f"line {self.line}: {self.what}"
+        return f"line {self.line}: {self.problem}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ from core.timestamps import EPOCH, microseconds
 from ingest.downtime import Downtime
 from ingest.gaps import Gaps
 from ingest.opcua.decode.data_change import data_change
-from ingest.opcua.decode.decoded import DataChange, Forms
+from ingest.opcua.decode.decoded import DataChange, DecodeRules
 from ingest.opcua.decode.members import Picker, Wanted
 from ingest.opcua.decode.message import Notification, publish_response, republish_response
 from ingest.opcua.decode.structure import STRUCTURE, Field, Structure
@@ -82,7 +82,7 @@ _MOTOR = Structure("Motor", "i=886", "optional", [Field("Speeds", 11, dimensions
 _DRIVE = Structure("Drive", "i=884", "plain", [Field("On", 1), Field("Motor", STRUCTURE, _MOTOR), Field("Any", 24)])
 _PATHS = ("On", "Motor.Speeds[1]", "Motor.Name", "Missing", "[1].On", "[0].Motor.Speeds[0]", "[1,0].On", "[0,1]")
 _WANTED = [Wanted(channel, path) for channel, path in enumerate(_PATHS)]
-_MEMBERS = Forms(structures={handle: Picker(_DRIVE, _WANTED) for handle in range(_TAGS)})
+_MEMBERS = DecodeRules(structures={handle: Picker(_DRIVE, _WANTED) for handle in range(_TAGS)})
 
 Row = tuple[int, bytes, int | None, int | None]  # handle, the value's bytes, status, µs; None: not to be compared
 
@@ -173,7 +173,7 @@ def _size(change: DataChange) -> int:
 
 
 def _same(ours: DataChange, theirs: Sequence[tuple[int, Any]]) -> None:
-    if any(u.what.endswith("encoding 0x18") for u in ours.unsupported):
+    if any(u.reason.endswith("encoding 0x18") for u in ours.unsupported):
         return  # a variant right in a variant: illegal (OPC 10000-6, 5.2.2.16), and asyncua takes the inner one for it
     numbers: list[Row] = []
     texts: list[tuple[int, str | None, int | None, int | None]] = []
@@ -336,7 +336,7 @@ async def _received(body: bytes) -> None:
     due: list[tuple[int, ...]] = []
     for start, end in response.notification.data_changes:
         try:
-            change = _OURS.by_place(data_change(body, start, end, _ARRIVAL, _OURS.forms))
+            change = _OURS.by_place(data_change(body, start, end, _ARRIVAL, _OURS.rules))
         except DecodeError:
             assert status.missed
             assert any(isinstance(batch, GapBatch) for batch in spool.batches)

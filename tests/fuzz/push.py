@@ -86,8 +86,8 @@ def _numbered(parsed: Parsed, body: bytes) -> None:
     assert [p.line for p in parsed.points] == sorted(p.line for p in parsed.points)
     assert [b.line for b in parsed.bad] == sorted(b.line for b in parsed.bad)
     for bad in parsed.bad:
-        assert bad.what
-        assert len(bad.what) < _LONGEST
+        assert bad.problem
+        assert len(bad.problem) < _LONGEST
         assert str(bad).isprintable(), "an answer, and a log, would show more than a line"
 
 
@@ -102,7 +102,7 @@ def _between_good_ones(parsed: Parsed, body: bytes, precision: Precision) -> Non
     assert _facts(around.points) == [first, *_facts(parsed.points), last]
     assert [p.line for p in around.points[1:-1]] == [p.line + 1 for p in parsed.points]
     assert around.points[-1].line == body.count(b"\n") + 3
-    assert around.bad == [BadLine(b.line + 1, b.what) for b in parsed.bad]
+    assert around.bad == [BadLine(b.line + 1, b.problem) for b in parsed.bad]
 
 
 def _line_by_line(parsed: Parsed, body: bytes, precision: Precision) -> None:
@@ -113,7 +113,7 @@ def _line_by_line(parsed: Parsed, body: bytes, precision: Precision) -> None:
         nothing = not content or content.startswith(b"#")
         assert len(one.points) + len(one.bad) == (0 if nothing and not one.bad else 1), line
     assert _facts(parsed.points) == [fact for one in alone for fact in _facts(one.points)]
-    assert parsed.bad == [BadLine(i, b.what) for i, one in enumerate(alone, 1) for b in one.bad]
+    assert parsed.bad == [BadLine(i, b.problem) for i, one in enumerate(alone, 1) for b in one.bad]
 
 
 def _written_again(parsed: Parsed) -> None:
@@ -165,7 +165,7 @@ def _mapped(parsed: Parsed, template: Template) -> None:
     found = rows(parsed.points, places, _ARRIVAL, named.counts)
     fields = sum(len(point.fields) for point in parsed.points)
     assert len(found) + len(found.bad) + found.waiting == fields
-    assert all(bad.what for bad in found.bad)
+    assert all(bad.problem for bad in found.bad)
     times = found.times()
     assert len(times) == len(found) + len(found.misplaced)
     if found.value:

@@ -59,17 +59,19 @@ class Browser:
 
     async def children(self, nodes: Sequence[Any], classes: int) -> list[list[Reference]]:
         """The references of each node, down the hierarchy, to nodes of ``classes``."""
-        found = await self._browse(nodes, ua.ObjectIds.HierarchicalReferences, ua.BrowseDirection.Forward, classes)
-        self.refused += [(node, one.fault) for node, one in zip(nodes, found, strict=True) if one.fault]
-        return [one.references for one in found]
+        results = await self._browse(nodes, ua.ObjectIds.HierarchicalReferences, ua.BrowseDirection.Forward, classes)
+        self.refused += [(node, result.fault) for node, result in zip(nodes, results, strict=True) if result.fault]
+        return [result.references for result in results]
 
     async def supertypes(self, types: Sequence[Any]) -> list[Any | None]:
         """The node id of each one's supertype."""
-        found = await self._browse(types, ua.ObjectIds.HasSubtype, ua.BrowseDirection.Inverse, 0)
+        results = await self._browse(types, ua.ObjectIds.HasSubtype, ua.BrowseDirection.Inverse, 0)
         self.refused += [
-            (node, one.fault) for node, one in zip(types, found, strict=True) if one.fault not in ("", *_NO_SUCH_TYPE)
+            (node, result.fault)
+            for node, result in zip(types, results, strict=True)
+            if result.fault not in ("", *_NO_SUCH_TYPE)
         ]
-        return [one.references[0].node if one.references else None for one in found]
+        return [result.references[0].node if result.references else None for result in results]
 
     async def ancestors(self, types: Iterable[Any], is_known: Callable[[Any], bool]) -> dict[Any, Any | None]:
         """Each type → the nearest known one above it, or itself; None: there is none."""
@@ -84,24 +86,24 @@ class Browser:
 
     async def binary_encodings(self, types: Sequence[Any]) -> list[Any | None]:
         """The node id of each type's binary encoding (OPC 10000-3, 5.8.3)."""
-        found = await self._browse(types, ua.ObjectIds.HasEncoding, ua.BrowseDirection.Forward, 0)
-        named = [{reference.name: reference.node for reference in one.references} for one in found]
+        results = await self._browse(types, ua.ObjectIds.HasEncoding, ua.BrowseDirection.Forward, 0)
+        named = [{reference.name: reference.node for reference in result.references} for result in results]
         return [names.get("Default Binary") for names in named]
 
-    async def read(self, wanted: Sequence[tuple[Any, int]], take: Callable[[Any], T]) -> list[T]:
+    async def read(self, attributes: Sequence[tuple[Any, int]], take: Callable[[Any], T]) -> list[T]:
         """What ``take`` makes of each DataValue of (node id, attribute)."""
 
-        async def read_some(some: Sequence[tuple[Any, int]]) -> list[T]:
-            values = await read(self._client, some, self._seconds(some), divisible=True)
-            self._progress(len(some))
+        async def read_some(portion: Sequence[tuple[Any, int]]) -> list[T]:
+            values = await read(self._client, portion, self._seconds(portion), divisible=True)
+            self._progress(len(portion))
             return [take(value) for value in values]
 
         return await self._reading.results(
-            wanted, read_some, lambda code: take(ua.DataValue(StatusCode_=ua.StatusCode(code)))
+            attributes, read_some, lambda code: take(ua.DataValue(StatusCode_=ua.StatusCode(code)))
         )
 
     async def _browse(self, nodes: Sequence[Any], references: int, direction: Any, classes: int) -> list[BrowseResult]:
-        async def browse_some(some: Sequence[Any]) -> list[BrowseResult]:
+        async def browse_some(portion: Sequence[Any]) -> list[BrowseResult]:
             request = ua.BrowseRequest()
             request.Parameters.RequestedMaxReferencesPerNode = self._most_references
             request.Parameters.NodesToBrowse = [
@@ -113,24 +115,24 @@ class Browser:
                     NodeClassMask=classes,
                     ResultMask=_WANTED,
                 )
-                for node in some
+                for node in portion
             ]
-            body = bytes(await send(self._client, request, self._seconds(some), divisible=True))
-            results = checked(browse_results(body, ua.BrowseResponse), some)
+            body = bytes(await send(self._client, request, self._seconds(portion), divisible=True))
+            results = checked(browse_results(body, ua.BrowseResponse), portion)
             self._count(results)
-            self._progress(len(some))
+            self._progress(len(portion))
             return [await self._rest(*result) if result.point else result for result in results]
 
-        found = await self._browsing.results(nodes, browse_some, _refused)
-        again = [i for i, one in enumerate(found) if one.fault in _NO_POINT]
+        browsed_nodes = await self._browsing.results(nodes, browse_some, _refused)
+        again = [i for i, result in enumerate(browsed_nodes) if result.fault in _NO_POINT]
         one_by_one = await self._alone.results([nodes[i] for i in again], browse_some, _refused)
         for i, browsed in zip(again, one_by_one, strict=True):
-            found[i] = browsed
-        return found
+            browsed_nodes[i] = browsed
+        return browsed_nodes
 
     async def _rest(self, references: list[Reference], point: bytes, fault: str) -> BrowseResult:
         """All references of a node, including those that did not fit into the first answer."""
-        known, stuck = set(references), 0
+        earlier, stuck = set(references), 0
         while point:
             request = ua.BrowseNextRequest()
             request.Parameters.ReleaseContinuationPoints = gives_up = stuck == _STUCK_PAGES
@@ -143,9 +145,9 @@ class Browser:
                 return BrowseResult(references, fault=f"{_STUCK_PAGES} answers to BrowseNext had nothing new")
             (result,) = results = checked(browse_results(body, ua.BrowseNextResponse), [point])
             self._count(results)
-            more = [reference for reference in result.references if reference not in known]
+            more = [reference for reference in result.references if reference not in earlier]
             references += more
-            known.update(more)
+            earlier.update(more)
             stuck = 0 if more else stuck + 1
             point, fault = result.point, fault or result.fault
         return BrowseResult(references, fault=fault)
@@ -155,8 +157,8 @@ class Browser:
         if self._references > _MAX_REFERENCES:
             raise SourceError(f"the server has more than {_MAX_REFERENCES:,} references: giving up")
 
-    def _seconds(self, some: Sequence[Any]) -> float:
-        return self._time_out + len(some) * 0.02
+    def _seconds(self, portion: Sequence[Any]) -> float:
+        return self._time_out + len(portion) * 0.02
 
 
 def _refused(code: int) -> BrowseResult:

@@ -71,13 +71,13 @@ class Definitions:
 
     async def _read_encodings(self, browser: Browser, types: Iterable[Any]) -> None:
         """Some servers do not say in the definition which node is its encoding."""
-        of = {one: read[1] for one in types if isinstance(read := self._read[one], tuple)}
-        unknown = [one for one, definition in of.items() if definition.DefaultEncodingId.is_null()]
-        for one, encoding in zip(unknown, await browser.binary_encodings(unknown), strict=True):
+        definitions = {data_type: read[1] for data_type in types if isinstance(read := self._read[data_type], tuple)}
+        unknown = [data_type for data_type, definition in definitions.items() if definition.DefaultEncodingId.is_null()]
+        for data_type, encoding in zip(unknown, await browser.binary_encodings(unknown), strict=True):
             if encoding is None:
-                self._read[one] = f"the server does not say how {of[one]} is encoded"
+                self._read[data_type] = f"the server does not say how {definitions[data_type]} is encoded"
             else:
-                of[one].DefaultEncodingId = encoding
+                definitions[data_type].DefaultEncodingId = encoding
 
     def structure(self, data_type: Any) -> Structure | str:
         """A data type that was read; or why it cannot be decoded."""
@@ -87,17 +87,17 @@ class Definitions:
 
     def _link(self) -> None:
         """Make the structures of what was read. Those that contain one that cannot be decoded cannot be, either."""
-        self._structures = {one: _empty(read) for one, read in self._read.items()}
-        found = -1
-        while found != (found := sum(isinstance(one, str) for one in self._structures.values())):
-            for one, structure in self._structures.items():
+        self._structures = {data_type: _empty(read) for data_type, read in self._read.items()}
+        undecodable = -1
+        while undecodable != (undecodable := sum(isinstance(one, str) for one in self._structures.values())):
+            for data_type, structure in self._structures.items():
                 if isinstance(structure, Structure):
-                    reasons = ((field.Name, self._why_not(field)) for field in _fields(self._read[one]))
-                    for name, reason in (known for known in reasons if known[1]):
-                        self._structures[one] = f"the structure {structure.name} has {name}, {reason}"
-        for one, structure in self._structures.items():
+                    reasons = ((field.Name, self._why_not(field)) for field in _fields(self._read[data_type]))
+                    for name, reason in (pair for pair in reasons if pair[1]):
+                        self._structures[data_type] = f"the structure {structure.name} has {name}, {reason}"
+        for data_type, structure in self._structures.items():
             if isinstance(structure, Structure):
-                structure.fields = [self._field(field) for field in _fields(self._read[one])]
+                structure.fields = [self._field(field) for field in _fields(self._read[data_type])]
 
     def _why_not(self, field: Any) -> str:
         """Why a field cannot be decoded; empty: it can."""

@@ -53,20 +53,20 @@ class Structures:
 
     def structure(self, address: str) -> Structure | str:
         """The structure of a variable; or why its members cannot be read."""
-        found = self._types.get(address, "its data type is not known")
-        return found if isinstance(found, str) else self._definitions.structure(found)
+        data_type = self._types.get(address, "its data type is not known")
+        return data_type if isinstance(data_type, str) else self._definitions.structure(data_type)
 
-    def monitor(self, handle: int, address: str, wanted: Sequence[Wanted]) -> None:
+    def monitor(self, handle: int, address: str, members: Sequence[Wanted]) -> None:
         """Values of this item are of the variable."""
-        self._of_items[handle] = address, wanted
-        self.pickers[handle] = Picker(self.structure(address), wanted, self._unfit.set)
+        self._of_items[handle] = address, members
+        self.pickers[handle] = Picker(self.structure(address), members, self._unfit.set)
 
     def monitor_only(self, of_items: Mapping[int, tuple[str, Sequence[Wanted]]]) -> None:
         """These are all items."""
         self._of_items.clear()
         self.pickers.clear()
-        for handle, (address, wanted) in of_items.items():
-            self.monitor(handle, address, wanted)
+        for handle, (address, members) in of_items.items():
+            self.monitor(handle, address, members)
 
     async def follow(self, client: Client, time_out: float) -> None:
         """Read the definitions again when a value does not fit, with growing intervals while that changes nothing.
@@ -101,12 +101,12 @@ async def _read(client: Client, time_out: float, nodes: Mapping[str, Any], defin
     except Exception as error:  # whatever a server sends as a definition must not end the collector
         if len(nodes) > 1 and not isinstance(error, TimeoutError):  # only the one that it is about is lost
             alone = [await _read(client, time_out, {one: node}, definitions) for one, node in nodes.items()]
-            return {address: found for one in alone for address, found in one.items()}
+            return {address: type_or_reason for one in alone for address, type_or_reason in one.items()}
         reason = f"its data type cannot be read: {type(error).__name__}: {error}".rstrip(": ")
         return dict.fromkeys(nodes, reason)
     return types
 
 
 def _data_type(value: Any) -> Any:
-    found = None if value.Value is None else value.Value.Value
-    return found if isinstance(found, ua.NodeId) else f"its data type cannot be read: {value.StatusCode.name}"
+    node = None if value.Value is None else value.Value.Value
+    return node if isinstance(node, ua.NodeId) else f"its data type cannot be read: {value.StatusCode.name}"

@@ -182,10 +182,10 @@ class Reader:
             self.variant()
         self.status_and_times(mask)
 
-    def element(self, indexes: Indexes, whole: bool) -> Element:
+    def element(self, indexes: Indexes, complete: bool) -> Element:
         """Skip a Variant that is an array, and find an element.
 
-        ``whole``: the array is complete; otherwise it may also be the element alone.
+        ``complete``: the array is complete; otherwise it may also be the element alone.
         """
         encoding = self.byte()
         kind = encoding & 0x3F
@@ -199,10 +199,10 @@ class Reader:
         else:
             starts = self._built_ins(kind, n)
         lengths = tuple(self.int32() for _ in range(self.count(4))) if encoding & 0x40 else (n,)
-        place = 0 if n == 1 and not whole else flat_index(indexes, lengths)
-        if place is None or place >= n:
+        index = 0 if n == 1 and not complete else flat_index(indexes, lengths)
+        if index is None or index >= n:
             return Element(kind, None, lengths)
-        return Element(kind, starts[place] if size is None else start + place * size, lengths)
+        return Element(kind, starts[index] if size is None else start + index * size, lengths)
 
     def status_and_times(self, mask: int) -> tuple[int, int, int]:
         """Status, ticks of source and of server, which follow the value in a DataValue with this mask; 0: not there."""

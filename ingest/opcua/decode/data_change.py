@@ -21,7 +21,7 @@ from core.batch import Int64s, UInt32s, is_rounded
 from core.config.value_path import Indexes
 from core.errors import DecodeError
 from ingest.opcua.decode.binary import UNIX_EPOCH_TICKS, Element, Reader, microseconds
-from ingest.opcua.decode.decoded import FIRST_STRUCTURE, PLAIN, DataChange, Forms, Text, Unsupported
+from ingest.opcua.decode.decoded import FIRST_STRUCTURE, PLAIN, DataChange, DecodeRules, Text, Unsupported
 from ingest.opcua.decode.members import STRUCTURES, Picker, Values
 from ingest.opcua.decode.structure import NOT_AN_ARRAY, type_name, why_no_element
 from ingest.opcua.decode.text import FORMS, text_run
@@ -68,35 +68,37 @@ def _behind_value(mask: int) -> list[tuple[str, str]]:
     ]
 
 
-def data_change(body: bytes, start: int, end: int, arrival: int, forms: Forms = PLAIN) -> DataChange:
+def data_change(body: bytes, start: int, end: int, arrival: int, rules: DecodeRules = PLAIN) -> DataChange:
     """Decode the DataChangeNotification in ``body[start:end]``. Raises DecodeError.
 
     Time is the source timestamp, else the server timestamp, else ``arrival`` (µs). No status is Good, no value NaN.
     """
-    (change,) = portions(body, start, end, arrival, forms, size=end - start)
+    (change,) = portions(body, start, end, arrival, rules, size=end - start)
     return change
 
 
 def portions(
-    body: bytes, start: int, end: int, arrival: int, forms: Forms = PLAIN, size: int = _PORTION
+    body: bytes, start: int, end: int, arrival: int, rules: DecodeRules = PLAIN, size: int = _PORTION
 ) -> Iterator[DataChange]:
     """Values of a notification in portions of about ``size`` bytes, at least one."""
     reader = Reader(body[start:end])
     left, upto = reader.count(_HANDLE + 1), 0
     while left or not upto:
         upto = reader.at + size
-        items = _Items(reader, arrival, forms, _HANDLE)
+        items = _Items(reader, arrival, rules, _HANDLE)
         left = items.decode(left, upto)
         yield items.decoded
 
 
-def history_data(body: bytes, start: int, end: int, handle: int, arrival: int, forms: Forms = PLAIN) -> DataChange:
+def history_data(
+    body: bytes, start: int, end: int, handle: int, arrival: int, rules: DecodeRules = PLAIN
+) -> DataChange:
     """Decode the HistoryData (OPC 10000-11, 6.6.2) of one node in ``body[start:end]``. Raises DecodeError.
 
-    The arrays in ``forms`` have one element.
+    The arrays in ``rules`` have one element.
     """
     reader = Reader(body[start:end])
-    items = _Items(reader, arrival, forms, 0, handle)
+    items = _Items(reader, arrival, rules, 0, handle)
     items.decode(reader.count(1), end)
     return items.decoded
 
@@ -107,11 +109,11 @@ class _Items:
     ``head``: bytes before each data value; ``handle``: that of all items, if they have none of their own.
     """
 
-    def __init__(self, reader: Reader, arrival: int, forms: Forms, head: int, handle: int = 0) -> None:
+    def __init__(self, reader: Reader, arrival: int, rules: DecodeRules, head: int, handle: int = 0) -> None:
         self.decoded = DataChange()
         self._reader = reader
         self._arrival = arrival  # µs
-        self._forms = forms
+        self._rules = rules
         self._head = head
         self._handle = handle
 
@@ -137,7 +139,7 @@ class _Items:
 
     def _run(self, mask: int, kind: int, left: int, upto: int) -> int:
         """Decode the items that share the first one's layout; returns their number."""
-        reader, forms = self._reader, self._forms
+        reader, rules = self._reader, self._rules
         layout = _layout(mask, kind, self._head)
         portion = -(-(upto - reader.at) // layout.itemsize)
         fit = min(left, portion, (len(reader.body) - reader.at) // layout.itemsize)
@@ -156,12 +158,12 @@ class _Items:
             run, limit = upto, limit * 8
         items = np.frombuffer(reader.body, layout, run, reader.at)
         reader.at += run * layout.itemsize
-        handles = items["handle"] ^ np.uint32(forms.key) if self._head else np.full(run, self._handle, np.uint32)
+        handles = items["handle"] ^ np.uint32(rules.key) if self._head else np.full(run, self._handle, np.uint32)
         time, server = self._times(items, handles, mask)
         status = items["status"].astype(np.uint32) if mask & _STATUS else np.zeros(run, np.uint32)
         if not mask & _VALUE:
-            if forms.structures:
-                handles, status, time, server = _each_member(handles, status, time, server, forms)
+            if rules.structures:
+                handles, status, time, server = _each_member(handles, status, time, server, rules)
             self.decoded.append(handles, np.full(len(handles), np.nan), status, time, server)
             return run
         value = items["value"]
@@ -178,7 +180,7 @@ class _Items:
         n = len(starts)
         handles = np.full(n, self._handle)
         if self._head:
-            handles = _gathered(reader.body, starts, _HANDLES)["handle"] ^ np.uint32(self._forms.key)
+            handles = _gathered(reader.body, starts, _HANDLES)["handle"] ^ np.uint32(self._rules.key)
         items = _gathered(reader.body, tails, layout)
         time, server = self._times(items, handles, mask)
         status = items["status"] if mask & _STATUS else np.zeros(n, np.uint32)
@@ -208,16 +210,18 @@ class _Items:
 
     def _plain(self, handles: UInt32s, kind: int) -> NDArray[np.bool_] | None:
         """Mask of the values to be stored whole; None: all. Others have no such member or element: ``unsupported``."""
-        forms, unsupported = self._forms, self.decoded.unsupported
+        rules, unsupported = self._rules, self.decoded.unsupported
         plain: NDArray[np.bool_] | None = None
-        if forms.structures and (structured := handles >= FIRST_STRUCTURE).any():
-            for one in handles[structured].tolist():
-                unsupported += forms.structures[one].other_type(type_name(kind)) if one in forms.structures else []
+        if rules.structures and (structured := handles >= FIRST_STRUCTURE).any():
+            for handle in handles[structured].tolist():
+                unsupported += (
+                    rules.structures[handle].other_type(type_name(kind)) if handle in rules.structures else []
+                )
             plain = ~structured
-        if forms.element is not None and (no_array := _by_handle(forms.element, handles) >= 0).any():
+        if rules.element is not None and (no_array := _by_handle(rules.element, handles) >= 0).any():
             no_array = no_array if plain is None else no_array & plain
-            what = type_name(kind) + NOT_AN_ARRAY
-            unsupported += [Unsupported(handle, what) for handle in handles[no_array].tolist()]
+            reason = type_name(kind) + NOT_AN_ARRAY
+            unsupported += [Unsupported(handle, reason) for handle in handles[no_array].tolist()]
             plain = ~no_array if plain is None else plain & ~no_array
         return plain
 
@@ -225,7 +229,7 @@ class _Items:
         self, raw: NDArray[Any], kind: int, handles: UInt32s, status: UInt32s, time: Int64s, server: Int64s
     ) -> None:
         """Append values of one type: as numbers, or as exact text."""
-        decoded, exact = self.decoded, self._forms.exact
+        decoded, exact = self.decoded, self._rules.exact
         if exact is not None and (as_text := _by_handle(exact, handles)).any():
             texts = [str(bool(v)).lower() if kind == _BOOLEAN else str(v) for v in raw[as_text]]
             columns = handles[as_text].tolist(), texts, *(c[as_text].tolist() for c in (status, time, server))
@@ -243,40 +247,40 @@ class _Items:
 
     def _single(self) -> None:
         """Decode an item without a fixed size."""
-        reader, forms = self._reader, self._forms
-        handle = reader.uint32() ^ forms.key if self._head else self._handle
-        picker = forms.structures.get(handle) if forms.structures else None
+        reader, rules = self._reader, self._rules
+        handle = reader.uint32() ^ rules.key if self._head else self._handle
+        picker = rules.structures.get(handle) if rules.structures else None
         if picker is None:
-            place = -1 if forms.element is None else int(forms.element[min(handle, len(forms.element) - 1)])
-            self._value_or_element(handle, None if place < 0 else forms.elements[place], forms.whole_arrays)
+            element = -1 if rules.element is None else int(rules.element[min(handle, len(rules.element) - 1)])
+            self._value_or_element(handle, None if element < 0 else rules.elements[element], rules.whole_arrays)
             return
         start = reader.at
         if picker.has_members:
             self._structured(picker)
-        for channel, wanted in picker.elements:
+        for channel, indexes in picker.elements:
             reader.at = start
-            self._value_or_element(channel, wanted, whole=True)
+            self._value_or_element(channel, indexes, complete=True)
 
-    def _value_or_element(self, handle: int, wanted: Indexes | None, whole: bool) -> None:
-        """Decode a data value; ``wanted``: the element of it, ``whole``: the array has all elements."""
+    def _value_or_element(self, handle: int, indexes: Indexes | None, complete: bool) -> None:
+        """Decode a data value; ``indexes``: the element of it, ``complete``: the array has all elements."""
         reader, decoded = self._reader, self.decoded
         mask = reader.byte()
         kind = reader.body[reader.at] if reader.at < len(reader.body) else 0
         array: Element | None = None  # what is an array, and the element of it that is wanted
         text: str | None = None
         if kind & _ARRAY:
-            array = reader.element(wanted or (), whole)
+            array = reader.element(indexes or (), complete)
         elif kind in FORMS:
             reader.skip(1)
             text = FORMS[kind][1](reader)
         else:
             reader.variant()
         status, time = self._status_and_time(mask, np.array([handle], np.uint32))
-        if array is not None and (what := why_no_element(array, wanted)):
-            decoded.unsupported.append(Unsupported(handle, what))
+        if array is not None and (reason := why_no_element(array, indexes)):
+            decoded.unsupported.append(Unsupported(handle, reason))
         elif array is not None:
             self._element(array, handle, status, time)
-        elif wanted is not None and kind:
+        elif indexes is not None and kind:
             decoded.unsupported.append(Unsupported(handle, type_name(kind) + NOT_AN_ARRAY))
         elif text is not None:
             decoded.append_text(handle, text, status, time, FORMS[kind][0])
@@ -297,14 +301,14 @@ class _Items:
             reader.variant()
         status, time = self._status_and_time(mask, picker.members)
         if not kind or kind in STRUCTURES:
-            picker.append(values if kind else status or _BAD_TYPE_MISMATCH, status, time, decoded, self._forms.exact)
+            picker.append(values if kind else status or _BAD_TYPE_MISMATCH, status, time, decoded, self._rules.exact)
         else:
             decoded.unsupported += picker.other_type(type_name(kind), with_elements=False)
 
     def _status_and_time(self, mask: int, handles: UInt32s) -> tuple[int, int]:
         """Read the status and the timestamps that follow the value."""
         status, *ticks = self._reader.status_and_times(mask)
-        source, server = (max(0, microseconds(each)) for each in ticks)
+        source, server = (max(0, microseconds(tick)) for tick in ticks)
         self.decoded.item_server = server
         if not source:
             (self.decoded.server_time if server else self.decoded.arrival_time).append(handles)
@@ -332,23 +336,23 @@ def _gathered(body: bytes, at: Sequence[int], layout: np.dtype[Any]) -> NDArray[
     return rows.view(layout)[:, 0]
 
 
-def _channels(handle: int, forms: Forms) -> UInt32s:
+def _channels(handle: int, rules: DecodeRules) -> UInt32s:
     """The channels that a monitored item is for."""
-    picker = forms.structures.get(handle)
+    picker = rules.structures.get(handle)
     return np.array([handle], np.uint32) if picker is None else picker.channels
 
 
 def _each_member(
-    handles: UInt32s, status: UInt32s, time: Int64s, server: Int64s, forms: Forms
+    handles: UInt32s, status: UInt32s, time: Int64s, server: Int64s, rules: DecodeRules
 ) -> tuple[UInt32s, UInt32s, Int64s, Int64s]:
     """Repeat status and times of a structure for each of its members."""
     if not (handles >= FIRST_STRUCTURE).any():
         return handles, status, time, server
-    channels = [_channels(handle, forms) for handle in handles.tolist()]
+    channels = [_channels(handle, rules) for handle in handles.tolist()]
     sizes = [len(one) for one in channels]
     return np.concatenate(channels), np.repeat(status, sizes), np.repeat(time, sizes), np.repeat(server, sizes)
 
 
 def _by_handle(column: NDArray[Any], handles: UInt32s) -> NDArray[Any]:
-    found: NDArray[Any] = column[np.minimum(handles, np.uint32(len(column) - 1))]
-    return found
+    values: NDArray[Any] = column[np.minimum(handles, np.uint32(len(column) - 1))]
+    return values

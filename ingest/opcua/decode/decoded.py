@@ -1,4 +1,4 @@
-"""Values decoded from a notification or a history, and the forms in which they are read."""
+"""Values decoded from a notification or a history, and the rules by which they are decoded."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Unsupported:
     """A value that is neither a number nor representable as text."""
 
     handle: int
-    what: str  # type name
+    reason: str  # such as the name of its type
 
 
 @dataclass(slots=True)
@@ -92,8 +92,8 @@ class DataChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Forms:
-    """Forms in which values are read, by handle; the last element of an array is for larger handles."""
+class DecodeRules:
+    """How values are decoded, by handle; the last element of an array is for larger handles."""
 
     exact: NDArray[np.bool_] | None = None  # whether numbers are returned as exact text; None: of no item
     element: Int64s | None = None  # the one of ``elements`` that is read, -1: the value itself; None: of all items
@@ -103,4 +103,4 @@ class Forms:
     key: int = 0  # what the client handles of the subscription are combined with (XOR)
 
 
-PLAIN = Forms()
+PLAIN = DecodeRules()

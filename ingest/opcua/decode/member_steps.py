@@ -34,41 +34,41 @@ class Steps:
         self._format = ""  # of consecutive members of fixed size
         self._fixed: list[int] = []  # places of those that are wanted
 
-    def add(self, structure: Structure, path: Path, wanted: set[Path]) -> None:
+    def add(self, structure: Structure, path: Path, targets: set[Path]) -> None:
         """Read a structure; ``path`` of it."""
         if structure.form == "plain":
-            for one in structure.fields:
-                self._field(one, (*path, one.name), wanted)
+            for field in structure.fields:
+                self._field(field, (*path, field.name), targets)
             return
-        parts = [self._part(one, (*path, one.name), wanted) for one in structure.fields]
+        parts = [self._part(field, (*path, field.name), targets) for field in structure.fields]
         self.finished().append(_union(parts) if structure.form == "union" else _optional(structure.fields, parts))
 
-    def _field(self, one: Field, path: Path, wanted: set[Path]) -> None:
-        within = {target for target in wanted if target[: len(path)] == path}
-        if not within and one.size is not None:
-            self._format += f"{one.size}x"
+    def _field(self, field: Field, path: Path, targets: set[Path]) -> None:
+        within = {target for target in targets if target[: len(path)] == path}
+        if not within and field.size is not None:
+            self._format += f"{field.size}x"
         elif not within:
-            self.finished().append(lambda reader, _: skip(reader, one))
-        elif one.dimensions:
+            self.finished().append(lambda reader, _: skip(reader, field))
+        elif field.dimensions:
             parts: dict[Indexes, tuple[Sequence[Step], range]] = {}
             for indexes in sorted({target[len(path)] for target in within}):
                 assert isinstance(indexes, tuple)
                 first = len(self.types)
-                part = self._part(replace(one, dimensions=0), (*path, indexes), within)
+                part = self._part(replace(field, dimensions=0), (*path, indexes), within)
                 parts[indexes] = part, range(first, len(self.types))
-            self.finished().append(_elements(one, parts))
-        elif one.structure:
-            self.add(one.structure, path, within)
-        elif one.type in NUMBERS:
-            self._fixed.append(self._place(path, one.type))
-            self._format += NUMBERS[one.type]
+            self.finished().append(_elements(field, parts))
+        elif field.structure:
+            self.add(field.structure, path, within)
+        elif field.type in NUMBERS:
+            self._fixed.append(self._place(path, field.type))
+            self._format += NUMBERS[field.type]
         else:
-            self.finished().append(_text(one.type, self._place(path, one.type)))
+            self.finished().append(_text(field.type, self._place(path, field.type)))
 
-    def _part(self, one: Field, path: Path, wanted: set[Path]) -> list[Step]:
+    def _part(self, field: Field, path: Path, targets: set[Path]) -> list[Step]:
         """Steps that read a field, apart from the others."""
         before, self._done = self.finished(), []
-        self._field(one, path, wanted)
+        self._field(field, path, targets)
         part, self._done = self.finished(), before
         return part
 
@@ -93,17 +93,17 @@ def _fixed(layout: struct.Struct, places: Sequence[int]) -> Step:
     def step(reader: Reader, values: list[Any]) -> None:
         start = reader.at
         reader.skip(layout.size)
-        for place, value in zip(places, layout.unpack_from(reader.body, start), strict=True):
-            values[place] = value
+        for index, value in zip(places, layout.unpack_from(reader.body, start), strict=True):
+            values[index] = value
 
     return step
 
 
-def _text(kind: int, place: int) -> Step:
+def _text(kind: int, index: int) -> Step:
     read = FORMS[kind][1]
 
     def step(reader: Reader, values: list[Any]) -> None:
-        values[place] = read(reader)
+        values[index] = read(reader)
 
     return step
 

@@ -60,21 +60,21 @@ class Picker:
     """
 
     def __init__(
-        self, structure: Structure | str, wanted: Sequence[Wanted], unfit: Callable[[], None] = lambda: None
+        self, structure: Structure | str, tags: Sequence[Wanted], unfit: Callable[[], None] = lambda: None
     ) -> None:
         """``structure``: or why it is not known; ``unfit`` is called at each value that does not fit."""
-        self.channels: UInt32s = np.array([one.channel for one in wanted], np.uint32)
+        self.channels: UInt32s = np.array([tag.channel for tag in tags], np.uint32)
         self.elements: list[tuple[int, Indexes]] = []
         self._reasons: list[Unsupported] = []
         good: dict[Indexes, list[tuple[int, Path]]] = {}
-        for one in wanted:
-            element, inside = split(parse(one.path))
+        for tag in tags:
+            element, inside = split(parse(tag.path))
             if not inside:
-                self.elements.append((one.channel, element))
+                self.elements.append((tag.channel, element))
             elif reason := structure if isinstance(structure, str) else why_not(structure, inside):
-                self._reasons.append(Unsupported(one.channel, reason))
+                self._reasons.append(Unsupported(tag.channel, reason))
             else:
-                good.setdefault(element, []).append((one.channel, inside))
+                good.setdefault(element, []).append((tag.channel, inside))
         elements = {channel for channel, _ in self.elements}
         self.members: UInt32s = np.array([c for c in self.channels.tolist() if c not in elements], np.uint32)
         self.has_members = bool(len(self.members)) or not self.elements
@@ -113,26 +113,26 @@ class Picker:
         has_dimensions = encoding & _HAS_DIMENSIONS
         lengths = tuple(reader.int32() for _ in range(reader.count(4))) if has_dimensions else (len(starts),)
         array = type_name(encoding & ~_HAS_DIMENSIONS, len(lengths))
-        found: list[Values] = []
+        values: list[Values] = []
         for element, members in self._structures.items():
             at = flat_index(element, lengths)
             if not element:
-                found.append(array + reads_element(STRUCTURE, len(lengths)))
+                values.append(array + reads_element(STRUCTURE, len(lengths)))
             elif starts and len(element) != len(lengths):
-                found.append(array + other_dimensions(len(lengths)))
+                values.append(array + other_dimensions(len(lengths)))
             elif at is None or at >= len(starts):
-                found.append(NO_ELEMENT)
+                values.append(NO_ELEMENT)
             else:
-                found.append(members.read(Reader(reader.body, starts[at])))
-        return found
+                values.append(members.read(Reader(reader.body, starts[at])))
+        return values
 
-    def other_type(self, what: str, *, with_elements: bool = True) -> Sequence[Unsupported]:
+    def other_type(self, type_in_words: str, *, with_elements: bool = True) -> Sequence[Unsupported]:
         """The members, and elements, of a value that is something else."""
         elements = [channel for channel, _ in self.elements] if with_elements else []
-        no_structure = f"{what}, not a structure: clear the column member"
+        no_structure = f"{type_in_words}, not a structure: clear the column member"
         return [
             *(Unsupported(channel, no_structure) for channel in self.members.tolist()),
-            *(Unsupported(channel, what + NOT_AN_ARRAY) for channel in elements),
+            *(Unsupported(channel, type_in_words + NOT_AN_ARRAY) for channel in elements),
         ]
 
     def append(
@@ -149,20 +149,20 @@ class Picker:
         """
         if self._reasons:
             decoded.unsupported += self._reasons
-        found: Iterable[Values] = [values] * len(self._structures) if isinstance(values, int) else values
-        for members, one in zip(self._structures.values(), found, strict=True):
-            members.append(one, status, time, decoded, exact)
+        values_of_structures: Iterable[Values] = [values] * len(self._structures) if isinstance(values, int) else values
+        for members, values_of_one in zip(self._structures.values(), values_of_structures, strict=True):
+            members.append(values_of_one, status, time, decoded, exact)
 
 
 class Members:
     """The channels that are members of one structure."""
 
-    def __init__(self, structure: Structure, wanted: Sequence[tuple[int, Path]], unfit: Callable[[], None]) -> None:
+    def __init__(self, structure: Structure, targets: Sequence[tuple[int, Path]], unfit: Callable[[], None]) -> None:
         self._unfit = unfit
         compiled = Steps()
-        compiled.add(structure, (), {path for _, path in wanted})
+        compiled.add(structure, (), {path for _, path in targets})
         places = compiled.places
-        good = sorted(wanted, key=lambda one: places[one[1]])
+        good = sorted(targets, key=lambda one: places[one[1]])
         self._encoding = structure.encoding
         self._head = b""  # type id and encoding, once known
         self._layout = compiled.layout()
@@ -170,7 +170,7 @@ class Members:
         self._absent = [ABSENT] * len(places)
         self._channels: UInt32s = np.array([channel for channel, _ in good], np.uint32)
         self._places = [places[path] for _, path in good]
-        self._types = [compiled.types[place] for place in self._places]
+        self._types = [compiled.types[index] for index in self._places]
         self._longs = [k for k, kind in enumerate(self._types) if kind in _LONG]
         self._has_texts = not all(kind in NUMBERS for kind in self._types)
 
@@ -227,7 +227,7 @@ class Members:
         if isinstance(values, int):
             decoded.append_all(channels, np.full(len(channels), np.nan), status if status & _BAD else values, time)
             return
-        values = [values[place] for place in self._places]
+        values = [values[index] for index in self._places]
         as_text = None if exact is None else exact[np.minimum(channels, np.uint32(len(exact) - 1))]
         is_mixed = self._has_texts or (as_text is not None and as_text.any())
         if is_mixed or (self._layout is None and Status in map(type, values)):

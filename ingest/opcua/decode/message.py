@@ -60,9 +60,9 @@ def republish_response(body: bytes) -> Notification:
 
 def response_header(reader: Reader, expected: int) -> None:
     """Skip type and ResponseHeader (OPC 10000-4, 7.34); the service result is already checked."""
-    found = reader.node_id()
-    if found != expected:
-        raise DecodeError(f"message of type {found}, not {expected}")
+    actual = reader.node_id()
+    if actual != expected:
+        raise DecodeError(f"message of type {actual}, not {expected}")
     reader.skip(16)  # timestamp, request handle, service result
     reader.diagnostic_info()
     for _ in range(reader.count(4)):

@@ -50,14 +50,16 @@ def other_dimensions(dimensions: int) -> str:
     return f": an element has an index of {numbers}, as in {','.join('0' * dimensions)}"
 
 
-def why_no_element(array: Element, wanted: Indexes | None) -> str:
+def why_no_element(array: Element, indexes: Indexes | None) -> str:
     """Why no array of this type and these dimensions has the wanted element; empty: if it is long enough, it has."""
     dimensions = len(array.lengths)
     is_value = array.kind in NUMBERS or array.kind in FORMS
-    if wanted is not None and is_value and (array.at is not None or 0 in array.lengths or len(wanted) == dimensions):
+    if indexes is not None and is_value and (array.at is not None or 0 in array.lengths or len(indexes) == dimensions):
         return ""
-    what = type_name(array.kind | 0x80, dimensions)
-    return what + (other_dimensions(dimensions) if wanted and is_value else reads_element(array.kind, dimensions))
+    array_type = type_name(array.kind | 0x80, dimensions)
+    return array_type + (
+        other_dimensions(dimensions) if indexes and is_value else reads_element(array.kind, dimensions)
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,7 +74,7 @@ class Field:
     enumeration: bool = False  # of which only the number is encoded
 
     @property
-    def what(self) -> str:
+    def type_name(self) -> str:
         """Its type, for people."""
         return type_name(self.type | 0x80, self.dimensions) if self.dimensions else f"a {_TYPE_NAMES[self.type]}"
 
@@ -80,10 +82,10 @@ class Field:
     def why_not(self) -> str:
         """Why it cannot be a channel; empty: it can."""
         if self.dimensions:
-            return self.what + _reads_element(self)
+            return self.type_name + _reads_element(self)
         if self.structure:
             return f"a structure: the column member names one of its members: {_listed(self.structure)}"
-        return "" if self.is_value else self.what
+        return "" if self.is_value else self.type_name
 
     @property
     def is_value(self) -> bool:
@@ -130,39 +132,39 @@ class Structure:
 
 def locate(structure: Structure, path: Path) -> Field | str:
     """The field that a path leads to, or what is wrong with the path. An element is a field without dimensions."""
-    found: Field | str = Field("", STRUCTURE, structure)
+    reached: Field | str = Field("", STRUCTURE, structure)
     if len(path) > 2 * _MAX_DEPTH:
         return f"more than {_MAX_DEPTH} structures deep"
-    for place, step in enumerate(path, 1):
-        assert isinstance(found, Field)
-        found = _member(found, step) if isinstance(step, str) else _element(found, step, place == len(path))
-        if isinstance(found, str):
+    for depth, step in enumerate(path, 1):
+        assert isinstance(reached, Field)
+        reached = _member(reached, step) if isinstance(step, str) else _element(reached, step, depth == len(path))
+        if isinstance(reached, str):
             break
-    return found
+    return reached
 
 
-def _member(of: Field, name: str) -> Field | str:
-    inside = of.structure
-    if of.dimensions and inside:
-        return f"{of.name} is {of.what}{_reads_element(of, name)}"
-    if of.dimensions or inside is None:
-        return f"{of.name} is {of.what}, which has no member {name}"
-    found = next((one for one in inside.fields if one.name == name), None)
-    return found or f"the structure {inside.name} has no member {name}; it has {_listed(inside)}"
+def _member(field: Field, name: str) -> Field | str:
+    inside = field.structure
+    if field.dimensions and inside:
+        return f"{field.name} is {field.type_name}{_reads_element(field, name)}"
+    if field.dimensions or inside is None:
+        return f"{field.name} is {field.type_name}, which has no member {name}"
+    member = next((member_field for member_field in inside.fields if member_field.name == name), None)
+    return member or f"the structure {inside.name} has no member {name}; it has {_listed(inside)}"
 
 
-def _element(of: Field, indexes: Indexes, is_last: bool) -> Field | str:
-    if not of.dimensions:
-        return of.what + NOT_AN_ARRAY if is_last else f"{of.name} is {of.what}, not an array"
-    if len(indexes) != of.dimensions:
-        return of.what + other_dimensions(of.dimensions)
-    return replace(of, dimensions=0)
+def _element(field: Field, indexes: Indexes, is_last: bool) -> Field | str:
+    if not field.dimensions:
+        return field.type_name + NOT_AN_ARRAY if is_last else f"{field.name} is {field.type_name}, not an array"
+    if len(indexes) != field.dimensions:
+        return field.type_name + other_dimensions(field.dimensions)
+    return replace(field, dimensions=0)
 
 
 def why_not(structure: Structure, path: Path) -> str:
     """Why a path cannot be a channel; empty: it can."""
-    found = locate(structure, path)
-    return found if isinstance(found, str) else found.why_not
+    field = locate(structure, path)
+    return field if isinstance(field, str) else field.why_not
 
 
 def _reads_element(array: Field, member: str = "Speed") -> str:
@@ -191,13 +193,13 @@ def fields_there(reader: Reader, fields: Sequence[Field]) -> list[bool]:
     Raises DecodeError.
     """
     mask = reader.uint32()
-    found = []
-    for one in fields:
-        found.append(not one.optional or bool(mask & 1))
-        mask >>= one.optional
+    there = []
+    for member_field in fields:
+        there.append(not member_field.optional or bool(mask & 1))
+        mask >>= member_field.optional
     if mask:
         raise DecodeError(f"a structure of {len(fields)} fields has others")
-    return found
+    return there
 
 
 def read_lengths(reader: Reader, one: Field, size: int | None) -> Indexes:
@@ -209,7 +211,7 @@ def read_lengths(reader: Reader, one: Field, size: int | None) -> Indexes:
         return (reader.count(1 if size is None else size),)
     lengths = tuple(max(reader.int32(), 0) for _ in range(reader.count(4))) or (0,) * one.dimensions
     if len(lengths) != one.dimensions or prod(lengths) > len(reader.body):
-        raise DecodeError(f"{one.what} has the lengths {lengths}, in a structure of {len(reader.body)} bytes")
+        raise DecodeError(f"{one.type_name} has the lengths {lengths}, in a structure of {len(reader.body)} bytes")
     return lengths
 
 

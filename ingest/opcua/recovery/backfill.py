@@ -91,13 +91,13 @@ class Backfill:
 
     async def withdraw(self, from_time: int, to_time: int, channels: Iterable[int] | None) -> None:
         """Nothing is missing in this part of a gap (µs)."""
-        some = None if channels is None else sorted(channels)
-        same = [gap for gap in self._pending if gap[3] == some and gap[0] <= from_time and to_time <= gap[1]]
+        ids = None if channels is None else sorted(channels)
+        same = [gap for gap in self._pending if gap[3] == ids and gap[0] <= from_time and to_time <= gap[1]]
         for start, end, reason, _ in same:
-            self._pending.remove((start, end, reason, some))
+            self._pending.remove((start, end, reason, ids))
             for rest in ((start, from_time), (to_time, end)):
                 if rest[0] < rest[1]:
-                    self._pending.append((*rest, reason, some))
+                    self._pending.append((*rest, reason, ids))
         await self._save()
 
     async def _save(self) -> None:
@@ -141,9 +141,9 @@ class Backfill:
         began = await server_start(client, self._tags.source)
         nodes = await self._nodes(client, places)
         self._whole_arrays = await sends_whole_arrays(client, self._tags.source.time_out)
-        for some in chunks(places, _NODES):
-            tags = {i: nodes[i] for i in some if i in nodes}
-            self._not_read([i for i in some if i not in tags], "the node cannot be read", end, unknown)
+        for portion in chunks(places, _NODES):
+            tags = {i: nodes[i] for i in portion if i in nodes}
+            self._not_read([i for i in portion if i not in tags], "the node cannot be read", end, unknown)
             try:
                 count += await self._read_within_limits(client, tags, start, end, unknown)
             except (TimeoutError, ua.UaStatusCodeError, DecodeError) as error:  # a slow history is no dead session
@@ -228,7 +228,7 @@ class Backfill:
         self, client: Client, tags: Mapping[int, ua.NodeId], start: int, end: int, unknown: dict[int, int]
     ) -> int:
         """Read the history of some tags into the backfill spool. Returns the number of values."""
-        seen: set[int] = set()
+        tags_read: set[int] = set()
         changes: list[tuple[int, DataChange]] = []  # values of a tag
         events: list[Event] = []
         texts = 0
@@ -242,20 +242,20 @@ class Backfill:
                     self._faults[channel] = f"the history cannot be read: {status}"
                 continue
             self._tags.date(page.change)
-            if page.tag not in seen:
-                seen.add(page.tag)
+            if page.tag not in tags_read:
+                tags_read.add(page.tag)
                 until = _unknown_until(page.change, start, end)
                 if until is not None:
                     unknown[channel] = until
             if self._tags.is_text[page.tag]:
                 since = max(start, self._versions.floor(channel))
-                found = [
+                texts_of_page = [
                     Event("text", t.time, channel, t.status, t.text)
                     for t in page.change.texts
                     if since <= t.time <= end and t.status & 0xFFFF_0000 != _BOUND_NOT_FOUND
                 ]
-                texts += len(found)
-                events += found
+                texts += len(texts_of_page)
+                events += texts_of_page
             elif page.change.handle:
                 changes.append((page.tag, page.change))
             if page.change.rounded and channel not in self._rounded:
@@ -312,8 +312,8 @@ def _unknown_until(change: DataChange, start: int, end: int) -> int | None:
     """When (µs) the history of a node starts, by its first page; None: not after ``start``, as its bound shows."""
     times = np.concatenate([*change.time, np.array([t.time for t in change.texts], np.int64)])
     status = np.concatenate([*change.status, np.array([t.status for t in change.texts], np.uint32)])
-    found = times[status & 0xFFFF_0000 != _BOUND_NOT_FOUND]
-    if not len(found):
+    bounded = times[status & 0xFFFF_0000 != _BOUND_NOT_FOUND]
+    if not len(bounded):
         return end
-    first = int(found.min())
+    first = int(bounded.min())
     return None if first <= start else min(first, end)

@@ -17,7 +17,7 @@ from core.timestamps import microseconds, utc
 from ingest.opcua.browse.structures import Structures
 from ingest.opcua.decode.binary import Reader
 from ingest.opcua.decode.data_change import history_data
-from ingest.opcua.decode.decoded import FIRST_STRUCTURE, PLAIN, DataChange, Forms
+from ingest.opcua.decode.decoded import FIRST_STRUCTURE, PLAIN, DataChange, DecodeRules
 from ingest.opcua.decode.members import Picker, Wanted
 from ingest.opcua.decode.message import response_header
 from ingest.opcua.session.service import call, index_range_of, read_value, send
@@ -33,7 +33,7 @@ _ONLY_SOURCE = (
 )
 _ONLY_SOURCE_CODES = frozenset(error.code for error in _ONLY_SOURCE)
 _STUCK_PAGES = 100  # consecutive pages without progress before a node is given up
-NO_FORMS: Mapping[int, Forms] = MappingProxyType({})
+NO_RULES: Mapping[int, DecodeRules] = MappingProxyType({})
 _VALUES = 1000  # per node and answer: small enough not to delay live data
 
 
@@ -101,7 +101,7 @@ async def read_history(
     structures = structures or Structures()
     members = {source.tags[i].address: node for i, node in tags.items() if source.tags[i].member}
     await structures.read(client, source.time_out, members)
-    forms = {i: _forms(i, source.tags[i], whole_arrays, structures) for i in tags}
+    rules = {i: _rules(i, source.tags[i], whole_arrays, structures) for i in tags}
     left = list(tags)
     for timestamps in (ua.TimestampsToReturn.Both, ua.TimestampsToReturn.Source):
         again: list[int] = []
@@ -136,7 +136,7 @@ async def read_history(
                     raise
                 again += requested
                 break
-            for answer in answers(body, requested, to_time, forms):
+            for answer in answers(body, requested, to_time, rules):
                 change = answer.change
                 if answer.status in _ONLY_SOURCE_CODES and not is_last:
                     del points[answer.tag]
@@ -161,22 +161,22 @@ def _makes_progress(tag: int, change: DataChange, reached: dict[int, int], stuck
     return stuck[tag] < _STUCK_PAGES
 
 
-def _forms(i: int, tag: OpcuaTag, whole_arrays: bool, structures: Structures) -> Forms:
+def _rules(i: int, tag: OpcuaTag, whole_arrays: bool, structures: Structures) -> DecodeRules:
     exact = np.ones(1, bool) if tag.kind == "text" else None
     if tag.reads_whole:
         picker = Picker(structures.structure(tag.address), [Wanted(i, tag.path)])
-        return Forms(exact, structures={FIRST_STRUCTURE + i: picker})
+        return DecodeRules(exact, structures={FIRST_STRUCTURE + i: picker})
     if tag.index is None:
-        return Forms(exact)
-    return Forms(exact, np.zeros(1, np.int64), [parse_index(tag.index)], whole_arrays)
+        return DecodeRules(exact)
+    return DecodeRules(exact, np.zeros(1, np.int64), [parse_index(tag.index)], whole_arrays)
 
 
 def answers(
-    body: bytes, requested: Sequence[int], arrival: int, forms: Mapping[int, Forms] = NO_FORMS
+    body: bytes, requested: Sequence[int], arrival: int, rules: Mapping[int, DecodeRules] = NO_RULES
 ) -> Iterator[Answer]:
     """One answer per tag of ``requested``, in order; Bad if the server omitted it. Raises DecodeError.
 
-    ``forms``: what is wanted of the values, by tag.
+    ``rules``: of the values, by tag.
     """
     reader = Reader(body)
     response_header(reader, _HISTORY_READ_RESPONSE)
@@ -186,9 +186,9 @@ def answers(
         point = reader.string()
         type_id, start, end = reader.extension_object({_HISTORY_DATA: lambda: _skip_history_data(reader)})
         bad = status & _BAD or type_id != _HISTORY_DATA
-        wanted = forms.get(tag, PLAIN)
-        handle = FIRST_STRUCTURE + tag if wanted.structures else tag
-        change = None if bad else history_data(body, start, end, handle, arrival, wanted)
+        rule = rules.get(tag, PLAIN)
+        handle = FIRST_STRUCTURE + tag if rule.structures else tag
+        change = None if bad else history_data(body, start, end, handle, arrival, rule)
         yield Answer(tag, status, point, change)
     for tag in requested[count:]:
         yield Answer(tag, _BAD, b"", None)

@@ -51,8 +51,8 @@ class Losses:
         await self._gaps.open(self._published_to(), reason, detail)
 
     def _published_to(self) -> int:
-        known = [self._receiver.published_to(s) for s in self._subscriptions if not s.event_items]
-        return max([self._receiver.times.newest, *known]) or self._since
+        times = [self._receiver.published_to(s) for s in self._subscriptions if not s.event_items]
+        return max([self._receiver.times.newest, *times]) or self._since
 
     async def record_lost(self, lost: Sequence[Subscription]) -> None:
         """Record that these subscriptions are lost, before new ones are created, which may get the same ids."""
@@ -98,8 +98,8 @@ class Losses:
             for start, channels in channels_by_begin.items():
                 await self._gaps.close(now, channels)
                 await self._backfill.request(start, now, "subscription_lost", sorted(channels))
-                for begin, some in self._gaps.ended(now, channels):
-                    self._receiver.expect_unchanged(begin, now, some.tolist())
+                for begin, ids in self._gaps.ended(now, channels):
+                    self._receiver.expect_unchanged(begin, now, ids.tolist())
         await self._gaps.flush_or_raise()
 
     async def record_missing(self, subscription: Subscription, sequence: int, since: int, detail: str) -> None:
@@ -136,8 +136,8 @@ class Losses:
     async def _record_gap(self, start: int, end: int, reason: str, detail: str, channels: list[int] | None) -> None:
         """Record a gap that has ended, and have it read from the history, with the one that it prolongs."""
         await self._gaps.record(start, end, reason, detail, channels)
-        for begin, some in self._gaps.ended(end, channels):
-            await self._backfill.request(begin, end, reason, None if channels is None else some.tolist())
+        for begin, ids in self._gaps.ended(end, channels):
+            await self._backfill.request(begin, end, reason, None if channels is None else ids.tolist())
 
     def expect_resent(self, subscription: Subscription) -> None:
         """After a lost notification, the server is asked for the current values of this subscription."""

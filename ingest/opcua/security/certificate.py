@@ -110,31 +110,31 @@ def paths(pki: Path) -> tuple[Path, Path]:
 
 def load_identity(certificate: bytes, key: bytes, path: Path) -> Identity:
     """Certificate and key, each DER or PEM, checked to match. Raises SourceError."""
-    found, private = load_pair(certificate, key, path, f": restore the matching one, or {_RENEW_HINT}")
-    if not application_uris(found):
+    parsed, private = load_pair(certificate, key, path, f": restore the matching one, or {_RENEW_HINT}")
+    if not application_uris(parsed):
         raise SourceError(f"{path} has no application URI (OPC 10000-6, 6.2.2), which servers require: {_RENEW_HINT}")
-    return Identity(found, private, path)
+    return Identity(parsed, private, path)
 
 
 def load_pair(certificate: bytes, key: bytes, path: Path, way_out: str = "") -> tuple[x509.Certificate, RSAPrivateKey]:
     """A certificate and its key, each DER or PEM. Raises SourceError; ``way_out`` is for keys that don't match."""
-    found = read(certificate, path)
+    parsed = read(certificate, path)
     try:
         private = load_pem_private_key(key, None) if b"-----BEGIN" in key else load_der_private_key(key, None)
     except (ValueError, TypeError) as error:  # TypeError: encrypted
         raise SourceError(f"cannot read the key of {path}: {error}; legal: an RSA key without a password") from error
-    if not isinstance(private, RSAPrivateKey) or private.public_key() != found.public_key():
+    if not isinstance(private, RSAPrivateKey) or private.public_key() != parsed.public_key():
         raise SourceError(f"the key does not match the certificate {path}{way_out}")
-    return found, private
+    return parsed, private
 
 
 def read(content: bytes, path: Path | str) -> x509.Certificate:
     """A certificate, DER or PEM; the first one of a PEM chain. Raises SourceError."""
     try:
         load = x509.load_pem_x509_certificate if b"-----BEGIN" in content else x509.load_der_x509_certificate
-        found = load(content)
-        tuple(found.extensions)  # parsed on access
-        return found
+        certificate = load(content)
+        tuple(certificate.extensions)  # parsed on access
+        return certificate
     except ValueError as error:
         raise SourceError(f"{path} is not a certificate (DER or PEM): {error}") from error
 

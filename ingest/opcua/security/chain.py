@@ -76,8 +76,8 @@ def authority_faults(chain: Chain, policy: SecurityPolicy, now: datetime) -> Ite
     for certificate in chain if len(chain) > 1 else ():
         unknown = [e.oid._name for e in certificate.extensions if e.critical and e.oid not in _UNDERSTOOD]
         if unknown:
-            known = ", ".join(oid._name for oid in _UNDERSTOOD)
-            yield Fault("critical-extension", f"{named(certificate)} with {', '.join(unknown)}", f"only {known}")
+            understood = ", ".join(oid._name for oid in _UNDERSTOOD)
+            yield Fault("critical-extension", f"{named(certificate)} with {', '.join(unknown)}", f"only {understood}")
     below = 0  # CAs below the current one
     for authority in chain[1:]:
         yield from _authorised(authority, below)
@@ -91,8 +91,8 @@ def _authorised(authority: x509.Certificate, below: int) -> Iterator[Fault]:
     """Whether it may issue certificates, with so many CAs ``below`` (RFC 5280, 4.2.1.3 and 4.2.1.9)."""
     constraints = _constraints(authority)
     if not is_authority(authority):
-        found = "has an application URI" if application_uris(authority) else "is none by its basic constraints"
-        yield Fault("wrong-issuer", f"{named(authority)}, which {found}", "a CA")
+        actual = "has an application URI" if application_uris(authority) else "is none by its basic constraints"
+        yield Fault("wrong-issuer", f"{named(authority)}, which {actual}", "a CA")
     if constraints is not None and constraints.path_length is not None and below > constraints.path_length:
         expected = f"at most {constraints.path_length} (path length)"
         yield Fault("wrong-issuer", f"{below} CAs below {named(authority)}", expected)
@@ -104,8 +104,8 @@ def _authorised(authority: x509.Certificate, below: int) -> Iterator[Fault]:
 def _constraints(certificate: x509.Certificate) -> x509.BasicConstraints | None:
     """The basic constraints of a CA."""
     with suppress(x509.ExtensionNotFound):
-        found = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
-        return found if found.ca else None
+        constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
+        return constraints if constraints.ca else None
     return None
 
 

@@ -57,12 +57,12 @@ def read(path: Path) -> Crl:
 
 def newest(crls: Sequence[Crl], issuer: x509.Certificate, now: datetime) -> Crl | None:
     """The newest list of ``issuer`` that is in force at ``now``, or has been."""
-    own = [
+    dated_lists = [
         (crl.content.last_update_utc, crl)
         for crl in crls
         if crl.content is not None and crl.content.last_update_utc <= now and crl.is_of(issuer)
     ]
-    return max(own, key=lambda dated: dated[0])[1] if own else None
+    return max(dated_lists, key=lambda dated: dated[0])[1] if dated_lists else None
 
 
 def revocation_faults(
@@ -72,16 +72,16 @@ def revocation_faults(
     crl = newest(crls, issuer, now)
     if crl is None or crl.content is None or not _signs_lists(issuer):
         unusable = "".join(f"; {crl.path}: {crl.problem}" for crl in crls if crl.problem)
-        found = "a CA whose key usage lacks crl_sign" if crl else "no CRL"
-        yield Fault("revocation-unknown", f"{found}{unusable}", f"one of {named(issuer)}, {_ADD}")
+        actual = "a CA whose key usage lacks crl_sign" if crl else "no CRL"
+        yield Fault("revocation-unknown", f"{actual}{unusable}", f"one of {named(issuer)}, {_ADD}")
         return
     entry = crl.content.get_revoked_certificate_by_serial_number(certificate.serial_number)
     if entry is not None:
         since = f"{named(certificate)} revoked on {entry.revocation_date_utc:%Y-%m-%d}, by {crl.path}"
         yield Fault("revoked", since, f"a new certificate from {named(issuer)}")
     if crl.expires is not None and now > crl.expires:
-        found = f"{crl.path} valid until {crl.expires:%Y-%m-%d %H:%M}Z"
-        yield Fault("expired-crl", found, f"a newer CRL of {named(issuer)}, {_ADD}")
+        actual = f"{crl.path} valid until {crl.expires:%Y-%m-%d %H:%M}Z"
+        yield Fault("expired-crl", actual, f"a newer CRL of {named(issuer)}, {_ADD}")
 
 
 def _signs_lists(issuer: x509.Certificate) -> bool:

@@ -36,7 +36,8 @@ class TrustList:
 def read_list(pki: Path) -> TrustList:
     """The trust list as it is now. Its folders exist."""
     trusted, issuers = (
-        tuple(found for _, found in certificates_in(pki / name / "certs")) for name in ("trusted", "issuers")
+        tuple(certificate for _, certificate in certificates_in(pki / name / "certs"))
+        for name in ("trusted", "issuers")
     )
     return TrustList(trusted, issuers, tuple(crls_in(pki)))
 
@@ -53,15 +54,15 @@ def crls_of(folder: Path) -> Iterator[Crl]:
         yield revocation.read(path)
 
 
-def certificates_in(place: Path) -> Iterator[tuple[Path, x509.Certificate]]:
+def certificates_in(path_or_folder: Path) -> Iterator[tuple[Path, x509.Certificate]]:
     """The certificates in a folder (other files are ignored), or of one file. Raises SourceError."""
-    if not place.is_dir():
+    if not path_or_folder.is_dir():
         try:
-            yield place, read(place.read_bytes(), place)
+            yield path_or_folder, read(path_or_folder.read_bytes(), path_or_folder)
         except OSError as error:
-            raise SourceError(f"{place}: {error.strerror}") from error
+            raise SourceError(f"{path_or_folder}: {error.strerror}") from error
         return
-    for path in _files(place):
+    for path in _files(path_or_folder):
         try:
             yield path, read(path.read_bytes(), path)
         except (SourceError, OSError):

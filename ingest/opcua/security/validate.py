@@ -62,8 +62,10 @@ def chain(content: bytes | None) -> list[x509.Certificate]:
             tuple(certificate.extensions)  # parsed on access
         key = certificates[0].public_key()
     except (ValueError, IndexError) as error:
-        what = str(error) if content else "nothing"
-        raise SourceError(f"the server's certificate can't be read: found {what}, expected X.509 v3 in DER") from error
+        reason = str(error) if content else "nothing"
+        raise SourceError(
+            f"the server's certificate can't be read: found {reason}, expected X.509 v3 in DER"
+        ) from error
     if not isinstance(key, RSAPublicKey):
         raise SourceError(f"the server's certificate has the wrong key: found {type(key).__name__}, expected RSA")
     return certificates
@@ -75,8 +77,8 @@ def check(certificates: list[x509.Certificate], uri: str | None, source: OpcuaSo
     ``uri``: the application URI that the server's endpoint names.
     """
     server = certificates[0]
-    known = trust.read_list(pki)
-    verdict = judge(certificates, uri, source, known, datetime.now(UTC))
+    trust_list = trust.read_list(pki)
+    verdict = judge(certificates, uri, source, trust_list, datetime.now(UTC))
     who = f"the server's certificate (SHA-256 {trust.fingerprint(server)})"
     faults = "; ".join(map(str, verdict.faults))
     if not verdict.trusted:
@@ -87,7 +89,7 @@ def check(certificates: list[x509.Certificate], uri: str | None, source: OpcuaSo
                 f"{who} is not trusted: it is not {source.server_certificate}, the configured server_certificate. "
                 f"It was saved as {kept}{also}"
             )
-        authority = _untrusted_authority(verdict.chain, known)
+        authority = _untrusted_authority(verdict.chain, trust_list)
         raise SourceError(
             f"{who} is not trusted. To trust it, run `plantlog source certificate trust {source.name}`{authority}{also}"
         )
@@ -101,15 +103,15 @@ def check(certificates: list[x509.Certificate], uri: str | None, source: OpcuaSo
 
 
 def judge(
-    certificates: list[x509.Certificate], uri: str | None, source: OpcuaSource, known: TrustList, now: datetime
+    certificates: list[x509.Certificate], uri: str | None, source: OpcuaSource, trust_list: TrustList, now: datetime
 ) -> Verdict:
     """Judge the certificates of a server, its own first, by the chain that has the fewest faults."""
     server, sent = certificates[0], certificates[1 : _MOST_SENT + 1]
-    stored = (*known.trusted, *known.issuers)
+    stored = (*trust_list.trusted, *trust_list.issuers)
     if source.server_certificate is not None:
-        pinned = server in (found for _, found in trust.certificates_in(source.server_certificate))
+        pinned = server in (certificate for _, certificate in trust.certificates_in(source.server_certificate))
     else:
-        pinned = server in known.trusted
+        pinned = server in trust_list.trusted
     # A certificate that is trusted itself needs no CA. Those in the trust list are checked all the same.
     pool = stored if pinned else (*stored, *sent)
 
@@ -117,23 +119,23 @@ def judge(
         trusted = pinned or (
             source.server_certificate is None
             and is_root(chain[-1])
-            and any(authority in known.trusted for authority in chain[1:])
+            and any(authority in trust_list.trusted for authority in chain[1:])
         )
-        return Verdict(trusted, chain, tuple(_chain_faults(chain, source, known, now)) if trusted else ())
+        return Verdict(trusted, chain, tuple(_chain_faults(chain, source, trust_list, now)) if trusted else ())
 
     best = min(
         map(judged, islice(chains(server, pool), _MOST_CHAINS)),
         key=lambda verdict: (not verdict.trusted, len(verdict.faults), -len(verdict.chain)),
     )
-    own = _own_faults(server, (*stored, *sent), uri, source, now)
-    return Verdict(best.trusted, best.chain, (*(f for f in own if f.check not in source.accept), *best.faults))
+    own_faults = _own_faults(server, (*stored, *sent), uri, source, now)
+    return Verdict(best.trusted, best.chain, (*(f for f in own_faults if f.check not in source.accept), *best.faults))
 
 
-def _chain_faults(chain: Chain, source: OpcuaSource, known: TrustList, now: datetime) -> Iterator[Fault]:
+def _chain_faults(chain: Chain, source: OpcuaSource, trust_list: TrustList, now: datetime) -> Iterator[Fault]:
     """All failed checks of the CAs, and of what they revoked, except those accepted for the source."""
     for fault in (
         *authority_faults(chain, source.security, now),
-        *(fault for pair in pairwise(chain) for fault in revocation_faults(*pair, known.crls, now)),
+        *(fault for pair in pairwise(chain) for fault in revocation_faults(*pair, trust_list.crls, now)),
     ):
         if fault.check not in source.accept:
             yield fault
@@ -152,13 +154,13 @@ def _own_faults(
     yield from _usage(server)
 
 
-def _untrusted_authority(chain: Chain, known: TrustList) -> str:
+def _untrusted_authority(chain: Chain, trust_list: TrustList) -> str:
     """What is missing of the chain to a trusted CA; empty if the certificate has no CA."""
     last = chain[-1]
     if len(chain) == 1 and last.issuer == last.subject:
         return ""
     if not is_root(last):
-        ours = any(authority in known.trusted for authority in chain)
+        ours = any(authority in trust_list.trusted for authority in chain)
         option = " --issuer" if ours else ""
         return (
             f", or complete its chain: run `plantlog source certificate add FILE{option}` with the certificate of the "
@@ -198,10 +200,10 @@ def _usage(server: x509.Certificate) -> Iterator[Fault]:
     """OPC 10000-6, 6.2.2; a certificate without key usage may be used for everything (RFC 5280, 4.2.1.3)."""
     with suppress(x509.ExtensionNotFound):
         usage = server.extensions.get_extension_for_class(x509.KeyUsage).value
-        wanted = {name: getattr(usage, name) for name in ("digital_signature", "key_encipherment", "data_encipherment")}
-        if not all(wanted.values()):
-            has = ", ".join(name for name, allowed in wanted.items() if allowed) or "none of them"
-            yield Fault("wrong-usage", f"key usage {has}", ", ".join(wanted))
+        usages = {name: getattr(usage, name) for name in ("digital_signature", "key_encipherment", "data_encipherment")}
+        if not all(usages.values()):
+            has = ", ".join(name for name, allowed in usages.items() if allowed) or "none of them"
+            yield Fault("wrong-usage", f"key usage {has}", ", ".join(usages))
     with suppress(x509.ExtensionNotFound):
         extended = server.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
         if not {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE} & set(extended):

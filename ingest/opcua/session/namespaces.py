@@ -60,10 +60,10 @@ class Namespaces:
         if indices:
             also = " and ".join(map(str, indices))
             raise SourceError(f"the server has namespace {node_address.escaped(uri)} more than once, as {also}")
-        known = [node_address.escaped(known) for known in self._uris if known]
-        others = f" and {len(known) - _SHOWN} others" if len(known) > _SHOWN else ""
+        listed = [node_address.escaped(uri) for uri in self._uris if uri]
+        others = f" and {len(listed) - _SHOWN} others" if len(listed) > _SHOWN else ""
         raise SourceError(
-            f"the server has no namespace {node_address.escaped(uri)}; it has {', '.join(known[:_SHOWN])}{others}"
+            f"the server has no namespace {node_address.escaped(uri)}; it has {', '.join(listed[:_SHOWN])}{others}"
         )
 
 

@@ -141,15 +141,15 @@ class Servers:
 
     async def _read_set(self, client: Client, source: OpcuaSource) -> None:
         """Show that the server belongs to a set of more servers than are configured (OPC 10000-5, 6.3.7 to 6.3.9)."""
-        found = []
+        values = []
         redundancy = client.get_node(ua.NodeId(ua.ObjectIds.Server_ServerRedundancy))
         for name in ("RedundancySupport", "ServerUriArray"):
             try:
                 node = await within(source.time_out, redundancy.get_child(f"0:{name}"))
-                found.append(await within(source.time_out, node.read_value()))
+                values.append(await within(source.time_out, node.read_value()))
             except (ua.UaError, TimeoutError):  # many servers have neither
-                found.append(None)
-        support, uris = found
+                values.append(None)
+        support, uris = values
         remark = ""
         if support in _SETS and isinstance(uris, list) and len(uris) > len(self._addresses):
             names = ", ".join(map(str, uris))

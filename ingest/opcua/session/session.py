@@ -139,25 +139,25 @@ class _Client(Client):  # type: ignore[misc]
 
         Raises SourceError if it would expose the password, or if there is none.
         """
-        own = self.security_policy.URI
+        channel_policy = self.security_policy.URI
         policies = [p for p in self._policy_ids if p.TokenType == token_type]
-        policies = [replace(p, SecurityPolicyUri=p.SecurityPolicyUri or own) for p in policies]
-        known = [p for p in policies if p.SecurityPolicyUri in _KNOWN]
+        policies = [replace(p, SecurityPolicyUri=p.SecurityPolicyUri or channel_policy) for p in policies]
+        supported = [p for p in policies if p.SecurityPolicyUri in _KNOWN]
         plain = [p for p in policies if p.SecurityPolicyUri == _NONE]
         unknown = ", ".join(
-            sorted({_policy_name(p.SecurityPolicyUri) for p in policies if p not in known and p not in plain})
+            sorted({_policy_name(p.SecurityPolicyUri) for p in policies if p not in supported and p not in plain})
         )
         if token_type == ua.UserTokenType.Certificate:
-            if not known:
+            if not supported:
                 only = f", except by {unknown}, which plantlog does not support" if unknown else ""
                 raise SourceError(
                     f"the server accepts no user certificates{only}: remove user_certificate_file and user_key_file"
                 )
-            return known[0]
+            return supported[0]
         if token_type != ua.UserTokenType.UserName or not self._password:
             return (policies or [super().server_policy(token_type)])[0]
-        if known:
-            return known[0]
+        if supported:
+            return supported[0]
         policy = plain[0] if plain else super().server_policy(token_type)
         if self.security_policy.Mode == ua.MessageSecurityMode.SignAndEncrypt and (plain or not policies):
             return policy  # the channel encrypts

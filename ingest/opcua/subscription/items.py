@@ -110,8 +110,8 @@ def _requests(
             continue
         if tag.reads_whole:
             handle, state.handles = FIRST_STRUCTURE + state.handles % FIRST_STRUCTURE, state.handles + 1
-            wanted = [Wanted(c, tags.tag(c).path) for c in together]
-            state.structures.monitor(handle, tag.address, wanted)  # values may come before the answer
+            members = [Wanted(c, tags.tag(c).path) for c in together]
+            state.structures.monitor(handle, tag.address, members)  # values may come before the answer
         index_range = None if state.whole_arrays else index_range_of(tag)
         request = ua.MonitoredItemCreateRequest(
             ItemToMonitor=ua.ReadValueId(
@@ -151,9 +151,9 @@ async def _create_items(
     subscription: Subscription,
     requests: Sequence[_Request],
 ) -> None:
-    async def create_some(some: Sequence[_Request]) -> Sequence[Any] | None:
-        time_out = tags.source.time_out + len(some) * 0.01
-        return await request_items(client, subscription, [item for *_, item in some], time_out, divisible=True)
+    async def create_some(portion: Sequence[_Request]) -> Sequence[Any] | None:
+        time_out = tags.source.time_out + len(portion) * 0.01
+        return await request_items(client, subscription, [item for *_, item in portion], time_out, divisible=True)
 
     subscription.requested = frozenset(together[0] if handle is None else handle for together, handle, _ in requests)
     results = await state.creating.results(
@@ -161,9 +161,9 @@ async def _create_items(
     )
     for (together, handle, _), result in zip(requests, results, strict=True):
         for channel in together:
-            address, index, member = place = tags.place_of(channel)
+            address, index, member = attributes = tags.place_of(channel)
             if not result.StatusCode.is_good():
-                state.refused[channel] = Refusal(address, result.StatusCode.name, *place[1:])
+                state.refused[channel] = Refusal(address, result.StatusCode.name, *attributes[1:])
                 continue
             subscription.items[channel] = Item(
                 result.MonitoredItemId,
@@ -181,17 +181,19 @@ async def _create_items(
     subscription.requested = frozenset()
 
 
-async def modify(client: Client, tags: Tags, state: SubscriptionState, of: Mapping[int, Sequence[int]]) -> None:
+async def modify(
+    client: Client, tags: Tags, state: SubscriptionState, channels_of: Mapping[int, Sequence[int]]
+) -> None:
     """Modify items (subscription → channels) to match their tags; queued values are kept.
 
     Items that the server does not modify stay unchanged.
     """
-    for number, channels in of.items():
+    for number, channels in channels_of.items():
         subscription = state.subscriptions[number]
         requested = [(channel, subscription.items[channel], parameters(tags, channel)[1]) for channel in channels]
 
         async def modify_some(
-            some: Sequence[tuple[int, Item, Parameters]], subscription: Subscription = subscription
+            portion: Sequence[tuple[int, Item, Parameters]], subscription: Subscription = subscription
         ) -> Sequence[Any] | None:
             request = ua.ModifyMonitoredItemsRequest()
             request.Parameters.SubscriptionId = subscription.id
@@ -203,9 +205,9 @@ async def modify(client: Client, tags: Tags, state: SubscriptionState, of: Mappi
                         subscription.key ^ (channel if item.handle is None else item.handle), new, item.parameters
                     ),
                 )
-                for channel, item, new in some
+                for channel, item, new in portion
             ]
-            time_out = tags.source.time_out + len(some) * 0.01
+            time_out = tags.source.time_out + len(portion) * 0.01
             answer: Any = await call(client, request, ua.ModifyMonitoredItemsResponse, time_out, divisible=True)
             return answer.Results  # type: ignore[no-any-return]
 
@@ -259,10 +261,10 @@ async def create_marker(
 
 
 async def remove(
-    client: Client, source: OpcuaSource, state: SubscriptionState, of: Mapping[int, Sequence[int]]
+    client: Client, source: OpcuaSource, state: SubscriptionState, channels_of: Mapping[int, Sequence[int]]
 ) -> None:
     """Delete the items of channels (subscription → channels). One that other channels share stays on the server."""
-    for number, channels in of.items():
+    for number, channels in channels_of.items():
         subscription = state.subscriptions[number]
         left = {channel: item for channel, item in subscription.items.items() if channel not in set(channels)}
         shared = {item.id for item in left.values()}
@@ -277,11 +279,11 @@ async def delete_items(
 ) -> None:
     """Delete items of a subscription by their ids; unknown ones are ignored."""
 
-    async def delete_some(some: Sequence[int]) -> Sequence[Any] | None:
+    async def delete_some(portion: Sequence[int]) -> Sequence[Any] | None:
         request = ua.DeleteMonitoredItemsRequest()
         request.Parameters.SubscriptionId = subscription
-        request.Parameters.MonitoredItemIds = list(some)
-        time_out = source.time_out + len(some) * 0.01
+        request.Parameters.MonitoredItemIds = list(portion)
+        time_out = source.time_out + len(portion) * 0.01
         answer: Any = await call(client, request, ua.DeleteMonitoredItemsResponse, time_out, divisible=True)
         return answer.Results  # type: ignore[no-any-return]
 
@@ -296,8 +298,8 @@ async def _read(
     Of data types: adjacent items of equal type can be decoded together.
     """
 
-    async def read_some(some: Sequence[ua.NodeId]) -> Sequence[Any]:
-        return await read(client, [(node, attribute) for node in some], time_out, divisible=True)
+    async def read_some(portion: Sequence[ua.NodeId]) -> Sequence[Any]:
+        return await read(client, [(node, attribute) for node in portion], time_out, divisible=True)
 
     values = await state.reading.results(
         list(node_ids.values()), read_some, lambda code: ua.DataValue(StatusCode_=ua.StatusCode(code))
@@ -346,9 +348,9 @@ async def prove_ours(client: Client, source: OpcuaSource, subscription: Subscrip
     except ua.UaStatusCodeError:
         return
     if result.StatusCode.is_good() and len(result.OutputArguments) == 2:
-        known = subscription.handles
+        ours = subscription.handles
         handles = result.OutputArguments[1].Value or ()
-        subscription.prove(any(handle ^ subscription.key in known for handle in handles))
+        subscription.prove(any(handle ^ subscription.key in ours for handle in handles))
 
 
 async def delete(client: Client, source: OpcuaSource, ids: list[int]) -> None:

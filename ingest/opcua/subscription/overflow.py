@@ -68,27 +68,27 @@ def overflows(
     places = message.place[order]
     for place in np.unique(message.place[not_good & ~flagged]).tolist():
         start, end = np.searchsorted(places, [place, place + 1])
-        of = queue(place)
-        if 1 < of.size <= end - start:
-            should = order[end - of.size if of.discard_oldest else end - 1]
+        item_queue = queue(place)
+        if 1 < item_queue.size <= end - start:
+            should = order[end - item_queue.size if item_queue.discard_oldest else end - 1]
             flagged[should] |= not_good[should]
     latest = max(message.arrival, int(message.time.max()))  # the source's clock may be ahead of ours
     for place in np.unique(message.place[flagged]).tolist():
         start, end = np.searchsorted(places, [place, place + 1])
         time, marked = message.time[order[start:end]], np.flatnonzero(flagged[order[start:end]])
-        of = queue(place)
+        item_queue = queue(place)
         k = 0
-        if of.discard_oldest:
-            behind = _behind_the_hole(of.size, len(time), int(marked[-1]), message.more, began)
+        if item_queue.discard_oldest:
+            behind = _behind_the_hole(item_queue.size, len(time), int(marked[-1]), message.more, began)
             to = int(time[: behind + 1].max())
         else:
             k = 0 if began or not before[place] else int(marked[0])
             to = latest
-        known = int(time[k - 1] if k else before[place])
-        if not 0 < known < time[k]:
+        last_time = int(time[k - 1] if k else before[place])
+        if not 0 < last_time < time[k]:
             old = max(0, message.arrival - int(time.max()))  # the newest value may seem old because its clock is slow
-            known = min(since - old, int(time[k]) - 1)
-        yield place, known, to
+            last_time = min(since - old, int(time[k]) - 1)
+        yield place, last_time, to
 
 
 def _behind_the_hole(size: int, count: int, marked: int, more: bool, began: bool) -> int:

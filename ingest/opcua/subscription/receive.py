@@ -76,7 +76,7 @@ class Receiver:
         self._texts = RepeatedTexts(gaps)
         self._set_floors()
         self._unreadable = Unreadable(tags, status, gaps)
-        self.session_forms = PLAIN  # how this session's server sends values
+        self.session_rules = PLAIN  # how this session's server sends values
         self._recent_overflows = RecentOverflows(status)
         self._clocks_note = f"clocks:{status.source_id}"
         self._skew = ClockSkew(tags.source.skew_limit, known=spool.notes.get(self._clocks_note, "{}"))
@@ -148,10 +148,10 @@ class Receiver:
 
     async def _decoded(self, body: bytes, message: _Arrived) -> tuple[list[DataChange], DecodeError | None]:
         """The data changes of a notification, large ones in portions, but for those that can't be decoded."""
-        forms = replace(
-            self._tracking.tags.forms,
-            whole_arrays=self.session_forms.whole_arrays,
-            structures=self.session_forms.structures,
+        rules = replace(
+            self._tracking.tags.rules,
+            whole_arrays=self.session_rules.whole_arrays,
+            structures=self.session_rules.structures,
             key=message.subscription.key,
         )
         changes: list[DataChange] = []
@@ -159,7 +159,7 @@ class Receiver:
         for start, end in message.notification.data_changes:
             of_one: list[DataChange] = []
             try:
-                for change in portions(body, start, end, message.arrival, forms):
+                for change in portions(body, start, end, message.arrival, rules):
                     if of_one:
                         await asyncio.sleep(0)
                     of_one.append(change)
@@ -176,8 +176,8 @@ class Receiver:
         """
         tracking, tags, arrival = self._tracking, self._tracking.tags, message.arrival
         # Whose values they are
-        if not message.subscription.is_ours and (own := change.handles() - {MARKER_HANDLE, PROBE_HANDLE}):
-            message.subscription.prove(not own.isdisjoint(message.subscription.items))
+        if not message.subscription.is_ours and (handles := change.handles() - {MARKER_HANDLE, PROBE_HANDLE}):
+            message.subscription.prove(not handles.isdisjoint(message.subscription.items))
         message.has_marker |= bool(self._marker_events) and any((h == MARKER_HANDLE).any() for h in change.handle)
         self._status.count_undecodable(len(change.unsupported))
         tags.by_place(change)
@@ -228,17 +228,17 @@ class Receiver:
     ) -> None:
         await self._overflows(tracking, message, subscription)
         last = tracking.time[message.place]
-        seen = last > 0  # a first value may be of any age
-        known = message.time[seen]
-        if len(known):
+        continues = last > 0  # a first value may be of any age
+        times = message.time[continues]
+        if len(times):
             # By the best fitting time: single tags with another clock are detected separately.
-            nearest = int(np.argmin(np.abs(known - message.arrival)))
-            self._skew.observe_samples(int(known[nearest]), publish_time, message.arrival)
-            if prolonged := await self.times.prove_end(known, last[seen], publish_time, message.arrival):
+            nearest = int(np.argmin(np.abs(times - message.arrival)))
+            self._skew.observe_samples(int(times[nearest]), publish_time, message.arrival)
+            if prolonged := await self.times.prove_end(times, last[continues], publish_time, message.arrival):
                 self.expect_unchanged(*prolonged, self._tracking.tags.ids.tolist())
                 await self._gaps.flush_or_raise()
             if subscription.published:
-                self._skew.observe_late(known[known > last[seen]], subscription.published)
+                self._skew.observe_late(times[times > last[continues]], subscription.published)
         tracking.observe_clocks(message.place, message.time, message.arrival)
         if self._first_awaited:
             await self._close_move_gaps(tracking.tags, message)
@@ -260,8 +260,8 @@ class Receiver:
             return Queue(0, tags.source.discard_oldest) if item is None else Queue(item.queue_size, item.parameters[2])
 
         before = None if run is None else run.of(tags)
-        found = overflows(message, tracking.time, before, since, queue)
-        gaps = [([int(tags.ids[place])], start, end) for place, start, end in found]
+        found_overflows = overflows(message, tracking.time, before, since, queue)
+        gaps = [([int(tags.ids[place])], start, end) for place, start, end in found_overflows]
         if gaps:
             self._recent_overflows.add(channel for channels, _, _ in gaps for channel in channels)
             await self._gaps.record_each(gaps, "overflow", "the server's queue was full")
@@ -404,8 +404,8 @@ class Receiver:
         by_begin: dict[int | None, list[int]] = {}
         for channel in channels:
             by_begin.setdefault(self._removed.pop(channel, None), []).append(channel)
-        for since, some in by_begin.items():
-            await self._gaps.remove(self.times.end_of_gap(0), some, since)
+        for since, ids in by_begin.items():
+            await self._gaps.remove(self.times.end_of_gap(0), ids, since)
         await self._gaps.flush_or_raise()
 
     def marker_event(self, subscription: Subscription) -> asyncio.Event:

@@ -66,11 +66,11 @@ class RepeatedTimestamps:
             if isinstance(column, np.ndarray):
                 column[stay] = vars(before)[name][places]
 
-    def restore(self, repeating: Iterable[int], gapped: Iterable[int], newest: int) -> None:
+    def restore(self, repeating: Iterable[int], with_gap: Iterable[int], newest: int) -> None:
         """The state that a process before left: channels that repeat or have a gap, and its newest sample (µs)."""
         places = self._tags.places(repeating)
         self.repeats[places], self._time[places] = True, newest
-        self._refused_at[self._tags.places(gapped)] = monotonic()
+        self._refused_at[self._tags.places(with_gap)] = monotonic()
 
     @property
     def gaps(self) -> int:
@@ -80,9 +80,9 @@ class RepeatedTimestamps:
     def ended(self) -> list[tuple[list[int], int]]:
         """(channel, time of the first sample behind it in µs) of gaps that have ended."""
         ended = np.flatnonzero((self._resumed != 0) & (monotonic() - self._refused_at > _QUIET))
-        found = [([int(self._tags.ids[i])], int(self._resumed[i])) for i in ended.tolist()]
+        gaps = [([int(self._tags.ids[i])], int(self._resumed[i])) for i in ended.tolist()]
         self._refused_at[ended], self._resumed[ended], self._count[ended] = np.inf, 0, 0
-        return found
+        return gaps
 
     def stored(self, place: UInt32s, time: Int64s, value: Float64s, status: UInt32s) -> None:
         """These are on disk."""
@@ -112,9 +112,9 @@ class RepeatedTimestamps:
         # Of a run of samples with equal timestamps the first one is kept, which may have come in a message before.
         equals = same & (v == last_server)
         head = np.maximum.accumulate(np.where(begins | ~equals, rows, 0))
-        known = equals[head]
-        kept_bits = np.where(known, self._value.view(np.uint64)[p], bits[head])
-        kept_status = np.where(known, self._status[p], q[head])
+        continues = equals[head]
+        kept_bits = np.where(continues, self._value.view(np.uint64)[p], bits[head])
+        kept_status = np.where(continues, self._status[p], q[head])
         identical = (bits == before(kept_bits, self._value.view(np.uint64))) & (q == before(kept_status, self._status))
 
         # Again the sample whose time is the source timestamp.
@@ -148,10 +148,10 @@ class RepeatedTimestamps:
     def _receive(
         self, place: UInt32s, source: Int64s, server: Int64s, value: Float64s, status: UInt32s, time: Int64s
     ) -> None:
-        gapped = np.isfinite(self._refused_at[place]) & (self._resumed[place] == 0)
-        if gapped.any():
-            gapped &= source != self._source[place]
-            self._resumed[place[gapped][::-1]] = time[gapped][::-1]
+        in_gap = np.isfinite(self._refused_at[place]) & (self._resumed[place] == 0)
+        if in_gap.any():
+            in_gap &= source != self._source[place]
+            self._resumed[place[in_gap][::-1]] = time[in_gap][::-1]
         self._source[place], self._server[place] = source, server
         self._value[place], self._status[place] = value, status
         self._time[place] = np.where(self.repeats[place], np.maximum(self._time[place], time), time)

@@ -208,7 +208,7 @@ class ClockSkew:
 
         Both are usually the same clock. A sample that is older than its message only proves that it can be.
         """
-        lead = min((known for known in (self._lead, self._known_lead) if known is not None), key=abs, default=0)
+        lead = min((value for value in (self._lead, self._known_lead) if value is not None), key=abs, default=0)
         return server_time + min(lead, 0), server_time + max(lead, 0)
 
     def _is_from_before(self, publish_time: int) -> bool:
@@ -259,8 +259,8 @@ class ClockSkew:
 
         A sample that is a little late has waited; one that is late by more than the limit has another clock.
         """
-        now, known = self._boot + _boot_us(), self._ahead()
-        ahead = known.get("source", known.get("server", 0.0))
+        now, offsets = self._boot + _boot_us(), self._ahead()
+        ahead = offsets.get("source", offsets.get("server", 0.0))
         earliest, latest = (min(ahead, 0.0), max(ahead, 0.0)) if abs(ahead) <= self._limit else (ahead, ahead)
         return now + round(earliest * 1e6) - max(self._late, self._known_late), now + round(latest * 1e6)
 

@@ -162,13 +162,13 @@ class SubscriptionState:
 
     def shared_items(self) -> dict[int, tuple[str, list[Wanted]]]:
         """The address and the channels of each item that several channels share, by client handle."""
-        found: dict[int, tuple[str, list[Wanted]]] = {}
+        shared_by_handle: dict[int, tuple[str, list[Wanted]]] = {}
         for subscription in self.subscriptions.values():
             for channel, item in subscription.items.items():
                 if item.handle is not None:
-                    shared = found.setdefault(item.handle, (item.node_id, []))
+                    shared = shared_by_handle.setdefault(item.handle, (item.node_id, []))
                     shared[1].append(Wanted(channel, joined(item.member, item.index)))
-        return found
+        return shared_by_handle
 
     def by_interval(self, requested_interval: float) -> Subscription | None:
         """The subscription of one publishing interval."""

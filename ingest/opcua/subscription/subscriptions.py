@@ -12,7 +12,7 @@ from asyncua import Client, ua
 from core.config.sources import OpcuaSource
 from core.errors import SourceError
 from ingest.appender import Appender
-from ingest.opcua.decode.decoded import Forms
+from ingest.opcua.decode.decoded import DecodeRules
 from ingest.opcua.session.namespaces import Namespaces, read_namespaces
 from ingest.opcua.session.service import operation_limit, sends_whole_arrays
 from ingest.opcua.subscription.items import (
@@ -70,7 +70,7 @@ class Subscriptions:
                 nodes[address] = namespaces.node_id(address)
         await structures.read(client, source.time_out, nodes)
         structures.monitor_only(shared)
-        self._receiver.session_forms = Forms(whole_arrays=self.state.whole_arrays, structures=structures.pickers)
+        self._receiver.session_rules = DecodeRules(whole_arrays=self.state.whole_arrays, structures=structures.pickers)
         return namespaces
 
     def note_name(self, subscription: Subscription) -> str:
@@ -101,8 +101,8 @@ class Subscriptions:
     async def note(self) -> None:
         """Save the complete subscriptions, and no others, for the next process."""
         complete = {number: s for number, s in self.state.subscriptions.items() if number in self.saved_ids}
-        known = replace(self.state, subscriptions=complete)
-        await self._spool.note(encode_state(self._source_id, self.server, known, self._spool.notes))
+        state = replace(self.state, subscriptions=complete)
+        await self._spool.note(encode_state(self._source_id, self.server, state, self._spool.notes))
 
     async def start_versions(self, tags: Tags, changes: Difference) -> None:
         """From now on all tags have their current versions, except those whose former items still exist."""
@@ -133,7 +133,9 @@ class Subscriptions:
         async with self._changing():
             await self._create_items(client, tags, changes.create)
             await modify(client, tags, self.state, changes.modify)
-            await self._receiver.record_removed([channel for some in changes.retired.values() for channel in some])
+            await self._receiver.record_removed(
+                [channel for retired in changes.retired.values() for channel in retired]
+            )
             await remove(client, tags.source, self.state, changes.retired)
         await self.complete()
         await self._wait_until_published(client, tags, changes.obsolete)
@@ -245,24 +247,24 @@ class Difference:
 
 def difference(tags: Tags, state: SubscriptionState) -> Difference:
     """Compare; rejected nodes are not requested again."""
-    found = Difference()
+    changes = Difference()
     unchanged: set[int] = set()
     for subscription in state.subscriptions.values():
         for channel, item in subscription.items.items():
             if tags.place(channel) is None:
-                found.retired.setdefault(subscription.id, []).append(channel)
+                changes.retired.setdefault(subscription.id, []).append(channel)
                 continue
-            interval, wanted = parameters(tags, channel)
+            interval, requested = parameters(tags, channel)
             if tags.place_of(channel) != item.place:
-                found.replace.append(channel)
-                found.obsolete.setdefault(subscription.id, []).append(channel)
+                changes.replace.append(channel)
+                changes.obsolete.setdefault(subscription.id, []).append(channel)
             elif subscription.requested_interval != interval:
-                found.obsolete.setdefault(subscription.id, []).append(channel)
+                changes.obsolete.setdefault(subscription.id, []).append(channel)
             else:
                 unchanged.add(channel)
-                if item.parameters != wanted:
-                    found.modify.setdefault(subscription.id, []).append(channel)
+                if item.parameters != requested:
+                    changes.modify.setdefault(subscription.id, []).append(channel)
     refused = {c for c, r in state.refused.items() if tags.place(c) is not None and tags.place_of(c) == r.place}
-    others = set(found.replace)
-    found.create.extend(c for c in tags.ids.tolist() if c not in unchanged and c not in refused and c not in others)
-    return found
+    others = set(changes.replace)
+    changes.create.extend(c for c in tags.ids.tolist() if c not in unchanged and c not in refused and c not in others)
+    return changes

@@ -13,7 +13,7 @@ from core.batch import Float64s, Int32s, Int64s, UInt32s
 from core.config.sources import OpcuaSource, OpcuaTag, TimeOrigin
 from core.config.value_path import Indexes, parse_index
 from ingest.no_data import BAD_NO_DATA, NoData
-from ingest.opcua.decode.decoded import DataChange, Forms
+from ingest.opcua.decode.decoded import DataChange, DecodeRules
 from ingest.versions import NO_VERSIONS
 
 _ORIGINS: tuple[TimeOrigin, ...] = ("source", "server", "arrival")
@@ -42,7 +42,7 @@ class Tags:
         # Client handle → index of the tag; n for unknown handles.
         self._places = np.full(int(self.ids.max(initial=-1)) + 2, len(self.ids), np.uint32)
         self._places[self.ids] = np.arange(len(self.ids), dtype=np.uint32)
-        self.forms = Forms(self._exact(), *self._elements())  # by client handle
+        self.rules = DecodeRules(self._exact(), *self._elements())  # by client handle
         self.no_data = NoData(enumerate(tag.no_data for tag in source.tags))  # by index
         origins = [_ORIGINS.index(tag.time or source.time) for tag in source.tags]
         self._origin = np.array([*origins, 0], np.uint8)  # (n + 1,) of times; the last one is for unknown handles
@@ -57,16 +57,16 @@ class Tags:
 
     def _elements(self) -> tuple[Int64s | None, list[Indexes]]:
         """The elements of arrays of one dimension, and which one of them it is."""
-        of = {
+        indexes = {
             c: tag.index for c, tag in zip(self.ids, self.source.tags, strict=True) if tag.index and not tag.reads_whole
         }
-        if not of:
+        if not indexes:
             return None, []
-        places = {index: place for place, index in enumerate(dict.fromkeys(of.values()))}
-        wanted = np.full(len(self._places), -1, np.int64)
-        for channel, index in of.items():
-            wanted[channel] = places[index]
-        return wanted, [parse_index(index) for index in places]
+        places = {index: i for i, index in enumerate(dict.fromkeys(indexes.values()))}
+        elements = np.full(len(self._places), -1, np.int64)
+        for channel, index in indexes.items():
+            elements[channel] = places[index]
+        return elements, [parse_index(index) for index in places]
 
     def __len__(self) -> int:
         return len(self.ids)

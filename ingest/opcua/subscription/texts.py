@@ -48,14 +48,14 @@ class RepeatedTexts:
         ordered = sorted(texts, key=lambda event: event.time)
         if not in_order:
             return ordered
-        found: list[Event] = []
+        to_store: list[Event] = []
         for event in ordered:
             channel = event.channel_id or 0
             last = latest.get(channel) or self._last.get(channel)
             if last is None or (last.text, last.status) != (event.text, event.status) or event.time < last.time:
-                found.append(event)
+                to_store.append(event)
                 latest[channel] = event
-        return found
+        return to_store
 
     def stored(self, texts: Iterable[Event]) -> None:
         """These are on disk."""

@@ -81,13 +81,13 @@ class ChannelTracking:
             if time < floor:
                 change.clamped.append((place, time))
                 channel = int(self._ids[place])
-                own, given = self._clamped.get(channel, (time, 0))
-                if given < floor:
-                    own, given = time, floor
-                elif time > own:
-                    own, given = time, given + 1
-                self._clamped[channel] = own, given
-                return given
+                source_time, clamped_time = self._clamped.get(channel, (time, 0))
+                if clamped_time < floor:
+                    source_time, clamped_time = time, floor
+                elif time > source_time:
+                    source_time, clamped_time = time, clamped_time + 1
+                self._clamped[channel] = source_time, clamped_time
+                return clamped_time
             if floor:
                 reached[int(self._ids[place])] = floor
                 self.floor[place] = 0
@@ -174,7 +174,10 @@ class ChannelTracking:
         self._origin[changed] = origin[changed]
         changes = [(i, {"source_time": time}) for i, time in change.clamped]
         changes += [(i, {}) for i in changed[origin[changed] != 3].tolist()]
-        return [Event("time_source", now_us(), int(self._ids[i]), None, _ORIGINS[origin[i]], own) for i, own in changes]
+        return [
+            Event("time_source", now_us(), int(self._ids[i]), None, _ORIGINS[origin[i]], detail)
+            for i, detail in changes
+        ]
 
     def rounded(self, change: DataChange) -> list[Event]:
         """An event, once per channel, for integers too large for a sample."""

@@ -49,17 +49,17 @@ class Unreadable:
     ) -> list[Event]:
         """Events to record. ``place``, ``time``, ``status``: of the numbers in ``change``; ``last`` (µs) by index."""
         events: list[Event] = []
-        found = _found(tags, change)
-        for channel, what in found.items():
+        unsupported = _found(tags, change)
+        for channel, reason in unsupported.items():
             at = tags.place(channel)
             assert at is not None
-            self._status.bad_channels[tags.tag(channel).name] = what
+            self._status.bad_channels[tags.tag(channel).name] = reason
             if channel in self._channels:
                 continue
             self._channels.add(channel)
-            await self._gaps.open(int(last[at]) or arrival, _REASON, what, [channel])
-            events.append(Event("channel_state", now_us(), channel, text="bad", detail={"reason": what}))
-        for channel, again in self._again(tags, change, place, time, status, found):
+            await self._gaps.open(int(last[at]) or arrival, _REASON, reason, [channel])
+            events.append(Event("channel_state", now_us(), channel, text="bad", detail={"reason": reason}))
+        for channel, again in self._again(tags, change, place, time, status, unsupported):
             if not self._gaps.ends_with(again):
                 continue
             self._channels.discard(channel)
@@ -104,12 +104,12 @@ class Unreadable:
         if not channels:
             return {}
         fits = ((status < _BAD) | (status == ABSENT)) & np.isin(tags.ids[place], list(channels))
-        found = dict(zip(tags.ids[place[fits]].tolist(), time[fits].tolist(), strict=True))
+        readable_at = dict(zip(tags.ids[place[fits]].tolist(), time[fits].tolist(), strict=True))
         for text in change.texts:
             if text.handle < len(tags) and text.status < _BAD and int(tags.ids[text.handle]) in channels:
                 channel = int(tags.ids[text.handle])
-                found[channel] = max(text.time, found.get(channel, 0))
-        return found
+                readable_at[channel] = max(text.time, readable_at.get(channel, 0))
+        return readable_at
 
     def _again(
         self,
@@ -118,10 +118,10 @@ class Unreadable:
         place: UInt32s,
         time: Int64s,
         status: UInt32s,
-        found: Mapping[int, str],
+        unsupported: Mapping[int, str],
     ) -> list[tuple[int, int]]:
         """(channel, µs) of those with a supported value."""
-        left = self._channels - found.keys()
+        left = self._channels - unsupported.keys()
         if not left:
             return []
         readable = ~tags.is_text[place] & (status < _BAD) & np.isin(tags.ids[place], list(left))
@@ -163,11 +163,11 @@ class UndecodableNotifications:
 
 def _found(tags: Tags, change: DataChange) -> dict[int, str]:
     """Channel → unsupported type."""
-    found = {int(tags.ids[u.handle]): u.what for u in change.unsupported if u.handle < len(tags)}
+    unsupported = {int(tags.ids[u.handle]): u.reason for u in change.unsupported if u.handle < len(tags)}
     for text in change.texts:
         if text.handle < len(tags) and not tags.is_text[text.handle]:
-            found[int(tags.ids[text.handle])] = f'a {text.type}, which is not a number: set kind = "text"'
-    return found
+            unsupported[int(tags.ids[text.handle])] = f'a {text.type}, which is not a number: set kind = "text"'
+    return unsupported
 
 
 def _why_missing(tag: OpcuaTag, status: int) -> str:

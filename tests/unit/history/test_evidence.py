@@ -236,7 +236,8 @@ def _day(rows: Sequence[bytes], before: Sequence[bytes], added: Sequence[bool]) 
     )
     digests = [ChannelDigests(1, i, one, one.digest("channel", 1)) for i, one in enumerate(hours)]
     events = [
-        HourDigests.of_hours({5: (len(some), tagged_hash("event hour", *some))} if some else {}) for some in (before, rows)
+        HourDigests.of_hours({5: (len(some), tagged_hash("event hour", *some))} if some else {})
+        for some in (before, rows)
     ]
     former = [(1, None, i, i + 10, "stopped", "", False) for i, _ in enumerate(before)]
     gaps = [(1, None, i, i + 20, "stopped", "", False) for i, _ in enumerate(before)]

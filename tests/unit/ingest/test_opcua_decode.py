@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from core.errors import DecodeError
 from core.timestamps import microseconds
 from ingest.opcua.decode.data_change import data_change
-from ingest.opcua.decode.decoded import FIRST_STRUCTURE, DataChange, Forms
+from ingest.opcua.decode.decoded import FIRST_STRUCTURE, DataChange, DecodeRules
 from ingest.opcua.decode.members import Picker, Wanted
 from ingest.opcua.decode.message import publish_response
 
@@ -211,7 +211,7 @@ def test_each_scalar_type_has_a_text_form(status: int) -> None:
         (i, ua.DataValue(v, ua.StatusCode(status), datetime(2026, 1, 1, tzinfo=UTC))) for i, (v, _) in enumerate(FORMS)
     ]
     body = encode(values)
-    change = data_change(body, 0, len(body), ARRIVAL, Forms(np.ones(1, bool)))
+    change = data_change(body, 0, len(body), ARRIVAL, DecodeRules(np.ones(1, bool)))
     assert [(t.handle, t.text, t.status) for t in change.texts] == [
         (i, text, status) for i, (_, text) in enumerate(FORMS)
     ]
@@ -222,7 +222,7 @@ def test_each_scalar_type_has_a_text_form(status: int) -> None:
 def test_numbers_are_exact_on_text_channels_only() -> None:
     large = 2**53 + 1
     body = encode([(handle, ua.DataValue(ua.Variant(large, V.Int64))) for handle in (0, 1, 2, 9)])
-    change = data_change(body, 0, len(body), ARRIVAL, Forms(np.array([False, True, False])))
+    change = data_change(body, 0, len(body), ARRIVAL, DecodeRules(np.array([False, True, False])))
     assert [(t.handle, t.text) for t in change.texts] == [(1, str(large))]
     assert [row[0] for row in rows(change)] == [0, 2, 9]
     assert np.concatenate(change.rounded).tolist() == [0, 2, 9]
@@ -246,10 +246,10 @@ _ARRAYS = st.sampled_from([*_ARRAY_TYPES]).flatmap(
 )
 
 
-def wanting(*indexes: int | tuple[int, ...]) -> Forms:
+def wanting(*indexes: int | tuple[int, ...]) -> DecodeRules:
     """These elements, one of each handle from 0 on."""
     elements = [(one,) if isinstance(one, int) else one for one in indexes]
-    return Forms(element=np.array([*range(len(elements)), -1], np.int64), elements=elements)
+    return DecodeRules(element=np.array([*range(len(elements)), -1], np.int64), elements=elements)
 
 
 def texts_and_numbers(change: DataChange) -> list[tuple[Any, ...]]:
@@ -277,7 +277,7 @@ def test_element_is_decoded_like_a_scalar(parts: list[tuple[tuple[Any, list[Any]
         replace(wanting(*(index for _, index, _ in parts)), exact=exact, whole_arrays=whole),
     )
     same = encode(scalars)
-    assert texts_and_numbers(found) == texts_and_numbers(data_change(same, 0, len(same), ARRIVAL, Forms(exact)))
+    assert texts_and_numbers(found) == texts_and_numbers(data_change(same, 0, len(same), ARRIVAL, DecodeRules(exact)))
     assert not found.unsupported
 
 
@@ -298,8 +298,8 @@ def test_elements_of_a_matrix_share_an_item(lengths: list[int], kind: Any, as_te
     matrix = ua.DataValue(ua.Variant(values, kind, Dimensions=lengths, is_array=True), SourceTimestamp=time)
     after = ua.DataValue(ua.Variant(1.5, V.Double), SourceTimestamp=time)
     body = encode([(FIRST_STRUCTURE, matrix), (7000, after)])
-    forms = Forms(np.ones(1, bool) if as_text else None, structures={FIRST_STRUCTURE: picker})
-    change = data_change(body, 0, len(body), ARRIVAL, forms)
+    rules = DecodeRules(np.ones(1, bool) if as_text else None, structures={FIRST_STRUCTURE: picker})
+    change = data_change(body, 0, len(body), ARRIVAL, rules)
     found: dict[int, Any] = {t.handle: t.text for t in change.texts}
     assert {t.time for t in change.texts} <= {microseconds(time)}
     for handle, value, status, at in rows(change):
@@ -310,7 +310,7 @@ def test_elements_of_a_matrix_share_an_item(lengths: list[int], kind: Any, as_te
     no_data = hex(ua.StatusCodes.BadIndexRangeNoData)
     assert found == {h: next(inside) if all(map(int.__lt__, i, lengths)) else no_data for h, i in enumerate(every)}
     array = f"an array of {kind.name} of {len(lengths)} dimensions"
-    assert {u.handle: u.what for u in change.unsupported} == {
+    assert {u.handle: u.reason for u in change.unsupported} == {
         len(every): f"{array}: an element has an index of {len(lengths)} numbers, as in {','.join('0' * len(lengths))}",
         len(every) + 1: f"an array of {kind.name}, not a structure: clear the column member",
     }
@@ -320,9 +320,9 @@ def test_elements_of_a_matrix_share_an_item(lengths: list[int], kind: Any, as_te
 def test_value_that_is_no_matrix_is_named(value: Any) -> None:
     picker = Picker("no structure", [Wanted(0, "[0,1]"), Wanted(1, "Speed")])
     body = encode([(FIRST_STRUCTURE, ua.DataValue(value)), (FIRST_STRUCTURE + 1, ua.DataValue(value))])
-    change = data_change(body, 0, len(body), ARRIVAL, Forms(structures={FIRST_STRUCTURE: picker}))
+    change = data_change(body, 0, len(body), ARRIVAL, DecodeRules(structures={FIRST_STRUCTURE: picker}))
     what = f"a {value.VariantType.name}, not "
-    assert {u.handle: u.what for u in change.unsupported if u.handle < 2} == {
+    assert {u.handle: u.reason for u in change.unsupported if u.handle < 2} == {
         0: f"{what}an array: clear the column index",
         1: f"{what}a structure: clear the column member",
     }
@@ -333,7 +333,7 @@ def test_matrix_without_a_value_is_bad() -> None:
     bad = ua.StatusCode(0x80050000)
     values = [ua.DataValue(StatusCode=bad), ua.DataValue(ua.Variant(None, V.Null), bad)]
     body = encode([(FIRST_STRUCTURE, value) for value in values])
-    change = data_change(body, 0, len(body), ARRIVAL, Forms(structures={FIRST_STRUCTURE: picker}))
+    change = data_change(body, 0, len(body), ARRIVAL, DecodeRules(structures={FIRST_STRUCTURE: picker}))
     assert [(row[0], row[2]) for row in rows(change)] == [(0, bad.value), (1, bad.value)] * 2
 
 
@@ -345,7 +345,7 @@ def test_values_that_are_no_arrays_or_have_no_elements_are_named() -> None:
     ]
     body = encode([(handle, ua.DataValue(value)) for handle, value in enumerate(values)])
     change = data_change(body, 0, len(body), ARRIVAL, wanting(0, 0, 0, 0))
-    assert {u.handle: u.what for u in change.unsupported} == {
+    assert {u.handle: u.reason for u in change.unsupported} == {
         0: "a Double, not an array: clear the column index",
         1: "a String, not an array: clear the column index",
         2: "an array of Double of 2 dimensions: an element has an index of 2 numbers, as in 0,0",
@@ -369,7 +369,7 @@ def test_array_of_garbage_is_refused_or_decoded(garbage: bytes, index: int, whol
 def test_rounded_element_is_reported() -> None:
     body = encode([(4, ua.DataValue(ua.Variant([0, 2**53 + 1], V.Int64)))])
     change = data_change(
-        body, 0, len(body), ARRIVAL, Forms(element=np.zeros(1, np.int64), elements=[(1,)], whole_arrays=True)
+        body, 0, len(body), ARRIVAL, DecodeRules(element=np.zeros(1, np.int64), elements=[(1,)], whole_arrays=True)
     )
     assert [run.tolist() for run in change.rounded] == [[4]]
 

@@ -21,7 +21,7 @@ from core.config.value_path import parse
 from core.errors import DecodeError
 from core.timestamps import microseconds
 from ingest.opcua.decode.data_change import data_change
-from ingest.opcua.decode.decoded import FIRST_STRUCTURE, DataChange, Forms
+from ingest.opcua.decode.decoded import FIRST_STRUCTURE, DataChange, DecodeRules
 from ingest.opcua.decode.members import Picker, Wanted
 from ingest.opcua.decode.structure import STRUCTURE, Field, Structure
 
@@ -168,7 +168,9 @@ def test_members_of_structures_that_asyncua_encodes(
     exact = np.ones(1, bool) if as_text else None
     sent = [one for one, _ in made] if is_array else made[0][0]
     body = encode([ua.Variant(sent, V.ExtensionObject, is_array=is_array)])
-    change = data_change(body, 0, len(body), 0, Forms(exact, structures={FIRST_STRUCTURE: Picker(structure, wanted)}))
+    change = data_change(
+        body, 0, len(body), 0, DecodeRules(exact, structures={FIRST_STRUCTURE: Picker(structure, wanted)})
+    )
     rows = found(change)
     assert rows.keys() == set(range(len(some)))
     for channel, (path, kind) in enumerate(some):
@@ -206,7 +208,7 @@ def test_damaged_structure_is_bad_or_decoded(structure: Structure, data: st.Data
         calls.clear()
         picker = Picker(structure, some, lambda: calls.append(1))
         sent = encode([ua.Variant(body, V.ExtensionObject)] * 2)
-        rows = found(data_change(sent, 0, len(sent), 0, Forms(structures={FIRST_STRUCTURE: picker})))
+        rows = found(data_change(sent, 0, len(sent), 0, DecodeRules(structures={FIRST_STRUCTURE: picker})))
         assert rows.keys() == {one.channel for one in some}
         statuses = {status for _, status, _ in rows.values()}
         assert not must_fail or statuses == {BAD_DECODING}
@@ -242,7 +244,7 @@ WANTED = [Wanted(0, "Speed"), Wanted(1, "Motor.Speeds[0]"), Wanted(2, "Motor.Nam
 def decoded(value: Any, wanted: list[Wanted], status: int = 0) -> DataChange:
     notification = ua.MonitoredItemNotification(FIRST_STRUCTURE, ua.DataValue(value, ua.StatusCode(status), TIME))
     body = bytes(struct_to_binary(ua.DataChangeNotification(MonitoredItems=[notification])))
-    return data_change(body, 0, len(body), 0, Forms(structures={FIRST_STRUCTURE: Picker(DRIVE, wanted)}))
+    return data_change(body, 0, len(body), 0, DecodeRules(structures={FIRST_STRUCTURE: Picker(DRIVE, wanted)}))
 
 
 def test_members_before_behind_and_twice() -> None:
@@ -285,7 +287,7 @@ def test_what_is_not_the_structure_is_bad(value: Any, status: int, expected: int
 )
 def test_value_that_is_no_structure_is_named(value: Any, what: str) -> None:
     change = decoded(value, WANTED[:2])
-    assert [(one.handle, one.what) for one in change.unsupported] == [(0, what), (1, what)]
+    assert [(one.handle, one.reason) for one in change.unsupported] == [(0, what), (1, what)]
     assert not found(change)
 
 
@@ -310,7 +312,7 @@ def test_members_that_cannot_be_read_are_named_and_others_are_read() -> None:
     }
     wanted = [Wanted(10 + number, member) for number, member in enumerate(wrong)]
     change = decoded(drive(), [*wanted, Wanted(30, "Speed[1]"), *WANTED])
-    assert {one.handle: one.what for one in change.unsupported} == {
+    assert {one.handle: one.reason for one in change.unsupported} == {
         **{10 + number: reason for number, reason in enumerate(wrong.values())},
         30: "a Double, not an array: clear the column index",
     }
@@ -321,7 +323,7 @@ def test_members_that_cannot_be_read_are_named_and_others_are_read() -> None:
 def test_garbage_behind_the_type_of_a_structure_is_refused_or_bad(garbage: bytes) -> None:
     body = struct.pack("<iIB", 1, FIRST_STRUCTURE, 1) + bytes([STRUCTURE]) + garbage
     try:
-        change = data_change(body, 0, len(body), 0, Forms(structures={FIRST_STRUCTURE: Picker(DRIVE, WANTED)}))
+        change = data_change(body, 0, len(body), 0, DecodeRules(structures={FIRST_STRUCTURE: Picker(DRIVE, WANTED)}))
     except DecodeError:
         return
     assert found(change).keys() == set(range(5))
@@ -356,7 +358,7 @@ def test_matrix_in_a_structure(lengths: list[int], kind: int) -> None:
     value = ua.ExtensionObject(TypeId=ENCODING, Body=body + b"\7\0")
     sent = encode([ua.Variant(value, V.ExtensionObject)])
     picker = Picker(structure, [*wanted, Wanted(len(every), "Behind")])
-    rows = found(data_change(sent, 0, len(sent), 0, Forms(structures={FIRST_STRUCTURE: picker})))
+    rows = found(data_change(sent, 0, len(sent), 0, DecodeRules(structures={FIRST_STRUCTURE: picker})))
     assert rows.pop(len(every))[0] == 7
     places = iter(range(prod(lengths)))
     for channel, one in enumerate(every):
@@ -382,9 +384,9 @@ def drives(*speeds: float, dimensions: Sequence[int] = (), other: Sequence[int] 
 def of_elements(body: bytes, *paths: str) -> tuple[dict[int, Any], dict[int, str]]:
     """The values, or status codes, and the reasons of the channels of these paths."""
     picker = Picker(DRIVE, [Wanted(channel, path) for channel, path in enumerate(paths)])
-    change = data_change(body, 0, len(body), 0, Forms(structures={FIRST_STRUCTURE: picker}))
+    change = data_change(body, 0, len(body), 0, DecodeRules(structures={FIRST_STRUCTURE: picker}))
     values = {channel: value if not status else hex(status) for channel, (value, status, _) in found(change).items()}
-    return values, {one.handle: one.what for one in change.unsupported}
+    return values, {one.handle: one.reason for one in change.unsupported}
 
 
 def test_elements_of_an_array_of_structures() -> None:

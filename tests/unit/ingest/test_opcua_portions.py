@@ -139,7 +139,7 @@ def _rows(*changes: DataChange) -> list[str]:
         for columns in zip(change.handle, change.value, change.status, change.time, change.server, strict=True):
             rows += zip(*(column.tolist() for column in columns), strict=True)
         rows += [(t.handle, t.text, t.status, t.time, t.server, t.type) for t in change.texts]
-        rows += [(u.handle, u.what) for u in change.unsupported]
+        rows += [(u.handle, u.reason) for u in change.unsupported]
     return sorted(map(repr, rows))  # a NaN equals no NaN
 
 

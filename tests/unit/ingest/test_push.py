@@ -198,7 +198,7 @@ def test_too_long_count_type_is_named() -> None:
     named = names(points, Template("c"), CountRule(["m"]))
     found = rows(points, dict.fromkeys(named.of, 1), T0, named.counts)
     assert not found
-    assert "the type is 256 characters long; at most 255 are legal" in found.bad[0].what
+    assert "the type is 256 characters long; at most 255 are legal" in found.bad[0].problem
 
 
 @given(st.binary(), st.sampled_from(["ns", "s"]), st.integers(0, 2**62))

@@ -119,8 +119,8 @@ def test_errors_name_their_line_and_spoil_no_other(line: bytes, what: str) -> No
     assert [p.time for p in parsed.points] == [1, 2]
     (bad,) = parsed.bad
     assert str(bad).startswith("line 2: ")
-    assert what in bad.what
-    assert len(bad.what) < 200
+    assert what in bad.problem
+    assert len(bad.problem) < 200
 
 
 def test_timestamp_out_of_range_is_refused() -> None:
@@ -200,7 +200,7 @@ def test_any_body_is_parsed_or_refused_with_a_message(body: bytes) -> None:
         numbers = [p.line for p in parsed.points] + [b.line for b in parsed.bad]
         assert len(set(numbers)) == len(numbers)
         assert all(1 <= number <= body.count(b"\n") + 1 for number in numbers)
-        assert all(b.what for b in parsed.bad)
+        assert all(b.problem for b in parsed.bad)
         for point in parsed.points:
             assert point.series.measurement
             assert point.fields
@@ -213,7 +213,7 @@ def test_line_means_the_same_alone_and_among_others(lines: list[bytes]) -> None:
     together = parse(b"\n".join(lines))
     alone = [parse(line) for line in lines]
     assert [(m, t, f, at) for _, m, t, f, at in facts(together)] == [fact[1:] for p in alone for fact in facts(p)]
-    assert together.bad == [BadLine(i, b.what) for i, p in enumerate(alone, 1) for b in p.bad]
+    assert together.bad == [BadLine(i, b.problem) for i, p in enumerate(alone, 1) for b in p.bad]
     assert [p.line for p in together.points] == [i for i, p in enumerate(alone, 1) if p.points]
 
 
@@ -236,4 +236,4 @@ def test_line_means_the_same_alone_and_among_others(lines: list[bytes]) -> None:
 def test_parsing_takes_linear_time(body: bytes) -> None:
     parsed = parse(body)
     assert len(parsed.points) + len(parsed.bad) <= body.count(b"\n") + 1
-    assert sum(len(b.what) for b in parsed.bad) < 200 * len(parsed.bad)
+    assert sum(len(b.problem) for b in parsed.bad) < 200 * len(parsed.bad)
