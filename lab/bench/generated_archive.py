@@ -36,7 +36,7 @@ from schema.queries import load
 
 _PLAN = "plan.json"
 _DIGESTED = 1000  # channels whose digests are stored at a time
-_TOLD = 2000  # channels
+_PROGRESS_EVERY = 2000  # channels
 _THREADS = os.cpu_count() or 1
 ProgressCallback = Callable[[str], None]
 
@@ -132,7 +132,7 @@ class _Generated(DaySamples):
         with ThreadPoolExecutor(_THREADS) as threads:
             for one in in_order(lambda number: threads.submit(self._samples, number), channels, _THREADS):
                 yield one
-                if one[0] % _TOLD == 0:
+                if one[0] % _PROGRESS_EVERY == 0:
                     self.progress(f"{self.day}: {one[0]:,} of {len(self.numbers):,} channels are written")
 
     async def digest(self, scope: Scope) -> None:

@@ -159,7 +159,7 @@ async def _begin(state: State, cluster: Cluster) -> None:
     for history in log.glob("*.history"):
         ready = log / "archive_status" / f"{history.name}.ready"
         ready.touch()
-        cluster.give(ready)
+        cluster.change_owner(ready)
     _list_file(state).unlink(missing_ok=True)
     due_file(state).touch()
 
@@ -186,7 +186,7 @@ async def back_up(state: State, full: bool) -> Backup:
     with folder_lock(cluster.folder, _refuse):  # another one would remove our file
         state_files.pack(state, path)
         try:
-            cluster.give(path)
+            cluster.change_owner(path)
             await call(state, cluster, "backup", f"--type={'full' if full else 'incr'}", nice=True)
         finally:
             path.unlink()

@@ -79,7 +79,7 @@ def restore(
 def _check_backups(state: State, cluster: Cluster) -> None:
     assert cluster.archive is not None
     cluster.folder.mkdir(parents=True, exist_ok=True)
-    cluster.give(cluster.folder)
+    cluster.change_owner(cluster.folder)
     cluster.configure_archive()
     if "backup" not in asyncio.run(call(state, cluster, "repo-ls")).split():  # it also says what is wrong with a server
         raise OperationError(f"{cluster.archive.repository} has no backups of plantlog: is the path right?")
@@ -142,7 +142,7 @@ def _restore_files(
     configuration: bool,
 ) -> None:
     partial.mkdir(mode=0o700)
-    cluster.give(partial)
+    cluster.change_owner(partial)
     progress("restoring the data directory")
     target = ["--type=default"]
     if at is not None:

@@ -158,7 +158,7 @@ def check_writable(folder: Path) -> None:
         )
 
 
-def give(folder: Path, uid: int, gid: int, ours: bool) -> None:
+def change_owner(folder: Path, uid: int, gid: int, ours: bool) -> None:
     """Give the repository to the server's user, which another machine may have given another id.
 
     ``ours``: its backups are this plant's; else only an empty folder is given away. Raises OperationError.

@@ -114,7 +114,7 @@ class Cluster:
         password_file = self.folder / "password"
         password_file.touch(mode=0o600)
         password_file.write_text(urlsplit(self._state.dsn("owner")).password or "")
-        self.give(self.folder, password_file)
+        self.change_owner(self.folder, password_file)
         try:
             run = subprocess.run(
                 self.enter(
@@ -233,7 +233,7 @@ class Cluster:
         for name, content in files.items():
             self._write(name, content)
         if root and repository.folder is not None:
-            archive.give(repository.folder, *self._server_ids(), ours=repository.archiving or repository.held)
+            archive.change_owner(repository.folder, *self._server_ids(), ours=repository.archiving or repository.held)
 
     def _write(self, name: str, content: str) -> None:
         """A file of the server's user. It is replaced only if it changes, and whole: others may just read it."""
@@ -242,7 +242,7 @@ class Cluster:
             return
         with atomic_path(path, 0o600) as partial:
             partial.write_text(content)
-            self.give(partial)
+            self.change_owner(partial)
 
     def _make_secrets(self) -> None:
         self._state.dsn_file("owner").parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -340,9 +340,9 @@ class Cluster:
         for folder, names, files in os.walk(self.folder):
             for name in (*names, *files):
                 os.chown(Path(folder, name), *self._server_ids(), follow_symlinks=False)
-        self.give(self.folder)
+        self.change_owner(self.folder)
 
-    def give(self, *paths: Path) -> None:
+    def change_owner(self, *paths: Path) -> None:
         """Give files to the server's user."""
         if os.geteuid() == 0:
             for path in paths:

@@ -104,16 +104,16 @@ class ManagedCluster(Cluster):
         pki, address = self._state.pki, self._membership.address
         own_certificate.derive(pki, self._membership.secret)
         own_certificate.ensure(pki, {address}, {"127.0.0.1"}, self._pem, own_certificate.CA_DAYS)
-        self.give(self._pem)
+        self.change_owner(self._pem)
         self._write(self._ca.name, ca_file(self._state.pki).read_text())
 
     def prepare(self) -> None:
         """Folders of the manager; what a run that was killed left there goes."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.give(self.folder)
+        self.change_owner(self.folder)
         shutil.rmtree(self.folder / "run", ignore_errors=True)
         (self.folder / "run").mkdir(mode=0o700)
-        self.give(self.folder / "run")
+        self.change_owner(self.folder / "run")
         self._write(".pgpass", f"*:*:*:{REPLICATOR}:{self._membership.secret}\n")  # of replication
         if self.data.exists():
             self.configure()

@@ -61,7 +61,7 @@ class MountedCluster(Cluster):
                 TlsSettings.of(current.plant).ensure(self._state.root)
                 named.update(current.plant.tls.names)
         own_certificate.ensure(self._state.pki, named, file=self._pem)
-        self.give(self._pem)
+        self.change_owner(self._pem)
 
     @property
     def _pem(self) -> Path:

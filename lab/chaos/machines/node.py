@@ -114,7 +114,7 @@ class Node:
             with suppress(FileNotFoundError):  # they share the repository
                 shutil.copy(primary._cluster().data.parents[1] / USER_FILE, cluster.data.parents[1])
                 shutil.copy(primary._state.installation, self._state.installation)
-            cluster.give(cluster.data.parent)
+            cluster.change_owner(cluster.data.parent)
             cluster.move()
         self.lose_data()
         cluster.archive = primary._cluster().archive
@@ -169,7 +169,7 @@ class Node:
         settings = f"primary_conninfo = '{primary._conninfo(port)}'\nrecovery_target_timeline = 'latest'\n"
         (data / "postgresql.auto.conf").write_text(settings)
         (data / "standby.signal").touch()
-        self._cluster().give(data / "postgresql.auto.conf", data / "standby.signal")
+        self._cluster().change_owner(data / "postgresql.auto.conf", data / "standby.signal")
 
     def _conninfo(self, port: int | None = None) -> str:
         parts = urlsplit(self.dsn)

@@ -55,7 +55,7 @@ async def show(cluster: Cluster, dsn: str, folder: Path, by: Authority, host: st
         target = cluster.data / name
         target.write_bytes(source.read_bytes())
         target.chmod(0o600)
-        cluster.give(target)
+        cluster.change_owner(target)
     async with connected(dsn) as connection:
         await connection.execute("ALTER SYSTEM SET ssl = on")
         await connection.fetchval("SELECT pg_reload_conf()")
@@ -199,10 +199,12 @@ def contained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[State
         monkeypatch.setattr(mounted, "_PEM", pem)
         monkeypatch.setattr(mounted, "_CA", authority)
         seen = mounted.existing(state.root)
-        monkeypatch.setattr(type(seen), "give", lambda self, *paths: cluster.give(*paths))  # in containers, one user
+        monkeypatch.setattr(
+            type(seen), "change_owner", lambda self, *paths: cluster.change_owner(*paths)
+        )  # in containers, one user
         seen.renew_certificate()
         logins.write_bytes((CHECKOUT / "ops" / "containers" / "pg_hba.conf").read_bytes())
-        cluster.give(logins)
+        cluster.change_owner(logins)
         files = {"ssl_cert_file": pem, "ssl_key_file": pem, "hba_file": logins}
         settings = [f"-c{name}={cluster.path_in_namespace(path)}" for name, path in files.items()]
         with Server(state.root, ("-cfsync=off", "-cshared_buffers=32MB", "-cssl=on", *settings), cluster) as server:
