@@ -161,7 +161,7 @@ class _ConnectionLimiter:
                 self._close(connection, "late")
 
     def close_all(self) -> None:
-        """The server ends."""
+        """Close all connections: the server ends."""
         for connection in [*self._open.values()]:
             connection.transport.abort()
 

@@ -43,7 +43,7 @@ def known_token(spool: Path) -> int:
 
 
 def remember_token(spool: Path, token: int) -> None:
-    """Raises OSError."""
+    """Remember the token. Raises OSError."""
     write_atomically(spool / _TOKEN, f"{token}\n")
 
 

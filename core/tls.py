@@ -58,7 +58,7 @@ def present(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
 
 
 def reason(error: ssl.SSLError) -> str:
-    """OpenSSL's words for it."""
+    """Reason of an error, in OpenSSL's words."""
     return (error.reason or error.strerror or str(error)).lower().replace("_", " ")
 
 

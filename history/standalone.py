@@ -115,7 +115,7 @@ def require_schema(file: Any, schema: Any) -> None:
 
 
 def tagged_hash(tag: str, *parts: bytes) -> bytes:
-    """H(tag, …)."""
+    """Digest H(tag, …)."""
     digest = hashlib.sha256(f"plantlog {SPECIFICATION} {tag}\0".encode())
     for part in parts:
         digest.update(part)
@@ -380,7 +380,7 @@ class SealBundle:
 
     @classmethod
     def decode(cls, text: bytes) -> SealBundle:
-        """The inverse. Raises UnverifiableError."""
+        """Decode it, the inverse of :meth:`encode`. Raises UnverifiableError."""
         try:
             data = json.loads(text)
             if data["specification"] not in (SPECIFICATION, INSTALLATIONS):
@@ -579,7 +579,7 @@ class Difference:
         return "added" if self.found > self.sealed else "missing" if self.found < self.sealed else "changed"
 
     def describe(self) -> str:
-        """For people."""
+        """Text for people."""
         n = abs(self.found - self.sealed)
         rows = {"added": f"{n:,} added", "missing": f"{n:,} missing"}.get(self.kind, "at least 1 changed")
         hour = "" if self.hour is None else f", hour {self.hour:02}"
@@ -634,7 +634,7 @@ class Amendment:
     proven: bool  # that all rows of the revision before are there as they were
 
     def describe(self) -> str:
-        """For people."""
+        """Text for people."""
         return f"revision {self.revision}: {self.what}"
 
 

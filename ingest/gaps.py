@@ -43,7 +43,7 @@ class _OpenGap:
     certain_to: int | None = None  # µs: end of the closed gap that it continues; missing for certain up to there
 
     def fields(self) -> tuple[int, str, str, int | None]:
-        """Its form in notes."""
+        """Fields of the gap, as notes have them."""
         return self.from_time, self.reason, self.detail, self.certain_to
 
 
@@ -195,7 +195,7 @@ class Gaps:
         self._add_closed(closed)
 
     async def retract(self, channels: Channels = None) -> None:
-        """Nothing was lost after all: end the gap where it began, or where the previous one ended."""
+        """End a gap in which nothing was lost after all: it ends where it began, or where the previous one ended."""
         for gap, some in self._open.pop(_ids(channels)):
             detail = gap.detail if gap.certain_to else "no samples were lost"
             self._queue(replace(gap, detail=detail), gap.certain_to or gap.from_time, some)

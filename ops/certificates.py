@@ -158,7 +158,7 @@ def listed(pki: Path) -> Iterator[str]:
 
 
 def _described(crl: revocation.Crl, now: datetime) -> str:
-    """What a revocation list is, in a line."""
+    """Line that describes a revocation list."""
     if crl.content is None:
         return crl.problem
     until = "no end" if crl.expires is None else f"{crl.expires:%Y-%m-%d %H:%M}Z"

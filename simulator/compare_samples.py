@@ -136,7 +136,7 @@ def _distance(times: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np
 def _sent_just_after(
     sent: NDArray[np.int64], arrived: NDArray[np.int64], answer: NDArray[np.intp]
 ) -> NDArray[np.bool_]:
-    """Where the next answer was sent so soon after a sample that it may be the sample's, and it is no other's."""
+    """Mask of samples after which the next answer came so soon that it may be theirs, and is no other's."""
     following = np.append(sent, NEVER)[answer + 1]
     free = np.append(answer[1:] > answer[:-1] + 1, True)[: len(answer)]
     near: NDArray[np.bool_] = free & (following - arrived <= _CLOCKS_US)

@@ -28,7 +28,7 @@ class Comparison:
 
     @property
     def missing(self) -> int:
-        """Published, but not stored."""
+        """Number of samples that were published, but not stored."""
         return self.missing_recorded + self.missing_silent
 
     def add(self, other: Comparison) -> None:

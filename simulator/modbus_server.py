@@ -102,7 +102,7 @@ class ModbusDevice:
         return bytes((function, len(content))) + content
 
     def _write(self, request: bytes, start: int, words: list[int]) -> bytes:
-        """Only whole set points can be written, within their range."""
+        """Write registers: whole set points only, within their range."""
         values = self._registers.written(start, words)
         if values is None:
             return bytes((request[0] | 0x80, ILLEGAL_ADDRESS))

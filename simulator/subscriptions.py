@@ -130,7 +130,7 @@ class Subscriptions(SubscriptionService):  # type: ignore[misc]
     async def create_subscription(
         self, params: Any, callback: Any, session_id: Any, request_callback: Any = None
     ) -> Any:
-        """Like asyncua's, but with our subscriptions; publishing interval at least 10 ms."""
+        """Create a subscription of ours instead of asyncua's; publishing interval at least 10 ms."""
         result = ua.CreateSubscriptionResult()
         result.RevisedPublishingInterval = max(10.0, params.RequestedPublishingInterval)
         result.RevisedLifetimeCount = self._clamp_lifetime_count(params.RequestedLifetimeCount)

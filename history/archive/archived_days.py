@@ -20,7 +20,7 @@ _KEPT = 200_000  # channels of days, about
 
 
 class ArchivedDays:
-    """Finds their files."""
+    """Files of archived days."""
 
     def __init__(self, state: Path) -> None:
         """``state``: the state folder. Keys of S3 are those that the configuration in force names."""

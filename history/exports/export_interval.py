@@ -62,7 +62,7 @@ class IntervalResult:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Since <= time < until, of channels (patterns; none: of all)."""
+    """Interval since <= time < until, of channels (patterns; none: of all)."""
 
     since: datetime
     until: datetime
@@ -126,7 +126,7 @@ class _Writer:
     async def write(
         self, paths: Sequence[Path], samples_path: Path, events_path: Path, gaps_path: Path
     ) -> IntervalResult:
-        """All files."""
+        """Write all files."""
         days: list[ExportedDay] = []
         n_samples = n_events = 0
         with ExitStack() as stack:

@@ -260,7 +260,7 @@ def _times(column: Any, layout: CsvLayout) -> Int64s | None:
 
 
 def _numbers(column: Any) -> Float64s:
-    """Raises ArrowInvalid or BadField."""
+    """Numbers of a column. Raises ArrowInvalid or BadField."""
     numbers: Float64s = column.cast(pa.float64()).to_numpy()
     if not np.isfinite(numbers).all():
         raise BadField(int(np.argmin(np.isfinite(numbers))), "", "a finite number")

@@ -103,7 +103,7 @@ def describe_columns(
 
 
 def find_layout(file: Path, options: Options) -> CsvLayout:
-    """Raises OperationError."""
+    """Find the layout of a file. Raises OperationError."""
     encoding = options.encoding or _encoding(file)
     lines = first_lines(file, encoding)
     if not lines:

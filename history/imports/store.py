@@ -55,7 +55,7 @@ class Counts:
     conflicts: int = 0
 
     def add(self, other: Counts) -> None:
-        """Add them."""
+        """Add samples."""
         self.new += other.new
         self.known += other.known
         self.conflicts += other.conflicts

@@ -205,7 +205,7 @@ def _order(matches: Sequence[re.Match[str]], first: str) -> Order:
 
 
 def _date(match: re.Match[str], order: Order) -> datetime:
-    """Without its fraction. Raises ValueError."""
+    """Date and time without the fraction. Raises ValueError."""
     a, b, c = match["a"], match["b"], match["c"]
     year, month, day = {"ymd": (a, b, c), "dmy": (c, b, a), "mdy": (c, a, b)}[order]
     if len(year) not in (2, 4):

@@ -1,5 +1,5 @@
-"""For notebooks: the archive without a database, as Arrow tables and Polars frames (docs/archive.md), and the questions
-of an investigator by :func:`ask` (docs/questions.md).
+"""Archive without a database, for notebooks, as Arrow tables and Polars frames (docs/archive.md), and the questions of
+an investigator by :func:`ask` (docs/questions.md).
 
 Whatever is wrong with the archive is an :class:`ArchiveError` that names the file.
 """

@@ -108,7 +108,7 @@ async def _day(
 
 
 def _differences(relation: str, channel: str, row: asyncpg.Record) -> list[Difference]:
-    """Column by column."""
+    """Differences, column by column."""
     state = row.get("state")
     if row["found"] is None or row["expected"] is None:
         there = row["found"] is not None

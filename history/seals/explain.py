@@ -43,7 +43,7 @@ class Explainer:
     receipts: Receipts
 
     async def explain(self, differences: Sequence[Difference]) -> list[Finding]:
-        """Each difference with what explains it."""
+        """Explain each difference."""
         if not differences:
             return []
         reasons: dict[tuple[int | None, int | None, str], str] = {}

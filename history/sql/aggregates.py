@@ -62,7 +62,7 @@ class Aggregates:
     fraction: float  # of percentile
 
     def __post_init__(self) -> None:
-        """Raises OperationError."""
+        """Check the arguments. Raises OperationError."""
         require_intervals(*self.courses.window, self.step)
         if unknown := sorted({*self.names} - {*NAMES}):
             raise OperationError(f"aggregate: found {', '.join(unknown)}; legal: {', '.join(NAMES)}")
@@ -97,14 +97,14 @@ class Aggregates:
 
     @property
     def starts(self) -> Int64s:
-        """When the intervals begin (µs)."""
+        """Begins of the intervals (µs)."""
         since, until = self.courses.window
         return np.arange(since, until, self.step)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Result:
-    """Of an aggregate; (channels, intervals) each."""
+    """Values of an aggregate; (channels, intervals) each."""
 
     value: Float64s
     seconds: Float64s
@@ -113,7 +113,7 @@ class _Result:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sums:
-    """Of the course of values; (channels, intervals) each."""
+    """Sums of the course of values; (channels, intervals) each."""
 
     area: Float64s  # value × seconds
     with_value: Int64s  # µs
@@ -124,7 +124,7 @@ class _Sums:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Counts:
-    """Of samples; (channels, intervals) each."""
+    """Counts of samples; (channels, intervals) each."""
 
     n: Int64s  # with gaps
     usable: Int64s
@@ -322,7 +322,7 @@ class _Calculation:
         return _Counts(n + self._gaps(), of_usable, of_good)
 
     def _gaps(self) -> Int64s:
-        """How many gaps touch each interval: each counts as one Bad sample, within the data."""
+        """Number of gaps that touch each interval: each counts as one Bad sample, within the data."""
         points = self._points
         rows = np.flatnonzero(points.quality == GAP)
         place, at = points.place[rows], points.time[rows]
@@ -339,7 +339,7 @@ class _Calculation:
         return np.bincount(keys, minlength=self._shape[0] * self._shape[1]).reshape(self._shape)
 
     def _by_interval(self, rows: NDArray[np.intp], weights: NDArray[Any] | None = None) -> NDArray[Any]:
-        """How many points there are in each interval, or the sums of their weights."""
+        """Number of points in each interval, or the sums of their weights."""
         return np.bincount(self._keys(rows), weights, self._shape[0] * self._shape[1]).reshape(self._shape)
 
     def _keys(self, rows: NDArray[np.intp]) -> Int64s:

@@ -1,4 +1,4 @@
-"""When the level, the slope or the spread of channels changed (schema/questions/change_points.sql).
+"""Changes of the level, the slope or the spread of channels (schema/questions/change_points.sql).
 
 Moving sums at several bandwidths: Eichinger and Kirch, A MOSUM procedure for the estimation of multiple random change
 points, Bernoulli 24 (2018); Messer et al., A multiple filter test for the detection of rate changes, Annals of
@@ -70,7 +70,7 @@ class Changes:
         return {field.name: np.array(column, kind) for field, column, kind in zip(CHANGES, columns, kinds, strict=True)}
 
     def _of_values(self, values: Float64s, ids: list[int]) -> Iterator[tuple[int, int, int, float, float, float]]:
-        """Row, place, kind, before, after and score. ``values``: (channels, buckets)."""
+        """Row, bucket, kind, before, after and score of changes. ``values``: (channels, buckets)."""
         extent = np.ptp(values, axis=1)
         # A thousandth of what a channel does is no noise to measure by, nor is a ten-thousandth of its range.
         floor = np.maximum(1e-3 * extent, [1e-4 * self.spans.get(number, 0.0) for number in ids])
@@ -90,7 +90,7 @@ class Changes:
                     yield row, at, kind, *self._sizes(values[row], kind, at, side), score
 
     def _sizes(self, values: Float64s, kind: int, at: int, side: int) -> tuple[float, float]:
-        """Before and after."""
+        """Level, slope or spread before and after a change."""
         before, after = (self._size(half, kind) for half in (values[at - side : at], values[at : at + side]))
         return before, after
 
@@ -105,7 +105,7 @@ class Changes:
 
 
 def _scores(values: Float64s) -> Iterator[tuple[int, int, Float64s]]:
-    """Kind, how many buckets on each side, and the score at each place, (channels, buckets); at the ends 0.
+    """Kind, bandwidth (buckets on each side), and the score at each bucket, (channels, buckets); at the ends 0.
 
     ``values``: (channels, buckets), in floors of noise.
     """
@@ -190,12 +190,12 @@ def _spread(differences: Float64s) -> Float64s:
 
 
 def _sums(values: Float64s) -> Float64s:
-    """Up to each place, from 0."""
+    """Sums of the values before each bucket, from 0."""
     return np.pad(np.cumsum(values, axis=1), ((0, 0), (1, 0)))
 
 
 def _clearest(candidates: list[tuple[int, int, int, float]]) -> Iterator[tuple[int, int, int, float]]:
-    """Kind, side, place and score of changes: of narrow windows first, and of wider ones without those of the narrow.
+    """Kind, side, bucket and score of changes: of narrow windows first, and of wider ones without those of the narrow.
 
     Each is then placed by the clearest window in which there is no other.
     """

@@ -116,12 +116,12 @@ def joined(portions: Sequence[Columns]) -> Columns:
 
 
 def part(samples: Columns, rows: Any) -> Columns:
-    """Some rows."""
+    """Some rows of samples."""
     return {name: column[rows] for name, column in samples.items()}
 
 
 def as_arrow(samples: Columns) -> list[dict[str, Any]]:
-    """The same as arrays of Arrow, some rows at a time."""
+    """Samples as arrays of Arrow, some rows at a time."""
     rows = (slice(start, start + _ROWS) for start in range(0, len(samples["time"]), _ROWS))
     return [_arrays(part(samples, portion)) for portion in rows]
 

@@ -49,7 +49,7 @@ class Correlations:
             yield self._of_means(np.array([means["channel_id"][segment.start] for segment in few], np.int32), values)
 
     def _of_means(self, channels: NDArray[np.int32], values: Float64s) -> Columns:
-        """The same of means: (channels, buckets); NaN: there is none."""
+        """The columns of CORRELATIONS of means: (channels, buckets); NaN: there is none."""
         lags = np.arange(-self.most, self.most + 1)
         r, pairs = _correlations(values, self.target, lags)
         row, lag = np.nonzero(~np.isnan(r))

@@ -61,7 +61,7 @@ class Configuration:
     use_sloped_extrapolation: bool = False
 
     def __post_init__(self) -> None:
-        """Raises OperationError."""
+        """Check the percentages. Raises OperationError."""
         bad, good = self.percent_data_bad, self.percent_data_good
         if not (0 <= bad <= 100 and 0 <= good <= 100 and bad + good >= 100):
             raise OperationError(
@@ -96,7 +96,7 @@ class Points:
     stepped: NDArray[np.bool_]  # (p,) whether a value holds until the next one
 
     def ranges(self, window: tuple[int, int]) -> tuple[Int64s, Int64s]:
-        """When the data of each channel begin and end (µs), (p,) each.
+        """Begin and end of the data of each channel (µs), (p,) each.
 
         They begin at the first sample from the window on, unless there is one in the 24 hours before. They end where
         the last value no longer holds, or a gap begins, unless there is a sample in the 24 hours after the window.
@@ -121,7 +121,7 @@ class Points:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Courses:
-    """What is known of channels in a window, and of what is around it."""
+    """Channels in a window, with samples around it."""
 
     channels: Channels
     analog: NDArray[np.bool_]  # (channels,)
@@ -182,7 +182,7 @@ class Courses:
         return joined(pieces)
 
     def _gaps(self, channel: int, newest: int) -> Int64s:
-        """When gaps of a channel begin (µs), as far as it matters to the window. ``newest``: its last sample."""
+        """Begins of a channel's gaps (µs), as far as they matter to the window. ``newest``: its last sample."""
         begins: Int64s = self.channels.gaps_of(channel)[:, 0]
         since, until = self.window
         return begins[(begins >= since - HOLD) & (begins < max(until, newest))]
@@ -283,7 +283,7 @@ class Nearest:
     n: int  # so many of them
 
     def compute(self, samples: Columns) -> Columns:
-        """Those of some channels, by channel and time. Of a channel without such a quality, the nearest one."""
+        """Nearest samples of some channels, by channel and time; of a channel without such a quality, one."""
         suffices = qualities(samples) <= self.worst
         kept = np.zeros(len(suffices), np.bool_)
         for rows in segments(samples["channel_id"]):

@@ -48,7 +48,7 @@ class Excursions:
     long: int  # µs
 
     def __post_init__(self) -> None:
-        """Raises OperationError."""
+        """Check the arguments. Raises OperationError."""
         require_length("short", self.short)
         require_length("long", self.long)
 
@@ -77,7 +77,7 @@ class Excursions:
         return joined(some)
 
     def _of_channel(self, bins: _Bins, time: Int64s, value: Float64s) -> Iterator[tuple[Int64s, Float64s, float, bool]]:
-        """On each scale times, how far off, what spread is usual, and whether there is one.
+        """Times, distances, the usual spread and whether there is one, on each scale.
 
         ``time``, ``value``: of all samples.
         """
@@ -154,7 +154,7 @@ class _Bins:
         return cls(channel[first], short[first], long[first], first, n, mean, low, high)
 
     def part(self, rows: Any) -> _Bins:
-        """Some of them."""
+        """Some of the bins."""
         return _Bins(*(getattr(self, one.name)[rows] for one in fields(self)))
 
     def variances(self, value: Float64s) -> Float64s:
@@ -165,7 +165,7 @@ class _Bins:
         return squares
 
     def medians(self, value: Float64s) -> Float64s:
-        """``value``: of all samples."""
+        """Medians of the bins. ``value``: of all samples."""
         found = np.empty(len(self.n))
         for size in np.unique(self.n).tolist():
             rows = np.flatnonzero(self.n == size)

@@ -117,13 +117,13 @@ class Functions:
         return self._value("select_quarantined_channels", since, until) or []
 
     def first_sample(self, channel: int | None, since: datetime | None, until: datetime | None) -> datetime | None:
-        """Same as ``plant.first_sample``: the time of the first one with since <= time < until, if there is one."""
+        """Time of the first sample with since <= time < until, as of ``plant.first_sample``; None: there is none."""
         if channel is None or since is None or until is None:
             return None
         return self._source.first(channel, since, until)
 
     def has_sample_before(self, channels: Any, before: Any) -> Any:
-        """Same as ``plant.has_sample_before``, for many channels at a time: a query for each costs 1 ms."""
+        """Answers of ``plant.has_sample_before``, for many channels at a time: a query for each costs 1 ms."""
         ids, times = channels.to_pylist(), before.to_pylist()
         rows = self._reader.fetch(load("sql")["select_have_sample_before"], ids, times)
         answers = [
@@ -161,7 +161,7 @@ class Functions:
         return listed(_USUAL, self._source.results(_scan(channels), (since, until), by_portion(runs.usual_lengths)))
 
     def pauses(self, channels: list[int], since: int, until: int) -> Any:
-        """Same as ``plant.pauses``, of samples with since <= time < until (µs)."""
+        """Pauses as of ``plant.pauses``, of samples with since <= time < until (µs)."""
         return listed(PAUSES, self._source.results(_scan(channels), (since, until), by_portion(pauses), names=()))
 
     def held_statistics(self, intervals: list[dict[str, Any]]) -> Any:
@@ -221,7 +221,7 @@ class Functions:
     def changes_of(
         self, channels: list[ChannelFields], first: int, since: int, until: int, step: int, least_score: float
     ) -> Any:
-        """When level, slope or spread changed from since on (history/sql/changes.py)."""
+        """Changes of level, slope or spread from since on (history/sql/changes.py)."""
         changes = Changes(Grid(Channels.of_fields(channels), since, step), spans(channels), least_score)
         return listed(CHANGES, self._results(channels, (first, until), by_portion(changes.compute)))
 

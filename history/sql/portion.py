@@ -65,7 +65,7 @@ class Stored:
             yield from row_group.read(parquet, groups, names, self.bounds, checked=checked)
 
     def _only(self, rows: Rows) -> Iterator[Rows]:
-        """Without those of other channels."""
+        """Rows without those of other channels."""
         channel = rows.columns["channel_id"]
         if not isinstance(channel, np.ndarray):
             if channel in self.places:
@@ -129,7 +129,7 @@ class ArchivedDay:
     samples: ArchivedSamples
 
     def of_channels(self, channels: frozenset[int]) -> ArchivedDay:
-        """The same of some channels."""
+        """Day of some of the channels."""
         archived = {number: self.archived[number] for number in channels if number in self.archived}
         return replace(self, archived=archived, merged=self.merged & channels)
 
@@ -152,7 +152,7 @@ class Day:
     dropped: dict[int, list[int]]  # what retention has dropped
 
     def of_channels(self, channels: frozenset[int]) -> Day:
-        """The same of some channels."""
+        """Day of some of the channels."""
         return replace(self, parts=[one.of_channels(channels) for one in self.parts], live=self.live & channels)
 
     def sizes(self) -> Counter[int]:
@@ -171,7 +171,7 @@ class Day:
 
 
 def divided(days: Sequence[Day], *, in_parts: bool) -> Iterator[Sequence[Day]]:
-    """The same days of some channels at a time, in their order; so many that their samples fit into memory.
+    """Days of some channels at a time, in their order; so many that their samples fit into memory.
 
     ``in_parts``: of a channel with too many, some days at a time.
     """

@@ -39,7 +39,7 @@ class Grid:
     step: int  # µs
 
     def __post_init__(self) -> None:
-        """Raises OperationError."""
+        """Check the length of a bucket. Raises OperationError."""
         require_length("step", self.step)
 
     def numbers(self, samples: Columns) -> Columns:
@@ -63,7 +63,7 @@ class Grid:
         return {"channel_id": channel[kept], "number": number[kept], "value": value[kept]}
 
     def compute(self, samples: Columns) -> Columns:
-        """The same with the columns of MEANS."""
+        """The columns of MEANS of some channels."""
         one = self.numbers(samples)
         time = self.since + one["number"] * self.step
         return {"channel_id": one["channel_id"], "time": time, "value": one["value"]}

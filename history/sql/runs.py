@@ -107,7 +107,7 @@ class _Rows:
         )
 
     def part(self, chosen: Any) -> _Rows:
-        """Some of them."""
+        """Some of the runs."""
         return _Rows(*(getattr(self, one.name)[chosen] for one in fields(self)))
 
     def behind(self, others: _Rows) -> _Rows:

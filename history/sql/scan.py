@@ -42,7 +42,7 @@ class Hours:
 
     @property
     def within(self) -> tuple[int, int]:
-        """The same in µs."""
+        """Bounds of the times, in µs."""
         first, last = map(microseconds, self.bounds)
         return first, last
 

@@ -210,7 +210,7 @@ class AlarmChannel:
         return self._take_changes()
 
     def release(self, monitor: LimitMonitor, at: int, how: Inhibition, who: str) -> list[AlarmChange]:
-        """The end of :meth:`inhibit`."""
+        """End an :meth:`inhibit`."""
         self._now = at
         self._set(monitor, released(monitor.alarm, at, how, who), at, RELEASE[how])
         return self._take_changes()

@@ -97,12 +97,12 @@ class AlarmEvaluator:
 
     @property
     def notes(self) -> Mapping[str, str]:
-        """Same as those of the spool."""
+        """Notes of the spool."""
         return self._spool.notes
 
     @property
     def limits(self) -> TimeLimits:
-        """Same as those of the spool."""
+        """Limits of the spool."""
         return self._spool.limits
 
     async def append(self, batch: Batch, notes: Notes | None = None) -> None:
@@ -132,11 +132,11 @@ class AlarmEvaluator:
         return {self._counters_note: self._counters.note()}
 
     async def note(self, notes: Notes) -> None:
-        """Same as the spool's."""
+        """Save notes in the spool."""
         await self._spool.note(notes)
 
     async def wait_for_room(self) -> None:
-        """Same as the spool's."""
+        """Wait for room in the spool."""
         await self._spool.wait_for_room()
 
     async def run(self) -> None:

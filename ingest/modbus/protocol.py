@@ -43,7 +43,7 @@ class ModbusProtocol(asyncio.BufferedProtocol):
         self.received = False  # something came since the last request
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection is open."""
+        """Note that the connection is open."""
         assert isinstance(transport, asyncio.WriteTransport)
         self._transport = transport
 
@@ -182,7 +182,7 @@ class RtuProtocol(ModbusProtocol):
         self._timer: asyncio.TimerHandle | None = None
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Same as of the base class; what is no response ends with the next silence."""
+        """Receive bytes; what is no response ends with the next silence."""
         self._heard_at = self._loop.time()
         super().buffer_updated(nbytes)
         if self._rtu.unfinished:
@@ -191,7 +191,7 @@ class RtuProtocol(ModbusProtocol):
     async def exchange(
         self, read: Read, time_out: float, follow: Callable[[bytes], Read | None], any_transaction: bool = False
     ) -> None:
-        """Same as of the base class. RequestTimeout says what arrived instead of a response."""
+        """Exchange a request and its response. RequestTimeout says what arrived instead of a response."""
         try:
             await super().exchange(read, time_out, follow, any_transaction)
         except RequestTimeout as error:

@@ -163,7 +163,7 @@ class Collector:
             await close(client, self._source.time_out)
 
     async def _open_downtime_gap(self) -> None:
-        """If a process ran before, open a gap since its end, until the server proves that nothing is missing."""
+        """Open a gap since the end of the process before, until the server proves that nothing is missing."""
         # It may have ended between recording the end of an outage and saving the subscriptions: none is known then.
         if self._subscriptions.state.subscriptions or self._receiver.times.newest:
             ending = self._downtime.shutdown()

@@ -198,7 +198,7 @@ class Publisher:
             tracker.saved(first)
 
     async def recover(self, subscription: Subscription, available: Iterable[int]) -> None:
-        """After a transfer: request every message that the server still holds and we lack, and those in between."""
+        """Request every message that the server still holds after a transfer and we lack, and those in between."""
         tracker = subscription.tracker
         tracker.restart()
         subscription.has_published = False

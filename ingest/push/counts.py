@@ -65,11 +65,11 @@ class CountRows:
         return None
 
     def times(self) -> Int64s:
-        """(n,) µs."""
+        """Times (µs), (n,)."""
         return np.array(self.time, np.int64)
 
     def batch(self, source_id: int, received_at: int, digest: int) -> CountBatch:
-        """All of them."""
+        """Batch of all counts."""
         return CountBatch(
             source_id,
             received_at,

@@ -71,7 +71,7 @@ class Gateways:
             self._remark_faults()
 
     def tokens_used(self) -> dict[str, dict[str, int]]:
-        """Same as :meth:`Tokens.used`."""
+        """Tokens in use, as of :meth:`Tokens.used`."""
         return self._tokens.used()
 
     def _remark_faults(self) -> None:

@@ -203,7 +203,7 @@ class _Assigned(NamedTuple):
     versions: dict[int, int]
 
     def status(self, reason: str = "") -> SourceStatus:
-        """Its initial status; ``reason``: why it is not running."""
+        """Initial status of the source; ``reason``: why it is not running."""
         source = self.source
         return SourceStatus(self.source_id, source.name, source.kind, source.address, len(source.tags), reason=reason)
 

@@ -116,7 +116,7 @@ class Backlog:
         return True
 
     def committed(self, batches: Iterable[tuple[Path, Sequence[SpooledBatch]]]) -> None:
-        """These are committed; :meth:`delete_committed` deletes them."""
+        """Remember committed batches; :meth:`delete_committed` deletes them."""
         self._committed.extend(batches)
 
     def delete_committed(self) -> None:
@@ -165,7 +165,7 @@ class Backlog:
         return rows, used, replace(self.journal.report(), waiting_rows=replay_rows)
 
     def oldest(self) -> int | None:
-        """When the oldest batch of all files was received (µs)."""
+        """Time at which the oldest batch of all files was received (µs)."""
         times = []
         for path, file in self._files.items():
             if isinstance(file, SpoolReader):

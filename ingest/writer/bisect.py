@@ -131,7 +131,7 @@ def _days(batch: Batch, limits: TimeLimits) -> Int64s:
 
 
 def _times(batch: SampleBatch | EventBatch | CountBatch) -> Int64s:
-    """µs, (n,)."""
+    """Times of samples or events (µs), (n,)."""
     if isinstance(batch, EventBatch):
         return np.array([event.time for event in batch.events], np.int64)
     return batch.samples.time if isinstance(batch, SampleBatch) else batch.time

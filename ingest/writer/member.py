@@ -54,7 +54,7 @@ class PairWriter:
 
     @property
     def database(self) -> str:
-        """As of :class:`Writer`."""
+        """State of the database, as of :class:`Writer`."""
         if self.writer is not None:
             return self.writer.database
         return "connected" if self.lease.state is not None else "unreachable"
@@ -66,11 +66,11 @@ class PairWriter:
 
     @property
     def lag_seconds(self) -> float | None:
-        """As of :class:`Writer`."""
+        """Lag of the newest samples when they were committed (s), as of :class:`Writer`; None: unknown."""
         return None if self.writer is None else self.writer.lag_seconds
 
     async def backlog(self) -> tuple[int, int, JournalReport]:
-        """As of :class:`Writer`."""
+        """Rows and bytes in the spools, and what the journal has."""
         with suppress(RuntimeError):  # it changes its role just now
             if self.writer is not None:
                 return await self.writer.backlog()

@@ -119,7 +119,7 @@ class Writer:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._backlog.measure)
 
     async def oldest(self) -> int | None:
-        """When the oldest batch in the spools was received (µs)."""
+        """Time at which the oldest batch in the spools was received (µs)."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._backlog.oldest)
 
     async def _wake_periodically(self) -> None:

@@ -74,7 +74,7 @@ async def prepare(bench: BenchDatabase, channels: int, seconds: int) -> Workload
 async def measure(
     bench: BenchDatabase, load: Workload, connections: Sequence[int], repeats: int, progress: Callable[[str], None]
 ) -> list[CopySpeed]:
-    """All cells."""
+    """Measure all cells."""
     cells = []
     for n in connections:
         files = load.copy_files(bench.folder, n)

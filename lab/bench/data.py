@@ -18,7 +18,7 @@ def channel_names(channels: int) -> list[str]:
 
 
 def channel_units(channels: int) -> list[str]:
-    """Their units."""
+    """Units of the channels."""
     return [("bar", "°C", "m³/h", "%")[i % 4] for i in range(1, channels + 1)]
 
 

@@ -69,7 +69,7 @@ class History:
 
     @property
     def ids(self) -> Int32s:
-        """Its channels' ids, shape (channels,)."""
+        """Ids of the channels, shape (channels,)."""
         return np.arange(self.first_channel, self.first_channel + self.channels, dtype=np.int32)
 
     @property
@@ -89,7 +89,7 @@ async def register(connection: asyncpg.Connection[Any], channels: int, days: int
 
 
 async def fill(connection: asyncpg.Connection[Any], history: History, progress: ProgressCallback) -> None:
-    """Each channel a random walk of a transmitter's resolution, each time a whole second and up to 20 ms more."""
+    """Fill channels with random walks of a transmitter's resolution, at whole seconds and up to 20 ms more."""
     n = _DAY_SECONDS
     ids = history.ids
     for day in range(history.days):

@@ -54,7 +54,7 @@ class RateResult:
         return self.run.oldest_p99 <= self.limit and not self.missing and self.run.rows_per_second > 0.98 * self.rate
 
     def figures(self) -> dict[str, Any]:
-        """All of it."""
+        """All figures."""
         return {**asdict(self), "held": self.held}
 
 

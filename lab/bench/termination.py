@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM."""
+    """Exception of SIGTERM."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""After the faults: wait until everything published is in the table or recorded as a gap."""
+"""Wait, after the faults, until everything published is in the table or recorded as a gap."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class PlantProcess(ABC):
         """Write the part of plant.toml that names its sources, and their tag lists, into that folder."""
 
     async def certificate(self) -> bytes | None:
-        """Its certificate (DER), which an operator would trust; None: it has none."""
+        """Certificate of the server (DER), which an operator would trust; None: it has none."""
         return None
 
     @abstractmethod
@@ -77,7 +77,7 @@ class PlantProcess(ABC):
         raise OperationError(f"this plant does not support {fault}")
 
     async def kill(self) -> None:
-        """SIGKILL."""
+        """Kill the server by SIGKILL."""
         if self._process is not None:
             with suppress(ProcessLookupError):
                 self._process.kill()
@@ -129,7 +129,7 @@ class Simulated(PlantProcess):
                 await asyncio.sleep(0.1)
 
     async def fail(self, fault: str, target: str, seconds: float, value: float | None) -> None:
-        """Through its control."""
+        """Make it fail, through its control."""
         payload = {"target": target, "fault": fault, "seconds": seconds, "value": value}
         url = f"http://{_HOST}:{self._ports.control}/fault"
         async with aiohttp.ClientSession() as session, session.post(url, json=payload) as answer:

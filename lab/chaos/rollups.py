@@ -58,7 +58,7 @@ async def closed(dsn: str) -> ClosedMinutes:
 
 
 async def wait_until_made(dsn: str, us: int) -> None:
-    """Until every minute that had begun by ``us`` is made. Raises OperationError where it takes too long."""
+    """Wait until every minute that had begun by ``us`` has rollups. Raises OperationError where it takes too long."""
     connection = await asyncpg.connect(dsn)
     began = time.monotonic()
     try:

@@ -268,7 +268,7 @@ def _check_secret(state: State, ours: Membership, monitor: str) -> None:
 
 
 def _change_monitor(state: State, ours: Membership, monitor: str, steps: Steps) -> None:
-    """Another monitor takes the place of one that is lost."""
+    """Change to another monitor, in place of one that is lost."""
     changed = replace(ours, monitor=monitor)
     with steps.step("change the monitor"):
         asyncio.run(nodes(monitor))  # it answers
@@ -296,7 +296,7 @@ def _start(state: State, ours: Membership, steps: Steps) -> None:
 
 
 def _wait(state: State, ours: Membership, monitor: str) -> list[Node]:
-    """Until this node is what the monitor wants it to be; all nodes."""
+    """Wait until this node has the role that the monitor assigned to it. Returns all nodes."""
     supervisor, deadline = Supervisor(state), time.monotonic() + _READY_SECONDS
     while True:
         with suppress(OperationError):  # the monitor is away: the server runs all the same

@@ -224,7 +224,7 @@ async def record_presence(context: JobContext, connection: Connection) -> JobRes
 
 
 class Certificate:
-    """Where the own server listens beyond loopback, it gets the present certificate, for new sessions."""
+    """Gives the present certificate to the own server, where it listens beyond loopback, for new sessions."""
 
     def __init__(self) -> None:
         self._used: datetime | None = None  # when the file was changed that the server is known to use

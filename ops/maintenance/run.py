@@ -126,7 +126,7 @@ class Session:
             self._connection = connection
 
     def close(self) -> None:
-        """No run follows."""
+        """Close the connection: no run follows."""
         if self._connection is not None:
             self._connection.terminate()
 

@@ -21,7 +21,7 @@ class Settings:
 
 
 async def settings(connection: Connection) -> Settings:
-    """The settings now."""
+    """Present settings."""
     row = await connection.fetchrow(load("maintenance")["select_settings"])
     if row is None:
         raise DatabaseError("a SELECT without FROM gave no row")

@@ -193,7 +193,7 @@ class Cluster:
 
     @property
     def certificate_changed_at(self) -> datetime | None:
-        """When the certificate was changed last; None: the server has none."""
+        """Time of the last change of the certificate; None: the server has none."""
         return datetime.fromtimestamp(self._pem.stat().st_mtime, UTC) if self._pem.exists() else None
 
     @property

@@ -39,7 +39,7 @@ class Listening:
         return cls(**json.loads(path.read_text())) if path.exists() else None
 
     def save(self, path: Path) -> None:
-        """Keep it."""
+        """Save it in the state folder."""
         write_atomically(path, json.dumps(asdict(self)), 0o600)
 
     def pem(self) -> str:

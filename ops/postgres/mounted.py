@@ -22,7 +22,7 @@ _PORT = 5432
 
 
 class MountedCluster(Cluster):
-    """Its server's container brings settings and logins; whether it archives is said by a file beside the data."""
+    """Cluster whose container brings settings and logins; a file beside the data says whether it archives."""
 
     def __init__(self, state: Path, binaries: Binaries, data: Path) -> None:
         super().__init__(state, binaries)

@@ -39,7 +39,7 @@ class PutBack:
     advanced: bool = False  # the next ids are later ones
 
     def describe(self) -> str:
-        """What was put back, in words; empty: the database is not older."""
+        """Text of all that was put back; empty: the database is not older."""
         parts = [
             f"{count(len(names), what)} ({', '.join(names[:MAX_NAMES])}{' …' if names[MAX_NAMES:] else ''}) {done}"
             for names, what, done in (

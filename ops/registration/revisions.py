@@ -66,7 +66,7 @@ class Revision:
         return f"{self.sudo_user} as {self.account}" if self.sudo_user else self.account
 
     def to_json(self) -> dict[str, Any]:
-        """All of it."""
+        """Revision as JSON."""
         fields = {name: getattr(self, name) for name in self.__slots__}
         return {**fields, "applied_at": self.applied_at.isoformat(), "files": dict(self.files)}
 
@@ -148,7 +148,7 @@ def contents(state: State, revision: Revision) -> dict[str, bytes]:
 
 
 async def _fetch(state: State, query: str, *arguments: Any) -> list[asyncpg.Record]:
-    """Only the owner can read contents."""
+    """Fetch rows as the owner: only the owner can read contents."""
     with database_errors():
         connection = await connect(state.dsn("owner"), "plantlog config")
         try:

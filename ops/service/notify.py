@@ -23,7 +23,7 @@ class ServiceManager:
 
     @classmethod
     def take(cls) -> Self:
-        """That of the environment, which has the variables no more: they are not for the processes that this starts."""
+        """Make it of the environment's variables, and remove these: they are not for processes started here."""
         address, pid, usec = (
             os.environ.pop(f"{name}", "") for name in ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC")
         )

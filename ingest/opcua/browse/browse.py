@@ -91,7 +91,7 @@ class Browser:
         return [names.get("Default Binary") for names in named]
 
     async def read(self, attributes: Sequence[tuple[Any, int]], take: Callable[[Any], T]) -> list[T]:
-        """What ``take`` makes of each DataValue of (node id, attribute)."""
+        """Read attributes: (node id, attribute) each. ``take`` makes a result of each DataValue."""
 
         async def read_some(portion: Sequence[tuple[Any, int]]) -> list[T]:
             values = await read(self._client, portion, self._seconds(portion), divisible=True)

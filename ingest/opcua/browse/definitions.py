@@ -70,7 +70,7 @@ class Definitions:
         return {field.DataType for one in structured for field in _fields(self._read[one])}
 
     async def _read_encodings(self, browser: Browser, types: Iterable[Any]) -> None:
-        """Some servers do not say in the definition which node is its encoding."""
+        """Read which nodes are the encodings of types: some servers do not say so in the definition."""
         definitions = {data_type: read[1] for data_type in types if isinstance(read := self._read[data_type], tuple)}
         unknown = [data_type for data_type, definition in definitions.items() if definition.DefaultEncodingId.is_null()]
         for data_type, encoding in zip(unknown, await browser.binary_encodings(unknown), strict=True):
@@ -100,7 +100,7 @@ class Definitions:
                 structure.fields = [self._field(field) for field in _fields(self._read[data_type])]
 
     def _why_not(self, field: Any) -> str:
-        """Why a field cannot be decoded; empty: it can."""
+        """Reason why a field cannot be decoded; empty: it can."""
         if not self._tops.get(field.DataType):
             return f"which is of an unknown data type, {field.DataType.to_string()}"
         if field.ValueRank != -1 and field.ValueRank < 1:
@@ -119,7 +119,7 @@ class Definitions:
 
 
 def _definition(data_type: Any, definition: Any, abstract: Any, name: Any) -> _Read:
-    """By the DataValues of :data:`_ATTRIBUTES`."""
+    """Definition of a type, from the DataValues of :data:`_ATTRIBUTES`."""
     if data_type == ua.NodeId(STRUCTURE) or _value(abstract):
         return None
     read = _value(definition)

@@ -57,12 +57,12 @@ class Structures:
         return data_type if isinstance(data_type, str) else self._definitions.structure(data_type)
 
     def monitor(self, handle: int, address: str, members: Sequence[Wanted]) -> None:
-        """Values of this item are of the variable."""
+        """Decode the values of an item as those of a variable."""
         self._of_items[handle] = address, members
         self.pickers[handle] = Picker(self.structure(address), members, self._unfit.set)
 
     def monitor_only(self, of_items: Mapping[int, tuple[str, Sequence[Wanted]]]) -> None:
-        """These are all items."""
+        """Replace all items by these."""
         self._of_items.clear()
         self.pickers.clear()
         for handle, (address, members) in of_items.items():

@@ -1,1 +1,1 @@
-"""From the bytes of a message to columns (OPC 10000-6)."""
+"""Decoding of messages into columns (OPC 10000-6)."""

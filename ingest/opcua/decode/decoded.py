@@ -93,7 +93,7 @@ class DataChange:
 
 @dataclass(frozen=True, slots=True)
 class DecodeRules:
-    """How values are decoded, by handle; the last element of an array is for larger handles."""
+    """Rules by which values are decoded, by handle; the last element of an array is for larger handles."""
 
     exact: NDArray[np.bool_] | None = None  # whether numbers are returned as exact text; None: of no item
     element: Int64s | None = None  # the one of ``elements`` that is read, -1: the value itself; None: of all items

@@ -15,7 +15,7 @@ from ingest.opcua.decode.text import FORMS
 
 
 class Status(int):
-    """Why there is no value: a status code."""
+    """Status code that says why there is no value."""
 
 
 ABSENT = Status(0x80B10000)  # BadNoDataAvailable: an optional field, or one of a union, that the value does not have

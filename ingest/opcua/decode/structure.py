@@ -35,7 +35,7 @@ def type_name(encoding: int, dimensions: int = 1) -> str:
 
 
 def reads_element(kind: int, dimensions: int, example: str = "[{}].Speed") -> str:
-    """What reads an element of an array of this built-in type; empty: nothing does."""
+    """Advice how to read an element of an array of this built-in type; empty: it is not possible."""
     first = ",".join("0" * dimensions)
     if kind == STRUCTURE:
         return f": the column member reads a member of an element, as in {example.format(first)}"
@@ -51,7 +51,7 @@ def other_dimensions(dimensions: int) -> str:
 
 
 def why_no_element(array: Element, indexes: Indexes | None) -> str:
-    """Why no array of this type and these dimensions has the wanted element; empty: if it is long enough, it has."""
+    """Reason why no array of this type and these dimensions has an element; empty: a long enough one has it."""
     dimensions = len(array.lengths)
     is_value = array.kind in NUMBERS or array.kind in FORMS
     if indexes is not None and is_value and (array.at is not None or 0 in array.lengths or len(indexes) == dimensions):
@@ -75,12 +75,12 @@ class Field:
 
     @property
     def type_name(self) -> str:
-        """Its type, for people."""
+        """Type of the field, for people."""
         return type_name(self.type | 0x80, self.dimensions) if self.dimensions else f"a {_TYPE_NAMES[self.type]}"
 
     @property
     def why_not(self) -> str:
-        """Why it cannot be a channel; empty: it can."""
+        """Reason why the field cannot be a channel; empty: it can."""
         if self.dimensions:
             return self.type_name + _reads_element(self)
         if self.structure:
@@ -162,7 +162,7 @@ def _element(field: Field, indexes: Indexes, is_last: bool) -> Field | str:
 
 
 def why_not(structure: Structure, path: Path) -> str:
-    """Why a path cannot be a channel; empty: it can."""
+    """Reason why a path cannot be a channel; empty: it can."""
     field = locate(structure, path)
     return field if isinstance(field, str) else field.why_not
 

@@ -122,7 +122,7 @@ class ServerEvents:
             await self._record_missing("subscription lost", {"since": since})
 
     async def record_unavailable(self, subscription: Subscription, why: str) -> None:
-        """A notification was lost."""
+        """Record that a notification was lost."""
         self._status.count_missed()
         self._refresh_wanted.set()
         await self._record_missing(why, {"since": subscription.sampled_to})

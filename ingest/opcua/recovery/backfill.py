@@ -90,7 +90,7 @@ class Backfill:
         self._wake_up.set()
 
     async def withdraw(self, from_time: int, to_time: int, channels: Iterable[int] | None) -> None:
-        """Nothing is missing in this part of a gap (µs)."""
+        """Withdraw a part of a gap (µs) in which nothing is missing."""
         ids = None if channels is None else sorted(channels)
         same = [gap for gap in self._pending if gap[3] == ids and gap[0] <= from_time and to_time <= gap[1]]
         for start, end, reason, _ in same:
@@ -309,7 +309,7 @@ def _overlapping(gaps: list[PendingGap]) -> list[PendingGap]:
 
 
 def _unknown_until(change: DataChange, start: int, end: int) -> int | None:
-    """When (µs) the history of a node starts, by its first page; None: not after ``start``, as its bound shows."""
+    """Start of the history of a node (µs), by its first page; None: not after ``start``, as its bound shows."""
     times = np.concatenate([*change.time, np.array([t.time for t in change.texts], np.int64)])
     status = np.concatenate([*change.status, np.array([t.status for t in change.texts], np.uint32)])
     bounded = times[status & 0xFFFF_0000 != _BOUND_NOT_FOUND]

@@ -66,7 +66,7 @@ async def server_start(client: Client, source: OpcuaSource) -> int:
 
 
 async def server_time(client: Client, source: OpcuaSource) -> int:
-    """When the server sends its answer to a read (µs), by its own clock; 0: unknown (OPC 10000-4, 7.34).
+    """Time at which the server answers a read (µs), by its own clock; 0: unknown (OPC 10000-4, 7.34).
 
     The variable CurrentTime may be a second old.
     """

@@ -43,7 +43,7 @@ class Losses:
         self._lost: dict[tuple[int, int], Intervals] = {}  # by subscription and sequence number of lost notifications
 
     def begin_session(self) -> None:
-        """What was lost in the session before does not come any more."""
+        """Forget notifications lost in the session before: they do not come any more."""
         self._lost.clear()
 
     async def open_outage(self, reason: str, detail: str) -> None:
@@ -140,6 +140,6 @@ class Losses:
             await self._backfill.request(begin, end, reason, None if channels is None else ids.tolist())
 
     def expect_resent(self, subscription: Subscription) -> None:
-        """After a lost notification, the server is asked for the current values of this subscription."""
+        """Expect the current values of a subscription, which the server sends again after a lost notification."""
         if gap := self._missing.pop(subscription.id, None):
             self._receiver.expect_unchanged(*gap, subscription.items, subscription.tracker.awaited)

@@ -25,7 +25,7 @@ class Crl:
 
     @property
     def expires(self) -> datetime | None:
-        """When the next list is due; None: the list does not say."""
+        """Time at which the next list is due; None: the list does not say."""
         return None if self.content is None else self.content.next_update_utc
 
     def is_of(self, issuer: x509.Certificate) -> bool:
@@ -85,7 +85,7 @@ def revocation_faults(
 
 
 def _signs_lists(issuer: x509.Certificate) -> bool:
-    """RFC 5280, 4.2.1.3."""
+    """Whether a certificate may sign revocation lists (RFC 5280, 4.2.1.3)."""
     try:
         return issuer.extensions.get_extension_for_class(x509.KeyUsage).value.crl_sign
     except x509.ExtensionNotFound:

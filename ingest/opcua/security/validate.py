@@ -155,7 +155,7 @@ def _own_faults(
 
 
 def _untrusted_authority(chain: Chain, trust_list: TrustList) -> str:
-    """What is missing of the chain to a trusted CA; empty if the certificate has no CA."""
+    """Advice how to complete the chain to a trusted CA; empty if the certificate has no CA."""
     last = chain[-1]
     if len(chain) == 1 and last.issuer == last.subject:
         return ""
@@ -170,7 +170,7 @@ def _untrusted_authority(chain: Chain, trust_list: TrustList) -> str:
 
 
 def _signature(server: x509.Certificate, others: Chain) -> Iterator[Fault]:
-    """It is signed by its issuer, if that is known. Else it is enough that somebody trusted exactly these bytes."""
+    """Check that the issuer, if it is known, signed the certificate. Else it is enough that exactly it is trusted."""
     issuers = [other for other in (server, *others) if other.subject == server.issuer]
     if issuers and not any(issued(server, issuer) for issuer in issuers):
         who = "itself" if issuers[0] is server else named(issuers[0])

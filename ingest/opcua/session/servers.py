@@ -1,4 +1,4 @@
-"""Which of a source's redundant servers is used (non-transparent server redundancy, OPC 10000-4, 6.6.2.4).
+"""Choice of one of a source's redundant servers (non-transparent server redundancy, OPC 10000-4, 6.6.2.4).
 
 One server at a time publishes. The others are connected to without subscriptions, to know their ServiceLevel.
 """
@@ -75,7 +75,7 @@ class Servers:
         return bisect(_SUB_RANGES, level), address == self.in_use, level, -self._addresses.index(address)
 
     def failed(self, address: str, reason: str) -> None:
-        """A connection attempt failed."""
+        """Note that a connection attempt failed."""
         self._levels[address], self._reasons[address] = None, reason
         self._show()
 

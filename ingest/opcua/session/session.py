@@ -114,10 +114,10 @@ class _Client(Client):  # type: ignore[misc]
                     raise
 
     async def _stale_watchdog_loop(self) -> None:
-        """Not needed: asyncua's loop checks twice per second for its own subscriptions, which ours are not."""
+        """Do nothing: asyncua's loop checks twice per second for its own subscriptions, which ours are not."""
 
     async def create_session(self) -> Any:
-        """As asyncua does it, which cannot read an endpoint without an URL: it counts as the one connected to."""
+        """Create the session. asyncua cannot read an endpoint without an URL: it counts as the one connected to."""
         create = self.uaclient.create_session
 
         async def create_readable(parameters: Any) -> Any:
@@ -223,7 +223,7 @@ async def refuses(source: OpcuaSource) -> bool:
 
 
 async def _elsewhere(error: Exception, source: OpcuaSource) -> str:
-    """If the address has a path that the server does not know: what it has. Empty: it is not that."""
+    """Paths that the server has, if it does not know that of the address; empty: the error is another one."""
     parts = urlsplit(_with_port(source.address))
     if not (isinstance(error, ua.UaStatusCodeError) and ua.StatusCode(error.code).name in _WRONG_PATH):
         return ""

@@ -1,4 +1,4 @@
-"""From notification to spool: decode into columns, check, store."""
+"""Receiver of notifications: decode into columns, check, store in the spool."""
 
 from __future__ import annotations
 
@@ -367,7 +367,7 @@ class Receiver:
         self._tracking.unchanged.expect(places[~tags.is_text[places]], since, until, first_message)
 
     async def start_versions(self, versions: Mapping[int, int], *, another_node: bool) -> None:
-        """From now on channels have these versions. Returns once that is on disk.
+        """Begin versions of channels. Returns once that is on disk.
 
         ``another_node``: their definitions have changed, they have no monitored items, and all data of
         former items is on disk. By source timestamps, everything on disk is before the change, and samples of the

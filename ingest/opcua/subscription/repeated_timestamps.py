@@ -85,7 +85,7 @@ class RepeatedTimestamps:
         return gaps
 
     def stored(self, place: UInt32s, time: Int64s, value: Float64s, status: UInt32s) -> None:
-        """These are on disk."""
+        """Remember samples that are on disk."""
         self._on_disk[place], self._on_disk_value[place], self._on_disk_status[place] = time, value, status
 
     def date(

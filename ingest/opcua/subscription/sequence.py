@@ -88,7 +88,7 @@ class SequenceTracker:
         return self._next
 
     def restart(self) -> None:
-        """Another session takes over: what is not on disk will be sent again."""
+        """Restart with another session: what is not on disk will be sent again."""
         self._next = self.first
 
     def can_be_acknowledged(self, sequence: int) -> bool:

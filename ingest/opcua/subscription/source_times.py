@@ -237,11 +237,11 @@ class ClockSkew:
         return json.dumps(ahead)
 
     def _ahead(self) -> dict[str, float]:
-        """How far (s) each clock is ahead of ours, as far as it is known."""
+        """Lead of each clock over ours (s), as far as it is known."""
         return self._known | {which: ahead for which, ahead in self._least.items() if np.isfinite(ahead)}
 
     def _server_ahead(self, server_time: int) -> float:
-        """How far (s) the server's clock is ahead of what it was by our steady clock; NaN if it is not known."""
+        """Lead of the server's clock over what it was by our steady clock (s); NaN if it is not known."""
         now = (server_time - self._boot - _boot_us()) / 1e6
         return now - self._ahead().get("server", np.nan)
 

@@ -105,7 +105,7 @@ class Subscriptions:
         await self._spool.note(encode_state(self._source_id, self.server, state, self._spool.notes))
 
     async def start_versions(self, tags: Tags, changes: Difference) -> None:
-        """From now on all tags have their current versions, except those whose former items still exist."""
+        """Begin the current versions of all tags, except those whose former items still exist."""
         monitored = {channel for s in self for channel in s.items}
         definitions = {channel: tags.definition(channel) for channel in set(tags.ids.tolist()) - set(changes.replace)}
         redefined = {
@@ -229,7 +229,7 @@ def _subset(versions: Mapping[int, int], channels: Iterable[int]) -> dict[int, i
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What the tags and the server's monitored items differ in: channel ids, and items by subscription.
+    """Differences between the tags and the server's monitored items: channel ids, and items by subscription.
 
     A channel that moves to another subscription gets its new item before the old one is deleted. Both send the same
     samples, stored once. An item is deleted only after its queue was published, with what it sampled before that.

@@ -146,7 +146,7 @@ class SampleTimes:
     time: Int64s  # (n,)
 
     def of(self, tags: Tags) -> Int64s:
-        """Indexed like ``tags``."""
+        """Times indexed like ``tags``."""
         if tags is self.tags:
             return self.time
         time = np.zeros(len(tags), np.int64)

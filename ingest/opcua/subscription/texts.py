@@ -58,7 +58,7 @@ class RepeatedTexts:
         return to_store
 
     def stored(self, texts: Iterable[Event]) -> None:
-        """These are on disk."""
+        """Remember texts that are on disk."""
         for event in texts:
             channel = event.channel_id or 0
             last = self._last.get(channel)

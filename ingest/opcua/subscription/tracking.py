@@ -113,7 +113,7 @@ class ChannelTracking:
         self._ahead[place[closer]] = ahead[closer]
 
     def clocks(self, limit: float, of_source: float) -> list[Event]:
-        """At the end of an interval: events for channels whose clock started or stopped differing from the source's.
+        """Events for channels whose clock, in the last interval, began or ceased to differ from the source's.
 
         A single late value proves nothing (a queue emptied after an outage), so several intervals are needed.
         """

@@ -171,7 +171,7 @@ def _found(tags: Tags, change: DataChange) -> dict[int, str]:
 
 
 def _why_missing(tag: OpcuaTag, status: int) -> str:
-    """Why the element or member can't be read."""
+    """Reason why an element or member can't be read."""
     if status in _NO_ELEMENT and "[" in tag.member:
         return f"an array has no such element as in {tag.path}; the first one has index 0"
     if status in _NO_ELEMENT and tag.index:

@@ -163,7 +163,7 @@ class MinuteCloser:
             self._connection = None
 
     async def _release_predecessor(self) -> None:
-        """Only one writer runs at a time: release minutes that a predecessor left open."""
+        """Release minutes that a predecessor left open: only one writer runs at a time."""
         if self._has_predecessor:
             with suppress(Exception):
                 async with asyncio.timeout(_RELEASE_SECONDS):

@@ -134,7 +134,7 @@ class OpenMinutes:
             pending.minutes = range(0)
 
     def restored(self) -> None:
-        """Another database is written to from now on, whose rollup_dirty has other rows."""
+        """Begin with another database, whose rollup_dirty has other rows."""
         self.databases += 1
         self.release_all()
         self.released.clear()

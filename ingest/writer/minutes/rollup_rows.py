@@ -43,7 +43,7 @@ class SampleCourse(NamedTuple):
     held_before: Bools
 
     def part(self, which: Bools | NDArray[np.intp]) -> SampleCourse:
-        """Some of them."""
+        """Some of the samples."""
         return SampleCourse._make(column[which] for column in self)
 
     def held_time(self, begin: int) -> Int64s:
@@ -78,7 +78,7 @@ class Rows:
         return len(self.channel_id)
 
     def part(self, which: Bools) -> Rows:
-        """Some of them."""
+        """Some of the rows."""
         return Rows(*(getattr(self, name)[which] for name in self.__slots__))
 
 
@@ -105,7 +105,7 @@ class States(NamedTuple):
     known: Int64s  # µs
 
     def part(self, which: Bools) -> States:
-        """Some of them."""
+        """Some of the states."""
         return States._make(column[which] for column in self)
 
 
@@ -114,7 +114,7 @@ NO_STATES = States(_NONE.astype(np.int32), _NONE.astype(np.float64), _NONE, _NON
 
 
 def states(courses: Sequence[SampleCourse], channels: Int32s, begin: int) -> States:
-    """Like ``plant.state_minutes_of`` for ``channels`` and the minute starting at ``begin`` (µs)."""
+    """States of ``channels`` in the minute starting at ``begin`` (µs), as by ``plant.state_minutes_of``."""
     courses = [course.part(np.isin(course.channel, channels)) for course in courses]
     if not sum(len(course.channel) for course in courses):
         return NO_STATES
@@ -141,7 +141,7 @@ def states(courses: Sequence[SampleCourse], channels: Int32s, begin: int) -> Sta
 
 
 def weight(value: Float64s) -> Float64s:
-    """Like ``plant.rollup_weight``."""
+    """Weight of values in sums, as by ``plant.rollup_weight``."""
     size = np.abs(value)
     return np.where((size >= 1e-280) & (size <= 1e280), value, 0.0)
 
@@ -153,7 +153,7 @@ def summable(value: Float64s) -> Bools:
 
 
 def rounded_sum(total: Float64s, terms: Int32s, most: Float64s) -> Float64s:
-    """Like ``plant.round_sum``."""
+    """Sums rounded to what their terms determine, as by ``plant.round_sum``."""
     with np.errstate(over="ignore"):
         near = np.rint(total * 1e6) / 1e6
     off = 2.3e-16 * terms

@@ -163,7 +163,7 @@ class Standby:
         return sum(map(len, dropped.values()))
 
     async def settle(self) -> None:
-        """This member has taken over: drop what it polled and the other one has written. The rest is to be written."""
+        """Drop, after a take-over, polled samples that the other member has written. The rest is to be written."""
         with suppress(*_ERRORS, SpoolError):  # what is left only makes more samples of the same time
             async with asyncio.timeout(_SETTLE_SECONDS):
                 while await self.trim(polled=True):

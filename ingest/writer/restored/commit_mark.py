@@ -60,13 +60,13 @@ class CommitMark:
         self._show()
 
     def state(self) -> DatabaseState:
-        """A copy."""
+        """State of the database, a copy."""
         return DatabaseState(
             self._server, self._registered, self._since, tuple(self._keys), dict(self._newest), self._noticed_at
         )
 
     def committed(self, batches: Iterable[tuple[Path, Sequence[SpooledBatch]]]) -> None:
-        """These are in the database, and leave the spool."""
+        """Remember batches that are in the database, and leave the spool."""
         now = now_us()
         for spooled in (one for _, of_file in batches for one in of_file):
             source, sequence = spooled.key

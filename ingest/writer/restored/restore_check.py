@@ -248,7 +248,7 @@ def _gaps(
     noticed_at: int,
     journal_reaches: bool,
 ) -> list[GapBatch]:
-    """What neither the database nor the journal has: between both, and after what a journal that failed has."""
+    """Gaps of samples that neither the database nor the journal has: between both, and after a journal that failed."""
     gaps = []
     for source, begin in newest_stored.items():
         lost = [key for key in missing if key.source_id == source]

@@ -88,7 +88,7 @@ def _cells(minute: Int64s, kind: Int32s, channel_id: Int32s, n: Int64s) -> tuple
 
 
 def _sorted(order: NDArray[np.intp], keys: Sequence[Int32s | Int64s], n: Int64s) -> tuple[NDArray[np.intp], Int64s]:
-    """Like :func:`_cells`, for rows that ``order`` sorts by all ``keys``."""
+    """Cells as of :func:`_cells`, for rows that ``order`` sorts by all ``keys``."""
     first = np.zeros(len(order), bool)
     first[0] = True
     for key in keys:

@@ -52,7 +52,7 @@ class Appliance:
         return self._generator is None or self._generator.returncode is not None
 
     async def feed(self, channels: int, hz: float, start: int, until: int) -> None:
-        """Begin."""
+        """Begin to feed the generated samples."""
         row = await self.owner.fetchrow(load("day")["select_channel_ranges"])
         if row is None or row["last"] - row["first"] + 1 != channels:
             raise OperationError("the benchmark requires consecutive channel ids: use a separate state folder")
@@ -80,7 +80,7 @@ class Appliance:
         await self._backends.sample()
 
     async def snapshot(self, oldest: int) -> Snapshot:
-        """All of it."""
+        """Snapshot of all figures."""
         await self._backends.sample()
         own = {name: pid for name, pid in self._pids.items() if name != "postgres"}
         cpu = {f"{name} process": used for name, used in usage.cpu(own).items()}
@@ -110,7 +110,7 @@ class Appliance:
             await _end(self._generator)
 
     async def stop_maintenance(self) -> None:
-        """No job runs any more."""
+        """Stop maintenance: no job runs any more."""
         await _end(self._maintenance)
 
     async def drain(self, seconds: float) -> None:

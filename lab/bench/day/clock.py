@@ -31,7 +31,7 @@ class Clock:
 
     @property
     def allowed(self) -> int:
-        """No sample of this time or a later one is generated yet."""
+        """Time of the first sample that must not be generated yet."""
         return int(self._times[1])
 
     @allowed.setter

@@ -78,7 +78,7 @@ class Hour:
         return sum(used) / self.samples * 1e6 if self.samples else 0.0
 
     def figures(self) -> dict[str, Any]:
-        """All of it."""
+        """All figures."""
         derived: dict[str, Any] = {
             "rate": self.rate,
             "speed": self.speed,

@@ -82,7 +82,7 @@ class Day:
     checked: CheckResult | None = None
 
     def figures(self) -> dict[str, Any]:
-        """All of it."""
+        """All figures."""
         checked = asdict(self.checked) if self.checked is not None else None
         hours = [row.figures() for row in self.hours]
         return {"asked": asdict(self.options), "ended": self.ended, "checked": checked, "hours": hours}
@@ -126,7 +126,7 @@ def _configure(folder: Path, channels: int, port: int) -> Path:
 
 
 async def _watch(day: Day, appliance: Appliance, start: int, until: int, progress: Callable[[str], None]) -> None:
-    """Until the day, the time or the disk ends; ``day`` has an hour for each that was generated, and for the rest."""
+    """Measure until the day, the time or the disk ends; ``day`` gets an hour for each generated, and for the rest."""
     clock, options = appliance.clock, day.options
     started_at = time.monotonic()
     before = await appliance.snapshot(start)

@@ -44,7 +44,7 @@ class Plant(Simulated):
         self.tokens = [secrets.token_urlsafe(24) for _ in range(GATEWAYS)]
 
     def configure(self, config: Path) -> None:
-        """Its sources, with the options that sources have by default."""
+        """Configure the sources, with the options that sources have by default."""
         plant_ports = self._numbers
         at = (plant_ports.opcua, plant_ports.modbus)
         export(

@@ -49,7 +49,7 @@ async def readings(read: Callable[[], Awaitable[Reading]], seconds: float) -> li
 
 
 def costs(before: Sequence[Reading], after: Sequence[Reading]) -> tuple[Cost, Cost]:
-    """Of all that is ``after``, and of the same seconds of the minute ``before``; of all of that where it is less."""
+    """Costs of ``before``, in the seconds of a minute that ``after`` has (all if it is shorter), and of ``after``."""
     covers_minute = round(before[-1].at - before[0].at) >= _MINUTE
     seconds = {_second(one) for one in after[:-1]} if covers_minute else _ALL_SECONDS
     return _cost(before, seconds), _cost(after, _ALL_SECONDS)
@@ -69,7 +69,7 @@ def _second(reading: Reading) -> int:
 
 
 def _cost(series: Sequence[Reading], seconds: AbstractSet[int]) -> Cost:
-    """Of what is between each reading in one of ``seconds`` and the next."""
+    """Cost between each reading in one of ``seconds`` and the next."""
     used: dict[str, float] = {}
     written = 0
     for one, following in itertools.pairwise(series):

@@ -84,7 +84,7 @@ class Flood:
             yield sessions
 
     async def _on_schedule(self, session: aiohttp.ClientSession, period: float) -> None:
-        """Until cancelled; then what is under way is waited for."""
+        """Push on schedule until cancelled; then wait for requests that are under way."""
         due = time.monotonic() + period * random.random()
         async with asyncio.TaskGroup() as pushes:
             try:

@@ -73,7 +73,7 @@ class DatabaseServers:
         return way.relay
 
     async def stop(self) -> None:
-        """Both, and all ways to them."""
+        """Stop both servers, and all ways to them."""
         await asyncio.gather(*(way.relay.stop() for way in self._ways))
         for node in self.nodes:
             await asyncio.to_thread(node.kill)
@@ -136,7 +136,7 @@ class DatabaseServers:
         return row[0]
 
     async def fetch(self, query: str, *parameters: object) -> list[asyncpg.Record]:
-        """The rows."""
+        """Fetch rows."""
         connection = await asyncpg.connect(self.primary.dsn)
         try:
             return await connection.fetch(query, *parameters)

@@ -49,7 +49,7 @@ class Node:
 
     @property
     def dsn(self) -> str:
-        """The owner's."""
+        """DSN of the owner."""
         return self._state.dsn("owner")
 
     @property
@@ -88,7 +88,7 @@ class Node:
         psutil.wait_procs(sessions, _END_SECONDS)
 
     def stop(self) -> None:
-        """Cleanly."""
+        """Stop the node cleanly."""
         self.server.stop()
 
     def processes(self) -> list[psutil.Process]:
@@ -160,7 +160,7 @@ class Node:
         restore(self._state, archive, at, lambda line: None)
 
     def server_cluster(self) -> Cluster:
-        """Its cluster, created where it is missing."""
+        """Cluster of the node, created where it is missing."""
         assert self.server is not None
         return self._cluster()
 

@@ -117,7 +117,7 @@ def _pace(source: Mapping[str, Any], now: float) -> float:
 
 
 def measure(folder: Path, pressure: Pressure, polling: Iterable[str], options: HealthOptions) -> Indicators:
-    """All of it, now. The collectors that poll are asked only where the processors are short.
+    """Measure all strains now. The collectors that poll are asked only where the processors are short.
 
     ``folder``: the spools', in the state folder.
     """

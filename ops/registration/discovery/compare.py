@@ -91,12 +91,12 @@ def compare(tags: Sequence[tuple[OpcuaTag, TagPlace]], found: Discovered) -> Com
 
 
 def _no_member(there: OpcuaTag | SkippedVariable) -> str:
-    """Why a variable has no members."""
+    """Reason why a variable has no members."""
     return "not a structure, but the tag has a member" if isinstance(there, OpcuaTag) else there.reason
 
 
 def _unreadable(tag: OpcuaTag, there: OpcuaTag | SkippedVariable) -> str:
-    """Why the server's variable cannot be read as the tag says; empty: it can be."""
+    """Reason why the server's variable cannot be read as the tag says; empty: it can be."""
     if isinstance(there, OpcuaTag):
         return "" if tag.index is None else "not an array, but the tag has an index"
     if not there.dimensions or tag.index is None:

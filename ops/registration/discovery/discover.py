@@ -325,7 +325,7 @@ _UNECE = "http://www.opcfoundation.org/UA/units/un/cefact"
 
 
 async def units_and_ranges(browser: Browser, properties: Mapping[Any, Mapping[str, Any]]) -> dict[Any, UnitAndRange]:
-    """Of each variable, by its properties (browse name → node id), what the server has."""
+    """Units and ranges that the server has of each variable, by its properties (browse name → node id)."""
     wanted = [
         (node, name, named[name]) for node, named in properties.items() for name in UNIT_AND_RANGE if name in named
     ]

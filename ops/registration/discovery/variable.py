@@ -78,7 +78,7 @@ class Variable:
         return self.node, self.member
 
     def set_array(self, dimensions: int) -> None:
-        """It is an array of so many dimensions."""
+        """Note that the variable is an array of so many dimensions."""
         many = f" of {dimensions} dimensions" if dimensions > 1 else ""
         hint = reads_element(STRUCTURE if self.is_structure else _IDS.Double, dimensions)
         self.dimensions, self.reason = dimensions, f"an array{' of structures' * self.is_structure}{many}{hint}"
