@@ -44,16 +44,16 @@ class OwnInstallation:
 
 async def own_installation(connection: asyncpg.Connection[Any], state: State) -> OwnInstallation:
     """Installation of a state folder. Raises OperationError if it is not registered."""
-    own = installation_of(state.root)
+    identifier = installation_of(state.root)
     for row in await connection.fetch(load("evidence")["select_numbers"]):
-        if row["id"] == own:
+        if row["id"] == identifier:
             return OwnInstallation(row["id"], row["number"], row["plant"])
     raise OperationError(f"{state.root} is not registered in this database: run `plantlog up`")
 
 
 async def archive_day(
     connection: asyncpg.Connection[Any],
-    own: OwnInstallation,
+    installation: OwnInstallation,
     location: Location,
     day: date,
     state: State,
@@ -64,24 +64,24 @@ async def archive_day(
     As long as nothing was dropped, the day is written from the database. After that, late samples are sealed together
     with those in the archive, and added to it. ``samples_of``: where those are that are not archived yet.
     """
-    folder = DayFolder(own.id, day)
-    key = own.number, day
+    folder = DayFolder(installation.id, day)
+    key = installation.number, day
     row = await connection.fetchrow(load("archive")["select_archived_day"], *key)
     started = await connection.fetchval(load("evidence")["select_clock"])
     current = await in_thread(find_manifest, location, folder)
     if current is not None:
-        await _require_known(connection, own, location, folder, current)
+        await _require_known(connection, installation, location, folder, current)
     if row is not None and row["location"] != location.name:
         copied = await _copied(location, folder, current, row)
         if copied is not None:
-            await connection.execute(load("archive")["update_location"], day, own.number, location.name)
+            await connection.execute(load("archive")["update_location"], day, installation.number, location.name)
             return copied
     if row is None or not row["dropped"]:
-        day_samples = await samples_of(connection, day, own.number)
-        sealed, origin = await _sealed(connection, own, day)
+        day_samples = await samples_of(connection, day, installation.number)
+        sealed, origin = await _sealed(connection, installation, day)
         manifest = await DayWriter(location, folder, sealed, origin, day_samples).write()
-        found = _Stored({number: hours.n for number, hours in sealed.hours().items()})
-        await _record(connection, own, location, sealed, manifest, started, found, "written", dropped=False)
+        stored = _Stored({number: hours.n for number, hours in sealed.hours().items()})
+        await _record(connection, installation, location, sealed, manifest, started, stored, "written", dropped=False)
         return manifest
     if row["location"] != location.name:
         raise OperationError(
@@ -90,10 +90,10 @@ async def archive_day(
     if current is None:
         raise OperationError(f"archive {location.name}: {day} is not in it; restore {folder.manifest}")
     before = DayFiles(location, folder, current)
-    samples = await ArchivedSamples.of(connection, day, before, own.number)
+    samples = await ArchivedSamples.of(connection, day, before, installation.number)
     if row["late"] and not await amend_archived_day(state, samples):
         raise OperationError(f"{day}: another session seals")
-    sealed, origin = await _sealed(connection, own, day)
+    sealed, origin = await _sealed(connection, installation, day)
     writer = DayWriter(location, folder, sealed, origin, samples, before)
     changed = sorted({one.channel_id for one in sealed.rows if one.revision > before.manifest.revision})
     manifest, how = current, "compared"
@@ -103,8 +103,8 @@ async def archive_day(
     elif len(_amendments(manifest)) and not row["late"]:
         manifest, how = await writer.write(), "amendments merged"
     files = DayFiles(location, folder, manifest)
-    found = await _compared(connection, origin.scope, files, frozenset(changed))
-    await _record(connection, own, location, sealed, manifest, started, found, how, dropped=True)
+    stored = await _compared(connection, origin.scope, files, frozenset(changed))
+    await _record(connection, installation, location, sealed, manifest, started, stored, how, dropped=True)
     return manifest
 
 
@@ -119,10 +119,14 @@ async def _copied(
 
 
 async def _require_known(
-    connection: asyncpg.Connection[Any], own: OwnInstallation, location: Location, folder: DayFolder, manifest: Manifest
+    connection: asyncpg.Connection[Any],
+    installation: OwnInstallation,
+    location: Location,
+    folder: DayFolder,
+    manifest: Manifest,
 ) -> None:
     """Raise OperationError if a day is archived by a seal that the database does not have: it may have lost samples."""
-    seals = await seals_of_day(connection, own.number, folder.day)
+    seals = await seals_of_day(connection, installation.number, folder.day)
     if (manifest.revision, manifest.root) not in [(seal.revision, seal.root) for seal in seals]:
         raise OperationError(
             f"archive {location.name}: {folder.manifest}: found a day of revision {manifest.revision} by seal "
@@ -150,9 +154,11 @@ def _amendments(manifest: Manifest) -> list[str]:
     return [file.path for file in manifest.files if file.amendment]
 
 
-async def _sealed(connection: asyncpg.Connection[Any], own: OwnInstallation, day: date) -> tuple[SealedDay, Origin]:
+async def _sealed(
+    connection: asyncpg.Connection[Any], installation: OwnInstallation, day: date
+) -> tuple[SealedDay, Origin]:
     """A day by its newest seal. Raises OperationError."""
-    seals = await seals_of_day(connection, own.number, day)
+    seals = await seals_of_day(connection, installation.number, day)
     if not seals:
         raise OperationError(f"{day} is not sealed: run `plantlog evidence seal {day}`")
     sealed = await sealed_day(connection, day, seals)
@@ -160,7 +166,7 @@ async def _sealed(connection: asyncpg.Connection[Any], own: OwnInstallation, day
         problems = sealed.problems or ["the document with the names of its channels is missing"]
         raise NotAsSealed(f"{day} is not archived: {'; '.join(problems)}: see `plantlog evidence verify {day}`")
     scope = await load_scope(connection, seals[-1].installation)
-    return sealed, Origin(own.plant, scope, await stored_keys(connection, seals[-1].chain))
+    return sealed, Origin(installation.plant, scope, await stored_keys(connection, seals[-1].chain))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,22 +184,24 @@ async def _compared(
     """Compare what is stored with what is archived. Channels of which that is known are left out, unless changed."""
     queries, day = load("archive"), files.folder.day
     stored, archived = DaySamples(connection, day), ArchivedSamples(connection, day, files, frozenset())
-    known = {row["channel_id"] for row in await connection.fetch(queries["select_known_channels"], day)}
+    known_channels = {row["channel_id"] for row in await connection.fetch(queries["select_known_channels"], day)}
     unknown = {row["channel_id"] for row in await connection.fetch(queries["select_unknown_channels"], day)}
-    wanted = [number for number in await stored.channels(scope) if number not in known or number in changed]
+    to_compare = [
+        number for number in await stored.channels(scope) if number not in known_channels or number in changed
+    ]
     n: dict[int, list[int]] = {}
     conflicts = False
-    for first in range(0, len(wanted), _CHANNELS):
-        part = wanted[first : first + _CHANNELS]
-        there = await archived.in_archive(part)
-        for number, one in (await stored.read(part, range(24))).items():
-            before = there.get(number, NO_SAMPLES)
-            if len(added(before, one)):
+    for first in range(0, len(to_compare), _CHANNELS):
+        part = to_compare[first : first + _CHANNELS]
+        archived_samples = await archived.in_archive(part)
+        for number, samples in (await stored.read(part, range(24))).items():
+            before = archived_samples.get(number, NO_SAMPLES)
+            if len(added(before, samples)):
                 n[number] = [-1] * 24
                 continue
-            hours = hour_digests(one, day)
+            hours = hour_digests(samples, day)
             n[number] = [hours.get(hour, (0, b""))[0] for hour in range(24)]
-            conflicts |= await _record_conflicts(connection, before, one)
+            conflicts |= await _record_conflicts(connection, before, samples)
     return _Stored(n, sorted(set(scope.select(unknown)) - set(n)), conflicts)
 
 
@@ -204,28 +212,30 @@ async def _record_conflicts(connection: asyncpg.Connection[Any], kept: Samples, 
     if not differ.any():
         return False
     kept, refused = kept.part(differ), refused.part(differ)
-    columns = [of.tolist() for one in (kept, refused) for of in (one.value, one.status.view(np.int32))]
+    columns = [
+        column.tolist() for samples in (kept, refused) for column in (samples.value, samples.status.view(np.int32))
+    ]
     keys = kept.channel.tolist(), kept.time.tolist()
     return bool(await connection.fetchval(load("packing")["insert_conflicts"], *keys, *columns))
 
 
 async def _record(
     connection: asyncpg.Connection[Any],
-    own: OwnInstallation,
+    installation: OwnInstallation,
     location: Location,
     sealed: SealedDay,
     manifest: Manifest,
     started: datetime,
-    found: _Stored,
+    stored: _Stored,
     how: str,
     *,
     dropped: bool,
 ) -> None:
     """Put on record that a day is archived, and what of it may be dropped."""
-    queries, key = load("archive"), (sealed.day, own.number)
+    queries, key = load("archive"), (sealed.day, installation.number)
     async with connection.transaction():
         await connection.execute(queries["lock_packing"])
-        row = await connection.fetchrow(queries["select_archived_day"], own.number, sealed.day)
+        row = await connection.fetchrow(queries["select_archived_day"], installation.number, sealed.day)
         if (row is not None and row["dropped"]) != dropped:
             raise OperationError(f"{sealed.day}: retention dropped samples meanwhile; the next run goes on")
         seal = sealed.seals[-1]
@@ -236,9 +246,11 @@ async def _record(
             started,
         )
         if not dropped:
-            await connection.execute(queries["delete_archived_channels"], sealed.day, None, own.number)
-        n = [n for hours in found.n.values() for n in hours]
-        await connection.execute(queries["upsert_archived_channels"], *key, list(found.n), n, not dropped, started)
-        await connection.execute(queries["delete_archived_channels"], sealed.day, list(found.gone), own.number)
-        await connection.execute(queries["update_late"], *key, found.conflicts)
+            await connection.execute(queries["delete_archived_channels"], sealed.day, None, installation.number)
+        n = [n for hours in stored.n.values() for n in hours]
+        await connection.execute(queries["upsert_archived_channels"], *key, list(stored.n), n, not dropped, started)
+        await connection.execute(
+            queries["delete_archived_channels"], sealed.day, list(stored.gone), installation.number
+        )
+        await connection.execute(queries["update_late"], *key, stored.conflicts)
         await connection.execute(queries["insert_archived_event"], *key, how)

@@ -47,38 +47,38 @@ class DayFiles:
         ``footers``: those of files that were opened before, by their hash: they are not read and checked again.
         """
         path = self.place(file)
-        place = f"archive {self.location.name}: {path}"
+        where = f"archive {self.location.name}: {path}"
         size = self.location.size(path)
         if size != file.bytes:
-            found = f"is missing, {file.bytes:,} bytes" if size is None else f"has {size:,} bytes, {file.bytes:,}"
-            raise OperationError(f"{place} {found} by the manifest: restore the file")
+            size_found = f"is missing, {file.bytes:,} bytes" if size is None else f"has {size:,} bytes, {file.bytes:,}"
+            raise OperationError(f"{where} {size_found} by the manifest: restore the file")
         try:
             with ExitStack() as stack:
                 source = stack.enter_context(self.location.opened(path))
-                known = None if footers is None else footers.get(file.sha256)
+                footer = None if footers is None else footers.get(file.sha256)
                 options = {"pre_buffer": self.location.is_remote, "page_checksum_verification": True}
-                one = stack.enter_context(pq.ParquetFile(source, metadata=known, **options))
-                if known is None:
-                    self._check(one, source, file, place)
+                parquet = stack.enter_context(pq.ParquetFile(source, metadata=footer, **options))
+                if footer is None:
+                    self._check(parquet, source, file, where)
                 if footers is not None:
-                    footers[file.sha256] = one.metadata
-                yield one
+                    footers[file.sha256] = parquet.metadata
+                yield parquet
         except (pa.ArrowException, OSError) as error:
-            raise OperationError(f"{place} is damaged: {' '.join(str(error).split())}: restore the file") from error
+            raise OperationError(f"{where} is damaged: {' '.join(str(error).split())}: restore the file") from error
 
-    def _check(self, parquet: Any, source: Any, file: ArchivedFile, place: str) -> None:
+    def _check(self, parquet: Any, source: Any, file: ArchivedFile, where: str) -> None:
         """The metadata say that it is this file, and its footer is as written. Raises OperationError."""
         expected = self.folder.identity(file.table)[METADATA]
-        found = (parquet.metadata.metadata or {}).get(METADATA, b"nothing")
-        if found != expected:
-            raise OperationError(f"{place} is another file: found {found.decode()}; legal: {expected.decode()}")
+        metadata = (parquet.metadata.metadata or {}).get(METADATA, b"nothing")
+        if metadata != expected:
+            raise OperationError(f"{where} is another file: found {metadata.decode()}; legal: {expected.decode()}")
         if file.table in TABLES:
             try:
                 require_schema(parquet, TABLES[file.table])
             except UnverifiableError as error:
-                raise OperationError(f"{place}: {error}") from error
+                raise OperationError(f"{where}: {error}") from error
         if file.footer_crc32 not in (None, footer_crc32(source)):
-            raise OperationError(f"{place} is damaged: its footer is not as written: restore the file")
+            raise OperationError(f"{where} is damaged: its footer is not as written: restore the file")
 
     def channels(self, columns: Sequence[str] | None = None) -> Any:
         """The table of channels (docs/archive.md), or some of its columns."""
@@ -92,9 +92,9 @@ class DayFiles:
         ids: list[int] = table["channel_id"].to_numpy()[table["samples"].to_numpy() > 0].tolist()
         return ids
 
-    def places(self, wanted: Collection[int] | None = None) -> dict[int, Place]:
-        """Channel id → where its samples are, of those that have some. ``wanted``: of others not."""
-        return places_of(self.channels(PLACE), wanted)
+    def places(self, channels: Collection[int] | None = None) -> dict[int, Place]:
+        """Channel id → where its samples are, of those that have some. ``channels``: of others not."""
+        return places_of(self.channels(PLACE), channels)
 
     def rows(self, table: Literal["events", "gaps"]) -> list[tuple[Any, ...]]:
         """Events or gaps, as the specification's fields."""
@@ -102,38 +102,38 @@ class DayFiles:
         with self.opened(file) as parquet:
             return list(rows_of(parquet, ROWS[table].names))
 
-    def between(self, wanted: Collection[int], since: int, until: int) -> Iterator[tuple[int, Samples]]:
+    def between(self, channels: Collection[int], since: int, until: int) -> Iterator[tuple[int, Samples]]:
         """Channels and their samples with since <= time < until (µs). Row groups without any are not read."""
-        for channel, samples in self.samples(wanted, (since, until)):
+        for channel, samples in self.samples(channels, (since, until)):
             first, last = np.searchsorted(samples.time, (since, until)).tolist()
             if first < last:
                 yield channel, samples.part(slice(first, last))
 
     def samples(
-        self, wanted: Collection[int] | None = None, bounds: tuple[int, int] | None = None
+        self, channels: Collection[int] | None = None, bounds: tuple[int, int] | None = None
     ) -> Iterator[tuple[int, Samples]]:
         """Channels (None: all) and their samples by time, in the order of the files. ``bounds``: row groups without
         such times need not be read.
         """
-        places = self.places(wanted)
+        places = self.places(channels)
         with ExitStack() as stack:
             added = [_Added(stack.enter_context(self.opened(f))) for f in self.manifest.of("samples") if f.amendment]
             yielded: set[int] = set()
             for file in [one for one in self.manifest.of("samples") if not one.amendment]:
                 here = {number: place for number, place in places.items() if place.file == file.path}
-                if wanted is not None and not here:
+                if channels is not None and not here:
                     continue
                 groups = sorted({g for one in here.values() for g in range(one.first_group, one.last_group + 1)})
                 with self.opened(file) as parquet:
                     if bounds is not None and file.footer_crc32 is not None:
                         metadata = parquet.metadata
                         groups = [one for one in groups if not row_group.is_outside(metadata.row_group(one), bounds)]
-                    for number, samples in by_channel(parquet, None if wanted is None else groups):
-                        if wanted is None or number in here:
+                    for number, samples in by_channel(parquet, None if channels is None else groups):
+                        if channels is None or number in here:
                             yielded.add(number)
                             yield number, merged([samples, *(one.of(number) for one in added)])
             others = {number for one in added for number in one.channels()} - yielded
-            for number in sorted(others if wanted is None else others & set(wanted)):
+            for number in sorted(others if channels is None else others & set(channels)):
                 yield number, merged([one.of(number) for one in added])
 
 
@@ -166,8 +166,8 @@ def by_channel(parquet: Any, groups: Iterable[int] | None = None) -> Iterator[tu
     """Channels and their samples in a file, or some row groups of it; one group, or one channel, is in memory."""
     waiting = NO_SAMPLES
     for group in range(parquet.num_row_groups) if groups is None else groups:
-        *whole, (_, waiting) = joined((waiting, samples_of(parquet.read_row_group(group)))).by_channel()
-        yield from whole
+        *complete, (_, waiting) = joined((waiting, samples_of(parquet.read_row_group(group)))).by_channel()
+        yield from complete
     yield from waiting.by_channel()
 
 

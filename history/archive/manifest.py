@@ -66,19 +66,19 @@ class Manifest:
         return (json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n").encode()
 
     @classmethod
-    def decode(cls, content: bytes, place: str) -> Manifest:
-        """The inverse. ``place``: what errors call it. Raises OperationError."""
+    def decode(cls, content: bytes, where: str) -> Manifest:
+        """The inverse. ``where``: what errors call it. Raises OperationError."""
         try:
             data = json.loads(content)
             if not isinstance(data, dict) or data.get("format") != FORMAT:
-                found = data.get("format") if isinstance(data, dict) else data
-                raise OperationError(f"{place}: format: found {found!r}; legal: {FORMAT}")
+                actual = data.get("format") if isinstance(data, dict) else data
+                raise OperationError(f"{where}: format: found {actual!r}; legal: {FORMAT}")
             data["files"] = tuple(ArchivedFile(**one) for one in data["files"])
             manifest = cls(**{one.name: data[one.name] for one in fields(cls)})
             date.fromisoformat(manifest.day)
             return manifest
         except (ValueError, KeyError, TypeError) as error:
-            raise OperationError(f"{place} is not a manifest: {type(error).__name__}: {error}") from error
+            raise OperationError(f"{where} is not a manifest: {type(error).__name__}: {error}") from error
 
     @property
     def bytes(self) -> int:
@@ -126,8 +126,8 @@ class DayFolder:
 
     def identity(self, table: Table) -> dict[bytes, bytes]:
         """Identity of a file, from its metadata."""
-        said = {"format": FORMAT, "installation": str(self.installation), "day": str(self.day), "table": table}
-        return {METADATA: json.dumps(said).encode()}
+        content = {"format": FORMAT, "installation": str(self.installation), "day": str(self.day), "table": table}
+        return {METADATA: json.dumps(content).encode()}
 
 
 def footer_crc32(source: Any) -> int:
@@ -145,25 +145,25 @@ def find_manifest(location: Location, folder: DayFolder) -> Manifest | None:
 
 def read_manifest(location: Location, folder: DayFolder) -> Manifest:
     """The manifest of a day. Raises OperationError if it is not archived, or that of another day or installation."""
-    place = f"archive {location.name}: {folder.manifest}"
+    where = f"archive {location.name}: {folder.manifest}"
     if location.size(folder.manifest) is None:
         _require_marker(location)
         raise OperationError(
             f"archive {location.name}: {folder.day} of installation {folder.installation} is not in it"
         )
-    manifest = Manifest.decode(location.read(folder.manifest), place)
-    for name, found, legal in (
+    manifest = Manifest.decode(location.read(folder.manifest), where)
+    for name, actual, legal in (
         ("installation", manifest.installation, str(folder.installation)),
         ("day", manifest.day, str(folder.day)),
     ):
-        if found != legal:
-            raise OperationError(f"{place}: {name}: found {found}, of plant {manifest.plant}; legal: {legal}")
+        if actual != legal:
+            raise OperationError(f"{where}: {name}: found {actual}, of plant {manifest.plant}; legal: {legal}")
     for file in manifest.files:
         begin, pattern, words = f"{folder.table(file.table)}/", _FILE, "NUMBER-NUMBER.parquet"
         if file.table == "seal":
             begin, pattern, words = f"{folder.seals}/{folder.day}-", _SEAL, "NUMBER.json.gz"
         if not (file.path.startswith(begin) and pattern.fullmatch(file.path, len(begin))):
-            raise OperationError(f"{place}: files: found {file.path}; legal: {begin}{words}")
+            raise OperationError(f"{where}: files: found {file.path}; legal: {begin}{words}")
     return manifest
 
 
@@ -181,8 +181,8 @@ def sweep(location: Location, folder: DayFolder) -> None:
 
 def begun(location: Location, installation: UUID) -> list[DayFolder]:
     """Days of which a writer that was killed may have left files."""
-    found = {path.split("/")[2] for path in location.listing(f"{INCOMING}/{installation}")}
-    return [DayFolder(installation, date.fromisoformat(day)) for day in sorted(found) if _DAY.fullmatch(day)]
+    days = {path.split("/")[2] for path in location.listing(f"{INCOMING}/{installation}")}
+    return [DayFolder(installation, date.fromisoformat(day)) for day in sorted(days) if _DAY.fullmatch(day)]
 
 
 def _require_marker(location: Location) -> None:
@@ -193,8 +193,8 @@ def _require_marker(location: Location) -> None:
 
 
 def _require_empty(location: Location) -> None:
-    if found := [name for name in location.entries() if name not in _MAY_BE_THERE]:
-        raise OperationError(f"archive {location.name} contains {found[0]}, and is no archive: choose an empty folder")
+    if others := [name for name in location.entries() if name not in _MAY_BE_THERE]:
+        raise OperationError(f"archive {location.name} contains {others[0]}, and is no archive: choose an empty folder")
 
 
 def folder_problem(name: str) -> str | None:
@@ -210,22 +210,22 @@ def folder_problem(name: str) -> str | None:
     return None if os.access(name, os.W_OK | os.X_OK) else f"archive {name} can't be written to by this user"
 
 
-def claim(location: Location, known: bool) -> None:
+def claim(location: Location, has_days: bool) -> None:
     """Make sure that a location is an archive; an empty one becomes one.
 
-    ``known``: days were archived there, so that an empty one is another. Raises OperationError.
+    ``has_days``: days were archived there, so that an empty one is another. Raises OperationError.
     """
     if location.size(MARKER) is not None:
-        said: Any = None
+        marker_format: Any = None
         with_marker = location.read(MARKER)
         try:
-            said = json.loads(with_marker)["format"]
+            marker_format = json.loads(with_marker)["format"]
         except (ValueError, KeyError, TypeError):
-            said = with_marker[:40]
-        if said != FORMAT:
-            raise OperationError(f"archive {location.name}: {MARKER}: format: found {said!r}; legal: {FORMAT}")
+            marker_format = with_marker[:40]
+        if marker_format != FORMAT:
+            raise OperationError(f"archive {location.name}: {MARKER}: format: found {marker_format!r}; legal: {FORMAT}")
         return
-    if known:
+    if has_days:
         _require_marker(location)
     _require_empty(location)
     location.write(MARKER, (json.dumps({"format": FORMAT}) + "\n").encode())

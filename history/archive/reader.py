@@ -51,11 +51,11 @@ class Archive:
         Raises OperationError.
         """
         location = Location.at(name, s3)
-        found = sorted({path.split("/")[1].partition("=")[2] for path in location.listing(MANIFESTS)})
-        if installation is None and len(found) != 1:
-            legal = f"one of {', '.join(found)}" if found else "a location with archived days"
+        installations = sorted({path.split("/")[1].partition("=")[2] for path in location.listing(MANIFESTS)})
+        if installation is None and len(installations) != 1:
+            legal = f"one of {', '.join(installations)}" if installations else "a location with archived days"
             raise OperationError(f"archive {name}: installation: found none given; legal: {legal}")
-        return cls(location, installation or UUID(found[0]))
+        return cls(location, installation or UUID(installations[0]))
 
     def days(self) -> list[date]:
         """The archived days, ascending."""
@@ -98,8 +98,10 @@ class Archive:
             keys |= {key.fingerprint: key for key in bundle.keys}
         chain = [seals[serial] for serial in sorted(seals)]
         first = min((seal for seal in chain if seal.revision == 0), key=lambda seal: seal.day, default=None)
-        known = [seal for seal in chain if first is not None and seal.serial >= first.serial]
-        return chain_problems(known, None, whole=False) + list(seal_problems(known, list(keys.values()), anchors))
+        since_first = [seal for seal in chain if first is not None and seal.serial >= first.serial]
+        return chain_problems(since_first, None, from_first=False) + list(
+            seal_problems(since_first, list(keys.values()), anchors)
+        )
 
     def samples(self, channels: int | str | Iterable[int | str], since: datetime, until: datetime) -> Any:
         """An Arrow table of the samples with since <= time < until, sorted by day, channel and time.
@@ -109,29 +111,29 @@ class Archive:
         a file is missing, damaged, or another one, and for channels that no archived day has; a day that is not
         archived has no samples.
         """
-        wanted = [channels] if isinstance(channels, int | str) else list(channels)
+        chosen = [channels] if isinstance(channels, int | str) else list(channels)
         bounds = microseconds(since), microseconds(until)
-        found = [one for day in self.days_between(since, until) for one in self._day(day, wanted, bounds)]
-        table = pa.Table.from_batches(found, SAMPLES).unify_dictionaries()
+        batches = [one for day in self.days_between(since, until) for one in self._day(day, chosen, bounds)]
+        table = pa.Table.from_batches(batches, SAMPLES).unify_dictionaries()
         read = table.select(["channel_id", "name"]).group_by(["channel_id", "name"]).aggregate([])
-        unknown = [one for one in wanted if one != "*" and not _has(read, one)]
+        unknown = [one for one in chosen if one != "*" and not _has(read, one)]
         days = reversed(self.days())
         while unknown and (day := next(days, None)) is not None:
-            known = self.channels(day)
-            unknown = [one for one in unknown if not _has(known, one)]
+            channels_of_day = self.channels(day)
+            unknown = [one for one in unknown if not _has(channels_of_day, one)]
         if unknown:
             names = ", ".join(map(str, unknown))
             raise OperationError(f"archive {self.location.name}: no channel matches {names} (* matches any text)")
         return table
 
-    def _day(self, day: date, wanted: Sequence[int | str], bounds: tuple[int, int]) -> list[Any]:
+    def _day(self, day: date, chosen: Sequence[int | str], bounds: tuple[int, int]) -> list[Any]:
         """Batches of the samples of a day. If the day is replaced while it is read, the new files are read instead."""
         while True:
             files = self._files(day)
             try:
                 channels = files.channels()
                 meanings = Meanings.of_day(channels)
-                return [_batch(one, meanings) for _, one in files.between(_chosen(channels, wanted), *bounds)]
+                return [_batch(one, meanings) for _, one in files.between(_chosen(channels, chosen), *bounds)]
             except OperationError:
                 if self.manifest(day) == files.manifest:
                     raise

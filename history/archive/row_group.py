@@ -55,46 +55,46 @@ class Rows:
 
 
 def read(
-    parquet: Any, groups: Sequence[int], wanted: Collection[str], bounds: tuple[int, int], *, checked: bool
+    parquet: Any, groups: Sequence[int], values: Collection[str], bounds: tuple[int, int], *, checked: bool
 ) -> Iterator[Rows]:
     """The rows with times within the bounds (µs; the second one is excluded), in the order of the groups.
 
-    Row groups of which the statistics say that they have none are not read. ``wanted``: ``value``, ``status``.
+    Row groups of which the statistics say that they have none are not read. ``values``: ``value``, ``status``.
     ``parquet``: an open ParquetFile; ``checked``: its footer is as it was written, so that statistics can be relied on.
     """
-    names = ("channel_id", "time", *(_VALUE if "value" in wanted else ()), *(["status"] if "status" in wanted else []))
+    names = ("channel_id", "time", *(_VALUE if "value" in values else ()), *(["status"] if "status" in values else []))
     for group in groups:
         facts = parquet.metadata.row_group(group)
         if checked and is_outside(facts, bounds):
             continue
-        known = _constants(facts, names) if checked else {}
-        missing = [name for name in names if name not in known]
+        constants = _constants(facts, names) if checked else {}
+        missing = [name for name in names if name not in constants]
         is_inside = checked and _is_inside(facts, bounds)
         for batch in parquet.iter_batches(MAX_GROUP if is_inside else _ROWS, [group], missing, use_threads=False):
-            rows = _stored(batch, known, wanted)
+            rows = _stored(batch, constants, values)
             time = rows.columns["time"]
             if is_inside:
                 yield rows
-            elif "channel_id" in known:  # the times ascend
+            elif "channel_id" in constants:  # the times ascend
                 first, last = np.searchsorted(time, bounds).tolist()
                 if first < last:
                     yield rows.part(slice(first, last))
             elif (chosen := (time >= bounds[0]) & (time < bounds[1])).any():
                 yield rows.part(chosen)
-            if "channel_id" in known and time[-1] >= bounds[1]:
+            if "channel_id" in constants and time[-1] >= bounds[1]:
                 break
 
 
-def joined(some: Sequence[Rows]) -> dict[str, NDArray[Any]]:
+def joined(portions: Sequence[Rows]) -> dict[str, NDArray[Any]]:
     """``channel_id`` (int32), ``time`` (int64, µs); if wanted, ``value`` (uint64, its bits) and ``status`` (uint32).
 
-    Shape (n,) each. ``some``: rows with the same columns, at least one.
+    Shape (n,) each. ``portions``: rows with the same columns, at least one.
     """
-    lengths = [one.n for one in some]
+    lengths = [one.n for one in portions]
 
     def column(name: str) -> Any:
         """The elements, or the only one."""
-        parts, kind = [one.columns[name] for one in some], _KINDS[name]
+        parts, kind = [one.columns[name] for one in portions], _KINDS[name]
         if not any(isinstance(one, np.ndarray) for one in parts):
             return parts[0] if parts.count(parts[0]) == len(parts) else np.repeat(np.array(parts, kind), lengths)
         arrays = [
@@ -103,8 +103,12 @@ def joined(some: Sequence[Rows]) -> dict[str, NDArray[Any]]:
         return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
     def elements(name: str) -> NDArray[Any]:
-        found = column(name)
-        return found if isinstance(found, np.ndarray) else np.full(sum(lengths), found, _KINDS[name])
+        values_or_constant = column(name)
+        return (
+            values_or_constant
+            if isinstance(values_or_constant, np.ndarray)
+            else np.full(sum(lengths), values_or_constant, _KINDS[name])
+        )
 
     def values() -> Bits:
         is_scaled = column("is_scaled")
@@ -113,46 +117,46 @@ def joined(some: Sequence[Rows]) -> dict[str, NDArray[Any]]:
         bits: Bits = unscale(elements("scaled"), column("divisor"), column("single")).view(np.uint64)
         return bits if is_scaled is True else np.where(is_scaled, bits, elements("unscaled"))
 
-    names = [name for name in ("channel_id", "time", "value", "status") if name in some[0].columns]
-    found = {name: elements(name) for name in names}
-    return found | {"value": values()} if "is_scaled" in some[0].columns else found
+    names = [name for name in ("channel_id", "time", "value", "status") if name in portions[0].columns]
+    columns = {name: elements(name) for name in names}
+    return columns | {"value": values()} if "is_scaled" in portions[0].columns else columns
 
 
 def _constants(facts: Any, names: Collection[str]) -> _Constants:
     """Constants of a row group's columns, from its statistics."""
-    known: _Constants = {}
+    constants: _Constants = {}
     for name in names:
         statistics = facts.column(_INDEX[name]).statistics
         if statistics is None or not statistics.has_null_count:
             continue
         nulls = statistics.null_count
         if nulls == facts.num_rows:
-            known[name] = None
+            constants[name] = None
         elif not nulls and name not in _NO_CONSTANTS and statistics.has_min_max:
             value = statistics.min
             if value == statistics.max:
-                known[name] = value
-    if "scaled" in known and known["scaled"] is None:
-        known.update(scaled=0, divisor=1.0, single=False)
-    return known
+                constants[name] = value
+    if "scaled" in constants and constants["scaled"] is None:
+        constants.update(scaled=0, divisor=1.0, single=False)
+    return constants
 
 
-def _stored(batch: Any, known: _Constants, wanted: Collection[str]) -> Rows:
+def _stored(batch: Any, constants: _Constants, names: Collection[str]) -> Rows:
     """Rows as they were read. Where an element is null, it is anything."""
 
     def column(name: str) -> Any:
-        if name in known:
-            return known[name]
+        if name in constants:
+            return constants[name]
         array = batch.column(name)
         return array.to_numpy(zero_copy_only=False) if name == "single" else filled(array, _KINDS[name])
 
-    found = {name: column(name) for name in ("channel_id", "time")}
-    if "value" in wanted:
-        found |= {name: column(name) for name in ("scaled", "divisor", "single")}
-        found |= _unscaled(None if "unscaled" in known else batch.column("unscaled"))
-    if "status" in wanted:
-        found["status"] = column("status")
-    return Rows(batch.num_rows, found)
+    columns = {name: column(name) for name in ("channel_id", "time")}
+    if "value" in names:
+        columns |= {name: column(name) for name in ("scaled", "divisor", "single")}
+        columns |= _unscaled(None if "unscaled" in constants else batch.column("unscaled"))
+    if "status" in names:
+        columns["status"] = column("status")
+    return Rows(batch.num_rows, columns)
 
 
 def _unscaled(column: Any) -> dict[str, Any]:

@@ -73,11 +73,11 @@ class Interval:
         first, last = (one.astimezone(UTC).date() for one in (self.since, self.until - timedelta(microseconds=1)))
         return [first + timedelta(days=n) for n in range((last - first).days + 1)]
 
-    def hours(self, day: date, whole: bool = False) -> range:
+    def hours(self, day: date, inside: bool = False) -> range:
         """Hours of a day that it touches, or that are in it as a whole."""
         first = max(self.since, begin(day)) - begin(day)
         last = min(self.until, begin(day, 24)) - begin(day)
-        return range(-(-first // _HOUR), last // _HOUR) if whole else range(first // _HOUR, -(-last // _HOUR))
+        return range(-(-first // _HOUR), last // _HOUR) if inside else range(first // _HOUR, -(-last // _HOUR))
 
 
 async def export_interval(
@@ -99,15 +99,15 @@ async def export_interval(
             raise OperationError("--installation: found all; legal: one installation")
         [chain] = await choose(connection, state, installation)
         scope = await load_scope(connection, chain.number)
-        wanted = None
+        chosen = None
         if interval.patterns:
             rows = await connection.fetch(load("evidence")["select_matching_channels"], list(interval.patterns))
-            wanted = {row["id"] for row in rows}
-            if not wanted:
+            chosen = {row["id"] for row in rows}
+            if not chosen:
                 raise OperationError(f"no channel matches {', '.join(interval.patterns)} (* matches any text)")
         with ExitStack() as stack:
             samples_path, events_path, gaps_path = [stack.enter_context(atomic_path(path)) for path in paths]
-            writer = _Writer(connection, interval, scope, wanted, samples_of)
+            writer = _Writer(connection, interval, scope, chosen, samples_of)
             return await writer.write(paths, samples_path, events_path, gaps_path)
     except OSError as error:
         raise OperationError(f"{to}: {error.strerror or error}") from error
@@ -155,7 +155,7 @@ class _Writer:
 
     async def _samples(self, file: parquet.SampleFile, stored: DaySamples, sealed: SealedDay | None) -> tuple[int, int]:
         """Rows written, and whole hours of channels that are not as sealed."""
-        day, whole = stored.day, set(self.interval.hours(stored.day, whole=True))
+        day, whole_hours = stored.day, set(self.interval.hours(stored.day, inside=True))
         labels = await self._labels(day, sealed)
         digests: Mapping[int, HourDigests] = sealed.hours() if sealed is not None else {}
         channels = sorted({*await stored.channels(self.scope), *digests})
@@ -163,16 +163,16 @@ class _Writer:
         bounds = microseconds(self.interval.since), microseconds(self.interval.until)
         rows = differs = 0
         for part in slices(channels, _CHANNELS):
-            found = await stored.read(part, self.interval.hours(day))
+            samples_read = await stored.read(part, self.interval.hours(day))
             for number in part:
                 was = digests[number].by_hour() if number in digests else {}
-                now = hour_digests(found[number], day) if number in found else {}
+                now = hour_digests(samples_read[number], day) if number in samples_read else {}
                 if sealed is not None:
-                    differs += sum(one.hour in whole for one in compare("", number, was, now))
-                if number not in found:
+                    differs += sum(one.hour in whole_hours for one in compare("", number, was, now))
+                if number not in samples_read:
                     continue
-                first, last = np.searchsorted(found[number].time, bounds).tolist()
-                cut = found[number].part(slice(first, last))
+                first, last = np.searchsorted(samples_read[number].time, bounds).tolist()
+                cut = samples_read[number].part(slice(first, last))
                 for (_, name, unit), samples in by_label(cut, labels.get(number, [(0, "", "")])):
                     file.write(samples, name, unit)
                 rows += last - first

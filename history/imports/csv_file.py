@@ -68,8 +68,8 @@ class CsvFile:
                     yield self._portion(lines, before, raw.tell())
                     before += len(lines)
             if layout.rows is not None and layout.rows != before - layout.header_lines:
-                found = f"{before - layout.header_lines} rows"
-                raise bad_input(self.file, before, "line", found, f"{layout.rows}, as the file says")
+                rows_read = f"{before - layout.header_lines} rows"
+                raise bad_input(self.file, before, "line", rows_read, f"{layout.rows}, as the file says")
         except UnicodeError as error:
             raise undecodable(self.file, layout.encoding, error) from None
 
@@ -106,7 +106,7 @@ class CsvFile:
         if '"' in text or "\r" in text or set(map(methodcaller("count", delimiter), lines)) != {width - 1}:
             return None
         cells = text.replace("\n", delimiter).split(delimiter)
-        columns = [cells[place:-1:width] for place in range(width)]
+        columns = [cells[index:-1:width] for index in range(width)]
         return columns, np.arange(before + 1, before + len(lines) + 1)
 
     def _parsed(self, lines: Sequence[str], before: int) -> tuple[Sequence[Sequence[str]], Int64s]:
@@ -133,8 +133,8 @@ class CsvFile:
         except csv.Error as error:
             raise bad_input(self.file, before + len(rows) + 1, "line", str(error), legal) from None
         if len(rows) != len(lines):
-            place = next(i for i, row in enumerate(rows) if any("\n" in cell or "\r" in cell for cell in row))
-            raise bad_input(self.file, before + place + 1, "line", lines[place].rstrip("\r\n"), legal)
+            index = next(i for i, row in enumerate(rows) if any("\n" in cell or "\r" in cell for cell in row))
+            raise bad_input(self.file, before + index + 1, "line", lines[index].rstrip("\r\n"), legal)
         return rows
 
     def _long(
@@ -142,32 +142,32 @@ class CsvFile:
     ) -> tuple[Int32s, Float64s, UInt32s]:
         """Channel, value and status of each line."""
         layout, n = self._layout, len(numbers)
-        place = channel_at
+        column = channel_at
         try:
-            names = columns[place]
+            names = columns[column]
             try:
                 channel = np.fromiter(map(self._ids.__getitem__, names), np.int32, n)
             except BadField as bad:
                 raise BadField(names.index(bad.found), bad.found, bad.legal) from None
             status = np.zeros(n, np.uint32)
             if layout.status_at is not None:
-                place = layout.status_at
-                status = parse_statuses(columns[place], layout.codes)
-            place = layout.value_at
-            texts = columns[place]
+                column = layout.status_at
+                status = parse_statuses(columns[column], layout.codes)
+            column = layout.value_at
+            texts = columns[column]
             if "" in texts:  # a Bad sample may have no value
                 texts = ["0" if not text and code & BAD else text for text, code in zip(texts, status, strict=True)]
             value, system = parse_values(texts, layout.decimal)
             self.rounded.update(channel[rounded(texts, value)].tolist())
             return channel, value, np.where(system, system, status)
         except BadField as bad:
-            self._fail(bad, numbers[bad.place], place)
+            self._fail(bad, numbers[bad.place], column)
 
     def _columns(self, columns: Sequence[Sequence[str]], numbers: Int64s) -> list[WideColumn]:
         """The cells of a wide file; empty ones are no samples."""
-        found = []
-        for place, number in self._wide.items():
-            texts = columns[place]
+        cells = []
+        for index, number in self._wide.items():
+            texts = columns[index]
             full = np.arange(len(texts))
             if "" in texts:
                 full = full[[bool(text) for text in texts]]
@@ -175,14 +175,14 @@ class CsvFile:
             try:
                 values, statuses = parse_values(texts, self._layout.decimal)
             except BadField as bad:
-                self._fail(bad, numbers[full[bad.place]], place)
+                self._fail(bad, numbers[full[bad.place]], index)
             if rounded(texts, values):
                 self.rounded.add(number)
-            found.append(WideColumn(number, full, values, statuses))
-        return found
+            cells.append(WideColumn(number, full, values, statuses))
+        return cells
 
-    def _fail(self, bad: BadField, line: int, place: int) -> NoReturn:
-        raise bad_input(self.file, int(line), self._layout.header[place], bad.found, bad.legal) from None
+    def _fail(self, bad: BadField, line: int, column: int) -> NoReturn:
+        raise bad_input(self.file, int(line), self._layout.header[column], bad.found, bad.legal) from None
 
 
 class _Ids(dict[str, int]):
@@ -236,7 +236,7 @@ def usual_portion(
 
 def _columns(text: str, layout: CsvLayout) -> Any:
     """A record batch of texts, with a column for each one of the file."""
-    names = [str(place) for place in range(len(layout.header))]
+    names = [str(index) for index in range(len(layout.header))]
     content = text.encode()
     table = pyarrow.csv.read_csv(
         pa.BufferReader(content),
@@ -272,10 +272,10 @@ def _numbers(column: Any) -> Float64s:
 
 def _cells(columns: Any, wide: Mapping[int, int]) -> list[WideColumn]:
     """The cells of a wide file; empty ones are no samples. Raises ArrowInvalid or BadField."""
-    found = []
-    for place, channel in wide.items():
-        column = columns[place]
+    cells = []
+    for index, channel in wide.items():
+        column = columns[index]
         full = np.flatnonzero(pc.binary_length(column).to_numpy())
         values = _numbers(column if len(full) == len(column) else column.take(pa.array(full)))
-        found.append(WideColumn(channel, full, values, np.zeros(len(full), np.uint32)))
-    return found
+        cells.append(WideColumn(channel, full, values, np.zeros(len(full), np.uint32)))
+    return cells

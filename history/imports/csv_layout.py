@@ -70,16 +70,16 @@ class CsvLayout:
         """The layout in lines for people."""
         form = "wide: a column for each channel" if self.channel_at is None else "long: a sample in each line"
         separators = f"delimiter {_NAMES.get(self.delimiter, self.delimiter)}, decimal {_NAMES[self.decimal]}"
-        found = [
+        lines = [
             ("form", f"CSV, {form}"),
             ("text", f"{self.encoding}, {separators}"),
             ("time", f"column {self.header[self.time_at]!r}: {self.times.describe()}"),
         ]
         used = {self.time_at, self.channel_at, self.status_at, *self.wide}
         used |= {self.value_at} if self.channel_at is not None else set()
-        ignored = [name for place, name in enumerate(self.header) if place not in used]
+        ignored = [name for index, name in enumerate(self.header) if index not in used]
         roles = (self.channel_at, self.value_at, self.status_at)
-        return found + describe_columns(self.header, *roles, self.codes, ignored)
+        return lines + describe_columns(self.header, *roles, self.codes, ignored)
 
 
 def describe_columns(
@@ -91,15 +91,15 @@ def describe_columns(
     ignored: Sequence[str],
 ) -> list[tuple[str, str]]:
     """The columns beside that of times, for people."""
-    found: list[tuple[str, str]] = []
+    lines: list[tuple[str, str]] = []
     if channel_at is not None:
-        found += [("channel", f"column {header[channel_at]!r}"), ("value", f"column {header[value_at]!r}")]
+        lines += [("channel", f"column {header[channel_at]!r}"), ("value", f"column {header[value_at]!r}")]
     if status_at is not None:
         written = {"opcua": "OPC UA StatusCode", "opcda": "quality of OPC DA"}[codes]
-        found.append(("status", f"column {header[status_at]!r}: words, or {written}"))
+        lines.append(("status", f"column {header[status_at]!r}: words, or {written}"))
     if ignored:
-        found.append(("ignored", ", ".join(map(repr, ignored))))
-    return found
+        lines.append(("ignored", ", ".join(map(repr, ignored))))
+    return lines
 
 
 def find_layout(file: Path, options: Options) -> CsvLayout:
@@ -119,19 +119,19 @@ def find_layout(file: Path, options: Options) -> CsvLayout:
         raise bad_input(file, header_lines + 1, "line", "the end of the file", "a line with a sample")
     header = [cell.strip() for cell in rows[named_at]] if header_lines else _invented(body[0][1])
     roles = column_roles(file, header, options.columns)
-    at = {role: place for place, role in roles.items() if role != "ignore"}
+    at = {role: index for index, role in roles.items() if role != "ignore"}
     first = body[0][0]
     body = [(number, row) for number, row in body if len(row) == len(header)]
     if not body:
         legal = f"{len(header)} fields, as in the first line; decimal commas need another delimiter, or quotes"
         raise bad_input(file, first, "line", lines[first - 1].rstrip("\r\n"), legal)
 
-    def column(place: int) -> list[str]:
-        return [row[place] for _, row in body]
+    def column(index: int) -> list[str]:
+        return [row[index] for _, row in body]
 
     is_long = "channel" in at
     wide = {} if is_long else wide_channels(file, header, roles)
-    values = column(at["value"]) if is_long else [text for place in wide for text in column(place)]
+    values = column(at["value"]) if is_long else [text for index in wide for text in column(index)]
     try:
         where = "time"
         times = detect(column(at["time"]), options.zone, options.date_order, options.ambiguous)
@@ -162,10 +162,10 @@ def _head(file: Path, rows: Sequence[Sequence[str]]) -> tuple[int, int, int | No
     Ignition (system.dataset.toCSV) writes ``#NAMES``, the names, ``#TYPES``, the types, ``#ROWS`` and how many.
     """
     if rows[0] == ["#NAMES"]:
-        said = rows[4] if len(rows) > 4 else []
-        if len(said) != 2 or said[0] != "#ROWS" or not said[1].strip().isdigit():
-            raise bad_input(file, 5, "line", ",".join(said), "the number of rows, as in #ROWS,6")
-        return 5, 1, int(said[1])
+        row_count = rows[4] if len(rows) > 4 else []
+        if len(row_count) != 2 or row_count[0] != "#ROWS" or not row_count[1].strip().isdigit():
+            raise bad_input(file, 5, "line", ",".join(row_count), "the number of rows, as in #ROWS,6")
+        return 5, 1, int(row_count[1])
     return int(not any(map(_DATE_LIKE.fullmatch, map(str.strip, rows[0])))), 0, None
 
 
@@ -220,52 +220,54 @@ def _delimiter(lines: Sequence[str]) -> str:
 def _invented(row: Sequence[str]) -> list[str]:
     """Names of the columns of a long file without a header: channel, time and value, and perhaps a status."""
     names = ["channel", "time", "value", "status"][: len(row)]
-    time_at = next(place for place, cell in enumerate(row) if _DATE_LIKE.fullmatch(cell.strip()))
+    time_at = next(index for index, cell in enumerate(row) if _DATE_LIKE.fullmatch(cell.strip()))
     if time_at == 0:
         names[:2] = ["time", "channel"]
-    return names + [f"column {place}" for place in range(5, len(row) + 1)]
+    return names + [f"column {index}" for index in range(5, len(row) + 1)]
 
 
-def column_roles(file: Path, header: Sequence[str], said: Mapping[str, Role]) -> dict[int, Role]:
+def column_roles(file: Path, header: Sequence[str], options: Mapping[str, Role]) -> dict[int, Role]:
     """Roles of the columns, as far as they are known. Raises OperationError."""
     twice = [name for name, n in Counter(header).items() if n > 1]
     if twice:
         raise bad_input(file, 1, "header", twice[0], "columns with different names")
-    if missing := [name for name in said if name not in header]:
+    if missing := [name for name in options if name not in header]:
         raise bad_input(file, 1, "header", ", ".join(header), f"a column {missing[0]!r}, which --column names")
-    roles: dict[int, Role] = {place: said[name] for place, name in enumerate(header) if name in said}
+    roles: dict[int, Role] = {index: options[name] for index, name in enumerate(header) if name in options}
     usual: dict[int, Role] = {
-        place: role
-        for place, name in enumerate(header)
-        if place not in roles and (role := _USUAL_NAMES.get(name.lower())) and role not in roles.values()
+        index: role
+        for index, name in enumerate(header)
+        if index not in roles and (role := _USUAL_NAMES.get(name.lower())) and role not in roles.values()
     }
-    found = {**usual, **roles}
-    if not {"channel", "value"} <= set(found.values()):  # a wide file: what is usual in a long one is a channel
-        found = {place: role for place, role in found.items() if role in ("time", "ignore") or place in roles}
-        odd = [header[place] for place, role in found.items() if role in ("channel", "value", "status")]
+    all_roles = {**usual, **roles}
+    if not {"channel", "value"} <= set(all_roles.values()):  # a wide file: what is usual in a long one is a channel
+        all_roles = {index: role for index, role in all_roles.items() if role in ("time", "ignore") or index in roles}
+        odd = [header[index] for index, role in all_roles.items() if role in ("channel", "value", "status")]
         if odd:
             legal = "columns for channel, time and value, or only for the time: see --column"
             raise bad_input(file, 1, odd[0], ", ".join(header), legal)
-    if (duplicate := [role for role, n in Counter(found.values()).items() if n > 1 and role != "ignore"]) or (
-        "time" not in found.values()
+    if (duplicate := [role for role, n in Counter(all_roles.values()).items() if n > 1 and role != "ignore"]) or (
+        "time" not in all_roles.values()
     ):
-        what = duplicate[0] if duplicate else "time"
-        raise bad_input(file, 1, what, ", ".join(header), f"one column: name it, as in --column NAME={what}")
-    unknown = [name for place, name in enumerate(header) if place not in found]
-    if "channel" in found.values() and unknown:
+        problem_role = duplicate[0] if duplicate else "time"
+        raise bad_input(
+            file, 1, problem_role, ", ".join(header), f"one column: name it, as in --column NAME={problem_role}"
+        )
+    unknown = [name for index, name in enumerate(header) if index not in all_roles]
+    if "channel" in all_roles.values() and unknown:
         legal = f"known columns: say what this one is, as in --column {unknown[0]!r}=ignore"
         raise bad_input(file, 1, unknown[0], ", ".join(header), legal)
-    return found
+    return all_roles
 
 
 def wide_channels(file: Path, header: Sequence[str], roles: Mapping[int, Role]) -> dict[int, str]:
     """Column → name of its channel, of a wide file. Raises OperationError."""
     names: dict[int, str] = {}
-    for place, cell in enumerate(header):
-        if place in roles:
+    for index, cell in enumerate(header):
+        if index in roles:
             continue
         try:
-            names[place] = channel_name(cell)
+            names[index] = channel_name(cell)
         except BadField as bad:
             raise bad_input(file, 1, "header", bad.found, bad.legal) from None
     if twice := [name for name, n in Counter(names.values()).items() if n > 1]:

@@ -62,7 +62,7 @@ class LineProtocolFile:
     def _portion(self, body: bytes, before: int, bytes_read: int) -> Portion:
         parsed = parse(body, self._precision)
         if parsed.bad:
-            raise OperationError(f"{self.file}:{before + parsed.bad[0].line}: {parsed.bad[0].what}")
+            raise OperationError(f"{self.file}:{before + parsed.bad[0].line}: {parsed.bad[0].problem}")
         self._places.clear()  # a series is an object of its body
         rows: list[tuple[int, int, float, int]] = []
         for point in parsed.points:

@@ -56,16 +56,16 @@ class ParquetFile:
         schema, metadata = table.schema_arrow, table.metadata
         self._rows: int = metadata.num_rows
         self._is_export = METADATA in (metadata.metadata or {})
-        said: dict[str, Role] = {"channel_id": "ignore", "unit": "ignore"} if self._is_export else {}
+        usual: dict[str, Role] = {"channel_id": "ignore", "unit": "ignore"} if self._is_export else {}
         self._header: list[str] = schema.names
-        roles = column_roles(file, self._header, {**said, **options.columns})
-        at = {role: place for place, role in roles.items() if role != "ignore"}
+        roles = column_roles(file, self._header, {**usual, **options.columns})
+        at = {role: index for index, role in roles.items() if role != "ignore"}
         self._time_at, self._channel_at, self._value_at = at["time"], at.get("channel"), at.get("value", -1)
         self._status_at = at.get("status")
         wide = {} if self._channel_at is not None else wide_channels(file, self._header, roles)
-        self._wide = {place: number for number, place in enumerate(wide)}
+        self._wide = {index: number for number, index in enumerate(wide)}
         self.names += wide.values()
-        self._used = [name for place, name in enumerate(self._header) if roles.get(place) != "ignore"]
+        self._used = [name for index, name in enumerate(self._header) if roles.get(index) != "ignore"]
         self._batch = max(1, cells // len(self._used))
         self._places: dict[str, int] = {}  # name of a channel → its place in ``names``
         self._order = LineOrder()
@@ -87,10 +87,10 @@ class ParquetFile:
         zone = self._times.zone
         stamp = "in UTC" if zone is None else f"in the time zone {zone.key}"
         written = stamp if self._is_timestamp else self._times.describe()
-        found = [("form", f"Parquet, {form}"), ("time", f"column {self._header[self._time_at]!r}: {written}")]
+        lines = [("form", f"Parquet, {form}"), ("time", f"column {self._header[self._time_at]!r}: {written}")]
         roles = (self._channel_at, self._value_at, self._status_at)
         ignored = [name for name in self._header if name not in self._used]
-        return found + describe_columns(self._header, *roles, self._codes, ignored)
+        return lines + describe_columns(self._header, *roles, self._codes, ignored)
 
     def portions(self) -> Iterator[Portion]:
         """All samples, from the first row on. Raises OperationError."""
@@ -106,7 +106,7 @@ class ParquetFile:
             yield from table.iter_batches(batch_size=self._batch, columns=self._used)
 
     def _portion(self, batch: Any, numbers: Int64s, bytes_read: int) -> Portion:
-        columns = {place: batch[name] for place, name in enumerate(self._header) if name in self._used}
+        columns = {index: batch[name] for index, name in enumerate(self._header) if name in self._used}
         time_at, channel_at = self._time_at, self._channel_at
         with self._field(numbers, time_at):
             time, later = self._time(columns[time_at])
@@ -149,7 +149,7 @@ class ParquetFile:
         us = number // 1000 if unit == "ns" else number * scale[unit]
         if self._times.zone is None:
             return us, np.zeros(len(us), np.int64)
-        return self._times.to_utc(us, lambda place: str(column[place]), self._times.zone)
+        return self._times.to_utc(us, lambda index: str(column[index]), self._times.zone)
 
     def _ordered(self, channel: Int32s, time: Int64s, later: Int64s, numbers: Int64s) -> Int64s:
         """The times, with those that occur twice by the order of rows if it has to tell."""
@@ -201,8 +201,8 @@ class ParquetFile:
             return numbers, statuses, _rounded(column, numbers)
         numbers = _numbers(column)
         if not self._is_export and not (finite := np.isfinite(numbers)).all():
-            place = int(np.argmin(finite))
-            raise BadField(place, str(numbers[place]), "a finite number")
+            index = int(np.argmin(finite))
+            raise BadField(index, str(numbers[index]), "a finite number")
         return numbers, np.zeros(len(numbers), np.uint32), _rounded(column, numbers)
 
     def _columns(self, columns: dict[int, Any], numbers: Int64s) -> list[WideColumn]:

@@ -68,7 +68,7 @@ def run(
     writer = WriterOptions() if snapshot is None else snapshot.plant.writer
     limits = TimeLimits(writer.future_limit, writer.oldest)
     with ExitStack() as stack:
-        found = []
+        checked_files = []
         with _progress(console) as progress:
             for reader in [_reader(file, options) for file in files]:
                 kept = stack.enter_context(KeptPortions(state.root))
@@ -78,8 +78,8 @@ def run(
                     kept.add(portion)
                     bar(portion.bytes_read)
 
-                found.append(_Found(reader, check(reader, now_us(), limits, keep), kept))
-        asyncio.run(_Import(state, dsn, writer.time_out, source, who, console).run(found, yes))
+                checked_files.append(_Found(reader, check(reader, now_us(), limits, keep), kept))
+        asyncio.run(_Import(state, dsn, writer.time_out, source, who, console).run(checked_files, yes))
 
 
 def _reader(file: Path, options: Options) -> Reader:
@@ -95,8 +95,8 @@ def _progress(console: Console) -> Progress:
     return Progress(console=console, transient=True, disable=not console.is_terminal)
 
 
-def _bar(progress: Progress, what: str, file: Path) -> Callable[[int], None]:
-    task = progress.add_task(f"{what} {file.name}", total=file.stat().st_size)
+def _bar(progress: Progress, step: str, file: Path) -> Callable[[int], None]:
+    task = progress.add_task(f"{step} {file.name}", total=file.stat().st_size)
     return lambda done: progress.update(task, completed=done)
 
 
@@ -118,18 +118,18 @@ class _Import:
     who: str
     console: Console
 
-    async def run(self, found: Sequence[_Found], yes: bool) -> None:
+    async def run(self, checked_files: Sequence[_Found], yes: bool) -> None:
         try:
             connection = await connect_writer(self.dsn, self.time_out, "plantlog import")
         except FAILURES as error:
             raise DatabaseError(f"database error: {error}; nothing was imported") from error
         try:
-            for one in found:
-                self._show(one.reader, one.checked, await self._targets(connection, one.reader, one.checked))
+            for file in checked_files:
+                self._show(file.reader, file.checked, await self._targets(connection, file.reader, file.checked))
             if not yes:
                 confirm(sys.stdin.isatty, lambda: typer.confirm("Import this?", err=True), "imported")
-            for one in found:
-                await self._store(connection, one)
+            for file in checked_files:
+                await self._store(connection, file)
         except FAILURES as error:
             message = str(error) or type(error).__name__
             raise DatabaseError(
@@ -143,19 +143,19 @@ class _Import:
         queries = load("history_import")
         installation = installation_of(self.state.root)
         rows = await connection.fetch(queries["select_channels"], list(reader.names))
-        known = {row["name"]: row for row in rows}
+        rows_by_name = {row["name"]: row for row in rows}
         kept = {row["class"]: row["since"] for row in await connection.fetch(queries["select_kept"])}
         default = await connection.fetchval(queries["select_default_class"], installation)
-        for place, name in enumerate(reader.names):
-            row = known.get(name)
-            line = int(checked.first_line[place])
+        for index, name in enumerate(reader.names):
+            row = rows_by_name.get(name)
+            line = int(checked.first_line[index])
             if row is not None and row["installation_id"] != installation:
                 raise bad_input(checked.file, line, "channel", name, "channels of this installation")
             if row is not None and row["kind"] == "text":
                 raise bad_input(checked.file, line, "channel", name, "channels with numbers: this one has texts")
             since = kept.get(default if row is None else row["class"])
-            if since is not None and checked.counts[place] and int(checked.first[place]) < microseconds(since):
-                at = iso(int(checked.first[place]))
+            if since is not None and checked.counts[index] and int(checked.first[index]) < microseconds(since):
+                at = iso(int(checked.first[index]))
                 archived = await connection.fetchval(queries["is_archived"], at, installation)
                 why = (
                     "that day was archived and dropped, and nothing is imported into an archived day; `plantlog sql` "
@@ -164,10 +164,10 @@ class _Import:
                     else f"[retention] drops older samples of {name}. Keep them longer, or leave them out"
                 )
                 raise bad_input(checked.file, line, "time", at, f"times from {since.isoformat()} on: {why}")
-        return _Target([known.get(name) for name in reader.names])
+        return _Target([rows_by_name.get(name) for name in reader.names])
 
     def _show(self, reader: Reader, checked: Checked, target: _Target) -> None:
-        lines = [f"{checked.file}:", *(f"  {what:8} {how}" for what, how in reader.describe())]
+        lines = [f"{checked.file}:", *(f"  {label:8} {how}" for label, how in reader.describe())]
         for one in checked.examples:
             lines.append(
                 f"  line {one.line}: {one.channel} = {one.value!r} at {iso(one.time)}, status 0x{one.status:08X}"
@@ -186,22 +186,22 @@ class _Import:
         for source, names in sorted(by_source.items()):
             lines.append(f"  adds to {count(len(names), 'channel')} of source {source}: {_names(names)}")
         if reader.rounded:
-            names = [reader.names[place] for place in sorted(reader.rounded)]
+            names = [reader.names[index] for index in sorted(reader.rounded)]
             lines.append(f"  rounds integers beyond 2^53 of {count(len(names), 'channel')}: {_names(names)}")
         self.console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
-    async def _store(self, connection: asyncpg.Connection[Any], found: _Found) -> None:
-        checked = found.checked
-        channels = await self._channels(connection, found.reader, checked)
+    async def _store(self, connection: asyncpg.Connection[Any], checked_file: _Found) -> None:
+        checked = checked_file.checked
+        channels = await self._channels(connection, checked_file.reader, checked)
         store = Store(connection, self.time_out, checked, channels)
-        await store.begin(found.reader.describe())
+        await store.begin(checked_file.reader.describe())
         await store.record(self._event(checked, "begun", None))
-        for place in sorted(found.reader.rounded):
-            channel = channels[place]
+        for index in sorted(checked_file.reader.rounded):
+            channel = channels[index]
             await store.record(Event("rounded", now_us(), channel.id, detail=ROUNDED_DETAIL), channel.source_id)
         with _progress(self.console) as progress:
             bar = _bar(progress, "import", checked.file)
-            for part in regroup(found.portions, checked.hours):
+            for part in regroup(checked_file.portions, checked.hours):
                 await store.add(part)
                 bar(part.portion.bytes_read)
         await store.record(self._event(checked, "done", store.counts))

@@ -120,13 +120,13 @@ class Store:
 
     def _spooled(self, portion: Portion) -> list[SpooledBatch]:
         """A batch for each source."""
-        place = portion.samples.channel
-        ids = np.array([one.id for one in self.channels], np.int32)[place]
-        sources = np.array([one.source_id for one in self.channels], np.int32)[place]
-        whole, now = replace(portion.samples, channel=ids), now_us()
+        channel_index = portion.samples.channel
+        ids = np.array([one.id for one in self.channels], np.int32)[channel_index]
+        sources = np.array([one.source_id for one in self.channels], np.int32)[channel_index]
+        samples, now = replace(portion.samples, channel=ids), now_us()
         sequence = self._sequence(str(self._parts))
         return [
-            _as_spooled(sequence, SampleBatch(source, now, whole.part(sources == source)))
+            _as_spooled(sequence, SampleBatch(source, now, samples.part(sources == source)))
             for source in np.unique(sources).tolist()
         ]
 
@@ -149,11 +149,13 @@ class Store:
         packed = {(row["channel_id"], row["time"]): (_bits(row["value"]), row["status"]) for row in rows}
         keys = zip(samples.channel.tolist(), samples.time.tolist(), strict=True)
         contents = zip(samples.value.view(np.int64).tolist(), samples.status.view(np.int32).tolist(), strict=True)
-        found = [packed.get(key) for key in keys]
-        known: NDArray[np.bool_] = np.array([one == content for one, content in zip(found, contents, strict=True)])
-        different = sum(one is not None for one in found) - int(known.sum())
-        self.counts.add(Counts(-different, int(known.sum()), different))
-        return _as_spooled(spooled.sequence, batch.part(~known))
+        packed_contents = [packed.get(key) for key in keys]
+        equal: NDArray[np.bool_] = np.array(
+            [one == content for one, content in zip(packed_contents, contents, strict=True)]
+        )
+        different = sum(one is not None for one in packed_contents) - int(equal.sum())
+        self.counts.add(Counts(-different, int(equal.sum()), different))
+        return _as_spooled(spooled.sequence, batch.part(~equal))
 
 
 def _as_spooled(sequence: int, batch: SampleBatch) -> SpooledBatch:

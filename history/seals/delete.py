@@ -122,13 +122,13 @@ async def _planned(
     if sealed is not None and not (sealed.is_whole and await samples.complete(chain)):
         why = "its seal was altered" if not sealed.is_whole else "retention dropped samples of it, which are archived"
         raise OperationError(f"{day}: {why}: nothing was deleted")
-    known = sealed.hours() if sealed is not None else {}
+    sealed_hours = sealed.hours() if sealed is not None else {}
     total, after = 0, dict[int, ByHour]()
-    for number, one in (await samples.read(channels, deletion.hours(day))).items():
-        gone = (one.time >= microseconds(deletion.since)) & (one.time < microseconds(deletion.until))
+    for number, stored in (await samples.read(channels, deletion.hours(day))).items():
+        gone = (stored.time >= microseconds(deletion.since)) & (stored.time < microseconds(deletion.until))
         total += int(gone.sum())
-        now, rest = hour_digests(one, day), hour_digests(one.part(~gone), day)
-        was = known[number].by_hour() if number in known else {}
+        now, rest = hour_digests(stored, day), hour_digests(stored.part(~gone), day)
+        was = sealed_hours[number].by_hour() if number in sealed_hours else {}
         for hour in now:
             if sealed is None or rest.get(hour, NOTHING) == was.get(hour, NOTHING):
                 continue  # what goes was not sealed
@@ -142,15 +142,15 @@ async def _planned(
 
 
 async def _amended(
-    connection: asyncpg.Connection[Any], state: State, of: _Day, deletion: Deletion, started: datetime
+    connection: asyncpg.Connection[Any], state: State, deleted_day: _Day, deletion: Deletion, started: datetime
 ) -> list[SealResult]:
     """The amended seal of a day, once what is left is what it has to be."""
-    day, sealed = of.samples.day, of.sealed
+    day, sealed = deleted_day.samples.day, deleted_day.sealed
     names, before = sealed.names(), sealed.hours()
-    there = await of.samples.read(sorted(of.after), deletion.hours(day))
+    there = await deleted_day.samples.read(sorted(deleted_day.after), deletion.hours(day))
     left = {number: hour_digests(one, day) for number, one in there.items()}
     changed, listed = dict[int, HourDigests](), []
-    for number, hours in of.after.items():
+    for number, hours in deleted_day.after.items():
         was = before[number].by_hour()
         for hour, expected in hours.items():
             if left.get(number, {}).get(hour, NOTHING) != expected:

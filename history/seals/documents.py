@@ -28,12 +28,12 @@ def merged(former: str, now: str) -> tuple[str, list[str]]:
     for table, names in _KEYS.items():
         if table not in before:  # an earlier version sealed the day
             continue
-        known = {tuple(one.get(name) for name in names) for one in before[table]}
-        new = [one for one in present.get(table, ()) if tuple(one.get(name) for name in names) not in known]
+        listed = {tuple(entry.get(name) for name in names) for entry in before[table]}
+        new = [entry for entry in present.get(table, ()) if tuple(entry.get(name) for name in names) not in listed]
         if new:
-            key = lambda one, names=names: tuple(one.get(name) or 0 for name in names)  # noqa: E731
+            key = lambda entry, names=names: tuple(entry.get(name) or 0 for name in names)  # noqa: E731
             before[table] = sorted([*before[table], *new], key=key)
-            added += [f"{table[:-1]} {one.get('name') or one.get('revision')}" for one in new]
+            added += [f"{table[:-1]} {entry.get('name') or entry.get('revision')}" for entry in new]
     return (json.dumps(before, ensure_ascii=False, separators=(", ", ": ")) if added else former), added
 
 
@@ -93,7 +93,7 @@ async def altered_files(dsn: str) -> list[str]:
 
 def _by_id(document: Mapping[str, Any]) -> dict[int, list[dict[str, Any]]]:
     """Channel id → what it meant, by time."""
-    found: dict[int, list[dict[str, Any]]] = {}
-    for one in document["channels"]:
-        found.setdefault(one["id"], []).append(one)
-    return found
+    by_id: dict[int, list[dict[str, Any]]] = {}
+    for entry in document["channels"]:
+        by_id.setdefault(entry["id"], []).append(entry)
+    return by_id

@@ -105,15 +105,15 @@ class Explainer:
         """Removals by retention that events recorded for the day before receipts were signed."""
         connection, day = self.samples.connection, self.sealed.day
         rows = await connection.fetch(load("evidence")["select_retentions"], begin(day), begin(day, 24))
-        found = []
+        removals = []
         unsigned: dict[date, bool] = {}
         for row in rows:
             recorded = row["time"].astimezone(UTC).date()
             if recorded not in unsigned:
                 unsigned[recorded] = await self._before_receipts(connection, recorded, row["time"])
             if unsigned[recorded] and (removal := Removal.parsed(row["detail"], row["time"])) is not None:
-                found.append(removal)
-        return found
+                removals.append(removal)
+        return removals
 
     async def _before_receipts(self, connection: asyncpg.Connection[Any], day: date, at: datetime) -> bool:
         """Whether a day's events are as sealed, or not sealed yet, and no seal before says that receipts are signed."""

@@ -68,14 +68,14 @@ async def _digest(
     samples: DaySamples, chain: int, hour: int, channels: Sequence[int], include_empty: bool = False
 ) -> int:
     """Read one hour of channels into the work; ``include_empty``: those without samples, too."""
-    there = await samples.read(channels, range(hour, hour + 1))
-    found = {number: hour_digests(one, samples.day)[hour] for number, one in there.items()}
-    rows = [(number, *found.get(number, (0, b""))) for number in channels if include_empty or number in found]
+    samples_read = await samples.read(channels, range(hour, hour + 1))
+    digests = {number: hour_digests(samples_of, samples.day)[hour] for number, samples_of in samples_read.items()}
+    rows = [(number, *digests.get(number, (0, b""))) for number in channels if include_empty or number in digests]
     if rows:
         columns = [list(column) for column in zip(*rows, strict=True)]
         query = load("evidence")["upsert_partial_digests"]
         await samples.connection.execute(query, chain, samples.day, hour, *columns)
-    return sum(n for n, _ in found.values())
+    return sum(n for n, _ in digests.values())
 
 
 async def reread_hours(samples: DaySamples, chain: int, stale: Sequence[Stale]) -> None:
@@ -114,21 +114,21 @@ async def windows(connection: asyncpg.Connection[Any], day: date, since: datetim
     by_source: dict[int, set[int]] = {}
     for row in await connection.fetch(queries["select_channel_sources"]):
         by_source.setdefault(row["source_id"], set()).add(row["id"])
-    found = []
+    recorded = []
     for row in await connection.fetch(queries["select_arrivals"], since, begin(day), begin(day, 24)):
         if row["kind"] == "samples":
             channels = frozenset(scope.select(by_source.get(row["source_id"], ())))
-            found.append(Window(channels, row["first_time"], row["last_time"] + _HOUR, False))
+            recorded.append(Window(channels, row["first_time"], row["last_time"] + _HOUR, False))
     for row in await connection.fetch(queries["select_removals"], since, begin(day), begin(day, 24)):
         if row["type"] == "deleted":
             deleted_channels = None if row["channels"] is None else frozenset(scope.select(row["channels"]))
-            found.append(Window(deleted_channels, row["begins"], row["ends"] + _HOUR, True))
-    return found
+            recorded.append(Window(deleted_channels, row["begins"], row["ends"] + _HOUR, True))
+    return recorded
 
 
 async def stale(
     samples: DaySamples,
-    known: Mapping[int, ByHour],
+    sealed: Mapping[int, ByHour],
     since: datetime,
     scope: Scope,
     reread: Set[tuple[int, int]] = frozenset(),
@@ -138,12 +138,12 @@ async def stale(
     Those are the ones with another count, and those that something was both deleted from and came to (anew, and perhaps
     otherwise), unless they were read again for that: ``reread``, pairs of channel and hour.
     """
-    day, found = samples.day, dict[tuple[int, int], Stale]()
+    day, stale_hours = samples.day, dict[tuple[int, int], Stale]()
     arrivals: list[tuple[frozenset[int], range]] = []
     all_channels: frozenset[int] | None = None
     for window in await windows(samples.connection, day, since, scope):
         if window.channels is None and all_channels is None:
-            all_channels = frozenset(known) | frozenset(await samples.channels(scope))
+            all_channels = frozenset(sealed) | frozenset(await samples.channels(scope))
         channels = window.channels if window.channels is not None else all_channels or frozenset()
         hours = _hours(day, window)
         if not window.deleted:
@@ -151,14 +151,16 @@ async def stale(
         compared = [
             one
             for part in slices(sorted(channels), MAX_CHANNELS)
-            for one in await _compared(samples, part, hours, known)
+            for one in await _compared(samples, part, hours, sealed)
         ]
         for one in compared:
-            place = (one.channel_id, one.hour)
-            rewritten = window.deleted and any(one.channel_id in some and one.hour in of for some, of in arrivals)
-            if one.now != one.before or (rewritten and place not in reread):
-                found[place] = one
-    return [found[place] for place in sorted(found)]
+            channel_hour = (one.channel_id, one.hour)
+            rewritten = window.deleted and any(
+                one.channel_id in channels_of and one.hour in hours_of for channels_of, hours_of in arrivals
+            )
+            if one.now != one.before or (rewritten and channel_hour not in reread):
+                stale_hours[channel_hour] = one
+    return [stale_hours[channel_hour] for channel_hour in sorted(stale_hours)]
 
 
 def _hours(day: date, window: Window) -> range:
@@ -168,18 +170,18 @@ def _hours(day: date, window: Window) -> range:
 
 
 async def _compared(
-    samples: DaySamples, channels: Sequence[int], hours: range, known: Mapping[int, ByHour]
+    samples: DaySamples, channels: Sequence[int], hours: range, sealed: Mapping[int, ByHour]
 ) -> list[Stale]:
     """Channel-hours that have or had something."""
     now = await samples.counts(channels, hours)
-    found = []
+    compared = []
     for channel in channels:
-        was = known.get(channel, {})
+        was = sealed.get(channel, {})
         for hour in hours:
             before, n = was.get(hour, (0, b""))[0], now.get((channel, hour), 0)
             if before or n:
-                found.append(Stale(channel, hour, before, n))
-    return found
+                compared.append(Stale(channel, hour, before, n))
+    return compared
 
 
 def _floor(moment: datetime) -> datetime:

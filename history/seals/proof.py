@@ -67,30 +67,31 @@ async def amended_samples(
     samples: DaySamples, sealed: SealedDay, receipts: Receipts, most: int | None = None
 ) -> AmendedSamples:
     """Hours that samples came to. ``most``: samples to read, about."""
-    found, read = AmendedSamples(), 0
-    known = {number: hours.by_hour() for number, hours in sealed.hours().items()}
+    amended, read = AmendedSamples(), 0
+    sealed_hours = {number: hours.by_hour() for number, hours in sealed.hours().items()}
     for hour, channels in receipts.hours().items():
         n = max(
-            known.get(number, {}).get(hour, NOTHING)[0] + len(receipts.of_hour(number, hour)) for number in channels
+            sealed_hours.get(number, {}).get(hour, NOTHING)[0] + len(receipts.of_hour(number, hour))
+            for number in channels
         )
         for part in slices(channels, max(1, min(MAX_CHANNELS, MAX_SAMPLES // max(n, 1)))):
             if most is not None and read >= most:
-                found.unread |= {(number, hour) for number in part}
+                amended.unread |= {(number, hour) for number in part}
                 continue
             there = await samples.read(part, range(hour, hour + 1))
             read += sum(map(len, there.values()))
             late = await samples.new_times({number: receipts.of_hour(number, hour) for number in part})
             for number in part:
-                was = known.get(number, {}).get(hour, NOTHING)
+                was = sealed_hours.get(number, {}).get(hour, NOTHING)
                 if number not in there:
-                    found.unproven |= {(number, hour)} if was != NOTHING else set()
+                    amended.unproven |= {(number, hour)} if was != NOTHING else set()
                     continue
                 one = amended_hour(there[number], hour, samples.day, late[number], was)
                 if one is None:
-                    found.unproven.add((number, hour))
+                    amended.unproven.add((number, hour))
                 elif one.now != was:
-                    found.hours.append(one)
-    return found
+                    amended.hours.append(one)
+    return amended
 
 
 async def amended_events(
@@ -105,7 +106,7 @@ async def amended_events(
         rows.setdefault(hour, []).append(row_bytes(*values, widths=EVENT_WIDTHS))
         keys.setdefault(hour, []).append((values[0], values[1]))
     now, before = event_digests(rows), sealed.parts[-1].events.by_hour()
-    found: list[AmendedHour] = []
+    amended: list[AmendedHour] = []
     unproven: set[tuple[int, int]] = set()
     for hour in sorted({(us - first) // _HOUR_US for us, _ in receipts.events}):
         added = np.array([key in receipts.events for key in keys.get(hour, ())], bool)
@@ -114,8 +115,8 @@ async def amended_events(
         if (len(kept), tagged_hash("event hour", *kept) if kept else b"") != was:
             unproven |= {key for key in receipts.events if (key[0] - first) // _HOUR_US == hour}
         elif added.any():
-            found.append(AmendedHour(None, hour, was, now[hour], added))
-    return found, unproven, now
+            amended.append(AmendedHour(None, hour, was, now[hour], added))
+    return amended, unproven, now
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,12 +48,12 @@ class Removal:
     def of(cls, detail: Mapping[str, Any], at: datetime) -> Removal:
         """Parse the detail of an event ``retention``. Raises KeyError and ValueError."""
         spans = detail["channel_ids"].strip("{}").replace("[", "").replace(")", "").split(",")
-        bounds = [int(one) for one in spans if one]
+        bounds = [int(bound) for bound in spans if bound]
         channels = (range(a, b) for a, b in zip(bounds[::2], bounds[1::2], strict=True))
         since, until = (microseconds(datetime.fromisoformat(detail[name])) for name in ("from", "to"))
         why = f" ({detail['why']})" if detail.get("why") else ""
         text = f"retention recorded at {at.isoformat(timespec='seconds')}{why}"
-        return cls(detail["what"], since, until, frozenset(one for some in channels for one in some), text)
+        return cls(detail["what"], since, until, frozenset(number for span in channels for number in span), text)
 
     @classmethod
     def parsed(cls, detail: str, at: datetime) -> Removal | None:
@@ -95,11 +95,11 @@ class Receipts:
     def hours(self) -> dict[int, list[int]]:
         """Hour → channels that got samples, both ascending."""
         first = microseconds(begin(self.day))
-        found: dict[int, list[int]] = {}
+        channels_by_hour: dict[int, list[int]] = {}
         for channel in sorted(self.samples):
             for hour in np.unique((self.samples[channel] - first) // _HOUR_US).tolist():
-                found.setdefault(hour, []).append(channel)
-        return dict(sorted(found.items()))
+                channels_by_hour.setdefault(hour, []).append(channel)
+        return dict(sorted(channels_by_hour.items()))
 
     def contents(self, samples: Mapping[int, Int64s]) -> bytes:
         """Samples as the content of a receipt."""
@@ -165,7 +165,7 @@ async def receipts_of(
     ``anchors``: public keys to trust; None: those in the database. ``differs``: what the seals of the day say of their
     differences.
     """
-    found = Receipts(day)
+    receipts = Receipts(day)
     trusted, used = await _publics(connection, scope.chain, anchors), _used(differs)
     samples: list[NDArray[Any]] = []
     for row in await connection.fetch(load("evidence")["select_receipts"], day):
@@ -174,7 +174,7 @@ async def receipts_of(
         valid = bool(row["signature"]) and any(signed(public, row["signature"].hex(), statement) for public in trusted)
         if kind == "retention":
             if valid and (removal := Removal.parsed(content.decode(), row["written_at"])) is not None:
-                found.removals.append(removal)
+                receipts.removals.append(removal)
             continue
         if kind == "gap":
             change = json.loads(content)
@@ -182,13 +182,13 @@ async def receipts_of(
                 continue
             if not valid or change["day"] != day.isoformat() or row["id"] in used:
                 continue
-            found.add_gap(row["id"], change)
+            receipts.add_gap(row["id"], change)
         elif kind == "samples":
             samples.append(np.frombuffer(content, SAMPLE))
         else:
-            found.events |= {(int(one["time"]), int(one["id"])) for one in np.frombuffer(content, _EVENT)}
-        found.ids.append(row["id"])
-        found.since = found.since or row["written_at"].isoformat(timespec="seconds")
+            receipts.events |= {(int(event["time"]), int(event["id"])) for event in np.frombuffer(content, _EVENT)}
+        receipts.ids.append(row["id"])
+        receipts.since = receipts.since or row["written_at"].isoformat(timespec="seconds")
     all_samples = np.unique(np.concatenate([np.zeros(0, SAMPLE), *samples]))
     if len(all_samples):
         channels = all_samples["channel_id"].astype(np.int32)
@@ -196,8 +196,8 @@ async def receipts_of(
         edges = np.append(np.flatnonzero(np.diff(channels, prepend=channels[0] - 1)), len(channels)).tolist()
         for i, j in pairwise(edges):
             number = int(channels[i])
-            (found.samples if scope.covers(None, number) else found.others)[number] = np.sort(times[i:j])
-    return found
+            (receipts.samples if scope.covers(None, number) else receipts.others)[number] = np.sort(times[i:j])
+    return receipts
 
 
 def _used(differs: Sequence[str]) -> frozenset[int]:

@@ -73,12 +73,12 @@ async def seals(connection: asyncpg.Connection[Any], chain: int, newest: int | N
 
 async def seals_of_day(connection: asyncpg.Connection[Any], installation: int, day: date) -> list[Seal]:
     """The seals of a day that cover an installation, by revision: its own, or those of all installations."""
-    found: dict[int, list[Seal]] = {}
+    by_installation: dict[int, list[Seal]] = {}
     for chain in {1, installation}:
         for seal in await seals(connection, chain):
             if seal.day == day.isoformat() and seal.installation in (0, installation):
-                found.setdefault(seal.installation, []).append(seal)
-    return found[max(found)] if found else []
+                by_installation.setdefault(seal.installation, []).append(seal)
+    return by_installation[max(by_installation)] if by_installation else []
 
 
 def _seal(row: asyncpg.Record) -> Seal:
@@ -88,9 +88,9 @@ def _seal(row: asyncpg.Record) -> Seal:
     return Seal(**{**fields, "day": row["day"].isoformat()})
 
 
-async def sealed_day(connection: asyncpg.Connection[Any], day: date, of: Sequence[Seal]) -> SealedDay:
-    """A day that has a seal; ``of``: its seals, by revision."""
-    queries, key = load("evidence"), (day, of[0].installation)
+async def sealed_day(connection: asyncpg.Connection[Any], day: date, day_seals: Sequence[Seal]) -> SealedDay:
+    """A day that has a seal; ``day_seals``: its seals, by revision."""
+    queries, key = load("evidence"), (day, day_seals[0].installation)
     rows = await connection.fetch(queries["select_seal_parts"], *key)
     problems: list[str] = []
     parts = []
@@ -111,7 +111,7 @@ async def sealed_day(connection: asyncpg.Connection[Any], day: date, of: Sequenc
         digest = hours.digest("channel", row["channel_id"]) if any(hours.n) else b""
         digests.append(ChannelDigests(row["channel_id"], row["revision"], hours, digest))
     document = await connection.fetchval(queries["select_document"], rows[-1]["document"]) or ""
-    return SealedDay(day, list(of), parts, [row["differs"] for row in rows], digests, document, problems)
+    return SealedDay(day, list(day_seals), parts, [row["differs"] for row in rows], digests, document, problems)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,26 +156,26 @@ def _head_file(state: State) -> Path:
     return state.root / "secrets" / "seal.head"
 
 
-def chain_problems(chain: Sequence[Seal], head: ChainHead | None, whole: bool = True) -> list[str]:
-    """Faults in the order of a chain. ``head``: its end, as known from elsewhere; ``whole``: from seal 1 on."""
-    found = []
+def chain_problems(chain: Sequence[Seal], head: ChainHead | None, from_first: bool = True) -> list[str]:
+    """Faults in the order of a chain. ``head``: its end, as known from elsewhere; ``from_first``: from seal 1 on."""
+    problems = []
     before: Seal | None = None
     revisions: dict[str, int] = {}
     for seal in chain:
         name = f"seal {seal.serial} ({seal.day}, revision {seal.revision})"
-        if before is None and not whole:
+        if before is None and not from_first:
             pass
         elif seal.serial != (before.serial + 1 if before else 1):
             first, last = (before.serial + 1 if before else 1), seal.serial - 1
             missing = f"seal {first} is" if first == last else f"seals {first} to {last} are"
-            found.append(f"the chain is cut before {name}: {missing} missing")
+            problems.append(f"the chain is cut before {name}: {missing} missing")
         elif seal.previous != (before.hash() if before else "0" * 64):
             on = f"seal {before.serial} as it is" if before else "the beginning"
-            found.append(f"the chain is broken at {name}: it does not follow {on}")
+            problems.append(f"the chain is broken at {name}: it does not follow {on}")
         if seal.revision != revisions.get(seal.day, -1) + 1:
-            found.append(f"{name} follows revision {revisions.get(seal.day, 'none')}")
+            problems.append(f"{name} follows revision {revisions.get(seal.day, 'none')}")
         revisions[seal.day] = seal.revision
         before = seal
     if head is not None and (problem := head.problem(chain)):
-        found.append(problem)
-    return found
+        problems.append(problem)
+    return problems

@@ -65,8 +65,8 @@ async def write_first_seal(
     text = await connection.fetchval(load("evidence")["build_document"], begin(day), begin(day, 24), scope.number)
     read = await partial_digests.digests_so_far(connection, day, scope)
     hours = {
-        number: HourDigests.of_hours({h: found for h, found in some.items() if found[0]})
-        for number, some in read.items()
+        number: HourDigests.of_hours({h: digest for h, digest in by_hour.items() if digest[0]})
+        for number, by_hour in read.items()
     }
     events = await events_of(event_rows(connection, day, scope), day)
     gaps = await gap_rows(connection, day, scope)
@@ -142,10 +142,10 @@ async def amend(
 
 def _left(receipts: Receipts, unproven: Set[tuple[int, int]]) -> dict[int, Int64s]:
     """Times of samples by channel that are not sealed."""
-    found: dict[int, list[Int64s]] = {}
+    times_by_channel: dict[int, list[Int64s]] = {}
     for channel, hour in sorted(unproven):
-        found.setdefault(channel, []).append(receipts.of_hour(channel, hour))
-    return {channel: np.concatenate(times) for channel, times in found.items()}
+        times_by_channel.setdefault(channel, []).append(receipts.of_hour(channel, hour))
+    return {channel: np.concatenate(times) for channel, times in times_by_channel.items()}
 
 
 async def _not_covered(
@@ -154,9 +154,9 @@ async def _not_covered(
     """Events of receipts that another installation seals."""
     if not receipts.events or scope.number == 0:
         return set()
-    own = {(row[0], row[1]) async for row in event_rows(connection, day, scope)}
+    covered = {(row[0], row[1]) async for row in event_rows(connection, day, scope)}
     everyone = {(row[0], row[1]) async for row in event_rows(connection, day, scope.of(0))}
-    return receipts.events & (everyone - own)
+    return receipts.events & (everyone - covered)
 
 
 async def _replace(

@@ -90,8 +90,8 @@ async def verify(
             problems = [problem for report in reports for problem in report.chain]
             others = sorted({seal.chain for number in labels for seal in await seals_of_day(connection, number, day)})
             by = f" by {' or '.join(report.installation for report in reports)}" if len(labels) > 1 else ""
-            seen = [f"it is by {labels[number]}: use --installation" for number in others if labels.get(number)]
-            raise OperationError("; ".join([f"{day} is not sealed{by}", *seen, *problems]))
+            sealed_by = [f"it is by {labels[number]}: use --installation" for number in others if labels.get(number)]
+            raise OperationError("; ".join([f"{day} is not sealed{by}", *sealed_by, *problems]))
         if not patterns:
             for day_report in {one.day: one for report in reversed(reports) for one in report.days}.values():
                 day_report.unsealed = await _unsealed(connection, day_report.day, scope, labels)
@@ -107,26 +107,26 @@ async def verify(
 async def _verify_chain(
     connection: asyncpg.Connection[Any],
     state: State,
-    of: Chain,
+    chosen: Chain,
     question: _Question,
     scope: Scope,
 ) -> Report:
     """One chain, and one day of it or all. Keys and end of the state folder's own chain are known there."""
     key, day = question.key, question.day
-    trusted = trust_anchors(state, key) if of.own or key is not None else None
-    chain = await seals(connection, of.number)
-    report = Report(of.label, len(chain), trusted is not None)
-    report.chain = chain_problems(chain, ChainHead.load(state) if of.own else None)
-    report.chain += seal_problems(chain, await stored_keys(connection, of.number), trusted)
+    trusted = trust_anchors(state, key) if chosen.own or key is not None else None
+    chain = await seals(connection, chosen.number)
+    report = Report(chosen.label, len(chain), trusted is not None)
+    report.chain = chain_problems(chain, ChainHead.load(state) if chosen.own else None)
+    report.chain += seal_problems(chain, await stored_keys(connection, chosen.number), trusted)
     by_day: dict[date, list[Seal]] = {}
     for seal in chain:
         by_day.setdefault(date.fromisoformat(seal.day), []).append(seal)
-    for one in sorted(by_day) if day is None else [day] if day in by_day else []:
-        sealed = await sealed_day(connection, one, sorted(by_day[one], key=lambda seal: seal.revision))
+    for sealed_date in sorted(by_day) if day is None else [day] if day in by_day else []:
+        sealed = await sealed_day(connection, sealed_date, sorted(by_day[sealed_date], key=lambda seal: seal.revision))
         own_scope = scope.of(sealed.seals[-1].installation)
         report.days.append(await _verify_day(connection, sealed, question, own_scope, trusted))
     if day is None and not chain and not report.chain:
-        report.next_seal = await _first_seal(connection, scope.of(of.number))
+        report.next_seal = await _first_seal(connection, scope.of(chosen.number))
     return report
 
 
@@ -184,7 +184,7 @@ async def _verify_day(
         if not patterns:
             channels |= set(await samples.channels(scope))
         kept = dict.fromkeys(amended_hours(sealed.differs) if digests_match_root else (), b"")
-        found = await _digests(samples, sorted(channels), report, kept)
+        digests = await _digests(samples, sorted(channels), report, kept)
         event_rows = {} if patterns else await samples.event_hours(scope)
         events = None if patterns else HourDigests.of_hours(event_digests(event_rows))
     except OperationError as error:  # the archive can't be read
@@ -197,7 +197,7 @@ async def _verify_day(
             names.get(number, f"channel {number}"),
             number,
             hours[number].by_hour() if number in hours else {},
-            found.get(number, {}),
+            digests.get(number, {}),
         )
     ]
     if events is not None:
@@ -205,13 +205,13 @@ async def _verify_day(
         differences += _event_and_gap_differences(sealed, events, gaps)
         if not digests_match_root and not differences:
             report.notes.append("what is stored is what those digests say: seal_digest or day_seal was altered with it")
-        if not digests_match_root and _stored_matches_root(sealed, found, events, gaps):
+        if not digests_match_root and _stored_matches_root(sealed, digests, events, gaps):
             report.notes.append("what is stored makes up the signed root all the same: only the digests were altered")
     receipts = await receipts_of(connection, day, scope, trusted, sealed.differs)
     report.findings = await Explainer(samples, sealed, scope, receipts).explain(differences)
     differing = {(one.channel_id, one.hour) for one in differences}
     rows = AmendedRows(
-        {place: content for place, content in kept.items() if content and place not in differing},
+        {channel_hour: content for channel_hour, content in kept.items() if content and channel_hour not in differing},
         {} if events is None else {h: r for h, r in event_rows.items() if (None, h) not in differing},
         None if events is None or (None, None) in differing else gaps,
     )
@@ -233,12 +233,12 @@ async def _matching_channels(
     connection: asyncpg.Connection[Any], patterns: Sequence[str], sealed: Mapping[int, str], scope: Scope
 ) -> set[int]:
     rows = await connection.fetch(load("evidence")["select_matching_channels"], list(patterns))
-    found = set(scope.select(row["id"] for row in rows)) | {
+    channels = set(scope.select(row["id"] for row in rows)) | {
         number for number, name in sealed.items() if name in patterns
     }
-    if not found:
+    if not channels:
         raise OperationError(f"no channel matches {', '.join(patterns)} (* matches any text)")
-    return found
+    return channels
 
 
 async def _digests(
@@ -248,19 +248,19 @@ async def _digests(
 
     ``kept``: the values of its channels and hours become their samples in the canonical form.
     """
-    found: dict[int, ByHour] = {}
+    digests: dict[int, ByHour] = {}
     size, hours = (_FIRST_SLICE, 1) if samples.by_hour and len(channels) > _FEW_CHANNELS else (1, 24)
     for hour in range(0, 24, hours):
         done = 0
         while part := channels[done : done + size]:
             there = await samples.read(part, range(hour, hour + hours))
-            for number, one in there.items():
-                found.setdefault(number, {}).update(hour_digests(one, samples.day, kept))
+            for number, samples_of in there.items():
+                digests.setdefault(number, {}).update(hour_digests(samples_of, samples.day, kept))
             n = sum(map(len, there.values()))
             report.samples += n
             done += len(part)
             size = max(1, min(MAX_CHANNELS, 2 * size, size * MAX_SAMPLES // max(n, 1)))
-    return found
+    return digests
 
 
 def _event_and_gap_differences(
@@ -268,17 +268,19 @@ def _event_and_gap_differences(
 ) -> list[Difference]:
     """Events and gaps that differ."""
     parts = sealed.parts[-1]
-    found = list(compare("events", None, parts.events.by_hour(), events.by_hour()))
+    differences = list(compare("events", None, parts.events.by_hour(), events.by_hour()))
     if gaps_digest(gaps) != parts.gaps:
-        found.append(Difference("gaps", None, None, sealed.seals[-1].gaps, len(gaps)))
-    return found
+        differences.append(Difference("gaps", None, None, sealed.seals[-1].gaps, len(gaps)))
+    return differences
 
 
 def _stored_matches_root(
-    sealed: SealedDay, found: Mapping[int, ByHour], events: HourDigests, gaps: Sequence[tuple[Any, ...]]
+    sealed: SealedDay, hours_by_channel: Mapping[int, ByHour], events: HourDigests, gaps: Sequence[tuple[Any, ...]]
 ) -> bool:
     """Whether the signed root comes of what is stored."""
-    channels = {number: HourDigests.of_hours(hours).digest("channel", number) for number, hours in found.items()}
+    channels = {
+        number: HourDigests.of_hours(hours).digest("channel", number) for number, hours in hours_by_channel.items()
+    }
     day, document = sealed.day.isoformat(), sealed.parts[-1].document
-    made = root(day, document, events.digest("events", 0), gaps_digest(gaps), channels)
-    return made.hex() == sealed.seals[-1].root
+    stored_root = root(day, document, events.digest("events", 0), gaps_digest(gaps), channels)
+    return stored_root.hex() == sealed.seals[-1].root

@@ -57,7 +57,7 @@ class Excursions:
         channel, time, value = good_samples(samples)
         bins = _Bins.of_samples(channel, (time - self.since) // self.short, (time - self.since) // self.long, value)
         none = np.empty(0, np.int32)
-        some: list[Columns] = [
+        parts: list[Columns] = [
             {
                 "channel_id": none,
                 "scale": none,
@@ -73,8 +73,8 @@ class Excursions:
                     continue
                 ids, scales = (np.full(len(at), one, np.int32) for one in (bins.channel[rows.start], scale))
                 usual = {"spread": np.full(len(at), spread), "is_known": np.full(len(at), is_known)}
-                some.append({"channel_id": ids, "scale": scales, "time": at, "value": off, **usual})
-        return joined(some)
+                parts.append({"channel_id": ids, "scale": scales, "time": at, "value": off, **usual})
+        return joined(parts)
 
     def _of_channel(self, bins: _Bins, time: Int64s, value: Float64s) -> Iterator[tuple[Int64s, Float64s, float, bool]]:
         """Times, distances, the usual spread and whether there is one, on each scale.
@@ -91,17 +91,17 @@ class Excursions:
         medium = bins.mean - np.repeat(long_mean, n)
         slow = long_mean - long_mean[number < 0].mean()
         samples, variance, middle = before.n.sum(), before.variances(value), before.medians(value)
-        whole = 0.0
+        total_spread = 0.0
         if before.low.min() < before.high.max():
             off = before.mean - (before.n @ before.mean) / samples
-            whole = float(np.sqrt(before.n @ (variance + off * off) / samples))
+            total_spread = float(np.sqrt(before.n @ (variance + off * off) / samples))
         largest = max(abs(float(bins.low.min())), abs(float(bins.high.max())))
         # A ten-thousandth of the range is no excursion, however quiet the channel was before; nor are rounding errors.
         least, rounding = self.spans.get(int(bins.channel[0]), 0.0) * 1e-4, largest * _ROUNDING
 
         def usual(square: Any, share: float) -> tuple[float, bool]:
             """The spread of a few slow means is uncertain: at least a share of the whole one is used."""
-            spread = max(float(np.sqrt(square)), whole * share, least)
+            spread = max(float(np.sqrt(square)), total_spread * share, least)
             return max(spread, rounding, _TINY), spread > max(_NONE * rounding, _TINY)
 
         # A spike must not hide itself by pulling its own mean.
@@ -122,10 +122,10 @@ class Excursions:
             (medium, bins.short, self.short, 1 / 4, 1.0),
             (slow, number, self.long, 1 / 2, 0.5),
         ):
-            known = values[numbers < 0]
-            spread, is_known = usual(known @ known / len(known), share)
-            limit = max(self.sigmas * factor * spread, 1.5 * float(np.abs(known).max()))
-            far = (np.abs(values) > limit) & (numbers >= 0) & (len(known) >= _LEAST)
+            reference = values[numbers < 0]
+            spread, is_known = usual(reference @ reference / len(reference), share)
+            limit = max(self.sigmas * factor * spread, 1.5 * float(np.abs(reference).max()))
+            far = (np.abs(values) > limit) & (numbers >= 0) & (len(reference) >= _LEAST)
             yield self.since + numbers[far] * step, values[far], spread, is_known
 
 
@@ -166,10 +166,10 @@ class _Bins:
 
     def medians(self, value: Float64s) -> Float64s:
         """Medians of the bins. ``value``: of all samples."""
-        found = np.empty(len(self.n))
+        medians = np.empty(len(self.n))
         for size in np.unique(self.n).tolist():
             rows = np.flatnonzero(self.n == size)
             ordered = np.sort(value[self.first[rows][:, None] + np.arange(size)], axis=1)
             low, high = ordered[:, (size - 1) // 2], ordered[:, size // 2]
-            found[rows] = low + (high - low) / 2
-        return found
+            medians[rows] = low + (high - low) / 2
+        return medians

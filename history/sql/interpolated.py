@@ -66,7 +66,7 @@ class Values:
             value[here] = course.first[line] + rise * (at - course.at[line])
             calculated = np.where(at < course.good_until[line], 0, SUBNORMAL) | _INTERPOLATED
             status[here] = np.where(at == course.at[line], course.status[line].view(np.uint32), calculated)
-        found: Columns = {
+        columns: Columns = {
             "channel_id": np.repeat(np.array(ids, np.int32), len(self.times)),
             "time": time,
             "value": value,
@@ -74,10 +74,10 @@ class Values:
         }
         worst = BAD if configuration.simple_bounds else configuration.worst
         rows = np.flatnonzero(points.quality <= worst)
-        own = self._key(points.place[rows], points.time[rows])
-        found |= self._samples("before", points, rows, np.searchsorted(own, key, "left") - 1, key)
-        found |= self._samples("after", points, rows, np.searchsorted(own, key, "right"), key)
-        return found
+        sample_keys = self._key(points.place[rows], points.time[rows])
+        columns |= self._samples("before", points, rows, np.searchsorted(sample_keys, key, "left") - 1, key)
+        columns |= self._samples("after", points, rows, np.searchsorted(sample_keys, key, "right"), key)
+        return columns
 
     def _samples(
         self, side: str, points: Points, rows: NDArray[np.intp], nearest: NDArray[np.intp], key: Int64s
