@@ -28,7 +28,7 @@ class Answer:
     note: str = "no rows"  # of an answer without rows: why
 
     @classmethod
-    def of(cls, table: Any, note: str) -> Answer:
+    def of_table(cls, table: Any, note: str) -> Answer:
         """The rows of a table of Arrow."""
         columns = [column.to_pylist() for column in table.columns]
         return cls(tuple(table.column_names), list(zip(*columns, strict=True)), note)

@@ -41,7 +41,7 @@ class _Interval:
     until: datetime
 
     @classmethod
-    def of(cls, detail: str) -> _Interval:
+    def of_detail(cls, detail: str) -> _Interval:
         """Parse the detail of a notice (JSON)."""
         fields = json.loads(detail)
         return cls(
@@ -64,7 +64,7 @@ class Archive:
         ``connection``: also one of a pool; ``details``: of the notices, at least one. Raises OperationError if the
         archive cannot be read, or not in time.
         """
-        intervals = [_Interval.of(one) for one in details]
+        intervals = [_Interval.of_detail(one) for one in details]
         since, until = min(one.since for one in intervals), max(one.until for one in intervals)
         ends_at = asyncio.get_running_loop().time() + SECONDS
         parts_by_channel: dict[int, list[tuple[datetime, datetime, Samples]]] = {}

@@ -35,7 +35,7 @@ class ArchivedSamples(DaySamples):
         self._archived: frozenset[int] | None = None
 
     @classmethod
-    async def of(
+    async def recorded(
         cls, connection: asyncpg.Connection[Any], day: date, files: DayFiles, installation: int
     ) -> ArchivedSamples:
         """Make them from the database's record of what it has."""

@@ -90,7 +90,7 @@ async def archive_day(
     if current is None:
         raise OperationError(f"archive {location.name}: {day} is not in it; restore {folder.manifest}")
     before = DayFiles(location, folder, current)
-    samples = await ArchivedSamples.of(connection, day, before, installation.number)
+    samples = await ArchivedSamples.recorded(connection, day, before, installation.number)
     if row["late"] and not await amend_archived_day(state, samples):
         raise OperationError(f"{day}: another session seals")
     sealed, origin = await _sealed(connection, installation, day)
@@ -145,7 +145,7 @@ def archived_samples(state: State) -> SamplesOf:
         location = await in_thread(location_in_force, state.root, row["location"])
         folder = DayFolder(row["installation"], day)
         manifest = await in_thread(read_manifest, location, folder)
-        return await ArchivedSamples.of(connection, day, DayFiles(location, folder, manifest), chain)
+        return await ArchivedSamples.recorded(connection, day, DayFiles(location, folder, manifest), chain)
 
     return samples_of
 

@@ -82,7 +82,7 @@ class DayFiles:
 
     def channels(self, columns: Sequence[str] | None = None) -> Any:
         """The table of channels (docs/archive.md), or some of its columns."""
-        [file] = self.manifest.of("channels")
+        [file] = self.manifest.of_table("channels")
         with self.opened(file) as parquet:
             return parquet.read(columns)
 
@@ -98,7 +98,7 @@ class DayFiles:
 
     def rows(self, table: Literal["events", "gaps"]) -> list[tuple[Any, ...]]:
         """Events or gaps, as the specification's fields."""
-        [file] = self.manifest.of(table)
+        [file] = self.manifest.of_table(table)
         with self.opened(file) as parquet:
             return list(rows_of(parquet, ROWS[table].names))
 
@@ -117,9 +117,11 @@ class DayFiles:
         """
         places = self.places(channels)
         with ExitStack() as stack:
-            added = [_Added(stack.enter_context(self.opened(f))) for f in self.manifest.of("samples") if f.amendment]
+            added = [
+                _Added(stack.enter_context(self.opened(f))) for f in self.manifest.of_table("samples") if f.amendment
+            ]
             yielded: set[int] = set()
-            for file in [one for one in self.manifest.of("samples") if not one.amendment]:
+            for file in [one for one in self.manifest.of_table("samples") if not one.amendment]:
                 here = {number: place for number, place in places.items() if place.file == file.path}
                 if channels is not None and not here:
                     continue
@@ -131,10 +133,10 @@ class DayFiles:
                     for number, samples in by_channel(parquet, None if channels is None else groups):
                         if channels is None or number in here:
                             yielded.add(number)
-                            yield number, merged([samples, *(one.of(number) for one in added)])
+                            yield number, merged([samples, *(one.of_channel(number) for one in added)])
             others = {number for one in added for number in one.channels()} - yielded
             for number in sorted(others if channels is None else others & set(channels)):
-                yield number, merged([one.of(number) for one in added])
+                yield number, merged([one.of_channel(number) for one in added])
 
 
 class _Added:
@@ -151,7 +153,7 @@ class _Added:
         """Channels with samples in it."""
         return {number for group in range(len(self._bounds)) for number in self._group(group)}
 
-    def of(self, channel: int) -> Samples:
+    def of_channel(self, channel: int) -> Samples:
         """A channel's samples."""
         groups = [group for group, (first, last) in enumerate(self._bounds) if first <= channel <= last]
         return merged([self._group(group).get(channel, NO_SAMPLES) for group in groups])

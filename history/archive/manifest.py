@@ -85,7 +85,7 @@ class Manifest:
         """Size of all files."""
         return sum(file.bytes for file in self.files)
 
-    def of(self, table: Table) -> list[ArchivedFile]:
+    def of_table(self, table: Table) -> list[ArchivedFile]:
         """The files of a table."""
         return [one for one in self.files if one.table == table]
 

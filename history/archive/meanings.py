@@ -34,7 +34,7 @@ class Meanings:
         columns[1] = columns[1].cast(pa.int64())
         return cls(list(zip(*(one.to_pylist() for one in columns), strict=True)))
 
-    def of(self, channel: int) -> Sequence[Mapping[str, Any]]:
+    def of_channel(self, channel: int) -> Sequence[Mapping[str, Any]]:
         """All names and units that a channel had; None: there are samples before the first, or without any."""
         return [*self._of.get(channel, []), {"name": None, "unit": None}]
 

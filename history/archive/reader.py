@@ -89,7 +89,7 @@ class Archive:
         keys: dict[str, Key] = {}
         for day in self.days():
             files = self._files(day)
-            [file] = files.manifest.of("seal")
+            [file] = files.manifest.of_table("seal")
             try:
                 bundle = read_bundle(self.location, file.path)
             except UnverifiableError as error:

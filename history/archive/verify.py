@@ -46,7 +46,7 @@ def problems_of(files: DayFiles, anchors: Sequence[str] | None, changed: Set[int
     if problems:
         return problems
     try:
-        [seal] = manifest.of("seal")
+        [seal] = manifest.of_table("seal")
         bundle = read_bundle(location, files.place(seal))
         problems += bundle.problems(anchors)
         if not bundle.seals:
@@ -96,7 +96,7 @@ class _Check:
 
     def channels(self) -> Iterator[str]:
         """Differences of the table of channels from the seal."""
-        [file] = self._files.manifest.of("channels")
+        [file] = self._files.manifest.of_table("channels")
         if not same_meaning(self._files.channels(), self._bundle.document, self._files.folder):
             yield f"{file.path}: the channels are not described as sealed"
 
@@ -124,13 +124,13 @@ class _Check:
             hours = sealed[number].hours if number in sealed else None
             yield from compare(_name(names, number), number, hours.by_hour() if hours else {}, {})
         parts = self._bundle.parts[-1]
-        [events] = manifest.of("events")
+        [events] = manifest.of_table("events")
         with self._files.opened(events) as parquet:
             self.rows.events = event_hours(parquet, manifest.day)
         for one in compare("events", None, parts.events.by_hour(), event_digests(self.rows.events)):
             self.rows.events.pop(one.hour or 0, None)
             yield one
-        [gaps] = manifest.of("gaps")
+        [gaps] = manifest.of_table("gaps")
         with self._files.opened(gaps) as parquet:
             rows = gaps_in(parquet)
         if gaps_digest(rows) == parts.gaps:

@@ -150,7 +150,7 @@ class DayWriter:
     async def _write_amendment(self, found: Sequence[Samples]) -> None:
         """A file of what was added; the others are taken over."""
         assert self._before is not None
-        self._files += self._before.manifest.of("samples")
+        self._files += self._before.manifest.of_table("samples")
         self._places = await in_thread(self._before.places)
         if not found:
             return

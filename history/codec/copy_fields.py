@@ -69,7 +69,7 @@ def arrays(
     """An array for each segment, NULL where none is ``there``. Elements that are not ``present`` are NULL."""
     if not there.any():
         return [_NULL] * len(segments)
-    part, where = segments.some(there)
+    part, where = segments.selected(there)
     raw = elements[where]
     size = raw.itemsize
     # As bits: converting a double could change the bits of a NaN.

@@ -38,4 +38,4 @@ def pack(channel_id: Int32s, time: Int64s, bits: Bits, status: Int32s) -> Packed
     lines = fit(time, segments)
     if not np.array_equal(lines.times(segments), time):
         raise ArithmeticError(f"times of hours from {int(hour.min())} µs on do not come back from the packed form")
-    return PackedHours(segments, channel_id[begins], hour[begins], lines, PackedNumbers.of(bits, segments), status)
+    return PackedHours(segments, channel_id[begins], hour[begins], lines, PackedNumbers.of_bits(bits, segments), status)

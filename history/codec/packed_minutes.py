@@ -69,7 +69,7 @@ def repacked(sent: bytes) -> bytes | None:
         np.array_equal(rows["values"], np.where(good, len(_VALUES), 0))
         and all(np.array_equal(count, rows[name]) for count, name in zip(counts, _COUNTS, strict=True))
         and all((present | (since == 0)).all() for since, present in times)
-        and (np.diff(minute)[np.diff(segments.each(segments.begins)) == 0] > 0).all()
+        and (np.diff(minute)[np.diff(segments.repeated(segments.begins)) == 0] > 0).all()
     ):
         raise DatabaseError(
             f"minutes of {timestamp(int(day[0]) + POSTGRES_EPOCH_US):%Y-%m-%d} are not packed: "
@@ -93,7 +93,7 @@ def repacked(sent: bytes) -> bytes | None:
                 arrays(INT4, segments, ~same, since, present)
                 for (since, present), same in zip(times, constant, strict=True)
             ),
-            *(packed_numbers(PackedNumbers.of(column, segments)) for column in (*values, *sums)),
+            *(packed_numbers(PackedNumbers.of_bits(column, segments)) for column in (*values, *sums)),
         ]
     )
 
@@ -107,8 +107,8 @@ def _since(time: NDArray[np.int64], bucket: NDArray[np.int64]) -> tuple[NDArray[
 
 def _constant(column: NDArray[Any], present: Mask | None, segments: Segments) -> Mask:
     """Whether all rows of a segment have the same, (m,)."""
-    same = segments.all(column == segments.each(column[segments.begins]))
-    return same if present is None else same & segments.all(present == segments.each(present[segments.begins]))
+    same = segments.all(column == segments.repeated(column[segments.begins]))
+    return same if present is None else same & segments.all(present == segments.repeated(present[segments.begins]))
 
 
 def _filled(bits: Bits, least: Bits, good: Mask, segments: Segments) -> Bits:
@@ -116,5 +116,5 @@ def _filled(bits: Bits, least: Bits, good: Mask, segments: Segments) -> Bits:
     if good.all():
         return bits
     smallest = segments.least(np.where(good, least.view(np.float64), np.inf))
-    filled: Bits = np.where(good, bits.view(np.float64), segments.each(np.where(segments.any(good), smallest, 0.0)))
+    filled: Bits = np.where(good, bits.view(np.float64), segments.repeated(np.where(segments.any(good), smallest, 0.0)))
     return filled.view(np.uint64)

@@ -30,7 +30,7 @@ class PackedNumbers:
     is_float8: Mask  # (n,) which values are in float8s
 
     @classmethod
-    def of(cls, bits: Bits, segments: Segments) -> PackedNumbers:
+    def of_bits(cls, bits: Bits, segments: Segments) -> PackedNumbers:
         """Pack numbers that are given by the bits of their doubles.
 
         Raises ArithmeticError where they would not come back to the bit, which would be our mistake.
@@ -40,16 +40,18 @@ class PackedNumbers:
         number = planes(greatest - least)
         is_scaled = segments.any(scaled.exact) & (number <= 4)
         number = np.where(is_scaled, number, 0)
-        exact = scaled.exact & segments.each(is_scaled)
+        exact = scaled.exact & segments.repeated(is_scaled)
         float4 = _as_float4(bits) == bits
-        float4 &= segments.each(~is_scaled & (segments.count(float4) >= segments.lengths - segments.lengths // _FEW))
+        float4 &= segments.repeated(
+            ~is_scaled & (segments.count(float4) >= segments.lengths - segments.lengths // _FEW)
+        )
         packed = cls(
             segments,
             base=np.where(is_scaled, least + PLANES_MIDDLE[number], 0).astype(np.float64),
             divisor=np.where(is_scaled, scaled.divisor, 1.0),
             single=scaled.single & is_scaled,
             planes=number,
-            numbers=np.where(exact, scaled.scaled - segments.each(least), 0),
+            numbers=np.where(exact, scaled.scaled - segments.repeated(least), 0),
             value=bits,
             is_float4=float4,
             is_float8=~exact & ~float4,
@@ -60,7 +62,7 @@ class PackedNumbers:
 
     def decoded(self) -> Bits:
         """The bits of the numbers as readers decode them, (n,)."""
-        each = self.segments.each
+        each = self.segments.repeated
         numbers = each(self.base - PLANES_MIDDLE[self.planes]) + self.numbers  # integers below 2^53
         bits: Bits = unscale(numbers, each(self.divisor), each(self.single)).view(np.uint64)
         bits[self.is_float4] = _as_float4(self.value[self.is_float4])

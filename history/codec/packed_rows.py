@@ -35,7 +35,7 @@ def copy_stream(hours: PackedHours) -> bytes:
     """The bytes for ``COPY samples_packed FROM STDIN (FORMAT binary)`` with the columns :data:`COLUMNS`."""
     segments, lines, value = hours.segments, hours.lines, hours.value
     status = hours.status[segments.begins]
-    several = ~segments.all(hours.status == segments.each(status))
+    several = ~segments.all(hours.status == segments.repeated(status))
     times = hours.hour - POSTGRES_EPOCH_US, lines.start - POSTGRES_EPOCH_US, lines.step
     head = *times, value.base, value.divisor, hours.channel_id, segments.lengths, lines.unit, status, value.single
     return stream(
@@ -60,7 +60,7 @@ def samples_of(rows: Sequence[Row]) -> tuple[Segments, Samples]:
     deviation, planes = _numbers(rows, "t", segments)
     lines = Lines(start, column("step"), column("unit"), planes, deviation)
     numbers, planes = _numbers(rows, "v", segments)
-    each = segments.each
+    each = segments.repeated
     scaled = each(column("base", np.float64) - PLANES_MIDDLE[planes]) + numbers
     bits: Bits = unscale(scaled, each(column("divisor", np.float64)), each(column("single", np.bool_))).view(np.uint64)
     _fill(bits, rows, "float4s", ">f4", segments)
@@ -86,7 +86,7 @@ def _numbers(rows: Sequence[Row], name: str, segments: Segments) -> tuple[Int64s
         planes += there
         content = b"".join([array[ARRAY_HEAD:] for array in arrays if array is not None])
         plane = np.frombuffer(content, np.dtype([("length", ">i4"), ("element", "u1")]))["element"]
-        where = slice(None) if there.all() else segments.each(there)
+        where = slice(None) if there.all() else segments.repeated(there)
         numbers[where] += (plane ^ 128).astype(np.int64) << 8 * place
     return numbers, planes
 

@@ -29,7 +29,7 @@ SAMPLES = pa.schema(
 def record_batch(samples: Samples) -> Any:
     """Samples of one channel, n ≥ 1, as columns of the file."""
     n = len(samples)
-    values = scale(samples.bits, Segments.whole(n))
+    values = scale(samples.bits, Segments.single(n))
     missing, whole = np.packbits(values.exact, bitorder="little"), np.packbits(~values.exact, bitorder="little")
     n_exact = int(np.count_nonzero(values.exact))
     return pa.RecordBatch.from_arrays(

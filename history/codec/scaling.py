@@ -45,7 +45,7 @@ def scale(bits: Bits, segments: Segments) -> ScaledValues:
     needed = segments.count(finite)
     undecided = needed > 0
     needed -= needed // _FEW
-    probed = finite & (segments.places % segments.each(np.maximum(1, segments.lengths // _PROBED)) == 0)
+    probed = finite & (segments.places % segments.repeated(np.maximum(1, segments.lengths // _PROBED)) == 0)
     probes = np.append(0, np.cumsum(segments.count(probed)))
     probe = bits[probed]
     for is_single, decimals in ((False, _DECIMALS), (True, _SINGLE_DECIMALS)):
@@ -54,7 +54,7 @@ def scale(bits: Bits, segments: Segments) -> ScaledValues:
             chosen = undecided & (2 * (hits[probes[1:]] - hits[probes[:-1]]) >= np.diff(probes))
             if not chosen.any():
                 continue
-            part, where = segments.some(chosen)
+            part, where = segments.selected(chosen)
             whole, restored = _scaled(bits[where], k, is_single)
             suits = part.count(restored) >= needed[chosen]
             if is_single:
@@ -63,7 +63,7 @@ def scale(bits: Bits, segments: Segments) -> ScaledValues:
                 continue
             decided = np.zeros(len(segments), np.bool_)
             decided[chosen] = suits
-            from_part, to = part.each(suits), segments.each(decided)
+            from_part, to = part.repeated(suits), segments.repeated(decided)
             scaled[to], exact[to] = whole[from_part], restored[from_part]
             divisor[decided], single[decided] = 10.0**k, is_single
             undecided &= ~decided

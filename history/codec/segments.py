@@ -32,7 +32,7 @@ class Segments:
         return cls(np.flatnonzero(differs), n)
 
     @classmethod
-    def whole(cls, n: int) -> Segments:
+    def single(cls, n: int) -> Segments:
         """One segment."""
         return cls(np.zeros(1, np.int64), n)
 
@@ -58,10 +58,10 @@ class Segments:
     @cached_property
     def places(self) -> Int64s:
         """The place of each element in its segment, from 0, (n,)."""
-        begins: Int64s = self.each(self.begins)
+        begins: Int64s = self.repeated(self.begins)
         return np.arange(self.n) - begins
 
-    def each(self, of_segments: NDArray[Any]) -> NDArray[Any]:
+    def repeated(self, of_segments: NDArray[Any]) -> NDArray[Any]:
         """Values of the segments, for each element: (m,) → (n,)."""
         return np.repeat(of_segments, self.lengths)
 
@@ -85,8 +85,8 @@ class Segments:
         """The largest element of each, (m,)."""
         return np.maximum.reduceat(values, self.begins)
 
-    def some(self, chosen: Mask) -> tuple[Segments, Mask | slice]:
+    def selected(self, chosen: Mask) -> tuple[Segments, Mask | slice]:
         """The segments that are chosen, at least one, and the places of their elements."""
         if chosen.all():
             return self, slice(None)
-        return Segments.of_lengths(self.lengths[chosen]), self.each(chosen)
+        return Segments.of_lengths(self.lengths[chosen]), self.repeated(chosen)

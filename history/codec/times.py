@@ -27,9 +27,9 @@ class Lines:
 
     def times(self, segments: Segments) -> Int64s:
         """The times (µs), (n,)."""
-        time: Int64s = segments.each(self.start) + segments.places * segments.each(self.step)
+        time: Int64s = segments.repeated(self.start) + segments.places * segments.repeated(self.step)
         if self.planes.any():
-            time += segments.each(self.unit) * (self.deviation - segments.each(PLANES_MIDDLE[self.planes]))
+            time += segments.repeated(self.unit) * (self.deviation - segments.repeated(PLANES_MIDDLE[self.planes]))
         return time
 
 
@@ -41,21 +41,21 @@ def planes(extent: Int64s) -> NDArray[np.int64]:
 def fit(time: Int64s, segments: Segments) -> Lines:
     """The line with the smallest range of deviations, of times (µs) that ascend by less than 2^32 in each segment."""
     start = time[segments.begins]
-    since = time - segments.each(start)
+    since = time - segments.repeated(start)
     last, n = since[segments.ends - 1], segments.lengths
     step = np.where(n == 1, _NO_STEP, np.maximum(1, np.rint(last / np.maximum(1, n - 1)).astype(np.int64)))
     unit, number = np.ones(len(segments), np.int64), np.zeros(len(segments), np.int64)
     deviation = np.zeros(segments.n, np.int64)
-    irregular = ~segments.all(since == segments.places * segments.each(step))
+    irregular = ~segments.all(since == segments.places * segments.repeated(step))
     if irregular.any():
-        part, where = segments.some(irregular)
+        part, where = segments.selected(irregular)
         of_part = since[where]
         unit[irregular] = _resolution(of_part, part)
         step[irregular], least, extent = _best_step(of_part, unit[irregular], part)
         number[irregular] = planes(extent // unit[irregular])
         middle = PLANES_MIDDLE[number[irregular]] * unit[irregular]
-        off = of_part - part.places * part.each(step[irregular]) - part.each(least)
-        deviation[where] = off // part.each(unit[irregular])
+        off = of_part - part.places * part.repeated(step[irregular]) - part.repeated(least)
+        deviation[where] = off // part.repeated(unit[irregular])
         start[irregular] += least + middle
     return Lines(start, step, unit, number, deviation)
 
@@ -75,7 +75,7 @@ def _best_step(since: Int64s, unit: Int64s, segments: Segments) -> tuple[Int64s,
     rounded = (np.rint(usual / by).astype(np.int64) * by for by in (1000, 10_000))
     best = [np.zeros(len(segments), np.int64)] * 2 + [np.full(len(segments), np.iinfo(np.int64).max)]
     for step in (usual, mean, *rounded):
-        off = since - segments.places * segments.each(step)
+        off = since - segments.places * segments.repeated(step)
         least = segments.least(off)
         extent = segments.greatest(off) - least
         better = (step >= unit) & (step % unit == 0)
@@ -88,7 +88,7 @@ def _median_step(since: Int64s, segments: Segments) -> Int64s:
     """The lower median of the differences in each segment, (m,)."""
     inside = np.ones(segments.n, np.bool_)
     inside[segments.begins] = False
-    number = segments.each(np.arange(len(segments)))[inside]
+    number = segments.repeated(np.arange(len(segments)))[inside]
     ordered = np.sort(number << 32 | np.diff(since, prepend=0)[inside])  # an hour has fewer than 2^32 µs
     steps = segments.lengths - 1
     begins = np.cumsum(steps) - steps

@@ -107,7 +107,7 @@ async def export(
         sealed = await sealed_day(connection, day, day_seals)
         keys = await stored_keys(connection, day_seals[0].chain)
         day_samples = await samples_of(connection, day, day_seals[0].chain)
-        writer = _Export(day_samples, scope.of(day_seals[0].installation), sealed, keys)
+        writer = _Export(day_samples, scope.of_installation(day_seals[0].installation), sealed, keys)
         with ExitStack() as stack:
             samples_path, events_path, gaps_path = [stack.enter_context(atomic_path(path)) for path in paths]
             rows, differs = await writer.samples(samples_path, patterns)

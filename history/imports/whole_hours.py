@@ -51,7 +51,7 @@ class HourCounts:
         if self._size > _COMPACT:
             self._compact()
 
-    def of(self, keys: Int64s) -> Int64s:
+    def of_keys(self, keys: Int64s) -> Int64s:
         """The counts of keys that occur, (n,)."""
         self._compact()
         return self._counts[0][np.searchsorted(self._keys[0], keys)]
@@ -93,7 +93,7 @@ def regroup(portions: Iterable[Portion], counts: HourCounts, at_once: int = _AT_
 def _split(portion: Portion, counts: HourCounts) -> tuple[Part, Part]:
     """The whole hours, and the others."""
     keys, place_of, found = np.unique(hour_keys(portion), return_inverse=True, return_counts=True)
-    whole: NDArray[np.bool_] = (found == counts.of(keys))[place_of]
+    whole: NDArray[np.bool_] = (found == counts.of_keys(keys))[place_of]
     return Part(portion.part(whole), is_whole=True), Part(portion.part(~whole), is_whole=False)
 
 

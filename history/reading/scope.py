@@ -32,7 +32,7 @@ class Scope:
         """The number of the installation that seals it."""
         return max(self.number, 1)
 
-    def of(self, number: int) -> Scope:
+    def of_installation(self, number: int) -> Scope:
         """Scope of another installation, or of all."""
         return replace(self, number=number)
 

@@ -160,7 +160,7 @@ async def _amended(
         changed[number] = HourDigests.of_hours({h: one for h, one in {**was, **hours}.items() if one[0]})
     span = {"from": deletion.since.isoformat(), "to": deletion.until.isoformat()}
     differs = {"channels": listed, "deleted": {**span, "by": deletion.by, "why": deletion.why}}
-    scope = (await load_scope(connection, sealed.seals[-1].installation)).of(sealed.seals[-1].installation)
+    scope = (await load_scope(connection, sealed.seals[-1].installation)).of_installation(sealed.seals[-1].installation)
     key = (await Sealing.begin(connection, state, scope))[0].key
     content = SealContent(sealed.parts[-1], sealed.seals[-1].gaps, changed, sealed.document)
     return [await write_revision(connection, key, day, scope, sealed, content, differs, started)]

@@ -129,5 +129,7 @@ class Explainer:
         sealed = await sealed_day(connection, day, of_day)
         hour = at.astimezone(UTC).hour
         async with connection.transaction():
-            events = await events_of(event_rows(connection, day, self.scope.of(of_day[0].installation)), day)
+            events = await events_of(
+                event_rows(connection, day, self.scope.of_installation(of_day[0].installation)), day
+            )
         return sealed.is_whole and events.by_hour().get(hour) == sealed.parts[-1].events.by_hour().get(hour)

@@ -45,7 +45,7 @@ class Removal:
     description: str
 
     @classmethod
-    def of(cls, detail: Mapping[str, Any], at: datetime) -> Removal:
+    def of_detail(cls, detail: Mapping[str, Any], at: datetime) -> Removal:
         """Parse the detail of an event ``retention``. Raises KeyError and ValueError."""
         spans = detail["channel_ids"].strip("{}").replace("[", "").replace(")", "").split(",")
         bounds = [int(bound) for bound in spans if bound]
@@ -59,7 +59,7 @@ class Removal:
     def parsed(cls, detail: str, at: datetime) -> Removal | None:
         """A receipt from JSON; None: it is none."""
         try:
-            return cls.of(json.loads(detail), at)
+            return cls.of_detail(json.loads(detail), at)
         except (ValueError, KeyError, TypeError):
             return None
 

@@ -204,7 +204,7 @@ class Sealing:
             self.progress(f"{day}: not amended, because its seals were altered: see `plantlog evidence verify {day}`")
             return Amended(None, [], False)
         # What a day's first seal covers, its amended ones cover, too.
-        scope = self.scope.of(sealed.seals[-1].installation)
+        scope = self.scope.of_installation(sealed.seals[-1].installation)
         started = await self.connection.fetchval(load("evidence")["select_clock"])
         async with self.connection.transaction(isolation="repeatable_read"):
             if not await samples.complete(scope.chain):

@@ -155,7 +155,7 @@ async def _not_covered(
     if not receipts.events or scope.number == 0:
         return set()
     covered = {(row[0], row[1]) async for row in event_rows(connection, day, scope)}
-    everyone = {(row[0], row[1]) async for row in event_rows(connection, day, scope.of(0))}
+    everyone = {(row[0], row[1]) async for row in event_rows(connection, day, scope.of_installation(0))}
     return receipts.events & (everyone - covered)
 
 

@@ -123,10 +123,10 @@ async def _verify_chain(
         by_day.setdefault(date.fromisoformat(seal.day), []).append(seal)
     for sealed_date in sorted(by_day) if day is None else [day] if day in by_day else []:
         sealed = await sealed_day(connection, sealed_date, sorted(by_day[sealed_date], key=lambda seal: seal.revision))
-        own_scope = scope.of(sealed.seals[-1].installation)
+        own_scope = scope.of_installation(sealed.seals[-1].installation)
         report.days.append(await _verify_day(connection, sealed, question, own_scope, trusted))
     if day is None and not chain and not report.chain:
-        report.next_seal = await _first_seal(connection, scope.of(chosen.number))
+        report.next_seal = await _first_seal(connection, scope.of_installation(chosen.number))
     return report
 
 

@@ -137,7 +137,7 @@ class ArchivedDay:
         """The samples within bounds (µs) that are read in the archive only."""
         files = self.samples.files
         paths = {place.file for place in self.archived.values()}
-        needed = tuple(one for one in files.manifest.of("samples") if one.amendment or one.path in paths)
+        needed = tuple(one for one in files.manifest.of_table("samples") if one.amendment or one.path in paths)
         files = replace(files, manifest=replace(files.manifest, files=needed))
         return Stored(files, self.archived, bounds)
 

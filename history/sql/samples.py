@@ -160,7 +160,7 @@ class SampleSource:
         self, scan: Scan, meanings: Meanings, hours: Hours, archived: Sequence[asyncpg.Record], in_database: bool
     ) -> Day:
         rows = self._reader.fetch(load("evidence")["select_channels"], *hours.bounds) if in_database else []
-        stored = set(scan.channels((row["channel_id"] for row in rows), meanings.of))
+        stored = set(scan.channels((row["channel_id"] for row in rows), meanings.of_channel))
         parts = [self._parts(scan, meanings, hours.day, row, stored) for row in archived]
         there = {number for one in parts for number in (*one.archived, *one.merged)}
         return Day(hours, parts, frozenset(stored - there), _dropped(archived))
@@ -199,7 +199,7 @@ class SampleSource:
     def _parts(self, scan: Scan, meanings: Meanings, day: date, row: asyncpg.Record, stored: set[int]) -> ArchivedDay:
         files, whole_channels = self.days.files(row, day), frozenset(row["whole"])
         table = self.days.places(files)
-        channels = scan.channels({*table["channel_id"].to_pylist(), *whole_channels}, meanings.of)
+        channels = scan.channels({*table["channel_id"].to_pylist(), *whole_channels}, meanings.of_channel)
         places = places_of(table, channels)
         same_rows = self._reader.fetch(load("sql")["select_in_archive"], day, row["number"], channels) if stored else []
         same_channels = {same["channel_id"] for same in same_rows}

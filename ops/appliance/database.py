@@ -124,7 +124,7 @@ class Database:
 
     async def _choose_logins(self, mark: str) -> dict[str, Login]:
         """The logins by role. Where another installation has a login of that name, ours gets a name of its own."""
-        logins = {role: Login.of(self.state.dsn(role)) for role in _ROLES}
+        logins = {role: Login.of_dsn(self.state.dsn(role)) for role in _ROLES}
         marks, rejected = await check_logins(self.state.dsn("owner"), logins.values())
         for role, login in logins.items():
             if login.name in rejected and marks[login.name] != mark:
@@ -141,7 +141,7 @@ def provide(state: State, progress: Callable[[str], None], plant: Plant | None =
 
     ``plant``: says where an own server listens.
     """
-    listens = None if plant is None else Listening.of(plant, state.root)
+    listens = None if plant is None else Listening.of_plant(plant, state.root)
     if listens is not None and state.has_external_database:
         raise OperationError(f"[database] host: found {listens.host!r}; legal: no [database] with PLANTLOG_DSN")
     check_appliance(state)
@@ -189,7 +189,7 @@ def _store_dsns(state: State, external_dsn: str) -> None:
         path = state.dsn_file(role)
         login = Login(_login_name(role), secrets.token_urlsafe(24))
         if path.exists():
-            login = Login.of(state.dsn(role))
+            login = Login.of_dsn(state.dsn(role))
         write_atomically(path, f"{login.dsn(external_dsn)}\n", 0o600)
 
 
@@ -241,7 +241,7 @@ def psql_command(state: State, statements: Sequence[str] = ()) -> tuple[list[str
 def archived_until(state: State) -> date | None:
     """The newest day of which samples are only in the archive; None: there is none, or the database does not say."""
 
-    async def asked() -> date | None:
+    async def fetched() -> date | None:
         connection = await connect(state.dsn("reader"), "plantlog psql", seconds=_HINT_SECONDS)
         try:
             day: date | None = await connection.fetchval(load("sql")["select_archived_until"])
@@ -250,6 +250,6 @@ def archived_until(state: State) -> date | None:
             connection.terminate()
 
     try:
-        return asyncio.run(asked())
+        return asyncio.run(fetched())
     except FAILURES:
         return None

@@ -166,7 +166,7 @@ async def make_plan(
         finally:
             await connection.close()
     own_database = not state.has_external_database
-    new_programs = programs.wanted(deployment, plant, state, own_database=own_database, planned=True)
+    new_programs = programs.all_programs(deployment, plant, state, own_database=own_database, planned=True)
     processes = Supervisor(state).restarts(new_programs)
     sources = {source.name: source for source in before.sources}
     reconnected = [s.name for s in plant.sources if s.name in sources and reconnects(sources[s.name], s)]

@@ -52,7 +52,7 @@ def postgres(state: State, plant: Plant | None = None, *, planned: bool = False)
     if planned and plant is not None and plant.backup.repository != (archive and archive.repository):
         archives_to = plant.backup.repository
     settings = [] if archives_to is None else [archives_to.encode()]
-    if plant is not None and (listens := Listening.of(plant, state.root)) is not None:
+    if plant is not None and (listens := Listening.of_plant(plant, state.root)) is not None:
         settings.append(repr(listens).encode())
     environment = _environment(_digest(settings) if settings else "")
     environment |= {"PLANTLOG_ROOTFS": str(rootfs)} if rootfs else {}
@@ -100,7 +100,7 @@ def process(name: str, plant: Plant, state: State) -> Program:
     )
 
 
-def wanted(
+def all_programs(
     deployment: Deployment, plant: Plant, state: State, *, own_database: bool, planned: bool = False
 ) -> list[Program]:
     """All processes of the appliance; ``planned``: as of :func:`postgres`."""

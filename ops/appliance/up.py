@@ -93,8 +93,8 @@ def up(options: UpOptions, console: Console) -> None:
             )
             if in_force_already is not None:
                 step.warn("as they were registered before")
-            programs_wanted = programs.wanted(deployment, plant, state, own_database=db.cluster is not None)
-            _update_programs(supervisor, programs_wanted, db, plant, state, step)
+            all_programs = programs.all_programs(deployment, plant, state, own_database=db.cluster is not None)
+            _update_programs(supervisor, all_programs, db, plant, state, step)
             deployment.save(state)
             Running(plant.name, plant.health, tuple(health.processes(plant))).save(state)
         if deployment.simulator:
@@ -105,7 +105,7 @@ def up(options: UpOptions, console: Console) -> None:
                 simulated.trust_simulator(plant, state, supervisor)
         collectors = list(filter(is_collector, health.processes(plant)))
         awaited = health.processes(plant) if in_force_already is None else collectors
-        watched = [program.name for program in programs_wanted] if in_force_already is None else collectors
+        watched = [program.name for program in all_programs] if in_force_already is None else collectors
         progress = Progress(supervisor, state, watched)
         with steps.step("start writer, collectors and maintenance") as step:
             for name in health.processes(plant):
@@ -223,20 +223,20 @@ def _prepare_database(
 
 
 def _update_programs(
-    supervisor: Supervisor, programs_wanted: list[Program], db: Database, plant: Plant, state: State, step: Step
+    supervisor: Supervisor, all_programs: list[Program], db: Database, plant: Plant, state: State, step: Step
 ) -> None:
     """Stop programs that changed or are gone."""
     if not supervisor.is_own():
-        _replace_other_version(supervisor, programs_wanted, db, plant, state, step)
+        _replace_other_version(supervisor, all_programs, db, plant, state, step)
         return
     _hand_over_sources(supervisor, plant, state)
-    for what, names in zip(("restarted (changed)", "stopped"), supervisor.update(programs_wanted), strict=True):
+    for what, names in zip(("restarted (changed)", "stopped"), supervisor.update(all_programs), strict=True):
         if names:
             step.note(f"{what}: {', '.join(names)}")
 
 
 def _replace_other_version(
-    supervisor: Supervisor, programs_wanted: list[Program], db: Database, plant: Plant, state: State, step: Step
+    supervisor: Supervisor, all_programs: list[Program], db: Database, plant: Plant, state: State, step: Step
 ) -> None:
     """Stop what another checkout of plantlog started, and start a supervisor of this one.
 
@@ -244,7 +244,7 @@ def _replace_other_version(
     spools hold stays there, and the new writer writes it.
     """
     _stop_other_version(supervisor, state, step)
-    supervisor.start(programs_wanted)
+    supervisor.start(all_programs)
     if db.cluster is not None:
         supervisor.start_program("postgres")
         _prepare_database(db, None, plant, supervisor, state, step)

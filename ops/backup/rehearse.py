@@ -17,7 +17,7 @@ from core.files import write_atomically
 from core.folder_lock import folder_lock
 from core.paths import State
 from history.seals.verify import verify
-from ops.backup.repository import backups, of
+from ops.backup.repository import available, backups
 from ops.backup.restore import restore
 from ops.postgres.cluster import USER_FILE
 from ops.postgres.server import Server
@@ -52,7 +52,7 @@ def _path(state: State) -> Path:
 def rehearse(state: State, progress: Callable[[str], None]) -> Proof:
     """Prove the newest backup. Raises OperationError if it lacks anything."""
     began = time.monotonic()
-    archive = of(state).archive
+    archive = available(state).archive
     all_backups = asyncio.run(backups(state))
     if archive is None or not all_backups:
         raise OperationError("there is no backup yet: run `plantlog admin backup`")

@@ -175,7 +175,7 @@ def _list_file(state: State) -> Path:
 
 async def back_up(state: State, full: bool) -> Backup:
     """Make a backup now. Raises OperationError; AnotherBackupError while another one is made."""
-    cluster = of(state)
+    cluster = available(state)
     assert cluster.archive is not None
     if cluster.archive.folder is not None:
         check_writable(cluster.archive.folder)
@@ -218,7 +218,7 @@ async def _check_timeline(state: State, cluster: Cluster) -> None:
 
 async def backups(state: State) -> list[Backup]:
     """All backups, oldest first. Raises OperationError."""
-    cluster = of(state)
+    cluster = available(state)
     text = await call(state, cluster, "info", "--output=json")
     for stanza in json.loads(text):
         if stanza["status"]["code"] not in _ANSWERED:
@@ -242,13 +242,13 @@ def _parsed(text: str) -> list[Backup]:
 
 async def verify(state: State) -> str:
     """Compare all files of the repository with their checksums. Raises OperationError if one is damaged."""
-    report = await call(state, of(state), "verify", "--output=text", "--verbose")
+    report = await call(state, available(state), "verify", "--output=text", "--verbose")
     if "status: error" in report:
         raise OperationError(f"the repository is damaged:\n{report.strip()}")
     return report.strip()
 
 
-def of(state: State) -> Cluster:
+def available(state: State) -> Cluster:
     """The cluster with its repository. Raises OperationError where there is none."""
     cluster = _own(state)
     if cluster.archive is None:

@@ -64,7 +64,7 @@ def ask(
     limits = Limits(memory, threads, forensics.parse_duration("--timeout", timeout).total_seconds())
     options = forensics.parse_options(question, context.args)
     table, note = forensics.answer(State.current(), question, time_range, channel or [], options, installation, limits)
-    answer = answers.Answer.of(table, note)
+    answer = answers.Answer.of_table(table, note)
     if (as_json or as_csv) and note:
         typer.echo(note, err=True)
     if as_json:

@@ -274,7 +274,7 @@ def _change_monitor(state: State, ours: Membership, monitor: str, steps: Steps) 
         asyncio.run(nodes(monitor))  # it answers
         cluster = ManagedCluster(state.root, provide(state.root, lambda line: None), changed)
         _run(cluster.autoctl("disable", "monitor", "--force"))
-        _run(cluster.autoctl("enable", "monitor", cluster.seen(monitor)))
+        _run(cluster.autoctl("enable", "monitor", cluster.manager_dsn(monitor)))
         changed.save(state)
         supervisor = Supervisor(state)  # one that runs may miss the second of two changes
         supervisor.stop_programs("postgres")

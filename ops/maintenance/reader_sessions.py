@@ -58,7 +58,7 @@ async def restore_login(context: JobContext, connection: Connection) -> JobResul
     """Give the reader's login its password and limits back, where somebody who has it changed them."""
     if not context.state.dsn_file("reader").exists():
         return JobSkipped("no reader login in the state folder")
-    reader = Login.of(context.state.dsn("reader"))
+    reader = Login.of_dsn(context.state.dsn("reader"))
     renewed = await create_logins(context.owner_dsn, {"reader": reader}, login_mark(installation_id(context.state)))
     if renewed:
         log.warning("password of %s was changed; restored to that of this state folder", ", ".join(renewed))

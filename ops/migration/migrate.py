@@ -146,7 +146,7 @@ class Login:
     password: str
 
     @classmethod
-    def of(cls, dsn: str) -> Login:
+    def of_dsn(cls, dsn: str) -> Login:
         """Login that a DSN has."""
         parts = urlsplit(dsn)
         return cls(unquote(parts.username or ""), unquote(parts.password or ""))

@@ -26,7 +26,7 @@ class Listening:
     key: str
 
     @classmethod
-    def of(cls, plant: Plant, state: Path) -> Listening | None:
+    def of_plant(cls, plant: Plant, state: Path) -> Listening | None:
         """The listening that a plant configures; None: on loopback only."""
         if is_loopback(plant.database.host):
             return None

@@ -78,7 +78,7 @@ class ManagedCluster(Cluster):
         ours = self._membership
         role = ["monitor"]
         if not ours.is_monitor:
-            role = ["postgres", "--monitor", self.seen(ours.monitor), "--name", f"{ours.address}:{ours.port}"]
+            role = ["postgres", "--monitor", self.manager_dsn(ours.monitor), "--name", f"{ours.address}:{ours.port}"]
             role += ["--pghost", self.path_in_namespace(self.folder), "--listen", self.listen]
             role += ["--replication-quorum", "false"]  # asynchronous: the journal has what a standby lacks
         pem = self.path_in_namespace(self._pem)
@@ -89,7 +89,7 @@ class ManagedCluster(Cluster):
             *(*tls, "--pgctl", self.binaries.path_in_root("pg_ctl")),
         )
 
-    def seen(self, monitor: str) -> str:
+    def manager_dsn(self, monitor: str) -> str:
         """The DSN of a monitor with the paths that the manager sees."""
         return monitor.replace(verified_by(ca_file(self._state.pki)), verified_by(self.path_in_namespace(self._ca)))
 

@@ -259,7 +259,7 @@ class Receiver:
             item = subscription.items.get(int(tags.ids[place]))
             return Queue(0, tags.source.discard_oldest) if item is None else Queue(item.queue_size, item.parameters[2])
 
-        before = None if run is None else run.of(tags)
+        before = None if run is None else run.of_tags(tags)
         found_overflows = overflows(message, tracking.time, before, since, queue)
         gaps = [([int(tags.ids[place])], start, end) for place, start, end in found_overflows]
         if gaps:

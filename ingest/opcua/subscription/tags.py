@@ -145,7 +145,7 @@ class SampleTimes:
     tags: Tags
     time: Int64s  # (n,)
 
-    def of(self, tags: Tags) -> Int64s:
+    def of_tags(self, tags: Tags) -> Int64s:
         """Times indexed like ``tags``."""
         if tags is self.tags:
             return self.time

@@ -152,9 +152,11 @@ def shared(tmp_path: Path) -> Iterator[State]:
         current = activate(state.root, plant(tmp_path, '[database]\nhost = "0.0.0.0"\n'))
         TlsSettings.of(current.plant).ensure(state.root)
         cluster = provision(state.root, lambda line: None)
-        cluster.listening = Listening.of(current.plant, state.root)
+        cluster.listening = Listening.of_plant(current.plant, state.root)
         with Server(state.root, ("-cfsync=off", "-cshared_buffers=32MB"), cluster) as server:
-            asyncio.run(bootstrap(server.owner_dsn, {role: Login.of(server.role(role)).password for role in LOGINS}))
+            asyncio.run(
+                bootstrap(server.owner_dsn, {role: Login.of_dsn(server.role(role)).password for role in LOGINS})
+            )
             yield state
 
 
@@ -208,7 +210,9 @@ def contained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[State
         files = {"ssl_cert_file": pem, "ssl_key_file": pem, "hba_file": logins}
         settings = [f"-c{name}={cluster.path_in_namespace(path)}" for name, path in files.items()]
         with Server(state.root, ("-cfsync=off", "-cshared_buffers=32MB", "-cssl=on", *settings), cluster) as server:
-            asyncio.run(bootstrap(server.owner_dsn, {role: Login.of(server.role(role)).password for role in LOGINS}))
+            asyncio.run(
+                bootstrap(server.owner_dsn, {role: Login.of_dsn(server.role(role)).password for role in LOGINS})
+            )
             yield state
 
 

@@ -77,7 +77,7 @@ class Plant:
         done = await register(plant, self.database.owner_dsn, self.state, None, decisions, expected)
         snapshot.save(self.state.root, self.deployment.config, digests, plant, done.versions)
         own_database = not self.state.has_external_database
-        wanted = programs.wanted(self.deployment, plant, self.state, own_database=own_database)
+        wanted = programs.all_programs(self.deployment, plant, self.state, own_database=own_database)
         (self.state.run / "supervisord.conf").write_text(render(self.state, wanted))
         return done
 

@@ -81,7 +81,7 @@ def walk(n: int = 4000) -> Float64s:
 
 def scaled(values: Float64s) -> ScaledValues:
     """Of doubles."""
-    return scale(values.view(np.uint64), Segments.whole(len(values)))
+    return scale(values.view(np.uint64), Segments.single(len(values)))
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ async def test_late_samples_are_an_amendment_that_is_merged_later(plant: Maintai
     await plant.owner.execute("UPDATE plant.archive_evidence SET until = clock_timestamp()")
     assert (await plant.job()).outcome == "ok"
     assert (await plant.archived())[0] == (DAY, 1, 0)
-    assert len(plant.site.opened.manifest(DAY).of("samples")) == 1
+    assert len(plant.site.opened.manifest(DAY).of_table("samples")) == 1
     assert plant.in_archive() == {**samples, **late}
     assert plant.site.opened.verify(DAY) == []
     text = await plant.owner.fetch("SELECT detail ->> 'how' FROM plant.event WHERE type = 'archived' ORDER BY time")
@@ -247,7 +247,7 @@ async def test_late_gap_and_event_amend_a_dropped_day(plant: Maintained) -> None
     await site.late_event(begin(DAY, 13), "text", "late")
     assert (await plant.job()).outcome == "ok"
     manifest = plant.site.opened.manifest(DAY)
-    assert (manifest.revision, *(manifest.of(table)[0].rows for table in ("events", "gaps"))) == (1, 2, 2)
+    assert (manifest.revision, *(manifest.of_table(table)[0].rows for table in ("events", "gaps"))) == (1, 2, 2)
     assert plant.site.opened.verify(DAY) == []
 
 
