@@ -35,8 +35,8 @@ class ChannelMap(Generic[T]):
 
     def get(self, channel: int) -> T | None:
         """The value of one channel."""
-        (place,) = self._value_indices(np.array([channel], np.int32)).tolist()
-        return None if place == _NO_VALUE else self._values[place]
+        (index,) = self._value_indices(np.array([channel], np.int32)).tolist()
+        return None if index == _NO_VALUE else self._values[index]
 
     def has(self, channels: Int32s) -> NDArray[np.bool_]:
         """Mask of ``channels`` that have a value."""
@@ -46,13 +46,13 @@ class ChannelMap(Generic[T]):
     def by_value(self, channels: Int32s) -> list[tuple[T | None, NDArray[np.intp]]]:
         """The values of ``channels``, each with the indices of the channels that share it."""
         return [
-            (None if place == _NO_VALUE else self._values[place], at)
-            for place, at in group_indices(self._value_indices(channels))
+            (None if index == _NO_VALUE else self._values[index], at)
+            for index, at in group_indices(self._value_indices(channels))
         ]
 
     def items(self) -> list[tuple[T, Int32s]]:
         """Every value, with the channels that share it."""
-        return [(self._values[place], self._channels[at]) for place, at in group_indices(self._value_index)]
+        return [(self._values[index], self._channels[at]) for index, at in group_indices(self._value_index)]
 
     def update(self, values: Iterable[tuple[T, Int32s]]) -> None:
         """Set the values of channels."""
@@ -88,17 +88,17 @@ class ChannelMap(Generic[T]):
         return np.where(self._channels[at] == channels, self._value_index[at], _NO_VALUE)
 
     def _index(self, value: T) -> int:
-        place = self._index_of_value.setdefault(value, len(self._values))
-        if place == len(self._values):
+        index = self._index_of_value.setdefault(value, len(self._values))
+        if index == len(self._values):
             self._values.append(value)
-        return place
+        return index
 
     def _forget_unused(self) -> None:
         if len(self._values) <= 2 * len(self._channels) + _SPARE_VALUES:
             return
         used, self._value_index = np.unique(self._value_index, return_inverse=True)
-        self._values = [self._values[place] for place in used.tolist()]
-        self._index_of_value = {value: place for place, value in enumerate(self._values)}
+        self._values = [self._values[index] for index in used.tolist()]
+        self._index_of_value = {value: index for index, value in enumerate(self._values)}
 
 
 def group_indices(keys: Int64s) -> list[tuple[int, NDArray[np.intp]]]:

@@ -91,7 +91,9 @@ class Gaps:
 
     def channels_open_for(self, reason: str) -> list[int]:
         """The channels whose open gap has this reason."""
-        return [c for gap, some in self._open.items() if gap.reason == reason for c in some.tolist() if c != _SOURCE]
+        return [
+            c for gap, channels in self._open.items() if gap.reason == reason for c in channels.tolist() if c != _SOURCE
+        ]
 
     def channels(self) -> list[int]:
         """The channels that have an open gap of their own."""
@@ -132,8 +134,8 @@ class Gaps:
     async def open_each(self, begins: Iterable[tuple[Channels, int]], reason: str, detail: str = "") -> None:
         """Samples of channels are missing from the given times on. Each channel at most once."""
         fresh: dict[_OpenGap, list[Int32s]] = {}
-        each = [(c, (at if self.ends_with(at) else now_us(),)) for c, at in begins]
-        for begin, before, channels in self._with_last_closed(each):
+        spans = [(c, (at if self.ends_with(at) else now_us(),)) for c, at in begins]
+        for begin, before, channels in self._with_last_closed(spans):
             gap = _OpenGap(begin[0], reason, detail)
             if before is not None and before.gap.from_time <= gap.from_time <= before.end:
                 same, end = before.gap.reason == reason, before.end
@@ -142,7 +144,7 @@ class Gaps:
                 fresh.setdefault(gap, []).append(channels)
         if fresh:
             self._count(reason, len(fresh))
-            opened = [(gap, np.concatenate(some)) for gap, some in fresh.items()]
+            opened = [(gap, np.concatenate(parts)) for gap, parts in fresh.items()]
             self._open.update(opened)
             for gap, channels in opened:
                 self._queue(gap, None, channels)
@@ -159,8 +161,8 @@ class Gaps:
     async def close_each(self, ends: Iterable[tuple[Channels, int]]) -> None:
         """Close gaps of channels, each at the time of the first sample after it."""
         ended: dict[_ClosedGap, list[Int32s]] = {}
-        for of, to_time in ends:
-            for gap, channels in self._open.pop(_ids(of)) if self.ends_with(to_time) else ():
+        for gap_channels, to_time in ends:
+            for gap, channels in self._open.pop(_ids(gap_channels)) if self.ends_with(to_time) else ():
                 end = max(to_time, gap.certain_to or gap.from_time)
                 ended.setdefault(_ClosedGap(replace(gap, certain_to=None), end), []).append(channels)
         if ended:
@@ -175,12 +177,12 @@ class Gaps:
 
     async def record_each(self, spans: Iterable[tuple[Channels, int, int]], reason: str, detail: str = "") -> None:
         """Record gaps that have already ended: (channels, from, to) each."""
-        each = [(channels, (start, end if self.ends_with(end) else now_us())) for channels, start, end in spans]
-        named = np.concatenate([_NO_CHANNELS, *(_ids(channels) for channels, _ in each)])
+        times = [(channels, (start, end if self.ends_with(end) else now_us())) for channels, start, end in spans]
+        named = np.concatenate([_NO_CHANNELS, *(_ids(channels) for channels, _ in times)])
         if len(np.unique(named)) == len(named):
-            self._record(each, reason, detail)
+            self._record(times, reason, detail)
         else:  # one after another: each continues with the result of the previous one
-            for span in each:
+            for span in times:
                 self._record([span], reason, detail)
         await self.flush()
 
@@ -196,25 +198,25 @@ class Gaps:
 
     async def retract(self, channels: Channels = None) -> None:
         """End a gap in which nothing was lost after all: it ends where it began, or where the previous one ended."""
-        for gap, some in self._open.pop(_ids(channels)):
+        for gap, ids in self._open.pop(_ids(channels)):
             detail = gap.detail if gap.certain_to else "no samples were lost"
-            self._queue(replace(gap, detail=detail), gap.certain_to or gap.from_time, some)
+            self._queue(replace(gap, detail=detail), gap.certain_to or gap.from_time, ids)
         await self.flush()
 
     async def withdraw(self, from_time: int, to_time: int, reason: str, channels: Channels = None) -> None:
         """Withdraw what came after all of a recorded loss: only what was joined with it stays missing."""
         ids = _ids(channels)
         for closed, places in self._closed.by_value(ids):
-            some, gap = ids[places], _OpenGap(from_time, reason, "no samples were lost")
+            same, gap = ids[places], _OpenGap(from_time, reason, "no samples were lost")
             rest: list[tuple[int, int]] = []
             if closed is not None and closed.gap.from_time <= from_time and to_time <= closed.end:
-                self._closed.pop(some)
+                self._closed.pop(same)
                 rest = [(closed.gap.from_time, from_time), (to_time, closed.end)]
             if closed is None or not rest or closed.gap.from_time == from_time:
-                self._queue(gap, from_time, some)
+                self._queue(gap, from_time, same)
             for start, end in rest:
                 if closed is not None and start < end:
-                    self._add_closed({_ClosedGap(replace(closed.gap, from_time=start), end): [some]})
+                    self._add_closed({_ClosedGap(replace(closed.gap, from_time=start), end): [same]})
         await self.flush()
 
     async def remove(self, at: int, channels: Iterable[int], since: int | None = None) -> None:
@@ -236,26 +238,26 @@ class Gaps:
         self, spans: Sequence[tuple[Channels, tuple[int, ...]]]
     ) -> Iterator[tuple[tuple[int, ...], _ClosedGap | None, Int32s]]:
         """Times, the last gap that ended, and the channels that have both in common."""
-        some, each = [_ids(of) for of, _ in spans], [times for _, times in spans]
-        places = {times: place for place, times in enumerate(each)}
-        channels = np.concatenate([_NO_CHANNELS, *some])
-        which = np.repeat(np.array([places[times] for times in each], np.int64), [len(ids) for ids in some])
+        parts, times_of = [_ids(of_span) for of_span, _ in spans], [times for _, times in spans]
+        places = {times: index for index, times in enumerate(times_of)}
+        channels = np.concatenate([_NO_CHANNELS, *parts])
+        which = np.repeat(np.array([places[times] for times in times_of], np.int64), [len(ids) for ids in parts])
         for before, at in self._closed.by_value(channels):
-            for place, among in group_indices(which[at]):
-                yield each[place], before, channels[at[among]]
+            for index, among in group_indices(which[at]):
+                yield times_of[index], before, channels[at[among]]
 
     def _add_closed(self, ended: dict[_ClosedGap, list[Int32s]]) -> None:
-        closed = [(gap, np.concatenate(some)) for gap, some in ended.items()]
+        closed = [(gap, np.concatenate(parts)) for gap, parts in ended.items()]
         self._closed.update(closed)
         for closed_gap, channels in closed:
             self._queue(closed_gap.gap, closed_gap.end, channels)
 
     def _queue(self, gap: _OpenGap, end: int | None, channels: Int32s, *, backfilled: bool = False) -> None:
-        of = channels[channels != _SOURCE]
-        if len(of) < len(channels):
+        without_source = channels[channels != _SOURCE]
+        if len(without_source) < len(channels):
             self._unwritten.append(Gap(gap.from_time, end, gap.reason, None, gap.detail, backfilled))
-        if len(of):
-            named = tuple(np.sort(of).tolist())
+        if len(without_source):
+            named = tuple(np.sort(without_source).tolist())
             self._unwritten.append(Gap(gap.from_time, end, gap.reason, named, gap.detail, backfilled))
 
     async def clock_set(self, before: int, after: int, polled: bool = True) -> None:
@@ -380,14 +382,18 @@ def _ids(channels: Channels) -> Int32s:
 
 def _encode(gaps: Iterable[tuple[_OpenGap, Int32s]]) -> str | None:
     """The note of open gaps: (ranges of channels, from, reason, detail, certain to) each; None: there are none."""
-    each = [(to_ranges(channels), *gap.fields()) for gap, channels in gaps]
-    return json.dumps(each) if each else None
+    rows = [(to_ranges(channels), *gap.fields()) for gap, channels in gaps]
+    return json.dumps(rows) if rows else None
 
 
 def _decode(note: str) -> list[tuple[_OpenGap, Int32s]]:
     """Undo :func:`_encode`, also of a version before: there (channel or null, from, ...) stands for each channel."""
     shared: dict[_OpenGap, list[Int32s]] = {}
-    for of, *gap in json.loads(note):
-        ids = from_ranges(of).astype(np.int32) if isinstance(of, list) else _ids(None if of is None else [of])
+    for ranges, *gap in json.loads(note):
+        ids = (
+            from_ranges(ranges).astype(np.int32)
+            if isinstance(ranges, list)
+            else _ids(None if ranges is None else [ranges])
+        )
         shared.setdefault(_OpenGap(*gap), []).append(ids)
-    return [(gap, np.concatenate(some)) for gap, some in shared.items()]
+    return [(gap, np.concatenate(parts)) for gap, parts in shared.items()]

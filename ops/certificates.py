@@ -64,25 +64,29 @@ def use(pki: Path, file: Path, key: Path | None) -> str:
     return _describe(client_certificate.store(pki, identity.certificate, identity.key))
 
 
-def trust(pki: Path, what: str) -> str:
-    """Accept a rejected certificate: of the source ``what``, or with a fingerprint that starts with it.
+def trust(pki: Path, name_or_digits: str) -> str:
+    """Accept a rejected certificate: of the source ``name_or_digits``, or with a fingerprint that starts with it.
 
     Raises OperationError if none or several match.
     """
     make_trust_folders(pki)
-    digits = what.replace(":", "").lower()
+    digits = name_or_digits.replace(":", "").lower()
     rejected = list(trust_list.certificates_in(pki / "rejected"))
-    found = [(path, server) for path, server in rejected if what in (path.name, path.name.rsplit(".", 2)[0])]
-    if not found and len(digits) >= _MIN_DIGITS:
-        found = [(path, server) for path, server in rejected if trust_list.fingerprint(server).startswith(digits)]
-    if len(found) != 1:
-        meant = found or rejected
+    matches = [
+        (path, server) for path, server in rejected if name_or_digits in (path.name, path.name.rsplit(".", 2)[0])
+    ]
+    if not matches and len(digits) >= _MIN_DIGITS:
+        matches = [(path, server) for path, server in rejected if trust_list.fingerprint(server).startswith(digits)]
+    if len(matches) != 1:
+        meant = matches or rejected
         these = "; ".join(f"{path.name}: {trust_list.fingerprint(server)}" for path, server in meant) or "none"
         problem = (
-            f"{len(found)} rejected certificates match {what}" if found else f"no rejected certificate matches {what}"
+            f"{len(matches)} rejected certificates match {name_or_digits}"
+            if matches
+            else f"no rejected certificate matches {name_or_digits}"
         )
         raise OperationError(f"{problem}; give at least {_MIN_DIGITS} digits of a fingerprint (SHA-256): {these}")
-    ((path, server),) = found
+    ((path, server),) = matches
     return _summary(path.rename(pki / "trusted" / "certs" / path.name), server)
 
 
@@ -120,21 +124,21 @@ def _add_crl(pki: Path, crl: revocation.Crl, content: x509.CertificateRevocation
     make_trust_folders(pki)
     if crl.expires is not None and crl.expires < now:
         raise OperationError(f"{crl.path} has expired on {crl.expires:%Y-%m-%d %H:%M}Z: get a newer CRL from the CA")
-    known = trust_list.read_list(pki)
-    issuer = next((ca for ca in (*known.trusted, *known.issuers) if crl.is_of(ca)), None)
+    trusted_list = trust_list.read_list(pki)
+    issuer = next((ca for ca in (*trusted_list.trusted, *trusted_list.issuers) if crl.is_of(ca)), None)
     if issuer is None:
         ca = content.issuer.rfc4514_string()
         raise OperationError(
             f"{crl.path} is a CRL of {ca}, and no certificate of this CA in the trust list has signed it: "
             "add the CA's certificate first"
         )
-    old = revocation.newest(known.crls, issuer, now)
+    old = revocation.newest(trusted_list.crls, issuer, now)
     if old is not None and old.content is not None and old.content.last_update_utc > content.last_update_utc:
         raise OperationError(
             f"{crl.path} is of {content.last_update_utc:%Y-%m-%d %H:%M}Z, and older than {old.path}, "
             f"which is of {old.content.last_update_utc:%Y-%m-%d %H:%M}Z"
         )
-    folder = "trusted" if issuer in known.trusted else "issuers"
+    folder = "trusted" if issuer in trusted_list.trusted else "issuers"
     path = pki / folder / "crl" / f"{trust_list.fingerprint(issuer)[:16]}.crl"
     write_atomically(path, content.public_bytes(Encoding.DER))
     return path
@@ -145,11 +149,11 @@ def listed(pki: Path) -> Iterator[str]:
     make_trust_folders(pki)
     suffixes = ", ".join(f"*{suffix}" for suffix in CERTIFICATE_SUFFIXES)
     for name, folder in (("trusted", "trusted/certs"), ("issuers", "issuers/certs"), ("rejected", "rejected")):
-        found = list(trust_list.certificates_in(pki / folder))
-        yield f"{name}:" if found else f"{name}: none"
-        for path, server in found:
+        certificates = list(trust_list.certificates_in(pki / folder))
+        yield f"{name}:" if certificates else f"{name}: none"
+        for path, server in certificates:
             yield f"  {_summary(path, server)}"
-        for path in sorted({*(pki / folder).iterdir()} - {path for path, _ in found}):
+        for path in sorted({*(pki / folder).iterdir()} - {path for path, _ in certificates}):
             yield f"  {path.name}: ignored, not a certificate (DER or PEM) named {suffixes}"
     crls = list(trust_list.crls_in(pki))
     yield "CRLs:" if crls else "CRLs: none"
@@ -177,8 +181,8 @@ def server(plant: Plant, state: Path) -> str:
         raise OperationError("all servers listen on loopback, or have plain_http = true: they have no certificate")
     TlsSettings.of(plant).ensure(state)
     lines = _server("certificate", file)
-    own = plant.tls.certificate_file is None
-    return "\n".join([*lines, *(_server("CA, to be trusted", ca_file(state / "pki")) if own else ())])
+    is_ours = plant.tls.certificate_file is None
+    return "\n".join([*lines, *(_server("CA, to be trusted", ca_file(state / "pki")) if is_ours else ())])
 
 
 def authority_pem(plant: Plant, state: Path) -> str:
@@ -194,25 +198,25 @@ def fault(plant: Plant) -> str | None:
     file = plant.tls.certificate_file
     if (problem := TlsSettings.of(plant).problem()) is not None or file is None:
         return problem
-    found = client_certificate.read(file.read_bytes(), file)
-    begins, ends, now = found.not_valid_before_utc, client_certificate.expires_at(found), datetime.now(UTC)
+    certificate = client_certificate.read(file.read_bytes(), file)
+    begins, ends, now = certificate.not_valid_before_utc, client_certificate.expires_at(certificate), datetime.now(UTC)
     if begins <= now < ends:
         return None
-    return f"tls.certificate_file: found one that is valid from {_dates(found)}; legal: one that is valid now"
+    return f"tls.certificate_file: found one that is valid from {_dates(certificate)}; legal: one that is valid now"
 
 
 def _server(title: str, file: Path) -> list[str]:
     try:
-        found = client_certificate.read(file.read_bytes(), file)
+        certificate = client_certificate.read(file.read_bytes(), file)
     except OSError as error:
         raise OperationError(f"{file}: {error.strerror}") from error
-    names = ", ".join(own_certificate.names_of(found))
+    names = ", ".join(own_certificate.names_of(certificate))
     return [
         f"{title + ':':<19}{file}",
-        f"  subject          {found.subject.rfc4514_string()}",
+        f"  subject          {certificate.subject.rfc4514_string()}",
         *([f"  names            {names}"] if names else ()),
-        f"  valid            {_dates(found)}",
-        f"  SHA-256          {trust_list.fingerprint(found)}",
+        f"  valid            {_dates(certificate)}",
+        f"  SHA-256          {trust_list.fingerprint(certificate)}",
     ]
 
 
@@ -235,10 +239,10 @@ def _describe(identity: client_certificate.Identity) -> str:
 
 def _summary(path: Path, server: x509.Certificate) -> str:
     uri = ", ".join(client_certificate.application_uris(server)) or "no application URI"
-    what = f"CA {named(server)}" if is_authority(server) else uri
+    subject = f"CA {named(server)}" if is_authority(server) else uri
     return ", ".join(
         (
-            f"{path.name}: {what}",
+            f"{path.name}: {subject}",
             f"expires {client_certificate.expires_at(server):%Y-%m-%d}",
             f"SHA-256 {trust_list.fingerprint(server)}",
         )

@@ -41,20 +41,20 @@ class History(HistoryManager):  # type: ignore[misc]
         end = bisect_left(times, details.EndTime)
         if rv.ContinuationPoint:
             at = bisect_left(times, ua.ua_binary.Primitives.DateTime.unpack(Buffer(rv.ContinuationPoint)))
-            found = stored[at:end]
+            values_read = stored[at:end]
         else:
             at = bisect_left(times, details.StartTime)
-            found = stored[at:end]
+            values_read = stored[at:end]
             if details.ReturnBounds and (at == len(times) or times[at] != details.StartTime):
-                known = at and not values.forgot_since(details.StartTime)
-                found = [stored[at - 1] if known else _no_bound(details.StartTime), *found]
+                has_value = at and not values.forgot_since(details.StartTime)
+                values_read = [stored[at - 1] if has_value else _no_bound(details.StartTime), *values_read]
         max_values = min(self._max_values, details.NumValuesPerNode or self._max_values)
-        if len(found) > max_values:
-            result.ContinuationPoint = ua.ua_binary.Primitives.DateTime.pack(found[max_values].SourceTimestamp)
-            found = found[:max_values]
+        if len(values_read) > max_values:
+            result.ContinuationPoint = ua.ua_binary.Primitives.DateTime.pack(values_read[max_values].SourceTimestamp)
+            values_read = values_read[:max_values]
         elif details.ReturnBounds:
-            found = [*found, stored[end] if end < len(stored) else _no_bound(details.EndTime)]
-        result.HistoryData = ua.HistoryData(DataValues=found)
+            values_read = [*values_read, stored[end] if end < len(stored) else _no_bound(details.EndTime)]
+        result.HistoryData = ua.HistoryData(DataValues=values_read)
         return result
 
 

@@ -68,20 +68,23 @@ class ArchivedSamples(DaySamples):
 
     async def new_times(self, times: Mapping[int, Int64s]) -> dict[int, Int64s]:
         """Times (µs) of samples that came to channels and are not archived."""
-        known = [number for number in times if number not in self.whole]
-        archived = await self.in_archive(known) if known else {}
-        return {number: np.setdiff1d(some, archived.get(number, NO_SAMPLES).time) for number, some in times.items()}
+        not_whole = [number for number in times if number not in self.whole]
+        archived = await self.in_archive(not_whole) if not_whole else {}
+        return {
+            number: np.setdiff1d(channel_times, archived.get(number, NO_SAMPLES).time)
+            for number, channel_times in times.items()
+        }
 
     async def counts(self, channels: Sequence[int], hours: range) -> Counts:
         """The number of samples, of the channel-hours that have some."""
-        found = await super().counts(channels, hours)
+        counts = await super().counts(channels, hours)
         for number, archived in (await self.in_archive([n for n in channels if n not in self.whole])).items():
-            is_stored = any((number, hour) in found for hour in hours)
-            whole = (await self.read([number], range(24)))[number] if is_stored else archived
-            for hour, (n, _) in hour_digests(whole, self.day).items():
+            is_stored = any((number, hour) in counts for hour in hours)
+            samples = (await self.read([number], range(24)))[number] if is_stored else archived
+            for hour, (n, _) in hour_digests(samples, self.day).items():
                 if hour in hours:
-                    found[number, hour] = n
-        return found
+                    counts[number, hour] = n
+        return counts
 
     async def event_rows(self, scope: Scope) -> AsyncIterator[tuple[Any, ...]]:
         """The day's events by time and id, also those that retention dropped."""
@@ -93,16 +96,16 @@ class ArchivedSamples(DaySamples):
     async def stream(self, channels: Sequence[int]) -> AsyncIterator[tuple[int, Samples]]:
         """The day of channels in their order, some of them at a time."""
         for first in range(0, len(channels), _STREAMED):
-            wanted = channels[first : first + _STREAMED]
-            found = await self.read(wanted, range(24))
-            for number in wanted:
-                if number in found:
-                    yield number, found[number]
+            part = channels[first : first + _STREAMED]
+            samples = await self.read(part, range(24))
+            for number in part:
+                if number in samples:
+                    yield number, samples[number]
 
     async def in_archive(self, channels: Collection[int]) -> dict[int, Samples]:
         """The day of channels as the archive has it."""
-        wanted = set(channels) & await self.archived()
-        return await in_thread(lambda: dict(self.files.samples(wanted))) if wanted else {}
+        archived = set(channels) & await self.archived()
+        return await in_thread(lambda: dict(self.files.samples(archived))) if archived else {}
 
 
 async def _whole(connection: asyncpg.Connection[Any], day: date, installation: int) -> frozenset[int]:

@@ -72,16 +72,26 @@ def channel_table(document: str, folder: DayFolder, places: Mapping[int, Place])
         meanings.setdefault(one["id"], []).append(one)
     rows: list[tuple[Any, ...]] = []
     for number in sorted(meanings):
-        of = sorted(meanings[number], key=_valid_from) or [{"name": "", "unit": ""}]
-        starts = [begins, *(_valid_from(one) for one in of[1:])]
+        of_channel = sorted(meanings[number], key=_valid_from) or [{"name": "", "unit": ""}]
+        starts = [begins, *(_valid_from(one) for one in of_channel[1:])]
         place = places.get(number)
         where = (place.samples if place else 0, *_where(place))
-        for one, first, last in zip(of, starts, [*starts[1:], ends], strict=True):
-            said = [one.get(name) for name in ("kind", "address", "range_lo", "range_hi")]
+        for one, first, last in zip(of_channel, starts, [*starts[1:], ends], strict=True):
+            described = [one.get(name) for name in ("kind", "address", "range_lo", "range_hi")]
             attributes = json.dumps(one.get("attributes", {}), ensure_ascii=False)
             name = one["name"], plant_unit(one["name"]), one["unit"]
             rows.append(
-                (number, first, last, *name, said[0], sources.get(one.get("source")), *said[1:], attributes, *where)
+                (
+                    number,
+                    first,
+                    last,
+                    *name,
+                    described[0],
+                    sources.get(one.get("source")),
+                    *described[1:],
+                    attributes,
+                    *where,
+                )
             )
     columns = list(zip(*rows, strict=True)) or [()] * len(CHANNELS)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, CHANNELS, strict=True)]
@@ -104,11 +114,11 @@ def same_meaning(table: Any, document: str, folder: DayFolder) -> bool:
     return bool(table.select(range(_MEANING)).equals(expected.select(range(_MEANING))))
 
 
-def places_of(table: Any, wanted: Collection[int] | None = None) -> dict[int, Place]:
-    """Channel id → where its samples are, of those that have some. ``table``: has the columns ``PLACE``. ``wanted``: of
-    others not."""
-    if wanted is not None:
-        table = table.filter(pa.array(np.isin(table["channel_id"].to_numpy(), list(wanted))))
+def places_of(table: Any, channels: Collection[int] | None = None) -> dict[int, Place]:
+    """Channel id → where its samples are, of those that have some. ``table``: has the columns ``PLACE``. ``channels``:
+    of others not."""
+    if channels is not None:
+        table = table.filter(pa.array(np.isin(table["channel_id"].to_numpy(), list(channels))))
     rows: Iterable[tuple[Any, ...]] = zip(*(table.column(name).to_pylist() for name in PLACE), strict=True)
     return {number: Place(n, file, first or 0, last or 0) for number, n, file, first, last in rows if n}
 

@@ -88,19 +88,19 @@ class DayWriter:
         None: samples that are in the archive are not sealed any more, so that the day must be written again.
         """
         assert self._before is not None
-        found: list[Samples] = []
+        additions: list[Samples] = []
         for first in range(0, len(changed), _CHANNELS):
             part = changed[first : first + _CHANNELS]
             archived = await in_thread(self._archived, part)
             for number, one in (await self._samples.read(part, range(24))).items():
                 before = archived.pop(number, NO_SAMPLES)
                 new = added(before, one)
-                found += [new] if len(new) else []
+                additions += [new] if len(new) else []
                 if len(one) - len(before) != len(new):
                     return None
             if archived:
                 return None
-        return await self._published(lambda: self._write_amendment(found), frozenset(changed))
+        return await self._published(lambda: self._write_amendment(additions), frozenset(changed))
 
     def _archived(self, channels: Sequence[int]) -> dict[int, Samples]:
         assert self._before is not None
@@ -147,20 +147,20 @@ class DayWriter:
                     self._places[channel] = Place(len(samples), path, first, last)
             self._written.append(("samples", path, rows))
 
-    async def _write_amendment(self, found: Sequence[Samples]) -> None:
+    async def _write_amendment(self, additions: Sequence[Samples]) -> None:
         """A file of what was added; the others are taken over."""
         assert self._before is not None
         self._files += self._before.manifest.of_table("samples")
         self._places = await in_thread(self._before.places)
-        if not found:
+        if not additions:
             return
         path = self._folder.file("samples", self._generation)
         async with in_threads(self._sample_file(path)) as file:
-            for channel, samples in joined(found).sorted().by_channel():
+            for channel, samples in joined(additions).sorted().by_channel():
                 await in_thread(file.write, samples)
                 place = self._places.get(channel, Place(0))
                 self._places[channel] = replace(place, samples=place.samples + len(samples))
-        self._written.append(("samples", path, sum(map(len, found))))
+        self._written.append(("samples", path, sum(map(len, additions))))
         self._amendment = path
 
     @contextmanager
@@ -200,10 +200,10 @@ class DayWriter:
         """A file of rows: a function that adds some."""
         path, rows = self._folder.file(table, self._generation), 0
 
-        def add(found: Sequence[tuple[Any, ...]]) -> None:
+        def add(new_rows: Sequence[tuple[Any, ...]]) -> None:
             nonlocal rows
-            file.write(found)
-            rows += len(found)
+            file.write(new_rows)
+            rows += len(new_rows)
 
         with self._location.created(f"{self._folder.incoming}/{path}") as sink:
             file = parquet.RowFile(sink, schema)
@@ -234,10 +234,10 @@ class DayWriter:
         """Files that were written, as they are in the storage, and files that were taken over."""
         files = list(self._files)
         for table, path, rows in self._written:
-            place, crc32 = f"{self._folder.incoming}/{path}", None
-            facts = self._location.facts(place)
+            incoming, crc32 = f"{self._folder.incoming}/{path}", None
+            facts = self._location.facts(incoming)
             if table != "seal":
-                with self._location.opened(place) as source:
+                with self._location.opened(incoming) as source:
                     crc32 = footer_crc32(source)
             files.append(ArchivedFile(path, table, rows, facts.bytes, facts.sha256, path == self._amendment, crc32))
         seal, origin = self._sealed.seals[-1], self._origin

@@ -62,9 +62,9 @@ class PackedNumbers:
 
     def decoded(self) -> Bits:
         """The bits of the numbers as readers decode them, (n,)."""
-        each = self.segments.repeated
-        numbers = each(self.base - PLANES_MIDDLE[self.planes]) + self.numbers  # integers below 2^53
-        bits: Bits = unscale(numbers, each(self.divisor), each(self.single)).view(np.uint64)
+        repeated = self.segments.repeated
+        numbers = repeated(self.base - PLANES_MIDDLE[self.planes]) + self.numbers  # integers below 2^53
+        bits: Bits = unscale(numbers, repeated(self.divisor), repeated(self.single)).view(np.uint64)
         bits[self.is_float4] = _as_float4(self.value[self.is_float4])
         bits[self.is_float8] = self.value[self.is_float8]
         return bits

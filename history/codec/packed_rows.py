@@ -60,14 +60,18 @@ def samples_of(rows: Sequence[Row]) -> tuple[Segments, Samples]:
     deviation, planes = _numbers(rows, "t", segments)
     lines = Lines(start, column("step"), column("unit"), planes, deviation)
     numbers, planes = _numbers(rows, "v", segments)
-    each = segments.repeated
-    scaled = each(column("base", np.float64) - PLANES_MIDDLE[planes]) + numbers
-    bits: Bits = unscale(scaled, each(column("divisor", np.float64)), each(column("single", np.bool_))).view(np.uint64)
+    repeated = segments.repeated
+    scaled = repeated(column("base", np.float64) - PLANES_MIDDLE[planes]) + numbers
+    bits: Bits = unscale(scaled, repeated(column("divisor", np.float64)), repeated(column("single", np.bool_))).view(
+        np.uint64
+    )
     _fill(bits, rows, "float4s", ">f4", segments)
     _fill(bits, rows, "float8s", ">u8", segments)
-    status = each(column("status") & 0xFFFF_FFFF).astype(np.uint32)
+    status = repeated(column("status") & 0xFFFF_FFFF).astype(np.uint32)
     _fill(status, rows, "statuses", ">u4", segments)
-    return segments, Samples(each(column("channel_id", np.int32)), lines.times(segments), bits.view(np.float64), status)
+    return segments, Samples(
+        repeated(column("channel_id", np.int32)), lines.times(segments), bits.view(np.float64), status
+    )
 
 
 def elements(sent: bytes, kind: str) -> NDArray[Any]:

@@ -50,10 +50,10 @@ class Checked:
 def _stamp(file: Path) -> tuple[int, int]:
     """Size and time of change. Raises OperationError."""
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError as error:
         raise OperationError(f"{file}: {error.strerror}") from None
-    return found.st_size, found.st_mtime_ns
+    return status.st_size, status.st_mtime_ns
 
 
 def check(reader: Reader, now: int, limits: TimeLimits, keep: Callable[[Portion], None]) -> Checked:
@@ -66,43 +66,43 @@ def check(reader: Reader, now: int, limits: TimeLimits, keep: Callable[[Portion]
     before = _stamp(file)
     with file.open("rb") as raw:
         digest = hashlib.file_digest(raw, "sha256").hexdigest()
-    found = Checked(file, digest)
+    checked = Checked(file, digest)
     newest: Portion | None = None
     for portion in reader.portions():
         _check_times(file, portion, now, limits)
-        whole = portion if newest is None else joined((newest, portion))
-        ordered = whole.part(whole.samples.order())
+        with_newest = portion if newest is None else joined((newest, portion))
+        ordered = with_newest.part(with_newest.samples.order())
         _check_distinct(file, reader, ordered)
-        newest = _add(found, portion, ordered, len(reader.names))
-        for place in range(min(_EXAMPLES - len(found.examples), len(portion))):
-            found.examples.append(_example(portion, place, reader.names[portion.samples.channel[place]]))
+        newest = _add(checked, portion, ordered, len(reader.names))
+        for index in range(min(_EXAMPLES - len(checked.examples), len(portion))):
+            checked.examples.append(_example(portion, index, reader.names[portion.samples.channel[index]]))
         keep(portion)
     if _stamp(file) != before:
         raise OperationError(f"{file} was changed while it was read: run the command again")
-    if not found.samples:
+    if not checked.samples:
         raise OperationError(f"{file} has no samples")
-    return found
+    return checked
 
 
-def _example(portion: Portion, place: int, name: str) -> Example:
+def _example(portion: Portion, index: int, name: str) -> Example:
     s = portion.samples
-    time, value, status = (column[place].item() for column in (s.time, s.value, s.status))
-    return Example(int(portion.line[place]), name, time, value, status)
+    time, value, status = (column[index].item() for column in (s.time, s.value, s.status))
+    return Example(int(portion.line[index]), name, time, value, status)
 
 
 def _check_times(file: Path, portion: Portion, now: int, limits: TimeLimits) -> None:
     inside = limits.inside(now, portion.samples.time)
     if inside.all():
         return
-    place = int(np.argmin(inside))
-    time = int(portion.samples.time[place])
+    index = int(np.argmin(inside))
+    time = int(portion.samples.time[index])
     earliest, latest = limits.bounds(now)
     legal = (
         f"times until {iso(latest)} ([writer] future_limit)"
         if time > latest
         else f"times from {iso(earliest)} on ([writer] oldest)"
     )
-    raise bad_input(file, int(portion.line[place]), "time", iso(time), legal)
+    raise bad_input(file, int(portion.line[index]), "time", iso(time), legal)
 
 
 def _check_distinct(file: Path, reader: Reader, ordered: Portion) -> None:
@@ -111,32 +111,32 @@ def _check_distinct(file: Path, reader: Reader, ordered: Portion) -> None:
     differs = (s.bits[1:] != s.bits[:-1]) | (s.status[1:] != s.status[:-1])
     twice = np.flatnonzero(s.repeats()[1:] & differs) + 1
     if len(twice):
-        place = int(twice[0])
-        channel = reader.names[s.channel[place]]
+        index = int(twice[0])
+        channel = reader.names[s.channel[index]]
         legal = (
-            f"the value of line {ordered.line[place - 1]}, {s.value[place - 1]:.17g}: {channel} has one value at "
-            f"{iso(int(s.time[place]))}"
+            f"the value of line {ordered.line[index - 1]}, {s.value[index - 1]:.17g}: {channel} has one value at "
+            f"{iso(int(s.time[index]))}"
         )
-        raise bad_input(file, int(ordered.line[place]), "value", f"{s.value[place]:.17g}", legal)
+        raise bad_input(file, int(ordered.line[index]), "value", f"{s.value[index]:.17g}", legal)
 
 
-def _add(found: Checked, portion: Portion, ordered: Portion, channels: int) -> Portion:
+def _add(checked: Checked, portion: Portion, ordered: Portion, channels: int) -> Portion:
     """Count a portion; ``ordered``: with the newest samples before it. Returns the newest samples now."""
-    more = channels - len(found.counts)
-    found.counts = np.append(found.counts, np.zeros(more, np.int64)) + np.bincount(
+    more = channels - len(checked.counts)
+    checked.counts = np.append(checked.counts, np.zeros(more, np.int64)) + np.bincount(
         portion.samples.channel, minlength=channels
     )
-    found.first = np.append(found.first, np.full(more, np.iinfo(np.int64).max))
-    found.last = np.append(found.last, np.full(more, np.iinfo(np.int64).min))
-    found.first_line = np.append(found.first_line, np.zeros(more, np.int64))
-    found.samples += len(portion)
-    found.hours.add(portion)
-    of, begins = np.unique(ordered.samples.channel, return_index=True)
-    if not len(of):
+    checked.first = np.append(checked.first, np.full(more, np.iinfo(np.int64).max))
+    checked.last = np.append(checked.last, np.full(more, np.iinfo(np.int64).min))
+    checked.first_line = np.append(checked.first_line, np.zeros(more, np.int64))
+    checked.samples += len(portion)
+    checked.hours.add(portion)
+    numbers, begins = np.unique(ordered.samples.channel, return_index=True)
+    if not len(numbers):
         return ordered
     oldest, newest = ordered.part(begins), ordered.part(np.append(begins[1:], len(ordered)) - 1)
-    earlier = oldest.samples.time < found.first[of]
-    found.first_line[of[earlier]] = oldest.line[earlier]
-    found.first[of] = np.minimum(found.first[of], oldest.samples.time)
-    found.last[of] = np.maximum(found.last[of], newest.samples.time)
+    earlier = oldest.samples.time < checked.first[numbers]
+    checked.first_line[numbers[earlier]] = oldest.line[earlier]
+    checked.first[numbers] = np.minimum(checked.first[numbers], oldest.samples.time)
+    checked.last[numbers] = np.maximum(checked.last[numbers], newest.samples.time)
     return newest

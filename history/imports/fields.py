@@ -48,32 +48,32 @@ def _numbers(texts: Sequence[str], decimal: Decimal) -> Float64s:
     legal = f"a number with the decimal separator {decimal!r} and no separator of thousands; see --decimal"
     joined = "".join(texts)
     if "_" in joined or other in joined:  # Python reads 1_000
-        place = next(i for i, text in enumerate(texts) if "_" in text or other in text)
-        raise BadField(place, texts[place], legal)
+        index = next(i for i, text in enumerate(texts) if "_" in text or other in text)
+        raise BadField(index, texts[index], legal)
     numbers: Sequence[str] = [text.replace(",", ".") for text in texts] if decimal == "," else texts
     try:
         values = np.fromiter(map(float, numbers), np.float64, len(numbers))
     except ValueError:
         values = np.empty(len(numbers))
-        for place, text in enumerate(numbers):
+        for index, text in enumerate(numbers):
             try:
-                values[place] = float(_BOOLEANS.get(text.strip().lower(), text))
+                values[index] = float(_BOOLEANS.get(text.strip().lower(), text))
             except ValueError:
-                raise BadField(place, texts[place], legal) from None
+                raise BadField(index, texts[index], legal) from None
     if not np.isfinite(values).all():
-        place = int(np.argmin(np.isfinite(values)))
-        raise BadField(place, texts[place], "a finite number")
-    for place in np.flatnonzero(values == 0).tolist():
-        if _NOT_ZERO.match(texts[place]):
-            raise BadField(place, texts[place], "0, or a number that is at least 5e-324 away from it")
+        index = int(np.argmin(np.isfinite(values)))
+        raise BadField(index, texts[index], "a finite number")
+    for index in np.flatnonzero(values == 0).tolist():
+        if _NOT_ZERO.match(texts[index]):
+            raise BadField(index, texts[index], "0, or a number that is at least 5e-324 away from it")
     return values
 
 
 def rounded(texts: Sequence[str], values: Float64s) -> list[int]:
     """Places of integers that no float64 is equal to. ``values``: the numbers of ``texts``, (n,)."""
-    integers = [(place, texts[place].strip()) for place in np.flatnonzero(np.abs(values) >= EXACT).tolist()]
+    integers = [(index, texts[index].strip()) for index in np.flatnonzero(np.abs(values) >= EXACT).tolist()]
     return [  # Python compares an integer with a float exactly
-        place for place, text in integers if text.lstrip("+-").isdigit() and int(text) != float(values[place])
+        index for index, text in integers if text.lstrip("+-").isdigit() and int(text) != float(values[index])
     ]
 
 
@@ -86,16 +86,16 @@ def detect_codes(texts: Sequence[str]) -> StatusCodes:
     """Detect the meaning of numbers in a column of statuses. Raises BadField if 0 may be good as well as bad."""
     numbers = {int(text) for text in texts if text.isdigit()}
     if numbers == {0}:
-        place = next(i for i, text in enumerate(texts) if text.isdigit())
+        index = next(i for i, text in enumerate(texts) if text.isdigit())
         raise BadField(
-            place, texts[place], "other codes beside 0, which is Good in OPC UA and Bad in OPC DA: say --status-codes"
+            index, texts[index], "other codes beside 0, which is Good in OPC UA and Bad in OPC DA: say --status-codes"
         )
     return "opcda" if numbers and max(numbers) < 0x10000 else "opcua"
 
 
 def parse_statuses(texts: Sequence[str], codes: StatusCodes) -> UInt32s:
     """StatusCodes, (n,), of words (Good, Bad, Uncertain) or numbers; empty: Good. Raises BadField."""
-    known: dict[str, int] = {}
+    status_of: dict[str, int] = {}
     for text in set(texts):
         status = _status(text, codes)
         if status is None:
@@ -103,8 +103,8 @@ def parse_statuses(texts: Sequence[str], codes: StatusCodes) -> UInt32s:
                 "an OPC DA quality of 0 to 65535" if codes == "opcda" else "an OPC UA StatusCode such as 0x80000000"
             )
             raise BadField(texts.index(text), text, legal)
-        known[text] = status
-    return np.fromiter(map(known.__getitem__, texts), np.uint32, len(texts))
+        status_of[text] = status
+    return np.fromiter(map(status_of.__getitem__, texts), np.uint32, len(texts))
 
 
 def _status(text: str, codes: StatusCodes) -> int | None:
@@ -122,7 +122,7 @@ def _status(text: str, codes: StatusCodes) -> int | None:
 def channel_name(text: str) -> str:
     r"""A legal name of a channel: ``\\server\TAG 1`` is ``server/TAG%201``. Raises BadField."""
     path = "/".join(part for part in text.strip().replace("\\", "/").split("/") if part)
-    name = _NO_NAME.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), path)
+    name = _NO_NAME.sub(lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode()), path)
     if not name or len(name) > CHANNEL_NAME_LENGTH:
         raise BadField(0, text, f"the name of a channel, of 1 to {CHANNEL_NAME_LENGTH} characters")
     return name

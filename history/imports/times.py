@@ -68,7 +68,7 @@ class TimeFormat:
         if not texts:
             return once, once
         if self.order in get_args(Unit):
-            return np.array([self._number(place, text) for place, text in enumerate(texts)], np.int64), once
+            return np.array([self._number(index, text) for index, text in enumerate(texts)], np.int64), once
         array = np.array(texts)
         width = array.dtype.itemsize // 4
         chars = array.view(np.uint32).reshape(len(texts), width)
@@ -82,12 +82,12 @@ class TimeFormat:
                 slow |= of_length
             else:
                 times[of_length] = parsed
-        known: dict[str, int] = {}
-        for place in np.flatnonzero(slow).tolist():
-            text = texts[place]
-            if text not in known:
-                known[text] = self._one(place, text)
-            times[place] = known[text]
+        parsed_texts: dict[str, int] = {}
+        for index in np.flatnonzero(slow).tolist():
+            text = texts[index]
+            if text not in parsed_texts:
+                parsed_texts[text] = self._one(index, text)
+            times[index] = parsed_texts[text]
         return (times, once) if self.zone is None else self.to_utc(times, texts.__getitem__, self.zone)
 
     def parse_fixed(self, chars: NDArray[np.uint8]) -> Int64s | None:
@@ -97,12 +97,12 @@ class TimeFormat:
         times = _fixed(chars, self.order, self.zone is None)
         if times is None or self.zone is None:
             return times
-        return self.to_utc(times, lambda place: bytes(chars[place]).decode(), self.zone)[0]
+        return self.to_utc(times, lambda index: bytes(chars[index]).decode(), self.zone)[0]
 
-    def _number(self, place: int, text: str) -> int:
+    def _number(self, index: int, text: str) -> int:
         match = _NUMBER.fullmatch(text.strip())
         if match is None or _UNIT_OF_DIGITS.get(len(match[1])) != self.order:
-            raise BadField(place, text, f"a number of {self.order} since 1970, as in the lines before")
+            raise BadField(index, text, f"a number of {self.order} since 1970, as in the lines before")
         number = int(match[1])
         match self.order:
             case "s":
@@ -113,18 +113,18 @@ class TimeFormat:
                 return number
         return number // 1000
 
-    def _one(self, place: int, text: str) -> int:
+    def _one(self, index: int, text: str) -> int:
         """µs since 1970, of a local time as if it were UTC."""
         match = _TIME.fullmatch(text.strip())
         if match is None:
-            raise BadField(place, text, _LEGAL)
+            raise BadField(index, text, _LEGAL)
         if (match["offset"] is None) != (self.zone is not None):
             legal = "with an offset from UTC" if self.zone is None else "without an offset from UTC"
-            raise BadField(place, text, f"a time {legal}, as in the lines before: a file has one kind of times")
+            raise BadField(index, text, f"a time {legal}, as in the lines before: a file has one kind of times")
         try:
             moment = _date(match, self.order)
         except ValueError as error:
-            raise BadField(place, text, f"{_LEGAL}, in the order {self.order} ({error})") from None
+            raise BadField(index, text, f"{_LEGAL}, in the order {self.order} ({error})") from None
         if match["offset"] is not None:
             moment = moment.replace(tzinfo=_offset(match["offset"])).astimezone(UTC)
         fraction = int(f"{match['fraction'] or '':0<6.6}")
@@ -137,17 +137,17 @@ class TimeFormat:
         first, second = offsets[place_of].T
         missing = np.flatnonzero(second > first)
         if len(missing):
-            place = int(missing[0])
+            index = int(missing[0])
             legal = f"a time that exists in {zone.key}: the clocks were put forward then. Is the time zone right?"
-            raise BadField(place, text(place), legal)
+            raise BadField(index, text(index), legal)
         twice = np.flatnonzero(second < first)
         if len(twice) and self.ambiguous is None:
-            place = int(twice[0])
+            index = int(twice[0])
             legal = (
                 f"a time that occurs once in {zone.key}: the clocks were put back then. Export in UTC or with offsets, "
                 "or say which is meant: --ambiguous first, second or order"
             )
-            raise BadField(place, text(place), legal)
+            raise BadField(index, text(index), legal)
         offset: Int64s = second if self.ambiguous == "second" else first
         later: Int64s = first - second
         return local - offset, later if self.ambiguous == "order" else np.zeros(len(local), np.int64)
@@ -173,7 +173,7 @@ def detect(
         if zone is not None:
             raise BadField(0, texts[0], "without --time-zone: numbers count from 1970 in UTC")
         return TimeFormat(unit)
-    matches = [_matched(place, text) for place, text in enumerate(texts)]
+    matches = [_matched(index, text) for index, text in enumerate(texts)]
     if matches[0]["offset"] is not None and zone is not None:
         raise BadField(0, texts[0], "without --time-zone: the times have an offset from UTC")
     if matches[0]["offset"] is None and zone is None:
@@ -187,10 +187,10 @@ def unit_of(text: str) -> Unit | None:
     return None if number is None else _UNIT_OF_DIGITS.get(len(number[1]))
 
 
-def _matched(place: int, text: str) -> re.Match[str]:
+def _matched(index: int, text: str) -> re.Match[str]:
     match = _TIME.fullmatch(text.strip())
     if match is None:
-        raise BadField(place, text, _LEGAL)
+        raise BadField(index, text, _LEGAL)
     return match
 
 

@@ -80,8 +80,8 @@ def regroup(portions: Iterable[Portion], counts: HourCounts, at_once: int = _AT_
     for portion in portions:
         rest.append(portion)
         if sum(map(len, rest)) >= at_once:
-            whole, others = _split(joined(rest), counts)
-            yield whole
+            complete, others = _split(joined(rest), counts)
+            yield complete
             rest = [others.portion]
             if len(others.portion) > at_once // 2:  # the file has many channels in each hour
                 yield others
@@ -92,9 +92,9 @@ def regroup(portions: Iterable[Portion], counts: HourCounts, at_once: int = _AT_
 
 def _split(portion: Portion, counts: HourCounts) -> tuple[Part, Part]:
     """The whole hours, and the others."""
-    keys, place_of, found = np.unique(hour_keys(portion), return_inverse=True, return_counts=True)
-    whole: NDArray[np.bool_] = (found == counts.of_keys(keys))[place_of]
-    return Part(portion.part(whole), is_whole=True), Part(portion.part(~whole), is_whole=False)
+    keys, place_of, n_of_keys = np.unique(hour_keys(portion), return_inverse=True, return_counts=True)
+    is_complete: NDArray[np.bool_] = (n_of_keys == counts.of_keys(keys))[place_of]
+    return Part(portion.part(is_complete), is_whole=True), Part(portion.part(~is_complete), is_whole=False)
 
 
 async def packed_days(connection: asyncpg.Connection[Any], times: Int64s) -> list[int]:
@@ -103,8 +103,8 @@ async def packed_days(connection: asyncpg.Connection[Any], times: Int64s) -> lis
     Waits until all queries know their chunks, on which packing by maintenance relies: ``plant._await_older_queries``.
     """
     days = [timestamp(day * _DAY_US) for day in np.unique(times // _DAY_US).tolist()]
-    found = await connection.fetchval("CALL plant.make_packed_days($1)", days)
-    return [microseconds(day) // _DAY_US for day in found]
+    packed = await connection.fetchval("CALL plant.make_packed_days($1)", days)
+    return [microseconds(day) // _DAY_US for day in packed]
 
 
 async def copy_packed(days: list[int], connection: asyncpg.Connection[Any], samples: Samples) -> None:
@@ -129,12 +129,12 @@ async def _packable(
         return can  # maintenance packs
     for day in days:
         places = np.flatnonzero(hour // _DAY_US == day)
-        found = await connection.fetch(
+        rows = await connection.fetch(
             queries["select_packable"],
             channel[places].tolist(),
             [timestamp(one) for one in hour[places].tolist()],
             timestamp(day * _DAY_US),
             timestamp((day + 1) * _DAY_US),
         )
-        can[places[[row["place"] for row in found]]] = True
+        can[places[[row["place"] for row in rows]]] = True
     return can

@@ -87,21 +87,21 @@ async def read(
     rows = await connection.fetch(load("evidence")["select_samples"], list(channels), since, until)
     bounds = microseconds(since), microseconds(until)
     packed = _packed([row for row in rows if row["times"] is None])
-    found: dict[int, Samples] = {}
+    samples_by_channel: dict[int, Samples] = {}
     for channel, one in joined(next(packed) if row["times"] is None else _rows(row) for row in rows).by_channel():
         samples = _ordered(one)
         first, last = np.searchsorted(samples.time, bounds).tolist()
         if first < last:
-            found[channel] = samples.part(slice(first, last))
-    return found
+            samples_by_channel[channel] = samples.part(slice(first, last))
+    return samples_by_channel
 
 
 async def stream(
     connection: asyncpg.Connection[Any], channels: Sequence[int], since: datetime, until: datetime
 ) -> AsyncIterator[tuple[int, Samples]]:
     """Samples in the order of ``channels``, some of them at a time."""
-    async for found in portions(connection, channels, since, until):
-        for one in found.items():
+    async for samples in portions(connection, channels, since, until):
+        for one in samples.items():
             yield one
 
 
@@ -111,10 +111,10 @@ async def portions(
     """The same, as what is read at a time."""
     size, done = 1, 0
     while part := channels[done : done + size]:
-        found = await read(connection, part, since, until)
+        samples = await read(connection, part, since, until)
         done += len(part)
-        size = max(1, min(2 * size, size * _STREAMED // max(1, sum(map(len, found.values())))))
-        yield found
+        size = max(1, min(2 * size, size * _STREAMED // max(1, sum(map(len, samples.values())))))
+        yield samples
 
 
 def _packed(rows: Sequence[asyncpg.Record]) -> Iterator[Samples]:
@@ -159,11 +159,11 @@ async def has_data(connection: asyncpg.Connection[Any], day: date, scope: Scope)
 
 async def event_hours(rows: AsyncIterator[tuple[Any, ...]], day: date) -> dict[int, list[bytes]]:
     """Hour → events, as the specification has them."""
-    found: dict[int, list[bytes]] = {}
+    hours: dict[int, list[bytes]] = {}
     async for values in rows:
         hour = (values[0] - microseconds(begin(day))) // _HOUR_US
-        found.setdefault(hour, []).append(row_bytes(*values, widths=EVENT_WIDTHS))
-    return found
+        hours.setdefault(hour, []).append(row_bytes(*values, widths=EVENT_WIDTHS))
+    return hours
 
 
 async def events_of(rows: AsyncIterator[tuple[Any, ...]], day: date) -> HourDigests:

@@ -70,30 +70,32 @@ class Chain:
 async def own_number(connection: asyncpg.Connection[Any], state: State) -> int:
     """The scope of what this state folder seals from now on. Raises OperationError if it is not registered."""
     rows = await connection.fetch(load("evidence")["select_numbers"])
-    own = installation_of(state.root)
-    number = next((row["number"] for row in rows if row["id"] == own), None)
+    identifier = installation_of(state.root)
+    number = next((row["number"] for row in rows if row["id"] == identifier), None)
     if rows and number is None:
         raise OperationError(f"{state.root} is not registered in this database: run `plantlog up`")
     return 0 if number is None or (number == 1 and len(rows) == 1) else number
 
 
-async def choose(connection: asyncpg.Connection[Any], state: State, wanted: str | None) -> list[Chain]:
+async def choose(connection: asyncpg.Connection[Any], state: State, name: str | None) -> list[Chain]:
     """The chains that ``--installation`` names: a plant, or the beginning of an id; all; None: this state folder's own.
 
     Raises OperationError.
     """
     rows = await connection.fetch(load("evidence")["select_numbers"])
-    if len(rows) < 2 and wanted in (None, "all"):
+    if len(rows) < 2 and name in (None, "all"):
         return [Chain(row["number"], True, "") for row in rows] or [Chain(1, True, "")]
-    own = installation_of(state.root)
-    chosen = own if wanted in (None, "all") else find("--installation", str(wanted), await installations(connection)).id
-    found = [
-        Chain(row["number"], row["id"] == own, f"installation {row['id']} of plant {row['plant']}")
+    identifier = installation_of(state.root)
+    chosen = (
+        identifier if name in (None, "all") else find("--installation", str(name), await installations(connection)).id
+    )
+    chains = [
+        Chain(row["number"], row["id"] == identifier, f"installation {row['id']} of plant {row['plant']}")
         for row in rows
-        if wanted == "all" or row["id"] == chosen
+        if name == "all" or row["id"] == chosen
     ]
-    if not found:
+    if not chains:
         raise OperationError(
             f"{state.root} is not registered in this database, which has several installations: use --installation"
         )
-    return found
+    return chains

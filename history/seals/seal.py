@@ -162,8 +162,8 @@ class Sealing:
         reread: set[tuple[int, int]] = set()
         for attempt in range(_MAX_ROUNDS + 1):
             async with self.connection.transaction(isolation="repeatable_read"):
-                known = await partial_digests.digests_so_far(self.connection, day, self.scope)
-                stale = await partial_digests.stale(samples, known, read_from - MARGIN, self.scope, reread)
+                digests = await partial_digests.digests_so_far(self.connection, day, self.scope)
+                stale = await partial_digests.stale(samples, digests, read_from - MARGIN, self.scope, reread)
                 if sum(one.now for one in stale) <= _SAMPLES_IN_SNAPSHOT or attempt == _MAX_ROUNDS:
                     await partial_digests.reread_hours(samples, self.scope.chain, stale)
                     done = await write_first_seal(self.connection, self.key, samples, self.scope, read_from)
@@ -188,7 +188,7 @@ class Sealing:
     async def amend_day(self, samples: DaySamples, seals: Sequence[Seal]) -> list[SealResult]:
         """New seals for a day if what came since the last one makes a difference; several if that is much."""
         done: list[SealResult] = []
-        while (one := await self._amend_once(samples, [*seals, *(made.seal for made in done)])).done is not None:
+        while (one := await self._amend_once(samples, [*seals, *(result.seal for result in done)])).done is not None:
             done.append(one.done)
             if not one.more:
                 break

@@ -73,16 +73,16 @@ class OperatorApi:
 
     def alarms(self) -> list[dict[str, Any]]:
         """All limits of all channels with their states, and the conditions that are not normal, each sorted by name."""
-        found = []
+        limits = []
         for evaluator in self._evaluators():
             columns = evaluator.columns
             for channel_id in columns.channels() if columns is not None else ():
                 assert columns is not None
                 channel = columns.channel(channel_id)
-                found += [_as_json(evaluator, channel, monitor) for monitor in channel.monitors]
-        found.sort(key=lambda one: (one["channel"], LIMITS.index(one["limit"])))
-        listed = [known.as_json(one) for known in self._conditions() for one in known.listed()]
-        return found + sorted(listed, key=lambda one: (one["channel"], one["limit"]))
+                limits += [_as_json(evaluator, channel, monitor) for monitor in channel.monitors]
+        limits.sort(key=lambda one: (one["channel"], LIMITS.index(one["limit"])))
+        listed = [conditions.as_json(one) for conditions in self._conditions() for one in conditions.listed()]
+        return limits + sorted(listed, key=lambda one: (one["channel"], one["limit"]))
 
     async def execute(self, command: AlarmCommand) -> Outcome:
         """Execute a command; return ``CHANNEL LIMIT: STATE`` of each alarm changed, once it is on disk, and the others.
@@ -113,8 +113,8 @@ class OperatorApi:
                         outcome.failed.append(f"{name} {limit}: {error}")
                     else:
                         outcome.done += [f"{name} {change.limit.name}: {change.after.state}" for change in changes]
-        for of, one in self._matching(command):
-            await _acknowledge(command, of, one, outcome)
+        for conditions, condition in self._matching(command):
+            await _acknowledge(command, conditions, condition, outcome)
         return outcome
 
     def _matching(self, command: AlarmCommand) -> list[tuple[Conditions, Condition]]:
@@ -143,16 +143,16 @@ class OperatorApi:
                 raise OperationError(f"an alarm can be shelved for at most {limit} (max_shelving in [alarms])")
 
 
-async def _acknowledge(command: AlarmCommand, of: Conditions, condition: Condition, outcome: Outcome) -> None:
+async def _acknowledge(command: AlarmCommand, conditions: Conditions, condition: Condition, outcome: Outcome) -> None:
     """Acknowledge a condition on its server; add what became of it to ``outcome``."""
-    name = f"{of.name_of(condition)} {condition.name}"
+    name = f"{conditions.name_of(condition)} {condition.name}"
     if not _applies_to(command, condition.state):
         outcome.inapplicable.append(f"{name} is {condition.state}")
     elif command.action != "ack":
         outcome.failed.append(f"{name} is a condition of the server: here it can only be acknowledged")
     else:
         try:
-            await of.send_acknowledgement(condition, command.comment)
+            await conditions.send_acknowledgement(condition, command.comment)
         except OperationError as error:
             outcome.failed.append(f"{name} is not acknowledged: {error}")
         else:

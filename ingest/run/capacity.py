@@ -56,10 +56,12 @@ class Certificate:
     def __str__(self) -> str:
         days = f"{self.days:.0f}"
         when = f"expires in {days} {'day' if days == '1' else 'days'}" if self.days > 0 else "has expired"
-        own = Path(self.name).name == "own.der"
-        what = "the CRL" if Path(self.name).parent.name == _CRLS else "our certificate" if own else "the certificate"
-        renew = ": run `plantlog source certificate renew` and trust the new certificate on each server" * own
-        return f"{what} {self.name} {when} ({self.ends:%Y-%m-%d %H:%M}Z){renew}"
+        is_ours = Path(self.name).name == "own.der"
+        noun = (
+            "the CRL" if Path(self.name).parent.name == _CRLS else "our certificate" if is_ours else "the certificate"
+        )
+        renew = ": run `plantlog source certificate renew` and trust the new certificate on each server" * is_ours
+        return f"{noun} {self.name} {when} ({self.ends:%Y-%m-%d %H:%M}Z){renew}"
 
 
 def certificate_files(pki: Path, sources: Iterable[OpcuaSource | ModbusSource]) -> list[Path]:
@@ -82,18 +84,22 @@ def measure_certificates(places: Iterable[Path], shown: Mapping[str, datetime] =
     ``places``: files, or folders of them; ``shown``: when those end that servers show, by host and port. Unreadable
     files are skipped.
     """
-    found = [Certificate(server, ends) for server, ends in shown.items()]
+    certificates = [Certificate(server, ends) for server, ends in shown.items()]
     crls = []
-    for place in places:
-        if place.name == _CRLS:
-            crls += [Certificate(str(crl.path), crl.expires) for crl in crls_of(place) if crl.expires is not None]
+    for folder_or_file in places:
+        if folder_or_file.name == _CRLS:
+            crls += [
+                Certificate(str(crl.path), crl.expires) for crl in crls_of(folder_or_file) if crl.expires is not None
+            ]
             continue
         with suppress(SourceError):
-            found += [Certificate(str(path), expires_at(certificate)) for path, certificate in certificates_in(place)]
+            certificates += [
+                Certificate(str(path), expires_at(certificate)) for path, certificate in certificates_in(folder_or_file)
+            ]
     metrics.certificate_expiry.clear()  # one that was removed ends no more
-    for one in found:
+    for one in certificates:
         metrics.certificate_expiry.labels(certificate=Path(one.name).name).set(one.ends.timestamp())
-    return [one for one in found if one.days < _WARN_DAYS] + [one for one in crls if one.days < 0]
+    return [one for one in certificates if one.days < _WARN_DAYS] + [one for one in crls if one.days < 0]
 
 
 async def watch_certificates(

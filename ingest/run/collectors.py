@@ -83,10 +83,10 @@ class Collectors:
         ``versions``: by channel's name, as in the snapshot of the configuration; ``elsewhere``: sources that other
         processes read. A source that another process still reads is started as soon as it is released.
         """
-        wanted = {s.name: (s, *registry.ids_of(s.name, [tag.name for tag in s.tags])) for s in sources}
+        configured = {s.name: (s, *registry.ids_of(s.name, [tag.name for tag in s.tags])) for s in sources}
         async with self._applying:
-            self._assigned = {name: _Assigned(*one, versions_of(one[2], versions)) for name, one in wanted.items()}
-            gone = [(name, self._running[name]) for name in self._running if name not in wanted]
+            self._assigned = {name: _Assigned(*one, versions_of(one[2], versions)) for name, one in configured.items()}
+            gone = [(name, self._running[name]) for name in self._running if name not in configured]
             for name, running in gone:
                 await (running.hand_over() if name in elsewhere else running.remove())
                 await self._release(running.status.source_id)

@@ -61,8 +61,8 @@ class _LostRange:
     last: int
 
 
-def repair(path: Path, seen: tuple[int, int] | None, why: str) -> None:
-    """Replace the damaged file at ``path``, whose identity the caller knows as ``seen`` and which it has closed.
+def repair(path: Path, known_identity: tuple[int, int] | None, why: str) -> None:
+    """Replace the damaged file at ``path``, which the caller has closed, and whose ``known_identity`` it says.
 
     Returns once there is a new file, whichever process made it. Raises SpoolFull if the disk is full, SpoolError if it
     fails otherwise; the damaged file then stays in place.
@@ -70,7 +70,7 @@ def repair(path: Path, seen: tuple[int, int] | None, why: str) -> None:
     with closing(SpoolLock(path)) as lock:
         try:
             with lock.exclusive():
-                if identity(path) == seen:
+                if identity(path) == known_identity:
                     _repair(path, why)
         except (OSError, sqlite3.Error) as error:
             kind = type(to_spool_error(path, error))

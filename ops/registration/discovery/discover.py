@@ -85,25 +85,25 @@ async def discover(source: OpcuaSource, pki: Path, progress: Progress = lambda _
         units = await units_and_ranges(browser, {v.node: v.properties for v in every if not v.reason})
     finally:
         await close(client, source.time_out)
-    found = Discovered(namespaces=namespaces)
+    discovered = Discovered(namespaces=namespaces)
     variables = [one for variable in variables for one in (variable, *members.get(variable.node, ())) if one.is_listed]
     every = [one for variable in every for one in (variable, *members.get(variable.node, ()))]
     addresses = {variable.node: namespaces.address(variable.node) for variable in every}
     names = unique_names((v.key, v.path, addresses[v.node]) for v in every if v.is_listed)
     for address, status in sorted((namespaces.address(node), status) for node, status in browser.refused):
-        found.not_seen.append(SkippedVariable("", address, f"not all below it can be browsed: {status}"))
+        discovered.not_seen.append(SkippedVariable("", address, f"not all below it can be browsed: {status}"))
     for variable in every:
         name, address = names.get(variable.key, names[variable.node, ""]), addresses[variable.node]
         if variable.reason:
             dimensions = 0 if variable.is_structure else variable.dimensions
-            found.by_node[variable.key] = SkippedVariable(
+            discovered.by_node[variable.key] = SkippedVariable(
                 name, address, variable.reason, dimensions, variable.lengths, variable.is_seen
             )
             continue
         unit, lo, hi = ("", None, None) if variable.member else units[variable.node]
         kind = kinds[variable.key]
         counts = kind == "analog" and is_counter(name, unit, variable.built_in)
-        found.by_node[variable.key] = OpcuaTag(
+        discovered.by_node[variable.key] = OpcuaTag(
             name=name,
             address=address,
             member=variable.member,
@@ -113,12 +113,12 @@ async def discover(source: OpcuaSource, pki: Path, progress: Progress = lambda _
             hi=hi,
             description=variable.description,
         )
-    for one in (found.by_node[variable.key] for variable in variables if variable.reason != _STRUCTURE):
-        if isinstance(one, OpcuaTag):
-            found.tags.append(one)
+    for result in (discovered.by_node[variable.key] for variable in variables if variable.reason != _STRUCTURE):
+        if isinstance(result, OpcuaTag):
+            discovered.tags.append(result)
         else:
-            (found.skipped if one.is_seen else found.not_seen).append(one)
-    return found
+            (discovered.skipped if result.is_seen else discovered.not_seen).append(result)
+    return discovered
 
 
 def write_tag_list(tags: list[OpcuaTag], file: TextIO) -> None:
@@ -141,8 +141,8 @@ async def _connect(source: OpcuaSource, pki: Path) -> Client:
 async def _variables(browser: Browser) -> list[Variable]:
     """All variables, level by level. Properties belong to their variable, other children are variables themselves."""
     classes = ua.NodeClass.Object | ua.NodeClass.Variable
-    seen = {ua.NodeId(_IDS.ObjectsFolder), ua.NodeId(_IDS.Server)}
-    found: list[Variable] = []
+    visited = {ua.NodeId(_IDS.ObjectsFolder), ua.NodeId(_IDS.Server)}
+    variables: list[Variable] = []
     level: list[tuple[Any, str, tuple[int, ...], Variable | None]] = [(ua.NodeId(_IDS.ObjectsFolder), "", (), None)]
     while level:
         below: list[tuple[Any, str, tuple[int, ...], Variable | None]] = []
@@ -156,26 +156,26 @@ async def _variables(browser: Browser) -> list[Variable]:
                     if reference.name in UNIT_AND_RANGE:
                         parent.properties = {reference.name: node, **parent.properties}
                     continue
-                if node in seen:
+                if node in visited:
                     continue
-                seen.add(node)
+                visited.add(node)
                 name = f"{path}/{legal_name(reference.name)}".lstrip("/")
                 variable = None
                 if reference.is_variable and node.NamespaceIndex:  # 0: defined by OPC UA
                     variable = Variable(node, name, (*place, number))
-                    found.append(variable)
+                    variables.append(variable)
                 below.append((node, name, (*place, number), variable))
         level = below
-    return sorted(found, key=lambda v: v.place)
+    return sorted(variables, key=lambda v: v.place)
 
 
 def _configured(tags: Iterable[OpcuaTag], namespaces: Namespaces) -> dict[Any, list[OpcuaTag]]:
     """The tags of each node."""
-    found: dict[Any, list[OpcuaTag]] = {}
+    by_node: dict[Any, list[OpcuaTag]] = {}
     for tag in tags:
         with suppress(SourceError):  # no such namespace
-            found.setdefault(namespaces.node_id(tag.address), []).append(tag)
-    return found
+            by_node.setdefault(namespaces.node_id(tag.address), []).append(tag)
+    return by_node
 
 
 async def _elsewhere(
@@ -183,21 +183,21 @@ async def _elsewhere(
 ) -> list[Variable]:
     """The nodes of tags that were not browsed, with their properties."""
     nodes = {node: tags[0].name for node, tags in configured.items() if node not in browsed}
-    found = [Variable(node, name, ()) for node, name in nodes.items()]
+    variables = [Variable(node, name, ()) for node, name in nodes.items()]
     refused = list(browser.refused)
     for variable, references in zip(
-        found, await browser.children(list(nodes), int(ua.NodeClass.Variable)), strict=True
+        variables, await browser.children(list(nodes), int(ua.NodeClass.Variable)), strict=True
     ):
         variable.properties = {one.name: one.node for one in reversed(references) if one.is_property and one.node}
     browser.refused[:] = refused  # why such a node cannot be read is told with the node
-    return found
+    return variables
 
 
 async def _attributes(browser: Browser, variables: list[Variable]) -> None:
     """Data type, rank, access and description of each."""
-    for some in chunks(variables, _VARIABLES):
-        wanted = [(v.node, attribute) for v in some for attribute in _ATTRIBUTES]
-        _set_attributes(some, await browser.read(wanted, _status_and_value))
+    for portion in chunks(variables, _VARIABLES):
+        attributes = [(v.node, attribute) for v in portion for attribute in _ATTRIBUTES]
+        _set_attributes(portion, await browser.read(attributes, _status_and_value))
 
 
 def _set_attributes(variables: Iterable[Variable], read: Iterable[tuple[str, Any]]) -> None:
@@ -326,22 +326,22 @@ _UNECE = "http://www.opcfoundation.org/UA/units/un/cefact"
 
 async def units_and_ranges(browser: Browser, properties: Mapping[Any, Mapping[str, Any]]) -> dict[Any, UnitAndRange]:
     """Units and ranges that the server has of each variable, by its properties (browse name → node id)."""
-    wanted = [
+    properties_to_read = [
         (node, name, named[name]) for node, named in properties.items() for name in UNIT_AND_RANGE if name in named
     ]
-    values = await browser.read([(node, ua.AttributeIds.Value) for _, _, node in wanted], _unit_or_range)
+    values = await browser.read([(node, ua.AttributeIds.Value) for _, _, node in properties_to_read], _unit_or_range)
     units: dict[Any, str] = {}
     ranges: dict[Any, tuple[float, float]] = {}
-    for (node, name, _), value in zip(wanted, values, strict=True):
+    for (node, name, _), value in zip(properties_to_read, values, strict=True):
         if name == "EngineeringUnits" and isinstance(value, str):
             units[node] = value
         elif name == "EURange" and isinstance(value, tuple):
             ranges[node] = value
-    found: dict[Any, UnitAndRange] = {}
+    by_node: dict[Any, UnitAndRange] = {}
     for node in properties:
         lo, hi = ranges.get(node, (0.0, 0.0))
-        found[node] = (units.get(node, ""), *((lo, hi) if lo < hi else (None, None)))  # unset ranges are 0 to 0
-    return found
+        by_node[node] = (units.get(node, ""), *((lo, hi) if lo < hi else (None, None)))  # unset ranges are 0 to 0
+    return by_node
 
 
 def _unit_or_range(data_value: Any) -> str | tuple[float, float] | None:
