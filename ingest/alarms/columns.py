@@ -78,60 +78,60 @@ class AlarmColumns:
 
     def restore(self, channel: AlarmChannel) -> None:
         """Restore the state of a channel from an earlier process."""
-        place = channel.channel_id - self._below
-        self._channels[place] = channel
-        self._store(place, channel)
+        index = channel.channel_id - self._below
+        self._channels[index] = channel
+        self._store(index, channel)
 
     def evaluate(self, batch: SampleBatch) -> list[AlarmChange]:
         """The changes that a batch causes, in order for each channel."""
         samples = batch.samples
-        place = samples.channel.astype(np.intp)
-        place -= self._below
-        np.clip(place, 0, self._above, out=place)
+        index = samples.channel.astype(np.intp)
+        index -= self._below
+        np.clip(index, 0, self._above, out=index)
         time, value, status = samples.time, samples.value, samples.status
-        order = self._order(place)
+        order = self._order(index)
         if order is not None:
-            place, time, value, status = place[order], time[order], value[order], status[order]
-        last = self._time[place]
-        before = self._value[place] if self._has_rates else None
+            index, time, value, status = index[order], time[order], value[order], status[order]
+        last = self._time[index]
+        before = self._value[index] if self._has_rates else None
         if order is not None:
-            again = place[1:] == place[:-1]
+            again = index[1:] == index[:-1]
             last[1:][again] = time[:-1][again]
             if before is not None:
                 before[1:][again] = value[:-1][again]
-        quiet = value >= self._low[place]
-        quiet &= value <= self._high[place]
+        quiet = value >= self._low[index]
+        quiet &= value <= self._high[index]
         quiet &= status < _BAD
         quiet &= time > last
         if before is not None:
-            rate = self._rate[place]
+            rate = self._rate[index]
             with np.errstate(invalid="ignore"):  # infinite values, and an infinite rate in no time
                 change = value - before
                 if self._counter.any():
-                    increase = increases(before, value, self._wraps_at[place])
-                    change = np.where(self._counter[place], increase, change)
+                    increase = increases(before, value, self._wraps_at[index])
+                    change = np.where(self._counter[index], increase, change)
                 slow = np.abs(change) <= rate * ((time - last) / 1e6)
             quiet &= slow | np.isinf(rate) | np.isnan(before)  # no rate without a previous sample
         if quiet.all():
-            self._store_last(place, time, value, batch.received_at)
+            self._store_last(index, time, value, batch.received_at)
             return []
-        return self._step_channels(place, time, value, status, quiet, batch.received_at)
+        return self._step_channels(index, time, value, status, quiet, batch.received_at)
 
-    def _order(self, place: NDArray[np.intp]) -> NDArray[np.intp] | None:
+    def _order(self, index: NDArray[np.intp]) -> NDArray[np.intp] | None:
         """The batch by channel, each in order of arrival; None: no channel has two samples in it."""
-        here = np.arange(len(place))
-        self._place[place] = here
-        twice = self._place[place] != here
-        return np.argsort(place, kind="stable") if twice.any() else None
+        here = np.arange(len(index))
+        self._place[index] = here
+        twice = self._place[index] != here
+        return np.argsort(index, kind="stable") if twice.any() else None
 
-    def _store_last(self, place: NDArray[np.intp], time: Int64s, value: Float64s, received_at: int) -> None:
-        self._time[place] = time  # of two samples of one channel the later one stays
-        self._value[place] = value
-        self._seen[place] = received_at
+    def _store_last(self, index: NDArray[np.intp], time: Int64s, value: Float64s, received_at: int) -> None:
+        self._time[index] = time  # of two samples of one channel the later one stays
+        self._value[index] = value
+        self._seen[index] = received_at
 
     def _step_channels(
         self,
-        place: NDArray[np.intp],
+        index: NDArray[np.intp],
         time: Int64s,
         value: Float64s,
         status: UInt32s,
@@ -140,24 +140,24 @@ class AlarmColumns:
     ) -> list[AlarmChange]:
         """Evaluate sample by sample the channels with a sample outside the band."""
         # What comes late is not judged and need not be looked at one by one, unless others of its channel came with it.
-        last = self._time[place]
+        last = self._time[index]
         ahead = received_at + AHEAD_US
-        late = (time <= last) & ((last <= ahead) | (time > ahead)) & (received_at - self._seen[place] <= SET_BACK_US)
+        late = (time <= last) & ((last <= ahead) | (time > ahead)) & (received_at - self._seen[index] <= SET_BACK_US)
         has_late, has_live, marked = (np.zeros(self._above + 1, bool) for _ in range(3))
-        has_late[place[late]] = True
-        has_live[place[~late]] = True
-        marked[place[~quiet & ~late]] = True
+        has_late[index[late]] = True
+        has_live[index[~late]] = True
+        marked[index[~quiet & ~late]] = True
         marked |= has_late & has_live
         marked &= self._watched
-        slow = marked[place]
+        slow = marked[index]
         fast = quiet & ~slow & ~late
-        self._store_last(place[fast], time[fast], value[fast], received_at)
+        self._store_last(index[fast], time[fast], value[fast], received_at)
         changes: list[AlarmChange] = []
         which = np.flatnonzero(slow)
-        at = np.argsort(place[which], kind="stable")
+        at = np.argsort(index[which], kind="stable")
         which = which[at]
         bad = status[which] >= _BAD
-        rows = zip(place[which].tolist(), time[which].tolist(), value[which].tolist(), bad.tolist(), strict=True)
+        rows = zip(index[which].tolist(), time[which].tolist(), value[which].tolist(), bad.tolist(), strict=True)
         channel, current = None, -1
         for p, t, v, b in rows:
             if p != current or channel is None:
@@ -176,8 +176,8 @@ class AlarmColumns:
             places.update(np.flatnonzero(now - self._seen > self._stale).tolist())
         return [
             change
-            for place in sorted(places)
-            for change in self._update_at(place, lambda channel: channel.check_clock(now))
+            for index in sorted(places)
+            for change in self._update_at(index, lambda channel: channel.check_clock(now))
         ]
 
     def clock_moved(self, by: int) -> None:
@@ -207,38 +207,38 @@ class AlarmColumns:
         dirty, self._dirty = self._dirty, set()
         return dirty
 
-    def _update_at(self, place: int, command: Callable[[AlarmChannel], list[AlarmChange]]) -> list[AlarmChange]:
-        channel = self._channel_at(place)
+    def _update_at(self, index: int, command: Callable[[AlarmChannel], list[AlarmChange]]) -> list[AlarmChange]:
+        channel = self._channel_at(index)
         try:
             return command(channel)
         finally:
-            self._store(place, channel)
+            self._store(index, channel)
 
-    def _channel_at(self, place: int) -> AlarmChannel:
-        channel = self._channels.get(place)
+    def _channel_at(self, index: int) -> AlarmChannel:
+        channel = self._channels.get(index)
         if channel is None:
-            number = place + self._below
+            number = index + self._below
             channel = AlarmChannel(number, self._limits[number], 0)
-        channel.time, channel.value = int(self._time[place]), float(self._value[place])
-        channel.seen = int(self._seen[place])
+        channel.time, channel.value = int(self._time[index]), float(self._value[index])
+        channel.seen = int(self._seen[index])
         return channel
 
-    def _store(self, place: int, channel: AlarmChannel) -> None:
+    def _store(self, index: int, channel: AlarmChannel) -> None:
         if channel.dirty:
             channel.dirty = False
-            self._channels[place] = channel
+            self._channels[index] = channel
             self._dirty.add(channel)
-        self._time[place], self._value[place], self._seen[place] = channel.time, channel.value, channel.seen
-        self._band(place, channel.monitors)
+        self._time[index], self._value[index], self._seen[index] = channel.time, channel.value, channel.seen
+        self._band(index, channel.monitors)
 
-    def _band(self, place: int, monitors: Iterable[LimitMonitor]) -> None:
+    def _band(self, index: int, monitors: Iterable[LimitMonitor]) -> None:
         low, high, timed = -math.inf, math.inf, False
-        self._stale[place] = self._rate[place] = math.inf
+        self._stale[index] = self._rate[index] = math.inf
         for monitor in monitors:
             limit = monitor.limit
             timed |= monitor.alarm.state == "shelved" or monitor.pending is not None
             if limit.name == "stale" and not monitor.active:
-                self._stale[place] = limit.threshold * 1e6
+                self._stale[index] = limit.threshold * 1e6
             elif monitor.pending is not None or (monitor.active and not limit.is_level):
                 low, high = math.inf, -math.inf
                 timed |= limit.name == "rate"
@@ -253,6 +253,6 @@ class AlarmColumns:
                 else:
                     low = max(low, limit.threshold)
             elif limit.name == "rate":
-                self._rate[place] = limit.threshold
-        self._low[place], self._high[place] = low, high
-        (self._timed.add if timed else self._timed.discard)(place)
+                self._rate[index] = limit.threshold
+        self._low[index], self._high[index] = low, high
+        (self._timed.add if timed else self._timed.discard)(index)

@@ -78,7 +78,7 @@ def place_of(folder: Path) -> Path:
     return folder.absolute() / "archive"
 
 
-def made(folder: Path) -> Plan | None:
+def existing_plan(folder: Path) -> Plan | None:
     """Plan of a folder's archive; None: it is empty. Raises OperationError if it was not finished."""
     path = folder / _PLAN
     if path.exists():

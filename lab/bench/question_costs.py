@@ -21,7 +21,7 @@ from typing import Any
 
 from core.paths import CHECKOUT, State
 from history.reading.reader import begin
-from lab.bench.generated_archive import Plan, made, make, place_of, state_of
+from lab.bench.generated_archive import Plan, existing_plan, make, place_of, state_of
 from lab.bench.generated_plant import TARGET, UPSET_HOUR, channel
 from lab.bench.server import private
 from lab.bench.termination import run
@@ -96,7 +96,7 @@ def measure(
     folder: Path, plan: Plan, over: Sequence[str], names: Sequence[str], progress: ProgressCallback
 ) -> tuple[Plan, list[QuestionCost]]:
     """Ask the archive in a folder, which is generated if the folder is empty; what it has, and the costs."""
-    kept = made(folder)
+    kept = existing_plan(folder)
     place_of(folder).mkdir(parents=True, exist_ok=True)
     with private(folder) as database:
         if kept is None:

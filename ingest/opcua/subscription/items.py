@@ -52,14 +52,14 @@ async def create(
         try:
             node_ids[channel] = namespaces.node_id(address)
         except SourceError as error:
-            state.refused[channel] = Refusal(address, str(error), *tags.place_of(channel)[1:])
+            state.refused[channel] = Refusal(address, str(error), *tags.target_of(channel)[1:])
     time_out = tags.source.time_out
     types = await _read(client, node_ids, ua.AttributeIds.DataType, state, time_out)
     elements = {c: node for c, node in node_ids.items() if index_range_of(tags.tag(c)) is not None}
     for channel, rank in (await _read(client, elements, ua.AttributeIds.ValueRank, state, time_out)).items():
         if isinstance(rank, int) and rank > 1:  # some servers send an element all the same
             reason = f"an array of {rank} dimensions{other_dimensions(rank)}"
-            state.refused[channel] = Refusal(tags.tag(channel).address, reason, *tags.place_of(channel)[1:])
+            state.refused[channel] = Refusal(tags.tag(channel).address, reason, *tags.target_of(channel)[1:])
             del node_ids[channel]
     structured = {tags.tag(c).address: node for c, node in node_ids.items() if tags.tag(c).member}
     await state.structures.read(client, time_out, structured)
@@ -161,7 +161,7 @@ async def _create_items(
     )
     for (together, handle, _), result in zip(requests, results, strict=True):
         for channel in together:
-            address, index, member = attributes = tags.place_of(channel)
+            address, index, member = attributes = tags.target_of(channel)
             if not result.StatusCode.is_good():
                 state.refused[channel] = Refusal(address, result.StatusCode.name, *attributes[1:])
                 continue

@@ -21,7 +21,7 @@ from ingest.opcua.decode.members import Wanted
 from ingest.opcua.session.namespaces import Namespaces
 from ingest.opcua.session.service import Operations
 from ingest.opcua.subscription.sequence import SequenceTracker
-from ingest.opcua.subscription.tags import Place, SampleTimes
+from ingest.opcua.subscription.tags import ReadTarget, SampleTimes
 
 _KEY_BITS = 31  # the highest bit of a handle stays: it tells structures apart
 
@@ -43,7 +43,7 @@ class Item:
     handle: int | None = None  # handle if the channels of a structure share the item; None: the channel id
 
     @property
-    def place(self) -> Place:
+    def target(self) -> ReadTarget:
         """Node, element and member that are read."""
         return self.node_id, self.index, self.member
 
@@ -58,7 +58,7 @@ class Refusal:
     member: str = ""  # the member of a structure that is read
 
     @property
-    def place(self) -> Place:
+    def target(self) -> ReadTarget:
         """Node, element and member that were requested."""
         return self.node_id, self.index, self.member
 

@@ -237,7 +237,7 @@ class Difference:
 
     create: list[int] = field(default_factory=list)  # channels without an item in their subscription
     modify: dict[int, list[int]] = field(default_factory=dict)  # subscription → channels with changed parameters
-    replace: list[int] = field(default_factory=list)  # channels with another Tags.place_of: the old item goes first
+    replace: list[int] = field(default_factory=list)  # channels with another Tags.target_of: the old item goes first
     obsolete: dict[int, list[int]] = field(default_factory=dict)  # subscription → channels, to delete once published
     retired: dict[int, list[int]] = field(default_factory=dict)  # subscription → channels without a tag
 
@@ -255,7 +255,7 @@ def difference(tags: Tags, state: SubscriptionState) -> Difference:
                 changes.retired.setdefault(subscription.id, []).append(channel)
                 continue
             interval, requested = parameters(tags, channel)
-            if tags.place_of(channel) != item.place:
+            if tags.target_of(channel) != item.target:
                 changes.replace.append(channel)
                 changes.obsolete.setdefault(subscription.id, []).append(channel)
             elif subscription.requested_interval != interval:
@@ -264,7 +264,7 @@ def difference(tags: Tags, state: SubscriptionState) -> Difference:
                 unchanged.add(channel)
                 if item.parameters != requested:
                     changes.modify.setdefault(subscription.id, []).append(channel)
-    refused = {c for c, r in state.refused.items() if tags.place(c) is not None and tags.place_of(c) == r.place}
+    refused = {c for c, r in state.refused.items() if tags.place(c) is not None and tags.target_of(c) == r.target}
     others = set(changes.replace)
     changes.create.extend(c for c in tags.ids.tolist() if c not in unchanged and c not in refused and c not in others)
     return changes

@@ -20,7 +20,7 @@ _ORIGINS: tuple[TimeOrigin, ...] = ("source", "server", "arrival")
 _SERVER = 1
 _BAD = np.uint32(0x8000_0000)
 
-Place: TypeAlias = tuple[str, str | None, str]  # address, index, member
+ReadTarget: TypeAlias = tuple[str, str | None, str]  # address, index, member
 
 
 class Tags:
@@ -89,7 +89,7 @@ class Tags:
         part = [] if tag.index is None else [tag.index]
         return [tag.address, tag.kind, tag.unit, *part, *([f".{tag.member}"] if tag.member else [])]
 
-    def place_of(self, channel: int) -> Place:
+    def target_of(self, channel: int) -> ReadTarget:
         """Node, element and member of a channel. Raises KeyError."""
         tag = self.tag(channel)
         return tag.address, tag.index, tag.member

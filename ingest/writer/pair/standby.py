@@ -141,8 +141,8 @@ class Standby:
         await self._connected()
         await self._record_own()
         now = time.monotonic()
-        waiting = [(file, one) for file in self._files.values() for one in file.waiting]
-        due = [(f, one) for f, one in waiting if (one.spooled.is_polled if polled else one.check_at <= now)]
+        waiting = [(file, entry) for file in self._files.values() for entry in file.waiting]
+        due = [(f, entry) for f, entry in waiting if (entry.spooled.is_polled if polled else entry.check_at <= now)]
         if not due:
             return 0
         state = self._lease.state
@@ -151,14 +151,14 @@ class Standby:
         absent, owed = await self._absent(due, settled - _FIRST_CHECK_SECONDS)
         dropped: dict[int, list[SpooledBatch]] = {}
         self.late = 0
-        for index, (file, one) in enumerate(due):
+        for index, (file, entry) in enumerate(due):
             if index not in absent:
-                dropped.setdefault(id(file), []).append(one.spooled)
+                dropped.setdefault(id(file), []).append(entry.spooled)
                 continue
-            wait = _POLLED_SECONDS if one.spooled.is_polled else min(max((now - one.read_at) / 2, 0.5), 5.0)
-            one.check_at = now + wait
-            if index in owed and one.read_at < settled - _LATE_SECONDS:
-                self.late += len(one.spooled.batch)
+            wait = _POLLED_SECONDS if entry.spooled.is_polled else min(max((now - entry.read_at) / 2, 0.5), 5.0)
+            entry.check_at = now + wait
+            if index in owed and entry.read_at < settled - _LATE_SECONDS:
+                self.late += len(entry.spooled.batch)
         await self._in_thread(self._delete, dropped)
         return sum(map(len, dropped.values()))
 
@@ -179,14 +179,16 @@ class Standby:
     async def _record_own(self) -> None:
         """Record this member's gaps at once, as those of the pair depend on them; and what an operator did here, as the
         other member's collectors have to know it."""
-        waiting = [(file, one) for file in self._files.values() for one in file.waiting]
-        with_gaps = [(file, one) for file, one in waiting if isinstance(one.spooled.batch, GapBatch)]
-        commanded = [one for _, one in waiting if not one.recorded and operator_commands(one.spooled)]
+        waiting = [(file, entry) for file in self._files.values() for entry in file.waiting]
+        with_gaps = [(file, entry) for file, entry in waiting if isinstance(entry.spooled.batch, GapBatch)]
+        commanded = [entry for _, entry in waiting if not entry.recorded and operator_commands(entry.spooled)]
         if not with_gaps and not commanded:
             return
         connection = await self._connected()
-        gaps = [one.spooled.batch for _, one in with_gaps if isinstance(one.spooled.batch, GapBatch)]
-        events = [(one.spooled.batch.source_id, event) for one in commanded for event in operator_commands(one.spooled)]
+        gaps = [entry.spooled.batch for _, entry in with_gaps if isinstance(entry.spooled.batch, GapBatch)]
+        events = [
+            (entry.spooled.batch.source_id, event) for entry in commanded for event in operator_commands(entry.spooled)
+        ]
 
         async def record() -> None:
             async with connection.transaction():
@@ -197,11 +199,11 @@ class Standby:
                 await sign_gap_receipts(connection, self._folder.parent)
 
         await bounded(connection, self._time_out, record())
-        for one in commanded:
-            one.recorded = True
+        for entry in commanded:
+            entry.recorded = True
         recorded: dict[int, list[SpooledBatch]] = {}
-        for file, one in with_gaps:
-            recorded.setdefault(id(file), []).append(one.spooled)
+        for file, entry in with_gaps:
+            recorded.setdefault(id(file), []).append(entry.spooled)
         await self._in_thread(self._delete, recorded)
 
     def _read(self) -> None:
@@ -213,7 +215,7 @@ class Standby:
                 self._files[path] = _File(ReplayReader(path))
         now = time.monotonic()
         for file in self._files.values():
-            room = self._max_rows - sum(len(one.spooled.batch) for one in file.waiting)
+            room = self._max_rows - sum(len(entry.spooled.batch) for entry in file.waiting)
             while room > 0 and (batches := file.reader.read(room)):
                 room -= sum(len(spooled.batch) for spooled in batches)
                 for spooled in batches:
@@ -231,7 +233,14 @@ class Standby:
     def _delete(self, dropped: dict[int, list[SpooledBatch]]) -> None:
         """Move what was dropped to the journal, but for what is known from it, and what a member reports of itself."""
         kept = [
-            (path, [one for one in dropped[id(file)] if is_content(one) or isinstance(one.batch, GapBatch)])
+            (
+                path,
+                [
+                    spooled
+                    for spooled in dropped[id(file)]
+                    if is_content(spooled) or isinstance(spooled.batch, GapBatch)
+                ],
+            )
             for path, file in self._files.items()
             if id(file) in dropped and isinstance(file.reader, SpoolReader)
         ]
@@ -240,7 +249,7 @@ class Standby:
             if batches := dropped.get(id(file)):
                 file.reader.delete([spooled.sequence for spooled in batches])
                 gone = {id(spooled) for spooled in batches}
-                file.waiting = [one for one in file.waiting if id(one.spooled) not in gone]
+                file.waiting = [entry for entry in file.waiting if id(entry.spooled) not in gone]
                 self.dropped += sum(len(spooled.batch) for spooled in batches)
         for path, file in list(self._files.items()):
             if isinstance(file.reader, ReplayReader) and file.reader.done:
@@ -252,15 +261,15 @@ class Standby:
 
         ``settled``: it has written what was read before (monotonic s).
         """
-        batches = [one.spooled for _, one in due]
+        batches = [entry.spooled for _, entry in due]
         from_journal = [isinstance(file.reader, ReplayReader) for file, _ in due]
         absent, owed = await self._lookup.missing(batches, from_journal)
-        newest = [(index, event) for index, one in enumerate(batches) for event in self._reports.newest(one)]
+        newest = [(index, event) for index, spooled in enumerate(batches) for event in self._reports.newest(spooled)]
         changed = await self._lookup.changed(batches, newest)
         checked = {index for index, _ in newest} - changed
-        for index, (_, one) in enumerate(due):
-            is_known = (is_content(one.spooled) and not self._is_outside(one.spooled)) or index in checked
-            if index in changed or (not is_known and one.read_at >= settled):
+        for index, (_, entry) in enumerate(due):
+            is_known = (is_content(entry.spooled) and not self._is_outside(entry.spooled)) or index in checked
+            if index in changed or (not is_known and entry.read_at >= settled):
                 absent.add(index)
         return absent, owed - changed
 

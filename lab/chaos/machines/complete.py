@@ -48,7 +48,7 @@ class Watch:
             await asyncio.sleep(_POLL_SECONDS)
         return time.monotonic() - started
 
-    async def found(self, from_us: int, *, recorded: bool) -> tuple[dict[str, Comparison], float]:
+    async def compared(self, from_us: int, *, recorded: bool) -> tuple[dict[str, Comparison], float]:
         """Published samples that the table has, when nothing is missing, or nothing comes any more.
 
         ``recorded``: a gap does for what is missing. The second: the seconds that this took.

@@ -147,7 +147,7 @@ async def _flap(machines: Machines) -> None:
     """The ways of both members to the database come and go, each in its own time."""
     chance = Random(1)
 
-    async def one(relay: Relay) -> None:
+    async def flap(relay: Relay) -> None:
         try:
             while True:
                 relay.refuse()
@@ -160,7 +160,7 @@ async def _flap(machines: Machines) -> None:
     async with asyncio.TaskGroup() as group:
         for name in ("database-1", "database-2"):
             for relay in machines.links[name]:
-                group.create_task(one(relay))
+                group.create_task(flap(relay))
 
 
 async def _restore(step: Step, machines: Machines) -> None:

@@ -130,7 +130,7 @@ async def run(options: ChaosOptions, progress: Callable[[str], None]) -> Report:
         progress("faults are over; waiting until pending data are stored")
         end = now_us()
         during = await closed(watch.reader)
-        compared, settled = await watch.found(start, recorded=True)
+        compared, settled = await watch.compared(start, recorded=True)
         gaps, quarantined = await gaps_and_quarantine(watch.reader)
         progress("waiting for the rollups")
         rollup_result = await rollups(watch.reader, during, end, due=options.seconds >= LONG_SECONDS)
@@ -160,7 +160,7 @@ async def _fail_singly(
         progress(f"{time.monotonic() - began:7.1f} s  {step}")
         from_us = now_us()
         await inject(step, machines)
-        compared, seconds = await watch.found(from_us - _BEFORE_US, recorded=False)
+        compared, seconds = await watch.compared(from_us - _BEFORE_US, recorded=False)
         outcomes.append(Outcome(step, seconds, compared["all"].missing, await watch.gaps_since(from_us)))
         progress(f"{time.monotonic() - began:7.1f} s    {outcomes[-1]}")
     return outcomes
