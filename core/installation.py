@@ -47,8 +47,8 @@ class Installation:
         return f"installation {self.id} of plant {self.plant}"
 
     def __str__(self) -> str:
-        seen = "" if self.age is None else f", last seen {_ago(self.age)} in {self.place}"
-        return f"{self.name}{seen}"
+        last_seen = "" if self.age is None else f", last seen {_ago(self.age)} in {self.place}"
+        return f"{self.name}{last_seen}"
 
 
 def _ago(seconds: float) -> str:

@@ -42,12 +42,12 @@ def temporary_folder(name: str) -> Path:
     if shared.st_mode & 0o022 and not shared.st_mode & stat.S_ISVTX:
         raise OperationError(f"others can replace what is in {above}: run chmod +t, or set TMPDIR to another folder")
     folder.mkdir(mode=0o700, exist_ok=True)
-    made = folder.lstat()  # may be a link of another user
-    if not stat.S_ISDIR(made.st_mode):
+    status = folder.lstat()  # may be a link of another user
+    if not stat.S_ISDIR(status.st_mode):
         raise OperationError(f"{folder} is not a folder, but a link: {remedy}")
-    if made.st_uid != os.geteuid():
+    if status.st_uid != os.geteuid():
         raise OperationError(f"{folder} belongs to another user: {remedy}")
-    if made.st_mode & 0o022:
+    if status.st_mode & 0o022:
         raise OperationError(f"{folder} can be written to by others: {remedy}")
     return folder
 

@@ -53,8 +53,8 @@ def present(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
             raise UnusableFile(key, f"is not the key of {certificate}", _KEY_LEGAL) from error
-        found = f"can't be used with {certificate} ({reason(error)})"
-        raise UnusableFile(key, found, _KEY_LEGAL) from error
+        fault = f"can't be used with {certificate} ({reason(error)})"
+        raise UnusableFile(key, fault, _KEY_LEGAL) from error
 
 
 def reason(error: ssl.SSLError) -> str:

@@ -44,8 +44,8 @@ class NoData:
         row = np.searchsorted(self._keys, keys)
         row[np.append(self._keys, -1)[row] != keys] = len(self._keys)
         within = (values[:, None] >= self._low[row]) & (values[:, None] <= self._high[row])
-        found: NDArray[np.bool_] = within.any(axis=1) | (self._nan[row] & np.isnan(values))
-        return found
+        no_data: NDArray[np.bool_] = within.any(axis=1) | (self._nan[row] & np.isnan(values))
+        return no_data
 
 
 def _ranges(cell: str) -> Iterator[_Range]:

@@ -85,8 +85,8 @@ class SourceStatus:
         now = time.monotonic()
         self._forget(now)
         elapsed = min(_RATE_SECONDS, max(1.0, now - self.began))
-        found = asdict(self) | {"samples_per_second": sum(n for _, n in self.recent) / elapsed}
-        return {name: value for name, value in found.items() if name not in ("recent", "began")}
+        content = asdict(self) | {"samples_per_second": sum(n for _, n in self.recent) / elapsed}
+        return {name: value for name, value in content.items() if name not in ("recent", "began")}
 
     def _forget(self, now: float) -> None:
         while self.recent and now - self.recent[0][0] > _RATE_SECONDS:

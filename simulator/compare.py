@@ -81,9 +81,9 @@ async def compare(
             portion = simulated_names[number::portions]
             stored = [by_name[name] for name in portion if name in by_name] + (others if number == 0 else [])
             compared = await _compare(connection, truth, (from_us, to_us), portion, stored, within_us)
-            for part, found in compared.items():
-                result[part].add(found)
-                result["all"].add(found)
+            for part, compared_part in compared.items():
+                result[part].add(compared_part)
+                result["all"].add(compared_part)
     finally:
         await connection.close()
     return result
@@ -181,16 +181,18 @@ def compare_texts(
         elif max(window[0], first.get(sent.name, 0)) <= sent.time < window[1]:
             published[sent.name, sent.time] = sent
     ours = [(name, at, text, status) for name, at, text, status in stored if name not in modbus]
-    found = {(name, at): (text, status) for name, at, text, status in ours}
+    stored_texts = {(name, at): (text, status) for name, at, text, status in ours}
     result = Comparison(
-        len(published), len(stored), len(ours) - len(found), invented=len(found.keys() - published.keys())
+        len(published), len(stored), len(ours) - len(stored_texts), invented=len(stored_texts.keys() - published.keys())
     )
-    for key in found.keys() & published.keys():
-        sent_text, (text, status) = published[key], found[key]
+    for key in stored_texts.keys() & published.keys():
+        sent_text, (text, status) = published[key], stored_texts[key]
         sent_status, status = (code & ~OVERFLOW for code in (sent_text.status, status))
         result.altered += status != sent_status or (not sent_status & int(BAD) and text != sent_text.text)
-    _count_missing_texts(result, [published[key] for key in sorted(published.keys() - found.keys())], index, gaps)
-    result.examples += [f"invented: {key}" for key in sorted(found.keys() - published.keys())[:EXAMPLES]]
+    _count_missing_texts(
+        result, [published[key] for key in sorted(published.keys() - stored_texts.keys())], index, gaps
+    )
+    result.examples += [f"invented: {key}" for key in sorted(stored_texts.keys() - published.keys())[:EXAMPLES]]
     for name, answers in modbus.items():
         of_name = [t for t in stored if t[0] == name]
         _device_texts(result, name, answers, of_name, first.get(name, 0), window, index, gaps)

@@ -108,12 +108,12 @@ def read_truth(folder: Path, since: int = 0, names: Collection[str] | None = Non
     index = {name: i for i, name in enumerate(truth_names(folder) if names is None else names)}
     rows: dict[Via, list[NDArray[Any]]] = {via: [] for via in VIAS}
     texts: list[PublishedText] = []
-    for started, own in _starts(folder):
-        tags = np.array([index.get(name, -1) for name in own], np.int32)
+    for started, tag_names in _starts(folder):
+        tags = np.array([index.get(name, -1) for name in tag_names], np.int32)
         for via, blocks in rows.items():
             for path in _files(started, via):
-                for first in range(0, len(whole := _mapped(path)), _BLOCK_ROWS):
-                    block = np.array(whole[first : first + _BLOCK_ROWS])
+                for first in range(0, len(mapped := _mapped(path)), _BLOCK_ROWS):
+                    block = np.array(mapped[first : first + _BLOCK_ROWS])
                     block["tag"] = tags[block["tag"]]
                     late = (block["time"] >= since) | (block["at"] >= since)
                     blocks.append(block[late & (block["tag"] >= 0)])
@@ -121,8 +121,8 @@ def read_truth(folder: Path, since: int = 0, names: Collection[str] | None = Non
             if not line.endswith("]"):
                 continue
             via, tag, time, text, status, at = json.loads(line)
-            if own[tag] in index:
-                texts.append(PublishedText(via, own[tag], time, text, status, at))
+            if tag_names[tag] in index:
+                texts.append(PublishedText(via, tag_names[tag], time, text, status, at))
     return Truth(list(index), {via: np.concatenate([*r, np.empty(0, ROW)]) for via, r in rows.items()}, texts)
 
 

@@ -84,9 +84,9 @@ class UserDirectory:
 
         Raises OperationError.
         """
-        known = self.users()
-        if name not in known:
-            raise OperationError(f"there is no user {name}; known: {', '.join(sorted(known)) or 'none'}")
+        present = self.users()
+        if name not in present:
+            raise OperationError(f"there is no user {name}; known: {', '.join(sorted(present)) or 'none'}")
         with self._changing() as users:
             before = users[name]
             users[name] = after = replace(before, **changes)

@@ -46,12 +46,12 @@ class File:
 
 def files() -> dict[str, File]:
     """Path relative to the folder → file; those of uPlot are below ``uplot``."""
-    own = {
+    own_files = {
         path.relative_to(FOLDER).as_posix(): _file(path)
         for path in sorted(FOLDER.rglob("*"))
         if path.suffix in _TYPES and path.is_file()
     }
-    return own | {f"uplot/{name}": _file(UPLOT / name) for name in _UPLOT_FILES}
+    return own_files | {f"uplot/{name}": _file(UPLOT / name) for name in _UPLOT_FILES}
 
 
 def _file(path: Path) -> File:

@@ -44,8 +44,8 @@ class Viewer:
 
     async def file(self, request: web.Request) -> web.StreamResponse:
         """One of the page's files."""
-        found = self._files.get(request.match_info["path"])
-        return found.answer(request) if found is not None else error_response(404, "no such file")
+        file = self._files.get(request.match_info["path"])
+        return file.answer(request) if file is not None else error_response(404, "no such file")
 
     async def dashboards(self, _: web.Request) -> web.StreamResponse:
         """The list of dashboards, by level."""

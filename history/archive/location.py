@@ -334,12 +334,12 @@ class FolderFiles:
 
     def listing(self, path: str) -> list[str]:
         """Paths of the files below a folder; none where there is no such folder."""
-        found: list[str] = []
+        paths: list[str] = []
         with suppress(FileNotFoundError), self._parent(f"{path}/.") as (top, _):
             for folder, _, names, descriptor in os.fwalk(".", dir_fd=top):
                 files = (n for n in names if stat.S_ISREG(os.lstat(n, dir_fd=descriptor).st_mode))
-                found += [str(PurePosixPath(path, folder, name)) for name in files]
-        return found
+                paths += [str(PurePosixPath(path, folder, name)) for name in files]
+        return paths
 
     def remove(self, path: str) -> None:
         """Remove a file."""

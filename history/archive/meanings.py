@@ -47,7 +47,7 @@ class Meanings:
             rows = rows_of(self._channel, one)
             here = np.flatnonzero(channel == one)
             row[here] = rows.start + np.searchsorted(self._valid_from[rows], time[here], "right") - 1
-        known = row >= first
-        known[known] &= self._valid_from[row[known]] <= time[known]
-        indices = pa.array(np.where(known, row, 0).astype(np.int32), mask=~known)
+        has_meaning = row >= first
+        has_meaning[has_meaning] &= self._valid_from[row[has_meaning]] <= time[has_meaning]
+        indices = pa.array(np.where(has_meaning, row, 0).astype(np.int32), mask=~has_meaning)
         return {name: pa.DictionaryArray.from_arrays(indices, texts) for name, texts in self._texts.items()}

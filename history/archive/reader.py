@@ -142,10 +142,10 @@ class Archive:
         return DayFiles(self.location, DayFolder(self.installation, day), self.manifest(day))
 
 
-def _chosen(table: Any, wanted: Sequence[int | str]) -> set[int]:
+def _chosen(table: Any, channels: Sequence[int | str]) -> set[int]:
     """The ids of the channels that are wanted."""
-    ids = {one for one in wanted if isinstance(one, int)}
-    patterns = [".*".join(map(re.escape, one.split("*"))) for one in wanted if isinstance(one, str)]
+    ids = {one for one in channels if isinstance(one, int)}
+    patterns = [".*".join(map(re.escape, one.split("*"))) for one in channels if isinstance(one, str)]
     names = zip(table.column("channel_id").to_pylist(), table.column("name").to_pylist(), strict=True)
     return ids | {number for number, name in names if any(re.fullmatch(pattern, name) for pattern in patterns)}
 

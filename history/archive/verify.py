@@ -84,9 +84,9 @@ class _Check:
         """Differences of the manifest from the seal and the files."""
         manifest, seal = files.manifest, bundle.seals[-1]
         for name in ("day", "revision", "serial", "root", "samples", "channels"):
-            said, sealed = getattr(manifest, name), getattr(seal, name)
-            if said != sealed:
-                yield f"{name}: {said} by the manifest, {sealed} by the seal"
+            listed, sealed = getattr(manifest, name), getattr(seal, name)
+            if listed != sealed:
+                yield f"{name}: {listed} by the manifest, {sealed} by the seal"
         for file in manifest.files:
             if file.table == "seal":
                 continue
@@ -104,13 +104,13 @@ class _Check:
         """Hours whose rows are not the sealed ones."""
         sealed = effective(self._bundle.rows, len(self._bundle.seals) - 1)
         names = names_of(self._bundle.document)
-        found: set[int] = set()
+        checked: set[int] = set()
         manifest, day = self._files.manifest, self._files.folder.day
         kept = dict.fromkeys(amended_hours(self._bundle.differs), b"")
         for number, samples in self._files.samples(self._changed):
-            row = None if number in found else sealed.get(number)
+            row = None if number in checked else sealed.get(number)
             was = row.hours.by_hour() if row and row.hours else {}
-            found.add(number)
+            checked.add(number)
             for one in compare(_name(names, number), number, was, hour_digests(samples, day, kept)):
                 kept.pop((number, one.hour or 0), None)
                 yield one
@@ -120,7 +120,7 @@ class _Check:
             for number, row in sealed.items()
             if row.hours is None
         ]
-        for number in sorted((set(sealed) if self._changed is None else set(self._changed)) - found):
+        for number in sorted((set(sealed) if self._changed is None else set(self._changed)) - checked):
             hours = sealed[number].hours if number in sealed else None
             yield from compare(_name(names, number), number, hours.by_hour() if hours else {}, {})
         parts = self._bundle.parts[-1]

@@ -99,8 +99,8 @@ def _fill(column: NDArray[Any], rows: Sequence[Row], name: str, kind: str, segme
     """Put the elements of arrays that are there in their places."""
     for row, begin, end in zip(rows, segments.begins.tolist(), segments.ends.tolist(), strict=True):
         if (sent := row[name]) is not None:
-            found, present = _optional(sent, kind, end - begin)
-            bits = found.astype(np.float64).view(np.uint64) if kind == ">f4" else found
+            values, present = _optional(sent, kind, end - begin)
+            bits = values.astype(np.float64).view(np.uint64) if kind == ">f4" else values
             np.copyto(column[begin:end], bits, "unsafe", present)
 
 
@@ -108,13 +108,13 @@ def _optional(sent: bytes, kind: str, n: int) -> tuple[NDArray[Any], Mask]:
     """The elements of an array, and which are not NULL."""
     if not any(sent[4:8]):  # flags: there is no NULL
         return elements(sent, kind), np.ones(n, np.bool_)
-    found, present = np.zeros(n, kind), np.zeros(n, np.bool_)
+    values, present = np.zeros(n, kind), np.zeros(n, np.bool_)
     place = ARRAY_HEAD
     for i in range(n):
         size = int.from_bytes(sent[place : place + 4], "big", signed=True)
         place += 4
         if size > 0:
-            found[i : i + 1] = np.frombuffer(sent, kind, 1, place)
+            values[i : i + 1] = np.frombuffer(sent, kind, 1, place)
             present[i] = True
             place += size
-    return found, present
+    return values, present

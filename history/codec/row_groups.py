@@ -30,7 +30,7 @@ def record_batch(samples: Samples) -> Any:
     """Samples of one channel, n ≥ 1, as columns of the file."""
     n = len(samples)
     values = scale(samples.bits, Segments.single(n))
-    missing, whole = np.packbits(values.exact, bitorder="little"), np.packbits(~values.exact, bitorder="little")
+    missing, inexact = np.packbits(values.exact, bitorder="little"), np.packbits(~values.exact, bitorder="little")
     n_exact = int(np.count_nonzero(values.exact))
     return pa.RecordBatch.from_arrays(
         [
@@ -40,7 +40,7 @@ def record_batch(samples: Samples) -> Any:
             pa.array(np.full(n, values.divisor[0])),
             pa.array(np.full(n, values.single[0])),
             # Not by way of Python or a cast: a NaN keeps its payload.
-            pa.Array.from_buffers(pa.float64(), n, [pa.py_buffer(whole), pa.py_buffer(samples.value)], n_exact),
+            pa.Array.from_buffers(pa.float64(), n, [pa.py_buffer(inexact), pa.py_buffer(samples.value)], n_exact),
             pa.array(samples.status, pa.uint32()),
         ],
         schema=SAMPLES,

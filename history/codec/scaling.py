@@ -55,16 +55,16 @@ def scale(bits: Bits, segments: Segments) -> ScaledValues:
             if not chosen.any():
                 continue
             part, where = segments.selected(chosen)
-            whole, restored = _scaled(bits[where], k, is_single)
+            integers, restored = _scaled(bits[where], k, is_single)
             suits = part.count(restored) >= needed[chosen]
             if is_single:
-                suits &= np.ptp(np.stack(extent(whole, restored, part)), axis=0) < _SINGLE_RANGE
+                suits &= np.ptp(np.stack(extent(integers, restored, part)), axis=0) < _SINGLE_RANGE
             if not suits.any():
                 continue
             decided = np.zeros(len(segments), np.bool_)
             decided[chosen] = suits
             from_part, to = part.repeated(suits), segments.repeated(decided)
-            scaled[to], exact[to] = whole[from_part], restored[from_part]
+            scaled[to], exact[to] = integers[from_part], restored[from_part]
             divisor[decided], single[decided] = 10.0**k, is_single
             undecided &= ~decided
             if not undecided.any():
@@ -93,8 +93,8 @@ def _scaled(bits: Bits, k: int, single: bool) -> tuple[Int64s, Mask]:
     """Integers of k decimals, 0 where they don't restore the value, and where they do."""
     divisor = 10.0**k
     with np.errstate(invalid="ignore", over="ignore"):
-        whole = np.rint(bits.view(np.float64) * divisor)
-        whole = np.where(np.abs(whole) < _MAX_INTEGER, whole, 0.0)  # NaN and infinities, too
-    scaled = whole.astype(np.int64)
+        integers = np.rint(bits.view(np.float64) * divisor)
+        integers = np.where(np.abs(integers) < _MAX_INTEGER, integers, 0.0)  # NaN and infinities, too
+    scaled = integers.astype(np.int64)
     exact = unscale(scaled, divisor, single).view(np.uint64) == bits
     return np.where(exact, scaled, 0), exact

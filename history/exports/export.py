@@ -165,7 +165,7 @@ class _Export:
 
     async def events(self, path: Path) -> tuple[int, int]:
         """Rows written, hours that differ."""
-        found: dict[int, list[bytes]] = {}
+        rows_by_hour: dict[int, list[bytes]] = {}
         rows: list[tuple[Any, ...]] = []
         total, first = 0, microseconds(begin(self.sealed.day))
         with ExitStack() as stack:
@@ -173,13 +173,17 @@ class _Export:
             stack.callback(file.abandon)
             async for values in self.stored.event_rows(self.scope):
                 rows.append(values)
-                found.setdefault((values[0] - first) // _HOUR_US, []).append(row_bytes(*values, widths=EVENT_WIDTHS))
+                rows_by_hour.setdefault((values[0] - first) // _HOUR_US, []).append(
+                    row_bytes(*values, widths=EVENT_WIDTHS)
+                )
                 if len(rows) == _EVENT_ROWS:
                     file.write(rows)
                     total, rows = total + len(rows), []
             file.write(rows)
             file.close({METADATA: self._bundle("events", frozenset()).encode()})
-        hours = HourDigests.of_hours({hour: (len(of), tagged_hash("event hour", *of)) for hour, of in found.items()})
+        hours = HourDigests.of_hours(
+            {hour: (len(hour_rows), tagged_hash("event hour", *hour_rows)) for hour, hour_rows in rows_by_hour.items()}
+        )
         differs = sum(1 for _ in compare("", None, self.sealed.parts[-1].events.by_hour(), hours.by_hour()))
         return total + len(rows), differs
 

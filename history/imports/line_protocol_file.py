@@ -54,8 +54,8 @@ class LineProtocolFile:
                 if not body.endswith(b"\n"):
                     line = before + body.count(b"\n") + 1
                     legal = "a line end: the file ends in the middle of a line. If it is whole, add a line end"
-                    found = body[body.rfind(b"\n") + 1 :].decode(errors="replace")
-                    raise bad_input(self.file, line, "line", found, legal)
+                    rest = body[body.rfind(b"\n") + 1 :].decode(errors="replace")
+                    raise bad_input(self.file, line, "line", rest, legal)
                 yield self._portion(body, before, raw.tell())
                 before += body.count(b"\n")
 
@@ -120,8 +120,8 @@ def _first_time(file: Path) -> str | None:
             body = raw.read(_FIRST_BYTES)
     except OSError as error:
         raise OperationError(f"{file}: {error.strerror}") from None
-    whole = body[: body.rfind(b"\n") + 1]
-    for line in whole.splitlines():
+    complete = body[: body.rfind(b"\n") + 1]
+    for line in complete.splitlines():
         parsed = parse(line)
         if parsed.bad:
             return None

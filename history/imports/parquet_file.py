@@ -207,7 +207,7 @@ class ParquetFile:
 
     def _columns(self, columns: dict[int, Any], numbers: Int64s) -> list[WideColumn]:
         """The cells of a wide file; null is no sample."""
-        found = []
+        cells = []
         for place, number in self._wide.items():
             column = columns[place]
             full = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
@@ -215,8 +215,8 @@ class ParquetFile:
                 values, statuses, places = self._values(column.drop_null(), np.zeros(len(full), np.uint32))
             if len(places):
                 self.rounded.add(number)
-            found.append(WideColumn(number, full, values, statuses))
-        return found
+            cells.append(WideColumn(number, full, values, statuses))
+        return cells
 
     @contextmanager
     def _field(self, numbers: Int64s, place: int) -> Iterator[None]:
@@ -259,8 +259,8 @@ def _numbers(column: Any) -> Float64s:
     legal = "a column of numbers, booleans or texts with numbers"
     if not any(check(kind) for check in _NUMERIC):
         raise BadField(0, str(kind), legal)
-    whole = column.cast(pa.int8()) if pa.types.is_boolean(kind) else column
-    numbers: Float64s = whole.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    numeric = column.cast(pa.int8()) if pa.types.is_boolean(kind) else column
+    numbers: Float64s = numeric.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return numbers
 
 

@@ -86,9 +86,9 @@ def _uuid(text: str | None) -> UUID | None:
         raise ArchiveError(f"installation: found {text!r}; legal: an id such as {UUID(int=0)}") from None
 
 
-def _time(name: str, given: datetime | str | None, default: datetime) -> datetime:
+def _time(name: str, value: datetime | str | None, default: datetime) -> datetime:
     try:
-        moment = default if given is None else datetime.fromisoformat(given) if isinstance(given, str) else given
+        moment = default if value is None else datetime.fromisoformat(value) if isinstance(value, str) else value
     except ValueError:
-        raise ArchiveError(f"{name}: found {given!r}; legal: a time such as 2026-03-09T10:00:00Z") from None
+        raise ArchiveError(f"{name}: found {value!r}; legal: a time such as 2026-03-09T10:00:00Z") from None
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

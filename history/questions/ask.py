@@ -84,16 +84,16 @@ class TimeRange:
 
 def find_question(name: str) -> Question:
     """One question. Raises OperationError with those that there are."""
-    known = questions()
-    if name not in known:
-        raise OperationError(f"unknown question {name!r}; known: {', '.join(known)}")
-    return known[name]
+    known_questions = questions()
+    if name not in known_questions:
+        raise OperationError(f"unknown question {name!r}; known: {', '.join(known_questions)}")
+    return known_questions[name]
 
 
 def parse_options(question: Question, arguments: Sequence[str]) -> dict[str, str]:
     """``--max-lag 1m --step=10s`` as parameters of a question. Raises OperationError with those that it has."""
     extra_options = {p.name: p for p in question.parameters if p.name not in _COMMON_PARAMETERS}
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     rest = list(arguments)
     while rest:
         argument = rest.pop(0)
@@ -108,11 +108,11 @@ def parse_options(question: Question, arguments: Sequence[str]) -> dict[str, str
                     f"{argument} needs a value: {extra_options[name].type}, {extra_options[name].meaning}"
                 )
             value = rest.pop(0)
-        found[name] = value
+        options[name] = value
     for name, parameter in extra_options.items():
-        if parameter.required and name not in found:
+        if parameter.required and name not in options:
             raise OperationError(f"{question.name} needs --{name.replace('_', '-')}: {parameter.meaning}")
-    return found
+    return options
 
 
 def ask(
@@ -194,20 +194,20 @@ def tables(state: State, texts: Sequence[str], limits: Limits = _LIMITS) -> dict
 
     ``QUESTION OPTIONS``: as behind ``plantlog ask``.
     """
-    found = dict[str, Any]()
+    answers = dict[str, Any]()
     for text in texts:
         name, _, words = text.partition("=")
         if not _TABLE_NAME.fullmatch(name) or not words.strip():
             raise OperationError(f"--with: found {text!r}; legal: NAME='QUESTION --from TIME …', as for `plantlog ask`")
         try:
-            given, rest = _WORDS.parse_known_args(shlex.split(words))
+            arguments, rest = _WORDS.parse_known_args(shlex.split(words))
         except ValueError as error:
             raise OperationError(f"--with {name}: {error}") from error
-        question = find_question(given.question)
-        interval = TimeRange(given.since, given.until, given.at, given.around)
+        question = find_question(arguments.question)
+        interval = TimeRange(arguments.since, arguments.until, arguments.at, arguments.around)
         options = parse_options(question, rest)
-        found[name], _ = answer(state, question, interval, given.channel, options, given.installation, limits)
-    return found
+        answers[name], _ = answer(state, question, interval, arguments.channel, options, arguments.installation, limits)
+    return answers
 
 
 async def _request(

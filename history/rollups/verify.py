@@ -96,15 +96,15 @@ async def _day(
     if discrete:
         comparisons.append(("states_1m", "compare_state_minutes", (discrete, day, day + _DAY)))
         comparisons += [("states_1h", "compare_state_hours", (discrete, hour)) for hour in hours]
-    found: list[Difference] = []
+    differences: list[Difference] = []
     for relation, query, arguments in comparisons:
         if rows := await connection.fetch(queries[query], *arguments):
             names = {
                 row["id"]: row["name"] for row in await connection.fetch(queries["select_channel_names"], channels)
             }
             for row in rows:
-                found += _differences(relation, names.get(row["channel_id"], f"channel {row['channel_id']}"), row)
-    return found
+                differences += _differences(relation, names.get(row["channel_id"], f"channel {row['channel_id']}"), row)
+    return differences
 
 
 def _differences(relation: str, channel: str, row: asyncpg.Record) -> list[Difference]:
@@ -113,11 +113,11 @@ def _differences(relation: str, channel: str, row: asyncpg.Record) -> list[Diffe
     if row["found"] is None or row["expected"] is None:
         there = row["found"] is not None
         return [Difference(relation, channel, row["bucket"], state, "row", there or None, not there or None)]
-    found, expected = json.loads(row["found"]), json.loads(row["expected"])
+    stored, expected = json.loads(row["found"]), json.loads(row["expected"])
     return [
-        Difference(relation, channel, row["bucket"], state, column, found[column], expected[column])
+        Difference(relation, channel, row["bucket"], state, column, stored[column], expected[column])
         for column in expected
         if column not in _KEY
-        and found[column] != expected[column]
+        and stored[column] != expected[column]
         and not (row["first_of_all"] and column in _CARRIED_COLUMNS)
     ]

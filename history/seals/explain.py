@@ -78,9 +78,9 @@ class Explainer:
                 late = await self.samples.new_times({n: self.receipts.of_hour(n, hour) for n in part})
                 for number, samples in (await self.samples.read(part, range(hour, hour + 1))).items():
                     was = hours[number].by_hour().get(hour, NOTHING) if number in hours else NOTHING
-                    found = amended_hour(samples, hour, self.samples.day, late[number], was)
-                    if found is not None:
-                        text = self._late(int(np.count_nonzero(found.added)), "sample")
+                    amended = amended_hour(samples, hour, self.samples.day, late[number], was)
+                    if amended is not None:
+                        text = self._late(int(np.count_nonzero(amended.added)), "sample")
                         reasons[number, hour, of_hour[number].what] = f"{text}{_DUE}{imported}"
         if any(one.what == "events" and one.channel_id is None for one in differences):
             for event_hour in (await amended_events(self.samples, self.sealed, self.scope, self.receipts))[0]:

@@ -109,37 +109,37 @@ async def signer(connection: asyncpg.Connection[Any], state: State, new: bool = 
     ``new``: make one that no other vouches for, where the old one is lost. Raises OperationError.
     """
     chain = max(await own_number(connection, state), 1)
-    known = {key.fingerprint: key for key in await stored_keys(connection, chain)}
+    stored = {key.fingerprint: key for key in await stored_keys(connection, chain)}
     next_key = load_signer(state, _NEXT_FILE)
-    if next_key is not None and next_key.fingerprint in known:  # a rotation that was interrupted
+    if next_key is not None and next_key.fingerprint in stored:  # a rotation that was interrupted
         key_path(state).with_name(_NEXT_FILE).replace(key_path(state))
     own_key = load_signer(state)
-    if known and not new and (own_key is None or own_key.fingerprint not in known):
+    if stored and not new and (own_key is None or own_key.fingerprint not in stored):
         raise OperationError(
-            f"{_unusable(state, own_key, known)}: restore the file, or use `plantlog evidence seal --new-key` to "
+            f"{_unusable(state, own_key, stored)}: restore the file, or use `plantlog evidence seal --new-key` to "
             "create a key that the old one has not signed"
         )
     if own_key is None:
         own_key = _generate(state, _FILE)
-    if own_key.fingerprint not in known:
+    if own_key.fingerprint not in stored:
         await _record(connection, chain, own_key, None)
     return own_key
 
 
 async def check_member(connection: asyncpg.Connection[Any], state: State) -> None:
     """Raise OperationError if a member of a redundant pair has not the key that the pair seals with."""
-    known = {key.fingerprint for key in await stored_keys(connection, max(await own_number(connection, state), 1))}
+    stored = {key.fingerprint for key in await stored_keys(connection, max(await own_number(connection, state), 1))}
     own_keys = [load_signer(state), load_signer(state, _NEXT_FILE)]
-    if known and not any(key is not None and key.fingerprint in known for key in own_keys):
+    if stored and not any(key is not None and key.fingerprint in stored for key in own_keys):
         raise OperationError(
-            f"{_unusable(state, own_keys[0], known)}: copy the folder `secrets` from the state folder of the other "
+            f"{_unusable(state, own_keys[0], stored)}: copy the folder `secrets` from the state folder of the other "
             "member, as both sign with one key"
         )
 
 
-def _unusable(state: State, own_key: Signer | None, known: Iterable[str]) -> str:
-    found = "is missing" if own_key is None else f"is key {own_key.fingerprint[:16]}, which is unknown to this database"
-    return f"{key_path(state)} {found}; seals are signed by {', '.join(name[:16] for name in known)}"
+def _unusable(state: State, own_key: Signer | None, stored: Iterable[str]) -> str:
+    fault = "is missing" if own_key is None else f"is key {own_key.fingerprint[:16]}, which is unknown to this database"
+    return f"{key_path(state)} {fault}; seals are signed by {', '.join(name[:16] for name in stored)}"
 
 
 async def rotate(connection: asyncpg.Connection[Any], state: State) -> Signer:

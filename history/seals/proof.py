@@ -143,7 +143,9 @@ async def amended_gaps(samples: DaySamples, sealed: SealedDay, scope: Scope, rec
 
 def by_channel(hours: Sequence[AmendedHour]) -> Iterator[tuple[int, list[AmendedHour]]]:
     """Channel id → its amended hours, both ascending."""
-    found: dict[int, list[AmendedHour]] = {}
+    hours_by_channel: dict[int, list[AmendedHour]] = {}
     for one in hours:
-        found.setdefault(one.channel_id or 0, []).append(one)
-    yield from ((number, sorted(found[number], key=lambda one: one.hour)) for number in sorted(found))
+        hours_by_channel.setdefault(one.channel_id or 0, []).append(one)
+    yield from (
+        (number, sorted(hours_by_channel[number], key=lambda one: one.hour)) for number in sorted(hours_by_channel)
+    )

@@ -132,13 +132,15 @@ class _Tables:
             first, last = hours.bounds
             among = hours.day in in_database
             stored = self._reader.fetch(self._queries["select_events_of"], first, last, types) if among else []
-            found = {(row[0], row[1]): row for row in ((microseconds(one[0]), *one[1:]) for one in map(tuple, stored))}
+            rows_by_key = {
+                (row[0], row[1]): row for row in ((microseconds(one[0]), *one[1:]) for one in map(tuple, stored))
+            }
             if dropped_until is not None and begin(hours.day) < dropped_until:
                 for row in self._archived_events(hours.day):
                     if microseconds(first) <= row[0] < microseconds(last):
-                        found.setdefault((row[0], row[1]), row)
-            if found:
-                yield _batch([found[key] for key in sorted(found)], EVENTS, scan)
+                        rows_by_key.setdefault((row[0], row[1]), row)
+            if rows_by_key:
+                yield _batch([rows_by_key[key] for key in sorted(rows_by_key)], EVENTS, scan)
 
     def _archived_events(self, day: date) -> Iterator[tuple[Any, ...]]:
         for row in self._reader.fetch(self._queries["select_archived"], [day]):

@@ -112,12 +112,12 @@ class Conditions:
 
     def end_refresh(self, now: int, *, complete: bool) -> tuple[list[Event], Notes]:
         """Conditions that a ``complete`` refresh did not name have returned at ``now`` (µs). Returns rows and notes."""
-        seen, self._seen = self._seen, None
+        refreshed, self._seen = self._seen, None
         events: list[Event] = []
         notes: dict[str, str | None] = {}
-        if seen is None or not complete:
+        if refreshed is None or not complete:
             return events, notes
-        for key in [key for key in self._known if key not in seen]:
+        for key in [key for key in self._known if key not in refreshed]:
             before = self._known[key]
             at = max(now, before.time)
             after = replace(before, state="normal", active=False, since=at, revision=max(before.revision + 1, at))

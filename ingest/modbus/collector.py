@@ -254,8 +254,8 @@ class Collector:
                 late = bool(run.unanswered) and boot_seconds() >= run.group.schedule.next
                 if self._time_outs >= _MAX_TIME_OUTS or (late and self._answers != before):
                     break  # the next poll begins with what is left
-                made = await self._read(run, left[:1] if run.unanswered else left)
-                left = left[made:]
+                n_read = await self._read(run, left[:1] if run.unanswered else left)
+                left = left[n_read:]
         finally:
             self._decode(run)
         run.group.incomplete = bool(left)

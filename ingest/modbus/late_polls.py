@@ -71,11 +71,11 @@ class Coverage:
                 until[which] = np.where(group[which], np.minimum(at, begin), until[which])
                 together = [LateGap(None if group is self._read else np.flatnonzero(group), begin, end)]
                 break
-        own = list(self._gaps_of_tags(np.flatnonzero(until - self.to > self._max_silence), until))
-        for gap in (*own, *together):
+        of_tags = list(self._gaps_of_tags(np.flatnonzero(until - self.to > self._max_silence), until))
+        for gap in (*of_tags, *together):
             of = self._read if gap.tags is None else gap.tags
             self.to[of] = np.maximum(self.to[of], gap.end)
-        return [*own, *together]
+        return [*of_tags, *together]
 
     def _gaps_of_tags(self, tags: Which, until: Int64s) -> Iterator[LateGap]:
         """Gaps of single tags, shared by tags whose silence began in the same poll."""

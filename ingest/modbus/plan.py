@@ -43,8 +43,8 @@ def plan(
     """
     units: dict[int, list[int]] = {}
     for i in indices:
-        own = tags[i].unit_id
-        units.setdefault(unit_id if own is None else own, []).append(i)
+        tag_unit_id = tags[i].unit_id
+        units.setdefault(unit_id if tag_unit_id is None else tag_unit_id, []).append(i)
     return [read for unit, of in units.items() for read in _of_unit(unit, tags, of, bridge, max_registers)]
 
 

@@ -124,10 +124,10 @@ def _context(options: TlsOptions, pki: Path) -> ssl.SSLContext:
     if options.client_certificate is not None and options.client_key is not None:
         tls.present(context, options.client_certificate, options.client_key)
         return context
-    own = identity(pki)
+    own_identity = identity(pki)
     # OpenSSL reads files alone, and one certificate form; this one is in memory, so that no copy of the key stays.
     with open(os.memfd_create("certificate"), "wb") as file:  # noqa: PTH123
-        file.write(own.certificate.public_bytes(Encoding.PEM) + key_pem(own.key))
+        file.write(own_identity.certificate.public_bytes(Encoding.PEM) + key_pem(own_identity.key))
         file.flush()
         context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
     return context

@@ -185,23 +185,23 @@ class Gateway:
         arrival, notes = (0, {}) if note is None else self.arrivals.time_of(note, untimed, len(body))
         texts = definition.text_channels | self._channels.texts
         by_arrival = definition.by_arrival(keys.values())
-        found = await self._body_queue.run_next(
+        mapped = await self._body_queue.run_next(
             rows, points, keys, arrival, named.counts, texts, definition.statuses, by_arrival
         )
-        found.no_data = definition.no_data
-        if found or found.misplaced or found.waiting:
+        mapped.no_data = definition.no_data
+        if mapped or mapped.misplaced or mapped.waiting:
             self.silence.record_activity()
-        if found.waiting:
-            found.counts = CountRows()  # all counts of a body go together: with the attempt that takes all of it
-        if found or found.misplaced:
+        if mapped.waiting:
+            mapped.counts = CountRows()  # all counts of a body go together: with the attempt that takes all of it
+        if mapped or mapped.misplaced:
             try:
-                await self._store(found, notes, digest_of(body, precision, arrival))
+                await self._store(mapped, notes, digest_of(body, precision, arrival))
             except SpoolError as error:
                 await self.silence.set_state("degraded", str(error))
                 raise
-        self._count(found)
-        retry_reason = retry_reason if found.waiting else ""
-        return WriteResult(len(found), found.bad, retry_reason, () if note is None else (note,))
+        self._count(mapped)
+        retry_reason = retry_reason if mapped.waiting else ""
+        return WriteResult(len(mapped), mapped.bad, retry_reason, () if note is None else (note,))
 
     async def _resolve(self, definition: _Definition, named: ChannelNames) -> tuple[Mapping[str, Resolved], str]:
         """Channel id or error of each name, and why some must be retried."""

@@ -222,10 +222,10 @@ def _number_or_boolean(name: str, text: str) -> Value:
             raise _LineError(f"field {_quoted(name)}: {_quoted(text)} is out of range for a float")
         return number
     if integer := _INTEGER.fullmatch(text):
-        whole, (low, high) = int(integer[1]), _RANGES[integer[2]]
-        if not low <= whole <= high:
+        integer_value, (low, high) = int(integer[1]), _RANGES[integer[2]]
+        if not low <= integer_value <= high:
             raise _LineError(f"field {_quoted(name)}: {_quoted(text)} is not between {low} and {high}")
-        return whole
+        return integer_value
     if text in _TRUE or text in _FALSE:
         return text in _TRUE
     legal = 'a number (1.5), an integer (2i, 2u), true, false or a text in double quotes ("on")'

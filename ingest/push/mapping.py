@@ -135,15 +135,15 @@ def rows(
     Lines without a timestamp, and those of channels ``by_arrival``, get ``arrival`` (µs), a channel's second such line
     a microsecond more, and so on, because two samples of a channel cannot have the same time. Counts can.
     """
-    found = MappedRows()
+    mapped = MappedRows()
     untimed: Counter[int] = Counter()
     for point in points:
         several: set[int] | None = set() if len(point.fields) > 1 else None
-        status = found.status_of(statuses.word(point), statuses)
+        status = mapped.status_of(statuses.word(point), statuses)
         for name, value in statuses.values(point):
             channel = channels[point.series, name]
             if channel is None:
-                found.waiting += 1
+                mapped.waiting += 1
                 continue
             kind = counts.get((point.series, name))
             if isinstance(channel, int) and several is not None and kind is None:
@@ -152,22 +152,22 @@ def rows(
                 else:
                     several.add(channel)
             if isinstance(channel, str):
-                found.bad.append(BadLine(point.line, f"field {name!r}: {channel}"))
+                mapped.bad.append(BadLine(point.line, f"field {name!r}: {channel}"))
                 continue
             time = None if channel in by_arrival else point.time
             if kind is not None:
-                why = found.counts.add(kind, channel, arrival if time is None else time, value)
+                why = mapped.counts.add(kind, channel, arrival if time is None else time, value)
                 if why is not None:
-                    found.bad.append(BadLine(point.line, f"field {name!r}: {why}"))
+                    mapped.bad.append(BadLine(point.line, f"field {name!r}: {why}"))
                 continue
             if time is None:
                 time = arrival + untimed[channel]
                 untimed[channel] += 1
             if channel in text_channels:
-                found.texts.append(Event("text", time, channel, status, _text(value)))
-            elif not found.add(channel, time, value, status):
-                found.bad.append(BadLine(point.line, f"field {name!r}: {_NO_NUMBER}"))
-    return found
+                mapped.texts.append(Event("text", time, channel, status, _text(value)))
+            elif not mapped.add(channel, time, value, status):
+                mapped.bad.append(BadLine(point.line, f"field {name!r}: {_NO_NUMBER}"))
+    return mapped
 
 
 def _text(value: Value) -> str:

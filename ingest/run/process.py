@@ -63,8 +63,8 @@ class _Configuration:
         current = snapshot.in_force(self._state, (self._kind,), self._process)
         if current is None:
             raise OperationError(f"{self._state} has no configuration yet: run `plantlog up`")
-        own = {source.name for source in current.plant.sources if source.kind == self._kind}
-        await self._apply(current, Registry.load(self._state / "registry.json", own))
+        names = {source.name for source in current.plant.sources if source.kind == self._kind}
+        await self._apply(current, Registry.load(self._state / "registry.json", names))
         self.number = current.number
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload.set)
 
@@ -112,9 +112,9 @@ async def run_collectors(
     async def apply(current: Snapshot, registry: Registry) -> None:
         opcua, modbus = current.plant.opcua_sources(), current.plant.modbus_sources()
         sources: Sequence[OpcuaSource | ModbusSource] = opcua if kind == "opcua" else modbus
-        own = [source for source in sources if current.process(source.name) == number]
-        elsewhere = {source.name for source in sources} - {source.name for source in own}
-        await collectors.configure(own, registry, current.versions, elsewhere)
+        assigned = [source for source in sources if current.process(source.name) == number]
+        elsewhere = {source.name for source in sources} - {source.name for source in assigned}
+        await collectors.configure(assigned, registry, current.versions, elsewhere)
         ids.clear()
         ids.update(registry.sources[source.name] for source in sources)
         looks_after = number == 1 and (kind == "opcua" or not opcua)

@@ -211,14 +211,14 @@ def _wrong_inside(path: Path, last: int) -> str | None:
     try:
         with closing(_open(path, "ro")) as connection:
             if _version(connection, path) > 0:
-                given = last_sequence(connection)
-                if given < last:
-                    return f"it is truncated: the last sequence should be at least {last}, but is {given}"
+                actual = last_sequence(connection)
+                if actual < last:
+                    return f"it is truncated: the last sequence should be at least {last}, but is {actual}"
                 read_notes(connection)
             if path.stat().st_size > _CHECKED_BYTES:
                 return None
-            found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-            return None if found == "ok" else str(found)
+            verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+            return None if verdict == "ok" else str(verdict)
     except (SpoolError, sqlite3.Error) as error:
         reported_later = isinstance(error, SpoolError) and not isinstance(error, SpoolCorrupt)  # of a newer version
         explained = isinstance(error, sqlite3.Error) and not is_unexplained(error)

@@ -93,13 +93,13 @@ def damaged_files(path: Path) -> list[Path]:
 
 def intact_rows(path: Path) -> Iterator[tuple[int, Record]]:
     """Sequence and row of every intact batch of a damaged file, unordered, with deleted ones not yet overwritten."""
-    seen: set[int] = set()
+    sequences: set[int] = set()
     with Pages(path, path.with_name(path.name + "-wal")) as pages:
         for row in pages.rows():
             match row:
-                case [int(sequence), None, *_] if len(row) == 10 and sequence not in seen:
+                case [int(sequence), None, *_] if len(row) == 10 and sequence not in sequences:
                     if (record := _intact(sequence, row)) is not None:
-                        seen.add(sequence)
+                        sequences.add(sequence)
                         yield sequence, record
 
 

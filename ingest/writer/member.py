@@ -114,18 +114,18 @@ class PairWriter:
                 receiving |= self.writer.sources
             if self.standby is not None:
                 receiving |= self.standby.sources
-            seen = await self.lease.heartbeat(folder, rows, receiving)
+            heartbeat = await self.lease.heartbeat(folder, rows, receiving)
             metrics.member_writes.labels(member=str(self.lease.member)).set(self.writer is not None)
-            if seen is not None:
-                metrics.member_away.labels(member=other).set(seen.away)
-                await self._request_lost(seen)
+            if heartbeat is not None:
+                metrics.member_away.labels(member=other).set(heartbeat.away)
+                await self._request_lost(heartbeat)
             if self.writer is None:
-                metrics.database_up.set(seen is not None)
+                metrics.database_up.set(heartbeat is not None)
             await asyncio.sleep(_BEAT_SECONDS)
 
-    async def _request_lost(self, seen: Seen) -> None:
+    async def _request_lost(self, heartbeat: Seen) -> None:
         try:
-            batches = await asyncio.to_thread(request_lost, self._folder, seen)
+            batches = await asyncio.to_thread(request_lost, self._folder, heartbeat)
         except OSError as error:
             log.error("cannot request what the database may lack: %s", error)  # again with the next heartbeat
             return

@@ -98,13 +98,13 @@ async def measure(dsn: str, state: State, folder: Path, channels: int, progress:
         progress("the days are sealed")
         location = Location.at(str(folder))
         claim(location, known=False)
-        own = await own_installation(connection, state)
+        installation = await own_installation(connection, state)
         archived = []
         for number, series in enumerate(SERIES):
             day = _START + number * _DAY
             packed = await connection.fetchval(load("bench")["select_packed_bytes"], day)
             with _cpu(connection) as seconds:
-                manifest = await archive_day(connection, own, location, day.date(), state)
+                manifest = await archive_day(connection, installation, location, day.date(), state)
             archived.append(_series(series, manifest, seconds[0], packed))
             progress(f"{series} is archived")
         answers = [await _ask_database(connection, name, ids) for name in QUERIES]

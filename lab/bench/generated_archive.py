@@ -98,13 +98,18 @@ async def make(dsn: str, folder: Path, plan: Plan, progress: ProgressCallback) -
     connection = await connect(dsn, "plantlog bench")
     try:
         await _register(connection, state, plan.channels)
-        own = await own_installation(connection, state)
+        installation = await own_installation(connection, state)
         scope = await load_scope(connection, 0)  # alone in the database
         for number in range(plan.days):
             day = plan.first + timedelta(days=number)
             channels = plan.channels if day == plan.last else plan.few
             await _archive(
-                connection, own, location, scope, state, _Generated(connection, day, channels, plan.hours, progress)
+                connection,
+                installation,
+                location,
+                scope,
+                state,
+                _Generated(connection, day, channels, plan.hours, progress),
             )
         await connection.execute(load("bench")["release_days"])
     finally:
@@ -171,7 +176,7 @@ async def _register(connection: asyncpg.Connection[Any], state: State, channels:
 
 async def _archive(
     connection: asyncpg.Connection[Any],
-    own: OwnInstallation,
+    installation: OwnInstallation,
     location: Location,
     scope: Scope,
     state: State,
@@ -196,5 +201,5 @@ async def _archive(
     async def samples_of(_: asyncpg.Connection[Any], day: date, chain: int) -> DaySamples:
         return samples
 
-    manifest = await archive_day(connection, own, location, day, state, samples_of)
+    manifest = await archive_day(connection, installation, location, day, state, samples_of)
     samples.progress(f"{day}: {manifest.samples:,} samples in {manifest.bytes / 1e6:,.0f} MB")

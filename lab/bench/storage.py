@@ -95,9 +95,9 @@ async def measure(dsn: str, channels: int, queries: int, progress: ProgressCallb
 def _result(cell: _Cell, cells: Sequence[_Cell], size: int, samples: int) -> StorageForm:
     (rows,) = (other for other in cells if (other.form, other.series) == ("rows", cell.series))
     figures: list[float] = []
-    for own, row_times in ((cell.hours, rows.hours), (cell.days, rows.days)):
-        figures += np.percentile(own, (50, 95)).tolist()
-        figures.append(float(np.median(np.array(own) / np.array(row_times))))
+    for times, row_times in ((cell.hours, rows.hours), (cell.days, rows.days)):
+        figures += np.percentile(times, (50, 95)).tolist()
+        figures.append(float(np.median(np.array(times) / np.array(row_times))))
     return StorageForm(cell.form, cell.series, size / samples, samples / cell.seconds, *figures)
 
 

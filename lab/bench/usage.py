@@ -108,8 +108,14 @@ class Backends:
         """Note what each process has used so far."""
         names = {row["pid"]: row["name"] for row in await self._connection.fetch(queries("bench")["select_sessions"])}
         used = {pid: seconds for child in self._postmaster.children() for pid, seconds in _cpu(child)}
-        own = self._postmaster.cpu_times()
-        total = own.user + own.system + own.children_user + own.children_system + sum(used.values())
+        postmaster = self._postmaster.cpu_times()
+        total = (
+            postmaster.user
+            + postmaster.system
+            + postmaster.children_user
+            + postmaster.children_system
+            + sum(used.values())
+        )
         if self._first is None:
             self._first, self._total = used, (total, total)
         self._total = self._total[0], total

@@ -209,7 +209,7 @@ def _is_code(path: Path) -> bool:
 
 
 def _digest(parts: Iterable[bytes]) -> str:
-    whole = hashlib.sha256()
+    digest = hashlib.sha256()
     for part in parts:
-        whole.update(hashlib.sha256(part).digest())
-    return whole.hexdigest()[:16]
+        digest.update(hashlib.sha256(part).digest())
+    return digest.hexdigest()[:16]

@@ -124,7 +124,7 @@ def wait_until_ready(names: Sequence[str], plant: Plant, progress: Progress, ste
     A missing device, mail server or webhook does not block the others: it is reported once an attempt has failed, and
     startup continues. Raises OperationError if a plantlog process is not ready.
     """
-    seen: set[str] = set()
+    reasons_shown: set[str] = set()
     down: set[str] = set()
     fewest_reasons = None
     notified = False
@@ -133,9 +133,13 @@ def wait_until_ready(names: Sequence[str], plant: Plant, progress: Progress, ste
         n = len(own_reasons) + len(source_reasons)
         if not n:
             return
-        if fewest_reasons is None or n < fewest_reasons or not seen.issuperset((*own_reasons, *source_reasons)):
+        if (
+            fewest_reasons is None
+            or n < fewest_reasons
+            or not reasons_shown.issuperset((*own_reasons, *source_reasons))
+        ):
             fewest_reasons = n
-            seen.update(own_reasons, source_reasons)
+            reasons_shown.update(own_reasons, source_reasons)
             progress.note_progress()
         if not own_reasons and not untried and not simulated:
             progress.check()

@@ -32,5 +32,5 @@ def describe(state: dict[str, Any]) -> str:
 
 def check_own_database(state: State) -> None:
     """Raise OperationError if the database is plantlog's own, and is stopped with it."""
-    if not state.has_external_database and (found := stopped(state)) is not None:
-        raise OperationError(describe(found))
+    if not state.has_external_database and (server := stopped(state)) is not None:
+        raise OperationError(describe(server))

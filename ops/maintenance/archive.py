@@ -43,22 +43,22 @@ class Archiving:
         options = ArchiveOptions() if current is None else current.plant.archive
         if options.location is None:
             return JobSkipped("[archive] has no location")
-        own = await own_installation(connection, context.state)
+        installation = await own_installation(connection, context.state)
         queries = load("archive")
-        await connection.execute(queries["mark_late"], own.number)
-        due_days = await connection.fetch(queries["select_due_days"], own.number, _MAX_AMENDMENTS, _SETTLED)
+        await connection.execute(queries["mark_late"], installation.number)
+        due_days = await connection.fetch(queries["select_due_days"], installation.number, _MAX_AMENDMENTS, _SETTLED)
         days = [(row["day"], row["revision"]) for row in due_days]
         now = time.monotonic()
         due = [day for day in days if day not in self._failed or now >= self._failed[day][0]]
         done = samples = size = failures = 0
-        known = await connection.fetchval(queries["count_archived"], own.number, options.location) > 0
-        if due or known:  # what is archived is looked for each time: its disk may not be mounted
-            location = await _opened(own, options, known)
+        has_days = await connection.fetchval(queries["count_archived"], installation.number, options.location) > 0
+        if due or has_days:  # what is archived is looked for each time: its disk may not be mounted
+            location = await _opened(installation, options, has_days)
             async with responding(location, PROBE, _ANSWER_SECONDS):
                 for day in due:
                     if time.monotonic() - now >= _SECONDS:
                         break
-                    added = await self._archive(context, own, location, day)
+                    added = await self._archive(context, installation, location, day)
                     failures = failures + 1 if added is None else 0
                     if added is not None:
                         samples, size = samples + added[0], size + added[1]
@@ -68,18 +68,18 @@ class Archiving:
         failed = [f"{day[0]}: {self._failed[day][1]}" for day in days if day in self._failed]
         if failed:
             raise OperationError(f"{count(len(failed), 'day')} could not be archived: {failed[0]}")
-        [archived] = await connection.fetch(queries["select_state"], own.number)
+        [archived] = await connection.fetch(queries["select_state"], installation.number)
         return JobResult(samples, size, _in_words(**archived), more=done < len(due))
 
     async def _archive(
-        self, context: JobContext, own: OwnInstallation, location: Location, day: tuple[date, int]
+        self, context: JobContext, installation: OwnInstallation, location: Location, day: tuple[date, int]
     ) -> tuple[int, int] | None:
         """Samples and bytes of a day that was archived; None: it can't be."""
         reading = await connect(context.owner_dsn, "plantlog archive")
         if context.server_is_local:
             lower_priority(reading.get_server_pid())
         try:
-            archived = await archive_day(reading, own, location, day[0], context.state)
+            archived = await archive_day(reading, installation, location, day[0], context.state)
         except OperationError as error:
             log.warning("%s", error)
             again = _RETRY_SECONDS if isinstance(error, NotAsSealed) else 0.0
@@ -91,16 +91,16 @@ class Archiving:
         return archived.samples, archived.bytes
 
 
-async def _opened(own: OwnInstallation, options: ArchiveOptions, known: bool) -> Location:
+async def _opened(installation: OwnInstallation, options: ArchiveOptions, has_days: bool) -> Location:
     """The location, swept of what a writer that was killed left. Raises OperationError, also if it does not answer.
 
-    ``known``: whether days were archived there.
+    ``has_days``: whether days were archived there.
     """
 
     def swept() -> Location:
         location = location_of(options)
-        claim(location, known)
-        for folder in begun(location, own.id):
+        claim(location, has_days)
+        for folder in begun(location, installation.id):
             sweep(location, folder)
         return location
 

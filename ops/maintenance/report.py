@@ -53,10 +53,10 @@ def _last_run(row: dict[str, Any]) -> tuple[str, ...]:
 
 def run_jobs(state: State, names: Sequence[str]) -> bool:
     """Run jobs one after the other, each until no work is left; whether none failed."""
-    known = {job.name: job for job in jobs()}
-    if unknown := [name for name in names if name not in known]:
-        raise OperationError(f"unknown job {unknown[0]}; legal: {', '.join(known)}")
-    succeeded = [_run_job(state, known[name]) for name in names]
+    jobs_by_name = {job.name: job for job in jobs()}
+    if unknown := [name for name in names if name not in jobs_by_name]:
+        raise OperationError(f"unknown job {unknown[0]}; legal: {', '.join(jobs_by_name)}")
+    succeeded = [_run_job(state, jobs_by_name[name]) for name in names]
     return all(succeeded)
 
 

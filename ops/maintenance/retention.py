@@ -82,16 +82,16 @@ async def _choose(
     connection: Connection, size: int, budget: int, units: Sequence[StorageUnit]
 ) -> tuple[BudgetChoice, list[Slice]]:
     """Choose units for the budget to drop. Only units that it would take are looked at: that costs up to a second."""
-    seen: dict[StorageUnit, Slice | None] = {}  # None: it is empty
+    slices: dict[StorageUnit, Slice | None] = {}  # None: it is empty
     while True:
         choice = choose(size, budget, units)
         for unit in choice.units:
-            if unit not in seen:
-                seen[unit] = await _slice_of(connection, unit)
-        found = {unit: seen[unit] for unit in choice.units}
-        kept = {unit for unit, slice_ in found.items() if slice_ is not None and slice_.action == "unarchived"}
+            if unit not in slices:
+                slices[unit] = await _slice_of(connection, unit)
+        chosen = {unit: slices[unit] for unit in choice.units}
+        kept = {unit for unit, slice_ in chosen.items() if slice_ is not None and slice_.action == "unarchived"}
         if not kept:
-            return choice, [slice_ for slice_ in found.values() if slice_ is not None]
+            return choice, [slice_ for slice_ in chosen.values() if slice_ is not None]
         units = [replace(unit, free=unit.free and unit not in kept) for unit in units]
 
 

@@ -118,20 +118,20 @@ def _pending(supported: list[Migration], applied: list[asyncpg.Record]) -> list[
             f"the database has schema version {newest}, from before plantlog 1.0, which has {BASELINE}: run `up` of "
             f"the last version before 1.0 (commit {_LAST_BEFORE_1_0}) on the database first"
         )
-    known = {migration.version: migration for migration in supported}
+    by_version = {migration.version: migration for migration in supported}
     for row in applied:
         version, name = row["version"], row["name"]
         if version <= BASELINE:
             continue
-        if version not in known:
+        if version not in by_version:
             raise DatabaseError(
                 f"the database has schema version {version} ({name}), this plantlog supports up to "
                 f"{supported[-1].version}: the database was upgraded by a newer plantlog; upgrade this one"
             )
-        if known[version].sha256 != row["sha256"]:
+        if by_version[version].sha256 != row["sha256"]:
             raise DatabaseError(
                 f"{version:04d}_{name}.sql is not the file that was applied to this database "
-                f"(sha256 {row['sha256'][:12]}… there, {known[version].sha256[:12]}… here): restore the file; "
+                f"(sha256 {row['sha256'][:12]}… there, {by_version[version].sha256[:12]}… here): restore the file; "
                 "changes go into a new migration"
             )
     applied_versions = {row["version"] for row in applied}

@@ -32,26 +32,26 @@ async def renew(connection: asyncpg.Connection[Any], files: Mapping[str, str]) -
     """
     queries = load("renewal")
     digests = {name: hashlib.sha256(sql.encode()).hexdigest() for name, sql in files.items()}
-    known = {row["name"]: row["sha256"] for row in await connection.fetch(queries["select_digests"])}
+    recorded = {row["name"]: row["sha256"] for row in await connection.fetch(queries["select_digests"])}
     there = {row["name"] for row in await connection.fetch(queries["select_names"])}
-    obsolete = [name for name in known if name not in files]
-    due = {name for name in files if known.get(name) != digests[name] or created(files[name]) - there}
+    obsolete = [name for name in recorded if name not in files]
+    due = {name for name in files if recorded.get(name) != digests[name] or created(files[name]) - there}
     if not obsolete and not due:
         return []
     async with connection.transaction():
         for name, sql in files.items():
             if name in due:
                 try:
-                    due |= await _make(connection, name, sql, known.keys() | files.keys())
+                    due |= await _make(connection, name, sql, recorded.keys() | files.keys())
                 except asyncpg.PostgresError as error:
                     error.add_note(f"in the file of {name}")
                     raise
-        made = [name for name in files if name in due]
-        await connection.executemany(queries["upsert_digest"], [(name, digests[name]) for name in made])
+        renewed = [name for name in files if name in due]
+        await connection.executemany(queries["upsert_digest"], [(name, digests[name]) for name in renewed])
         if obsolete:  # what was made anew depends on them no more
             await _drop(connection, obsolete, obsolete)
             await connection.execute(queries["delete_digests"], obsolete)
-    return obsolete + made
+    return obsolete + renewed
 
 
 async def _make(connection: asyncpg.Connection[Any], name: str, sql: str, ours: Collection[str]) -> set[str]:

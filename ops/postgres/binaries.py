@@ -92,9 +92,9 @@ def find(state: Path) -> Binaries | None:
 
 def provide(state: Path, progress: Callable[[str], None]) -> Binaries:
     """The binaries, installed if missing. Raises OperationError, with a remedy, if that is impossible."""
-    found = find(state)
-    if found is not None:
-        return found
+    installed = find(state)
+    if installed is not None:
+        return installed
     if os.geteuid() != 0:
         raise OperationError(
             f"PostgreSQL 17 with TimescaleDB is not installed, and installing it requires root: as root, run "

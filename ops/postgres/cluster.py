@@ -80,8 +80,8 @@ class Cluster:
         """
         if self._port_file.exists():
             return int(self._port_file.read_text())
-        known = self._state.dsn_file("owner").exists() and urlsplit(self._state.dsn("owner")).port
-        return ports.reserve(self._port_file, known or None)
+        port_of_dsn = self._state.dsn_file("owner").exists() and urlsplit(self._state.dsn("owner")).port
+        return ports.reserve(self._port_file, port_of_dsn or None)
 
     @property
     def _port_file(self) -> Path:
@@ -178,18 +178,18 @@ class Cluster:
         return Listening.load(self._home / listening.FILE) if self._pem.exists() else None
 
     @listening.setter
-    def listening(self, wanted: Listening | None) -> None:
+    def listening(self, new: Listening | None) -> None:
         """Takes effect with the next start of the server."""
-        if wanted is None:
+        if new is None:
             (self._home / listening.FILE).unlink(missing_ok=True)
-        elif wanted != Listening.load(self._home / listening.FILE):
-            wanted.save(self._home / listening.FILE)
+        elif new != Listening.load(self._home / listening.FILE):
+            new.save(self._home / listening.FILE)
 
     def renew_certificate(self) -> None:
         """Give the server the present certificate, which it uses when it reads its settings. Raises SourceError."""
-        wanted = Listening.load(self._home / listening.FILE)
-        if wanted is not None:
-            self._write(self._pem.name, wanted.pem())
+        present = Listening.load(self._home / listening.FILE)
+        if present is not None:
+            self._write(self._pem.name, present.pem())
 
     @property
     def certificate_changed_at(self) -> datetime | None:
@@ -290,8 +290,8 @@ class Cluster:
 
     def _logins(self) -> str:
         """``pg_hba.conf``: loopback and a password, also for the superuser, also on this machine."""
-        own = "host all all 127.0.0.1/32 scram-sha-256\n"
-        return own if self.listening is None else own + listening.READERS
+        loopback = "host all all 127.0.0.1/32 scram-sha-256\n"
+        return loopback if self.listening is None else loopback + listening.READERS
 
     @property
     def _archives(self) -> bool:

@@ -30,9 +30,9 @@ def check(dsn: str, name: str) -> None:
     """
     accepted = {host.strip().lower() for host in os.environ.get(VARIABLE, "").split(",")}
     if hosts := [host for host in unverified_hosts(dsn) if host not in accepted]:
-        found = "".join(parse_qs(urlsplit(dsn).query).get("sslmode", ["nothing"]))
+        sslmode = "".join(parse_qs(urlsplit(dsn).query).get("sslmode", ["nothing"]))
         raise OperationError(
-            f"{name}: sslmode: found {found}; legal for {', '.join(hosts)}, as anybody between could pass for it: "
+            f"{name}: sslmode: found {sslmode}; legal for {', '.join(hosts)}, as anybody between could pass for it: "
             "sslmode=verify-full&sslrootcert=/PATH/OF/THE/CA.crt behind a ? at the end of the DSN; "
             f"or, in a network that you trust, set {VARIABLE}={','.join(hosts)} for this command"
         )

@@ -72,20 +72,20 @@ async def claim(
     What has no installation yet, of an earlier version, becomes its own.
     """
     queries = load("installation")
-    own = installation_id(state)
+    own_id = installation_id(state)
     taken_over = ""
     if take_over is not None:
         other = await find_other(connection, state, take_over)
         sources = await connection.fetch(queries["select_sources"], other.id)
         taken_over = f"plant {other.plant} (installation {other.id}): {_describe_sources(sources)}"
-        await connection.execute(queries["take_over"], other.id, own, plant.name)
+        await connection.execute(queries["take_over"], other.id, own_id, plant.name)
         await connection.execute(queries["insert_takeover_event"], taken_over)
     await connection.execute(
-        queries["upsert_installation"], own, plant.name, plant.sealing.enabled, plant.archive.location
+        queries["upsert_installation"], own_id, plant.name, plant.sealing.enabled, plant.archive.location
     )
-    await connection.execute(queries["update_notifies_from"], own, plant.notify is not None)
-    await connection.execute(queries["adopt"], own)
-    return own, taken_over
+    await connection.execute(queries["update_notifies_from"], own_id, plant.notify is not None)
+    await connection.execute(queries["adopt"], own_id)
+    return own_id, taken_over
 
 
 async def check_names(connection: asyncpg.Connection[Any], plant: Plant, installation: UUID) -> None:

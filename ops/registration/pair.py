@@ -183,7 +183,7 @@ async def join(dsn: str, state: State, plant: Plant, progress: Callable[[str], N
                 await connection.execute(queries["record_away"], installation, member, _EVER, None)
             elif (other := members.get(3 - member)) is not None and other["away"]:  # also from new sources
                 await connection.execute(queries["record_away"], installation, 3 - member, other["seen_at"], None)
-            seen = await connection.fetchrow(
+            heartbeat = await connection.fetchrow(
                 load("lease")["member_seen"], installation, member, folder_id(state.spool), 0, []
             )
             described = json.dumps(description(plant))
@@ -192,8 +192,8 @@ async def join(dsn: str, state: State, plant: Plant, progress: Callable[[str], N
             )
     finally:
         await connection.close()
-    assert seen is not None
-    request_lost(state.spool, Seen(**seen))
+    assert heartbeat is not None
+    request_lost(state.spool, Seen(**heartbeat))
     write_member(state.spool, member)
 
 

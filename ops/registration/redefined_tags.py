@@ -59,8 +59,8 @@ def redefinitions(
     continued, replaced = [], []
     undecided: dict[str, Change] = {}
     changes = {row["name"]: change_of(row) for row in channels if row["old"] is not None and row["new"] is not None}
-    for name, whole in changes.items():
-        change = meaning_change(whole, moved)
+    for name, change_of_tag in changes.items():
+        change = meaning_change(change_of_tag, moved)
         if change is None:
             continue
         if _matches(name, decisions.new_channel):

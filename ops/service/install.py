@@ -48,7 +48,7 @@ def install(config: Path | None, user: str | None, name: str, dry_run: bool, con
     _check_as(account, state, deployment.config)
     named = () if config is None else (str(config.absolute()),)
     _python_as(account, state, "from ops.service.install import check_start; check_start(*sys.argv[1:])", *named)
-    made = Service(
+    unit_service = Service(
         name,
         account.pw_name,
         state.root,
@@ -56,11 +56,11 @@ def install(config: Path | None, user: str | None, name: str, dry_run: bool, con
         load(deployment.config),
         str(shared_root_file_system(state.root) or ""),
     )
-    unit = made.render()
+    unit = unit_service.render()
     if dry_run:
         console.file.write(unit)
         return
-    _check_unit(made, state)
+    _check_unit(unit_service, state)
     steps = Steps(console)
     with steps.step("prepare") as step:
         _warn(account, step.note)
@@ -68,7 +68,7 @@ def install(config: Path | None, user: str | None, name: str, dry_run: bool, con
         _make_state(state, account, *named)
         if not state.has_external_database:
             binaries = provide(state.root, step.note)
-            if made.plant.backup.repository is not None:
+            if unit_service.plant.backup.repository is not None:
                 provide_pgbackrest(binaries, step.note)
     path = service.UNITS / f"{name}.service"
     with steps.step(f"install {path}") as step:
@@ -180,17 +180,17 @@ def _run_as(account: pwd.struct_passwd, *command: str, **environment: str) -> su
     )  # fmt: skip
 
 
-def _check_unit(made: Service, state: State) -> None:
+def _check_unit(unit_service: Service, state: State) -> None:
     """Raise OperationError if a unit of this name is not ours, or another appliance's, or if it has another name."""
-    path = service.UNITS / f"{made.name}.service"
+    path = service.UNITS / f"{unit_service.name}.service"
     if path.exists():
         _check_mark(path)
-        if made.environment_of_state() not in path.read_text().splitlines():
+        if unit_service.environment_of_state() not in path.read_text().splitlines():
             raise OperationError(f"{path} is that of another appliance: choose another --name")
-    elif _output("systemctl", "show", "--property", "FragmentPath", "--value", made.name).strip():
-        raise OperationError(f"a unit {made.name} exists already: choose another --name")
+    elif _output("systemctl", "show", "--property", "FragmentPath", "--value", unit_service.name).strip():
+        raise OperationError(f"a unit {unit_service.name} exists already: choose another --name")
     last = service.installed(state)
-    if last is not None and last.name != made.name:
+    if last is not None and last.name != unit_service.name:
         raise OperationError(
             f"{last.unit} runs this appliance: choose --name {last.name}, or first run `plantlog admin service "
             f"uninstall --name {last.name}`"

@@ -226,20 +226,20 @@ class Lease:
             self._connection = None
 
 
-def request_lost(spool: Path, seen: Seen) -> int:
+def request_lost(spool: Path, heartbeat: Seen) -> int:
     """Request that what the other member wrote is looked up, and written again, if the database may have lost it.
 
     How many batches these are. Raises OSError.
     """
-    path, before = spool / _SEEN_FILE, seen.before or 0
+    path, before = spool / _SEEN_FILE, heartbeat.before or 0
     try:
         timeline, time = path.read_text().split()
         newest_seen = int(time)
     except (OSError, ValueError):  # nothing was seen yet
-        timeline, newest_seen = seen.timeline, before
+        timeline, newest_seen = heartbeat.timeline, before
     batches = 0
-    if timeline != seen.timeline or before < newest_seen:
-        since = min(before, newest_seen) + now_us() - seen.now  # by the clock of the journal
+    if timeline != heartbeat.timeline or before < newest_seen:
+        since = min(before, newest_seen) + now_us() - heartbeat.now  # by the clock of the journal
         batches = replay(spool, since - _SEEN_MARGIN_US, by_other=True).batches
-    write_atomically(path, f"{seen.timeline} {before}\n")
+    write_atomically(path, f"{heartbeat.timeline} {before}\n")
     return batches

@@ -39,9 +39,9 @@ async def check(
     for begin in range(start, until, HOUR):
         expected = -(-(min(until, begin + HOUR) - begin) // step)
         row = counted.pop(timestamp(begin), None)
-        found = (row["channels"], row["least"], row["most"]) if row else (0, 0, 0)
-        if found != (channels, expected, expected):
-            found_text = "{:,} channels with {:,} to {:,} samples each".format(*found)
+        counts = (row["channels"], row["least"], row["most"]) if row else (0, 0, 0)
+        if counts != (channels, expected, expected):
+            found_text = "{:,} channels with {:,} to {:,} samples each".format(*counts)
             wrong.append(
                 f"{timestamp(begin):%Y-%m-%d %H:%M}: {found_text}; {channels:,} with {expected:,} were generated"
             )

@@ -53,8 +53,8 @@ def _cgroup_file() -> Path:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
         return Path("/nonexistent")
-    own = next((line[3:] for line in lines if line.startswith("0::")), "/")
-    return Path("/sys/fs/cgroup", own.lstrip("/"), "cpu.pressure")
+    cgroup = next((line[3:] for line in lines if line.startswith("0::")), "/")
+    return Path("/sys/fs/cgroup", cgroup.lstrip("/"), "cpu.pressure")
 
 
 def _stalled_seconds(path: Path) -> float:
@@ -82,7 +82,7 @@ def total_backlog(folder: Path) -> SpoolBacklog:
 
 def backlogs(folder: Path) -> dict[str, SpoolBacklog]:
     """Spool → what it holds; those of what is backfilled are left out, which waits for everything else."""
-    found: dict[str, SpoolBacklog] = {}
+    by_source: dict[str, SpoolBacklog] = {}
     # The standby of a redundant pair keeps what the other member has not written yet: that waits for nothing here. Both
     # keep the newest states of their sources.
     waits = not stands_by(folder)
@@ -94,10 +94,10 @@ def backlogs(folder: Path) -> dict[str, SpoolBacklog]:
             with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=0.2)) as connection:
                 (received,) = connection.execute(load("spool")[query]).fetchone() or (None,)
                 seconds = 0.0 if received is None or not waits else max(0.0, time.time() - received / 1e6)
-            found[path.stem] = SpoolBacklog(seconds, path.stat().st_size)
+            by_source[path.stem] = SpoolBacklog(seconds, path.stat().st_size)
         except (OSError, sqlite3.Error):  # it is being made, or written: the next look sees it
             continue
-    return found
+    return by_source
 
 
 def poll_period(source: Mapping[str, Any], now: float, late_seconds: float) -> float:

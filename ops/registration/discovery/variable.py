@@ -94,7 +94,7 @@ async def members_of(
     structured = [variable for variable in variables if variable.is_structure]
     definitions = Definitions()
     await definitions.read(browser, {variable.data_type for variable in structured})
-    found: dict[Any, list[Variable]] = {}
+    by_node: dict[Any, list[Variable]] = {}
     for variable in structured:
         structure = definitions.structure(variable.data_type)
         if isinstance(structure, str):
@@ -112,8 +112,8 @@ async def members_of(
                 one.dimensions = of.dimensions
                 one.built_in = of.type
                 kinds[one.key] = "discrete" if of.enumeration else KINDS[of.type] or "analog"
-            found.setdefault(variable.node, []).append(one)
-    return found
+            by_node.setdefault(variable.node, []).append(one)
+    return by_node
 
 
 def _field(variable: Variable, structure: Structure, member: str) -> Field | str:

@@ -97,9 +97,9 @@ class _Tree:
                 if kind == "AtomicTag":
                     yield where, _bound(child, {**parameters, "TagName": name})
                 elif kind == "UdtInstance":
-                    whole = self._defined(child, depth)
-                    inner = {**parameters, **_parameters(whole, parameters), "InstanceName": name}
-                    yield from self._walk(whole, where, inner, depth + 1)
+                    defined = self._defined(child, depth)
+                    inner = {**parameters, **_parameters(defined, parameters), "InstanceName": name}
+                    yield from self._walk(defined, where, inner, depth + 1)
                 elif kind in ("Folder", "Provider"):
                     yield from self._walk(child, where, parameters, depth + 1)
                 else:
@@ -125,8 +125,10 @@ def _children(tag: _Tag) -> Sequence[_Tag]:
 def _merged(base: _Tag, over: _Tag) -> _Tag:
     """``over`` overrides properties, parameters and, by name, the tags of ``base``."""
     merged = {**base, **over}
-    if parameters := [given for one in (base, over) if isinstance(given := one.get("parameters"), dict)]:
-        merged["parameters"] = {name: value for given in parameters for name, value in given.items()}
+    if parameters := [
+        own_parameters for one in (base, over) if isinstance(own_parameters := one.get("parameters"), dict)
+    ]:
+        merged["parameters"] = {name: value for own_parameters in parameters for name, value in own_parameters.items()}
     overrides = {str(child.get("name")): child for child in _children(over)}
     members = [_merged(child, overrides.pop(str(child.get("name")), {})) for child in _children(base)]
     if members or overrides:
@@ -135,8 +137,8 @@ def _merged(base: _Tag, over: _Tag) -> _Tag:
 
 
 def _parameters(tag: _Tag, outer: Mapping[str, Any]) -> dict[str, Any]:
-    given = tag.get("parameters")
-    parameters: Mapping[str, Any] = given if isinstance(given, dict) else {}
+    listed = tag.get("parameters")
+    parameters: Mapping[str, Any] = listed if isinstance(listed, dict) else {}
     values = {name: value.get("value") if isinstance(value, dict) else value for name, value in parameters.items()}
     return {name: _resolved(value, outer) for name, value in values.items()}
 
