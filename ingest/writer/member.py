@@ -17,7 +17,7 @@ from core.redundancy import LEASE_SECONDS, folder_id
 from core.timestamps import now_us
 from ingest.journal.journal import JournalReport
 from ingest.writer.pair.alarm_sync import AlarmSync
-from ingest.writer.pair.lease import RENEW_SECONDS, Lease, Seen, request_lost
+from ingest.writer.pair.lease import RENEW_SECONDS, Heartbeat, Lease, request_lost
 from ingest.writer.pair.standby import Standby
 from ingest.writer.transaction.write import Fence
 from ingest.writer.writer import Writer
@@ -123,7 +123,7 @@ class PairWriter:
                 metrics.database_up.set(heartbeat is not None)
             await asyncio.sleep(_BEAT_SECONDS)
 
-    async def _request_lost(self, heartbeat: Seen) -> None:
+    async def _request_lost(self, heartbeat: Heartbeat) -> None:
         try:
             batches = await asyncio.to_thread(request_lost, self._folder, heartbeat)
         except OSError as error:

@@ -162,7 +162,7 @@ async def _check_lease(connection: asyncpg.Connection[Any], state: State, instal
 
 async def join(dsn: str, state: State, plant: Plant, progress: Callable[[str], None]) -> None:
     """Make this state folder the member that the configuration says, or an appliance of its own again."""
-    from ingest.writer.pair.lease import Seen, request_lost  # noqa: PLC0415  (imports numpy, which `status` does not need)
+    from ingest.writer.pair.lease import Heartbeat, request_lost  # noqa: PLC0415  (imports numpy, which `status` does not need)
 
     member, queries, installation = plant.redundancy.member, load("pair"), installation_id(state)
     connection = await connect(dsn, "plantlog up")
@@ -193,7 +193,7 @@ async def join(dsn: str, state: State, plant: Plant, progress: Callable[[str], N
     finally:
         await connection.close()
     assert heartbeat is not None
-    request_lost(state.spool, Seen(**heartbeat))
+    request_lost(state.spool, Heartbeat(**heartbeat))
     write_member(state.spool, member)
 
 

@@ -55,7 +55,7 @@ class LeaseState:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Heartbeat:
     """The answer to a heartbeat. Times are µs, by the database's clock."""
 
     away: bool  # the other member
@@ -189,7 +189,7 @@ class Lease:
             with suppress(*_ERRORS):
                 await self._run("execute", load("lease")["want_lease"], self._installation, self.state.token)
 
-    async def heartbeat(self, folder: UUID, rows: int, receiving: Collection[int]) -> Seen | None:
+    async def heartbeat(self, folder: UUID, rows: int, receiving: Collection[int]) -> Heartbeat | None:
         """Heartbeat of this member, whose state folder has this identity, and whose spools have so many rows.
 
         ``receiving``: the sources that it received samples of since its start.
@@ -198,7 +198,7 @@ class Lease:
         with suppress(*_ERRORS):
             query = load("lease")["member_seen"]
             row = await self._run("fetchrow", query, self._installation, self.member, folder, rows, [*receiving])
-            return Seen(**row)
+            return Heartbeat(**row)
         return None
 
     async def fetch(self, query: str, *parameters: object) -> list[asyncpg.Record]:
@@ -226,7 +226,7 @@ class Lease:
             self._connection = None
 
 
-def request_lost(spool: Path, heartbeat: Seen) -> int:
+def request_lost(spool: Path, heartbeat: Heartbeat) -> int:
     """Request that what the other member wrote is looked up, and written again, if the database may have lost it.
 
     How many batches these are. Raises OSError.
