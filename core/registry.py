@@ -54,8 +54,8 @@ class Registry:
         ids = self.channels.get(source, {})
         missing = [name for name in channels if name not in ids]
         if source not in self.sources or missing:
-            what = f"source {source}" if source not in self.sources else f"channel {missing[0]}"
-            raise OperationError(f"{what} is not registered: run `plantlog up`")
+            unregistered = f"source {source}" if source not in self.sources else f"channel {missing[0]}"
+            raise OperationError(f"{unregistered} is not registered: run `plantlog up`")
         return self.sources[source], {name: ids[name] for name in channels}
 
     def pairs(self) -> Iterator[tuple[str, int]]:

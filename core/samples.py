@@ -97,14 +97,14 @@ NO_SAMPLES = Samples(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0), 
 
 def joined(parts: Iterable[Samples]) -> Samples:
     """Samples one part after the other."""
-    some = [one for one in parts if len(one)]
-    if len(some) < 2:
-        return some[0] if some else NO_SAMPLES
+    filled = [one for one in parts if len(one)]
+    if len(filled) < 2:
+        return filled[0] if filled else NO_SAMPLES
     return Samples(
-        np.concatenate([one.channel for one in some]),
-        np.concatenate([one.time for one in some]),
-        np.concatenate([one.value for one in some]),
-        np.concatenate([one.status for one in some]),
+        np.concatenate([one.channel for one in filled]),
+        np.concatenate([one.time for one in filled]),
+        np.concatenate([one.value for one in filled]),
+        np.concatenate([one.status for one in filled]),
     )
 
 

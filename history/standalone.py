@@ -587,13 +587,13 @@ class Difference:
 
 
 def compare(
-    what: str, channel_id: int | None, sealed: Mapping[int, tuple[int, bytes]], actual: Mapping[int, tuple[int, bytes]]
+    name: str, channel_id: int | None, sealed: Mapping[int, tuple[int, bytes]], actual: Mapping[int, tuple[int, bytes]]
 ) -> Iterator[Difference]:
     """Hours of one channel, or of the events, that differ."""
     for hour in sorted(set(sealed) | set(actual)):
         was, now = sealed.get(hour, (0, b"")), actual.get(hour, (0, b""))
         if was != now:
-            yield Difference(what, channel_id, hour, was[0], now[0])
+            yield Difference(name, channel_id, hour, was[0], now[0])
 
 
 ChannelLabel = tuple[int, str, str]  # since when, µs; name, unit

@@ -101,8 +101,8 @@ class SourceStatus:
 
     def remark_repeated(self, channels: int) -> None:
         """Remark how many channels lose values because their timestamps repeat."""
-        some = f"{channels:,} channel{'s' if channels > 1 else ''}"
-        self.remark("repeated", f"values of {some} are lost because their timestamps repeat" if channels else "")
+        noun = f"{channels:,} channel{'s' if channels > 1 else ''}"
+        self.remark("repeated", f"values of {noun} are lost because their timestamps repeat" if channels else "")
 
     def record_samples(self, times: Int64s) -> None:
         """Samples with these times (µs) are durable. Future times do not count as newest."""

@@ -73,8 +73,8 @@ def remove(file: Path, source: str, prefix: str, state: State) -> TokenHash:
         hashes = _hashes(file, content, source)
         removed[:] = [one for one in hashes if one.digest.hex().startswith(digits)]
         if len(removed) != 1:
-            what = f"{len(removed)} tokens" if removed else "no token"
-            raise OperationError(f"source {source} has {what} whose hash begins with {prefix}")
+            matches = f"{len(removed)} tokens" if removed else "no token"
+            raise OperationError(f"source {source} has {matches} whose hash begins with {prefix}")
         if len(hashes) == 1:
             raise OperationError(
                 f"{removed[0].short} is the only token of source {source}: add another one first "

@@ -125,8 +125,8 @@ async def _compare(
     others = stored["opcua"][~published(truths["opcua"], stored["opcua"])]
     unchanged: list[int] = []
     for begin in range(0, len(others), _AT_ONCE):
-        some = others[begin : begin + _AT_ONCE]
-        columns = (id_of[some["tag"]], some["time"], some["value"], some["status"].view(np.int32))
+        block = others[begin : begin + _AT_ONCE]
+        columns = (id_of[block["tag"]], block["time"], block["value"], block["status"].view(np.int32))
         rows = await connection.fetch(queries["select_unchanged"], *(column.tolist() for column in columns))
         unchanged += [begin + row["number"] - 1 for row in rows]
     excused = by_channel(others[unchanged])

@@ -116,14 +116,14 @@ def _overtaken(sent: NDArray[Any], stored: NDArray[Any], answer: NDArray[np.intp
     """
     wrong = _again(answer) | (answer < 0)
     wrong[~wrong] = _differs(sent[answer[~wrong]], stored[~wrong])
-    of, taken = answer.copy(), set(answer[~wrong].tolist())
+    answer_of, taken = answer.copy(), set(answer[~wrong].tolist())
     for k in np.flatnonzero(wrong):
         first = int(np.searchsorted(sent["time"], stored["time"][k] - ANSWER_US))
         same = first + np.flatnonzero(~_differs(sent[first : answer[k] + 1], stored[k]))
         if free := [one for one in same.tolist() if one not in taken]:
-            of[k] = free[-1]
+            answer_of[k] = free[-1]
             taken.add(free[-1])
-    return of
+    return answer_of
 
 
 def _distance(times: NDArray[np.int64], others: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -69,10 +69,10 @@ def _answer(state: State, request: Request, limits: Limits, sql: str, parameters
         return session.table(sql, parameters)
 
 
-def _kind(of: Any) -> str:
+def _kind(data_type: Any) -> str:
     """PostgreSQL's name of a type of Arrow."""
-    if pa.types.is_timestamp(of):
+    if pa.types.is_timestamp(data_type):
         return "timestamptz"
-    if pa.types.is_integer(of) or pa.types.is_floating(of) or pa.types.is_decimal(of):
+    if pa.types.is_integer(data_type) or pa.types.is_floating(data_type) or pa.types.is_decimal(data_type):
         return "float8"
-    return "bool" if pa.types.is_boolean(of) else "text"
+    return "bool" if pa.types.is_boolean(data_type) else "text"

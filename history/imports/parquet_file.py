@@ -234,8 +234,8 @@ class ParquetFile:
         try:
             yield
         except _DAMAGE as error:
-            what = str(error).partition("\n")[0]
-            raise OperationError(f"{self.file} is not a whole Parquet file ({what}): copy it again") from None
+            reason = str(error).partition("\n")[0]
+            raise OperationError(f"{self.file} is not a whole Parquet file ({reason}): copy it again") from None
 
 
 def _no_nulls(column: Any, legal: str) -> None:

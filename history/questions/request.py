@@ -91,8 +91,8 @@ async def _values(
 
 def first_read(question: Question, values: Mapping[str, Any]) -> datetime:
     """Time from which a question reads samples."""
-    of, before = question.reads_from
-    start = values[of]
+    parameter, before = question.reads_from
+    start = values[parameter]
     if start is None:  # before_since: as long before since as until is after it
         start = values["since"] - (values["until"] - values["since"])
     first: datetime = min(start - (values[before] if before else timedelta()), values["since"])

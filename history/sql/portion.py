@@ -178,19 +178,19 @@ def divided(days: Sequence[Day], *, in_parts: bool) -> Iterator[Sequence[Day]]:
     sizes = Counter[int]()
     for day in days:
         sizes.update(day.sizes())
-    some, size = list[int](), 0
+    numbers, size = list[int](), 0
     for number in sorted(sizes):
-        if some and size + sizes[number] > _AT_A_TIME:
-            yield _of(days, frozenset(some))
-            some, size = [], 0
+        if numbers and size + sizes[number] > _AT_A_TIME:
+            yield _of(days, frozenset(numbers))
+            numbers, size = [], 0
         if in_parts and sizes[number] > _AT_A_TIME:
             n = max(1, len(days) * _AT_A_TIME // sizes[number])
             yield from (_of(few, frozenset([number])) for few in slices(days, n))
         else:
-            some.append(number)
+            numbers.append(number)
             size += sizes[number]
-    if some:
-        yield _of(days, frozenset(some))
+    if numbers:
+        yield _of(days, frozenset(numbers))
 
 
 def _of(days: Sequence[Day], channels: frozenset[int]) -> Sequence[Day]:

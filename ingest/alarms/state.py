@@ -56,9 +56,9 @@ def summary(alarms: Iterable[tuple[AlarmPriority, bool, State]]) -> dict[str, in
     return dict(numbers)
 
 
-def _changed(alarm: Alarm, at: int, **what: object) -> Alarm:
+def _changed(alarm: Alarm, at: int, **fields: object) -> Alarm:
     # Clocks may differ: a later change has a higher revision in any case.
-    changed: Alarm = replace(alarm, revision=max(alarm.revision + 1, at), **what)  # type: ignore[arg-type]
+    changed: Alarm = replace(alarm, revision=max(alarm.revision + 1, at), **fields)  # type: ignore[arg-type]
     return changed if changed.state == alarm.state else replace(changed, since=at)
 
 

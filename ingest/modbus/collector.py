@@ -415,7 +415,9 @@ def _groups(source: ModbusSource, before: Sequence[PollGroup]) -> list[PollGroup
     now, groups = boot_seconds(), []
     for interval in dict.fromkeys(intervals):
         schedule = old[interval].schedule if interval in old else Schedule(interval, now)
-        group = PollGroup(schedule, [i for i, of in enumerate(intervals) if of == interval], source.tags, source)
+        group = PollGroup(
+            schedule, [i for i, tag_interval in enumerate(intervals) if tag_interval == interval], source.tags, source
+        )
         if interval in old:
             group.pace = old[interval].pace
         groups.append(group)

@@ -73,8 +73,8 @@ class Coverage:
                 break
         of_tags = list(self._gaps_of_tags(np.flatnonzero(until - self.to > self._max_silence), until))
         for gap in (*of_tags, *together):
-            of = self._read if gap.tags is None else gap.tags
-            self.to[of] = np.maximum(self.to[of], gap.end)
+            covered = self._read if gap.tags is None else gap.tags
+            self.to[covered] = np.maximum(self.to[covered], gap.end)
         return [*of_tags, *together]
 
     def _gaps_of_tags(self, tags: Which, until: Int64s) -> Iterator[LateGap]:

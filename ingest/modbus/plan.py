@@ -45,7 +45,7 @@ def plan(
     for i in indices:
         tag_unit_id = tags[i].unit_id
         units.setdefault(unit_id if tag_unit_id is None else tag_unit_id, []).append(i)
-    return [read for unit, of in units.items() for read in _of_unit(unit, tags, of, bridge, max_registers)]
+    return [read for unit, of_unit in units.items() for read in _of_unit(unit, tags, of_unit, bridge, max_registers)]
 
 
 def _of_unit(

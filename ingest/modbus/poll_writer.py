@@ -163,7 +163,7 @@ class PollWriter:
             await self._lose(poll.at, poll.lost_reason, poll.lost)
         if self._gaps.open_since() is None:
             await self._fail(poll.failures)
-        rounds = [each.columns() for each in poll.rounds]
+        rounds = [poll_round.columns() for poll_round in poll.rounds]
         max_silence = self._max_silence.copy()
         for paced, seconds in poll.paces:
             max_silence[np.asarray(paced)] = int(GAP_PERIODS * seconds * 1e6)
@@ -218,7 +218,7 @@ class PollWriter:
             self._texts.pop(i, None)
         self._open[which] = True
         since = group_indices(self._covered_to[which])
-        await self._gaps.open_each([(self._ids[which[of]], at) for at, of in since], reason, detail)
+        await self._gaps.open_each([(self._ids[which[positions]], at) for at, positions in since], reason, detail)
 
     async def _close_source_gap(self, at: int) -> None:
         """Close the source's gap, at the last block of this poll, so that it covers all tags."""
@@ -255,7 +255,7 @@ class PollWriter:
         if ended.any():
             tags, at = tags[ended], at[ended]
             self._open[tags] = False
-            await self._gaps.close_each([(self._ids[tags[of]], end) for end, of in group_indices(at)])
+            await self._gaps.close_each([(self._ids[tags[positions]], end) for end, positions in group_indices(at)])
 
     async def _record_silence(self, at: int) -> None:
         """Record tags that were silent too long before ``at`` (µs)."""

@@ -159,9 +159,9 @@ def _partial(result: WriteResult) -> web.Response:
     lines = len({bad.line for bad in result.bad})
     named = "; ".join(str(bad) for bad in result.bad[:_MAX_LISTED])
     more = f"; and {len(result.bad) - _MAX_LISTED} more" if len(result.bad) > _MAX_LISTED else ""
-    what = "partial write: " if result.values else ""
+    prefix = "partial write: " if result.values else ""
     bad = "1 bad line" if lines == 1 else f"{lines} bad lines"
-    return _answer(400, f"{what}{_written(result)}, {bad}: {named}{more}")
+    return _answer(400, f"{prefix}{_written(result)}, {bad}: {named}{more}")
 
 
 def _written(result: WriteResult) -> str:

@@ -44,14 +44,16 @@ class Gateways:
         for name in self._running.keys() - sources_by_name.keys():
             await self._running.pop(name).remove()
         for name, (source, source_id, channel_ids) in sources_by_name.items():
-            of = versions_of(channel_ids, versions)
+            channel_versions = versions_of(channel_ids, versions)
             if (running := self._running.get(name)) is not None:
-                running.gateway.configure(source, channel_ids, of)
+                running.gateway.configure(source, channel_ids, channel_versions)
                 running.evaluator.configure(source, channel_ids)
             else:
                 status = SourceStatus(source_id, name, source.kind, source.address, len(source.tags))
                 evaluator = AlarmEvaluator(source, channel_ids, source_id, self._spool)
-                gateway = Gateway(source, channel_ids, status, evaluator, self._channels, self.body_queue, versions=of)
+                gateway = Gateway(
+                    source, channel_ids, status, evaluator, self._channels, self.body_queue, versions=channel_versions
+                )
                 running = self._running[name] = _RunningSource(gateway, evaluator, status)
                 await record_restart(status, self._spool)
             await running.gateway.record_configuration()

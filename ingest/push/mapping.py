@@ -100,24 +100,24 @@ def names(
     points: Sequence[Point], template: Template, rule: CountRule = NO_COUNTS, status: StatusRule = NO_STATUS
 ) -> ChannelNames:
     """Channel names for all points, computed once per series and field."""
-    of: dict[Key, str] = {}
+    name_of: dict[Key, str] = {}
     unnamed: dict[Key, str] = {}
     kinds: dict[str, ChannelKind] = {}
     counts: dict[Key, str] = {}
     for point in points:
         for name, value in status.values(point):
             key = (point.series, name)
-            if key in of or key in unnamed:
+            if key in name_of or key in unnamed:
                 continue
             if (kind := rule.type(*key)) is not None:
                 counts[key] = kind
             try:
-                of[key] = template.name(*key)
+                name_of[key] = template.name(*key)
             except NoChannelName as why:
                 unnamed[key] = str(why)
             else:
-                kinds.setdefault(of[key], "counter" if key in counts else _kind(value))
-    return ChannelNames(of, unnamed, kinds, counts)
+                kinds.setdefault(name_of[key], "counter" if key in counts else _kind(value))
+    return ChannelNames(name_of, unnamed, kinds, counts)
 
 
 def rows(

@@ -98,5 +98,5 @@ class RepeatedTimes:
             if refused.resumed is None and times[-1] > refused.time:
                 refused.resumed = int(times[np.searchsorted(times, refused.time, "right")])
         quiet_since = monotonic() - _QUIET
-        each = self._refused.items()
-        return [(i, one.resumed) for i, one in each if one.resumed is not None and one.at < quiet_since]
+        entries = self._refused.items()
+        return [(i, one.resumed) for i, one in entries if one.resumed is not None and one.at < quiet_since]

@@ -70,7 +70,7 @@ async def _append(path: Path, event: Event) -> None:
 
 def _event(person: Person, action: Action, installation: object) -> Event:
     who = person.user or "an unknown user"
-    what = " ".join((action.name, *(f"{name}={value}" for name, value in action.arguments.items())))
+    command = " ".join((action.name, *(f"{name}={value}" for name, value in action.arguments.items())))
     outcome = "" if action.outcome == "done" else f": {action.outcome}"
     because = f": {action.error}" if action.error else ""
     detail = {
@@ -85,4 +85,4 @@ def _event(person: Person, action: Action, installation: object) -> Event:
         **({"began_at": iso(action.began_at)} if action.began_at is not None else {}),
         **({"installation": str(installation)} if installation is not None else {}),
     }
-    return Event("user_action", now_us(), text=f"{who}: {what}{outcome}{because}", detail=detail)
+    return Event("user_action", now_us(), text=f"{who}: {command}{outcome}{because}", detail=detail)

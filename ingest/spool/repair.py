@@ -216,7 +216,9 @@ def _gaps(salvaged: _Salvaged, path: Path, head: Mark, last: Mark, why: str) -> 
         log.error("%s: cannot determine which sources lost batches; no gaps are recorded", path.name)
     batches: list[GapBatch | EventBatch] = []
     for source, since in sorted(sources.items()):
-        of_source = [(sequence, received_at) for sequence, of, received_at in salvaged.intact if of == source]
+        of_source = [
+            (sequence, received_at) for sequence, batch_source, received_at in salvaged.intact if batch_source == source
+        ]
         intervals = _intervals(lost, of_source, max(since, head.received_at - _CLOCK_US), now)
         if source == NO_SOURCE:
             batches += [_lost_actions(begin, to, why) for begin, to in intervals]

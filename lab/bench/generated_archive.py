@@ -145,9 +145,9 @@ class _Generated(DaySamples):
         queries = load("evidence")
         await self.connection.execute(queries["insert_progress"], scope.chain, self.day)
         with ThreadPoolExecutor(_THREADS) as threads:
-            for some in slices(self.numbers, _DIGESTED):
+            for portion in slices(self.numbers, _DIGESTED):
                 rows: dict[int, list[tuple[int, int, bytes]]] = {}
-                digests = in_order(lambda number: threads.submit(self._digests, number), some, _THREADS)
+                digests = in_order(lambda number: threads.submit(self._digests, number), portion, _THREADS)
                 for number, hours in digests:
                     for hour, (n, digest) in hours.items():
                         rows.setdefault(hour, []).append((number, n, digest))

@@ -54,11 +54,11 @@ class Span:
 
     def since(self, question: Question) -> datetime:
         """Begin of the interval of a question."""
-        of, before = question.reads_from
+        parameter, before = question.reads_from
         if not self.whole or before is None:
             return self.first
         since = self.first + _LEARNS
-        return since if of == "since" else since + (self.until - since) / 2  # it reads as long before
+        return since if parameter == "since" else since + (self.until - since) / 2  # it reads as long before
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ def process_tree(pid: int) -> list[psutil.Process]:
 def memory(processes: Mapping[str, int]) -> dict[str, float]:
     """Name → MiB, of process ids and their children; what they share counts once."""
     families = {name: process_tree(pid) for name, pid in processes.items()}
-    return {name: memory_mib(some) for name, some in families.items() if some}
+    return {name: memory_mib(family) for name, family in families.items() if family}
 
 
 def memory_mib(processes: list[psutil.Process]) -> float:

@@ -44,7 +44,7 @@ async def plantlog(
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        output, error_output = (each.decode() for each in await process.communicate())
+        output, error_output = (stream.decode() for stream in await process.communicate())
     except asyncio.CancelledError:  # else `up` would go on in a folder that is removed
         with suppress(ProcessLookupError):
             process.terminate()

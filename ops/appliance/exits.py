@@ -66,8 +66,8 @@ def last_lines(state: State, process: str, lines: int = 1) -> str:
 
 def _reason(lines_said: str) -> str:
     """Parse supervisord's ``: NAME (exit status 1; not expected)`` or ``(terminated by SIGKILL; not expected)``."""
-    what = lines_said.partition("(")[2].partition(";")[0]
-    return what.replace("exit status", "exit").removeprefix("terminated by ")
+    reason = lines_said.partition("(")[2].partition(";")[0]
+    return reason.replace("exit status", "exit").removeprefix("terminated by ")
 
 
 def _tail(path: Path) -> list[str]:

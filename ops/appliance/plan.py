@@ -119,10 +119,10 @@ class Plan:
             yield self.closed
         if self.difference.renamed:
             new, old = next(iter(self.difference.renamed.items()))
-            some = len(self.difference.renamed)
-            may = "may be a renamed one" if some == 1 else "may be renamed ones"
+            n_renamed = len(self.difference.renamed)
+            may = "may be a renamed one" if n_renamed == 1 else "may be renamed ones"
             command = f"plantlog config rename {old} {new}"
-            yield f"{count(some, 'added channel')} {may}: `{command}` before this keeps the history"
+            yield f"{count(n_renamed, 'added channel')} {may}: `{command}` before this keeps the history"
 
     def to_json(self) -> dict[str, Any]:
         """The whole plan."""

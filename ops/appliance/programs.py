@@ -172,8 +172,8 @@ def check_ports(
 
 def _simulator_port(source: Source) -> PortRequirement:
     address = _address(source)
-    what = f"the simulator (source {source.name})"
-    return PortRequirement(address.hostname or "", address.port or OPCUA_PORT, what, _OTHER_PORTS)
+    user_of_port = f"the simulator (source {source.name})"
+    return PortRequirement(address.hostname or "", address.port or OPCUA_PORT, user_of_port, _OTHER_PORTS)
 
 
 def _address(source: Source) -> SplitResult:

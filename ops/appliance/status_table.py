@@ -156,9 +156,9 @@ def _database_rows(database: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if not database["reachable"]:
         yield "database", f"[red]unreachable[/]: {escape(database['reason'])}"
         return
-    what = f"PostgreSQL {database['postgresql_version']}, TimescaleDB {database['timescaledb_version']}"
+    versions = f"PostgreSQL {database['postgresql_version']}, TimescaleDB {database['timescaledb_version']}"
     size = f"{_bytes(database['bytes'])}, {count(database['chunks'], 'chunk')}"
-    yield "database", escape(f"{database['where']}: {what} ({database['edition']}), {size}")
+    yield "database", escape(f"{database['where']}: {versions} ({database['edition']}), {size}")
     if "," in database["where"]:
         yield "", f"primary {database['server']}, {count(database['standbys'], 'standby')}"
     for problem in database["missing"]:

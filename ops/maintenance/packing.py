@@ -101,7 +101,7 @@ async def pack_hour(connection: asyncpg.Connection[Any], hour: datetime, channel
         changed, kept, refused = merged(packed, rows)
         if len(refused):
             keys = refused.channel.tolist(), refused.time.tolist()
-            columns = [of.tolist() for one in (kept, refused) for of in (one.value, one.status.view(np.int32))]
+            columns = [column.tolist() for one in (kept, refused) for column in (one.value, one.status.view(np.int32))]
             await connection.execute(queries["insert_conflicts"], *keys, *columns)
         if len(changed):
             if len(packed):

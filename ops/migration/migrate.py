@@ -151,9 +151,9 @@ class Login:
         parts = urlsplit(dsn)
         return cls(unquote(parts.username or ""), unquote(parts.password or ""))
 
-    def dsn(self, of: str) -> str:
+    def dsn(self, other: str) -> str:
         """The DSN of this login for the database of another DSN."""
-        parts = urlsplit(of)
+        parts = urlsplit(other)
         credentials = f"{quote(self.name, safe='')}:{quote(self.password, safe='')}"
         return urlunsplit(parts._replace(netloc=f"{credentials}@{parts.netloc.rpartition('@')[2]}"))
 

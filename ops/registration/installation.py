@@ -60,7 +60,7 @@ async def leader(connection: asyncpg.Connection[Any], state: State) -> Installat
 async def unknown_ids(connection: asyncpg.Connection[Any], registry: Registry) -> list[asyncpg.Record]:
     """Names and ids of a registry that never were this database's: a renamed channel had its former name."""
     pairs = (list(registry.sources.items()), list(registry.pairs()))
-    columns = [[pair[place] for pair in some] for some in pairs for place in (0, 1)]
+    columns = [[pair[place] for pair in table_pairs] for table_pairs in pairs for place in (0, 1)]
     return await connection.fetch(load("installation")["select_unknown_ids"], *columns)
 
 

@@ -36,9 +36,9 @@ def replay(state: State, since: str, until: str) -> ReplayReport:
 def describe(report: ReplayReport) -> str:
     """The report as text."""
     assert report.first is not None and report.last is not None
-    what = f"{count(report.batches, 'batch')} with {count(report.rows, 'row')}"
+    batches = f"{count(report.batches, 'batch')} with {count(report.rows, 'row')}"
     return (
-        f"{what}, committed from {iso(report.first)} to {iso(report.last)}, will be written again when nothing else "
+        f"{batches}, committed from {iso(report.first)} to {iso(report.last)}, will be written again when nothing else "
         "waits; see `plantlog status`"
     )
 

@@ -124,7 +124,7 @@ async def _samples(batches: Sequence[SpooledBatch], limits: TimeLimits, fetch: F
     if not len(samples):
         return set()
     by_channel = list(samples.sorted().by_channel())
-    first, last = ([timestamp(int(of.time[end])) for _, of in by_channel] for end in (0, -1))
+    first, last = ([timestamp(int(of_channel.time[end])) for _, of_channel in by_channel] for end in (0, -1))
     columns = which[inside], samples.channel, samples.time, samples.value, samples.status.view(np.int32)
     spans = [channel for channel, _ in by_channel], first, last, min(first), max(last)
     rows = await fetch(load("lease")["select_missing_samples"], *(column.tolist() for column in columns), *spans)

@@ -74,7 +74,11 @@ class Hour:
 
     def microseconds(self, part: str | None = None) -> float:
         """CPU a sample of a part; None: of all but the generator."""
-        used = [seconds for of, seconds in self.cpu.items() if of == part or (part is None and of != "generator")]
+        used = [
+            seconds
+            for process, seconds in self.cpu.items()
+            if process == part or (part is None and process != "generator")
+        ]
         return sum(used) / self.samples * 1e6 if self.samples else 0.0
 
     def figures(self) -> dict[str, Any]:
@@ -93,15 +97,15 @@ def hour(before: Snapshot, now: Snapshot) -> Hour:
     """Hour from one look to the next."""
     then, stored = before.stored, now.stored
     samples = stored["written"] - then["written"]
-    each = max(1, samples)
+    n_samples = max(1, samples)
     return Hour(
         before.generated,
         now.generated,
         now.at - before.at,
         samples,
         {part: used - before.cpu.get(part, 0.0) for part, used in now.cpu.items()},
-        (stored["wal_bytes"] - then["wal_bytes"]) / each,
-        (stored["wal_images"] - then["wal_images"]) / each * 1000,
+        (stored["wal_bytes"] - then["wal_bytes"]) / n_samples,
+        (stored["wal_images"] - then["wal_images"]) / n_samples * 1000,
         now.waited - before.waited,
         now.worst_lag,
         now.spool_bytes,

@@ -60,10 +60,10 @@ def _cgroup_file() -> Path:
 def _stalled_seconds(path: Path) -> float:
     """Seconds for which at least one waited, since the machine's start; 0 where the file can't be read."""
     try:
-        some = path.read_text().partition("total=")[2].split()[0]
+        total = path.read_text().partition("total=")[2].split()[0]
     except (OSError, IndexError):
         return 0.0
-    return int(some) / 1e6
+    return int(total) / 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ class SpoolBacklog:
 
 def total_backlog(folder: Path) -> SpoolBacklog:
     """Backlog of all spools in ``folder``."""
-    each = backlogs(folder).values()
-    return SpoolBacklog(max((one.seconds for one in each), default=0.0), sum(one.bytes for one in each))
+    by_source = backlogs(folder).values()
+    return SpoolBacklog(max((one.seconds for one in by_source), default=0.0), sum(one.bytes for one in by_source))
 
 
 def backlogs(folder: Path) -> dict[str, SpoolBacklog]:

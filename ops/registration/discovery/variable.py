@@ -106,12 +106,12 @@ async def members_of(
         for number, member in enumerate(listed | dict.fromkeys(of_tags)):
             path, place = f"{variable.path}.{legal_name(member)}", (*variable.place, number)
             one = Variable(variable.node, path, place, member=member, is_listed=member in listed)
-            of = _field(variable, structure, member)
-            one.reason = of if isinstance(of, str) else of.why_not
-            if isinstance(of, Field) and of.is_value:
-                one.dimensions = of.dimensions
-                one.built_in = of.type
-                kinds[one.key] = "discrete" if of.enumeration else KINDS[of.type] or "analog"
+            member_field = _field(variable, structure, member)
+            one.reason = member_field if isinstance(member_field, str) else member_field.why_not
+            if isinstance(member_field, Field) and member_field.is_value:
+                one.dimensions = member_field.dimensions
+                one.built_in = member_field.type
+                kinds[one.key] = "discrete" if member_field.enumeration else KINDS[member_field.type] or "analog"
             by_node.setdefault(variable.node, []).append(one)
     return by_node
 

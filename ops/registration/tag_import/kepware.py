@@ -99,8 +99,8 @@ def _columns(cells: Mapping[str, str], word_order: WordOrder) -> dict[str, str]:
 def _register(address: str, data_type: str, word_order: WordOrder) -> dict[str, str]:
     match = _ADDRESS.fullmatch(address)
     if match is None:
-        what = "an array" if "[" in address else f"address {address!r}"
-        raise LeftOut(f"{what}: legal are 000001, 100001, 300001, 400001, 400001.3 and 400001.20H")
+        actual = "an array" if "[" in address else f"address {address!r}"
+        raise LeftOut(f"{actual}: legal are 000001, 100001, 300001, 400001, 400001.3 and 400001.20H")
     digit, number, part, order = match.groups()
     table, register = _TABLES[digit], int(number) - 1
     if not 0 <= register <= 0xFFFF:
