@@ -97,7 +97,7 @@ async def measure(dsn: str, state: State, folder: Path, channels: int, progress:
         await seal_days(dsn, state, closed)
         progress("the days are sealed")
         location = Location.at(str(folder))
-        claim(location, known=False)
+        claim(location, has_days=False)
         installation = await own_installation(connection, state)
         archived = []
         for number, series in enumerate(SERIES):

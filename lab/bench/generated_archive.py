@@ -94,7 +94,7 @@ async def make(dsn: str, folder: Path, plan: Plan, progress: ProgressCallback) -
     ``dsn``: the owner of a migrated, empty database, that of the state folder.
     """
     state, location = state_of(folder), Location.at(str(place_of(folder)))
-    claim(location, known=False)
+    claim(location, has_days=False)
     connection = await connect(dsn, "plantlog bench")
     try:
         await _register(connection, state, plan.channels)

@@ -35,7 +35,7 @@ class Site:
     async def archive(self, day: Any = DAY) -> Manifest:
         """Write a day."""
         location = Location.at(str(self.folder))
-        claim(location, known=False)
+        claim(location, has_days=False)
         own = await own_installation(self.plant.owner, self.plant.state)
         return await archive_day(self.plant.owner, own, location, day, self.plant.state)
 

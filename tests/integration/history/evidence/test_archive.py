@@ -249,14 +249,14 @@ async def test_only_an_empty_or_known_location_is_written_to(site: Site, tmp_pat
     with pytest.raises(OperationError, match="no such folder; create it, or mount what it is on"):
         Location.at(str(tmp_path / "missing"))
     with pytest.raises(OperationError, match=r"plantlog-archive.json is missing, although days were archived"):
-        claim(Location.at(str(site.folder)), known=True)
+        claim(Location.at(str(site.folder)), has_days=True)
     (site.folder / "photo").touch()
     with pytest.raises(OperationError, match="contains photo, and is no archive: choose an empty folder"):
         await site.archive()
     (site.folder / "photo").unlink()
     (site.folder / "lost+found").mkdir()  # of a disk
     await site.archive()
-    claim(Location.at(str(site.folder)), known=True)
+    claim(Location.at(str(site.folder)), has_days=True)
     with pytest.raises(OperationError, match=r"2026-03-11 of installation .* is not in it"):
         site.opened.manifest(DAY + timedelta(days=2))
 

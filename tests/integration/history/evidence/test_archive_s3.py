@@ -43,7 +43,7 @@ async def test_archive_in_a_bucket(database: Database, tmp_path: Path) -> None:
             options = options_of(peer)
             location = Location.at(NAME, options)
             own = await own_installation(plant.owner, plant.state)
-            claim(location, known=False)
+            claim(location, has_days=False)
             await archive_day(plant.owner, own, location, DAY, plant.state)
             archive = Archive.open(NAME, s3=options)
             assert archive.verify(DAY) == []
