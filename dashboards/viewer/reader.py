@@ -18,7 +18,7 @@ from dashboards.viewer.frames import MAX_BYTES, Frame, frame, text_bytes
 from dashboards.viewer.library import PanelQuestion
 from dashboards.viewer.macros import TimeRange
 from history.questions.request import prepare
-from schema.forensics import questions
+from schema.question_files import questions
 
 if TYPE_CHECKING:
     from dashboards.viewer.archive import Archive

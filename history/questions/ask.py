@@ -26,7 +26,7 @@ from core.installation import ALL, chosen
 from core.paths import State
 from history.questions.request import Request, prepare
 from history.sql.execution import Limits
-from schema.forensics import Question, questions
+from schema.question_files import Question, questions
 
 _ZERO_DURATION = re.compile(r"0+(\.0+)?\s*(us|ms|s|m|h|d)")
 _LIMITS = Limits("2GiB", 2, 600)

@@ -19,8 +19,8 @@ from core.paths import State
 from history.questions.request import Request
 from history.sql.execution import Limits
 from history.sql.session import OutOfMemoryError, Session, opened
-from schema.forensics import Question
 from schema.queries import load
+from schema.question_files import Question
 
 _SAMPLES = 300_000_000  # of a portion: four hours of 20,000 channels, or two months of 50
 _MAX_NAMES = 5  # that an answer without rows lists

@@ -11,8 +11,8 @@ from uuid import UUID
 import asyncpg
 
 from core.errors import OperationError
-from schema.forensics import Question
 from schema.queries import load
+from schema.question_files import Question
 
 _MANY = 10_000_000  # samples
 _LIVE_RATE = 1.0  # samples a second of a channel, where no archived day tells

@@ -29,8 +29,8 @@ from history.sql.reader import Reader
 from history.sql.samples import SampleSource
 from history.sql.scan import Scans
 from history.sql.tables import tables
-from schema.forensics import Question
 from schema.queries import load
+from schema.question_files import Question
 
 _FETCHED = 10_000  # rows
 _END_SECONDS = 5.0

@@ -26,7 +26,7 @@ from lab.bench.generated_plant import TARGET, UPSET_HOUR, channel
 from lab.bench.server import private
 from lab.bench.termination import run
 from lab.bench.usage import peak_mib, process_tree, used_seconds
-from schema.forensics import Question, questions
+from schema.question_files import Question, questions
 
 NAMES = tuple(questions())
 SPANS = ("day", "hour", "month")

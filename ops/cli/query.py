@@ -49,21 +49,21 @@ def ask(
     """Ask what happened: stuck sensors, replayed signals, first movers. Without NAME, lists the questions."""
     from core import answers
     from core.scheduling import lower_priority
-    from history.questions import ask as forensics
+    from history.questions import ask as questions
     from history.sql.execution import Limits
 
     if name is None:
-        forensics.list_questions(Console())
+        questions.list_questions(Console())
         return
-    question = forensics.find_question(name)
+    question = questions.find_question(name)
     if describe:
-        typer.echo(forensics.describe(question))
+        typer.echo(questions.describe(question))
         return
     lower_priority()  # ingest goes first
-    time_range = forensics.TimeRange(since, until, at, around)
-    limits = Limits(memory, threads, forensics.parse_duration("--timeout", timeout).total_seconds())
-    options = forensics.parse_options(question, context.args)
-    table, note = forensics.answer(State.current(), question, time_range, channel or [], options, installation, limits)
+    time_range = questions.TimeRange(since, until, at, around)
+    limits = Limits(memory, threads, questions.parse_duration("--timeout", timeout).total_seconds())
+    options = questions.parse_options(question, context.args)
+    table, note = questions.answer(State.current(), question, time_range, channel or [], options, installation, limits)
     answer = answers.Answer.of_table(table, note)
     if (as_json or as_csv) and note:
         typer.echo(note, err=True)

@@ -15,7 +15,7 @@ from lab.bench import generated_plant
 from lab.bench.generated_archive import Plan, place_of, state_of
 from lab.bench.question_costs import NAMES, measure, spans
 from ops.registration.installation import installation_id
-from schema.forensics import questions
+from schema.question_files import questions
 
 _PLAN = Plan(channels=20, few=12, days=2, first_hour=14, until_hour=16)
 _SECONDS = 2 * 3600

@@ -19,7 +19,7 @@ from core.config.load import load
 from core.paths import CHECKOUT, EXAMPLE
 from ops.cli import app as command_line
 from ops.maintenance.jobs import jobs
-from schema.forensics import questions
+from schema.question_files import questions
 from tests import docs
 
 APP = command_line.application()

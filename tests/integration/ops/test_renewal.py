@@ -65,7 +65,7 @@ async def test_dropped_routine_is_restored(database: Database, owner: asyncpg.Co
 async def test_failing_file_changes_nothing_and_is_named(owner: asyncpg.Connection[Any], folder: Path) -> None:
     (folder / "packing" / "fresh.sql").write_text(_PROCEDURE.format("", 1))
     (folder / "packing" / "rotten.sql").write_text("SELECT 1 / 0;")
-    (folder / "forensics" / "points_of.sql").unlink()
+    (folder / "charts" / "points_of.sql").unlink()
     with pytest.raises(asyncpg.DivisionByZeroError) as raised:
         await renewed(owner, folder)
     assert raised.value.__notes__ == ["in the file of rotten"]

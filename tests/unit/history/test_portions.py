@@ -9,7 +9,7 @@ import pytest
 
 from history.questions import portions
 from history.questions.request import Request
-from schema.forensics import questions
+from schema.question_files import questions
 from tests.sample_tables import DAY
 
 _CHANNELS = [("a/boiler/x", "a/boiler"), ("a/boiler/y", "a/boiler"), ("a/pump/x", "a/pump"), ("b/boiler/x", "b/boiler")]

@@ -20,7 +20,7 @@ import pytest
 from core.errors import OperationError
 from core.paths import CHECKOUT, State
 from history.questions.ask import ask
-from schema.forensics import questions
+from schema.question_files import questions
 from tests import docs
 from tests.command import CommandResult
 from tests.command import run as plantlog

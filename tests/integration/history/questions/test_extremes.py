@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from schema.forensics import questions
+from schema.question_files import questions
 from tests.integration.history.questions.recording import Recording, at
 
 _SECONDS = np.arange(0.0, 1200.0)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from schema.forensics import FOLDER, questions, read
+from schema.question_files import FOLDER, questions, read
 from tests.command import run as plantlog
 from tests.integration.history.questions.recording import Recording
 

@@ -21,8 +21,8 @@ from history.questions.ask import TimeRange, answer
 from history.questions.request import Request
 from history.sql.execution import Limits
 from history.sql.session import Session
-from schema.forensics import questions
 from schema.queries import load
+from schema.question_files import questions
 from tests.command import run as plantlog
 from tests.database import Database
 from tests.integration.history.evidence.archive_maintenance import Maintained, maintained

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import numpy as np
 
-from schema.forensics import questions
+from schema.question_files import questions
 from tests.integration.history.questions.recording import BAD, Recording, at
 
 

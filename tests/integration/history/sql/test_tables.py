@@ -11,8 +11,8 @@ import pytest
 from history.reading.reader import begin
 from history.sql.reader import Reader
 from history.sql.session import opened
-from schema.forensics import questions
 from schema.queries import load
+from schema.question_files import questions
 from tests import docs
 from tests.integration.history.evidence.archive_maintenance import Maintained
 from tests.integration.history.evidence.plant import DAY
