@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.dataclasses import dataclass
 from pydantic_core import ArgsKwargs
 
-from core.config.base import Frozen, Name, Text
+from core.config.base import Frozen, Name, Text, fields_of
 from core.config.modbus_address import PATTERN
 from core.config.quantities import Duration, Patterns, StatusCodes, StatusPlace, Texts, parse_texts
 from core.config.value_path import INDEX_PATTERN, MEMBER_PATTERN, joined
@@ -154,6 +154,15 @@ class Tag:
     """The priority of the channel's alarms."""
     alarm_latch: bool = False
     """The alarm stays until it is acknowledged, even after the value returns to normal."""
+
+
+# Fields of tags that affect how values are read, shown, kept and watched, and not what they mean
+PRESENTATION_FIELDS = frozenset(
+    {
+        *("deadband", "description", "hi", "interval", "lo", "no_data", "retention", "stale_after", "time"),
+        *(name for name in fields_of(Tag) if name.startswith("alarm_")),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_TAG)

@@ -11,13 +11,15 @@ import asyncpg
 
 from core.config.base import fields_of
 from core.config.model import Plant
-from core.config.sources import ModbusSource, ModbusTag, Source, Tag
+from core.config.sources import PRESENTATION_FIELDS, ModbusSource, ModbusTag, Source, Tag
 from schema.queries import load
 
 Definition: TypeAlias = tuple[Any, ...]  # the columns of ``configured`` but the first: name, source, address, ...
 
 # Columns of plant.channel; the last ones of the temporary table. Every other field of a tag is an attribute.
 _COLUMNS = ("kind", "unit", "lo", "hi", "deadband", "description", "retention")
+PRESENTATION = (*sorted(PRESENTATION_FIELDS), "expected_interval")
+"""Keys of a definition that do not change the meaning of the values."""
 _column_values = attrgetter(*_COLUMNS)
 _NO_ATTRIBUTES = {"name", "address", *_COLUMNS}
 

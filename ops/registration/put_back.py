@@ -23,7 +23,7 @@ from core.formatting import count
 from core.paths import State
 from core.registry import Registry
 from ingest.push.channels import CreatedChannels, load_created
-from ops.registration.definitions import Definition, definitions, send_definitions
+from ops.registration.definitions import PRESENTATION, Definition, definitions, send_definitions
 from ops.registration.difference import MAX_NAMES
 from ops.registration.rename import superseded_name
 from schema.queries import load
@@ -88,7 +88,7 @@ async def put_back(connection: asyncpg.Connection[Any], state: State, plant: Pla
         )
         names = [row["name"] for row in no_channels]
         await send_definitions(connection, _definitions(set(names), plants, created))
-        rows = await connection.fetch(queries["select_places"], names, [row["id"] for row in no_channels])
+        rows = await connection.fetch(queries["select_places"], names, [row["id"] for row in no_channels], PRESENTATION)
         _check(
             state,
             "channel",

@@ -1,8 +1,7 @@
 """Tags whose definition changed under the same name. Only an operator can say what that means.
 
 Either the measured quantity is the same (its id and history continue, and the change is recorded), or it is another
-one (a new channel). Fields that only affect reading or display (range, deadband, description, intervals, origin of
-times, alarm limits, retention class) do not count.
+one (a new channel). What only affects how it is read or shown (``definitions.PRESENTATION``) does not count.
 """
 
 from __future__ import annotations
@@ -17,23 +16,10 @@ import asyncpg
 
 from core.errors import OperationError
 from core.formatting import count
+from ops.registration.definitions import PRESENTATION
 from ops.registration.difference import Change, Redefinitions, change_of, flat
 from ops.registration.rename import superseded_name
 
-_PRESENTATION_FIELDS = frozenset(
-    {
-        "lo",
-        "hi",
-        "deadband",
-        "description",
-        "retention",
-        "interval",
-        "expected_interval",
-        "no_data",
-        "stale_after",
-        "time",
-    }
-)
 _FIELDS_SET_LATER = frozenset({"unit", "unit_id", "wraps_at"})  # the first one contradicts nothing
 
 
@@ -142,7 +128,7 @@ def _changes_meaning(key: str, change: Change, moved: Mapping[str, str]) -> bool
 
 
 def _is_meaning(key: str) -> bool:
-    return key not in _PRESENTATION_FIELDS and not key.startswith("alarm_")
+    return key not in PRESENTATION
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

@@ -21,7 +21,7 @@ from core.paths import State
 from core.registry import Registry
 from ingest.push.channels import load_created
 from ops.registration import pair
-from ops.registration.definitions import definitions, send_definitions
+from ops.registration.definitions import PRESENTATION, definitions, send_definitions
 from ops.registration.difference import MAX_NAMES, Difference, difference
 from ops.registration.installation import check_names, claim, leader, unknown_ids
 from ops.registration.put_back import PutBack, put_back
@@ -182,7 +182,7 @@ async def _compare(
         await connection.execute(queries["delete_differences"])
         changes = await _channel_differences(connection, installation)
     added = await connection.fetch(queries["select_added"], names)
-    same = await connection.fetch(queries["select_same_address"])
+    same = await connection.fetch(queries["select_same_address"], PRESENTATION)
     return _Comparison(installation, taken_over, older, difference(source_changes, changes, added, same, redefined))
 
 

@@ -19,6 +19,7 @@ from core.errors import OperationError
 from core.installation import installations
 from core.paths import State
 from ops.deployment import Deployment
+from ops.registration.definitions import PRESENTATION
 from ops.registration.installation import installation_id
 from schema.queries import load
 
@@ -68,7 +69,8 @@ async def rename_channel(dsn: str, state: State, old: str, new: str, *, exchange
     try:
         async with connection.transaction():
             await connection.execute(queries["lock_registration"])
-            rows = {row["name"]: row for row in await connection.fetch(queries["select_named"], [old, new])}
+            records = await connection.fetch(queries["select_named"], [old, new], PRESENTATION)
+            rows = {row["name"]: row for row in records}
             installation = installation_id(state)
             others = {one.id: one for one in await installations(connection) if one.id != installation}
             for name in (old, new) if exchange else (old,):

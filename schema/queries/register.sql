@@ -106,10 +106,10 @@ FROM (
 GROUP BY d.source;
 
 -- name: select_same_address
--- Pairs of one added and one retired channel with the same address and reading parameters, whatever the interval.
+-- Pairs of one added and one retired channel that read the same: $1 attributes that may differ, text[].
 WITH channels AS (
     SELECT d.what, d.name, d.place, d.source, coalesce(n.address, c.address) AS address,
-           coalesce(n.attributes, c.attributes) - '{interval, expected_interval, stale_after}'::text[] AS parameters
+           coalesce(n.attributes, c.attributes) - $1::text[] AS parameters
     FROM pg_temp.difference AS d
     LEFT JOIN pg_temp.configured AS n ON n.place = d.place
     LEFT JOIN plant.channel AS c ON c.id = d.id
@@ -145,17 +145,15 @@ ORDER BY k.id;
 
 -- name: select_places
 -- What has the ids $2 or the names $1 of such channels: the name that has the id, the id that has the name; and whether it
--- is what pg_temp.configured defines.
+-- is what pg_temp.configured defines: $3 attributes that may differ, text[].
 SELECT k.name, k.id, n.place IS NOT NULL AS defined, other.name AS other, here.id AS here,
        coalesce(other.source_id = s.id AND other.address = n.address
-                AND NOT EXISTS (SELECT FROM unnest(d.part) AS key
+                AND NOT EXISTS (SELECT FROM unnest('{bit, index, member, unit_id}'::text[]) AS key -- of what is there
                                 WHERE other.attributes -> key IS DISTINCT FROM n.attributes -> key), false) AS same_other,
        coalesce((here.source_id, here.address, here.kind, here.unit)
                 = (s.id, n.address, n.kind, n.unit)
-                AND here.attributes - d.reading = n.attributes - d.reading, false) AS same_here
+                AND here.attributes - $3::text[] = n.attributes - $3::text[], false) AS same_here
 FROM unnest($1::text[], $2::int[]) AS k (name, id)
-CROSS JOIN (SELECT '{interval, expected_interval, stale_after}'::text[],
-                   '{bit, index, member, unit_id}'::text[]) AS d (reading, part) -- part: of what is at the address
 LEFT JOIN pg_temp.configured AS n ON n.name = k.name
 LEFT JOIN plant.source AS s ON s.name = n.source
 LEFT JOIN plant.channel AS other ON other.id = k.id
@@ -213,10 +211,10 @@ FROM unnest($1::text[], $2::text[]) AS n (name, new_name)
 WHERE c.name = n.name;
 
 -- name: select_named
--- Channels named $1 text[]. Those with the same place read the same data.
+-- Channels named $1 text[]. Those with the same place read the same, whatever their attributes $2 text[].
 SELECT c.id, c.name, s.name AS source, s.installation_id, s.kind = 'push' AND c.name = c.address AS created,
        c.retired_at IS NOT NULL AS retired,
-       jsonb_build_array(s.id, c.address, c.attributes - '{interval, expected_interval, stale_after}'::text[])::text AS place
+       jsonb_build_array(s.id, c.address, c.attributes - $2::text[])::text AS place
 FROM plant.channel AS c
 JOIN plant.source AS s ON s.id = c.source_id
 WHERE c.name = ANY ($1::text[]);

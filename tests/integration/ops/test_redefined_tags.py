@@ -28,10 +28,10 @@ class Here:
         self.state: State = state_in(folder)
 
     async def up(
-        self, tags: str, same: tuple[str, ...] = (), new: tuple[str, ...] = (), more: str = ""
+        self, tags: str, same: tuple[str, ...] = (), new: tuple[str, ...] = (), more: str = "", columns: str = ""
     ) -> Registration:
-        choice = TagDecisions(same, new)
-        return await register(plant(self.folder, tags, more), self.database.owner_dsn, self.state, decisions=choice)
+        described = plant(self.folder, tags, more, columns)
+        return await register(described, self.database.owner_dsn, self.state, decisions=TagDecisions(same, new))
 
 
 @pytest.fixture
@@ -156,3 +156,14 @@ async def test_name_changed_only_in_the_tag_list_can_still_be_a_rename(here: Her
     assert list((await here.up(edited)).difference.lines()) == []
     retired = "SELECT id, name LIKE 'area/a.until-%' FROM plant.channel WHERE retired_at IS NOT NULL AND name <> 'c'"
     assert await rows(here.database, retired) == [(after.registry.channels["plc"]["area/a"], True)]
+
+
+async def test_renamed_tag_with_other_limits_is_recognized_too(here: Here) -> None:
+    """What only affects reading or display may change at the same time."""
+    first = (await here.up(_WAS)).registry.channels["plc"]
+    edited = "area/a,holding:0,int16,°C,0,90,boiler,,,,80,0x8000\n"
+    after = await here.up(edited, columns=",alarm_hi,no_data")
+    assert "area/a has the address of retired a" in list(after.difference.lines())[-1]
+    await rename_channel(here.database.owner_dsn, here.state, "a", "area/a")
+    again = await here.up(edited, columns=",alarm_hi,no_data")
+    assert again.registry.channels["plc"]["area/a"] == first["a"]

@@ -28,14 +28,17 @@ async def register(described: Plant, dsn: str, state: State, *same: str) -> Regi
     return (await registering.register(described, dsn, state, decisions=TagDecisions(same))).registry
 
 
-def plant(folder: Path, tags: str, more: str = "") -> Plant:
-    """A plant of one Modbus source with these tag rows, and sources that ``more`` describes."""
+def plant(folder: Path, tags: str, more: str = "", columns: str = "") -> Plant:
+    """A plant of one Modbus source with these tag rows, and sources that ``more`` describes.
+
+    ``columns``: more than the usual ones.
+    """
     folder.mkdir(exist_ok=True)
     (folder / "plant.toml").write_text(
         '[plant]\nname = "demo"\n[[source]]\nname = "plc"\nkind = "modbus"\naddress = "tcp://127.0.0.1:502"\n'
         f'tags = "tags.csv"\n{more}'
     )
-    (folder / "tags.csv").write_text("name,address,type,unit,lo,hi,description,kind,bit,word_order\n" + tags)
+    (folder / "tags.csv").write_text(f"name,address,type,unit,lo,hi,description,kind,bit,word_order{columns}\n{tags}")
     return load(folder / "plant.toml")
 
 

@@ -14,7 +14,15 @@ from typer.testing import CliRunner
 from core.config.base import fields_of
 from core.config.load import load, load_opcua_source
 from core.config.locate import line_of, locate
-from core.config.sources import ModbusSource, ModbusTag, OpcuaSource, PushTag, RegisterType
+from core.config.sources import (
+    PRESENTATION_FIELDS,
+    ModbusSource,
+    ModbusTag,
+    OpcuaSource,
+    OpcuaTag,
+    PushTag,
+    RegisterType,
+)
 from core.config.tags import read_tags
 from core.config.templates import COLUMN
 from core.errors import ConfigError, OperationError, Problem
@@ -44,6 +52,12 @@ def test_invalid_configurations_have_the_expected_messages(folder: Path) -> None
     for placeholder, names in LISTS.items():
         expected = expected.replace(placeholder, ", ".join(names))
     assert output == expected
+
+
+def test_fields_of_presentation_are_fields_of_tags() -> None:
+    tags = (OpcuaTag, ModbusTag, PushTag)
+    assert {*PRESENTATION_FIELDS} <= {name for tag in tags for name in fields_of(tag)}
+    assert "alarm_hi" in PRESENTATION_FIELDS
 
 
 def test_path_in_a_message_is_whole(tmp_path: Path) -> None:
