@@ -71,38 +71,45 @@ CREATE MACRO detail_text(detail) AS (
 
 -- name: macros
 -- What the questions (schema/questions) are made of, some under the names that functions and views have in PostgreSQL.
+-- A parameter patterns is a list of names, in which * stands for any text; NULL: every channel. since <= time < until.
+
+-- Gaps by channel: one of a whole source is one of each of its channels.
 CREATE VIEW gap_channel AS
 SELECT g.id AS gap_id, c.id AS channel_id, g.source_id, g.from_time, g.to_time, g.reason, g.detail, g.backfilled_at
 FROM gap AS g
 JOIN channel AS c ON c.source_id = g.source_id AND (g.channel_id IS NULL OR g.channel_id = c.id)
 WHERE g.to_time IS DISTINCT FROM g.from_time;
 
--- time_bucket would take ten times as long.
+-- The start of the step that a time is in, counted from origin. time_bucket would take ten times as long.
 CREATE MACRO date_bin(step, time, origin) AS make_timestamptz(
     floor((epoch_us(time) - epoch_us(origin)) / epoch_us(step)::DOUBLE)::BIGINT * epoch_us(step) + epoch_us(origin)
 );
 
--- patterns, here and below: a list, which the channel is among, so that others are not read; NULL: every channel.
+-- The unit of measurement that a channel had at a time. patterns: it is among these, so that others are not read.
 CREATE MACRO unit_at(channel, "at", patterns := NULL) AS (
     SELECT arg_max(v.unit, v.valid_from)
     FROM channel_version AS v
     WHERE v.channel_id = channel AND v.valid_from <= "at" AND (patterns IS NULL OR v.channel_id IN channel_ids(patterns))
 );
 
+-- Channels: kind, unit, range (low, high, span), the part of the name before its last slash (unit_path) and behind it
+-- (quantity), when it was retired (ends; infinity: it was not), and where a counter starts again (wraps_at).
 CREATE MACRO channels_like(patterns) AS TABLE
 SELECT c.channel_id, c.name, c.kind, c.unit, c.low, c.high, c.span, c.unit_path, c.quantity, c.ends, c.wraps_at
 FROM described_channel AS c
 WHERE patterns IS NULL OR c.channel_id IN channel_ids(patterns);
 
+-- gap_channel of some channels.
 CREATE MACRO gaps_of(patterns) AS TABLE
 SELECT g.* FROM gap_channel AS g WHERE patterns IS NULL OR g.channel_id IN channel_ids(patterns);
 
--- channel_ids is computed before the query runs: only the samples of these channels are read.
+-- Samples. channel_ids is computed before the query runs: only the samples of these channels are read.
 CREATE MACRO samples_of(patterns, since, until) AS TABLE
 SELECT s.channel_id, s.time, s.value, s.status
 FROM samples AS s
 WHERE s.time >= since AND s.time < until AND (patterns IS NULL OR s.channel_id IN channel_ids(patterns));
 
+-- Samples that are Good or Uncertain, of less than 1e50; below 1e-50 they are 0.
 CREATE MACRO good_samples(patterns, since, until) AS TABLE
 SELECT s.channel_id, s.time, CASE WHEN abs(s.value) < 1e-50 THEN 0 ELSE s.value END AS value
 FROM samples_of(patterns, since, until) AS s
@@ -125,6 +132,8 @@ SELECT unnest(value_runs(ids, epoch_us(since), epoch_us(until), epoch_us(least))
 CREATE MACRO steps_of(patterns, since, until, few, jump) AS TABLE
 SELECT unnest(value_steps(channel_ids(patterns), epoch_us(since), epoch_us(until), few::BIGINT, jump::DOUBLE), recursive := true);
 
+-- Gaps, without the regular ones of a device that answers more slowly than it is polled: a poll_missed that adjoins
+-- another one, where there are five of those, and that is at most three times as long as their median.
 CREATE MACRO chart_gaps(patterns, since, until) AS TABLE
 WITH
 gaps AS (
@@ -148,6 +157,8 @@ LEFT JOIN rhythm AS r ON r.channel_id = g.channel_id AND g.in_turn
 WHERE g.from_time < until AND coalesce(g.to_time, 'infinity') > since
   AND (epoch_us(g.to_time) - epoch_us(g.from_time) <= 3 * r.length) IS NOT TRUE;
 
+-- Intervals in which a device repeated a timestamp (at), from the first conflict to the next sample: the stored value,
+-- and how many others were refused.
 CREATE MACRO frozen_timestamps(since, until) AS TABLE
 WITH
 conflicts AS (
@@ -165,6 +176,7 @@ SELECT n.channel_id, n.at, n.value, n.from_time, n.to_time, n.refused
 FROM ended AS n
 WHERE n.to_time > since AND n.to_time > n.from_time;
 
+-- Intervals whose samples are in quarantine, n of them: from the arrival of the first to the next stored one.
 CREATE MACRO quarantined_intervals(patterns, since, until) AS TABLE
 WITH
 -- A sample quarantined in the hour before may still leave the value unknown.
@@ -210,6 +222,7 @@ FROM channels_like(patterns) AS c
 LEFT JOIN gaps AS g ON g.channel_id = c.channel_id
 WHERE c.kind <> 'text';
 
+-- Decreases of counters that are no wrap: the samples before and after.
 CREATE MACRO counter_decreases(patterns, since, until) AS TABLE
 SELECT d.channel_id, c.name, d.old_time, d.time, d.old_value, d.value
 FROM (SELECT unnest(counter_decreases_of(a.fields, epoch_us(since), epoch_us(until)), recursive := true)

@@ -97,3 +97,10 @@ def test_every_section_is_loaded(name: str) -> None:
 def test_a_section_has_one_name(name: str) -> None:
     text = (FOLDER / "queries" / f"{name}.sql").read_text(encoding="utf-8")
     assert text.count("-- name: ") == len(load(name)) > 0
+
+
+def test_every_macro_of_the_questions_says_what_it_gives() -> None:
+    lines = load("duckdb")["macros"].splitlines()
+    places = [place for place, line in enumerate(lines) if line.startswith("CREATE ")]
+    assert len(places) > 10
+    assert [lines[place] for place in places if not place or not lines[place - 1].startswith("--")] == []
