@@ -21,6 +21,8 @@ from ingest.modbus.plan import Read
 from ingest.no_data import NoData
 
 _LONG = tuple(name for name in INTEGERS if 16 * NUMBERS[name].registers > 53)  # bits that a float64 holds exactly
+# The numpy type, and how many more words than registers it has
+_READ_AS = {name: (of.dtype, np.dtype(of.dtype).itemsize // 2 - of.registers) for name, of in NUMBERS.items()}
 _PADDING = "\0 \t\r\n"  # behind a text
 UNDECODABLE = "\ufffd"  # stands for what is no text
 
@@ -180,12 +182,13 @@ def _ordered(words: NDArray[np.uint16], order: WordOrder) -> NDArray[np.uint16]:
 
 def _numbers(words: NDArray[np.uint16], order: WordOrder, kind: str) -> NDArray[Any]:
     """(n,) from the words (n, w) of each, the most significant one first."""
-    registers, dtype = NUMBERS[kind]
+    dtype, more = _READ_AS[kind]
     ordered = _ordered(words, order)
-    unused = np.dtype(dtype).itemsize // 2 - registers
-    if not unused:
+    if not more:
         return ordered.view(dtype)[:, 0]
-    return np.pad(ordered, ((0, 0), (0, unused))).view(dtype)[:, 0] >> 16 * unused  # which extends the sign
+    shifted = np.zeros((len(ordered), ordered.shape[1] + more), ">u2")
+    shifted[:, :-more] = ordered
+    return shifted.view(dtype)[:, 0] >> 16 * more  # which extends the sign
 
 
 def _text(words: NDArray[np.uint16], order: WordOrder, kind: str) -> str:
