@@ -4,8 +4,8 @@
 --   plant_owner        everything except changing seals
 --   plant_ingest       the collectors' writer: adds rows and changes states
 --   plant_reader       dashboards and people: reads
---   plant_maintenance  retention, statistics and trimming: cannot change samples, events, seals or settings directly, and
---                      drops data only as retention allows (compression and seals need the owner)
+--   plant_maintenance  retention, statistics and trimming: cannot change samples, events, seals or settings directly,
+--                      and drops data only as retention allows (compression and seals need the owner)
 
 CREATE SCHEMA IF NOT EXISTS plant;
 
@@ -32,14 +32,14 @@ GRANT USAGE ON SCHEMA plant TO plant_owner, plant_ingest, plant_reader, plant_ma
 ALTER DEFAULT PRIVILEGES IN SCHEMA plant GRANT SELECT ON TABLES TO plant_ingest, plant_reader;
 ALTER DEFAULT PRIVILEGES IN SCHEMA plant GRANT SELECT, MAINTAIN ON TABLES TO plant_maintenance;
 
--- A reader must not disturb others. It can override its own settings (statement_timeout, default_transaction_read_only).
--- Therefore it is limited by revoked functions, by limits that only a superuser sets (section reader_limits of
--- queries/migrate.sql), and by plant.end_long_readers, which ends its sessions.
+-- A reader must not disturb others. It can override its own settings (statement_timeout,
+-- default_transaction_read_only). Therefore it is limited by revoked functions, by limits that only a superuser sets
+-- (section reader_limits of queries/migrate.sql), and by plant.end_long_readers, which ends its sessions.
 
--- Advisory locks serialize migration, registration, sealing, packing and retention. (Unlocking remains allowed: connection
--- pools unlock every connection that is returned.) With large objects and WAL messages, a reader could write data. Only a
--- superuser can revoke these functions; otherwise the statements give warnings, and `plantlog up` lists what remains
--- allowed. Other users of this database need explicit grants for them.
+-- Advisory locks serialize migration, registration, sealing, packing and retention. (Unlocking remains allowed:
+-- connection pools unlock every connection that is returned.) With large objects and WAL messages, a reader could write
+-- data. Only a superuser can revoke these functions; otherwise the statements give warnings, and `plantlog up` lists
+-- what remains allowed. Other users of this database need explicit grants for them.
 DO $$
 DECLARE
     taken record;
@@ -69,7 +69,8 @@ DECLARE
     job regprocedure;
 BEGIN
     FOR job IN SELECT p.oid FROM pg_proc AS p
-               WHERE p.pronamespace = 'public'::regnamespace AND p.proname IN ('add_job', 'alter_job', 'run_job', 'delete_job')
+               WHERE p.pronamespace = 'public'::regnamespace
+                 AND p.proname IN ('add_job', 'alter_job', 'run_job', 'delete_job')
     LOOP
         EXECUTE format('REVOKE EXECUTE ON ROUTINE %s FROM PUBLIC', job);
         EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO plant_owner, CURRENT_USER', job);

@@ -28,7 +28,8 @@ relation AS (
 routine AS (
     SELECT p.oid, p.oid::regprocedure::text AS name FROM pg_proc AS p WHERE p.pronamespace = 'plant'::regnamespace
 )
-SELECT concat_ws(' | ', 'relation', r.relname, r.relkind, r.reloptions::text, g.granted, obj_description(r.oid, 'pg_class')) AS line
+SELECT concat_ws(' | ', 'relation', r.relname, r.relkind, r.reloptions::text, g.granted,
+                 obj_description(r.oid, 'pg_class')) AS line
 FROM relation AS r
 LEFT JOIN granted AS g ON g.kind = 'table' AND g.oid = r.oid AND g.sub = 0
 UNION ALL

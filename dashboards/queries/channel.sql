@@ -7,7 +7,8 @@ FROM (
     SELECT regexp_replace(c.name, '^.*/', '') AS text, c.name AS value, c.id
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
-      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                              WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
     UNION ALL
     SELECT 'no channels', 'no channels', NULL
     WHERE NOT EXISTS (SELECT FROM plant.channel AS c
@@ -32,15 +33,15 @@ FROM plant.channel AS c
 WHERE c.name = ${channel:sqlstring};
 
 -- name: now
--- As text, since the channel may be a text channel; with its position in the range, if there is one. In an outage there is
--- no latest value, but a last one: a source that can't be read has left one Bad sample behind it.
+-- As text, since the channel may be a text channel; with its position in the range, if there is one. In an outage there
+-- is no latest value, but a last one: a source that can't be read has left one Bad sample behind it.
 SELECT CASE WHEN c.kind = 'text' THEN t.text
             WHEN o.reason IS NULL THEN v.text
             ELSE coalesce(v.text || ', ' || v.ago || ' ago', 'none') END AS "Latest",
        CASE WHEN o.reason IS NOT NULL THEN 'no data: ' || o.reason
             WHEN c.range_hi > c.range_lo AND abs(s.value) < 1e300
-            THEN round((100 * (s.value - c.range_lo) / (c.range_hi - c.range_lo))::numeric) || ' % of ' || c.range_lo || ' to '
-                 || c.range_hi END AS "% of range"
+            THEN round((100 * (s.value - c.range_lo) / (c.range_hi - c.range_lo))::numeric) || ' % of ' || c.range_lo
+                 || ' to ' || c.range_hi END AS "% of range"
 FROM plant.channel AS c
 CROSS JOIN LATERAL (SELECT least(now(), $__timeTo()::timestamptz) AS time) AS x
 LEFT JOIN LATERAL plant.held_before(c.id, x.time - INTERVAL '24 hours', x.time) AS s ON c.kind <> 'text'
@@ -59,7 +60,8 @@ CROSS JOIN LATERAL (
 LEFT JOIN LATERAL (
     SELECT concat_ws(' ', CASE WHEN abs(l.value) >= 0.01 AND abs(l.value) < 1e15 THEN round(l.value::numeric, 3)::float8
                                ELSE l.value END::text, nullif(plant.unit_at(c.id, l.time), '')) AS text,
-           CASE WHEN a.seconds < 120 THEN round(a.seconds) || ' s' WHEN a.seconds < 7200 THEN round(a.seconds / 60) || ' min'
+           CASE WHEN a.seconds < 120 THEN round(a.seconds) || ' s'
+                WHEN a.seconds < 7200 THEN round(a.seconds / 60) || ' min'
                 ELSE round(a.seconds / 3600) || ' h' END AS ago
     FROM (SELECT extract(epoch FROM x.time - l.time) AS seconds WHERE l.value IS NOT NULL) AS a
 ) AS v ON true
@@ -74,7 +76,8 @@ WHERE c.name = ${channel:sqlstring};
 -- name: figures
 SELECT min(d.low) AS "Minimum",
        plant.rollup_mean(sum(plant.rollup_weight(d.mean) * greatest(d.n_good, 1)),
-                         sum(greatest(d.n_good, 1)) FILTER (WHERE d.mean IS NOT NULL), min(d.low), max(d.high)) AS "Mean",
+                         sum(greatest(d.n_good, 1)) FILTER (WHERE d.mean IS NOT NULL),
+                         min(d.low), max(d.high)) AS "Mean",
        max(d.high) AS "Maximum"
 FROM plant.channel AS c
 CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
@@ -86,7 +89,8 @@ SELECT sum(d.n) AS "Samples", 100.0 * sum(d.n_good) / nullif(sum(d.n), 0) AS "Go
 FROM plant.channel AS c
 CROSS JOIN LATERAL (
     SELECT d.n, d.n_good
-    FROM plant.chart_steps(c.id, $__timeFrom(), $__timeTo(), plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 4)) AS d
+    FROM plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
+                           plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms * 4)) AS d
     WHERE c.kind <> 'text'
     UNION ALL
     SELECT count(*), count(*) FILTER (WHERE coalesce(e.status, 0) >= 0)
@@ -134,7 +138,8 @@ ORDER BY d.time;
 -- An earlier time range of the same length, shifted onto the selected one.
 SELECT d.time + INTERVAL '1 second' * (${compare:sqlstring})::int AS time, d.mean AS "earlier"
 FROM plant.channel AS c
-CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom()::timestamptz - INTERVAL '1 second' * (${compare:sqlstring})::int,
+CROSS JOIN LATERAL plant.chart_steps(
+                               c.id, $__timeFrom()::timestamptz - INTERVAL '1 second' * (${compare:sqlstring})::int,
                                $__timeTo()::timestamptz - INTERVAL '1 second' * (${compare:sqlstring})::int,
                                plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS d
 WHERE c.name = ${channel:sqlstring} AND c.kind <> 'text'
@@ -149,8 +154,8 @@ WHERE c.name = ${channel:sqlstring} AND c.kind <> 'text'
 ORDER BY d.time;
 
 -- name: distribution
--- 40 classes from the lowest to the highest value. Of a time range of up to a day, every sample counts; of a longer one, or
--- where nothing but a held value is known, the means of steps.
+-- 40 classes from the lowest to the highest value. Of a time range of up to a day, every sample counts; of a longer
+-- one, or where nothing but a held value is known, the means of steps.
 WITH
 samples AS MATERIALIZED (
     SELECT s.value AS mean, 1::bigint AS weight
@@ -185,7 +190,8 @@ classes AS (
     GROUP BY 1
 )
 SELECT round((e.low + (e.high - e.low) * (n.n + 0.5) / 40)::numeric,
-             CASE WHEN e.high > e.low THEN least(12, greatest(0, 2 - floor(log(e.high - e.low))))::int ELSE 3 END)::text AS "Value",
+             CASE WHEN e.high > e.low THEN least(12, greatest(0, 2 - floor(log(e.high - e.low))))::int
+                  ELSE 3 END)::text AS "Value",
        coalesce(100.0 * k.weight / e.weight, 0) AS "Share"
 FROM ends AS e
 CROSS JOIN generate_series(0, 39) AS n (n)
@@ -224,7 +230,8 @@ ORDER BY 1;
 
 -- name: facts
 SELECT c.description AS "Description", c.address AS "Address", s.name AS "Source", c.kind AS "Kind",
-       c.unit AS "Unit of measure", c.range_lo AS "Range low", c.range_hi AS "Range high", i.seconds AS "Expected interval"
+       c.unit AS "Unit of measure", c.range_lo AS "Range low", c.range_hi AS "Range high",
+       i.seconds AS "Expected interval"
 FROM plant.channel AS c
 JOIN plant.source AS s ON s.id = c.source_id
 LEFT JOIN plant.channel_interval AS i ON i.channel_id = c.id
@@ -274,7 +281,8 @@ LIMIT 500;
 -- name: alarms
 -- The channel's limits and the conditions of its server, and the state of each alarm.
 WITH listed AS (
-    SELECT l.limit_name, l.threshold, coalesce(a.state, 'normal') AS state, l.priority, a.since, a.value, a.acknowledged_by
+    SELECT l.limit_name, l.threshold, coalesce(a.state, 'normal') AS state, l.priority, a.since, a.value,
+           a.acknowledged_by
     FROM plant.channel AS c
     JOIN plant.alarm_limit AS l ON l.channel_id = c.id
     LEFT JOIN plant.alarm AS a ON a.channel_id = l.channel_id AND a.limit_name = l.limit_name

@@ -1,5 +1,6 @@
--- 4 Forensics: the questions of schema/questions for one unit. They read samples, so they are limited to the last hour of
--- the time range and to the selected channels. What reads the table answer is SQL of DuckDB, over a question's answer.
+-- 4 Forensics: the questions of schema/questions for one unit. They read samples, so they are limited to the last hour
+-- of the time range and to the selected channels. What reads the table answer is SQL of DuckDB,
+-- over a question's answer.
 
 -- name: stored
 -- Whether samples of the time that the questions read were dropped, by the classes of the selected channels.
@@ -12,7 +13,8 @@ chosen AS (
 )
 SELECT CASE WHEN k.dropped = 0 THEN 'none dropped'
             ELSE w.where_they_are
-                 || CASE WHEN k.dropped < cardinality(h.ids) THEN format(' (%s of %s channels)', k.dropped, cardinality(h.ids))
+                 || CASE WHEN k.dropped < cardinality(h.ids)
+                         THEN format(' (%s of %s channels)', k.dropped, cardinality(h.ids))
                          ELSE '' END
                  || CASE WHEN w.where_they_are = 'archived' THEN '' ELSE ': not analysed' END END AS "Samples"
 FROM chosen AS h
@@ -54,8 +56,8 @@ lines AS (
     GROUP BY 1, 2
 ),
 bins AS (
-    SELECT unnest(generate_series(date_bin(x.step, x.since, 'epoch'::timestamptz), least(now(), $__timeTo()::timestamptz),
-                                  x.step)) AS bin
+    SELECT unnest(generate_series(date_bin(x.step, x.since, 'epoch'::timestamptz),
+                                  least(now(), $__timeTo()::timestamptz), x.step)) AS bin
     FROM bounds AS x
 )
 SELECT t.bin AS time, w.what AS metric, coalesce(l.n, 0) AS value
@@ -84,7 +86,8 @@ LIMIT 100;
 -- name: replayed
 SELECT r.channel AS "Channel", regexp_replace(r.channel, '/[^/]*$', '') AS path,
        r.copy_from AS "Copy from", r.copy_to AS "Copy to", r.original_from AS "Original from",
-       r.original_to AS "Original to", r.copied AS "Samples", r.what AS "Type", r.scale AS "Scale", r."offset" AS "Offset"
+       r.original_to AS "Original to", r.copied AS "Samples", r.what AS "Type", r.scale AS "Scale",
+       r."offset" AS "Offset"
 FROM answer AS r
 ORDER BY r.copy_from DESC
 LIMIT 100;
@@ -99,8 +102,8 @@ ORDER BY g.covered_percent, g.channel
 LIMIT 200;
 
 -- name: gap_states
--- Gaps by channel: the number is the reason, 0 means no gap, -1 that the channel was not configured yet. Of overlapping gaps,
--- the one with the highest number is shown.
+-- Gaps by channel: the number is the reason, 0 means no gap, -1 that the channel was not configured yet. Of overlapping
+-- gaps, the one with the highest number is shown.
 WITH
 wanted AS (
     SELECT c.channel_id, c.quantity, k.configured_at
@@ -110,7 +113,8 @@ wanted AS (
 missing AS (
     SELECT k.quantity, k.why, lower(r.range) AS since, coalesce(upper(r.range), 'infinity') AS until
     FROM (
-        SELECT w.quantity, n.why, range_agg(tstzrange(greatest(g.from_time, $__timeFrom()::timestamptz), g.to_time)) AS ranges
+        SELECT w.quantity, n.why,
+               range_agg(tstzrange(greatest(g.from_time, $__timeFrom()::timestamptz), g.to_time)) AS ranges
         FROM wanted AS w
         CROSS JOIN LATERAL plant.chart_gaps(w.channel_id, $__timeFrom(), least(now(), $__timeTo()::timestamptz)) AS g
         CROSS JOIN LATERAL (
@@ -147,7 +151,8 @@ ORDER BY t.time, t.quantity;
 -- name: changed
 SELECT w.channel AS "Channel", regexp_replace(w.channel, '/[^/]*$', '') AS path,
        w.change AS "Change", w.score AS "Score", w.mean_before AS "Mean before",
-       w.mean_after AS "Mean now", w.spread_before AS "Spread before", w.spread_after AS "Spread now", w.unit AS "Unit of measure"
+       w.mean_after AS "Mean now", w.spread_before AS "Spread before", w.spread_after AS "Spread now",
+       w.unit AS "Unit of measure"
 FROM answer AS w
 ORDER BY w.score DESC
 LIMIT 60;

@@ -1,10 +1,11 @@
--- 0 Appliance health. Rates and lags come from ingest_batch, which has one row per committed batch; at most the last day of
--- the time range is read. If the newest time of a batch is later than its arrival, a clock or a tag is wrong: the lag is
--- then measured from the arrival, and the time by which it is ahead is shown separately.
+-- 0 Appliance health. Rates and lags come from ingest_batch, which has one row per committed batch; at most the last
+-- day of the time range is read. If the newest time of a batch is later than its arrival, a clock or a tag is wrong:
+-- the lag is then measured from the arrival, and the time by which it is ahead is shown separately.
 
 -- name: installations
 -- Those that share the database.
-SELECT i.plant || CASE WHEN count(*) OVER (PARTITION BY i.plant) > 1 THEN ' ' || left(i.id::text, 8) ELSE '' END AS __text,
+SELECT i.plant || CASE WHEN count(*) OVER (PARTITION BY i.plant) > 1 THEN ' ' || left(i.id::text, 8) ELSE '' END
+           AS __text,
        i.id::text AS __value
 FROM plant.installation AS i
 UNION ALL
@@ -15,7 +16,8 @@ ORDER BY 1;
 SELECT coalesce(sum(b.rows), 0) / 60.0 AS "Samples per second"
 FROM plant.ingest_batch AS b
 WHERE b.kind = 'samples' AND b.written_at > now() - INTERVAL '1 minute' AND b.written_at <= now()
-  AND b.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
+  AND b.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                          WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
 
 -- name: lag_now
 SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM b.written_at - least(b.last_time, b.received_at)))
@@ -24,13 +26,15 @@ SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM b.written_
            AS "In the future"
 FROM plant.ingest_batch AS b
 WHERE b.kind = 'samples' AND b.written_at > now() - INTERVAL '1 minute' AND b.written_at <= now()
-  AND b.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
+  AND b.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                          WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
 
 -- name: wait_now
 SELECT max(extract(epoch FROM b.written_at - b.received_at)) AS "Longest wait"
 FROM plant.ingest_batch AS b
 WHERE b.written_at > now() - INTERVAL '1 minute' AND b.written_at <= now()
-  AND b.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
+  AND b.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                          WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
 
 -- name: sources_up
 SELECT count(*) FILTER (WHERE s.state NOT IN ('connected', 'degraded')) AS "Disconnected"
@@ -42,13 +46,15 @@ SELECT count(DISTINCT g.channel_id) AS "Channels", count(DISTINCT g.source_id) A
 FROM plant.gap_channel AS g
 JOIN plant.channel AS c ON c.id = g.channel_id
 WHERE g.to_time IS NULL AND c.retired_at IS NULL
-  AND g.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
+  AND g.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                          WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
 
 -- name: quarantined
 SELECT count(*) AS "Quarantined"
 FROM plant.quarantine AS q
 WHERE q.retried_at IS NULL
-  AND q.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
+  AND q.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                          WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
 
 -- name: rate
 WITH
@@ -98,14 +104,15 @@ SELECT date_bin(x.step, b.written_at, 'epoch') AS time,
        max(extract(epoch FROM b.written_at - b.received_at)) AS "maximum"
 FROM bounds AS x
 JOIN plant.ingest_batch AS b ON b.written_at >= x.since AND b.written_at < $__timeTo()::timestamptz
-WHERE b.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+WHERE b.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                          WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
 GROUP BY date_bin(x.step, b.written_at, 'epoch')
 ORDER BY 1;
 
 -- name: overload_states
 -- Overload of each installation's ingest at the start of the time range, and each change since; and, for each job that
--- gives way to ingest, whether it waited. A job that gave way waits from the end of that run on. The panel maps the numbers
--- to names.
+-- gives way to ingest, whether it waited. A job that gave way waits from the end of that run on. The panel maps the
+-- numbers to names.
 WITH
 ingest AS (
     SELECT i.id::text AS id,
@@ -117,7 +124,8 @@ ingest AS (
     SELECT '', 'ingest' WHERE NOT EXISTS (SELECT FROM plant.installation)
 ),
 job AS (
-    SELECT j.name, j.place FROM unnest(ARRAY['rollups', 'compress', 'seal', 'archive', 'analyze']) WITH ORDINALITY AS j (name, place)
+    SELECT j.name, j.place
+    FROM unnest(ARRAY['rollups', 'compress', 'seal', 'archive', 'analyze']) WITH ORDINALITY AS j (name, place)
 ),
 changes AS (
     SELECT 0 AS place, n.metric, e.time, CASE e.text WHEN 'overloaded' THEN 2 ELSE 0 END AS value
@@ -160,8 +168,8 @@ FROM (SELECT b.place, b.metric, $__timeFrom()::timestamptz AS time, b.value FROM
 ORDER BY s.place, s.metric, s.time;
 
 -- name: overloads
--- One event records the begin of an overload with its measurements, another one its end with the worst ones. For an ongoing
--- overload, poll interval and lag come from what was recorded since; job_run has the deferred jobs.
+-- One event records the begin of an overload with its measurements, another one its end with the worst ones. For an
+-- ongoing overload, poll interval and lag come from what was recorded since; job_run has the deferred jobs.
 WITH
 events AS (
     SELECT e.detail ->> 'installation' AS installation, e.time, e.text, e.detail,
@@ -205,14 +213,16 @@ CROSS JOIN LATERAL (
     SELECT max(extract(epoch FROM b.written_at - b.received_at)) AS lag
     FROM plant.ingest_batch AS b
     WHERE o.ended IS NULL AND b.written_at >= greatest(o.began, now() - INTERVAL '1 hour')
-      AND b.source_id IN (SELECT s.id FROM plant.source AS s WHERE coalesce(s.installation_id::text = o.installation, true))
+      AND b.source_id IN (SELECT s.id FROM plant.source AS s
+                          WHERE coalesce(s.installation_id::text = o.installation, true))
 ) AS l
 CROSS JOIN LATERAL (
     SELECT max((e.detail ->> 'pace_seconds')::float8) AS pace
     FROM plant.event AS e
     WHERE o.ended IS NULL AND e.type = 'poll_stretched' AND e.text = 'stretched'
       AND e.time >= greatest(o.began, now() - INTERVAL '1 hour')
-      AND e.source_id IN (SELECT s.id FROM plant.source AS s WHERE coalesce(s.installation_id::text = o.installation, true))
+      AND e.source_id IN (SELECT s.id FROM plant.source AS s
+                          WHERE coalesce(s.installation_id::text = o.installation, true))
 ) AS p
 CROSS JOIN LATERAL (
     SELECT string_agg(DISTINCT w.job, ', ' ORDER BY w.job) AS waited FROM waits AS w
@@ -221,8 +231,8 @@ CROSS JOIN LATERAL (
 ORDER BY o.began DESC;
 
 -- name: source_states
--- The state of each source at the start of the time range, and each change since; the panel maps the numbers to names. If
--- the last change is older than the events, or than 30 days, the state has held since then.
+-- The state of each source at the start of the time range, and each change since; the panel maps the numbers to names.
+-- If the last change is older than the events, or than 30 days, the state has held since then.
 WITH
 states AS (
     SELECT s.name, $__timeFrom()::timestamptz AS time,
@@ -268,7 +278,8 @@ outages AS (
         SELECT g.reason, range_agg(tstzrange(g.from_time, g.to_time)) AS outages
         FROM plant.gap AS g
         WHERE $__timeFilter(g.from_time) AND g.to_time IS DISTINCT FROM g.from_time
-          AND g.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+          AND g.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                                  WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
         GROUP BY g.source_id, g.reason
     ) AS g
     CROSS JOIN LATERAL unnest(g.outages) AS o (outage)
@@ -337,20 +348,24 @@ LIMIT 200;
 
 -- name: alarms_now
 -- As on 1 Plant.
-SELECT count(*) FILTER (WHERE a.active AND a.priority_rank <= 2) AS "Urgent", count(*) FILTER (WHERE a.active) AS "Active",
+SELECT count(*) FILTER (WHERE a.active AND a.priority_rank <= 2) AS "Urgent",
+       count(*) FILTER (WHERE a.active) AS "Active",
        count(*) FILTER (WHERE a.state LIKE '%unacknowledged%') AS "Unacknowledged"
 FROM plant.alarm_active AS a
-WHERE a.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
+WHERE a.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                          WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
 
 -- name: jobs
--- The newest run of each job, and the number of failures in the last day. What every installation does for itself has a row
--- for each of them: the success of one does not hide the failure of another.
+-- The newest run of each job, and the number of failures in the last day. What every installation does for itself has a
+-- row for each of them: the success of one does not hide the failure of another.
 SELECT j.job AS "Job", i.plant AS "Plant", r.outcome AS "Outcome", r.detail AS "Detail", r.started_at AS "Started",
-       CASE WHEN r.outcome <> 'skipped' THEN extract(epoch FROM coalesce(r.ended_at, now()) - r.started_at) END AS "Duration",
+       CASE WHEN r.outcome <> 'skipped'
+            THEN extract(epoch FROM coalesce(r.ended_at, now()) - r.started_at) END AS "Duration",
        f.failed AS "Failed today", r.rows AS "Rows", r.bytes AS "Bytes"
 FROM (
     SELECT DISTINCT r.job,
-           CASE WHEN r.job NOT IN ('rollups', 'compress', 'retain', 'analyze', 'ahead', 'trim') THEN r.installation_id END AS own
+           CASE WHEN r.job NOT IN ('rollups', 'compress', 'retain', 'analyze', 'ahead', 'trim')
+                THEN r.installation_id END AS own
     FROM plant.job_run AS r
 ) AS j
 LEFT JOIN plant.installation AS i ON i.id = j.own

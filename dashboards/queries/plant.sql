@@ -1,17 +1,19 @@
--- 1 Plant overview. A unit is a channel's name without its last part; an area is its first part. No query reads samples of
--- all channels: states come from gaps, sources and alarms, and one key value is read per unit.
+-- 1 Plant overview. A unit is a channel's name without its last part; an area is its first part. No query reads samples
+-- of all channels: states come from gaps, sources and alarms, and one key value is read per unit.
 
 -- name: areas
 SELECT DISTINCT split_part(c.name, '/', 1) AS __text, split_part(c.name, '/', 1) AS __value
 FROM plant.channel AS c
 WHERE c.retired_at IS NULL
-  AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+  AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                          WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
 UNION ALL
 SELECT 'no channels yet', 'no channels yet'
 WHERE NOT EXISTS (
     SELECT FROM plant.channel AS c
     WHERE c.retired_at IS NULL
-      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                              WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
 )
 ORDER BY 1;
 
@@ -21,7 +23,8 @@ FROM (
     SELECT count(*) AS channels
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND split_part(c.name, '/', 1) IN (${area:sqlstring})
-      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                              WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
     GROUP BY regexp_replace(c.name, '/[^/]*$', '')
 ) AS u;
 
@@ -30,7 +33,8 @@ SELECT count(DISTINCT g.channel_id) AS "No data now"
 FROM plant.gap_channel AS g
 JOIN plant.channel AS c ON c.id = g.channel_id
 WHERE g.to_time IS NULL AND c.retired_at IS NULL AND split_part(c.name, '/', 1) IN (${area:sqlstring})
-  AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
+  AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                          WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
 
 -- name: units
 -- A gap of a whole source counts for each unit with channels of the source, and is not expanded to these channels.
@@ -39,20 +43,22 @@ parts AS MATERIALIZED (
     SELECT regexp_replace(c.name, '/[^/]*$', '') AS unit, c.source_id, count(*) AS channels
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND split_part(c.name, '/', 1) IN (${area:sqlstring})
-      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                              WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
     GROUP BY 1, 2
 ),
 gaps AS MATERIALIZED (
     SELECT g.source_id, g.channel_id, g.from_time, g.to_time, g.reason
     FROM plant.gap AS g
     WHERE g.to_time IS NULL
-       OR (g.to_time > g.from_time AND g.from_time < $__timeTo()::timestamptz AND g.to_time > $__timeFrom()::timestamptz)
+       OR (g.to_time > g.from_time AND g.from_time < $__timeTo()::timestamptz
+           AND g.to_time > $__timeFrom()::timestamptz)
 ),
 unavailable AS (
     SELECT DISTINCT g.source_id FROM gaps AS g WHERE g.channel_id IS NULL AND g.to_time IS NULL
 ),
--- A union, summed by unit, because the planner cannot estimate joins of so many units. missing: channels without data, each
--- counted in one branch only.
+-- A union, summed by unit, because the planner cannot estimate joins of so many units. missing: channels without data,
+-- each counted in one branch only.
 parts_and_gaps AS (
     SELECT p.unit, p.channels, 0 AS missing, NULL::timestamptz AS from_time, NULL::timestamptz AS to_time,
            NULL::text AS reason, 0 AS alarms, NULL::int AS rank
@@ -72,21 +78,23 @@ parts_and_gaps AS (
     FROM gaps AS g
     JOIN plant.channel AS c ON c.id = g.channel_id AND c.source_id = g.source_id
     WHERE c.retired_at IS NULL AND split_part(c.name, '/', 1) IN (${area:sqlstring})
-      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                              WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
     UNION ALL
     SELECT a.plant_unit, 0, 0, NULL, NULL, NULL, 1, CASE WHEN a.active THEN a.priority_rank END
     FROM plant.alarm_active AS a
-    WHERE a.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+    WHERE a.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                              WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
 ),
 -- Outages: intervals in which any channel of the unit had a gap, whatever the number of channels.
 units AS (
     SELECT t.unit, sum(t.channels)::bigint AS channels, sum(t.missing)::bigint AS missing, sum(t.alarms) AS alarms,
            min(t.rank) AS rank,
            -- Of one open gap: the widest, and of several the oldest.
-           (array_agg(t.reason ORDER BY t.missing DESC, t.from_time) FILTER (WHERE t.reason IS NOT NULL AND t.to_time IS NULL))[1]
-               AS reason,
-           (array_agg(t.from_time ORDER BY t.missing DESC, t.from_time) FILTER (WHERE t.reason IS NOT NULL AND t.to_time IS NULL))[1]
-               AS since,
+           (array_agg(t.reason ORDER BY t.missing DESC, t.from_time)
+            FILTER (WHERE t.reason IS NOT NULL AND t.to_time IS NULL))[1] AS reason,
+           (array_agg(t.from_time ORDER BY t.missing DESC, t.from_time)
+            FILTER (WHERE t.reason IS NOT NULL AND t.to_time IS NULL))[1] AS since,
            range_agg(tstzrange(t.from_time, t.to_time))
                FILTER (WHERE t.from_time < $__timeTo()::timestamptz
                          AND coalesce(t.to_time, now()) > $__timeFrom()::timestamptz) AS lost
@@ -106,18 +114,21 @@ ORDER BY u.rank, u.missing = 0, u.unit
 LIMIT 1000;
 
 -- name: key_values
--- The first analog channel with a range in each unit, in the order of the tag list: plants list the most important first.
--- While a channel has a gap it has no value, however short the gap has been.
+-- The first analog channel with a range in each unit, in the order of the tag list: plants list the most important
+-- first. While a channel has a gap it has no value, however short the gap has been.
 WITH key AS (
     SELECT DISTINCT ON (regexp_replace(c.name, '/[^/]*$', '')) c.id, c.source_id, c.name, c.unit, c.range_lo, c.range_hi
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND c.kind = 'analog' AND c.range_hi > c.range_lo
       AND split_part(c.name, '/', 1) IN (${area:sqlstring})
-      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                              WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
     ORDER BY regexp_replace(c.name, '/[^/]*$', ''), c.id
     LIMIT 60
 )
-SELECT k.name || '  ' || coalesce('no data: ' || o.reason, round(s.value::numeric, 2) || ' ' || k.unit, 'nothing yet') AS "Channel",
+SELECT k.name || '  '
+           || coalesce('no data: ' || o.reason, round(s.value::numeric, 2) || ' ' || k.unit, 'nothing yet')
+           AS "Channel",
        CASE WHEN o.reason IS NULL THEN 100 * (s.value - k.range_lo) / (k.range_hi - k.range_lo) END AS "% of range"
 FROM key AS k
 LEFT JOIN LATERAL (
@@ -134,18 +145,22 @@ LEFT JOIN LATERAL (
 ORDER BY k.name;
 
 -- name: alarms_now
-SELECT count(*) FILTER (WHERE a.active AND a.priority_rank <= 2) AS "Urgent", count(*) FILTER (WHERE a.active) AS "Active",
+SELECT count(*) FILTER (WHERE a.active AND a.priority_rank <= 2) AS "Urgent",
+       count(*) FILTER (WHERE a.active) AS "Active",
        count(*) FILTER (WHERE a.state LIKE '%unacknowledged%') AS "Unacknowledged"
 FROM plant.alarm_active AS a
 WHERE (a.channel_id IS NULL OR split_part(a.channel, '/', 1) IN (${area:sqlstring}))
-  AND a.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
+  AND a.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                          WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
 
 -- name: alarms
-SELECT a.priority AS "Priority", a.channel AS "Channel", a.plant_unit AS path, a.limit_name AS "Limit", a.state AS "State",
-       a.since AS "Since", a.value AS "Value", a.threshold AS "Threshold", a.unit AS "Unit of measure", a.acknowledged_by AS "Acknowledged by"
+SELECT a.priority AS "Priority", a.channel AS "Channel", a.plant_unit AS path, a.limit_name AS "Limit",
+       a.state AS "State", a.since AS "Since", a.value AS "Value", a.threshold AS "Threshold",
+       a.unit AS "Unit of measure", a.acknowledged_by AS "Acknowledged by"
 FROM plant.alarm_active AS a
 WHERE (a.channel_id IS NULL OR split_part(a.channel, '/', 1) IN (${area:sqlstring}))
-  AND a.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+  AND a.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                          WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
 ORDER BY a.priority_rank, a.since DESC
 LIMIT 200;
 
@@ -154,7 +169,8 @@ SELECT a.channel AS "Channel", plant.unit_of(a.channel) AS path, a.limit_name AS
        a.shelved_until AS "Until", a.who AS "By", a.why AS "Why"
 FROM plant.alarm_inhibited AS a
 WHERE (a.channel_id IS NULL OR split_part(a.channel, '/', 1) IN (${area:sqlstring}))
-  AND a.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+  AND a.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                          WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
 ORDER BY a.channel, a.limit_name
 LIMIT 200;
 
@@ -170,7 +186,8 @@ changes AS (
     CROSS JOIN plant.event_count_1m AS e
     JOIN plant.channel AS c ON c.id = e.channel_id
     WHERE e.type = 'alarm' AND $__timeFilter(e.bucket) AND split_part(c.name, '/', 1) IN (${area:sqlstring})
-      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                              WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
     GROUP BY 1, 2
 )
 SELECT t.bin AS time, a.area AS metric, coalesce(c.n, 0) AS value

@@ -5,13 +5,14 @@ SELECT pg_database_size(current_database()) AS "Database",
        (SELECT s.value::float8 FROM plant.setting AS s WHERE s.key = 'disk_budget') AS "Budget";
 
 -- name: days_left
--- From the last run of the job storage: days until the disk or the budget is full at the recent growth; at most ten years.
--- Of several installations, the one whose settings apply: no other one may see the disk.
+-- From the last run of the job storage: days until the disk or the budget is full at the recent growth; at most ten
+-- years. Of several installations, the one whose settings apply: no other one may see the disk.
 SELECT CASE WHEN r.detail LIKE '%disk lasts for years%' THEN 3650
             ELSE replace(substring(r.detail FROM 'disk lasts ([0-9,]+) day'), ',', '')::float8 END AS "Days left"
 FROM plant.job_run AS r
 WHERE r.job = 'storage' AND r.outcome = 'ok'
-  AND coalesce(r.installation_id = (SELECT s.installation_id FROM plant.setting AS s WHERE s.installation_id IS NOT NULL LIMIT 1),
+  AND coalesce(r.installation_id = (SELECT s.installation_id FROM plant.setting AS s
+                                    WHERE s.installation_id IS NOT NULL LIMIT 1),
                true)
 ORDER BY r.started_at DESC
 LIMIT 1;
@@ -32,7 +33,8 @@ JOIN plant.setting AS t ON t.key = 'timescaledb_version'
 WHERE e.key = 'edition';
 
 -- name: by_relation
-SELECT s.relation || CASE s.form WHEN 'rows' THEN '' ELSE ' (' || s.form || ')' END AS "Relation", sum(s.bytes) AS "Bytes"
+SELECT s.relation || CASE s.form WHEN 'rows' THEN '' ELSE ' (' || s.form || ')' END AS "Relation",
+       sum(s.bytes) AS "Bytes"
 FROM plant.storage() AS s
 GROUP BY s.relation, s.form
 HAVING sum(s.bytes) > 0
@@ -50,7 +52,8 @@ days AS (
     GROUP BY s.day, s.form
 )
 SELECT t.day AS time, f.form AS metric, coalesce(d.bytes, 0) AS value
-FROM generate_series(date_trunc('day', $__timeFrom()::timestamptz, 'UTC'), $__timeTo()::timestamptz, INTERVAL '24 hours')
+FROM generate_series(date_trunc('day', $__timeFrom()::timestamptz, 'UTC'), $__timeTo()::timestamptz,
+                     INTERVAL '24 hours')
      AS t (day)
 CROSS JOIN (SELECT DISTINCT d.form FROM days AS d) AS f
 LEFT JOIN days AS d ON d.day = t.day AND d.form = f.form
@@ -66,7 +69,8 @@ days AS (
     GROUP BY s.day, s.form
 )
 SELECT t.day AS time, f.form AS metric, coalesce(d.rows, 0) AS value
-FROM generate_series(date_trunc('day', $__timeFrom()::timestamptz, 'UTC'), $__timeTo()::timestamptz, INTERVAL '24 hours')
+FROM generate_series(date_trunc('day', $__timeFrom()::timestamptz, 'UTC'), $__timeTo()::timestamptz,
+                     INTERVAL '24 hours')
      AS t (day)
 CROSS JOIN (SELECT DISTINCT d.form FROM days AS d) AS f
 LEFT JOIN days AS d ON d.day = t.day AND d.form = f.form
@@ -79,15 +83,16 @@ WHERE r.job = 'storage' AND r.bytes > 0 AND $__timeFilter(r.started_at)
 ORDER BY r.started_at;
 
 -- name: relations
-SELECT s.relation AS "Relation", s.form AS "Form", count(*) AS "Parts", min(s.day) AS "From", sum(s.rows) AS "Rows (est.)",
-       sum(s.bytes) AS "Bytes", sum(s.bytes) / nullif(sum(s.rows), 0) AS "Bytes per row"
+SELECT s.relation AS "Relation", s.form AS "Form", count(*) AS "Parts", min(s.day) AS "From",
+       sum(s.rows) AS "Rows (est.)", sum(s.bytes) AS "Bytes", sum(s.bytes) / nullif(sum(s.rows), 0) AS "Bytes per row"
 FROM plant.storage() AS s
 GROUP BY s.relation, s.form
 ORDER BY sum(s.bytes) DESC;
 
 -- name: retention
 -- Of another installation than the first, the plant is in the place of the prefix.
-SELECT CASE WHEN i.class_prefix > '' THEN i.plant || ': ' || substr(r.name, 1 + length(i.class_prefix)) ELSE r.name END AS "Class",
+SELECT CASE WHEN i.class_prefix > '' THEN i.plant || ': ' || substr(r.name, 1 + length(i.class_prefix))
+            ELSE r.name END AS "Class",
        (SELECT count(*) FROM plant.channel_class AS k JOIN plant.channel AS c ON c.id = k.channel_id
         WHERE k.class = r.name AND c.retired_at IS NULL) AS "Channels",
        extract(epoch FROM r.raw)::float8 AS "Samples", extract(epoch FROM r.minute)::float8 AS "Minutes",

@@ -1,30 +1,33 @@
--- 2 Unit: all channels of one unit. Curves come from series() through chart_steps(), which leaves out missing steps. For a
--- unit with many channels, the first ones are shown.
+-- 2 Unit: all channels of one unit. Curves come from series() through chart_steps(), which leaves out missing steps.
+-- For a unit with many channels, the first ones are shown.
 
 -- name: units
 SELECT DISTINCT regexp_replace(c.name, '/[^/]*$', '') AS __text, regexp_replace(c.name, '/[^/]*$', '') AS __value
 FROM plant.channel AS c
 WHERE c.retired_at IS NULL
-  AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+  AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                          WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
 UNION ALL
 SELECT 'no channels yet', 'no channels yet'
 WHERE NOT EXISTS (
     SELECT FROM plant.channel AS c
     WHERE c.retired_at IS NULL
-      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                              WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
 )
 ORDER BY 1;
 
 -- name: measures
--- Units of measure of the analog channels, in the order of the tag list: each gets a chart, and each power of ten of the
--- ranges one of its own, since small values are a flat line beside large ones. The last row is for a unit without analog
--- channels, because a panel cannot be repeated for no value.
+-- Units of measure of the analog channels, in the order of the tag list: each gets a chart, and each power of ten of
+-- the ranges one of its own, since small values are a flat line beside large ones. The last row is for a unit without
+-- analog channels, because a panel cannot be repeated for no value.
 WITH scaled AS (
     SELECT c.id, coalesce(nullif(c.unit, ''), 'no unit') AS measure,
            plant.scale_power(c.range_lo, c.range_hi) AS power
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND c.kind = 'analog' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
-      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                              WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
 ),
 charts AS (
     SELECT s.measure, s.power, min(s.id) AS first, count(*) OVER (PARTITION BY s.measure) AS scales
@@ -50,7 +53,8 @@ SELECT count(*) AS "Channels",
        )) AS "No data now"
 FROM plant.channel AS c
 WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
-  AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
+  AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                          WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
 
 -- name: gaps
 -- Outages: intervals in which any channel of the unit had a gap, whatever the number of channels.
@@ -61,7 +65,8 @@ missing AS (
     FROM plant.gap_channel AS g
     JOIN plant.channel AS c ON c.id = g.channel_id
     WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
-      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                              WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
       AND g.backfilled_at IS NULL AND g.from_time < least(now(), $__timeTo()::timestamptz)
       AND coalesce(g.to_time, now()) > $__timeFrom()::timestamptz
     GROUP BY g.channel_id
@@ -71,9 +76,9 @@ SELECT (SELECT count(*) FROM unnest((SELECT range_agg(m.ranges) FROM missing AS 
         FROM missing AS m CROSS JOIN LATERAL unnest(m.ranges) AS r (range)) AS "Missing, summed";
 
 -- name: curves
--- The first 12 channels with this unit of measure and power of ten. Each line goes through the lowest and the highest value
--- of each step, so that no peak is lost: in this order while the mean rises. Each step has two rows, since Grafana breaks a
--- line where only another one has a row.
+-- The first 12 channels with this unit of measure and power of ten. Each line goes through the lowest and the highest
+-- value of each step, so that no peak is lost: in this order while the mean rises. Each step has two rows, since
+-- Grafana breaks a line where only another one has a row.
 SELECT s.time + p.later AS time, regexp_replace(s.name, '^.*/', '') AS metric, p.value
 FROM (
     SELECT c.id, c.name, d.time, d.low, d.high, d.mean < lag(d.mean) OVER (PARTITION BY c.id ORDER BY d.time) AS falls
@@ -81,7 +86,8 @@ FROM (
         SELECT c.id, c.name
         FROM plant.channel AS c
         WHERE c.retired_at IS NULL AND c.kind = 'analog' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
-          AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+          AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                                  WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
           AND concat_ws(' ', coalesce(nullif(c.unit, ''), 'no unit'), plant.scale_power(c.range_lo, c.range_hi))
               IN (${measure:sqlstring})
         ORDER BY c.id LIMIT 12
@@ -104,7 +110,8 @@ FROM (
     SELECT c.id, c.name, c.configured_at
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND c.kind = 'discrete' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
-      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                              WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
     ORDER BY c.id LIMIT 16
 ) AS c
 CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
@@ -116,14 +123,16 @@ SELECT $__timeFrom()::timestamptz, 'no discrete channels', NULL
 WHERE NOT EXISTS (
     SELECT FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND c.kind = 'discrete' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
-      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                              WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
 )
 ORDER BY time, metric;
 
 -- name: channels
 -- The newest value of each of the first 200 channels, by one index lookup each: samples at most 24 hours back.
 SELECT regexp_replace(c.name, '^.*/', '') AS "Channel", c.name, ${unit:sqlstring} AS path,
-       CASE WHEN c.kind = 'text' THEN t.text WHEN s.value <> 'NaN' THEN round(s.value::numeric, 3)::float8::text END AS "Value",
+       CASE WHEN c.kind = 'text' THEN t.text
+            WHEN s.value <> 'NaN' THEN round(s.value::numeric, 3)::float8::text END AS "Value",
        plant.unit_at(c.id, coalesce(s.time, t.time, now())) AS "Unit of measure",
        CASE WHEN c.kind = 'analog' AND c.range_hi > c.range_lo AND abs(s.value) < 1e300
             THEN 100 * (s.value - c.range_lo) / (c.range_hi - c.range_lo) END AS "% of range",
@@ -134,7 +143,8 @@ FROM (
     SELECT c.id, c.source_id, c.name, c.kind, c.unit, c.range_lo, c.range_hi, c.description
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
-      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                              WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
     ORDER BY c.id LIMIT 200
 ) AS c
 LEFT JOIN LATERAL plant.held_before(c.id, least(now(), $__timeTo()::timestamptz) - INTERVAL '24 hours',
@@ -165,7 +175,8 @@ CROSS JOIN LATERAL (
     ORDER BY e.time DESC LIMIT 50
 ) AS e
 WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
-  AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+  AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                          WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
 ORDER BY e.time DESC
 LIMIT 100;
 
@@ -189,11 +200,13 @@ SELECT count(*) FILTER (WHERE a.active) AS "Active alarms",
        count(*) FILTER (WHERE a.state LIKE '%unacknowledged%') AS "Unacknowledged"
 FROM plant.alarm_active AS a
 WHERE a.plant_unit = ${unit:sqlstring}
-  AND a.source_id NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
+  AND a.source_id NOT IN (SELECT o.id FROM plant.source AS o
+                          WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
 
 -- name: clocks
 SELECT m.time, m.text, 'clock' AS tags
 FROM plant.clock_marks($__timeFrom()::timestamptz, $__timeTo()::timestamptz,
                        ARRAY(SELECT c.source_id FROM plant.channel AS c
-                             WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring})) AS m
+                             WHERE c.retired_at IS NULL
+                               AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring})) AS m
 ORDER BY m.time DESC;

@@ -1,5 +1,5 @@
--- Of the values that a variable's query gives, in its order: the first {most} whose texts have all {words} (lower case),
--- and those that are {chosen} in any case. total: how many have the words.
+-- Of the values that a variable's query gives, in its order: the first {most} whose texts have all {words} (lower
+-- case), and those that are {chosen} in any case. total: how many have the words.
 WITH options AS MATERIALIZED (
     SELECT v.__text AS text, v.__value AS value, row_number() OVER () AS place
     FROM ({query}) AS v

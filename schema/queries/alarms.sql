@@ -32,7 +32,8 @@ SET state = excluded.state, active = excluded.active, since = excluded.since, va
 WHERE a.revision < excluded.revision;
 
 -- name: upsert_conditions
--- As upsert_alarms, for conditions of servers. $1 time timestamptz[], $2 channel_id int[], $3 detail text[], $4 source_id int[]
+-- As upsert_alarms, for conditions of servers. $1 time timestamptz[], $2 channel_id int[], $3 detail text[], $4
+-- source_id int[]
 WITH record AS (
     SELECT e.time, e.channel_id, e.source_id, e.detail::jsonb AS detail
     FROM unnest($1::timestamptz[], $2::int[], $3::text[], $4::int[]) AS e (time, channel_id, detail, source_id)
@@ -43,8 +44,8 @@ newest AS (
     ORDER BY s.source_id, s.detail ->> 'condition_key', (s.detail ->> 'revision')::bigint DESC
 )
 INSERT INTO plant.condition AS k
-    (source_id, condition_key, source_name, condition_name, channel_id, state, active, since, priority, severity, message,
-     acknowledged_by, acknowledged_at, why, changed_at, revision)
+    (source_id, condition_key, source_name, condition_name, channel_id, state, active, since, priority, severity,
+     message, acknowledged_by, acknowledged_at, why, changed_at, revision)
 SELECT n.source_id, n.detail ->> 'condition_key', coalesce(n.detail ->> 'source_name', 'server'), n.detail ->> 'limit',
        n.channel_id, n.detail ->> 'state', (n.detail ->> 'active')::boolean,
        timestamptz 'epoch' + (n.detail ->> 'since')::bigint * INTERVAL '1 microsecond', n.detail ->> 'priority',
@@ -66,7 +67,8 @@ WHERE k.revision < excluded.revision;
 -- $1 time timestamptz[], $2 event id int8[], $3 channel_id int[], $4 detail text[], $5 source_id int[]
 WITH record AS (
     SELECT e.time, e.id, e.channel_id, e.source_id, e.detail::jsonb AS detail
-    FROM unnest($1::timestamptz[], $2::int8[], $3::int[], $4::text[], $5::int[]) AS e (time, id, channel_id, detail, source_id)
+    FROM unnest($1::timestamptz[], $2::int8[], $3::int[], $4::text[], $5::int[])
+        AS e (time, id, channel_id, detail, source_id)
 ),
 old AS (
     SELECT n.event_time, n.event_id
@@ -100,8 +102,8 @@ SELECT pg_advisory_xact_lock(7361023400154);
 
 -- name: select_pending_notices
 -- Notices of installation $1 (NULL: all) without an outcome, oldest first, with the alarm's state now; those of alarms
--- that chatter, of which there are many, last. An alarm chatters (ISA-18.2) if it was raised three times within a minute,
--- or more than $3 times in all, in the last $2 seconds.
+-- that chatter, of which there are many, last. An alarm chatters (ISA-18.2) if it was raised three times within a
+-- minute, or more than $3 times in all, in the last $2 seconds.
 WITH notice AS (
     SELECT n.*, coalesce(n.source_id || ' ' || n.condition_key, n.channel_id || ' ' || n.limit_name) AS alarm_key
     FROM plant.alarm_notice AS n

@@ -15,7 +15,8 @@ WHERE p.pattern NOT IN (SELECT m.name FROM matching AS m)
   AND NOT (p.pattern LIKE '%*%' AND EXISTS (SELECT FROM plant.channels_like(ARRAY[p.pattern])));
 
 -- name: select_lost_days
--- Days between $1 and $2 of which retention dropped samples of the channels $3 (patterns; NULL: all) that are not archived.
+-- Days between $1 and $2 of which retention dropped samples of the channels $3 (patterns; NULL: all)
+-- that are not archived.
 SELECT DISTINCT d.day
 FROM plant.event AS e
 CROSS JOIN LATERAL (
@@ -25,7 +26,8 @@ CROSS JOIN LATERAL (
 WHERE e.type = 'retention' AND e.detail ->> 'what' = 'raw' AND e.detail ->> 'action' IN ('chunk', 'rows')
   AND d.from_time < $2::timestamptz AND d.to_time > $1::timestamptz
   AND coalesce((e.detail ->> 'channel_ids')::int4multirange
-               && (SELECT range_agg(int4range(c.channel_id, c.channel_id, '[]')) FROM plant.channels_like($3::text[]) AS c), true)
+               && (SELECT range_agg(int4range(c.channel_id, c.channel_id, '[]'))
+                   FROM plant.channels_like($3::text[]) AS c), true)
   AND NOT EXISTS (SELECT FROM plant.archived_day AS a WHERE a.day = d.day AND a.dropped_at IS NOT NULL)
 ORDER BY d.day;
 
@@ -34,7 +36,8 @@ ORDER BY d.day;
 SELECT a.day, sum(a.samples)::bigint AS samples
 FROM plant.archived_day AS a
 JOIN plant.installation AS i ON i.number = a.installation
-WHERE a.day >= ($1::timestamptz AT TIME ZONE 'UTC')::date AND a.day < $2::timestamptz AT TIME ZONE 'UTC' AND a.samples > 0
+WHERE a.day >= ($1::timestamptz AT TIME ZONE 'UTC')::date AND a.day < $2::timestamptz AT TIME ZONE 'UTC'
+  AND a.samples > 0
   AND coalesce(i.id = (SELECT nullif(current_setting('plant.installation', true), '')::uuid), true)
 GROUP BY a.day
 ORDER BY a.day;

@@ -12,8 +12,8 @@ SELECT
 SELECT ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int4 + 1;
 
 -- name: wake_checkpointer
--- PostgreSQL 17's checkpointer ignores archive_timeout until something wakes it, for up to checkpoint_timeout: it begins
--- to wait while the server recovers.
+-- PostgreSQL 17's checkpointer ignores archive_timeout until something wakes it, for up to checkpoint_timeout: it
+-- begins to wait while the server recovers.
 SELECT pg_reload_conf()
 FROM pg_stat_archiver AS a
 WHERE coalesce(a.last_archived_time, '-infinity') < greatest(pg_postmaster_start_time(), now() - interval '75 seconds');

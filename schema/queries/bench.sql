@@ -35,7 +35,8 @@ VACUUM (ANALYZE) plant.samples_raw, plant.samples_packed;
 SELECT s.value FROM plant.setting AS s WHERE s.key = 'edition';
 
 -- name: select_forms
--- By day from $1 to before $2: samples, their form and its bytes with indexes and TOAST. A day in two forms has two rows.
+-- By day from $1 to before $2: samples, their form and its bytes with indexes and TOAST.
+-- A day in two forms has two rows.
 WITH
 day AS (
     SELECT generate_series($1::timestamptz, $2::timestamptz - INTERVAL '1 day', INTERVAL '1 day') AS day
@@ -160,8 +161,8 @@ CROSS JOIN LATERAL plant.drop_slice('raw', u.relation, u.from_time, u.to_time, N
 WHERE u.from_time >= $1::timestamptz AND u.to_time <= $2::timestamptz;
 
 -- name: query_minutes
--- For PostgreSQL with plant in the search path and for DuckDB, as the two behind it; {samples}: what each reads a time range by.
--- One row, for which all columns are computed.
+-- For PostgreSQL with plant in the search path and for DuckDB, as the two behind it; {samples}: what each reads a time
+-- range by. One row, for which all columns are computed.
 SELECT count(*) AS minutes, sum(m.low) AS low, sum(m.high) AS high, sum(m.mean) AS mean
 FROM (
     SELECT s.channel_id, minute_of(s.time) AS minute, min(s.value) AS low, max(s.value) AS high, avg(s.value) AS mean
@@ -189,11 +190,12 @@ FROM (
 WHERE r.value IS DISTINCT FROM r.old;
 
 -- name: insert_generated_channels
--- Channels that are polled each second since long before: names $1, sources $2, kinds $3 and units $4 (text[]). Returns ids and
--- names.
+-- Channels that are polled each second since long before: names $1, sources $2, kinds $3 and units $4 (text[]). Returns
+-- ids and names.
 WITH
 channel AS (
-    SELECT u.* FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) WITH ORDINALITY AS u (name, source, kind, unit, place)
+    SELECT u.*
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) WITH ORDINALITY AS u (name, source, kind, unit, place)
 ),
 source AS (
     INSERT INTO plant.source (name, kind, address)

@@ -1,9 +1,9 @@
 -- `plantlog lab chaos`, once the faults are over.
 
 -- name: select_stale_sources
--- Sources with channels that have no sample or text dated later than $1 (µs since 1970), and how many channels. The time of
--- arrival does not count: a server may send its queues in any order, the oldest values last. Times in the future do not
--- count either: a plant's clock may have been ahead.
+-- Sources with channels that have no sample or text dated later than $1 (µs since 1970), and how many channels. The
+-- time of arrival does not count: a server may send its queues in any order, the oldest values last. Times in the
+-- future do not count either: a plant's clock may have been ahead.
 SELECT s.name, count(*) AS channels
 FROM plant.channel AS c
 JOIN plant.source AS s ON s.id = c.source_id
@@ -55,7 +55,8 @@ WHERE NOT d.hours AND d.from_time <= to_timestamp(0) + $1::int8 * INTERVAL '1 mi
 SELECT c.minutes, c.rows FROM plant.rollup_closed AS c;
 
 -- name: select_incomplete_members
--- Members of a redundant pair that are away, or miss something that they received again, if at all, less than a moment ago.
+-- Members of a redundant pair that are away, or miss something that they received again, if at all,
+-- less than a moment ago.
 SELECT m.member FROM plant.member AS m
 WHERE m.away
    OR m.seen_at < clock_timestamp() - INTERVAL '5 seconds'

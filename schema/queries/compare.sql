@@ -39,11 +39,12 @@ WHERE e.type = 'text'
 GROUP BY c.name;
 
 -- name: select_unchanged
--- Which of the samples $1 (numbers of channels), $2 (microseconds since 1970), $3 (values), $4 (statuses) are one or two
--- microseconds after a gap of an OPC UA channel, or of a member of a redundant pair, also one that was backfilled, with
--- value and status of a sample from before its end: of one within it where the gap is joined with one before.
+-- Which of the samples $1 (numbers of channels), $2 (microseconds since 1970), $3 (values), $4 (statuses) are one or
+-- two microseconds after a gap of an OPC UA channel, or of a member of a redundant pair, also one that was backfilled,
+-- with value and status of a sample from before its end: of one within it where the gap is joined with one before.
 SELECT a.number
-FROM unnest($1::int4[], $2::int8[], $3::float8[], $4::int4[]) WITH ORDINALITY AS a (channel_id, us, value, status, number)
+FROM unnest($1::int4[], $2::int8[], $3::float8[], $4::int4[]) WITH ORDINALITY
+    AS a (channel_id, us, value, status, number)
 JOIN plant.channel AS c ON c.id = a.channel_id
 JOIN plant.source AS o ON o.id = c.source_id AND o.kind = 'opcua'
 CROSS JOIN LATERAL (SELECT to_timestamp(0) + a.us * INTERVAL '1 microsecond' AS time) AS at

@@ -47,7 +47,8 @@ SELECT (SELECT coalesce(sum(b.rows), 0) FROM plant.ingest_batch AS b WHERE b.kin
         WHERE c.of LIKE 'rollup%')::int8 AS rollup_bytes,
        coalesce(raw.heap, 0)::int8 AS heap_bytes, coalesce(raw.key, 0)::int8 AS key_bytes,
        coalesce(raw.dead, 0)::int8 AS dead_rows, coalesce(raw.vacuums, 0)::int8 AS vacuums,
-       (SELECT m.level FROM largest AS l CROSS JOIN LATERAL public.bt_metap(l.indexrelid::regclass::text) AS m)::int AS key_levels,
+       (SELECT m.level FROM largest AS l
+        CROSS JOIN LATERAL public.bt_metap(l.indexrelid::regclass::text) AS m)::int AS key_levels,
        wal.bytes AS wal_bytes, wal.images AS wal_images,
        pg_database_size(current_database())::int8 AS database_bytes,
        (SELECT coalesce(sum(extract(epoch FROM d.to_time - d.from_time) / 60), 0) FROM plant.rollup_dirty AS d
@@ -90,4 +91,5 @@ SELECT DISTINCT s.day FROM plant.day_seal AS s ORDER BY s.day;
 
 -- name: select_failed_runs
 -- Failed runs of jobs, and why.
-SELECT r.job, r.detail, count(*)::int8 AS n FROM plant.job_run AS r WHERE r.outcome = 'failed' GROUP BY 1, 2 ORDER BY 1, 2;
+SELECT r.job, r.detail, count(*)::int8 AS n FROM plant.job_run AS r WHERE r.outcome = 'failed'
+GROUP BY 1, 2 ORDER BY 1, 2;

@@ -1,6 +1,6 @@
--- What `plantlog sql` makes in DuckDB: settings, views and macros. The tables stored_samples, event, samples_1m, samples_1h, gap,
--- channel, source, channel_version, described_channel, retirement and quarantine are those of history/sql/tables.py; what is defined
--- nowhere here is a function of history/sql/functions.py.
+-- What `plantlog sql` makes in DuckDB: settings, views and macros. The tables stored_samples, event, samples_1m,
+-- samples_1h, gap, channel, source, channel_version, described_channel, retirement and quarantine are those of
+-- history/sql/tables.py; what is defined nowhere here is a function of history/sql/functions.py.
 
 -- name: settings
 -- Nothing is read but these tables, and nothing is written but temporary files.
@@ -62,7 +62,8 @@ CREATE MACRO detail_text(detail) AS (
             WHEN v.type = 'array' THEN array_to_string(v.value->>'$[*]', ' ')
             ELSE v.text END, '') AS words
         FROM (SELECT d.key, d.id AS place, d.value, d.value->>'$' AS text,
-                     CASE WHEN d.type = 'VARCHAR' THEN 'string' WHEN d.type IN ('UBIGINT', 'BIGINT', 'DOUBLE') THEN 'number'
+                     CASE WHEN d.type = 'VARCHAR' THEN 'string'
+                          WHEN d.type IN ('UBIGINT', 'BIGINT', 'DOUBLE') THEN 'number'
                           ELSE lower(d.type) END AS type
               FROM json_each(detail) AS d) AS v
     ) AS w
@@ -89,7 +90,8 @@ CREATE MACRO date_bin(step, time, origin) AS make_timestamptz(
 CREATE MACRO unit_at(channel, "at", patterns := NULL) AS (
     SELECT arg_max(v.unit, v.valid_from)
     FROM channel_version AS v
-    WHERE v.channel_id = channel AND v.valid_from <= "at" AND (patterns IS NULL OR v.channel_id IN channel_ids(patterns))
+    WHERE v.channel_id = channel AND v.valid_from <= "at"
+      AND (patterns IS NULL OR v.channel_id IN channel_ids(patterns))
 );
 
 -- Channels: kind, unit, range (low, high, span), the part of the name before its last slash (unit_path) and behind it
@@ -116,21 +118,23 @@ FROM samples_of(patterns, since, until) AS s
 WHERE s.status >= 0        -- Bad is negative
   AND abs(s.value) < 1e50; -- NaN is above infinity here, too
 
--- Intervals without pauses of channels, with their samples counted before DuckDB has them. One interval may have several rows.
+-- Intervals without pauses of channels, with their samples counted before DuckDB has them. One interval may have
+-- several rows.
 CREATE MACRO stretches_of(patterns, since, until, pause) AS TABLE
 SELECT unnest(sample_stretches(channel_ids(patterns), epoch_us(since), epoch_us(until),
                                coalesce(epoch_us(pause::INTERVAL), 9223372036854775807)), recursive := true);
 
--- Runs of good samples of one value, until that of the next one: those of least or longer, and the first and the last of each of
--- the channels (a list of ids; NULL: all). number counts all of the channel's.
+-- Runs of good samples of one value, until that of the next one: those of least or longer, and the first and the last
+-- of each of the channels (a list of ids; NULL: all). number counts all of the channel's.
 CREATE MACRO runs_of(ids, since, until, least) AS TABLE
 SELECT unnest(value_runs(ids, epoch_us(since), epoch_us(until), epoch_us(least)), recursive := true);
 
--- Changes of quality and steps: another value than that of the sample before, both of them good. All steps of a channel that has
--- few at most; of the others those that are jumps: of more than jump times what 90 % of the channel's steps have at most, unless
--- the step before was so far, too. steps counts all of the channel's.
+-- Changes of quality and steps: another value than that of the sample before, both of them good. All steps of a channel
+-- that has few at most; of the others those that are jumps: of more than jump times what 90 % of the channel's steps
+-- have at most, unless the step before was so far, too. steps counts all of the channel's.
 CREATE MACRO steps_of(patterns, since, until, few, jump) AS TABLE
-SELECT unnest(value_steps(channel_ids(patterns), epoch_us(since), epoch_us(until), few::BIGINT, jump::DOUBLE), recursive := true);
+SELECT unnest(value_steps(channel_ids(patterns), epoch_us(since), epoch_us(until), few::BIGINT, jump::DOUBLE),
+              recursive := true);
 
 -- Gaps, without the regular ones of a device that answers more slowly than it is polled: a poll_missed that adjoins
 -- another one, where there are five of those, and that is at most three times as long as their median.
@@ -165,11 +169,14 @@ conflicts AS (
     SELECT e.channel_id, (e.detail ->> 'at')::TIMESTAMPTZ AS at, min(e.time) AS from_time,
            max((e.detail ->> 'refused')::BIGINT) AS refused, min(e.detail ->> 'kept_value')::DOUBLE AS value
     FROM event AS e
-    WHERE e.type = 'conflict' AND e.text = 'time stands still' AND e.time >= since - INTERVAL '7 days' AND e.time < until
+    WHERE e.type = 'conflict' AND e.text = 'time stands still' AND e.time >= since - INTERVAL '7 days'
+      AND e.time < until
     GROUP BY ALL
 ),
 ended AS (
-    SELECT s.*, coalesce(first_sample(s.channel_id, s.at + INTERVAL '1 microsecond', until), 'infinity'::TIMESTAMPTZ) AS to_time
+    SELECT s.*,
+           coalesce(first_sample(s.channel_id, s.at + INTERVAL '1 microsecond', until), 'infinity'::TIMESTAMPTZ)
+               AS to_time
     FROM conflicts AS s
 )
 SELECT n.channel_id, n.at, n.value, n.from_time, n.to_time, n.refused
@@ -205,7 +212,8 @@ FROM (SELECT a.channel_id, a.next, min(a.time) AS first, sum((a.time >= since)::
       GROUP BY a.channel_id, a.next) AS a
 GROUP BY a.channel_id, a.next;
 
--- Channels with numbers as functions take them (fields): with their kinds and ranges, when they end, and the gaps in which no value holds.
+-- Channels with numbers as functions take them (fields): with their kinds and ranges, when they end, and the gaps in
+-- which no value holds.
 CREATE MACRO channels_with_gaps(patterns, since, until) AS TABLE
 WITH gaps AS (
     SELECT g.channel_id, list(epoch_us(g.from_time) ORDER BY g.from_time) AS begins,
@@ -242,8 +250,8 @@ LEFT JOIN (SELECT DISTINCT channel_id
            FROM stretches_of($1::TEXT[], $2::TIMESTAMPTZ, $3::TIMESTAMPTZ, NULL)) AS e ON e.channel_id = c.channel_id;
 
 -- name: ask
--- DuckDB takes each of these tables for one row, and may keep the samples in memory to join a few rows with them. The joins of the
--- questions stay as they are written: what is on the right is kept in memory.
+-- DuckDB takes each of these tables for one row, and may keep the samples in memory to join a few rows with them. The
+-- joins of the questions stay as they are written: what is on the right is kept in memory.
 SET disabled_optimizers = 'join_order,build_side_probe_side';
 
 -- name: lock

@@ -19,8 +19,8 @@ SELECT 'timescaledb_version', e.extversion FROM pg_extension AS e WHERE e.extnam
 ON CONFLICT (key) DO UPDATE SET value = excluded.value WHERE plant.setting.value <> excluded.value;
 
 -- name: format_decompression_limit
--- A statement, on Community and unless it is in force: no limit on the samples that the late rows of one transaction may
--- decompress. With the default of 100,000 a replay of old data would never commit.
+-- A statement, on Community and unless it is in force: no limit on the samples that the late rows of one transaction
+-- may decompress. With the default of 100,000 a replay of old data would never commit.
 SELECT format('ALTER DATABASE %I SET timescaledb.max_tuples_decompressed_per_dml_transaction = 0', d.datname)
 FROM pg_database AS d
 WHERE d.datname = current_database() AND $1 = 'community'

@@ -33,13 +33,13 @@ SELECT coalesce((SELECT s.value::float8 FROM plant.setting AS s WHERE s.key = 'l
 SELECT clock_timestamp();
 
 -- name: select_samples
--- Samples of channels $1 with $2 <= time < $3: a row for each packed hour, as it is stored, and then one for those of the channel
--- that are rows (times). A sample may be in both. Arrays are as PostgreSQL sends them, which is the cheapest way out of the server.
--- To unpack an hour here would cost 0.7 µs a sample; history/codec/packed_rows.py does.
+-- Samples of channels $1 with $2 <= time < $3: a row for each packed hour, as it is stored, and then one for those of
+-- the channel that are rows (times). A sample may be in both. Arrays are as PostgreSQL sends them, which is the
+-- cheapest way out of the server. To unpack an hour here would cost 0.7 µs a sample; history/codec/packed_rows.py does.
 SELECT r.channel_id, array_send(array_agg(r.time)) AS times, array_send(array_agg(r.value)) AS "values",
-       array_send(array_agg(r.status)) AS statuses, NULL::int AS n, NULL::timestamptz AS start, NULL::int8 AS step, NULL::int AS unit,
-       NULL::bytea[] AS t, NULL::float8 AS base, NULL::float8 AS divisor, NULL::boolean AS single, NULL::bytea[] AS v,
-       NULL::bytea AS float4s, NULL::bytea AS float8s, NULL::int AS status
+       array_send(array_agg(r.status)) AS statuses, NULL::int AS n, NULL::timestamptz AS start, NULL::int8 AS step,
+       NULL::int AS unit, NULL::bytea[] AS t, NULL::float8 AS base, NULL::float8 AS divisor, NULL::boolean AS single,
+       NULL::bytea[] AS v, NULL::bytea AS float4s, NULL::bytea AS float8s, NULL::int AS status
 FROM plant.samples_raw AS r
 WHERE r.channel_id = ANY ($1::int[]) AND r.time >= $2::timestamptz AND r.time < $3::timestamptz
 GROUP BY r.channel_id
@@ -80,8 +80,8 @@ SELECT unnest(plant.channels_between('plant.samples_raw', 'time', $1::timestampt
 ORDER BY channel_id;
 
 -- name: select_unsealed_days
--- Days that end at or before $1 and have no seal of installation $2 or of all: those that may hold data, and each one after
--- the newest day that it sealed.
+-- Days that end at or before $1 and have no seal of installation $2 or of all: those that may hold data, and each one
+-- after the newest day that it sealed.
 WITH spans AS (
     SELECT k.range_start AS begins, k.range_end AS ends
     FROM timescaledb_information.chunks AS k
@@ -101,7 +101,8 @@ days AS (
     WHERE d.day + INTERVAL '24 hours' <= $1::timestamptz
 )
 SELECT d.day,
-       d.day > coalesce((SELECT max(s.day) FROM plant.day_seal AS s WHERE s.chain = $2), 'infinity') AS after_newest_seal
+       d.day > coalesce((SELECT max(s.day) FROM plant.day_seal AS s WHERE s.chain = $2), 'infinity')
+           AS after_newest_seal
 FROM days AS d
 WHERE NOT EXISTS (SELECT FROM plant.day_seal AS s WHERE s.day = d.day AND s.installation IN (0, $2))
 ORDER BY d.day;
@@ -148,10 +149,10 @@ WITH deleted AS (DELETE FROM plant.seal_progress AS p WHERE p.chain = $1 AND p.d
 DELETE FROM plant.seal_work AS w WHERE w.chain = $1 AND w.day = $2;
 
 -- name: build_document
--- The definitions of channels and sources with $1 <= time < $2, as JSON text. Equal definitions give equal text. A channel
--- that changed within that time has one entry a version, by time, with valid_from in µs since 1970. $3: number of the
--- installation that they belong to, which then is named; 0: all. Of configurations that were applied by then, the SHA-256 of
--- what plant.config_revision has of them: files by theirs.
+-- The definitions of channels and sources with $1 <= time < $2, as JSON text. Equal definitions give equal text. A
+-- channel that changed within that time has one entry a version, by time, with valid_from in µs since 1970. $3: number
+-- of the installation that they belong to, which then is named; 0: all. Of configurations that were applied by then,
+-- the SHA-256 of what plant.config_revision has of them: files by theirs.
 WITH covered AS (
     SELECT s.*
     FROM plant.source AS s
@@ -246,8 +247,9 @@ SELECT d.content FROM plant.seal_document AS d WHERE d.digest = $1;
 INSERT INTO plant.seal_document (digest, content) VALUES ($1, $2) ON CONFLICT DO NOTHING;
 
 -- name: insert_seal
-INSERT INTO plant.day_seal (serial, day, revision, kind, root, previous, read_from, sealed_at, samples, channels, events,
-                            gaps, document, events_n, events_digests, gaps_digest, differs, key, signature, installation)
+INSERT INTO plant.day_seal (serial, day, revision, kind, root, previous, read_from, sealed_at, samples, channels,
+                            events, gaps, document, events_n, events_digests, gaps_digest, differs, key, signature,
+                            installation)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20);
 
 -- name: select_keys
@@ -262,8 +264,8 @@ VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT DO NOTHING;
 
 -- name: select_arrivals
--- Evidence of arrival: batches written since $1 whose times overlap $2 <= time < $3, by source and kind. A gap may be open,
--- or have been: batches of gaps reach to when they were written, as no later day was sealed by then.
+-- Evidence of arrival: batches written since $1 whose times overlap $2 <= time < $3, by source and kind. A gap may be
+-- open, or have been: batches of gaps reach to when they were written, as no later day was sealed by then.
 SELECT b.source_id, b.kind, count(*) AS batches, sum(b.rows)::bigint AS rows, min(b.first_time) AS first_time,
        max(b.last_time) AS last_time, min(b.written_at) AS written_from, max(b.written_at) AS written_to
 FROM plant.ingest_batch AS b
@@ -295,11 +297,13 @@ SELECT DISTINCT v.channel_id AS id, v.source_id FROM plant.channel_version AS v;
 -- Receipts of day $1, in the order in which they were written, and those of what retention dropped of it.
 SELECT r.id, r.kind, r.content, r.written_at, r.signature
 FROM plant.receipt AS r
-WHERE (r.day = $1::date AND r.kind <> 'retention') OR (r.day > $1::date - 32 AND r.day <= $1::date AND r.kind = 'retention')
+WHERE (r.day = $1::date AND r.kind <> 'retention')
+   OR (r.day > $1::date - 32 AND r.day <= $1::date AND r.kind = 'retention')
 ORDER BY r.id;
 
 -- name: replace_receipts
--- Remove receipts $1 of day $2, whose rows are sealed now; what is not yet stays: $3 samples, $4 events (contents, or NULL).
+-- Remove receipts $1 of day $2, whose rows are sealed now; what is not yet stays: $3 samples,
+-- $4 events (contents, or NULL).
 WITH sealed AS (DELETE FROM plant.receipt AS r WHERE r.id = ANY ($1::bigint[]))
 INSERT INTO plant.receipt (day, kind, content)
 SELECT $2::date, c.kind, c.content
@@ -315,7 +319,8 @@ WHERE e.type = 'retention' AND e.time >= $1::timestamptz AND e.detail ? 'channel
 ORDER BY e.time;
 
 -- name: lock_sealed_days
--- Wait until nobody adds to a day of which plant.sealed_among did not yet say that it is being sealed; false: try again.
+-- Wait until nobody adds to a day of which plant.sealed_among did not yet say that it is being sealed; false:
+-- try again.
 SELECT pg_try_advisory_lock(7361023400155);
 
 -- name: unlock_sealed_days
@@ -331,8 +336,8 @@ SELECT plant.delete_samples($1, $2, $3, $4)
 FROM (SELECT set_config('plant.deletion', 'sealed', true) OFFSET 0) AS s;
 
 -- name: select_changed_days
--- Sealed days of chain $1 that something came to. Those of which samples are only in the archive are left to the job that
--- archives.
+-- Sealed days of chain $1 that something came to. Those of which samples are only in the archive are left to the job
+-- that archives.
 SELECT DISTINCT s.day
 FROM plant.day_seal AS s
 JOIN plant.receipt AS r ON r.day = s.day AND r.kind <> 'retention'
@@ -346,4 +351,5 @@ ORDER BY s.day;
 SELECT DISTINCT v.channel_id AS id
 FROM plant.channel_version AS v
 WHERE EXISTS (SELECT FROM unnest($1::text[]) AS p (pattern)
-              WHERE v.name LIKE replace(replace(replace(replace(p.pattern, '\', '\\'), '%', '\%'), '_', '\_'), '*', '%'));
+              WHERE v.name
+                    LIKE replace(replace(replace(replace(p.pattern, '\', '\\'), '%', '\%'), '_', '\_'), '*', '%'));

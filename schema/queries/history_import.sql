@@ -1,9 +1,10 @@
 -- `plantlog source import-history`, as the owner.
 
 -- name: select_channels
--- The channels that have the names $1 text[], or had them last before they were renamed, and since when their samples are
--- kept: retention drops older ones.
-SELECT DISTINCT ON (v.name) v.name, c.id, c.name AS now, c.kind, c.source_id, s.name AS source, s.installation_id, k.class
+-- The channels that have the names $1 text[], or had them last before they were renamed, and since when their samples
+-- are kept: retention drops older ones.
+SELECT DISTINCT ON (v.name) v.name, c.id, c.name AS now, c.kind, c.source_id, s.name AS source, s.installation_id,
+       k.class
 FROM plant.channel_version AS v
 JOIN plant.channel AS c ON c.id = v.channel_id
 JOIN plant.source AS s ON s.id = c.source_id
@@ -22,7 +23,8 @@ FROM plant.retention_class AS k;
 -- Whether installation $2 archived and dropped the day of the time $1 text.
 SELECT EXISTS (SELECT FROM plant.archived_day AS a
                JOIN plant.installation AS i ON i.number = a.installation
-               WHERE a.day = ($1::text::timestamptz AT TIME ZONE 'UTC')::date AND a.dropped_at IS NOT NULL AND i.id = $2);
+               WHERE a.day = ($1::text::timestamptz AT TIME ZONE 'UTC')::date AND a.dropped_at IS NOT NULL
+                 AND i.id = $2);
 
 -- name: select_default_class
 -- The class default of installation $1.
@@ -34,7 +36,8 @@ SELECT s.id, s.kind, s.installation_id FROM plant.source AS s WHERE s.name = $1;
 -- name: insert_source
 -- The source $1 of installation $2, for channels that no source of the configuration has. It counts as retired, at this
 -- time: no samples are expected after what is imported. A source of the configuration stays as it is.
-INSERT INTO plant.source AS s (name, kind, address, installation_id, retired_at) VALUES ($1, 'push', 'import', $2, now())
+INSERT INTO plant.source AS s (name, kind, address, installation_id, retired_at)
+VALUES ($1, 'push', 'import', $2, now())
 ON CONFLICT (name) DO UPDATE SET retired_at = now() WHERE s.retired_at IS NOT NULL;
 
 -- name: select_deleted
@@ -60,8 +63,8 @@ WHERE e.type = 'import' AND e.time >= $1::timestamptz AND (e.detail ->> 'first')
 ORDER BY file;
 
 -- name: select_packable
--- Of which of the channels $1 int[] and hours $2 timestamptz[], all of the day from $3 to $4, nothing is stored: their places
--- from 0. LATERAL and LIMIT keep it to index look-ups within the day.
+-- Of which of the channels $1 int[] and hours $2 timestamptz[], all of the day from $3 to $4, nothing is stored: their
+-- places from 0. LATERAL and LIMIT keep it to index look-ups within the day.
 SELECT (h.place - 1)::int AS place
 FROM unnest($1::int[], $2::timestamptz[]) WITH ORDINALITY AS h (channel_id, hour, place)
 LEFT JOIN LATERAL (SELECT true AS found FROM plant.samples_packed AS p

@@ -54,8 +54,9 @@ WITH runs AS (
 UPDATE plant.installation AS i SET id = $2, plant = $3, registered_at = clock_timestamp() WHERE i.id = $1;
 
 -- name: upsert_installation
--- $1 id, $2 name of the plant, $3 whether it seals, $4 where it archives (NULL: nowhere). Retention classes of the first
--- installation have plain names. It archives from the day on after the last one that retention has cut without an archive.
+-- $1 id, $2 name of the plant, $3 whether it seals, $4 where it archives (NULL: nowhere). Retention classes of the
+-- first installation have plain names. It archives from the day on after the last one that retention has cut without an
+-- archive.
 INSERT INTO plant.installation AS i (id, plant, class_prefix, number, sealing, archive_from, archive_location)
 VALUES ($1::uuid, $2,
         CASE WHEN EXISTS (SELECT FROM plant.installation) THEN left($1::uuid::text, 8) || ':' ELSE '' END,
@@ -68,7 +69,8 @@ VALUES ($1::uuid, $2,
                       WHERE o.id = $1 AND a.revision IS DISTINCT FROM s.revision
                         AND NOT EXISTS (SELECT FROM plant.day_seal AS n
                                         WHERE n.chain = s.chain AND n.day = s.day AND n.revision > s.revision)
-                        AND s.day::timestamp AT TIME ZONE 'UTC' < (SELECT max(d.until) FROM plant.dropped AS d WHERE d.what = 'raw')),
+                        AND s.day::timestamp AT TIME ZONE 'UTC'
+                            < (SELECT max(d.until) FROM plant.dropped AS d WHERE d.what = 'raw')),
                      '-infinity') END, $4)
 ON CONFLICT (id) DO UPDATE
 SET plant = excluded.plant, sealing = excluded.sealing, archive_location = excluded.archive_location,

@@ -66,7 +66,8 @@ SELECT t.at, hashtextextended(concat_ws(' ', t.at, $1::uuid, $4::bigint), 0) & 9
 FROM (SELECT clock_timestamp()) AS t (at);
 
 -- name: end_sessions
--- Ends the sessions of this login whose names begin with $1: a holder that sleeps may hold locks. false: some are still there.
+-- Ends the sessions of this login whose names begin with $1: a holder that sleeps may hold locks. false:
+-- some are still there.
 SELECT coalesce(bool_and(pg_terminate_backend(a.pid, 1000)), true)
 FROM pg_stat_activity AS a
 WHERE a.datname = current_database() AND a.usename = session_user AND starts_with(a.application_name, $1);
@@ -81,7 +82,8 @@ FROM (
     SELECT array_agg(b.batch) AS batches
     FROM (
         SELECT s.batch, s.channel_id, TIMESTAMPTZ 'epoch' + s.time * INTERVAL '1 microsecond' AS time, s.value, s.status
-        FROM unnest($1::int[], $2::int[], $3::int8[], $4::float8[], $5::int[]) AS s (batch, channel_id, time, value, status)
+        FROM unnest($1::int[], $2::int[], $3::int8[], $4::float8[], $5::int[])
+            AS s (batch, channel_id, time, value, status)
         UNION ALL
         SELECT NULL, c.channel_id, r.time, r.value, r.status
         FROM unnest($6::int[], $7::timestamptz[], $8::timestamptz[]) AS c (channel_id, first, last)
@@ -97,14 +99,15 @@ FROM (
 ) AS missing;
 
 -- name: select_events
--- Which of the events $1 time timestamptz[], $2 id int8[] are in the table, by their places from 0. $3 to $4: their times.
+-- Which of the events $1 time timestamptz[], $2 id int8[] are in the table, by their places from 0. $3 to $4:
+-- their times.
 SELECT (e.place - 1)::int AS place
 FROM unnest($1::timestamptz[], $2::int8[]) WITH ORDINALITY AS e (time, id, place)
 JOIN plant.event AS v ON v.time = e.time AND v.id = e.id AND v.time BETWEEN $3 AND $4;
 
 -- name: select_newest_samples
--- The newest sample of each of the channels $1 int[], by their places from 1, unless it is older than $2 timestamptz[]; and
--- the poll interval. In µs.
+-- The newest sample of each of the channels $1 int[], by their places from 1, unless it is older than $2 timestamptz[];
+-- and the poll interval. In µs.
 SELECT n.place::int, (extract(epoch FROM l.time) * 1000000)::int8 AS time,
        (coalesce((c.attributes ->> 'expected_interval')::float8, 1) * 1000000)::int8 AS interval
 FROM unnest($1::int[], $2::timestamptz[]) WITH ORDINALITY AS n (channel_id, since, place)
@@ -112,8 +115,8 @@ JOIN plant.channel AS c ON c.id = n.channel_id
 LEFT JOIN LATERAL plant.last_before(n.channel_id, n.since, 'infinity') AS l ON true;
 
 -- name: select_member_gaps
--- What member $1 has not read of the sources $2 int[] from $3 to $4, by channels (NULL: all of the source). Times in µs. A
--- member that is away says itself what it missed, once it is back.
+-- What member $1 has not read of the sources $2 int[] from $3 to $4, by channels (NULL: all of the source). Times in
+-- µs. A member that is away says itself what it missed, once it is back.
 SELECT g.source_id, array_agg(g.channel_id) FILTER (WHERE g.channel_id IS NOT NULL) AS channels,
        (extract(epoch FROM g.from_time) * 1000000)::int8 AS "from",
        (extract(epoch FROM g.to_time) * 1000000)::int8 AS "to"
@@ -123,8 +126,8 @@ WHERE g.member = $1 AND g.source_id = ANY ($2::int[]) AND g.reason <> 'away'
 GROUP BY g.source_id, g.channel_id IS NULL, g.from_time, g.to_time;
 
 -- name: select_lonely_samples
--- Which samples have no other of their channel within $4 of its poll interval: $1 place, $2 channel_id int[], $3 time int8[]
--- (µs) of each; $5, $6: first and last time.
+-- Which samples have no other of their channel within $4 of its poll interval: $1 place, $2 channel_id int[], $3 time
+-- int8[] (µs) of each; $5, $6: first and last time.
 SELECT s.place
 FROM unnest($1::int[], $2::int[], $3::int8[]) AS s (place, channel_id, time)
 JOIN plant.channel AS c ON c.id = s.channel_id
@@ -150,8 +153,8 @@ CROSS JOIN LATERAL (
 WHERE newest.text = t.text;
 
 -- name: select_known_alarms
--- Which states of alarms are in the table, or older than what is: $1 channel_id int[], $2 limit text[], $3 revision int8[],
--- $4 state text[], $5 active boolean[]; by their places from 0.
+-- Which states of alarms are in the table, or older than what is: $1 channel_id int[], $2 limit text[], $3 revision
+-- int8[], $4 state text[], $5 active boolean[]; by their places from 0.
 SELECT (s.place - 1)::int AS place
 FROM unnest($1::int[], $2::text[], $3::int8[], $4::text[], $5::boolean[])
     WITH ORDINALITY AS s (channel_id, limit_name, revision, state, active, place)
@@ -159,7 +162,8 @@ JOIN plant.alarm AS a ON a.channel_id = s.channel_id AND a.limit_name = s.limit_
 WHERE a.revision >= s.revision OR (a.state, a.active) = (s.state, s.active);
 
 -- name: select_known_conditions
--- As select_known_alarms: $1 source_id int[], $2 condition_key text[], $3 revision int8[], $4 state text[], $5 active boolean[].
+-- As select_known_alarms: $1 source_id int[], $2 condition_key text[], $3 revision int8[], $4 state text[],
+-- $5 active boolean[].
 SELECT (s.place - 1)::int AS place
 FROM unnest($1::int[], $2::text[], $3::int8[], $4::text[], $5::boolean[])
     WITH ORDINALITY AS s (source_id, condition_key, revision, state, active, place)

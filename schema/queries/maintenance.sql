@@ -5,8 +5,8 @@
 SELECT pg_try_advisory_lock(73610234, hashtext($1));
 
 -- name: insert_run
--- Begins a run of job $1 by installation $2; returns its id. We hold the job's lock, so a run without an end was killed;
--- $3: only one of this installation.
+-- Begins a run of job $1 by installation $2; returns its id. We hold the job's lock, so a run without an end was
+-- killed; $3: only one of this installation.
 WITH killed AS (
     UPDATE plant.job_run AS r
     SET ended_at = clock_timestamp(), outcome = 'failed', detail = 'killed or disconnected before it ended'
@@ -73,8 +73,8 @@ CALL plant.refresh_rollups();
 
 -- name: select_due_retention
 -- Slices that the classes' ages call for, with what they hold. Drops nothing.
-SELECT d.what, d.relation::text AS relation, d.from_time, d.to_time, d.classes, s.retention, s.channels, s.rows, s.bytes,
-       s.action
+SELECT d.what, d.relation::text AS relation, d.from_time, d.to_time, d.classes, s.retention, s.channels, s.rows,
+       s.bytes, s.action
 FROM plant.retention_due() AS d
 CROSS JOIN LATERAL plant.drop_slice(d.what, d.relation, d.from_time, d.to_time, d.classes, 'age', true) AS s;
 
@@ -144,16 +144,18 @@ WHERE h.hypertable_schema = 'plant'
 ORDER BY 1;
 
 -- name: make_chunk
--- Creates the chunks of relation $1 for now and two days; returns how many were missing. A session that plans a query meanwhile
--- may keep the plan without the new chunk, but not beyond the next day's (plant._await_older_queries): before it has rows.
+-- Creates the chunks of relation $1 for now and two days; returns how many were missing. A session that plans a query
+-- meanwhile may keep the plan without the new chunk, but not beyond the next day's (plant._await_older_queries): before
+-- it has rows.
 SELECT sum(plant.make_chunk($1::text::regclass, now() + days * INTERVAL '1 day'))::int
 FROM generate_series(0, 2) AS days;
 
 -- name: delete_old_ingest_batch
--- Deletes at most $1 batches that are older than the longest retention of raw data, and than 30 days: they are the evidence
--- of arrival, and make a replay a no-op.
+-- Deletes at most $1 batches that are older than the longest retention of raw data, and than 30 days: they are the
+-- evidence of arrival, and make a replay a no-op.
 WITH retention AS (
-    SELECT greatest(max(c.raw), INTERVAL '30 days') AS age FROM plant.retention_class AS c HAVING bool_and(c.raw IS NOT NULL)
+    SELECT greatest(max(c.raw), INTERVAL '30 days') AS age FROM plant.retention_class AS c
+    HAVING bool_and(c.raw IS NOT NULL)
 ),
 old AS (
     SELECT b.ctid FROM plant.ingest_batch AS b, retention AS k WHERE b.written_at < now() - k.age LIMIT $1
@@ -163,7 +165,8 @@ DELETE FROM plant.ingest_batch AS b USING old AS o WHERE b.ctid = o.ctid;
 -- name: delete_old_quarantine
 -- The same for quarantined rows; at least a year.
 WITH retention AS (
-    SELECT greatest(max(c.raw), INTERVAL '365 days') AS age FROM plant.retention_class AS c HAVING bool_and(c.raw IS NOT NULL)
+    SELECT greatest(max(c.raw), INTERVAL '365 days') AS age FROM plant.retention_class AS c
+    HAVING bool_and(c.raw IS NOT NULL)
 ),
 old AS (
     SELECT q.ctid FROM plant.quarantine AS q, retention AS k WHERE q.quarantined_at < now() - k.age LIMIT $1
@@ -171,8 +174,8 @@ old AS (
 DELETE FROM plant.quarantine AS q USING old AS o WHERE q.ctid = o.ctid;
 
 -- name: delete_old_job_run
--- Deletes at most $1 runs: successful ones after a week, others after 90 days, never the newest of a job. They describe this
--- machine, not the plant: what retention dropped is in plant.event.
+-- Deletes at most $1 runs: successful ones after a week, others after 90 days, never the newest of a job. They describe
+-- this machine, not the plant: what retention dropped is in plant.event.
 WITH old AS (
     SELECT r.ctid
     FROM plant.job_run AS r

@@ -54,14 +54,14 @@ FROM pg_roles AS r
 WHERE shobj_description(r.oid, 'pg_authid') = $1;
 
 -- name: format_reader_limits
--- Settings and limits of the reader's login $1; an empty text if they are in force. Its sessions cannot raise the limits
--- of connections and (if we are a superuser) temporary files. Settings that the login made for itself are reset. jit: it
--- takes 30 s of a query over 3,600 chunks, the rest 0.8 s.
+-- Settings and limits of the reader's login $1; an empty text if they are in force. Its sessions cannot raise the
+-- limits of connections and (if we are a superuser) temporary files. Settings that the login made for itself are reset.
+-- jit: it takes 30 s of a query over 3,600 chunks, the rest 0.8 s.
 WITH
 wanted AS (
     SELECT s.setting
-    FROM unnest(ARRAY['default_transaction_read_only=on', 'statement_timeout=5min', 'search_path=plant, public', 'jit=off',
-                      'temp_file_limit=2GB']) AS s (setting)
+    FROM unnest(ARRAY['default_transaction_read_only=on', 'statement_timeout=5min', 'search_path=plant, public',
+                      'jit=off', 'temp_file_limit=2GB']) AS s (setting)
     WHERE s.setting NOT LIKE 'temp_file_limit%' OR has_parameter_privilege('temp_file_limit', 'SET')
 )
 SELECT CASE WHEN EXISTS (SELECT FROM pg_db_role_setting AS d WHERE d.setrole = r.oid AND d.setdatabase <> 0)

@@ -72,7 +72,8 @@ DELETE FROM plant.samples_packed AS p WHERE p.hour = $1::timestamptz AND p.chann
 -- The channels $1 int[], each once, have packed samples up to $2 timestamptz[].
 WITH channel AS (
     INSERT INTO plant.packed_channel AS c (channel_id, until)
-    SELECT u.channel_id, u.until FROM unnest($1::int[], $2::timestamptz[]) AS u (channel_id, until) ORDER BY u.channel_id
+    SELECT u.channel_id, u.until FROM unnest($1::int[], $2::timestamptz[]) AS u (channel_id, until)
+    ORDER BY u.channel_id
     ON CONFLICT (channel_id) DO UPDATE SET until = excluded.until WHERE c.until < excluded.until
 )
 UPDATE plant.packed_until AS u
@@ -94,8 +95,8 @@ SELECT c.chunk, c.from_time, c.to_time FROM plant.packed_chunk AS c WHERE to_reg
 SELECT plant.drop_packed_chunk($1, $2::timestamptz, $3::timestamptz);
 
 -- name: insert_conflicts
--- Events of samples that are refused because one with the same channel and time was first, with another value or status:
--- one a channel, with the first of its conflicts and their number. Returns how many are new.
+-- Events of samples that are refused because one with the same channel and time was first, with another value or
+-- status: one a channel, with the first of its conflicts and their number. Returns how many are new.
 -- $1 channel_id int[], $2 time int8[] (µs), $3 and $4 the kept value and status, $5 and $6 the refused ones.
 WITH
 differing AS (
@@ -151,11 +152,12 @@ WHERE k.hypertable_schema = 'plant' AND k.hypertable_name = 'rollup_1m'
 ORDER BY k.range_start;
 
 -- name: select_channels_of_minutes
--- Channels that are packed in one transaction, of the chunk $1 with the times from $2 to $3: those behind the channels that
--- are packed; at the end the ones with late minutes.
+-- Channels that are packed in one transaction, of the chunk $1 with the times from $2 to $3: those behind the channels
+-- that are packed; at the end the ones with late minutes.
 WITH next AS MATERIALIZED (
     SELECT plant.channels_between('plant.rollup_1m', 'bucket', $2::timestamptz, $3::timestamptz,
-                                  (SELECT c.packed_to FROM plant.rollup_chunk AS c WHERE c.chunk = $1::text), 50) AS channels
+                                  (SELECT c.packed_to FROM plant.rollup_chunk AS c WHERE c.chunk = $1::text), 50)
+           AS channels
 )
 SELECT CASE WHEN n.channels <> '{}' THEN n.channels
             ELSE plant.channels_between('plant.rollup_1m', 'bucket', $2::timestamptz, $3::timestamptz, NULL, 50) END
@@ -165,8 +167,8 @@ FROM next AS n;
 SELECT EXISTS (SELECT FROM plant.rollup_1m_packed AS p WHERE p.day = $1::timestamptz);
 
 -- name: move_minutes
--- For COPY: removes the minutes of channels $2 on the day from $1; those that are packed, too, if some came meanwhile. A
--- missing value is 0, a missing time -infinity; values: how many are there, 4 or none.
+-- For COPY: removes the minutes of channels $2 on the day from $1; those that are packed, too, if some came meanwhile.
+-- A missing value is 0, a missing time -infinity; values: how many are there, 4 or none.
 WITH
 packed AS (
     DELETE FROM plant.rollup_1m_packed AS p WHERE p.day = $1::timestamptz AND p.channel_id = ANY ($2::int[]) RETURNING p

@@ -5,8 +5,8 @@ SELECT to_regclass('plant.member') IS NOT NULL;
 
 -- name: select_members
 -- Of installation $1.
-SELECT m.member, m.folder, m.place, m.version, m.configuration::text AS configuration, m.seen_at, m.away, m.backlog_rows,
-       date_part('epoch', clock_timestamp() - m.seen_at) AS age
+SELECT m.member, m.folder, m.place, m.version, m.configuration::text AS configuration, m.seen_at, m.away,
+       m.backlog_rows, date_part('epoch', clock_timestamp() - m.seen_at) AS age
 FROM plant.member AS m
 WHERE m.installation_id = $1
 ORDER BY m.member;
@@ -37,7 +37,8 @@ SELECT FROM plant.installation AS i WHERE i.id = $1 FOR NO KEY UPDATE;
 -- name: copy_gaps
 -- The gaps of installation $1 become those of member $2, which was alone until now.
 INSERT INTO plant.member_gap (source_id, channel_id, member, from_time, to_time, reason, detail, backfilled, revision)
-SELECT g.source_id, g.channel_id, $2, g.from_time, g.to_time, g.reason, g.detail, g.backfilled_at IS NOT NULL, g.revision
+SELECT g.source_id, g.channel_id, $2, g.from_time, g.to_time, g.reason, g.detail, g.backfilled_at IS NOT NULL,
+       g.revision
 FROM plant.gap AS g
 JOIN plant.source AS s ON s.id = g.source_id
 WHERE s.installation_id = $1 AND g.to_time IS DISTINCT FROM g.from_time

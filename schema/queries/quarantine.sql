@@ -45,15 +45,17 @@ LIMIT $2;
 SELECT q.id FROM plant.quarantine AS q WHERE q.id = ANY ($1::int8[]) FOR UPDATE SKIP LOCKED;
 
 -- name: delete_rows
--- Deletes rows that were written, and records their arrival, a batch a row, so that the seal of their day can be amended.
--- Spools have positive sequences, these are negative. Times are limited to what samples can have (1970 to 2200).
+-- Deletes rows that were written, and records their arrival, a batch a row, so that the seal of their day can be
+-- amended. Spools have positive sequences, these are negative.
+-- Times are limited to what samples can have (1970 to 2200).
 WITH deleted AS (
     DELETE FROM plant.quarantine AS q WHERE q.id = ANY ($1::int8[])
     RETURNING q.id, q.source_id, q.received_at, q.detail,
               timestamptz 'epoch' + INTERVAL '1 microsecond' * greatest(0, least(q.time_us, 7258118400000000)) AS time
 )
 INSERT INTO plant.ingest_batch (source_id, sequence, kind, rows, first_time, last_time, received_at)
-SELECT l.source_id, -l.id, CASE WHEN l.detail ? 'event' THEN 'events' WHEN l.detail ? 'gap' THEN 'gaps' ELSE 'samples' END,
+SELECT l.source_id, -l.id,
+       CASE WHEN l.detail ? 'event' THEN 'events' WHEN l.detail ? 'gap' THEN 'gaps' ELSE 'samples' END,
        1, l.time, l.time, l.received_at
 FROM deleted AS l
 WHERE NOT l.detail ? 'count' AND l.time IS NOT NULL

@@ -1,5 +1,5 @@
--- Registers a plant's configuration in plant.source and plant.channel, in one transaction. Ids are never reused: existing
--- rows are updated, new ones inserted, and those that are no longer configured retired.
+-- Registers a plant's configuration in plant.source and plant.channel, in one transaction. Ids are never reused:
+-- existing rows are updated, new ones inserted, and those that are no longer configured retired.
 
 -- name: lock_registration
 -- One registration at a time; the end of the transaction releases the lock.
@@ -58,8 +58,8 @@ CREATE TEMPORARY TABLE difference (
 ANALYZE pg_temp.configured;
 
 -- name: insert_differences
--- Channels that a registration adds, returns, changes or retires: $1 installation. Channels that a push source created (name
--- and address are equal) are not retired by the configuration.
+-- Channels that a registration adds, returns, changes or retires: $1 installation. Channels that a push source created
+-- (name and address are equal) are not retired by the configuration.
 WITH known AS (
     SELECT c.*, s.name AS source, s.kind = 'push' AND c.name = c.address AS created
     FROM plant.channel AS c
@@ -74,10 +74,11 @@ FROM pg_temp.configured AS n
 FULL JOIN known AS k USING (name)
 WHERE CASE WHEN n.place IS NULL THEN k.retired_at IS NULL AND NOT k.created
            ELSE k.id IS NULL OR k.retired_at IS NOT NULL
-                OR (n.source, n.address, n.kind, n.unit, n.lo, n.hi, n.deadband, n.description, n.attributes, n.retention)
+                OR (n.source, n.address, n.kind, n.unit, n.lo, n.hi, n.deadband, n.description, n.attributes,
+                    n.retention)
                    IS DISTINCT FROM
-                   (k.source, k.address, k.kind, k.unit, k.range_lo, k.range_hi, k.deadband, k.description, k.attributes,
-                    k.retention) END;
+                   (k.source, k.address, k.kind, k.unit, k.range_lo, k.range_hi, k.deadband, k.description,
+                    k.attributes, k.retention) END;
 
 -- name: delete_differences
 DELETE FROM pg_temp.difference;
@@ -122,7 +123,8 @@ HAVING count(*) FILTER (WHERE p.what = 'added') = 1 AND count(*) FILTER (WHERE p
 ORDER BY min(p.place);
 
 -- name: select_unknown_sources
--- Sources of a registry that are not in this database: $1 names, $2 ids; the name that has the id, the id that has the name.
+-- Sources of a registry that are not in this database: $1 names, $2 ids; the name that has the id,
+-- the id that has the name.
 SELECT k.name, k.id, other.name AS other, here.id AS here
 FROM unnest($1::text[], $2::int[]) AS k (name, id)
 LEFT JOIN plant.source AS other ON other.id = k.id
@@ -144,12 +146,13 @@ WHERE NOT EXISTS (SELECT FROM plant.channel_version AS v WHERE v.channel_id = k.
 ORDER BY k.id;
 
 -- name: select_places
--- What has the ids $2 or the names $1 of such channels: the name that has the id, the id that has the name; and whether it
--- is what pg_temp.configured defines: $3 attributes that may differ, text[].
+-- What has the ids $2 or the names $1 of such channels: the name that has the id, the id that has the name; and whether
+-- it is what pg_temp.configured defines: $3 attributes that may differ, text[].
 SELECT k.name, k.id, n.place IS NOT NULL AS defined, other.name AS other, here.id AS here,
        coalesce(other.source_id = s.id AND other.address = n.address
                 AND NOT EXISTS (SELECT FROM unnest('{bit, index, member, unit_id}'::text[]) AS key -- of what is there
-                                WHERE other.attributes -> key IS DISTINCT FROM n.attributes -> key), false) AS same_other,
+                                WHERE other.attributes -> key IS DISTINCT FROM n.attributes -> key), false)
+           AS same_other,
        coalesce((here.source_id, here.address, here.kind, here.unit)
                 = (s.id, n.address, n.kind, n.unit)
                 AND here.attributes - $3::text[] = n.attributes - $3::text[], false) AS same_here
@@ -167,9 +170,11 @@ SELECT k.id, k.name, k.kind, k.address, $5
 FROM unnest($1::int[], $2::text[], $3::text[], $4::text[]) AS k (id, name, kind, address);
 
 -- name: insert_known_channels
--- Channels of pg_temp.configured: $1 names text[], $2 ids int[], $3 since when they are configured float8[] (s, NULL: now).
+-- Channels of pg_temp.configured: $1 names text[], $2 ids int[],
+-- $3 since when they are configured float8[] (s, NULL: now).
 INSERT INTO plant.channel
-    (id, name, source_id, address, kind, unit, range_lo, range_hi, deadband, description, attributes, retention, configured_at)
+    (id, name, source_id, address, kind, unit, range_lo, range_hi, deadband, description, attributes, retention,
+     configured_at)
 OVERRIDING SYSTEM VALUE
 SELECT k.id, n.name, s.id, n.address, n.kind, n.unit, n.lo, n.hi, n.deadband, n.description, n.attributes, n.retention,
        coalesce(to_timestamp(k.since), clock_timestamp())
@@ -183,7 +188,8 @@ DELETE FROM pg_temp.configured;
 
 -- name: select_last_ids
 -- The last ids that were given to a source and to a channel.
-SELECT coalesce(pg_sequence_last_value('plant.source_id_seq'), 0), coalesce(pg_sequence_last_value('plant.channel_id_seq'), 0);
+SELECT coalesce(pg_sequence_last_value('plant.source_id_seq'), 0),
+       coalesce(pg_sequence_last_value('plant.channel_id_seq'), 0);
 
 -- name: advance_ids
 SELECT plant.advance_ids($1, $2);
@@ -305,12 +311,14 @@ LEFT JOIN plant.setting AS s ON s.key = n.key
 WHERE s.value IS DISTINCT FROM n.value;
 
 -- name: upsert_retention_classes
--- $1 names text[]; $2 raw, $3 minute, $4 hour, $5 event: float8[], s, NULL: forever; $6 installation. A retired channel of a
--- class that the configuration no longer names keeps everything.
+-- $1 names text[]; $2 raw, $3 minute, $4 hour, $5 event: float8[], s, NULL: forever; $6 installation. A retired channel
+-- of a class that the configuration no longer names keeps everything.
 WITH configured AS (
-    SELECT i.class_prefix || n.name AS name, INTERVAL '1 second' * n.raw AS raw, INTERVAL '1 second' * n.minute AS minute,
-           INTERVAL '1 second' * n.hour AS hour, INTERVAL '1 second' * n.event AS event
-    FROM unnest($1::text[], $2::float8[], $3::float8[], $4::float8[], $5::float8[]) AS n (name, raw, minute, hour, event)
+    SELECT i.class_prefix || n.name AS name, INTERVAL '1 second' * n.raw AS raw,
+           INTERVAL '1 second' * n.minute AS minute, INTERVAL '1 second' * n.hour AS hour,
+           INTERVAL '1 second' * n.event AS event
+    FROM unnest($1::text[], $2::float8[], $3::float8[], $4::float8[], $5::float8[])
+        AS n (name, raw, minute, hour, event)
     JOIN plant.installation AS i ON i.id = $6
 ),
 deleted AS (

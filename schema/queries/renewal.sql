@@ -22,8 +22,9 @@ FROM pg_proc AS p
 WHERE p.pronamespace = 'plant'::regnamespace AND p.proname = $1;
 
 -- name: format_drops
--- DROP statements, in order, for the view and every overload of the routines named $1. Each is preceded by those for the
--- views, routines and triggers of the files named $2 that depend on it. A trigger belongs to the file of its function.
+-- DROP statements, in order, for the view and every overload of the routines named $1. Each is preceded by those for
+-- the views, routines and triggers of the files named $2 that depend on it.
+-- A trigger belongs to the file of its function.
 WITH RECURSIVE
 object AS (
     SELECT c.tableoid AS class, c.oid, c.relname AS name, format('DROP VIEW %s', c.oid::regclass) AS statement
@@ -42,7 +43,8 @@ object AS (
     WHERE c.relnamespace = 'plant'::regnamespace AND p.pronamespace = 'plant'::regnamespace AND NOT t.tgisinternal
 ),
 dependency AS ( -- a view depends on what its rule reads; a routine that takes or returns its rows, on their type
-    SELECT coalesce(r.ev_class, d.objid) AS oid, CASE WHEN r.oid IS NULL THEN d.classid ELSE 'pg_class'::regclass END AS class,
+    SELECT coalesce(r.ev_class, d.objid) AS oid,
+           CASE WHEN r.oid IS NULL THEN d.classid ELSE 'pg_class'::regclass END AS class,
            coalesce(t.typrelid, d.refobjid) AS on_oid,
            CASE WHEN t.oid IS NULL THEN d.refclassid ELSE 'pg_class'::regclass END AS on_class
     FROM pg_depend AS d

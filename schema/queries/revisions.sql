@@ -20,11 +20,12 @@ WHERE NOT EXISTS (SELECT FROM plant.config_file AS f WHERE f.sha256 = n.sha256);
 INSERT INTO plant.config_file (sha256, content) VALUES ($1, $2);
 
 -- name: insert_revision
--- The next revision of installation $1, and its event. $2 account, $3 sudo's user, $4 host, $5 command, $6 member; $7 added, $8
--- moved, $9 changed, $10 retired channels; $11 name of plant.toml, $12 its files.
+-- The next revision of installation $1, and its event. $2 account, $3 sudo's user, $4 host, $5 command, $6 member; $7
+-- added, $8 moved, $9 changed, $10 retired channels; $11 name of plant.toml, $12 its files.
 WITH applied AS (
     INSERT INTO plant.config_revision
-        (installation, revision, applied_at, account, sudo_user, host, command, member, added, moved, changed, retired, file, files)
+        (installation, revision, applied_at, account, sudo_user, host, command, member, added, moved, changed, retired,
+         file, files)
     SELECT i.number, coalesce(max(r.revision), 0) + 1, clock_timestamp(), $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12
     FROM plant.installation AS i
     LEFT JOIN plant.config_revision AS r ON r.installation = i.number
@@ -46,8 +47,8 @@ SELECT a.revision FROM applied AS a;
 
 -- name: select_revisions
 -- The revisions of installation $1, newest first: $2 int at most (NULL: all).
-SELECT r.revision AS number, r.applied_at, r.account, r.sudo_user, r.host, r.command, r.member, r.added, r.moved, r.changed, r.retired,
-       r.file, r.files
+SELECT r.revision AS number, r.applied_at, r.account, r.sudo_user, r.host, r.command, r.member, r.added, r.moved,
+       r.changed, r.retired, r.file, r.files
 FROM plant.config_revision AS r
 JOIN plant.installation AS i ON i.number = r.installation
 WHERE i.id = $1

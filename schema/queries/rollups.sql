@@ -9,7 +9,8 @@ WITH bounds AS (
 )
 SELECT d.day
 FROM bounds AS b
-CROSS JOIN LATERAL generate_series(plant.day_of(greatest(b.first, $1::timestamptz)), least(b.last, $2::timestamptz, now()) - INTERVAL '1 microsecond',
+CROSS JOIN LATERAL generate_series(plant.day_of(greatest(b.first, $1::timestamptz)),
+                                   least(b.last, $2::timestamptz, now()) - INTERVAL '1 microsecond',
                                    INTERVAL '24 hours') AS d (day)
 ORDER BY d.day;
 
@@ -38,21 +39,25 @@ SELECT f.hour FROM filled AS f ORDER BY f.hour;
 -- that earlier dirty minutes may change, and minutes older than the oldest sample that retention has left.
 WITH
 oldest AS MATERIALIZED (
-    SELECT c.id, (SELECT min(s.time) FROM plant.samples_between(ARRAY[c.id], $2::timestamptz, $3::timestamptz) AS s) AS time,
-           EXISTS (SELECT FROM plant.last_before(c.id, $2::timestamptz - plant.hold_limit(), $2::timestamptz)) AS has_earlier
+    SELECT c.id,
+           (SELECT min(s.time) FROM plant.samples_between(ARRAY[c.id], $2::timestamptz, $3::timestamptz) AS s) AS time,
+           EXISTS (SELECT FROM plant.last_before(c.id, $2::timestamptz - plant.hold_limit(), $2::timestamptz))
+               AS has_earlier
     FROM unnest($1::int[]) AS c (id)
 ),
 dirty AS MATERIALIZED (
     SELECT d.from_time, d.to_time + plant.hold_limit() + INTERVAL '1 minute' AS to_time, d.channels
     FROM plant.rollup_dirty AS d
-    WHERE NOT d.hours AND d.from_time < $3::timestamptz AND d.to_time > $2::timestamptz - plant.hold_limit() - INTERVAL '2 minutes'
+    WHERE NOT d.hours AND d.from_time < $3::timestamptz
+      AND d.to_time > $2::timestamptz - plant.hold_limit() - INTERVAL '2 minutes'
 )
 SELECT coalesce(e.channel_id, f.channel_id) AS channel_id, coalesce(e.bucket, f.bucket) AS bucket,
        to_jsonb(f) AS found, to_jsonb(e) AS expected,
        -- The value carried in is unknown once retention has dropped its sample.
        NOT o.has_earlier AND coalesce(e.bucket, f.bucket) = plant.minute_of(o.time) AS first_of_all
 FROM plant.minutes_of($1, $2::timestamptz, $3::timestamptz) AS e
-FULL JOIN plant.minutes_between($1, $2::timestamptz, $3::timestamptz) AS f ON f.channel_id = e.channel_id AND f.bucket = e.bucket
+FULL JOIN plant.minutes_between($1, $2::timestamptz, $3::timestamptz) AS f
+    ON f.channel_id = e.channel_id AND f.bucket = e.bucket
 JOIN oldest AS o ON o.id = coalesce(e.channel_id, f.channel_id)
 WHERE (e IS NULL OR f IS NULL OR e *<> f)
   AND (o.has_earlier OR coalesce(e.bucket, f.bucket) >= plant.minute_of(o.time))
@@ -66,29 +71,34 @@ ORDER BY 1, 2;
 WITH dirty AS MATERIALIZED (
     SELECT d.channels
     FROM plant.rollup_dirty AS d
-    WHERE d.from_time < $2::timestamptz + INTERVAL '1 hour' AND d.to_time > $2::timestamptz - plant.hold_limit() - INTERVAL '2 minutes'
+    WHERE d.from_time < $2::timestamptz + INTERVAL '1 hour'
+      AND d.to_time > $2::timestamptz - plant.hold_limit() - INTERVAL '2 minutes'
 )
-SELECT coalesce(e.channel_id, f.channel_id) AS channel_id, $2::timestamptz AS bucket, to_jsonb(f) AS found, to_jsonb(e) AS expected,
-       false AS first_of_all
+SELECT coalesce(e.channel_id, f.channel_id) AS channel_id, $2::timestamptz AS bucket, to_jsonb(f) AS found,
+       to_jsonb(e) AS expected, false AS first_of_all
 FROM plant.hours_of($1, $2::timestamptz) AS e
 FULL JOIN (SELECT r.* FROM plant.rollup_1h AS r WHERE r.channel_id = ANY ($1) AND r.bucket = $2::timestamptz) AS f
     ON f.channel_id = e.channel_id
 WHERE (e IS NULL OR f IS NULL OR e::plant.rollup_1h *<> ROW(f.*)::plant.rollup_1h)
-  AND NOT EXISTS (SELECT FROM dirty AS d WHERE d.channels IS NULL OR coalesce(e.channel_id, f.channel_id) = ANY (d.channels))
+  AND NOT EXISTS (SELECT FROM dirty AS d
+                  WHERE d.channels IS NULL OR coalesce(e.channel_id, f.channel_id) = ANY (d.channels))
 ORDER BY 1;
 
 -- name: compare_state_minutes
 -- The same for the states of discrete channels $1 from $2 to $3; found and expected are objects of one state each.
 WITH
 oldest AS MATERIALIZED (
-    SELECT c.id, (SELECT min(s.time) FROM plant.samples_between(ARRAY[c.id], $2::timestamptz, $3::timestamptz) AS s) AS time,
-           EXISTS (SELECT FROM plant.last_before(c.id, $2::timestamptz - plant.hold_limit(), $2::timestamptz)) AS has_earlier
+    SELECT c.id,
+           (SELECT min(s.time) FROM plant.samples_between(ARRAY[c.id], $2::timestamptz, $3::timestamptz) AS s) AS time,
+           EXISTS (SELECT FROM plant.last_before(c.id, $2::timestamptz - plant.hold_limit(), $2::timestamptz))
+               AS has_earlier
     FROM unnest($1::int[]) AS c (id)
 ),
 dirty AS MATERIALIZED (
     SELECT d.from_time, d.to_time + plant.hold_limit() + INTERVAL '1 minute' AS to_time, d.channels
     FROM plant.rollup_dirty AS d
-    WHERE NOT d.hours AND d.from_time < $3::timestamptz AND d.to_time > $2::timestamptz - plant.hold_limit() - INTERVAL '2 minutes'
+    WHERE NOT d.hours AND d.from_time < $3::timestamptz
+      AND d.to_time > $2::timestamptz - plant.hold_limit() - INTERVAL '2 minutes'
 )
 SELECT coalesce(e.channel_id, f.channel_id) AS channel_id, coalesce(e.bucket, f.bucket) AS bucket,
        coalesce(e.state, f.state) AS state, to_jsonb(f) AS found, to_jsonb(e) AS expected, false AS first_of_all
@@ -109,15 +119,18 @@ ORDER BY 1, 2, 3;
 WITH dirty AS MATERIALIZED (
     SELECT d.channels
     FROM plant.rollup_dirty AS d
-    WHERE d.from_time < $2::timestamptz + INTERVAL '1 hour' AND d.to_time > $2::timestamptz - plant.hold_limit() - INTERVAL '2 minutes'
+    WHERE d.from_time < $2::timestamptz + INTERVAL '1 hour'
+      AND d.to_time > $2::timestamptz - plant.hold_limit() - INTERVAL '2 minutes'
 )
-SELECT coalesce(e.channel_id, f.channel_id) AS channel_id, $2::timestamptz AS bucket, coalesce(e.state, f.state) AS state,
-       to_jsonb(f) AS found, to_jsonb(e) AS expected, false AS first_of_all
+SELECT coalesce(e.channel_id, f.channel_id) AS channel_id, $2::timestamptz AS bucket,
+       coalesce(e.state, f.state) AS state, to_jsonb(f) AS found, to_jsonb(e) AS expected, false AS first_of_all
 FROM plant.state_hours_of($1, $2::timestamptz) AS e
-FULL JOIN (SELECT r.* FROM plant.rollup_states_1h AS r WHERE r.channel_id = ANY ($1) AND r.bucket = $2::timestamptz) AS f
+FULL JOIN (SELECT r.* FROM plant.rollup_states_1h AS r
+           WHERE r.channel_id = ANY ($1) AND r.bucket = $2::timestamptz) AS f
     ON f.channel_id = e.channel_id AND f.state = e.state
 WHERE (e IS NULL OR f IS NULL OR e.n <> f.n OR e.known <> f.known)
-  AND NOT EXISTS (SELECT FROM dirty AS d WHERE d.channels IS NULL OR coalesce(e.channel_id, f.channel_id) = ANY (d.channels))
+  AND NOT EXISTS (SELECT FROM dirty AS d
+                  WHERE d.channels IS NULL OR coalesce(e.channel_id, f.channel_id) = ANY (d.channels))
 ORDER BY 1, 3;
 
 -- name: select_channel_names

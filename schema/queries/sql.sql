@@ -6,7 +6,8 @@ SELECT d.day, bool_or(d.in_database) AS in_database
 FROM (
     SELECT (d.time AT TIME ZONE 'UTC')::date AS day, true AS in_database
     FROM timescaledb_information.chunks AS k
-    CROSS JOIN generate_series(date_trunc('day', k.range_start, 'UTC'), k.range_end - INTERVAL '1 microsecond', INTERVAL '1 day')
+    CROSS JOIN generate_series(date_trunc('day', k.range_start, 'UTC'), k.range_end - INTERVAL '1 microsecond',
+                               INTERVAL '1 day')
         AS d (time)
     WHERE k.hypertable_schema = 'plant' AND k.hypertable_name = ANY ($1::text[])
     UNION ALL
@@ -16,7 +17,8 @@ GROUP BY d.day
 ORDER BY d.day;
 
 -- name: select_archived
--- Who archived the days $1, and where; of which channels the database has all samples. Changes if samples of a day are dropped.
+-- Who archived the days $1, and where; of which channels the database has all samples.
+-- Changes if samples of a day are dropped.
 SELECT a.day, a.installation AS number, i.id AS installation, a.location, a.revision, encode(a.root, 'hex') AS root,
        a.dropped_at IS NOT NULL AS dropped,
        ARRAY(SELECT c.channel_id FROM plant.archived_channel AS c
@@ -31,17 +33,19 @@ ORDER BY a.day, a.installation;
 SELECT max(a.day) FROM plant.archived_day AS a WHERE a.dropped_at IS NOT NULL AND a.samples > 0;
 
 -- name: select_in_archive
--- Those of the channels $3 whose stored samples of day $1 are all in the archive of installation $2: by the rule by which
--- retention may drop them (routines/retention/drop_slice.sql).
+-- Those of the channels $3 whose stored samples of day $1 are all in the archive of installation $2: by the rule by
+-- which retention may drop them (routines/retention/drop_slice.sql).
 SELECT a.channel_id
 FROM plant.archived_channel AS a
-JOIN plant.stored_hours($3::int[], $1::date::timestamp AT TIME ZONE 'UTC', ($1::date + 1)::timestamp AT TIME ZONE 'UTC') AS h
+JOIN plant.stored_hours($3::int[], $1::date::timestamp AT TIME ZONE 'UTC',
+                        ($1::date + 1)::timestamp AT TIME ZONE 'UTC') AS h
     ON h.day = a.day AND h.channel_id = a.channel_id
 WHERE a.day = $1 AND a.installation = $2 AND a.n = h.n;
 
 -- name: select_meanings
 -- What channels meant over time: the µs since 1970 from which on (NULL: from the beginning), name, and unit.
-SELECT v.channel_id, CASE WHEN isfinite(v.valid_from) THEN (extract(epoch FROM v.valid_from) * 1000000)::bigint END AS valid_from,
+SELECT v.channel_id,
+       CASE WHEN isfinite(v.valid_from) THEN (extract(epoch FROM v.valid_from) * 1000000)::bigint END AS valid_from,
        v.name, v.unit
 FROM plant.channel_version AS v
 WHERE v.valid_from IS NOT NULL
@@ -69,7 +73,8 @@ WHERE m.channel_id = ANY ($1::int[])
 ORDER BY m.channel_id, m.bucket;
 
 -- name: select_gap
-SELECT g.id, g.source_id, g.channel_id, g.from_time, g.to_time, g.reason, g.backfilled_at, g.detail, g.revision, g.opened_at
+SELECT g.id, g.source_id, g.channel_id, g.from_time, g.to_time, g.reason, g.backfilled_at, g.detail, g.revision,
+       g.opened_at
 FROM plant.gap AS g
 ORDER BY g.from_time, g.id;
 
@@ -82,8 +87,8 @@ WHERE $1::int[] IS NULL OR c.id = ANY ($1::int[])
 ORDER BY c.id;
 
 -- name: select_source
-SELECT s.id, s.name, s.kind, s.address, s.state, s.state_since, s.reason, s.attributes::text AS attributes, s.retired_at,
-       s.installation_id::text AS installation_id
+SELECT s.id, s.name, s.kind, s.address, s.state, s.state_since, s.reason, s.attributes::text AS attributes,
+       s.retired_at, s.installation_id::text AS installation_id
 FROM plant.source AS s
 ORDER BY s.id;
 
@@ -95,7 +100,8 @@ WHERE v.valid_from IS NOT NULL AND ($1::int[] IS NULL OR v.channel_id = ANY ($1:
 ORDER BY v.channel_id, v.valid_from;
 
 -- name: select_described_channel
--- Channels $1 (NULL: all) of plant.channels_like, which the setting plant.installation limits, and what else questions ask of them.
+-- Channels $1 (NULL: all) of plant.channels_like, which the setting plant.installation limits, and what else questions
+-- ask of them.
 SELECT l.channel_id, l.name, l.kind, l.unit, l.low, l.high, l.span, l.unit_path, l.quantity, l.ends, c.source_id,
        s.kind AS source_kind, i.seconds AS expected, c.configured_at,
        (c.attributes ->> 'wraps_at')::float8 AS wraps_at
@@ -157,7 +163,8 @@ ORDER BY e.time, e.id;
 
 -- name: select_retirement
 -- Past periods in which channels were retired.
-SELECT c.id AS channel_id, coalesce(lower(r.period), '-infinity') AS from_time, coalesce(upper(r.period), 'infinity') AS to_time
+SELECT c.id AS channel_id, coalesce(lower(r.period), '-infinity') AS from_time,
+       coalesce(upper(r.period), 'infinity') AS to_time
 FROM plant.channel AS c
 CROSS JOIN LATERAL unnest(c.retirements) AS r (period)
 ORDER BY c.id, from_time;
@@ -166,7 +173,8 @@ ORDER BY c.id, from_time;
 -- Channels with samples in quarantine, of those that were received with since <= time < until.
 SELECT array_agg(DISTINCT q.channel_id ORDER BY q.channel_id)
 FROM plant.quarantine AS q
-WHERE q.channel_id IS NOT NULL AND NOT q.detail ?| ARRAY['event', 'gap', 'count'] AND q.received_at >= $1 AND q.received_at < $2;
+WHERE q.channel_id IS NOT NULL AND NOT q.detail ?| ARRAY['event', 'gap', 'count'] AND q.received_at >= $1
+  AND q.received_at < $2;
 
 -- name: select_quarantine
 -- Samples in quarantine.

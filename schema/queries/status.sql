@@ -1,12 +1,13 @@
 -- `plantlog status`, as role plant_reader.
 
 -- name: select_problems
--- Problems of the server's configuration, as text. A query without a time bound locks 2 to 5 relations a chunk, and each day
--- is a chunk: there must be room for five such sessions over ten years.
+-- Problems of the server's configuration, as text. A query without a time bound locks 2 to 5 relations a chunk, and
+-- each day is a chunk: there must be room for five such sessions over ten years.
 SELECT format('max_locks_per_transaction is %s: set %s or more and restart the server, or queries over years fail',
               s.locks, ceil(5 * 5 * 3650.0 / s.sessions)) AS problem
 FROM (SELECT current_setting('max_locks_per_transaction')::int AS locks,
-             current_setting('max_connections')::int + current_setting('max_prepared_transactions')::int AS sessions) AS s
+             current_setting('max_connections')::int + current_setting('max_prepared_transactions')::int
+                 AS sessions) AS s
 WHERE s.locks * s.sessions < 5 * 5 * 3650
 UNION ALL
 SELECT 'the reader may take advisory locks and make large objects, as only a superuser can revoke that'
@@ -18,8 +19,8 @@ WHERE has_database_privilege('plant_reader', current_database(), 'TEMPORARY');
 
 -- name: select_database
 -- Edition, versions, size, chunks of samples, and outages: spans in which a source, or some of its channels, has gaps.
--- Gaps that turned out to be empty, and removed channels, do not count. restored: the loss that the writer noticed in the
--- last day. Outages and quarantine are those of installation $1 (NULL: all).
+-- Gaps that turned out to be empty, and removed channels, do not count. restored: the loss that the writer noticed in
+-- the last day. Outages and quarantine are those of installation $1 (NULL: all).
 WITH
 own AS (
     SELECT s.id FROM plant.source AS s WHERE coalesce(s.installation_id = $1::uuid, true)
@@ -54,7 +55,8 @@ SELECT (SELECT s.value FROM plant.setting AS s WHERE s.key = 'edition')         
         ORDER BY e.time DESC LIMIT 1)                                                       AS restored;
 
 -- name: select_newer_runs
--- Of jobs $2 text[] the newest run of installation $1 that has ended and began after $3 float8[] (NULL: any); s since 1970.
+-- Of jobs $2 text[] the newest run of installation $1 that has ended and began after $3 float8[] (NULL: any);
+-- s since 1970.
 SELECT j.name AS job, r.outcome, extract(epoch FROM r.started_at)::float8 AS started_at,
        extract(epoch FROM r.ended_at - r.started_at)::float8 AS seconds, r.rows, r.bytes, r.detail
 FROM unnest($2::text[], $3::float8[]) AS j (name, after)

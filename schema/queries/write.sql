@@ -34,7 +34,8 @@ SELECT s.system_identifier::text FROM pg_control_system() AS s;
 -- name: count_registered
 -- How many of the sources $1 int[] and of their channels $2 int[] there are; others may have the ids of some.
 SELECT (SELECT count(*) FROM plant.source AS s WHERE s.id = ANY ($1::int[])) AS sources,
-       (SELECT count(*) FROM plant.channel AS c WHERE c.id = ANY ($2::int[]) AND c.source_id = ANY ($1::int[])) AS channels;
+       (SELECT count(*) FROM plant.channel AS c
+        WHERE c.id = ANY ($2::int[]) AND c.source_id = ANY ($1::int[])) AS channels;
 
 -- name: select_newest_samples
 -- Time (µs) of the newest stored sample of the sources $1 int[]: since an hour before the last batches by sequence were
@@ -77,8 +78,8 @@ CREATE TEMPORARY TABLE IF NOT EXISTS staging (
 ) ON COMMIT DELETE ROWS;
 
 -- name: insert_staged
--- Returns the number of new rows, those among them that are not Good and those before $1 (times in µs), and the channels of
--- repeated rows.
+-- Returns the number of new rows, those among them that are not Good and those before $1 (times in µs), and the
+-- channels of repeated rows.
 WITH inserted AS (
     INSERT INTO plant.samples_raw (time, value, channel_id, status)
     SELECT s.time, s.value, s.channel_id, s.status
@@ -120,8 +121,8 @@ WHERE s.time < (SELECT u.until FROM plant.packed_until AS u)
   AND plant.is_packed(s.channel_id, s.time);
 
 -- name: select_stored
--- Which of the samples $1 channel_id int[], $2 time int8[] (µs) are stored, by their places from 0, with value and status.
--- LATERAL and OFFSET 0 keep it to index look-ups within the chunks between $3 and $4.
+-- Which of the samples $1 channel_id int[], $2 time int8[] (µs) are stored, by their places from 0, with value and
+-- status. LATERAL and OFFSET 0 keep it to index look-ups within the chunks between $3 and $4.
 SELECT (s.place - 1)::int AS place, stored.value, stored.status
 FROM unnest($1::int[], $2::int8[]) WITH ORDINALITY AS s (channel_id, time, place)
 CROSS JOIN LATERAL (
@@ -161,8 +162,8 @@ ON CONFLICT (time, id) DO NOTHING
 RETURNING (extract(epoch FROM time) * 1000000)::int8 AS time, type, coalesce(channel_id, 0) AS channel_id, id;
 
 -- name: known_resets
--- Resets of counters that the other member of a redundant pair has recorded, by readings of its own: within the same time.
--- $1 channel_id int[], $2 since timestamptz[], $3 time timestamptz[]; by their places from 0.
+-- Resets of counters that the other member of a redundant pair has recorded, by readings of its own: within the same
+-- time. $1 channel_id int[], $2 since timestamptz[], $3 time timestamptz[]; by their places from 0.
 SELECT (r.place - 1)::int AS place
 FROM unnest($1::int[], $2::timestamptz[], $3::timestamptz[])
     WITH ORDINALITY AS r (channel_id, since, time, place)
@@ -186,7 +187,8 @@ SELECT plant.receipt_of_events($1::timestamptz[], $2::int8[]);
 
 -- name: select_unsigned_receipts
 -- Of gaps that this transaction added or changed.
-SELECT r.id, r.content FROM plant.receipt AS r WHERE r.kind = 'gap' AND r.signature IS NULL AND r.xmin = pg_current_xact_id()::xid;
+SELECT r.id, r.content FROM plant.receipt AS r
+WHERE r.kind = 'gap' AND r.signature IS NULL AND r.xmin = pg_current_xact_id()::xid;
 
 -- name: sign_receipts
 -- $1 id int8[], $2 signature bytea[], $3 signer.
@@ -225,8 +227,8 @@ FROM unnest($1::int[], $2::int[], $3::timestamptz[]) AS r (channel_id, version, 
 ORDER BY r.channel_id, r.version;
 
 -- name: upsert_event_counts
--- $1 bucket int8[] (minutes since 1970), $2 type text[], $3 channel_id int[], $4 n int8[]: each key once. Rows are locked
--- in the key's order, so that two connections cannot deadlock.
+-- $1 bucket int8[] (minutes since 1970), $2 type text[], $3 channel_id int[], $4 n int8[]: each key once. Rows are
+-- locked in the key's order, so that two connections cannot deadlock.
 INSERT INTO plant.event_count_1m AS c (bucket, type, channel_id, n)
 SELECT to_timestamp(i.bucket * 60.0::float8), i.type, i.channel_id, i.n
 FROM unnest($1::int8[], $2::text[], $3::int[], $4::int8[]) AS i (bucket, type, channel_id, n)
@@ -244,19 +246,22 @@ FROM unnest($1::int8[], $2::text[], $3::int[], $4::timestamptz[], $5::int[], $6:
 ON CONFLICT (id) DO NOTHING;
 
 -- name: set_held_open
--- The minutes $1 timestamptz[] that this transaction holds open. The trigger on plant.gap marks their rows in rollup_dirty.
+-- The minutes $1 timestamptz[] that this transaction holds open.
+-- The trigger on plant.gap marks their rows in rollup_dirty.
 SELECT set_config('plant.held_open', $1::timestamptz[]::text, true);
 
 -- name: upsert_gaps
--- Gaps from collectors, each (source, channel, from_time) once: $1 source_id, $2 channel_id int[] (NULL: the whole source),
--- $3 from_time, $4 to_time timestamptz[] (NULL: still open), $5 reason, $6 detail text[], $7 backfilled bool[], $8 revision
--- int8[]. The highest revision wins, in whatever order they arrive. Returns the begin (µs) and the channels of new gaps.
+-- Gaps from collectors, each (source, channel, from_time) once: $1 source_id, $2 channel_id int[] (NULL: the whole
+-- source), $3 from_time, $4 to_time timestamptz[] (NULL: still open), $5 reason, $6 detail text[], $7 backfilled
+-- bool[], $8 revision int8[]. The highest revision wins, in whatever order they arrive. Returns the begin (µs) and the
+-- channels of new gaps.
 WITH upserted AS (
     INSERT INTO plant.gap AS g
         (source_id, channel_id, from_time, to_time, reason, detail, backfilled_at, revision)
     SELECT n.source_id, n.channel_id, n.from_time, n.to_time, n.reason, n.detail,
            CASE WHEN n.backfilled THEN clock_timestamp() END, n.revision
-    FROM unnest($1::int[], $2::int[], $3::timestamptz[], $4::timestamptz[], $5::text[], $6::text[], $7::bool[], $8::int8[])
+    FROM unnest($1::int[], $2::int[], $3::timestamptz[], $4::timestamptz[], $5::text[], $6::text[],
+                $7::bool[], $8::int8[])
         AS n (source_id, channel_id, from_time, to_time, reason, detail, backfilled, revision)
     ON CONFLICT (source_id, channel_id, from_time) DO UPDATE
     SET to_time = excluded.to_time, reason = excluded.reason, detail = excluded.detail,
@@ -336,7 +341,9 @@ WITH beginning AS (
 times AS (
     SELECT b.channel_id AS id, b.from_time FROM beginning AS b WHERE b.channel_id IS NOT NULL
     UNION
-    SELECT c.id, b.from_time FROM beginning AS b JOIN plant.channel AS c ON c.source_id = b.source_id WHERE b.channel_id IS NULL
+    SELECT c.id, b.from_time FROM beginning AS b
+    JOIN plant.channel AS c ON c.source_id = b.source_id
+    WHERE b.channel_id IS NULL
 )
 SELECT t.id, count(*)::int AS gaps FROM times AS t GROUP BY t.id;
 
@@ -346,7 +353,8 @@ SELECT unnest(plant.channels_with_minutes($1::int[], $2)) AS id;
 
 -- name: update_closed_counts
 -- Counts a minute closed with $1 rows of the writer's own.
-UPDATE plant.rollup_closed AS c SET minutes = c.minutes + CASE WHEN $1::int > 0 THEN 1 ELSE 0 END, rows = c.rows + $1::int;
+UPDATE plant.rollup_closed AS c
+SET minutes = c.minutes + CASE WHEN $1::int > 0 THEN 1 ELSE 0 END, rows = c.rows + $1::int;
 
 -- name: select_inconsistent_channels
 -- Channels whose minute $4 the writer cannot write, because the last sample before it is not the one that it knows:

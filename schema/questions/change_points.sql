@@ -33,7 +33,8 @@ with_unit AS (
     SELECT c.*, unit_at(c.channel_id, c.time, patterns := channels) AS unit
     FROM changes AS c
 )
-SELECT n.name AS channel, u.time AS changed_at, CASE u.kind WHEN 0 THEN 'level' WHEN 1 THEN 'slope' ELSE 'spread' END AS kind,
+SELECT n.name AS channel, u.time AS changed_at,
+       CASE u.kind WHEN 0 THEN 'level' WHEN 1 THEN 'slope' ELSE 'spread' END AS kind,
        u.before, u.after, u.after - u.before AS size,
        CASE WHEN u.kind = 1 THEN u.unit || '/h' ELSE u.unit END AS unit, u.score
 FROM with_unit AS u

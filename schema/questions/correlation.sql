@@ -21,13 +21,14 @@ chosen AS (
 ),
 -- A positive lag: the channel follows the target by this time.
 correlations AS (
-    SELECT unnest(lagged_correlations(a.fields, t.fields, epoch_us(since - INTERVAL '1 hour'), epoch_us(since), epoch_us(until),
-                                      epoch_us(c.step), c.most), recursive := true)
+    SELECT unnest(lagged_correlations(a.fields, t.fields, epoch_us(since - INTERVAL '1 hour'), epoch_us(since),
+                                      epoch_us(until), epoch_us(c.step), c.most), recursive := true)
     FROM (SELECT list(g.fields) AS fields
           FROM channels_with_gaps(channels, since, until) AS g
           WHERE g.name <> target
           HAVING count(*) > 0) AS a
-    CROSS JOIN (SELECT list(g.fields) AS fields FROM channels_with_gaps([target], since, until) AS g HAVING count(*) > 0) AS t
+    CROSS JOIN (SELECT list(g.fields) AS fields FROM channels_with_gaps([target], since, until) AS g
+                HAVING count(*) > 0) AS t
     CROSS JOIN chosen AS c
 ),
 -- If correlations are equal, the smallest lag.

@@ -19,8 +19,8 @@
 -- Cost: one pass over the channels' samples of the interval: 2 s per million samples.
 -- Example: plantlog ask gaps_and_coverage --from 2026-03-09T00:00Z --to 2026-03-10T00:00Z
 --
--- DuckDB has no multiranges. A set of intervals is a table with from_time and to_time; where sets are united or subtracted,
--- their edges are put in order, and between two edges it is known what applies.
+-- DuckDB has no multiranges. A set of intervals is a table with from_time and to_time; where sets are united or
+-- subtracted, their edges are put in order, and between two edges it is known what applies.
 WITH
 wanted AS (
     SELECT c.channel_id, c.name, c.expected, c.source_id, c.configured_at, c.source_kind = 'push' AS pushed,
@@ -37,8 +37,8 @@ parts AS MATERIALIZED (
     FROM stretches_of(channels, since, until, to_microseconds(floor(3e6 * shortest_interval(channels))::BIGINT)) AS b
 ),
 counts AS MATERIALIZED (
-    SELECT p.channel_id, sum(p.samples)::BIGINT AS samples, sum(p.not_bad)::BIGINT AS good, min(p.first_time) AS first_time,
-           max(p.last_time) AS last_time
+    SELECT p.channel_id, sum(p.samples)::BIGINT AS samples, sum(p.not_bad)::BIGINT AS good,
+           min(p.first_time) AS first_time, max(p.last_time) AS last_time
     FROM parts AS p
     GROUP BY p.channel_id
 ),
@@ -48,8 +48,8 @@ pauses AS (
                                            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), since) AS previous
     FROM parts AS p
 ),
--- Samples are expected from the configuration of a channel, or from its first sample if that is earlier, but not while it
--- is retired.
+-- Samples are expected from the configuration of a channel, or from its first sample if that is earlier, but not while
+-- it is retired.
 begun AS (
     SELECT w.*, c.samples, c.good, c.first_time, c.last_time,
            CASE WHEN w.configured_at IS NULL THEN since
@@ -112,7 +112,8 @@ unread AS (
 -- Actual intervals between polls, by source and configured interval, with begin and end.
 paces AS MATERIALIZED (
     SELECT e.source_id, e.seconds, e.pace, e.time AS from_time,
-           lead(e.time, 1, 'infinity'::TIMESTAMPTZ) OVER (PARTITION BY e.source_id, e.seconds ORDER BY e.time) AS to_time
+           lead(e.time, 1, 'infinity'::TIMESTAMPTZ) OVER (PARTITION BY e.source_id, e.seconds ORDER BY e.time)
+               AS to_time
     FROM (
         SELECT e.source_id, e.time, (e.detail ->> 'interval_seconds')::DOUBLE AS seconds,
                CASE WHEN e.text = 'stretched' THEN (e.detail ->> 'pace_seconds')::DOUBLE END AS pace
@@ -156,7 +157,8 @@ silences AS (
     FROM spans AS w
     WHERE (epoch_us(w.ends) - epoch_us(w.last_time)) / 1e6
           >= 3 * greatest(w.expected, (SELECT max(p.pace) FROM paces AS p
-                                       WHERE p.source_id = w.source_id AND p.seconds = w.expected AND p.to_time > w.last_time))
+                                       WHERE p.source_id = w.source_id AND p.seconds = w.expected
+                                         AND p.to_time > w.last_time))
     UNION ALL
     SELECT w.channel_id, w.began, w.ends
     FROM spans AS w
@@ -186,7 +188,8 @@ placed AS MATERIALIZED (
           UNION ALL
           SELECT *, NULL FROM unread
           UNION ALL
-          SELECT g.channel_id, NULL, NULL, g.from_time, coalesce(g.to_time, 'infinity'), NULL FROM gaps_of(channels) AS g
+          SELECT g.channel_id, NULL, NULL, g.from_time, coalesce(g.to_time, 'infinity'), NULL
+          FROM gaps_of(channels) AS g
           UNION ALL
           SELECT s.channel_id, NULL, NULL, s.from_time, s.to_time, row_number() OVER () FROM silences AS s) AS p
     JOIN configured AS c ON c.channel_id = p.channel_id AND c.from_time < p.to_time AND c.to_time > p.from_time
@@ -229,7 +232,8 @@ runs AS (
 ),
 gaps AS (
     SELECT r.channel_id, count(*) AS gaps, sum(r.seconds) AS missing, max(r.seconds) AS longest
-    FROM (SELECT r.channel_id, sum(r.seconds) AS seconds FROM runs AS r WHERE r.missing GROUP BY r.channel_id, r.gap) AS r
+    FROM (SELECT r.channel_id, sum(r.seconds) AS seconds FROM runs AS r WHERE r.missing
+          GROUP BY r.channel_id, r.gap) AS r
     GROUP BY r.channel_id
 ),
 backfills AS (

@@ -51,7 +51,8 @@ needed AS (
           SELECT unnest([t.one_id, t.other_id]) FROM twins AS t) AS n
 ),
 means AS MATERIALIZED (
-    SELECT unnest(resampled_means(a.fields, epoch_us(since - 2 * learn), epoch_us(since - learn), epoch_us(until), epoch_us(bucket)),
+    SELECT unnest(resampled_means(a.fields, epoch_us(since - 2 * learn), epoch_us(since - learn), epoch_us(until),
+                                  epoch_us(bucket)),
                   recursive := true)
     FROM (SELECT list(g.fields) AS fields
           FROM channels_with_gaps(NULL, since - learn, until) AS g
@@ -130,7 +131,8 @@ decreases AS (
     WHERE d.time >= since
 ),
 backwards AS (
-    SELECT d.*, count(*) FILTER (WHERE d.apart) OVER (PARTITION BY d.channel_id ORDER BY d.time) AS episode FROM decreases AS d
+    SELECT d.*, count(*) FILTER (WHERE d.apart) OVER (PARTITION BY d.channel_id ORDER BY d.time) AS episode
+    FROM decreases AS d
 ),
 episodes AS (
     SELECT n.name, n.rule, n.beside, n.span, min(n.time) AS begins, max(n.time + bucket) AS ends,

@@ -27,7 +27,8 @@ wanted AS (
 ),
 -- Each sample of a copy, and the one that it is a copy of.
 pairs AS MATERIALIZED (
-    SELECT unnest(replays(a.channels, epoch_us(since - lookback), epoch_us(since), epoch_us(until), samples), recursive := true)
+    SELECT unnest(replays(a.channels, epoch_us(since - lookback), epoch_us(since), epoch_us(until), samples),
+                  recursive := true)
     FROM (SELECT list(w.channel_id) AS channels FROM wanted AS w HAVING count(*) > 0) AS a
 ),
 fits AS (

@@ -2,8 +2,8 @@
 --
 -- A set point is recognised by its behaviour, not by its name: it holds a value and changes occasionally. Sensors and
 -- fast states (such as a photo eye) change all the time and are left out. "rounded" marks channels whose integers
--- exceed the precision of float8: the change is certain, its size is not. held_before is how long the old value was there
--- at least: it counts from the start of lookback if the value was set before that.
+-- exceed the precision of float8: the change is certain, its size is not. held_before is how long the old value was
+-- there at least: it counts from the start of lookback if the value was set before that.
 --
 -- Parameters
 --   since     timestamptz  from this moment on
@@ -14,7 +14,8 @@
 -- Reads from: since - lookback
 -- Portions: channel
 -- Cost: one pass over the channels' samples from since - lookback to until, sorted by time: 1.5 s per million samples.
--- Example: plantlog ask setpoint_changes --from 2026-03-09T10:00Z --to 2026-03-09T18:00Z --channel '*_sp' --channel '*/mode'
+-- Example: plantlog ask setpoint_changes --from 2026-03-09T10:00Z --to 2026-03-09T18:00Z
+--          --channel '*_sp' --channel '*/mode'
 WITH
 wanted AS (
     SELECT c.channel_id, c.name, c.kind, c.unit FROM channels_like(channels) AS c WHERE c.kind <> 'counter'
@@ -30,7 +31,8 @@ texts AS (
            lag(e.text) OVER (PARTITION BY e.channel_id ORDER BY e.time, e.id) AS old
     FROM event AS e
     JOIN wanted AS w ON w.channel_id = e.channel_id
-    WHERE w.kind = 'text' AND e.type = 'text' AND coalesce(e.status, 0) >= 0 AND e.time >= since - lookback AND e.time < until
+    WHERE w.kind = 'text' AND e.type = 'text' AND coalesce(e.status, 0) >= 0 AND e.time >= since - lookback
+      AND e.time < until
 ),
 -- The first value is not a change, but the time for which it was held counts.
 values_held AS (

@@ -24,7 +24,8 @@ wanted AS (
     FROM channels_like(channels) AS c
     WHERE c.kind = 'analog'
 ),
--- Values that were held for long, and the first and the last one of each channel. What was held before counts from a third on.
+-- Values that were held for long, and the first and the last one of each channel. What was held before counts from a
+-- third on.
 runs AS MATERIALIZED (
     SELECT r.channel_id, r.value, r.from_time, r.next_time, r.number
     FROM runs_of(channel_ids(channels), since - lookback, until, to_microseconds(epoch_us(hold) // 3)) AS r
@@ -36,7 +37,8 @@ still AS MATERIALIZED (
     WHERE coalesce(r.next_time, w.ends) > since AND coalesce(r.next_time, w.ends) - r.from_time >= hold
       AND NOT EXISTS (FROM gaps_of(channels) AS g
                       WHERE g.channel_id = r.channel_id AND g.backfilled_at IS NULL
-                        AND g.from_time < coalesce(r.next_time, w.ends) AND coalesce(g.to_time, 'infinity') > r.from_time)
+                        AND g.from_time < coalesce(r.next_time, w.ends)
+                        AND coalesce(g.to_time, 'infinity') > r.from_time)
 ),
 -- Few sensors change often and were held for long. Only of these it matters what is usual.
 restless AS (
@@ -105,15 +107,18 @@ others AS MATERIALIZED ( -- few; otherwise all samples may be joined with all ot
 beside AS (
     SELECT o.channel_id, o.from_time, count(*) AS moving
     FROM others AS o
-    JOIN (SELECT r.channel_id, min(r.from_time) AS first_time FROM runs AS r GROUP BY r.channel_id) AS f ON f.channel_id = o.other
+    JOIN (SELECT r.channel_id, min(r.from_time) AS first_time FROM runs AS r GROUP BY r.channel_id) AS f
+        ON f.channel_id = o.other
     WHERE f.first_time < o.to_time
       AND NOT EXISTS (FROM runs AS r
-                      WHERE r.channel_id = o.other AND r.from_time <= o.from_time AND coalesce(r.next_time, 'infinity') >= o.to_time)
+                      WHERE r.channel_id = o.other AND r.from_time <= o.from_time
+                        AND coalesce(r.next_time, 'infinity') >= o.to_time)
     GROUP BY o.channel_id, o.from_time
 )
 SELECT w.name AS channel, s.from_time AS stuck_from, s.to_time AS stuck_to, s.value,
        unit_at(s.channel_id, s.from_time, patterns := channels) AS unit, s.times AS times_usual,
-       coalesce(s.value <= w.low OR s.value >= w.high, false) AS at_range_limit, coalesce(b.moving, 0) AS moving_beside, s.note
+       coalesce(s.value <= w.low OR s.value >= w.high, false) AS at_range_limit,
+       coalesce(b.moving, 0) AS moving_beside, s.note
 FROM stuck AS s
 JOIN wanted AS w ON w.channel_id = s.channel_id
 LEFT JOIN beside AS b ON b.channel_id = s.channel_id AND b.from_time = s.from_time;

@@ -1,7 +1,8 @@
 -- timeline: what happened around a point in time, in chronological order
 --
 -- Events, gaps that begin or end, changes of state and quality, changes of values that are usually constant, jumps much
--- larger than the channel's usual step, and counters that run backwards ("reset"). More than "busy" texts or conflicts of a channel are one line.
+-- larger than the channel's usual step, and counters that run backwards ("reset"). More than "busy" texts or conflicts
+-- of a channel are one line.
 --
 -- Parameters
 --   since     timestamptz  from this moment on
@@ -82,7 +83,8 @@ moves AS (
       AND ((w.kind = 'discrete' AND c.steps <= busy) OR (w.kind = 'analog' AND (c.steps <= 3 OR c.is_jump)))
     UNION ALL
     SELECT d.channel_id, d.time, 'reset',
-           rounded_text(d.old_value) || ' → ' || rounded_text(d.value) || ' ' || unit_at(d.channel_id, d.time, patterns := channels)
+           rounded_text(d.old_value) || ' → ' || rounded_text(d.value) || ' '
+           || unit_at(d.channel_id, d.time, patterns := channels)
     FROM counter_decreases(channels, since - lookback, until) AS d
 ),
 lines AS (
@@ -94,8 +96,8 @@ lines AS (
     FROM (SELECT * FROM qualities UNION ALL SELECT * FROM moves) AS m
     JOIN wanted AS w ON w.channel_id = m.channel_id
 )
-SELECT l.time, extract(epoch FROM l.time - coalesce(instant, since + (until - since) / 2))::float8 AS seconds, l.what, l.channel,
-       l.detail, l.id
+SELECT l.time, extract(epoch FROM l.time - coalesce(instant, since + (until - since) / 2))::float8 AS seconds, l.what,
+       l.channel, l.detail, l.id
 FROM lines AS l
 WHERE l.time >= since;
 

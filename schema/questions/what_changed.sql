@@ -26,13 +26,16 @@ wanted AS (
 ),
 -- Both intervals, with what is needed of the time before.
 intervals AS (
-    SELECT false AS later, coalesce(before_since, since - (until - since)) AS begins, coalesce(before_until, since) AS ends
+    SELECT false AS later, coalesce(before_since, since - (until - since)) AS begins,
+           coalesce(before_until, since) AS ends
     UNION ALL
     SELECT true, since, until
 ),
 breaks AS MATERIALIZED (
-    SELECT false AS later, w.channel_id, coalesce(before_since, since - (until - since)) AS begins, b.from_time, b.to_time
-    FROM chart_gaps(channels, coalesce(before_since, since - (until - since)) - carry, coalesce(before_until, since)) AS b
+    SELECT false AS later, w.channel_id, coalesce(before_since, since - (until - since)) AS begins, b.from_time,
+           b.to_time
+    FROM chart_gaps(channels, coalesce(before_since, since - (until - since)) - carry,
+                    coalesce(before_until, since)) AS b
     JOIN wanted AS w ON w.channel_id = b.channel_id
     WHERE NOT b.backfilled
     UNION ALL
@@ -50,7 +53,8 @@ gaps AS (
 -- A value holds until the next one or a gap; a counter's rate is that between two of its readings.
 requested AS (
     SELECT i.later, i.begins, i.ends,
-           list({'channel_id': w.channel_id, 'kind': w.kind, 'span': w.span, 'wraps_at': w.wraps_at, 'ends': epoch_us(least(i.ends, w.ends)),
+           list({'channel_id': w.channel_id, 'kind': w.kind, 'span': w.span, 'wraps_at': w.wraps_at,
+                 'ends': epoch_us(least(i.ends, w.ends)),
                  'gaps_from': coalesce(g.begins, []::BIGINT[]), 'gaps_to': coalesce(g.ends, []::BIGINT[])}) AS channels
     FROM intervals AS i
     CROSS JOIN wanted AS w
@@ -59,20 +63,22 @@ requested AS (
 ),
 spreads AS MATERIALIZED (
     SELECT unnest(held_statistics(a.intervals), recursive := true)
-    FROM (SELECT list({'later': a.later, 'first': epoch_us(a.begins - carry), 'since': epoch_us(a.begins), 'until': epoch_us(a.ends),
-                       'channels': a.channels}) AS intervals
+    FROM (SELECT list({'later': a.later, 'first': epoch_us(a.begins - carry), 'since': epoch_us(a.begins),
+                       'until': epoch_us(a.ends), 'channels': a.channels}) AS intervals
           FROM requested AS a
           HAVING count(*) > 0) AS a
 ),
 compared AS (
-    SELECT w.channel_id, w.name, w.ends, u.unit, b.mean AS mean_b, a.mean AS mean_a, b.spread AS spread_b, a.spread AS spread_a,
+    SELECT w.channel_id, w.name, w.ends, u.unit, b.mean AS mean_b, a.mean AS mean_a, b.spread AS spread_b,
+           a.spread AS spread_a,
            -- Smaller shifts are not changes: a ten-thousandth of the range, a twentieth of a state.
            greatest(CASE w.kind WHEN 'discrete' THEN 0.05 ELSE coalesce(w.span, abs(b.mean)) * 1e-4 END, 1e-12) AS floor
     FROM wanted AS w
     -- If the unit changed between the intervals, their means cannot be compared: both units are given.
     CROSS JOIN LATERAL (
         SELECT concat_ws(' → ', nullif(nullif(s.before, s.after), ''), s.after) AS unit
-        FROM (SELECT unit_at(w.channel_id, coalesce(before_since, since - (until - since)), patterns := channels) AS before,
+        FROM (SELECT unit_at(w.channel_id, coalesce(before_since, since - (until - since)), patterns := channels)
+                         AS before,
                      unit_at(w.channel_id, until, patterns := channels) AS after) AS s
     ) AS u
     LEFT JOIN spreads AS b ON b.channel_id = w.channel_id AND NOT b.later
@@ -95,7 +101,8 @@ judged AS (
                      ELSE 'calmer' END AS change,
            CASE WHEN m.shift IS NOT NULL THEN greatest(m.shift, abs(m.widening)) END AS score
     FROM measured AS m
-    LEFT JOIN (SELECT DISTINCT b.channel_id, b.later FROM breaks AS b WHERE b.to_time IS NULL OR b.to_time > b.begins) AS g
+    LEFT JOIN (SELECT DISTINCT b.channel_id, b.later FROM breaks AS b
+               WHERE b.to_time IS NULL OR b.to_time > b.begins) AS g
       ON g.channel_id = m.channel_id
      AND g.later = CASE WHEN m.mean_b IS NULL THEN false WHEN m.mean_a IS NULL THEN true END
 )

@@ -12,8 +12,10 @@ CREATE TABLE plant.source (
     retired_at      timestamptz,
     installation_id uuid REFERENCES plant.installation (id) ON UPDATE CASCADE
 );
-COMMENT ON TABLE plant.source IS 'Endpoints that channels are read from. state is the last one that the collector reported.';
-COMMENT ON COLUMN plant.source.retired_at IS 'When the source was removed from the configuration of its installation. Its samples are kept.';
+COMMENT ON TABLE plant.source IS
+    'Endpoints that channels are read from. state is the last one that the collector reported.';
+COMMENT ON COLUMN plant.source.retired_at IS
+    'When the source was removed from the configuration of its installation. Its samples are kept.';
 GRANT UPDATE (state, state_since, reason) ON plant.source TO plant_ingest;
 GRANT ALL ON plant.source TO plant_owner;
 
@@ -35,15 +37,21 @@ CREATE TABLE plant.channel (
     retirements   tstzmultirange NOT NULL DEFAULT '{}'
 );
 CREATE INDEX channel_source ON plant.channel (source_id);
--- Channels by their unit of the plant: dashboards read the channels of one unit and the names of all units, whatever the
--- number of channels.
+-- Channels by their unit of the plant: dashboards read the channels of one unit and the names of all units, whatever
+-- the number of channels.
 CREATE INDEX channel_unit ON plant.channel (regexp_replace(name, '/[^/]*$', ''), id) INCLUDE (name, source_id)
     WHERE retired_at IS NULL;
-COMMENT ON TABLE plant.channel IS 'Tags. name is a path with slashes: plant area, unit, quantity. Ids are never reused.';
-COMMENT ON COLUMN plant.channel.address IS 'OPC UA: node id. Modbus: table:register, counted from 0. Push: the name that the source''s template makes of a line and a field; for a channel that the source created, the same as name.';
-COMMENT ON COLUMN plant.channel.retention IS 'Retention class, without the prefix of the installation. plant.channel_class has the whole name.';
-COMMENT ON COLUMN plant.channel.configured_at IS 'When the channel was first configured. NULL: before this was recorded.';
-COMMENT ON COLUMN plant.channel.retirements IS 'Past periods in which the channel was retired. No samples are expected in them.';
+COMMENT ON TABLE plant.channel IS
+    'Tags. name is a path with slashes: plant area, unit, quantity. Ids are never reused.';
+COMMENT ON COLUMN plant.channel.address IS
+    'OPC UA: node id. Modbus: table:register, counted from 0. Push: the name that the source''s template makes of a '
+    'line and a field; for a channel that the source created, the same as name.';
+COMMENT ON COLUMN plant.channel.retention IS
+    'Retention class, without the prefix of the installation. plant.channel_class has the whole name.';
+COMMENT ON COLUMN plant.channel.configured_at IS
+    'When the channel was first configured. NULL: before this was recorded.';
+COMMENT ON COLUMN plant.channel.retirements IS
+    'Past periods in which the channel was retired. No samples are expected in them.';
 -- A push source creates channels that its gateway sends and that are not configured.
 GRANT INSERT (name, source_id, address, kind) ON plant.channel TO plant_ingest;
 GRANT ALL ON plant.channel TO plant_owner;
@@ -68,11 +76,16 @@ CREATE TABLE plant.channel_version (
     recorded_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     version     int         NOT NULL,
     collected   boolean     NOT NULL DEFAULT false,
-    always      boolean     NOT NULL GENERATED ALWAYS AS (coalesce(NOT isfinite(valid_from), false) AND NOT isfinite(valid_to)) STORED,
+    always      boolean     NOT NULL GENERATED ALWAYS AS (coalesce(NOT isfinite(valid_from), false)
+                                                          AND NOT isfinite(valid_to)) STORED,
     PRIMARY KEY (channel_id, version)
 );
 CREATE INDEX channel_version_name ON plant.channel_version (name);
 CREATE UNIQUE INDEX channel_version_valid_from ON plant.channel_version (channel_id, valid_from);
-COMMENT ON TABLE plant.channel_version IS 'Definitions of each channel over time. A version applies to samples with valid_from <= time < valid_to. The first version is valid from -infinity, the newest to infinity. A version without valid_from is not in use yet, or never was.';
-COMMENT ON COLUMN plant.channel_version.collected IS 'true: valid_from is the time from which the collector used the version. false: it is the time of the change.';
+COMMENT ON TABLE plant.channel_version IS
+    'Definitions of each channel over time. A version applies to samples with valid_from <= time < valid_to. The '
+    'first version is valid from -infinity, the newest to infinity. A version without valid_from is not in use yet, '
+    'or never was.';
+COMMENT ON COLUMN plant.channel_version.collected IS
+    'true: valid_from is the time from which the collector used the version. false: it is the time of the change.';
 GRANT ALL ON plant.channel_version TO plant_owner;

@@ -1,8 +1,8 @@
 -- Retention classes, what they have dropped, and the runs of maintenance jobs.
 --
 -- Data is dropped only as configured, and every drop is recorded: an event of type retention with the day, classes,
--- channels, rows and bytes is written in the same transaction. The open day is never dropped, nor an unsealed day if days
--- are sealed; plant.drop_slice enforces this for every caller.
+-- channels, rows and bytes is written in the same transaction. The open day is never dropped, nor an unsealed day if
+-- days are sealed; plant.drop_slice enforces this for every caller.
 
 CREATE TABLE plant.retention_class (
     name            text PRIMARY KEY,
@@ -13,7 +13,9 @@ CREATE TABLE plant.retention_class (
     installation_id uuid REFERENCES plant.installation (id) ON UPDATE CASCADE
 );
 INSERT INTO plant.retention_class (name) VALUES ('default');
-COMMENT ON TABLE plant.retention_class IS 'Configured retention of each class of channels. NULL: forever. Data without a channel belong to the class default. Names begin with the class_prefix of the installation.';
+COMMENT ON TABLE plant.retention_class IS
+    'Configured retention of each class of channels. NULL: forever. Data without a channel belong to the class '
+    'default. Names begin with the class_prefix of the installation.';
 GRANT ALL ON plant.retention_class TO plant_owner;
 
 -- How far data has been dropped. Rollups whose raw data is gone must not be recomputed.
@@ -23,7 +25,8 @@ CREATE TABLE plant.dropped (
     until     timestamptz NOT NULL,
     PRIMARY KEY (what, retention)
 );
-COMMENT ON TABLE plant.dropped IS 'Times before which retention may have dropped data, by class and kind (raw, 1m, 1h, event).';
+COMMENT ON TABLE plant.dropped IS
+    'Times before which retention may have dropped data, by class and kind (raw, 1m, 1h, event).';
 GRANT ALL ON plant.dropped TO plant_owner;
 
 CREATE TABLE plant.job_run (

@@ -5,42 +5,45 @@
 --   n_good                  samples that are neither Bad nor NaN; all other columns are computed from these
 --   min, max, first, last   infinities count; first_time, last_time: times of the first and the last one
 --   avg                     mean of the samples, with equal weights
---   twa, seconds            time-weighted average, and the time that it covers: neither that of unknown nor of too large values
+--   twa, seconds            time-weighted average, and the time that it covers: neither that of unknown nor
+--                           of too large values
 --   holds                   whether the last value still held at the end of the bucket
 -- A value holds until the next sample of its channel, until the start of a recorded gap that was not backfilled, or for
--- 24 h, whichever comes first. A Bad sample, a NaN and a gap make the value unknown until the next sample; that time does
--- not count. The value carried into a bucket holds until its first sample. A bucket without samples is not stored: the views
--- derive it from those around it (routines/rollups/held_buckets.sql); in the average of its hour, an empty minute counts with
--- the value that held.
--- Sums: values beyond +-1e280 (including infinities) make avg NULL and do not hold: until the next sample, the value is as
--- unknown as after a Bad one. Values closer to 0 than 1e-280 count as 0. So no sum fails. All sums are added in time order: the same samples give the same bits, whenever they arrived. A sum
--- that is a multiple of one millionth, except for the rounding errors of adding doubles, is rounded to that multiple.
+-- 24 h, whichever comes first. A Bad sample, a NaN and a gap make the value unknown until the next sample; that time
+-- does not count. The value carried into a bucket holds until its first sample. A bucket without samples is not stored:
+-- the views derive it from those around it (routines/rollups/held_buckets.sql); in the average of its hour, an empty
+-- minute counts with the value that held.
+-- Sums: values beyond +-1e280 (including infinities) make avg NULL and do not hold: until the next sample, the value is
+-- as unknown as after a Bad one. Values closer to 0 than 1e-280 count as 0. So no sum fails. All sums are added in time
+-- order: the same samples give the same bits, whenever they arrived. A sum that is a multiple of one millionth, except
+-- for the rounding errors of adding doubles, is rounded to that multiple.
 -- An hour is computed from its minutes: counts, min, max, first and last are those of its samples; sums are sums of the
 -- sums of its minutes.
 --
 -- How rollups stay exact. Every transaction that changes samples (the writer, delete_samples) or gaps adds a row to
--- rollup_dirty. refresh_rollups deletes the rows that its snapshot sees and recomputes their buckets from the same snapshot
--- (REPEATABLE READ); later commits have dirty rows of their own. Packing and retention are not changes. If the last sample
--- of a bucket changes, the next bucket with samples becomes dirty too.
+-- rollup_dirty. refresh_rollups deletes the rows that its snapshot sees and recomputes their buckets from the same
+-- snapshot (REPEATABLE READ); later commits have dirty rows of their own. Packing and retention are not changes. If the
+-- last sample of a bucket changes, the next bucket with samples becomes dirty too.
 --
--- Minutes rolled up by the writer. The writer has the samples of a minute in memory. It writes those that arrived in order
--- as rows of rollup_1m when the minute is over, so nothing is recomputed. Each transaction that adds samples still adds a
--- row to rollup_dirty. If its writer holds the minute open, the row says since when, and refreshing skips all minutes from
--- there on. The writer closes a minute in one transaction: it deletes its own rows of rollup_dirty, adds those of
--- rollup_1m, and marks dirty what it cannot guarantee. If a writer does not return, its rows become ordinary ones after
--- plant.open_minute_limit(). Each installation has a writer, with a login of its own: none releases the minutes of another.
+-- Minutes rolled up by the writer. The writer has the samples of a minute in memory. It writes those that arrived in
+-- order as rows of rollup_1m when the minute is over, so nothing is recomputed. Each transaction that adds samples
+-- still adds a row to rollup_dirty. If its writer holds the minute open, the row says since when, and refreshing skips
+-- all minutes from there on. The writer closes a minute in one transaction: it deletes its own rows of rollup_dirty,
+-- adds those of rollup_1m, and marks dirty what it cannot guarantee. If a writer does not return, its rows become
+-- ordinary ones after plant.open_minute_limit(). Each installation has a writer, with a login of its own: none releases
+-- the minutes of another.
 -- A minute depends on the value carried into it. The writer knows what it wrote last, but samples also change otherwise
--- (late data, delete_samples, another writer), each time with a row in rollup_dirty. Therefore a channel's minute is taken
--- as exact only if it continues from the channel's newest stored row. Only refreshing changes the value carried out of that
--- row. Closing and refreshing exclude each other (rollup_closed): after a refresh either the minute no longer continues
--- from the row, or the refresh has found the new row and marked it dirty. A minute that does not continue is also written,
--- if no later one is stored, and is marked dirty as well: it is corrected later, and the next minute can continue from it.
--- So a new writer does not wait for maintenance, which may be late.
--- A gap that begins in a minute that the writer holds open makes the value unknown from there on, and nothing is recomputed:
--- its rows of rollup_dirty (routines/rollups/mark_gaps_dirty.sql) are deleted when the writer closes the minute. Gaps that
--- others write, that are retracted or backfilled, or that begin in closed minutes, make minutes dirty. The writer may not
--- know of those. Therefore, when it closes a later minute, it checks whether a gap began between a channel's newest row and
--- that minute.
+-- (late data, delete_samples, another writer), each time with a row in rollup_dirty. Therefore a channel's minute is
+-- taken as exact only if it continues from the channel's newest stored row. Only refreshing changes the value carried
+-- out of that row. Closing and refreshing exclude each other (rollup_closed): after a refresh either the minute no
+-- longer continues from the row, or the refresh has found the new row and marked it dirty. A minute that does not
+-- continue is also written, if no later one is stored, and is marked dirty as well: it is corrected later, and the next
+-- minute can continue from it. So a new writer does not wait for maintenance, which may be late.
+-- A gap that begins in a minute that the writer holds open makes the value unknown from there on, and nothing is
+-- recomputed: its rows of rollup_dirty (routines/rollups/mark_gaps_dirty.sql) are deleted when the writer closes the
+-- minute. Gaps that others write, that are retracted or backfilled, or that begin in closed minutes, make minutes
+-- dirty. The writer may not know of those. Therefore, when it closes a later minute, it checks whether a gap began
+-- between a channel's newest row and that minute.
 
 CREATE TABLE plant.rollup_dirty (
     id         bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -54,12 +57,16 @@ CREATE TABLE plant.rollup_dirty (
 );
 CREATE INDEX rollup_dirty_to ON plant.rollup_dirty (to_time);
 CREATE INDEX rollup_dirty_open ON plant.rollup_dirty (from_time) WHERE open_since IS NOT NULL;
-COMMENT ON TABLE plant.rollup_dirty IS 'Buckets to recompute: those that begin at from_time or later, but before to_time. Both are whole minutes.';
+COMMENT ON TABLE plant.rollup_dirty IS
+    'Buckets to recompute: those that begin at from_time or later, but before to_time. Both are whole minutes.';
 COMMENT ON COLUMN plant.rollup_dirty.channels IS 'NULL: all channels.';
 COMMENT ON COLUMN plant.rollup_dirty.hours IS 'false: minutes, from samples. true: one hour, from its minutes.';
-COMMENT ON COLUMN plant.rollup_dirty.onward IS 'true: the value carried into the next bucket has changed, even if the last sample is the same, because of a gap.';
-COMMENT ON COLUMN plant.rollup_dirty.open_since IS 'When a writer opened this minute, which it still holds open. NULL: to be recomputed from samples.';
-COMMENT ON COLUMN plant.rollup_dirty.held_by IS 'If open_since is not NULL: the login of that writer. Each installation has its own.';
+COMMENT ON COLUMN plant.rollup_dirty.onward IS
+    'true: the value carried into the next bucket has changed, even if the last sample is the same, because of a gap.';
+COMMENT ON COLUMN plant.rollup_dirty.open_since IS
+    'When a writer opened this minute, which it still holds open. NULL: to be recomputed from samples.';
+COMMENT ON COLUMN plant.rollup_dirty.held_by IS
+    'If open_since is not NULL: the login of that writer. Each installation has its own.';
 GRANT INSERT, DELETE, UPDATE (open_since) ON plant.rollup_dirty TO plant_ingest;
 GRANT ALL ON plant.rollup_dirty TO plant_owner;
 
@@ -70,9 +77,11 @@ CREATE TABLE plant.rollup_closed (
     rows    bigint      NOT NULL DEFAULT 0
 );
 INSERT INTO plant.rollup_closed (minute) VALUES ('-infinity');
-COMMENT ON TABLE plant.rollup_closed IS 'The minute that a writer closed last. Closing and recomputing minutes locks this row.';
+COMMENT ON TABLE plant.rollup_closed IS
+    'The minute that a writer closed last. Closing and recomputing minutes locks this row.';
 COMMENT ON COLUMN plant.rollup_closed.minutes IS 'Number of minutes that writers have closed with rows of their own.';
-COMMENT ON COLUMN plant.rollup_closed.rows IS 'Number of rows of rollup_1m that writers wrote and that need not be recomputed.';
+COMMENT ON COLUMN plant.rollup_closed.rows IS
+    'Number of rows of rollup_1m that writers wrote and that need not be recomputed.';
 GRANT UPDATE ON plant.rollup_closed TO plant_ingest;
 GRANT ALL ON plant.rollup_closed TO plant_owner;
 
@@ -95,7 +104,8 @@ CREATE TABLE plant.rollup_1m (
 );
 SELECT public.create_hypertable('plant.rollup_1m', public.by_range('bucket', INTERVAL '1 day'),
                                 create_default_indexes => false);
-COMMENT ON TABLE plant.rollup_1m IS 'Rollups by minute. Read samples_1m instead, or minutes_between if channels and times are known.';
+COMMENT ON TABLE plant.rollup_1m IS
+    'Rollups by minute. Read samples_1m instead, or minutes_between if channels and times are known.';
 COMMENT ON COLUMN plant.rollup_1m.known IS 'Time in which the value is known, in µs.';
 COMMENT ON COLUMN plant.rollup_1m.area IS 'Integral of the value over the known time, in value × seconds.';
 
@@ -157,8 +167,12 @@ CREATE TABLE plant.rollup_1m_packed (
 );
 SELECT public.create_hypertable('plant.rollup_1m_packed', public.by_range('day', INTERVAL '30 days'),
                                 create_default_indexes => false);
-COMMENT ON TABLE plant.rollup_1m_packed IS 'Minutes of closed days, one row per channel and day (UTC). Read samples_1m instead, or minutes_between.';
-COMMENT ON COLUMN plant.rollup_1m_packed.minute_ IS 'The minutes of the day (from 0) that exist. NULL: all 1440. In the same way, where another array is NULL, all minutes have the value of the column without the underscore. first_at and last_at are µs since the start of the minute.';
+COMMENT ON TABLE plant.rollup_1m_packed IS
+    'Minutes of closed days, one row per channel and day (UTC). Read samples_1m instead, or minutes_between.';
+COMMENT ON COLUMN plant.rollup_1m_packed.minute_ IS
+    'The minutes of the day (from 0) that exist. NULL: all 1440. In the same way, where another array is NULL, all '
+    'minutes have the value of the column without the underscore. '
+    'first_at and last_at are µs since the start of the minute.';
 GRANT ALL ON plant.rollup_1m_packed TO plant_owner;
 
 -- Chunks of rollup_1m that are being packed: the last packed channel, and when the chunk was found empty. It is dropped
@@ -172,5 +186,6 @@ GRANT ALL ON plant.rollup_chunk TO plant_owner;
 
 -- Part of a bucket of plant.series, from hours, minutes or samples.
 CREATE TYPE plant.series_part AS (
-    bucket timestamptz, at timestamptz, n bigint, n_good bigint, min float8, max float8, sum float8, first float8, last float8
+    bucket timestamptz, at timestamptz, n bigint, n_good bigint, min float8, max float8, sum float8, first float8,
+    last float8
 );

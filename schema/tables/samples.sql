@@ -11,22 +11,23 @@ CREATE TABLE plant.samples_raw (
 SELECT public.create_hypertable('plant.samples_raw', public.by_range('time', INTERVAL '1 day'),
                                 create_default_indexes => false);
 COMMENT ON TABLE plant.samples_raw IS 'Rows written by the writer. Read the view plant.samples instead.';
-COMMENT ON COLUMN plant.samples_raw.status IS 'OPC UA StatusCode, the same 32 bits as a signed integer: Bad is negative.';
+COMMENT ON COLUMN plant.samples_raw.status IS
+    'OPC UA StatusCode, the same 32 bits as a signed integer: Bad is negative.';
 GRANT INSERT ON plant.samples_raw TO plant_ingest;
 GRANT ALL ON plant.samples_raw TO plant_owner;
 
 -- Closed hours in packed form: one row per channel and hour, about 1 byte per sample instead of 100, without loss of a
--- bit. This form does not need TimescaleDB's Community edition. Read plant.samples, or plant.samples_between if channels
--- and times are known; ops/maintenance/packing.py moves rows from samples_raw to this table.
+-- bit. This form does not need TimescaleDB's Community edition. Read plant.samples, or plant.samples_between if
+-- channels and times are known; ops/maintenance/packing.py moves rows from samples_raw to this table.
 --
 -- Encoding of an hour with n samples. Sample i (from 0) has
 --   time   = start + i * step + unit * t(i)                                      (µs; t is 0 where times are regular)
 --   value  = float8s[i], else float4s[i], else (base + v(i)) / divisor           (rounded to float4 where single)
 --   status = statuses[i], else status
--- t and v are integers in planes of one byte: t0 holds the lowest byte of all samples, t1 the next, and so on, as many as
--- the range of the hour needs. Neighbours in a plane are similar, so lz4 compresses them well, and one unnest decodes a
--- plane. An integer divided by a power of ten restores a decimal value to the bit (multiplying by 0.01 does not). Values
--- without such a form, such as NaN with its payload, infinities and -0, are stored in float8s unchanged.
+-- t and v are integers in planes of one byte: t0 holds the lowest byte of all samples, t1 the next, and so on, as many
+-- as the range of the hour needs. Neighbours in a plane are similar, so lz4 compresses them well, and one unnest
+-- decodes a plane. An integer divided by a power of ten restores a decimal value to the bit (multiplying by 0.01 does
+-- not). Values without such a form, such as NaN with its payload, infinities and -0, are stored in float8s unchanged.
 CREATE TABLE plant.samples_packed (
     hour       timestamptz NOT NULL,
     start      timestamptz NOT NULL,
@@ -53,9 +54,12 @@ CREATE TABLE plant.samples_packed (
 );
 SELECT public.create_hypertable('plant.samples_packed', public.by_range('hour', INTERVAL '1 day'),
                                 create_default_indexes => false);
-COMMENT ON TABLE plant.samples_packed IS 'One row per channel and hour. schema/tables/samples.sql describes the columns. Read plant.samples instead, or plant.samples_between.';
+COMMENT ON TABLE plant.samples_packed IS
+    'One row per channel and hour. schema/tables/samples.sql describes the columns. Read plant.samples instead, or '
+    'plant.samples_between.';
 COMMENT ON COLUMN plant.samples_packed.hour IS 'Start of the hour, in UTC. Its samples have hour <= time < hour + 1 h.';
-COMMENT ON COLUMN plant.samples_packed.step IS 'Interval between samples, in µs. t0 to t3 contain the deviations from it.';
+COMMENT ON COLUMN plant.samples_packed.step IS
+    'Interval between samples, in µs. t0 to t3 contain the deviations from it.';
 COMMENT ON COLUMN plant.samples_packed.unit IS 'Resolution of the times, in µs: 1, 1000 or 1000000.';
 
 -- Every packed sample is before until: for all channels (one row), and per channel. The transaction that packs also
@@ -65,12 +69,16 @@ CREATE TABLE plant.packed_until (
     until timestamptz NOT NULL DEFAULT '-infinity'
 );
 INSERT INTO plant.packed_until DEFAULT VALUES;
-COMMENT ON TABLE plant.packed_until IS 'All packed samples are before this time. Rows of samples_raw before it may be late or replayed, and are compared with packed samples.';
+COMMENT ON TABLE plant.packed_until IS
+    'All packed samples are before this time. Rows of samples_raw before it may be late or replayed, and are compared '
+    'with packed samples.';
 CREATE TABLE plant.packed_channel (
     channel_id int         PRIMARY KEY,
     until      timestamptz NOT NULL
 );
-COMMENT ON TABLE plant.packed_channel IS 'The same as packed_until, by channel. While an hour is being packed, rows of channels that are not packed yet are not late.';
+COMMENT ON TABLE plant.packed_channel IS
+    'The same as packed_until, by channel. While an hour is being packed, rows of channels that are not packed yet '
+    'are not late.';
 
 -- Chunks of samples_raw found empty, and when. They are dropped once no older snapshot exists.
 CREATE TABLE plant.packed_chunk (

@@ -15,4 +15,6 @@ SELECT k.channel, k.condition_name, k.state, k.active, k.since, NULL, NULL, '', 
 FROM plant.condition_now AS k
 WHERE k.state IN ('unacknowledged_active', 'acknowledged_active', 'return_to_normal_unacknowledged')
 ORDER BY priority_rank, since DESC;
-COMMENT ON VIEW plant.alarm_active IS 'Alarms that are active or not acknowledged, most urgent first. unit: unit of measure of the value; plant_unit: unit of the plant. Of a condition of a server, limit_name is its name.';
+COMMENT ON VIEW plant.alarm_active IS
+    'Alarms that are active or not acknowledged, most urgent first. unit: unit of measure of the value; plant_unit: '
+    'unit of the plant. Of a condition of a server, limit_name is its name.';

@@ -12,4 +12,6 @@ SELECT k.channel, k.condition_name, k.state, k.active, k.since, NULL, NULL, 'on 
 FROM plant.condition_now AS k
 WHERE k.state IN ('shelved', 'suppressed_by_design', 'out_of_service')
 ORDER BY since DESC;
-COMMENT ON VIEW plant.alarm_inhibited IS 'Alarms that are shelved, suppressed by design or out of service, by whom and why. Of a condition of a server, limit_name is its name.';
+COMMENT ON VIEW plant.alarm_inhibited IS
+    'Alarms that are shelved, suppressed by design or out of service, by whom and why. Of a condition of a server, '
+    'limit_name is its name.';

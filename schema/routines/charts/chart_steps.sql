@@ -21,7 +21,8 @@ width AS (
 ),
 -- Steps start where the buckets of plant.series do.
 bounds AS MATERIALIZED (
-    SELECT w.step, date_bin(w.step, since, '2000-01-01 00:00:00+00') AS first, least(until, now(), c.retired_at, s.retired_at) AS last
+    SELECT w.step, date_bin(w.step, since, '2000-01-01 00:00:00+00') AS first,
+           least(until, now(), c.retired_at, s.retired_at) AS last
     FROM width AS w
     JOIN plant.channel AS c ON c.id = channel
     JOIN plant.source AS s ON s.id = c.source_id
@@ -62,8 +63,8 @@ blocks AS (
 held AS (
     SELECT k.*, first_value(k.last) OVER (PARTITION BY k.block ORDER BY k.bucket) AS holds FROM blocks AS k
 )
-SELECT h.bucket, coalesce(h.low, h.holds), CASE WHEN h.n IS NULL THEN h.holds ELSE h.mean END, coalesce(h.high, h.holds),
-       coalesce(h.n, 0), coalesce(h.n_good, 0)
+SELECT h.bucket, coalesce(h.low, h.holds), CASE WHEN h.n IS NULL THEN h.holds ELSE h.mean END,
+       coalesce(h.high, h.holds), coalesce(h.n, 0), coalesce(h.n_good, 0)
 FROM held AS h
 CROSS JOIN bounds AS b
 WHERE h.bucket >= b.first

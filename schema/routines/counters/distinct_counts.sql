@@ -4,10 +4,10 @@
 --   patterns  text[]       names, or patterns with * for any text; NULL: every channel
 --   from, to  timestamptz  from <= time < to
 --   step      interval     of the buckets, from `from` on; NULL: one
--- A channel counts with any value, whatever its status; a text once, however many channels have it; an alarm source is a
--- channel of which an alarm was raised. Buckets do not add up: ask for a longer one.
--- Cost: an index lookup for each channel and bucket: 20,000 channels take 0.4 s for a day, 11 s for its hours. The counts
--- are exact: a sketch (HyperLogLog) would have to be kept up to date with every late sample and every deletion.
+-- A channel counts with any value, whatever its status; a text once, however many channels have it; an alarm source is
+-- a channel of which an alarm was raised. Buckets do not add up: ask for a longer one.
+-- Cost: an index lookup for each channel and bucket: 20,000 channels take 0.4 s for a day, 11 s for its hours. The
+-- counts are exact: a sketch (HyperLogLog) would have to be kept up to date with every late sample and every deletion.
 -- If retention dropped samples of `from`, it is an error.
 -- Example: SELECT * FROM plant.distinct_counts(NULL, now() - INTERVAL '1 day', now(), INTERVAL '1 hour');
 CREATE OR REPLACE FUNCTION plant.distinct_counts(patterns text[], "from" timestamptz, "to" timestamptz,
@@ -38,7 +38,8 @@ BEGIN
         ids := ARRAY(SELECT c.channel_id FROM plant.channels_like(patterns) AS c);
         IF cardinality(plant.retained_channels(ids, 'raw', "from")) < cardinality(ids) THEN
             RAISE EXCEPTION 'distinct_counts: retention dropped samples that were stored at %', "from"
-                USING ERRCODE = 'no_data_found', HINT = 'Ask for a later time. If they are archived, `plantlog sql` reads them.';
+                USING ERRCODE = 'no_data_found',
+                HINT = 'Ask for a later time. If they are archived, `plantlog sql` reads them.';
         END IF;
     END IF;
     FOR since, until IN
@@ -84,5 +85,6 @@ BEGIN
     END LOOP;
 END
 $$;
-COMMENT ON FUNCTION plant.distinct_counts IS 'How many different channels, texts and alarm sources each unit of the plant had, by step; exact.';
+COMMENT ON FUNCTION plant.distinct_counts IS
+    'How many different channels, texts and alarm sources each unit of the plant had, by step; exact.';
 GRANT EXECUTE ON FUNCTION plant.distinct_counts TO plant_reader;

@@ -1,5 +1,5 @@
--- Trigger: a receipt for each sealed day that a gap touches, with what the gap was before (was: null if it is new) and is now.
--- The writer signs it: a change of anybody else explains no difference from a seal.
+-- Trigger: a receipt for each sealed day that a gap touches, with what the gap was before (was: null if it is new) and
+-- is now. The writer signs it: a change of anybody else explains no difference from a seal.
 CREATE OR REPLACE FUNCTION plant._receipt_of_gap() RETURNS trigger
 LANGUAGE plpgsql
 SECURITY DEFINER
@@ -27,7 +27,8 @@ BEGIN
     FROM unnest(plant.sealed_among(ARRAY(
              SELECT d::date
              FROM generate_series(date_trunc('day', NEW.from_time, 'UTC') AT TIME ZONE 'UTC',
-                                  least(ends, today - INTERVAL '1 microsecond') AT TIME ZONE 'UTC', INTERVAL '1 day') AS d)))
+                                  least(ends, today - INTERVAL '1 microsecond') AT TIME ZONE 'UTC',
+                                  INTERVAL '1 day') AS d)))
         AS s (day);
     RETURN NULL;
 END

@@ -1,5 +1,5 @@
--- Trigger: sources, retention classes, settings and installations have no versions; events record their changes. A new owner
--- (installation_id) does not count as a change: the event taken_over records it.
+-- Trigger: sources, retention classes, settings and installations have no versions; events record their changes. A new
+-- owner (installation_id) does not count as a change: the event taken_over records it.
 CREATE OR REPLACE FUNCTION plant._record_row_change() RETURNS trigger
 LANGUAGE plpgsql
 SECURITY DEFINER
@@ -18,7 +18,8 @@ BEGIN
     RETURN NULL;
 END
 $$;
-CREATE OR REPLACE TRIGGER record_change AFTER UPDATE OF name, kind, address, attributes, retired_at, installation_id ON plant.source
+CREATE OR REPLACE TRIGGER record_change AFTER UPDATE OF name, kind, address, attributes, retired_at, installation_id
+    ON plant.source
     FOR EACH ROW EXECUTE FUNCTION plant._record_row_change('source_changed');
 CREATE OR REPLACE TRIGGER record_change AFTER UPDATE OR DELETE ON plant.retention_class
     FOR EACH ROW EXECUTE FUNCTION plant._record_row_change('retention_changed');

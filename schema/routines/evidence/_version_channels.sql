@@ -1,5 +1,5 @@
--- Trigger: every change of a channel adds an event and a version. A version that changes how the channel is read is valid
--- from the time at which its collector began to use it. Only the collector knows this time: a version added by a
+-- Trigger: every change of a channel adds an event and a version. A version that changes how the channel is read is
+-- valid from the time at which its collector began to use it. Only the collector knows this time: a version added by a
 -- registration has none until the writer reads it from the spool (plant.version_read).
 CREATE OR REPLACE FUNCTION plant._version_channels() RETURNS trigger
 LANGUAGE plpgsql
@@ -18,8 +18,8 @@ BEGIN
         FROM fresh AS f;
         RETURN NULL;
     END IF;
-    -- Planned anew each time: a plan is made for the number of rows that the transition tables had when the session first
-    -- ran the statement. With a plan for no rows, 20,000 channels took minutes.
+    -- Planned anew each time: a plan is made for the number of rows that the transition tables had when the session
+    -- first ran the statement. With a plan for no rows, 20,000 channels took minutes.
     EXECUTE $statement$
     INSERT INTO plant.event
     SELECT e.*
@@ -37,18 +37,19 @@ BEGIN
         ORDER BY v.channel_id, v.version DESC
     ),
     changed AS (
-        -- Collectors need not know of a new name alone. But if the newest version still waits for its time, so does this one.
+        -- Collectors need not know of a new name alone. But if the newest version still waits for its time, so does
+        -- this one.
         SELECT f.*, n.version, n.valid_from IS NULL OR $2 AND d.differs AS waits,
                -- Keeps the versions in order if the clock was set back.
                greatest($1, n.valid_from + INTERVAL '1 microsecond') AS since
         FROM fresh AS f
         JOIN newest AS n ON n.channel_id = f.id
         CROSS JOIN LATERAL (
-            SELECT (n.source_id, n.address, n.kind, n.unit, n.range_lo, n.range_hi, n.deadband, n.description, n.attributes,
-                    n.retention)
+            SELECT (n.source_id, n.address, n.kind, n.unit, n.range_lo, n.range_hi, n.deadband, n.description,
+                    n.attributes, n.retention)
                    IS DISTINCT FROM
-                   (f.source_id, f.address, f.kind, f.unit, f.range_lo, f.range_hi, f.deadband, f.description, f.attributes,
-                    f.retention) AS differs
+                   (f.source_id, f.address, f.kind, f.unit, f.range_lo, f.range_hi, f.deadband, f.description,
+                    f.attributes, f.retention) AS differs
         ) AS d
         WHERE d.differs OR n.name <> f.name
     ),
@@ -68,5 +69,6 @@ END
 $$;
 CREATE OR REPLACE TRIGGER version_new AFTER INSERT ON plant.channel REFERENCING NEW TABLE AS fresh
     FOR EACH STATEMENT EXECUTE FUNCTION plant._version_channels();
-CREATE OR REPLACE TRIGGER version_changed AFTER UPDATE ON plant.channel REFERENCING OLD TABLE AS former NEW TABLE AS fresh
+CREATE OR REPLACE TRIGGER version_changed AFTER UPDATE ON plant.channel
+    REFERENCING OLD TABLE AS former NEW TABLE AS fresh
     FOR EACH STATEMENT EXECUTE FUNCTION plant._version_channels();

@@ -14,5 +14,7 @@ days AS (
 SELECT d.day, o.*
 FROM days AS d
 CROSS JOIN LATERAL plant.coverage_of(d.day) AS o;
-COMMENT ON VIEW plant.coverage IS 'By channel and day (UTC): samples expected, received (got) and missing (NULL if the channel reports changes only), seconds missing and backfilled, and samples in quarantine. Filter by day.';
+COMMENT ON VIEW plant.coverage IS
+    'By channel and day (UTC): samples expected, received (got) and missing (NULL if the channel reports changes '
+    'only), seconds missing and backfilled, and samples in quarantine. Filter by day.';
 GRANT SELECT ON plant.coverage TO plant_owner;

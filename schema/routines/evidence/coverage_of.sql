@@ -1,7 +1,7 @@
--- Expected samples are always the sum of received and missing ones, whatever the reason. Samples in quarantine are missing,
--- and so are all samples of a channel that never had one. Coverage begins when a channel is configured: earlier gaps of its
--- source do not count, and the time until it is first read is missing. While a channel is retired, nothing is expected. If
--- the first source timestamp is before the configuration, the channel was read at once.
+-- Expected samples are always the sum of received and missing ones, whatever the reason. Samples in quarantine are
+-- missing, and so are all samples of a channel that never had one. Coverage begins when a channel is configured:
+-- earlier gaps of its source do not count, and the time until it is first read is missing. While a channel is retired,
+-- nothing is expected. If the first source timestamp is before the configuration, the channel was read at once.
 CREATE OR REPLACE FUNCTION plant.coverage_of(day date)
 RETURNS TABLE (
     channel_id         int,
@@ -52,14 +52,14 @@ unread AS (
     JOIN plant.channel_interval AS i ON i.channel_id = c.id
     WHERE c.kind <> 'text' AND s.kind <> 'push' AND c.configured_at < g.first_time
       AND extract(epoch FROM g.first_time - greatest(c.configured_at, plant.midnight(day))) >= coalesce(i.seconds, 0)
-      -- CASE fixes the order: the search through older samples is last. A sample from before the configuration has a source
-      -- timestamp.
+      -- CASE fixes the order: the search through older samples is last. A sample from before the configuration has a
+      -- source timestamp.
       AND CASE WHEN EXISTS (SELECT FROM plant.samples_between(ARRAY[g.channel_id], plant.midnight(day - 1),
                                                               plant.midnight(day))) THEN false
                ELSE NOT plant.has_sample_before(g.channel_id, plant.midnight(day)) END
 ),
--- Gaps, cut to the day and to the time in which the channel was configured. Overlapping gaps of a channel are merged, so
--- that no second counts twice.
+-- Gaps, cut to the day and to the time in which the channel was configured. Overlapping gaps of a channel are merged,
+-- so that no second counts twice.
 pieces AS (
     SELECT g.channel_id, g.backfilled_at IS NOT NULL AS backfilled,
            tstzrange(greatest(g.from_time, plant.midnight(day)),
@@ -84,7 +84,8 @@ joined AS (
     LEFT JOIN got AS g ON g.channel_id = p.channel_id
     CROSS JOIN LATERAL (
         -- Samples with a time before the configuration belong to the channel as well.
-        SELECT tstzmultirange(tstzrange(CASE WHEN c.configured_at IS NOT NULL THEN least(c.configured_at, g.first_time) END,
+        SELECT tstzmultirange(tstzrange(CASE WHEN c.configured_at IS NOT NULL
+                                             THEN least(c.configured_at, g.first_time) END,
                                         least(c.retired_at, s.retired_at))) - c.retirements AS configured
     ) AS k
     CROSS JOIN LATERAL (SELECT tstzmultirange(p.piece) * k.configured AS piece) AS e
@@ -93,7 +94,8 @@ joined AS (
 ),
 lengths AS (
     SELECT j.channel_id, j.missing @> plant.midnight(day) AS from_midnight, lower(j.missing) AS first_missing,
-           (SELECT coalesce(sum(extract(epoch FROM upper(r) - lower(r))), 0)::float8 FROM unnest(j.missing) AS r) AS missing,
+           (SELECT coalesce(sum(extract(epoch FROM upper(r) - lower(r))), 0)::float8
+            FROM unnest(j.missing) AS r) AS missing,
            (SELECT coalesce(sum(extract(epoch FROM upper(r) - lower(r))), 0)::float8
             FROM unnest(j.backfilled - j.missing) AS r) AS backfilled
     FROM joined AS j
@@ -102,7 +104,8 @@ refused AS (
     SELECT k.channel_id, sum(k.n)::bigint AS n FROM quarantined AS k GROUP BY k.channel_id
 ),
 counted AS (
-    SELECT coalesce(g.channel_id, l.channel_id) AS channel_id, coalesce(g.got, 0) AS got, coalesce(g.got_good, 0) AS got_good,
+    SELECT coalesce(g.channel_id, l.channel_id) AS channel_id, coalesce(g.got, 0) AS got,
+           coalesce(g.got_good, 0) AS got_good,
            coalesce(l.missing, 0) AS missing_seconds, coalesce(l.backfilled, 0) AS backfilled_seconds,
            -- A channel without samples and gaps on the day before began on this day.
            CASE
@@ -145,5 +148,8 @@ CROSS JOIN LATERAL (
     SELECT CASE WHEN d.polled THEN greatest(0, d.due - t.got) ELSE coalesce(r.n, 0) END AS missing
 ) AS m
 $$;
-COMMENT ON FUNCTION plant.coverage_of IS 'Coverage of each channel on a day (UTC): samples expected, received (got) and missing, which is the difference (expected and missing are NULL if the channel reports changes only and no sample is known to be missing); seconds missing and backfilled; quarantined: missing samples that arrived but were quarantined.';
+COMMENT ON FUNCTION plant.coverage_of IS
+    'Coverage of each channel on a day (UTC): samples expected, received (got) and missing, which is the difference '
+    '(expected and missing are NULL if the channel reports changes only and no sample is known to be missing); '
+    'seconds missing and backfilled; quarantined: missing samples that arrived but were quarantined.';
 GRANT EXECUTE ON FUNCTION plant.coverage_of TO plant_reader, plant_ingest, plant_owner;

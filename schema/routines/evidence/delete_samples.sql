@@ -1,8 +1,9 @@
 -- The only supported way to delete samples, on sealed days by `plantlog evidence delete`, which signs what it deletes:
--- those of the channels with from <= time < to, in any storage form. Adds an event "deleted" with user, reason and number;
--- returns the number. A deleted value may have been carried into a later minute although its own minute has not been
--- computed yet and then has no row. Therefore the next minute is recomputed, as for gaps.
-CREATE OR REPLACE FUNCTION plant.delete_samples(channels int[], "from" timestamptz, "to" timestamptz, why text) RETURNS bigint
+-- those of the channels with from <= time < to, in any storage form. Adds an event "deleted" with user, reason and
+-- number; returns the number. A deleted value may have been carried into a later minute although its own minute has not
+-- been computed yet and then has no row. Therefore the next minute is recomputed, as for gaps.
+CREATE OR REPLACE FUNCTION plant.delete_samples(channels int[], "from" timestamptz, "to" timestamptz, why text)
+    RETURNS bigint
 LANGUAGE plpgsql
 SET search_path = pg_catalog
 SET plan_cache_mode = force_custom_plan
@@ -19,7 +20,8 @@ BEGIN
     END IF;
     IF coalesce(current_setting('plant.deletion', true), '') <> 'sealed'
        AND EXISTS (SELECT FROM plant.day_seal AS s
-                   WHERE s.day::timestamp AT TIME ZONE 'UTC' < "to" AND (s.day + 1)::timestamp AT TIME ZONE 'UTC' > "from") THEN
+                   WHERE s.day::timestamp AT TIME ZONE 'UTC' < "to"
+                     AND (s.day + 1)::timestamp AT TIME ZONE 'UTC' > "from") THEN
         RAISE EXCEPTION 'delete_samples: days between % and % are sealed', "from", "to"
             USING ERRCODE = 'restrict_violation', HINT = 'Use `plantlog evidence delete`, which signs the deletion.';
     END IF;
@@ -65,7 +67,8 @@ BEGIN
         FROM kept AS k
         GROUP BY k.channel_id, k.hour
     )
-    SELECT count(*) AS n, min(s.time) AS first, max(s.time) AS last INTO from_packed FROM sample AS s WHERE s.is_deleted;
+    SELECT count(*) AS n, min(s.time) AS first, max(s.time) AS last INTO from_packed
+    FROM sample AS s WHERE s.is_deleted;
     IF from_rows.n + from_packed.n > 0 THEN
         INSERT INTO plant.rollup_dirty (from_time, to_time, channels, onward)
         VALUES (plant.minute_of(least(from_rows.first, from_packed.first)),

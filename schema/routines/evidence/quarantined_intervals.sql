@@ -1,6 +1,6 @@
--- Intervals in which a channel's value is unknown because samples are in quarantine: from the arrival of such a sample to
--- the next stored one. n: number of quarantined samples from since on. The function sets no search path, so that it is
--- planned with its times.
+-- Intervals in which a channel's value is unknown because samples are in quarantine: from the arrival of such a sample
+-- to the next stored one. n: number of quarantined samples from since on. The function sets no search path, so that it
+-- is planned with its times.
 CREATE OR REPLACE FUNCTION plant.quarantined_intervals(since timestamptz, until timestamptz)
 RETURNS TABLE (channel_id int, from_time timestamptz, to_time timestamptz, n bigint)
 LANGUAGE sql STABLE
@@ -25,10 +25,13 @@ ahead AS (
            min(r.at) FILTER (WHERE r.stored) OVER (PARTITION BY r.channel_id ORDER BY r.at DESC, r.stored) AS next
     FROM readings AS r
 )
-SELECT a.channel_id, greatest(since, min(a.at)), coalesce(a.next, least(until, now())), count(*) FILTER (WHERE a.at >= since)
+SELECT a.channel_id, greatest(since, min(a.at)), coalesce(a.next, least(until, now())),
+       count(*) FILTER (WHERE a.at >= since)
 FROM ahead AS a
 WHERE NOT a.stored AND coalesce(a.next, until) > since
 GROUP BY a.channel_id, a.next
 $$;
-COMMENT ON FUNCTION plant.quarantined_intervals IS 'Intervals in which a channel''s samples are in quarantine: from the arrival of one to the next sample that is stored.';
+COMMENT ON FUNCTION plant.quarantined_intervals IS
+    'Intervals in which a channel''s samples are in quarantine: '
+    'from the arrival of one to the next sample that is stored.';
 GRANT EXECUTE ON FUNCTION plant.quarantined_intervals TO plant_reader, plant_ingest, plant_owner;

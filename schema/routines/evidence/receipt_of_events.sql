@@ -1,4 +1,5 @@
--- Adds receipts of events, for those on days that have a seal or are being sealed. Called in the transaction that adds them.
+-- Adds receipts of events, for those on days that have a seal or are being sealed.
+-- Called in the transaction that adds them.
 CREATE OR REPLACE FUNCTION plant.receipt_of_events(times timestamptz[], ids bigint[]) RETURNS void
 LANGUAGE sql
 SECURITY DEFINER
@@ -9,7 +10,8 @@ WITH event AS (
 )
 INSERT INTO plant.receipt (day, kind, content)
 SELECT e.day, 'events',
-       string_agg(int8send((extract(epoch FROM e.time) * 1000000)::int8) || int8send(e.id), ''::bytea ORDER BY e.time, e.id)
+       string_agg(int8send((extract(epoch FROM e.time) * 1000000)::int8) || int8send(e.id), ''::bytea
+                  ORDER BY e.time, e.id)
 FROM event AS e
 WHERE e.day = ANY (plant.sealed_among(ARRAY(SELECT DISTINCT d.day FROM event AS d ORDER BY d.day)))
 GROUP BY e.day

@@ -1,5 +1,5 @@
--- Which of the days have a seal, or are being sealed. Until the caller's transaction ends, no other day begins to be sealed:
--- what it adds to those not returned is in their first seal.
+-- Which of the days have a seal, or are being sealed. Until the caller's transaction ends, no other day begins to be
+-- sealed: what it adds to those not returned is in their first seal.
 CREATE OR REPLACE FUNCTION plant.sealed_among(days date[]) RETURNS date[]
 LANGUAGE plpgsql
 SECURITY DEFINER

@@ -1,5 +1,5 @@
--- Set the time from which a version of a channel is valid. A time that is already set stays, however often it is reported.
--- Versions that no collector used, because a later one replaced them first, have no time.
+-- Set the time from which a version of a channel is valid. A time that is already set stays, however often it is
+-- reported. Versions that no collector used, because a later one replaced them first, have no time.
 CREATE OR REPLACE FUNCTION plant.version_read(channel int, version int, since timestamptz) RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER
@@ -26,6 +26,7 @@ BEGIN
     END IF;
 END
 $$;
-COMMENT ON FUNCTION plant.version_read IS 'Record the time from which a collector uses a version of a channel. The writer calls it.';
+COMMENT ON FUNCTION plant.version_read IS
+    'Record the time from which a collector uses a version of a channel. The writer calls it.';
 REVOKE EXECUTE ON FUNCTION plant.version_read FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION plant.version_read TO plant_ingest;

@@ -1,11 +1,12 @@
 -- Wait until every running query knows the chunks that a table has now; over: whether that took less time than at_most.
 --
--- A query does not read a chunk that was created after the query was planned, but its snapshot may be newer. If rows moved
--- to that chunk in between, it would miss them in both forms. So the chunk is created first, and rows move once all
--- transactions are over that began before that and have a lock of the table. Nobody waits for this procedure.
+-- A query does not read a chunk that was created after the query was planned, but its snapshot may be newer. If rows
+-- moved to that chunk in between, it would miss them in both forms. So the chunk is created first, and rows move once
+-- all transactions are over that began before that and have a lock of the table. Nobody waits for this procedure.
 --
--- A session may keep a plan that it made meanwhile for its next queries: of a table in a function that is inlined, PostgreSQL
--- knows that the plan depends on it only once it is made. A change of the table makes all sessions plan anew.
+-- A session may keep a plan that it made meanwhile for its next queries: of a table in a function that is inlined,
+-- PostgreSQL knows that the plan depends on it only once it is made.
+-- A change of the table makes all sessions plan anew.
 CREATE OR REPLACE PROCEDURE plant._await_older_queries(relation regclass, at_most interval, INOUT over boolean)
 LANGUAGE plpgsql
 AS $$

@@ -24,7 +24,8 @@ BEGIN
                                ORDER BY r.time LIMIT 1) AS f ON true
             CROSS JOIN LATERAL (SELECT count(*) AS n FROM plant.samples_raw AS r
                                 WHERE r.channel_id = c.id AND r.time >= _channels_to_pack.hour AND r.time < until
-                                  AND r.time >= f.time AND r.time < plant.add_interval(f.time, INTERVAL '1 minute')) AS m
+                                  AND r.time >= f.time
+                                  AND r.time < plant.add_interval(f.time, INTERVAL '1 minute')) AS m
             LEFT JOIN LATERAL (SELECT o.n FROM plant.samples_packed AS o
                                WHERE o.channel_id = c.id AND o.hour = _channels_to_pack.hour) AS p ON true
         ) AS s

@@ -1,13 +1,14 @@
--- Convert a chunk of rows to the columnstore, or merge the late rows of a columnstored chunk, in the caller's transaction.
--- Returns 'done'; 'nothing' (to do); 'locked': the chunk is in use, try again; 'busy': another session is compressing.
+-- Convert a chunk of rows to the columnstore, or merge the late rows of a columnstored chunk, in the caller's
+-- transaction. Returns 'done'; 'nothing' (to do); 'locked': the chunk is in use, try again; 'busy':
+-- another session is compressing.
 --
 -- It waits at most a second for a lock, because all new readers and writers of the chunk queue behind it.
 --
 -- What a transaction with an older snapshot sees: in a converted chunk, the columnstore, because its tuples are written
--- frozen, and the rows are truncated under an exclusive lock. It would miss merged rows: their old versions are in the row
--- part, which is not read if a chunk is wholly columnstored, and their new batches are too recent for the snapshot.
--- Therefore the chunk counts as partly columnstored until no snapshot is older than the merge; columnstore_merged records
--- the merge.
+-- frozen, and the rows are truncated under an exclusive lock. It would miss merged rows: their old versions are in the
+-- row part, which is not read if a chunk is wholly columnstored, and their new batches are too recent for the snapshot.
+-- Therefore the chunk counts as partly columnstored until no snapshot is older than the merge; columnstore_merged
+-- records the merge.
 CREATE OR REPLACE FUNCTION plant._columnstore_chunk(chunk text) RETURNS text
 LANGUAGE plpgsql
 SET search_path = pg_catalog

@@ -1,5 +1,5 @@
--- The first whole hour between two times within a chunk for which channels have rows in samples_raw, and these channels.
--- One index lookup per channel finds its oldest row.
+-- The first whole hour between two times within a chunk for which channels have rows in samples_raw, and these
+-- channels. One index lookup per channel finds its oldest row.
 CREATE OR REPLACE FUNCTION plant._hour_to_pack(ids int[], "from" timestamptz, "to" timestamptz, OUT hour timestamptz,
                                                OUT channels int[])
 LANGUAGE plpgsql STABLE

@@ -1,5 +1,5 @@
--- The number (from 1) of the first sample of a packed hour at or after a time; n + 1 if there is none. Only samples near
--- the time, by start and step, are decoded.
+-- The number (from 1) of the first sample of a packed hour at or after a time; n + 1 if there is none. Only samples
+-- near the time, by start and step, are decoded.
 CREATE OR REPLACE FUNCTION plant._sample_from(p plant.samples_packed, at timestamptz) RETURNS int
 LANGUAGE plpgsql STABLE PARALLEL SAFE
 SET search_path = pg_catalog

@@ -46,7 +46,8 @@ mean AS (
 SELECT e.relation, e.stored, e.day, e.columnstored,
        CASE WHEN pg_relation_size(e.stored) = 0 THEN 0
             WHEN c.reltuples >= 0 AND c.relpages > 0
-            THEN c.reltuples::float8 / c.relpages * (pg_relation_size(e.stored) / current_setting('block_size')::int) END
+            THEN c.reltuples::float8 / c.relpages
+                 * (pg_relation_size(e.stored) / current_setting('block_size')::int) END
        * CASE WHEN e.relation = 'samples_packed' THEN m.n ELSE 1 END
 FROM each AS e
 JOIN pg_class AS c ON c.oid = e.stored

@@ -2,7 +2,8 @@
 -- dropped. A snapshot from before the last rows moved would miss them in both forms. So the chunk is marked first and
 -- dropped by a later transaction, when all snapshots are newer than the mark. The function waits for no lock, because
 -- every later reader of the chunk would queue behind it.
-CREATE OR REPLACE FUNCTION plant.drop_packed_chunk(name text, from_time timestamptz, to_time timestamptz) RETURNS boolean
+CREATE OR REPLACE FUNCTION plant.drop_packed_chunk(name text, from_time timestamptz, to_time timestamptz)
+    RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog
 SET lock_timeout = '20ms'

@@ -13,4 +13,7 @@ SELECT 'archive', 'parquet', a.day::timestamp AT TIME ZONE 'UTC', a.samples, a.b
 FROM plant.archived_day AS a
 ORDER BY relation, day
 $$;
-COMMENT ON FUNCTION plant.storage IS 'Bytes (with indexes and TOAST) and estimated rows (packed and columnstore: samples; NULL: never analyzed) of each relation, by storage form and start of the chunk (NULL: not a hypertable). archive: Parquet files, which are not in the database. Reads only the catalog and plant.archived_day.';
+COMMENT ON FUNCTION plant.storage IS
+    'Bytes (with indexes and TOAST) and estimated rows (packed and columnstore: samples; NULL: never analyzed) of '
+    'each relation, by storage form and start of the chunk (NULL: not a hypertable). archive: Parquet files, which '
+    'are not in the database. Reads only the catalog and plant.archived_day.';

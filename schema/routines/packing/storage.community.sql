@@ -1,4 +1,5 @@
--- Storage by relation and form, from the catalog and the list of archived days. A columnstored day with late rows is listed in both forms.
+-- Storage by relation and form, from the catalog and the list of archived days. A columnstored day with late rows is
+-- listed in both forms.
 CREATE OR REPLACE FUNCTION plant.storage()
 RETURNS TABLE (relation text, form text, day timestamptz, rows bigint, bytes bigint)
 LANGUAGE sql STABLE
@@ -36,4 +37,7 @@ FROM (
 ) AS f
 ORDER BY f.relation, f.day, f.form
 $$;
-COMMENT ON FUNCTION plant.storage IS 'Bytes (with indexes and TOAST) and estimated rows (packed and columnstore: samples; NULL: never analyzed) of each relation, by storage form and start of the chunk (NULL: not a hypertable). archive: Parquet files, which are not in the database. Reads only the catalog and plant.archived_day.';
+COMMENT ON FUNCTION plant.storage IS
+    'Bytes (with indexes and TOAST) and estimated rows (packed and columnstore: samples; NULL: never analyzed) of '
+    'each relation, by storage form and start of the chunk (NULL: not a hypertable). archive: Parquet files, which '
+    'are not in the database. Reads only the catalog and plant.archived_day.';

@@ -1,9 +1,9 @@
--- Heartbeat of a member of a redundant pair. It also looks after the other member: one that was not seen for `patience` is
--- away, which is a gap of all sources from when it was last seen. The gap ends where it began if the member comes back with
--- its state folder (it spooled what it received, and records itself what it missed). With a new one it ends by source, as
--- soon as the source is among those that the member is receiving from; gateways keep what was not taken, so that theirs
--- ends at once. Gaps that are open in the former folder, which the new one does not know, end when it is first seen.
--- Returns whether the other member is away.
+-- Heartbeat of a member of a redundant pair. It also looks after the other member: one that was not seen for `patience`
+-- is away, which is a gap of all sources from when it was last seen. The gap ends where it began if the member comes
+-- back with its state folder (it spooled what it received, and records itself what it missed). With a new one it ends
+-- by source, as soon as the source is among those that the member is receiving from; gateways keep what was not taken,
+-- so that theirs ends at once. Gaps that are open in the former folder, which the new one does not know, end when it is
+-- first seen. Returns whether the other member is away.
 CREATE OR REPLACE FUNCTION plant.member_seen(
     installation uuid, by_member int, state_folder uuid, waiting bigint DEFAULT 0, receiving int[] DEFAULT '{}',
     patience interval DEFAULT '10 seconds'
@@ -60,6 +60,7 @@ BEGIN
                        WHERE m.installation_id = installation AND m.member <> by_member AND NOT m.away);
 END
 $$;
-COMMENT ON FUNCTION plant.member_seen IS 'Heartbeat of a member of a redundant pair; notices whether the other one is away.';
+COMMENT ON FUNCTION plant.member_seen IS
+    'Heartbeat of a member of a redundant pair; notices whether the other one is away.';
 REVOKE EXECUTE ON FUNCTION plant.member_seen FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION plant.member_seen TO plant_ingest, plant_owner;

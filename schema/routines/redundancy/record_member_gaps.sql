@@ -1,12 +1,12 @@
 -- Records gaps of one member of a redundant pair, and derives those of the pair: where both members have a gap, for the
--- channels that both of these apply to. The parameters are those of upsert_gaps in queries/write.sql. Returns the begin (µs)
--- and the channels of new gaps of the pair.
+-- channels that both of these apply to. The parameters are those of upsert_gaps in queries/write.sql. Returns the begin
+-- (µs) and the channels of new gaps of the pair.
 --
--- A gap of the pair begins where the later one of both begins, and has its reason, unless that member stood by or was away. What
--- one member has after all is a gap no longer: to_time becomes from_time.
+-- A gap of the pair begins where the later one of both begins, and has its reason, unless that member stood by or was
+-- away. What one member has after all is a gap no longer: to_time becomes from_time.
 CREATE OR REPLACE FUNCTION plant.record_member_gaps(
-    by_member int, sources int[], channels int[], begins timestamptz[], ends timestamptz[], reasons text[], details text[],
-    backfills boolean[], revisions bigint[]
+    by_member int, sources int[], channels int[], begins timestamptz[], ends timestamptz[], reasons text[],
+    details text[], backfills boolean[], revisions bigint[]
 ) RETURNS TABLE (gap_begin bigint, gap_channels int[])
 LANGUAGE plpgsql
 SET search_path = pg_catalog
@@ -63,7 +63,8 @@ BEGIN
             backfilled_at = excluded.backfilled_at, revision = excluded.revision
         WHERE (g.to_time, g.reason, g.detail, g.backfilled_at IS NULL)
               IS DISTINCT FROM (excluded.to_time, excluded.reason, excluded.detail, excluded.backfilled_at IS NULL)
-        RETURNING g.source_id, g.channel_id, g.from_time, g.xmax = 0 AND g.backfilled_at IS NULL AS is_new -- 0: inserted
+        RETURNING g.source_id, g.channel_id, g.from_time,
+                  g.xmax = 0 AND g.backfilled_at IS NULL AS is_new -- 0: inserted
     ),
     covered AS (
         UPDATE plant.gap AS g
@@ -85,6 +86,7 @@ BEGIN
     GROUP BY u.from_time;
 END
 $$;
-COMMENT ON FUNCTION plant.record_member_gaps IS 'Records gaps of one member of a redundant pair, and derives the gaps of the pair.';
+COMMENT ON FUNCTION plant.record_member_gaps IS
+    'Records gaps of one member of a redundant pair, and derives the gaps of the pair.';
 REVOKE EXECUTE ON FUNCTION plant.record_member_gaps FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION plant.record_member_gaps TO plant_ingest, plant_owner;

@@ -1,6 +1,7 @@
 -- The channels that have rows in a table between two times, in order, by one index lookup each: the first most (NULL:
--- all) after channel after (NULL: from the first). 0 means rows without a channel. The bounds are constants in the plan:
--- with parameters, an index scan in channel order would exclude no chunk and read the whole indexes of other days.
+-- all) after channel after (NULL: from the first). 0 means rows without a channel. The bounds are constants in the
+-- plan: with parameters, an index scan in channel order would exclude no chunk and read the whole indexes of other
+-- days.
 CREATE OR REPLACE FUNCTION plant.channels_between(relation regclass, column_name name, from_time timestamptz,
                                                   to_time timestamptz, after int DEFAULT NULL, most int DEFAULT NULL)
 RETURNS int[]
@@ -16,7 +17,8 @@ BEGIN
              WHERE r.%2$I >= %3$L AND r.%2$I < %4$L AND %5$s ORDER BY r.channel_id LIMIT 1)
             UNION ALL
             SELECT (SELECT r.channel_id FROM %1$s AS r
-                    WHERE r.%2$I >= %3$L AND r.%2$I < %4$L AND r.channel_id > f.channel_id ORDER BY r.channel_id LIMIT 1),
+                    WHERE r.%2$I >= %3$L AND r.%2$I < %4$L AND r.channel_id > f.channel_id
+                    ORDER BY r.channel_id LIMIT 1),
                    f.place + 1
             FROM found AS f
             WHERE f.channel_id IS NOT NULL AND f.place < %6$s
@@ -25,7 +27,8 @@ BEGIN
     $query$, relation, column_name, from_time, to_time,
     coalesce('r.channel_id > ' || after, 'r.channel_id IS NOT NULL'), coalesce(most, 2147483647)) INTO found;
     IF relation = 'plant.event'::regclass AND NOT 0 = ANY (found)
-       AND EXISTS (SELECT FROM plant.event AS e WHERE e.channel_id IS NULL AND e.time >= from_time AND e.time < to_time) THEN
+       AND EXISTS (SELECT FROM plant.event AS e
+                   WHERE e.channel_id IS NULL AND e.time >= from_time AND e.time < to_time) THEN
         found := 0 || found;
     END IF;
     RETURN found;

@@ -1,4 +1,5 @@
--- Before which time retention may have dropped data of a kind (raw, 1m, 1h) of a channel, by any class that it ever had. NULL: none.
+-- Before which time retention may have dropped data of a kind (raw, 1m, 1h) of a channel, by any class that it ever
+-- had. NULL: none.
 CREATE OR REPLACE FUNCTION plant.dropped_until(channel int, what text) RETURNS timestamptz
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog

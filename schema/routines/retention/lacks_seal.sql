@@ -1,5 +1,5 @@
--- Whether a day between two times has samples of an installation that seals, and that has not sealed the day. One that has not
--- run for 30 days is not waited for.
+-- Whether a day between two times has samples of an installation that seals, and that has not sealed the day. One that
+-- has not run for 30 days is not waited for.
 CREATE OR REPLACE FUNCTION plant.lacks_seal(from_time timestamptz, to_time timestamptz) RETURNS boolean
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog

@@ -1,5 +1,5 @@
--- Create the chunks of a table that will hold t; returns how many were created. A row that is inserted and deleted in the
--- same transaction creates a chunk. (TimescaleDB's own function is not in the Apache-2 edition.)
+-- Create the chunks of a table that will hold t; returns how many were created. A row that is inserted and deleted in
+-- the same transaction creates a chunk. (TimescaleDB's own function is not in the Apache-2 edition.)
 CREATE OR REPLACE FUNCTION plant.make_chunk(relation regclass, t timestamptz) RETURNS int
 LANGUAGE plpgsql
 SECURITY DEFINER -- so that creating chunks ahead needs no privilege to write or delete samples

@@ -1,5 +1,6 @@
 -- Sessions of logins that may only read.
-CREATE OR REPLACE FUNCTION plant.reader_sessions() RETURNS TABLE (pid int, active_since timestamptz, idle_since timestamptz, xact_start timestamptz)
+CREATE OR REPLACE FUNCTION plant.reader_sessions()
+    RETURNS TABLE (pid int, active_since timestamptz, idle_since timestamptz, xact_start timestamptz)
 LANGUAGE sql SECURITY DEFINER
 SET search_path = pg_catalog
 AS $$
@@ -10,6 +11,7 @@ WHERE a.datname = current_database() AND a.leader_pid IS NULL AND a.pid <> pg_ba
   AND pg_has_role(a.usesysid, 'plant_reader', 'MEMBER')
   AND NOT pg_has_role(a.usesysid, 'plant_ingest', 'MEMBER') AND NOT pg_has_role(a.usesysid, 'plant_owner', 'MEMBER')
 $$;
-COMMENT ON FUNCTION plant.reader_sessions IS 'Sessions of readers, with the start of the running statement or of the idle time in a transaction.';
+COMMENT ON FUNCTION plant.reader_sessions IS
+    'Sessions of readers, with the start of the running statement or of the idle time in a transaction.';
 REVOKE EXECUTE ON FUNCTION plant.reader_sessions FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION plant.reader_sessions TO plant_maintenance, plant_owner;

@@ -1,5 +1,5 @@
--- A process that is no collector started. Collectors record theirs as events of their sources. Only the maintenance process
--- records them.
+-- A process that is no collector started. Collectors record theirs as events of their sources. Only the maintenance
+-- process records them.
 CREATE OR REPLACE FUNCTION plant.record_restart(at timestamptz, process text, installation uuid) RETURNS void
 LANGUAGE sql
 SECURITY DEFINER

@@ -5,7 +5,8 @@ SECURITY DEFINER
 SET search_path = pg_catalog
 AS $$
 INSERT INTO plant.event (time, id, type, text, detail)
-SELECT t.at, hashtextextended(concat_ws(' ', t.at, message, detail), 11) & 9223372036854775807, 'retention', message, detail
+SELECT t.at, hashtextextended(concat_ws(' ', t.at, message, detail), 11) & 9223372036854775807, 'retention', message,
+       detail
 FROM (SELECT clock_timestamp() AS at) AS t
 ON CONFLICT (time, id) DO NOTHING
 $$;

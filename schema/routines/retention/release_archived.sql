@@ -1,12 +1,13 @@
--- Whether all that is stored of some channels in a relation between two times (chunk: its chunk, NULL: it has none) is archived,
--- in a transaction that drops it then: it puts that on record, and nothing comes to the chunk any more. Days that are not
--- archived are not looked at. Excludes packing, as its caller does.
+-- Whether all that is stored of some channels in a relation between two times (chunk: its chunk, NULL: it has none) is
+-- archived, in a transaction that drops it then: it puts that on record, and nothing comes to the chunk any more. Days
+-- that are not archived are not looked at. Excludes packing, as its caller does.
 --
--- Samples are counted before the chunk is locked, and again only if rows came meanwhile: a writer of late samples, and all that
--- it has behind them, would wait for as long as counting takes. drop_chunks locks what a writer that waits for the chunk has
--- locked: it must not wait for that until the writer is taken for the cause of a deadlock.
-CREATE OR REPLACE FUNCTION plant.release_archived(relation regclass, chunk regclass, channels int[], from_time timestamptz,
-                                                  to_time timestamptz, drops_chunk boolean) RETURNS boolean
+-- Samples are counted before the chunk is locked, and again only if rows came meanwhile: a writer of late samples, and
+-- all that it has behind them, would wait for as long as counting takes. drop_chunks locks what a writer that waits for
+-- the chunk has locked: it must not wait for that until the writer is taken for the cause of a deadlock.
+CREATE OR REPLACE FUNCTION plant.release_archived(relation regclass, chunk regclass, channels int[],
+                                                  from_time timestamptz, to_time timestamptz, drops_chunk boolean)
+    RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog
 SET timezone = 'UTC'
@@ -28,7 +29,8 @@ BEGIN
     INTO unknown, stored
     FROM (SELECT g.* FROM plant.archived_channel AS g
           WHERE g.day >= from_time::date AND g.day < to_time AND g.channel_id = ANY (channels)) AS a
-    LEFT JOIN plant.installation AS i ON i.number = a.installation AND i.archive_from <= a.day::timestamp AT TIME ZONE 'UTC'
+    LEFT JOIN plant.installation AS i ON i.number = a.installation
+        AND i.archive_from <= a.day::timestamp AT TIME ZONE 'UTC'
     FULL JOIN plant.stored_hours(channels, from_time, to_time) AS h ON h.day = a.day AND h.channel_id = a.channel_id;
     IF unknown IS NOT NULL THEN
         UPDATE plant.archived_channel AS a SET n = NULL
@@ -39,7 +41,8 @@ BEGIN
     UPDATE plant.archived_day AS a SET dropped_at = clock_timestamp()
     WHERE a.dropped_at IS NULL
       AND EXISTS (SELECT FROM plant.archived_channel AS g
-                  WHERE g.day = a.day AND g.installation = a.installation AND g.day >= from_time::date AND g.day < to_time
+                  WHERE g.day = a.day AND g.installation = a.installation AND g.day >= from_time::date
+                    AND g.day < to_time
                     AND g.channel_id = ANY (channels));
     -- What stays is in the other form. Rows may come to it at any time; packed hours do not change now.
     UPDATE plant.archived_channel AS a
@@ -54,7 +57,8 @@ BEGIN
     WHERE g.day = a.day AND g.channel_id = a.channel_id
       AND a.day >= from_time::date AND a.day < to_time AND a.channel_id = ANY (channels);
     DELETE FROM plant.archived_channel AS a
-    WHERE a.day >= from_time::date AND a.day < to_time AND a.channel_id = ANY (channels) AND coalesce(0 >= ALL (a.n), true);
+    WHERE a.day >= from_time::date AND a.day < to_time AND a.channel_id = ANY (channels)
+      AND coalesce(0 >= ALL (a.n), true);
 
     IF chunk IS NOT NULL THEN
         EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', chunk);

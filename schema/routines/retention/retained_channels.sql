@@ -1,5 +1,6 @@
--- Those of the channels of which retention has not dropped data of a kind (raw, 1m, 1h) at a time. What it dropped is on record
--- with its channels: the class that a channel has now does not say it, since it may have had another one then.
+-- Those of the channels of which retention has not dropped data of a kind (raw, 1m, 1h) at a time. What it dropped is
+-- on record with its channels: the class that a channel has now does not say it,
+-- since it may have had another one then.
 CREATE OR REPLACE FUNCTION plant.retained_channels(channels int[], what text, at timestamptz) RETURNS int[]
 LANGUAGE sql STABLE
 SET search_path = pg_catalog

@@ -1,5 +1,5 @@
--- The data that has reached the age limit of its class, as slices for plant.drop_slice, oldest first. Only closed days; of
--- a chunk that is partly old enough, that part.
+-- The data that has reached the age limit of its class, as slices for plant.drop_slice, oldest first. Only closed days;
+-- of a chunk that is partly old enough, that part.
 CREATE OR REPLACE FUNCTION plant.retention_due()
 RETURNS TABLE (what text, relation regclass, from_time timestamptz, to_time timestamptz, classes text[])
 LANGUAGE sql STABLE

@@ -1,5 +1,5 @@
--- The tables that hold a kind of data, and their time column. Existing tables are found through the views over them, but for
--- those that functions read.
+-- The tables that hold a kind of data, and their time column. Existing tables are found through the views over them,
+-- but for those that functions read.
 CREATE OR REPLACE FUNCTION plant.retention_tables(what text) RETURNS TABLE (relation regclass, column_name name)
 LANGUAGE sql STABLE
 SET search_path = pg_catalog
@@ -19,7 +19,8 @@ behind (relation) AS (
     FROM behind AS b
     JOIN pg_class AS v ON v.oid = b.relation AND v.relkind = 'v'
     JOIN pg_rewrite AS r ON r.ev_class = v.oid
-    JOIN pg_depend AS d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_class'::regclass
+    JOIN pg_depend AS d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+        AND d.refclassid = 'pg_class'::regclass
     WHERE d.refobjid <> v.oid
 )
 SELECT b.relation, a.attname

@@ -1,7 +1,8 @@
 -- Existing data of a kind in droppable units, oldest first: chunks, or days of a table without chunks. bytes: the whole
 -- chunk (with indexes, TOAST and columnstore), or the day's share of the table.
 CREATE OR REPLACE FUNCTION plant.retention_units(what text)
-RETURNS TABLE (relation regclass, column_name name, chunk regclass, from_time timestamptz, to_time timestamptz, bytes bigint)
+RETURNS TABLE (relation regclass, column_name name, chunk regclass, from_time timestamptz, to_time timestamptz,
+               bytes bigint)
 LANGUAGE sql STABLE
 SET search_path = pg_catalog
 AS $$
@@ -20,7 +21,8 @@ chunks AS (
     WHERE t.chunked
 ),
 lengths AS (
-    SELECT t.relation, t.column_name, date_trunc('day', plant.oldest_time(t.relation, t.column_name), 'UTC') AS first_day,
+    SELECT t.relation, t.column_name,
+           date_trunc('day', plant.oldest_time(t.relation, t.column_name), 'UTC') AS first_day,
            pg_total_relation_size(t.relation) AS bytes
     FROM tables AS t
     WHERE NOT t.chunked

@@ -1,5 +1,5 @@
--- Samples of channels by day and hour (24 each) between two times, in a relation (NULL: in all storage forms), for days that
--- have some. A row that awaits packing counts even if the same sample is packed already.
+-- Samples of channels by day and hour (24 each) between two times, in a relation (NULL: in all storage forms), for days
+-- that have some. A row that awaits packing counts even if the same sample is packed already.
 CREATE OR REPLACE FUNCTION plant.stored_hours(channels int[], from_time timestamptz, to_time timestamptz,
                                               relation regclass DEFAULT NULL)
 RETURNS TABLE (day date, channel_id int, n int[])
@@ -17,7 +17,8 @@ BEGIN
                  LEFT JOIN unnest(c.hours, c.counts) AS h (hour, n) ON h.hour = g.hour
                  ORDER BY g.hour)
     FROM (
-        SELECT t.hour::date AS day, t.channel_id, array_agg(extract(hour FROM t.hour)) AS hours, array_agg(t.n) AS counts
+        SELECT t.hour::date AS day, t.channel_id, array_agg(extract(hour FROM t.hour)) AS hours,
+               array_agg(t.n) AS counts
         FROM (
             SELECT b.hour, b.channel_id, sum(b.n) AS n
             FROM (

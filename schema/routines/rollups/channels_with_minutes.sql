@@ -1,5 +1,5 @@
--- Those of the channels ids that have minutes from a time on, as rows or in packed days. A channel's day is never partly
--- packed.
+-- Those of the channels ids that have minutes from a time on, as rows or in packed days. A channel's day is never
+-- partly packed.
 CREATE OR REPLACE FUNCTION plant.channels_with_minutes(ids int[], "from" timestamptz) RETURNS int[]
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog

@@ -1,5 +1,5 @@
--- The 100 newest moments of an interval at which a clock was not to be trusted: plantlog's was set, or it and one of these
--- sources differed. Dashboards mark them.
+-- The 100 newest moments of an interval at which a clock was not to be trusted: plantlog's was set, or it and one of
+-- these sources differed. Dashboards mark them.
 CREATE OR REPLACE FUNCTION plant.clock_marks(since timestamptz, until timestamptz, sources int[])
 RETURNS TABLE ("time" timestamptz, text text)
 LANGUAGE sql STABLE

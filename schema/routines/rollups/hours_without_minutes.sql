@@ -1,5 +1,5 @@
--- Hours that touch some ranges and of which minutes are not stored any more, because retention dropped them. Nothing is read of
--- times that retention has not reached.
+-- Hours that touch some ranges and of which minutes are not stored any more, because retention dropped them. Nothing is
+-- read of times that retention has not reached.
 CREATE OR REPLACE FUNCTION plant.hours_without_minutes(channel int, ranges tstzmultirange) RETURNS tstzmultirange
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog
@@ -16,7 +16,8 @@ BEGIN
         RETURN found;
     END IF;
     FOR r IN
-        SELECT u FROM unnest(plant.widen_ranges(ranges * tstzmultirange(tstzrange(NULL, until)), INTERVAL '1 hour')) AS u
+        SELECT u
+        FROM unnest(plant.widen_ranges(ranges * tstzmultirange(tstzrange(NULL, until)), INTERVAL '1 hour')) AS u
     LOOP
         found := found + (
             SELECT coalesce(range_agg(tstzrange(h.bucket, h.bucket + INTERVAL '1 hour')), '{}')

@@ -1,6 +1,8 @@
--- Those of the channels ids whose newest stored minute is not the one that the writer, about to close a minute, continues
--- from: the values carried into the minute were samples at times (µs since 1970), or unknown (NULL: Bad, NaN, a gap).
-CREATE OR REPLACE FUNCTION plant.inconsistent_channels(ids int[], times int8[], "values" float8[], minute timestamptz) RETURNS int[]
+-- Those of the channels ids whose newest stored minute is not the one that the writer, about to close a minute,
+-- continues from: the values carried into the minute were samples at times (µs since 1970), or unknown (NULL: Bad, NaN,
+-- a gap).
+CREATE OR REPLACE FUNCTION plant.inconsistent_channels(ids int[], times int8[], "values" float8[], minute timestamptz)
+    RETURNS int[]
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog
 SET plan_cache_mode = force_custom_plan
@@ -22,10 +24,12 @@ BEGIN
         CROSS JOIN LATERAL (SELECT plant.add_interval(r.bucket, INTERVAL '1 minute') AS ended) AS e
         WHERE NOT coalesce(r.bucket < minute
                            AND CASE WHEN c.value IS NULL
-                                    THEN NOT r.holds OR (e.ended < minute AND plant.gap_begins_within(c.id, e.ended, minute))
+                                    THEN NOT r.holds OR (e.ended < minute
+                                                         AND plant.gap_begins_within(c.id, e.ended, minute))
                                     ELSE r.holds AND r.last = c.value
                                          AND r.last_time = TIMESTAMPTZ 'epoch' + c.time * INTERVAL '1 microsecond'
-                                         AND (e.ended >= minute OR NOT plant.gap_begins_within(c.id, e.ended, minute)) END,
+                                         AND (e.ended >= minute
+                                              OR NOT plant.gap_begins_within(c.id, e.ended, minute)) END,
                            false));
 END
 $$;

@@ -1,11 +1,11 @@
--- Trigger: gaps make minutes dirty. At the start of a gap, the value carried on becomes unknown; if the gap is retracted or
--- backfilled, it becomes known again. Gaps that begin in the same minute share one row of rollup_dirty, with all their
--- channels; a gap without a channel covers all channels of its source. The trigger runs once per statement: once per row,
--- planning was 85 % of the cost of a gap.
+-- Trigger: gaps make minutes dirty. At the start of a gap, the value carried on becomes unknown; if the gap is
+-- retracted or backfilled, it becomes known again. Gaps that begin in the same minute share one row of rollup_dirty,
+-- with all their channels; a gap without a channel covers all channels of its source. The trigger runs once per
+-- statement: once per row, planning was 85 % of the cost of a gap.
 --
 -- Most gaps begin in a minute that a writer holds open. The writer lists these minutes in its transaction
--- (plant.held_open). Rows of rollup_dirty for new gaps in them have open_since, and are deleted when the writer closes the
--- minute. The comment in tables/rollups.sql describes how minutes stay exact.
+-- (plant.held_open). Rows of rollup_dirty for new gaps in them have open_since, and are deleted when the writer closes
+-- the minute. The comment in tables/rollups.sql describes how minutes stay exact.
 CREATE OR REPLACE FUNCTION plant.mark_gaps_dirty() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER -- for every role that writes gaps
 SET search_path = pg_catalog
@@ -50,7 +50,8 @@ $$;
 REVOKE EXECUTE ON FUNCTION plant.mark_gaps_dirty FROM PUBLIC;
 CREATE OR REPLACE TRIGGER mark_gaps_dirty_inserted AFTER INSERT ON plant.gap REFERENCING NEW TABLE AS fresh
     FOR EACH STATEMENT EXECUTE FUNCTION plant.mark_gaps_dirty();
-CREATE OR REPLACE TRIGGER mark_gaps_dirty_updated AFTER UPDATE ON plant.gap REFERENCING OLD TABLE AS former NEW TABLE AS fresh
+CREATE OR REPLACE TRIGGER mark_gaps_dirty_updated AFTER UPDATE ON plant.gap
+    REFERENCING OLD TABLE AS former NEW TABLE AS fresh
     FOR EACH STATEMENT EXECUTE FUNCTION plant.mark_gaps_dirty();
 CREATE OR REPLACE TRIGGER mark_gaps_dirty_deleted AFTER DELETE ON plant.gap REFERENCING OLD TABLE AS former
     FOR EACH STATEMENT EXECUTE FUNCTION plant.mark_gaps_dirty();

@@ -7,7 +7,8 @@ BEGIN ATOMIC
     LEFT JOIN LATERAL (
         SELECT m AS line, m.bucket
         FROM plant.rollup_1m AS m
-        WHERE m.channel_id = channel AND m.bucket >= plant.add_interval(at, -plant.hold_limit() - INTERVAL '1 minute') AND m.bucket < at
+        WHERE m.channel_id = channel AND m.bucket >= plant.add_interval(at, -plant.hold_limit() - INTERVAL '1 minute')
+          AND m.bucket < at
         ORDER BY m.bucket DESC LIMIT 1
     ) AS r ON true
     CROSS JOIN LATERAL (
@@ -15,7 +16,8 @@ BEGIN ATOMIC
         UNION ALL
         SELECT u.*
         FROM plant.rollup_1m_packed AS p
-        CROSS JOIN LATERAL plant.unpack_minutes(p, plant.add_interval(at, -plant.hold_limit() - INTERVAL '1 minute'), at) AS u
+        CROSS JOIN LATERAL plant.unpack_minutes(
+            p, plant.add_interval(at, -plant.hold_limit() - INTERVAL '1 minute'), at) AS u
         WHERE p.channel_id = channel AND p.day < at
           AND p.day >= plant.day_of(plant.add_interval(at, -plant.hold_limit() - INTERVAL '1 minute'))
           AND (r.bucket IS NULL OR p.day > r.bucket)

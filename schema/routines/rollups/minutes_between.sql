@@ -11,4 +11,5 @@ BEGIN ATOMIC
     CROSS JOIN LATERAL plant.unpack_minutes(p, "from", "to") AS u
     WHERE p.channel_id = ANY (channels) AND p.day >= plant.day_of("from") AND p.day < "to";
 END;
-COMMENT ON FUNCTION plant.minutes_between(int[], timestamptz, timestamptz) IS 'Rows of samples_1m by channels and times, with sums (sum, area, known) in place of averages.';
+COMMENT ON FUNCTION plant.minutes_between(int[], timestamptz, timestamptz) IS
+    'Rows of samples_1m by channels and times, with sums (sum, area, known) in place of averages.';

@@ -49,10 +49,12 @@ BEGIN
     CROSS JOIN LATERAL (
         -- µs after the last sample during which it holds
         SELECT l.holds, CASE WHEN l.holds THEN 6e7 * (m.minute + 1) - m.last_at ELSE 0 END AS left_over
-        FROM (SELECT coalesce(m.last_at = m.end_at AND plant.rollup_weight(m.goods[m.n_good]) IS NOT NULL, false) AS holds) AS l
+        FROM (SELECT coalesce(m.last_at = m.end_at AND plant.rollup_weight(m.goods[m.n_good]) IS NOT NULL, false)
+                         AS holds) AS l
     ) AS h
     CROSS JOIN LATERAL (
-        SELECT CASE WHEN h.left_over > 0 THEN plant.rollup_weight(m.goods[m.n_good]) * (h.left_over / 1e6) ELSE 0 END AS behind,
+        SELECT CASE WHEN h.left_over > 0 THEN plant.rollup_weight(m.goods[m.n_good]) * (h.left_over / 1e6)
+                    ELSE 0 END AS behind,
                CASE WHEN m.n_good > 0 THEN plant.rollup_weight(least(greatest(-m.min, m.max), 1e280)) ELSE 0 END AS most
     ) AS w
     WHERE m.n > 0;

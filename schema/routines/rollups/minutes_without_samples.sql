@@ -1,6 +1,6 @@
--- Minutes that touch some ranges and of which samples are not stored any more, because retention dropped them: fewer are stored
--- than were counted, or their extremes are not. Nothing is read of times that retention has not reached, or of which the session
--- was given the samples.
+-- Minutes that touch some ranges and of which samples are not stored any more, because retention dropped them: fewer
+-- are stored than were counted, or their extremes are not. Nothing is read of times that retention has not reached, or
+-- of which the session was given the samples.
 CREATE OR REPLACE FUNCTION plant.minutes_without_samples(channel int, ranges tstzmultirange) RETURNS tstzmultirange
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog

@@ -1,6 +1,7 @@
--- Like plant.refresh_portion, but only before the minutes that writers hold open. Also returns NULL if a writer is closing a
--- minute or waiting to. Row locks have no fair queue, table locks do: a portion locks the table in SHARE mode. A writer's
--- UPDATE waits for this lock, and the next portion gives way to the writer. So refreshing does not hold up writers.
+-- Like plant.refresh_portion, but only before the minutes that writers hold open. Also returns NULL if a writer is
+-- closing a minute or waiting to. Row locks have no fair queue, table locks do: a portion locks the table in SHARE
+-- mode. A writer's UPDATE waits for this lock, and the next portion gives way to the writer. So refreshing does not
+-- hold up writers.
 CREATE OR REPLACE FUNCTION plant.refresh_closed(closed timestamptz) RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog

@@ -15,7 +15,8 @@ DECLARE
     discrete int[];
 BEGIN
     WITH deleted AS (
-        DELETE FROM plant.rollup_dirty AS d WHERE d.hours AND d.from_time = hour AND d.to_time = hour + INTERVAL '1 hour'
+        DELETE FROM plant.rollup_dirty AS d
+        WHERE d.hours AND d.from_time = hour AND d.to_time = hour + INTERVAL '1 hour'
         RETURNING d.channels
     )
     SELECT bool_or(t.channels IS NULL), array_agg(DISTINCT c.id) FILTER (WHERE c.id IS NOT NULL)

@@ -1,9 +1,11 @@
--- Recompute the minutes of the channels ids between two times of one day, in the caller's snapshot. Dirty rows are deleted,
--- or cut to what is outside the bounds; rows that apply to any channel only if everyone is given. A DELETE is planned over
--- all chunks, whatever its bounds, so it runs only if there is something to delete. Lists of channels are compared by hash
--- (= ANY of a constant), not by && and <@, which compare all pairs: a gap may list all channels of a source. If a minute
--- has samples after a gap, the gap does not change the value carried on, and the next minute is left alone.
-CREATE OR REPLACE FUNCTION plant.refresh_minutes(ids int[], everyone int[], "from" timestamptz, "to" timestamptz) RETURNS void
+-- Recompute the minutes of the channels ids between two times of one day, in the caller's snapshot. Dirty rows are
+-- deleted, or cut to what is outside the bounds; rows that apply to any channel only if everyone is given. A DELETE is
+-- planned over all chunks, whatever its bounds, so it runs only if there is something to delete. Lists of channels are
+-- compared by hash (= ANY of a constant), not by && and <@, which compare all pairs: a gap may list all channels of a
+-- source. If a minute has samples after a gap, the gap does not change the value carried on, and the next minute is
+-- left alone.
+CREATE OR REPLACE FUNCTION plant.refresh_minutes(ids int[], everyone int[], "from" timestamptz, "to" timestamptz)
+    RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog
 SET plan_cache_mode = force_custom_plan
@@ -12,7 +14,8 @@ SET enable_seqscan = off
 SET enable_bitmapscan = off
 AS $$
 DECLARE
-    others   CONSTANT int[] := ARRAY(SELECT e.id FROM unnest(everyone) AS e (id) EXCEPT SELECT i.id FROM unnest(ids) AS i (id));
+    others   CONSTANT int[] := ARRAY(SELECT e.id FROM unnest(everyone) AS e (id)
+                                     EXCEPT SELECT i.id FROM unnest(ids) AS i (id));
     whole    CONSTANT boolean := everyone IS NOT NULL AND others = '{}';
     discrete int[] := ARRAY(SELECT c.id FROM plant.channel AS c WHERE c.kind = 'discrete' AND c.id = ANY (ids));
     of_day   CONSTANT timestamptz := plant.day_of("from");
@@ -62,8 +65,8 @@ BEGIN
     SELECT array_agg(o.id), array_agg(o.minute)
     INTO onward_ids, onward_minutes
     FROM (SELECT o.id, max(o.minute) AS minute FROM onward AS o GROUP BY o.id) AS o;
-    -- Minutes whose raw data was dropped by retention cannot be recomputed and stay as they are; so do hours whose minutes
-    -- were dropped.
+    -- Minutes whose raw data was dropped by retention cannot be recomputed and stay as they are; so do hours whose
+    -- minutes were dropped.
     ids := plant.retained_channels(ids, 'raw', "from");
     discrete := ARRAY(SELECT i.id FROM unnest(ids) AS i (id) INTERSECT SELECT c.id FROM unnest(discrete) AS c (id));
     IF ids = '{}' THEN
@@ -108,8 +111,10 @@ BEGIN
     -- Channels whose value carried out of the bounds has changed: their next minute becomes dirty.
     carried AS (
         SELECT coalesce(f.channel_id, o.channel_id) AS channel_id
-        FROM (SELECT DISTINCT ON (f.channel_id) f.channel_id, f.line FROM fresh AS f ORDER BY f.channel_id, f.bucket DESC) AS f
-        FULL JOIN (SELECT DISTINCT ON (o.channel_id) o.channel_id, o.line FROM old AS o ORDER BY o.channel_id, o.bucket DESC) AS o
+        FROM (SELECT DISTINCT ON (f.channel_id) f.channel_id, f.line FROM fresh AS f
+              ORDER BY f.channel_id, f.bucket DESC) AS f
+        FULL JOIN (SELECT DISTINCT ON (o.channel_id) o.channel_id, o.line FROM old AS o
+                   ORDER BY o.channel_id, o.bucket DESC) AS o
             ON o.channel_id = f.channel_id
         WHERE float8send((f.line).last) IS DISTINCT FROM float8send((o.line).last)
            OR (f.line).last_time IS DISTINCT FROM (o.line).last_time OR (f.line).holds IS DISTINCT FROM (o.line).holds
@@ -143,7 +148,8 @@ BEGIN
         INSERT INTO plant.rollup_dirty (from_time, to_time, channels, hours)
         SELECT n.bucket, n.bucket + INTERVAL '1 minute', n.channels, false FROM next AS n
         UNION ALL
-        SELECT h.hour, h.hour + INTERVAL '1 hour', CASE WHEN NOT whole OR cardinality(h.channels) <= 500 THEN h.channels END, true
+        SELECT h.hour, h.hour + INTERVAL '1 hour',
+               CASE WHEN NOT whole OR cardinality(h.channels) <= 500 THEN h.channels END, true
         FROM hours AS h
     )
     SELECT array_agg(g.channel_id), array_agg(g.bucket) INTO obsolete_ids, obsolete_buckets FROM obsolete AS g;

@@ -1,8 +1,9 @@
--- Recompute one portion of the dirty buckets, newest first. Returns false if nothing is dirty, NULL if another session is
--- refreshing. Minutes after closed stay dirty. A portion is about 5,000 minutes of channels: part of one minute of 20,000
--- channels; the minutes of an hour, in order, since each carries a value into the next; or a day of few channels. Dirty rows
--- are combined as long as at most half of the area that they span is not dirty; about 200 minutes more are allowed, which
--- cost as much as a separate portion. An hour is recomputed once no dirty minute could carry a value into it.
+-- Recompute one portion of the dirty buckets, newest first. Returns false if nothing is dirty, NULL if another session
+-- is refreshing. Minutes after closed stay dirty. A portion is about 5,000 minutes of channels: part of one minute of
+-- 20,000 channels; the minutes of an hour, in order, since each carries a value into the next; or a day of few
+-- channels. Dirty rows are combined as long as at most half of the area that they span is not dirty; about 200 minutes
+-- more are allowed, which cost as much as a separate portion. An hour is recomputed once no dirty minute could carry a
+-- value into it.
 CREATE OR REPLACE FUNCTION plant.refresh_portion(closed timestamptz) RETURNS boolean
 LANGUAGE plpgsql
 SET search_path = pg_catalog
@@ -51,7 +52,8 @@ BEGIN
     ),
     range AS (
         SELECT lower(r) AS from_time, upper(r) AS to_time
-        FROM (SELECT range_agg(tstzrange(d.from_time, d.to_time)) AS ranges FROM dirty AS d WHERE d.channels IS NULL) AS a
+        FROM (SELECT range_agg(tstzrange(d.from_time, d.to_time)) AS ranges FROM dirty AS d
+              WHERE d.channels IS NULL) AS a
         CROSS JOIN unnest(a.ranges) AS r
         ORDER BY 1 LIMIT 1
     )
@@ -65,28 +67,34 @@ BEGIN
     IF everyone IS NULL THEN
         unit := tstzrange(plant.day_of(minute), plant.day_of(minute) + INTERVAL '24 hours');
         IF budget < (SELECT sum(cardinality(d.channels)
-                                * date_part('epoch', least(d.to_time, closed, upper(unit)) - greatest(d.from_time, lower(unit))) / 60)
+                                * date_part('epoch', least(d.to_time, closed, upper(unit))
+                                            - greatest(d.from_time, lower(unit))) / 60)
                      FROM plant.rollup_dirty AS d
-                     WHERE NOT d.hours AND d.to_time > lower(unit) AND d.from_time < least(closed, upper(unit)) AND d.channels IS NOT NULL) THEN
+                     WHERE NOT d.hours AND d.to_time > lower(unit) AND d.from_time < least(closed, upper(unit))
+                       AND d.channels IS NOT NULL) THEN
             unit := tstzrange(plant.hour_of(minute), plant.hour_of(minute) + INTERVAL '1 hour');
         END IF;
         FOR row IN
-            SELECT greatest(d.from_time, lower(unit)) AS from_time, least(d.to_time, closed, upper(unit)) AS to_time, d.channels
+            SELECT greatest(d.from_time, lower(unit)) AS from_time, least(d.to_time, closed, upper(unit)) AS to_time,
+                   d.channels
             FROM plant.rollup_dirty AS d
-            WHERE NOT d.hours AND d.to_time > lower(unit) AND d.from_time < least(closed, upper(unit)) AND d.channels IS NOT NULL
+            WHERE NOT d.hours AND d.to_time > lower(unit) AND d.from_time < least(closed, upper(unit))
+              AND d.channels IS NOT NULL
             ORDER BY 1, 2
         LOOP
             area := area + cardinality(row.channels) * date_part('epoch', row.to_time - row.from_time) / 60;
             more := ids || ARRAY(SELECT c.id FROM unnest(row.channels) AS c (id) WHERE c.id <> ALL (ids));
             EXIT WHEN ids <> '{}'
-                AND cardinality(more) * date_part('epoch', greatest("to", row.to_time) - "from") / 60 > least(budget, 2 * area + apart);
+                AND cardinality(more) * date_part('epoch', greatest("to", row.to_time) - "from") / 60
+                    > least(budget, 2 * area + apart);
             ids := more;
             "from" := coalesce("from", row.from_time);
             "to" := greatest("to", row.to_time);
         END LOOP;
     END IF;
     IF cardinality(ids) > packed
-       AND EXISTS (SELECT FROM plant.rollup_1m_packed AS p WHERE p.day = plant.day_of(minute) AND p.channel_id = ANY (ids)) THEN
+       AND EXISTS (SELECT FROM plant.rollup_1m_packed AS p
+                   WHERE p.day = plant.day_of(minute) AND p.channel_id = ANY (ids)) THEN
         ids := ids[1:packed];
     END IF;
     ids := ids[1:greatest(budget, cardinality(ids) / parts)];

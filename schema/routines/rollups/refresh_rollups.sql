@@ -16,4 +16,6 @@ BEGIN
     COMMIT;
 END
 $$;
-COMMENT ON PROCEDURE plant.refresh_rollups IS 'Recompute the dirty rollups of all closed minutes and hours, newest first, in short transactions. CALL it outside a transaction.';
+COMMENT ON PROCEDURE plant.refresh_rollups IS
+    'Recompute the dirty rollups of all closed minutes and hours, newest first, in short transactions. CALL it '
+    'outside a transaction.';

@@ -4,15 +4,17 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 BEGIN ATOMIC
     SELECT INTERVAL '1 second' * coalesce(
         (SELECT min(w.seconds)
-         FROM unnest(ARRAY[0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800,
-                           3600, 7200, 10800, 21600, 43200]::float8[]) AS w (seconds)
+         FROM unnest(ARRAY[0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300,
+                           600, 900, 1800, 3600, 7200, 10800, 21600, 43200]::float8[]) AS w (seconds)
          WHERE w.seconds >= date_part('epoch', span) / points),
         86400 * ceil(date_part('epoch', span) / points / 86400));
 END;
 
--- The width of the buckets of plant.series: wider if the interval has too many samples (minutes), or if some are not stored. A
--- notice says which samples it lacks: a session that is given them (plant.archived_samples) gets the finer width.
-CREATE OR REPLACE FUNCTION plant.series_width(channel int, "from" timestamptz, "to" timestamptz, points int) RETURNS interval
+-- The width of the buckets of plant.series: wider if the interval has too many samples (minutes), or if some are not
+-- stored. A notice says which samples it lacks: a session that is given them (plant.archived_samples)
+-- gets the finer width.
+CREATE OR REPLACE FUNCTION plant.series_width(channel int, "from" timestamptz, "to" timestamptz, points int)
+    RETURNS interval
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog
 SET plan_cache_mode = force_custom_plan -- chunks are known to the planner by their times
@@ -39,7 +41,8 @@ BEGIN
             lacks := range_merge(plant.minutes_without_samples(channel, tstzmultirange(tstzrange("from", "to"))));
             IF NOT isempty(lacks) THEN
                 width := INTERVAL '1 minute';
-                RAISE NOTICE 'channel %: samples between % and % are not in the database: buckets are a minute or wider',
+                RAISE NOTICE
+                    'channel %: samples between % and % are not in the database: buckets are a minute or wider',
                     channel, lower(lacks), upper(lacks)
                     USING ERRCODE = '02000', -- no_data
                           DETAIL = json_build_object('channel', channel, 'from', lower(lacks), 'to', upper(lacks));

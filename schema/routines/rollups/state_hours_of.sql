@@ -26,7 +26,8 @@ BEGIN
     part AS (
         SELECT r.channel_id AS id, r.state, r.n, r.known::float8 AS held
         FROM plant.rollup_states_1m AS r
-        WHERE r.channel_id = ANY (channels) AND r.bucket >= hour AND r.bucket < plant.add_interval(hour, INTERVAL '1 hour')
+        WHERE r.channel_id = ANY (channels) AND r.bucket >= hour
+          AND r.bucket < plant.add_interval(hour, INTERVAL '1 hour')
         UNION ALL
         SELECT c.id, c.before, 0, c.held FROM course AS c WHERE c.held > 0
         UNION ALL

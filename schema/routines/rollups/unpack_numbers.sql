@@ -9,7 +9,8 @@ BEGIN ATOMIC
                              WHEN h.narrow THEN (h.base + coalesce(u.v0::int, 0)) / h.divisor
                              ELSE (h.base + u.v0::int + 256 * u.v1::int + coalesce(65536 * u.v2::int, 0)
                                    + coalesce(16777216 * u.v3::int::float8, 0)) / h.divisor END)
-        FROM (SELECT (p).base AS base, (p).divisor AS divisor, (p).single AS single, (p).v1 IS NULL AS narrow OFFSET 0) AS h
+        FROM (SELECT (p).base AS base, (p).divisor AS divisor, (p).single AS single,
+                     (p).v1 IS NULL AS narrow OFFSET 0) AS h
         CROSS JOIN LATERAL (
             SELECT generate_series(i, j), unnest((p).v0[i:j]) AS v0, unnest((p).v1[i:j]) AS v1,
                    unnest((p).v2[i:j]) AS v2, unnest((p).v3[i:j]) AS v3,

@@ -1,7 +1,8 @@
 -- The points between two times at which a channel's known value changes: its samples (good: the value; NULL if Bad or
--- NaN), the last sample before them, and the starts of gaps (half a µs later, to follow a sample of the same time). at: µs
--- since from.
-CREATE OR REPLACE FUNCTION plant.value_points(channel int, gaps timestamptz[], since timestamptz, "from" timestamptz, "to" timestamptz)
+-- NaN), the last sample before them, and the starts of gaps (half a µs later, to follow a sample of the same time). at:
+-- µs since from.
+CREATE OR REPLACE FUNCTION plant.value_points(channel int, gaps timestamptz[], since timestamptz, "from" timestamptz,
+                                              "to" timestamptz)
 RETURNS TABLE (at float8, good float8, sample int)
 LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC

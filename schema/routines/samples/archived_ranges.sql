@@ -2,5 +2,6 @@
 CREATE OR REPLACE FUNCTION plant.archived_ranges(channel int) RETURNS tstzmultirange
 LANGUAGE sql STABLE PARALLEL SAFE
 BEGIN ATOMIC
-    SELECT coalesce(nullif(split_part(current_setting('plant.archived_' || channel, true), ';', 1), '')::tstzmultirange, '{}');
+    SELECT coalesce(nullif(split_part(current_setting('plant.archived_' || channel, true), ';', 1),
+                           '')::tstzmultirange, '{}');
 END;

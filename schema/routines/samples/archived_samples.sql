@@ -1,6 +1,6 @@
--- Samples of a channel with from <= time < to that the session was given, because only an archive has them. They are in the
--- setting plant.archived_CHANNEL: the ranges of which all samples were given, then times (µs since 1970), values and
--- status codes, as a multirange and three arrays between semicolons.
+-- Samples of a channel with from <= time < to that the session was given, because only an archive has them. They are in
+-- the setting plant.archived_CHANNEL: the ranges of which all samples were given, then times (µs since 1970), values
+-- and status codes, as a multirange and three arrays between semicolons.
 CREATE OR REPLACE FUNCTION plant.archived_samples(channel int, "from" timestamptz, "to" timestamptz)
 RETURNS TABLE ("time" timestamptz, value float8, status int)
 LANGUAGE plpgsql STABLE PARALLEL SAFE

@@ -5,5 +5,6 @@ SET search_path = pg_catalog
 AS $$
 SELECT min(s.time) FROM plant.samples_between(ARRAY[channel], since, until) AS s
 $$;
-COMMENT ON FUNCTION plant.first_sample IS 'Time of the first sample of a channel with since <= time < until; NULL if there is none.';
+COMMENT ON FUNCTION plant.first_sample IS
+    'Time of the first sample of a channel with since <= time < until; NULL if there is none.';
 GRANT EXECUTE ON FUNCTION plant.first_sample TO plant_reader, plant_ingest, plant_owner;

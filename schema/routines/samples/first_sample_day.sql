@@ -1,5 +1,5 @@
--- Reads TimescaleDB's views through a function body, which creates no dependency: an update of the extension, which also
--- changes the edition, recreates these views.
+-- Reads TimescaleDB's views through a function body, which creates no dependency: an update of the extension, which
+-- also changes the edition, recreates these views.
 CREATE OR REPLACE FUNCTION plant.first_sample_day() RETURNS timestamptz
 LANGUAGE sql STABLE
 SET search_path = pg_catalog

@@ -11,5 +11,7 @@ UNION ALL
 SELECT u.time, p.channel_id, u.value, u.status
 FROM plant.samples_packed AS p
 CROSS JOIN LATERAL plant.unpack(p) AS u;
-COMMENT ON VIEW plant.samples IS 'Every sample once, whatever its storage form. A condition on time does not limit the packed hours that are read (0.2 µs per sample); if the times are known, use plant.samples_between.';
+COMMENT ON VIEW plant.samples IS
+    'Every sample once, whatever its storage form. A condition on time does not limit the packed hours that are read '
+    '(0.2 µs per sample); if the times are known, use plant.samples_between.';
 GRANT ALL ON plant.samples TO plant_owner;

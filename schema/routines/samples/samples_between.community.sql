@@ -1,6 +1,6 @@
 -- Samples with from <= time < to, each once. The function is inlined, so the conditions of the calling query reach the
--- tables; only the chunks and packed hours within the bounds are read. A separate function for packed hours would be one
--- more function to inline, which costs 13 % of a query over one hour.
+-- tables; only the chunks and packed hours within the bounds are read. A separate function for packed hours would be
+-- one more function to inline, which costs 13 % of a query over one hour.
 -- Rows before packed_until are a separate branch; the view samples explains why.
 CREATE OR REPLACE FUNCTION plant.samples_between(channels int[], "from" timestamptz, "to" timestamptz)
 RETURNS TABLE ("time" timestamptz, channel_id int, value float8, status int)
@@ -24,7 +24,8 @@ BEGIN ATOMIC
     CROSS JOIN LATERAL plant.unpack(p, "from", "to") AS u
     WHERE p.channel_id = ANY (channels) AND p.hour >= plant.hour_of("from") AND p.hour < "to";
 END;
-COMMENT ON FUNCTION plant.samples_between(int[], timestamptz, timestamptz) IS 'Samples of the channels with from <= time < to, each once; reads only their hours within the bounds.';
+COMMENT ON FUNCTION plant.samples_between(int[], timestamptz, timestamptz) IS
+    'Samples of the channels with from <= time < to, each once; reads only their hours within the bounds.';
 
 -- For all channels. The query is repeated on purpose: with the function above and the view built on this one, the
 -- forensic questions about an undisturbed plant took 21 s instead of 5 s.
@@ -50,4 +51,5 @@ BEGIN ATOMIC
     CROSS JOIN LATERAL plant.unpack(p, "from", "to") AS u
     WHERE p.hour >= plant.hour_of("from") AND p.hour < "to";
 END;
-COMMENT ON FUNCTION plant.samples_between(timestamptz, timestamptz) IS 'Samples of all channels with from <= time < to, each once; reads only the hours within the bounds.';
+COMMENT ON FUNCTION plant.samples_between(timestamptz, timestamptz) IS
+    'Samples of all channels with from <= time < to, each once; reads only the hours within the bounds.';

@@ -14,6 +14,14 @@ from ops.migration.migrate import migrations, tables
 from schema import FOLDER as SCHEMA
 
 
+def test_sql_lines_have_at_most_120_characters() -> None:
+    """As lines of Python, which ruff checks."""
+    paths = [path for room in ("dashboards", "schema", "tests") for path in (SCHEMA.parent / room).rglob("*.sql")]
+    assert len(paths) > 200
+    lines = ((path, number, line) for path in paths for number, line in enumerate(path.read_text().splitlines(), 1))
+    assert [f"{path}:{number}: {len(line)}" for path, number, line in lines if len(line) > 120] == []
+
+
 def test_both_editions_have_the_same_names() -> None:
     apache, community = (
         {name for name in routines(edition) if not name.startswith("_")} for edition in ("apache", "community")
