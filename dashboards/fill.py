@@ -1,7 +1,9 @@
 """The dashboards with their SQL: ``python -m dashboards.fill FOLDER`` writes them for Grafana.
 
 ``json/*.json``, laid out by hand or in Grafana, names each query, as in ``-- channel.sql: curve``. Its text is that
-section of ``queries/channel.sql``. The viewer has files of its own in ``viewer/json``: Grafana can't ask questions.
+section of ``queries/channel.sql``, where ``$__installationFilter(column)`` stands for a condition: the source with this
+id is of a selected installation, or of none. The viewer has files of its own in ``viewer/json``: Grafana can't ask
+questions.
 """
 
 from __future__ import annotations
@@ -20,12 +22,17 @@ FOLDER = Path(__file__).parent
 OF_GRAFANA = FOLDER / "json"
 OF_VIEWER = FOLDER / "viewer" / "json"
 NAME = re.compile(r"-- (\w+)\.sql: (\w+)")
+_FILTER = re.compile(r"\$__installationFilter\(([\w.]+)\)")
+_CONDITION = (
+    r"\1 NOT IN (SELECT o.id FROM plant.source AS o WHERE o.installation_id::text NOT IN (${installation:sqlstring}))"
+)
 
 
 @cache
 def queries(name: str) -> Mapping[str, str]:
-    """Section → SQL, with its comments. Raises FileNotFoundError."""
-    return sections(FOLDER / "queries" / f"{name}.sql")
+    """Section → SQL, with its comments; complete. Raises FileNotFoundError."""
+    texts = sections(FOLDER / "queries" / f"{name}.sql")
+    return {section: _FILTER.sub(_CONDITION, sql) for section, sql in texts.items()}
 
 
 def dashboards(*folders: Path) -> dict[str, Any]:

@@ -7,14 +7,12 @@ FROM (
     SELECT regexp_replace(c.name, '^.*/', '') AS text, c.name AS value, c.id
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
-      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                              WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+      AND $__installationFilter(c.source_id)
     UNION ALL
     SELECT 'no channels', 'no channels', NULL
     WHERE NOT EXISTS (SELECT FROM plant.channel AS c
                       WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
-                        AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                                                WHERE o.installation_id::text NOT IN (${installation:sqlstring})))
+                        AND $__installationFilter(c.source_id))
 ) AS u
 ORDER BY u.id;
 

@@ -16,8 +16,7 @@ ORDER BY 1;
 SELECT coalesce(sum(b.rows), 0) / 60.0 AS "Samples per second"
 FROM plant.ingest_batch AS b
 WHERE b.kind = 'samples' AND b.written_at > now() - INTERVAL '1 minute' AND b.written_at <= now()
-  AND b.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                          WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
+  AND $__installationFilter(b.source_id);
 
 -- name: lag_now
 SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM b.written_at - least(b.last_time, b.received_at)))
@@ -26,15 +25,13 @@ SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM b.written_
            AS "In the future"
 FROM plant.ingest_batch AS b
 WHERE b.kind = 'samples' AND b.written_at > now() - INTERVAL '1 minute' AND b.written_at <= now()
-  AND b.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                          WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
+  AND $__installationFilter(b.source_id);
 
 -- name: wait_now
 SELECT max(extract(epoch FROM b.written_at - b.received_at)) AS "Longest wait"
 FROM plant.ingest_batch AS b
 WHERE b.written_at > now() - INTERVAL '1 minute' AND b.written_at <= now()
-  AND b.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                          WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
+  AND $__installationFilter(b.source_id);
 
 -- name: sources_up
 SELECT count(*) FILTER (WHERE s.state NOT IN ('connected', 'degraded')) AS "Disconnected"
@@ -46,15 +43,13 @@ SELECT count(DISTINCT g.channel_id) AS "Channels", count(DISTINCT g.source_id) A
 FROM plant.gap_channel AS g
 JOIN plant.channel AS c ON c.id = g.channel_id
 WHERE g.to_time IS NULL AND c.retired_at IS NULL
-  AND g.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                          WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
+  AND $__installationFilter(g.source_id);
 
 -- name: quarantined
 SELECT count(*) AS "Quarantined"
 FROM plant.quarantine AS q
 WHERE q.retried_at IS NULL
-  AND q.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                          WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
+  AND $__installationFilter(q.source_id);
 
 -- name: rate
 WITH
@@ -104,8 +99,7 @@ SELECT date_bin(x.step, b.written_at, 'epoch') AS time,
        max(extract(epoch FROM b.written_at - b.received_at)) AS "maximum"
 FROM bounds AS x
 JOIN plant.ingest_batch AS b ON b.written_at >= x.since AND b.written_at < $__timeTo()::timestamptz
-WHERE b.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                          WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+WHERE $__installationFilter(b.source_id)
 GROUP BY date_bin(x.step, b.written_at, 'epoch')
 ORDER BY 1;
 
@@ -278,8 +272,7 @@ outages AS (
         SELECT g.reason, range_agg(tstzrange(g.from_time, g.to_time)) AS outages
         FROM plant.gap AS g
         WHERE $__timeFilter(g.from_time) AND g.to_time IS DISTINCT FROM g.from_time
-          AND g.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                                  WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+          AND $__installationFilter(g.source_id)
         GROUP BY g.source_id, g.reason
     ) AS g
     CROSS JOIN LATERAL unnest(g.outages) AS o (outage)
@@ -352,8 +345,7 @@ SELECT count(*) FILTER (WHERE a.active AND a.priority_rank <= 2) AS "Urgent",
        count(*) FILTER (WHERE a.active) AS "Active",
        count(*) FILTER (WHERE a.state LIKE '%unacknowledged%') AS "Unacknowledged"
 FROM plant.alarm_active AS a
-WHERE a.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                          WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
+WHERE $__installationFilter(a.source_id);
 
 -- name: jobs
 -- The newest run of each job, and the number of failures in the last day. What every installation does for itself has a

@@ -5,15 +5,13 @@
 SELECT DISTINCT split_part(c.name, '/', 1) AS __text, split_part(c.name, '/', 1) AS __value
 FROM plant.channel AS c
 WHERE c.retired_at IS NULL
-  AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                          WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+  AND $__installationFilter(c.source_id)
 UNION ALL
 SELECT 'no channels yet', 'no channels yet'
 WHERE NOT EXISTS (
     SELECT FROM plant.channel AS c
     WHERE c.retired_at IS NULL
-      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                              WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+      AND $__installationFilter(c.source_id)
 )
 ORDER BY 1;
 
@@ -23,8 +21,7 @@ FROM (
     SELECT count(*) AS channels
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND split_part(c.name, '/', 1) IN (${area:sqlstring})
-      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                              WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+      AND $__installationFilter(c.source_id)
     GROUP BY regexp_replace(c.name, '/[^/]*$', '')
 ) AS u;
 
@@ -33,8 +30,7 @@ SELECT count(DISTINCT g.channel_id) AS "No data now"
 FROM plant.gap_channel AS g
 JOIN plant.channel AS c ON c.id = g.channel_id
 WHERE g.to_time IS NULL AND c.retired_at IS NULL AND split_part(c.name, '/', 1) IN (${area:sqlstring})
-  AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                          WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
+  AND $__installationFilter(c.source_id);
 
 -- name: units
 -- A gap of a whole source counts for each unit with channels of the source, and is not expanded to these channels.
@@ -43,8 +39,7 @@ parts AS MATERIALIZED (
     SELECT regexp_replace(c.name, '/[^/]*$', '') AS unit, c.source_id, count(*) AS channels
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND split_part(c.name, '/', 1) IN (${area:sqlstring})
-      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                              WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+      AND $__installationFilter(c.source_id)
     GROUP BY 1, 2
 ),
 gaps AS MATERIALIZED (
@@ -78,13 +73,11 @@ parts_and_gaps AS (
     FROM gaps AS g
     JOIN plant.channel AS c ON c.id = g.channel_id AND c.source_id = g.source_id
     WHERE c.retired_at IS NULL AND split_part(c.name, '/', 1) IN (${area:sqlstring})
-      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                              WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+      AND $__installationFilter(c.source_id)
     UNION ALL
     SELECT a.plant_unit, 0, 0, NULL, NULL, NULL, 1, CASE WHEN a.active THEN a.priority_rank END
     FROM plant.alarm_active AS a
-    WHERE a.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                              WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+    WHERE $__installationFilter(a.source_id)
 ),
 -- Outages: intervals in which any channel of the unit had a gap, whatever the number of channels.
 units AS (
@@ -121,8 +114,7 @@ WITH key AS (
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND c.kind = 'analog' AND c.range_hi > c.range_lo
       AND split_part(c.name, '/', 1) IN (${area:sqlstring})
-      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                              WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+      AND $__installationFilter(c.source_id)
     ORDER BY regexp_replace(c.name, '/[^/]*$', ''), c.id
     LIMIT 60
 )
@@ -150,8 +142,7 @@ SELECT count(*) FILTER (WHERE a.active AND a.priority_rank <= 2) AS "Urgent",
        count(*) FILTER (WHERE a.state LIKE '%unacknowledged%') AS "Unacknowledged"
 FROM plant.alarm_active AS a
 WHERE (a.channel_id IS NULL OR split_part(a.channel, '/', 1) IN (${area:sqlstring}))
-  AND a.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                          WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
+  AND $__installationFilter(a.source_id);
 
 -- name: alarms
 SELECT a.priority AS "Priority", a.channel AS "Channel", a.plant_unit AS path, a.limit_name AS "Limit",
@@ -159,8 +150,7 @@ SELECT a.priority AS "Priority", a.channel AS "Channel", a.plant_unit AS path, a
        a.unit AS "Unit of measure", a.acknowledged_by AS "Acknowledged by"
 FROM plant.alarm_active AS a
 WHERE (a.channel_id IS NULL OR split_part(a.channel, '/', 1) IN (${area:sqlstring}))
-  AND a.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                          WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+  AND $__installationFilter(a.source_id)
 ORDER BY a.priority_rank, a.since DESC
 LIMIT 200;
 
@@ -169,8 +159,7 @@ SELECT a.channel AS "Channel", plant.unit_of(a.channel) AS path, a.limit_name AS
        a.shelved_until AS "Until", a.who AS "By", a.why AS "Why"
 FROM plant.alarm_inhibited AS a
 WHERE (a.channel_id IS NULL OR split_part(a.channel, '/', 1) IN (${area:sqlstring}))
-  AND a.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                          WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+  AND $__installationFilter(a.source_id)
 ORDER BY a.channel, a.limit_name
 LIMIT 200;
 
@@ -186,8 +175,7 @@ changes AS (
     CROSS JOIN plant.event_count_1m AS e
     JOIN plant.channel AS c ON c.id = e.channel_id
     WHERE e.type = 'alarm' AND $__timeFilter(e.bucket) AND split_part(c.name, '/', 1) IN (${area:sqlstring})
-      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                              WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+      AND $__installationFilter(c.source_id)
     GROUP BY 1, 2
 )
 SELECT t.bin AS time, a.area AS metric, coalesce(c.n, 0) AS value

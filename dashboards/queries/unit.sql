@@ -5,15 +5,13 @@
 SELECT DISTINCT regexp_replace(c.name, '/[^/]*$', '') AS __text, regexp_replace(c.name, '/[^/]*$', '') AS __value
 FROM plant.channel AS c
 WHERE c.retired_at IS NULL
-  AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                          WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+  AND $__installationFilter(c.source_id)
 UNION ALL
 SELECT 'no channels yet', 'no channels yet'
 WHERE NOT EXISTS (
     SELECT FROM plant.channel AS c
     WHERE c.retired_at IS NULL
-      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                              WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+      AND $__installationFilter(c.source_id)
 )
 ORDER BY 1;
 
@@ -26,8 +24,7 @@ WITH scaled AS (
            plant.scale_power(c.range_lo, c.range_hi) AS power
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND c.kind = 'analog' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
-      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                              WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+      AND $__installationFilter(c.source_id)
 ),
 charts AS (
     SELECT s.measure, s.power, min(s.id) AS first, count(*) OVER (PARTITION BY s.measure) AS scales
@@ -53,8 +50,7 @@ SELECT count(*) AS "Channels",
        )) AS "No data now"
 FROM plant.channel AS c
 WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
-  AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                          WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
+  AND $__installationFilter(c.source_id);
 
 -- name: gaps
 -- Outages: intervals in which any channel of the unit had a gap, whatever the number of channels.
@@ -65,8 +61,7 @@ missing AS (
     FROM plant.gap_channel AS g
     JOIN plant.channel AS c ON c.id = g.channel_id
     WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
-      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                              WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+      AND $__installationFilter(c.source_id)
       AND g.backfilled_at IS NULL AND g.from_time < least(now(), $__timeTo()::timestamptz)
       AND coalesce(g.to_time, now()) > $__timeFrom()::timestamptz
     GROUP BY g.channel_id
@@ -86,8 +81,7 @@ FROM (
         SELECT c.id, c.name
         FROM plant.channel AS c
         WHERE c.retired_at IS NULL AND c.kind = 'analog' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
-          AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                                  WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+          AND $__installationFilter(c.source_id)
           AND concat_ws(' ', coalesce(nullif(c.unit, ''), 'no unit'), plant.scale_power(c.range_lo, c.range_hi))
               IN (${measure:sqlstring})
         ORDER BY c.id LIMIT 12
@@ -110,8 +104,7 @@ FROM (
     SELECT c.id, c.name, c.configured_at
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND c.kind = 'discrete' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
-      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                              WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+      AND $__installationFilter(c.source_id)
     ORDER BY c.id LIMIT 16
 ) AS c
 CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
@@ -123,8 +116,7 @@ SELECT $__timeFrom()::timestamptz, 'no discrete channels', NULL
 WHERE NOT EXISTS (
     SELECT FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND c.kind = 'discrete' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
-      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                              WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+      AND $__installationFilter(c.source_id)
 )
 ORDER BY time, metric;
 
@@ -143,8 +135,7 @@ FROM (
     SELECT c.id, c.source_id, c.name, c.kind, c.unit, c.range_lo, c.range_hi, c.description
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
-      AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                              WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+      AND $__installationFilter(c.source_id)
     ORDER BY c.id LIMIT 200
 ) AS c
 LEFT JOIN LATERAL plant.held_before(c.id, least(now(), $__timeTo()::timestamptz) - INTERVAL '24 hours',
@@ -175,8 +166,7 @@ CROSS JOIN LATERAL (
     ORDER BY e.time DESC LIMIT 50
 ) AS e
 WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
-  AND c.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                          WHERE o.installation_id::text NOT IN (${installation:sqlstring}))
+  AND $__installationFilter(c.source_id)
 ORDER BY e.time DESC
 LIMIT 100;
 
@@ -200,8 +190,7 @@ SELECT count(*) FILTER (WHERE a.active) AS "Active alarms",
        count(*) FILTER (WHERE a.state LIKE '%unacknowledged%') AS "Unacknowledged"
 FROM plant.alarm_active AS a
 WHERE a.plant_unit = ${unit:sqlstring}
-  AND a.source_id NOT IN (SELECT o.id FROM plant.source AS o
-                          WHERE o.installation_id::text NOT IN (${installation:sqlstring}));
+  AND $__installationFilter(a.source_id);
 
 -- name: clocks
 SELECT m.time, m.text, 'clock' AS tags

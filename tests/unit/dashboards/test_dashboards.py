@@ -50,6 +50,7 @@ def test_grafana_is_given_its_dashboards(tmp_path: Path) -> None:
     write(tmp_path / "new" / "folder")
     written = {path.name: json.loads(path.read_text()) for path in (tmp_path / "new" / "folder").iterdir()}
     assert written == dashboards(OF_GRAFANA)
+    assert "$__installationFilter" not in json.dumps(written), "Grafana does not know it"
     curve = f"-- channel.sql: curve\n{queries('channel')['curve']}"
     assert curve in [
         target["rawSql"] for one in written["3-channel.json"]["panels"] for target in one.get("targets", ())
