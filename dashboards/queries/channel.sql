@@ -6,12 +6,12 @@ SELECT u.text AS __text, u.value AS __value
 FROM (
     SELECT regexp_replace(c.name, '^.*/', '') AS text, c.name AS value, c.id
     FROM plant.channel AS c
-    WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
+    WHERE c.retired_at IS NULL AND plant.unit_of(c.name) = ${unit:sqlstring}
       AND $__installationFilter(c.source_id)
     UNION ALL
     SELECT 'no channels', 'no channels', NULL
     WHERE NOT EXISTS (SELECT FROM plant.channel AS c
-                      WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
+                      WHERE c.retired_at IS NULL AND plant.unit_of(c.name) = ${unit:sqlstring}
                         AND $__installationFilter(c.source_id))
 ) AS u
 ORDER BY u.id;

@@ -29,7 +29,7 @@ CROSS JOIN LATERAL (
 WHERE h.ids IS NOT NULL;
 
 -- name: timeline
-SELECT t.time AS "Time", t.what AS "Type", c.name AS "Channel", regexp_replace(c.name, '/[^/]*$', '') AS path,
+SELECT t.time AS "Time", t.what AS "Type", c.name AS "Channel", unit_of(c.name) AS path,
        CASE WHEN c.name IS NULL THEN t.channel END AS "Source", t.detail AS "Detail"
 FROM answer AS t
 LEFT JOIN channel AS c ON c.name = t.channel
@@ -67,7 +67,7 @@ LEFT JOIN lines AS l ON l.bin = t.bin AND l.what = w.what
 ORDER BY t.bin, w.what;
 
 -- name: setpoints
-SELECT s.time AS "Time", s.channel AS "Channel", regexp_replace(s.channel, '/[^/]*$', '') AS path,
+SELECT s.time AS "Time", s.channel AS "Channel", unit_of(s.channel) AS path,
        s.what AS "Type", s.old AS "From", s.new AS "To", s.unit AS "Unit of measure",
        extract(epoch FROM s.held_before) AS "Held at least"
 FROM answer AS s
@@ -75,7 +75,7 @@ ORDER BY s.time DESC
 LIMIT 200;
 
 -- name: stuck
-SELECT s.channel AS "Channel", regexp_replace(s.channel, '/[^/]*$', '') AS path,
+SELECT s.channel AS "Channel", unit_of(s.channel) AS path,
        s.stuck_from AS "From", s.stuck_to AS "To", s.value AS "Value", s.unit AS "Unit of measure",
        s.times_usual AS "× usual", s.at_range_limit AS "At range limit", s.moving_beside AS "Moving beside",
        s.note AS "Note"
@@ -84,7 +84,7 @@ ORDER BY s.times_usual DESC NULLS LAST
 LIMIT 100;
 
 -- name: replayed
-SELECT r.channel AS "Channel", regexp_replace(r.channel, '/[^/]*$', '') AS path,
+SELECT r.channel AS "Channel", unit_of(r.channel) AS path,
        r.copy_from AS "Copy from", r.copy_to AS "Copy to", r.original_from AS "Original from",
        r.original_to AS "Original to", r.copied AS "Samples", r.what AS "Type", r.scale AS "Scale",
        r."offset" AS "Offset"
@@ -93,7 +93,7 @@ ORDER BY r.copy_from DESC
 LIMIT 100;
 
 -- name: coverage
-SELECT g.channel AS "Channel", regexp_replace(g.channel, '/[^/]*$', '') AS path,
+SELECT g.channel AS "Channel", unit_of(g.channel) AS path,
        g.covered_percent AS "Coverage", g.samples AS "Samples", g.good AS "Good", g.gaps AS "Gaps",
        g.missing_seconds AS "Missing", g.longest_seconds AS "Longest", g.backfilled_seconds AS "Backfilled",
        g.unrecorded AS "Unrecorded silence", g.reasons AS "Reasons"
@@ -149,7 +149,7 @@ GROUP BY t.time, t.quantity
 ORDER BY t.time, t.quantity;
 
 -- name: changed
-SELECT w.channel AS "Channel", regexp_replace(w.channel, '/[^/]*$', '') AS path,
+SELECT w.channel AS "Channel", unit_of(w.channel) AS path,
        w.change AS "Change", w.score AS "Score", w.mean_before AS "Mean before",
        w.mean_after AS "Mean now", w.spread_before AS "Spread before", w.spread_after AS "Spread now",
        w.unit AS "Unit of measure"

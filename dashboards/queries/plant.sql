@@ -22,7 +22,7 @@ FROM (
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND split_part(c.name, '/', 1) IN (${area:sqlstring})
       AND $__installationFilter(c.source_id)
-    GROUP BY regexp_replace(c.name, '/[^/]*$', '')
+    GROUP BY plant.unit_of(c.name)
 ) AS u;
 
 -- name: missing_now
@@ -36,7 +36,7 @@ WHERE g.to_time IS NULL AND c.retired_at IS NULL AND split_part(c.name, '/', 1) 
 -- A gap of a whole source counts for each unit with channels of the source, and is not expanded to these channels.
 WITH
 parts AS MATERIALIZED (
-    SELECT regexp_replace(c.name, '/[^/]*$', '') AS unit, c.source_id, count(*) AS channels
+    SELECT plant.unit_of(c.name) AS unit, c.source_id, count(*) AS channels
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND split_part(c.name, '/', 1) IN (${area:sqlstring})
       AND $__installationFilter(c.source_id)
@@ -66,7 +66,7 @@ parts_and_gaps AS (
     JOIN parts AS p ON p.source_id = g.source_id
     WHERE g.channel_id IS NULL
     UNION ALL
-    SELECT regexp_replace(c.name, '/[^/]*$', ''), 0,
+    SELECT plant.unit_of(c.name), 0,
            CASE WHEN g.to_time IS NULL AND c.source_id NOT IN (SELECT w.source_id FROM unavailable AS w)
                  AND row_number() OVER (PARTITION BY c.id, g.to_time IS NULL) = 1 THEN 1 ELSE 0 END,
            g.from_time, g.to_time, g.reason, 0, NULL
@@ -110,12 +110,12 @@ LIMIT 1000;
 -- The first analog channel with a range in each unit, in the order of the tag list: plants list the most important
 -- first. While a channel has a gap it has no value, however short the gap has been.
 WITH key AS (
-    SELECT DISTINCT ON (regexp_replace(c.name, '/[^/]*$', '')) c.id, c.source_id, c.name, c.unit, c.range_lo, c.range_hi
+    SELECT DISTINCT ON (plant.unit_of(c.name)) c.id, c.source_id, c.name, c.unit, c.range_lo, c.range_hi
     FROM plant.channel AS c
     WHERE c.retired_at IS NULL AND c.kind = 'analog' AND c.range_hi > c.range_lo
       AND split_part(c.name, '/', 1) IN (${area:sqlstring})
       AND $__installationFilter(c.source_id)
-    ORDER BY regexp_replace(c.name, '/[^/]*$', ''), c.id
+    ORDER BY plant.unit_of(c.name), c.id
     LIMIT 60
 )
 SELECT k.name || '  '

@@ -2,7 +2,7 @@
 -- For a unit with many channels, the first ones are shown.
 
 -- name: units
-SELECT DISTINCT regexp_replace(c.name, '/[^/]*$', '') AS __text, regexp_replace(c.name, '/[^/]*$', '') AS __value
+SELECT DISTINCT plant.unit_of(c.name) AS __text, plant.unit_of(c.name) AS __value
 FROM plant.channel AS c
 WHERE c.retired_at IS NULL
   AND $__installationFilter(c.source_id)
@@ -23,7 +23,7 @@ WITH scaled AS (
     SELECT c.id, coalesce(nullif(c.unit, ''), 'no unit') AS measure,
            plant.scale_power(c.range_lo, c.range_hi) AS power
     FROM plant.channel AS c
-    WHERE c.retired_at IS NULL AND c.kind = 'analog' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
+    WHERE c.retired_at IS NULL AND c.kind = 'analog' AND plant.unit_of(c.name) = ${unit:sqlstring}
       AND $__installationFilter(c.source_id)
 ),
 charts AS (
@@ -49,7 +49,7 @@ SELECT count(*) AS "Channels",
            WHERE g.to_time IS NULL AND g.source_id = c.source_id AND (g.channel_id IS NULL OR g.channel_id = c.id)
        )) AS "No data now"
 FROM plant.channel AS c
-WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
+WHERE c.retired_at IS NULL AND plant.unit_of(c.name) = ${unit:sqlstring}
   AND $__installationFilter(c.source_id);
 
 -- name: gaps
@@ -60,7 +60,7 @@ missing AS (
                      * tstzrange($__timeFrom()::timestamptz, least(now(), $__timeTo()::timestamptz))) AS ranges
     FROM plant.gap_channel AS g
     JOIN plant.channel AS c ON c.id = g.channel_id
-    WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
+    WHERE c.retired_at IS NULL AND plant.unit_of(c.name) = ${unit:sqlstring}
       AND $__installationFilter(c.source_id)
       AND g.backfilled_at IS NULL AND g.from_time < least(now(), $__timeTo()::timestamptz)
       AND coalesce(g.to_time, now()) > $__timeFrom()::timestamptz
@@ -80,7 +80,7 @@ FROM (
     FROM (
         SELECT c.id, c.name
         FROM plant.channel AS c
-        WHERE c.retired_at IS NULL AND c.kind = 'analog' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
+        WHERE c.retired_at IS NULL AND c.kind = 'analog' AND plant.unit_of(c.name) = ${unit:sqlstring}
           AND $__installationFilter(c.source_id)
           AND concat_ws(' ', coalesce(nullif(c.unit, ''), 'no unit'), plant.scale_power(c.range_lo, c.range_hi))
               IN (${measure:sqlstring})
@@ -103,7 +103,7 @@ SELECT d.time, regexp_replace(c.name, '^.*/', '') AS metric, coalesce(round(d.hi
 FROM (
     SELECT c.id, c.name, c.configured_at
     FROM plant.channel AS c
-    WHERE c.retired_at IS NULL AND c.kind = 'discrete' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
+    WHERE c.retired_at IS NULL AND c.kind = 'discrete' AND plant.unit_of(c.name) = ${unit:sqlstring}
       AND $__installationFilter(c.source_id)
     ORDER BY c.id LIMIT 16
 ) AS c
@@ -115,7 +115,7 @@ UNION ALL
 SELECT $__timeFrom()::timestamptz, 'no discrete channels', NULL
 WHERE NOT EXISTS (
     SELECT FROM plant.channel AS c
-    WHERE c.retired_at IS NULL AND c.kind = 'discrete' AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
+    WHERE c.retired_at IS NULL AND c.kind = 'discrete' AND plant.unit_of(c.name) = ${unit:sqlstring}
       AND $__installationFilter(c.source_id)
 )
 ORDER BY time, metric;
@@ -134,7 +134,7 @@ SELECT regexp_replace(c.name, '^.*/', '') AS "Channel", c.name, ${unit:sqlstring
 FROM (
     SELECT c.id, c.source_id, c.name, c.kind, c.unit, c.range_lo, c.range_hi, c.description
     FROM plant.channel AS c
-    WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
+    WHERE c.retired_at IS NULL AND plant.unit_of(c.name) = ${unit:sqlstring}
       AND $__installationFilter(c.source_id)
     ORDER BY c.id LIMIT 200
 ) AS c
@@ -165,7 +165,7 @@ CROSS JOIN LATERAL (
     WHERE e.channel_id = c.id AND $__timeFilter(e.time)
     ORDER BY e.time DESC LIMIT 50
 ) AS e
-WHERE c.retired_at IS NULL AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring}
+WHERE c.retired_at IS NULL AND plant.unit_of(c.name) = ${unit:sqlstring}
   AND $__installationFilter(c.source_id)
 ORDER BY e.time DESC
 LIMIT 100;
@@ -181,7 +181,7 @@ WHERE g.channel_id IS NULL AND g.backfilled_at IS NULL AND g.to_time IS DISTINCT
   AND coalesce(s.installation_id::text IN (${installation:sqlstring}), true)
   AND g.from_time < $__timeTo()::timestamptz AND coalesce(g.to_time, now()) > $__timeFrom()::timestamptz
   AND EXISTS (SELECT FROM plant.channel AS c
-              WHERE c.source_id = g.source_id AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring})
+              WHERE c.source_id = g.source_id AND plant.unit_of(c.name) = ${unit:sqlstring})
 ORDER BY g.from_time DESC
 LIMIT 200;
 
@@ -197,5 +197,5 @@ SELECT m.time, m.text, 'clock' AS tags
 FROM plant.clock_marks($__timeFrom()::timestamptz, $__timeTo()::timestamptz,
                        ARRAY(SELECT c.source_id FROM plant.channel AS c
                              WHERE c.retired_at IS NULL
-                               AND regexp_replace(c.name, '/[^/]*$', '') = ${unit:sqlstring})) AS m
+                               AND plant.unit_of(c.name) = ${unit:sqlstring})) AS m
 ORDER BY m.time DESC;

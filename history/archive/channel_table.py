@@ -54,7 +54,7 @@ class Place:
 
 
 def plant_unit(name: str) -> str:
-    """The unit of the plant in a channel's name, as ``plant.unit_of`` has it."""
+    """The unit of the plant in a channel's name: all but its last part; empty for a name of one part."""
     return name.rpartition("/")[0]
 
 

@@ -86,6 +86,9 @@ CREATE MACRO date_bin(step, time, origin) AS make_timestamptz(
     floor((epoch_us(time) - epoch_us(origin)) / epoch_us(step)::DOUBLE)::BIGINT * epoch_us(step) + epoch_us(origin)
 );
 
+-- As plant.unit_of.
+CREATE MACRO unit_of(channel) AS regexp_replace(channel, '/[^/]*$', '');
+
 -- The unit of measurement that a channel had at a time. patterns: it is among these, so that others are not read.
 CREATE MACRO unit_at(channel, "at", patterns := NULL) AS (
     SELECT arg_max(v.unit, v.valid_from)

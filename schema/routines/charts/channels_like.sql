@@ -24,7 +24,7 @@ LANGUAGE sql STABLE
 AS $$
 SELECT c.id, c.name, c.kind, c.unit, c.range_lo, c.range_hi,
        CASE WHEN c.range_hi > c.range_lo THEN c.range_hi - c.range_lo END,
-       regexp_replace(c.name, '/[^/]*$', ''), regexp_replace(c.name, '^.*/', ''),
+       plant.unit_of(c.name), regexp_replace(c.name, '^.*/', ''),
        coalesce(least(c.retired_at, s.retired_at), 'infinity')
 FROM plant.channel AS c
 JOIN plant.source AS s ON s.id = c.source_id

@@ -105,6 +105,10 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from _nodes(part)
 
 
+_ALARM = """
+INSERT INTO plant.alarm (channel_id, limit_name, state, active, since, threshold, priority, changed_at, revision)
+VALUES (1, 'hi', 'unacknowledged_active', true, $1, 9, 'critical', $1, 1)
+"""
 _DROPPED = """
 WITH class AS (INSERT INTO plant.dropped (what, retention, until) VALUES ('raw', $1, $2))
 SELECT plant.record_retention('a day', jsonb_build_object(
@@ -133,6 +137,18 @@ async def test_nothing_is_missing_before_a_channel_was_configured(owner: asyncpg
     assert {row["value"] for row in rows} == {-1, 1}, "missing, and then there"
     await owner.execute("UPDATE plant.channel SET configured_at = NULL")
     assert min(row["time"] for row in await owner.fetch(sql, *parameters)) < configured
+
+
+async def test_alarm_of_a_name_of_one_part_is_of_its_unit(owner: asyncpg.Connection) -> None:
+    await add_sources(owner, "plc")
+    await add_channels(owner, [1], "siren")
+    await owner.execute(_ALARM, NOW)
+    values = _VALUES | {"area": ["siren"], "unit": ["siren"]}
+    sql, parameters = expand(queries("plant")["units"], values, _OVER)
+    (unit,) = await owner.fetch(sql, *parameters)
+    assert (unit["Unit"], unit["State"], unit["Alarms"]) == ("siren", "alarm", 1)
+    sql, parameters = expand(queries("unit")["alarms"], values, _OVER)
+    assert await owner.fetchval(sql, *parameters) == 1
 
 
 async def test_panel_says_that_samples_were_dropped(owner: asyncpg.Connection) -> None:
