@@ -20,7 +20,8 @@ from ingest.spool.append import Spool
 from ops.registration import register as registering
 from ops.registration.redefined_tags import TagDecisions
 from ops.registration.register import spooled_rows
-from tests.database import Database, rows
+from ops.registration.rename import rename_channel
+from tests.database import Database, connected, rows
 from tests.integration.history.questions.recording import reading
 
 
@@ -286,3 +287,19 @@ async def test_registration_of_twenty_thousand_channels(database: Database, tmp_
     tags = "".join(f"load/c{n},holding:{n},,,,,,,,\n" for n in range(20_000))
     registry = await register(plant(tmp_path / "p", tags), database.owner_dsn, state)
     assert len(set(registry.channels["plc"].values())) == 20_000
+
+
+async def test_attribute_can_have_a_generated_column(database: Database, tmp_path: Path) -> None:
+    """As docs/contributing.md adds one: registration, versions and renaming need not know it."""
+    async with connected(database.owner_dsn) as owner:
+        await owner.execute(
+            "ALTER TABLE plant.channel ADD COLUMN word_order text"
+            " GENERATED ALWAYS AS (coalesce(attributes ->> 'word_order', '')) STORED"
+        )
+    state, folder, dsn = state_in(tmp_path), tmp_path / "p", database.owner_dsn
+    await register(plant(folder, "a,holding:0,int32,,,,,,,CDAB\nb,holding:2,,,,,,,,\n"), dsn, state)
+    await register(plant(folder, "a,holding:0,int32,,,,,,,BADC\nb,holding:2,,,,,,,,\n"), dsn, state, "a")
+    await rename_channel(dsn, state, "a", "c")
+    assert await rows(database, "SELECT name, word_order FROM plant.channel ORDER BY id") == [("c", "BADC"), ("b", "")]
+    versions = "SELECT v.attributes ->> 'word_order' FROM plant.channel_version AS v WHERE v.name = 'a' ORDER BY 1 DESC"
+    assert await rows(database, versions) == [("CDAB",), ("BADC",)]
