@@ -136,7 +136,7 @@ class Collector:
                 await self._losses.open_outage("disconnected", reason)
                 await self._set_state("disconnected", reason)
             if self._servers.is_round_over:
-                await backoff.pause(nobody_listens, self._servers.all_refuse)
+                await backoff.pause(nobody_listens, partial(self._servers.all_refuse, self._source))
                 nobody_listens = True
 
     async def _connection(self, address: str, backoff: ConnectionBackoff) -> None:

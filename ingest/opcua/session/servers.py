@@ -37,7 +37,6 @@ class Servers:
 
     def __init__(self, source: OpcuaSource, pki: Path, status: SourceStatus, in_use: str) -> None:
         """``in_use``: the address of the server that has the subscriptions, empty if there is none."""
-        self._source = source
         self._addresses = source.servers
         self._pki = pki
         self._status = status
@@ -64,9 +63,9 @@ class Servers:
         """Whether all were tried: it is time to wait."""
         return self._tried.issuperset(self._addresses)
 
-    async def all_refuse(self) -> bool:
+    async def all_refuse(self, source: OpcuaSource) -> bool:
         """Whether nobody listens at any address."""
-        return all(await asyncio.gather(*(refuses(self._source.at(address)) for address in self._addresses)))
+        return all(await asyncio.gather(*(refuses(source.at(address)) for address in self._addresses)))
 
     def _order(self, address: str) -> tuple[int, bool, int, int]:
         """The greatest is the best: by sub-range, then the one in use, then by level, then the first configured."""
