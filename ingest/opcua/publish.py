@@ -162,12 +162,10 @@ class Publisher:
         tracker, noted_first = subscription.tracker, 0
 
         def progress(is_whole: bool) -> Notes:
-            """What to note with samples of the message; ``is_whole``: nothing else of it is to be saved."""
+            """Note of the progress, for samples of the message; ``is_whole``: nothing else of it is to be saved."""
             nonlocal noted_first
             if is_whole and tracker.first == notification.sequence:
-                note = tracker.note_with(
-                    notification.sequence, 0 if notification.more else self._complete_to(notification)
-                )
+                note = tracker.note_with(notification.sequence, self._completed_by(notification))
             else:
                 note = tracker.note()
             noted_first = tracker.noted_first
@@ -177,12 +175,16 @@ class Publisher:
         await store(body, notification, subscription, progress)
         self._check_all_publishing()
         tracker.saved(noted_first)
-        tracker.done(notification.sequence, 0 if notification.more else self._complete_to(notification))
+        tracker.done(notification.sequence, self._completed_by(notification))
         if (key := (subscription.id, notification.sequence)) in self._lost:
             self._lost.remove(key)
             await self._losses.record_late(subscription, notification.sequence)
         if offered:
             self._unacknowledged.append((subscription, notification.sequence))
+
+    def _completed_by(self, notification: Notification) -> int:
+        """Time (µs) up to which samples are complete with the message; 0: more of the same time follows."""
+        return 0 if notification.more else self._complete_to(notification)
 
     def _complete_to(self, notification: Notification) -> int:
         return self._receiver.times.begin_of_gap(notification.publish_time or now_us())
