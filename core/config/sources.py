@@ -26,7 +26,7 @@ class NumberFormat(NamedTuple):
 
     registers: int
     dtype: str
-    """Of numpy, big-endian. It may be wider: numpy has no integers of six bytes."""
+    """Type of numpy, big-endian. It may be wider: numpy has no integers of six bytes."""
 
 
 # What Modbus registers hold, by the column `type`: this table is the only one.

@@ -16,7 +16,7 @@ from core.copy_stream import HEADER, TRAILER
 from history.codec.packed_numbers import PackedNumbers
 from history.codec.segments import Mask, Segments
 
-CHAR, INT4, FLOAT4, FLOAT8 = 18, 23, 700, 701  # types in pg_type
+BOOL, CHAR, INT4, FLOAT4, FLOAT8 = 16, 18, 23, 700, 701  # types in pg_type
 ARRAY_HEAD = 20  # bytes of an array, as it is sent, before its elements
 _ARRAY = struct.Struct(">iiiiii")  # bytes, dimensions, has NULLs, type, elements, first index
 _NULL = struct.pack(">i", -1)
@@ -115,7 +115,7 @@ def packed_numbers(packed: PackedNumbers) -> list[bytes]:
     """A column of ``plant.packed_numbers``."""
     head = np.zeros(len(packed.segments), _NUMBERS)
     head["fields"] = 9
-    for name, kind in (("base", 701), ("divisor", 701), ("single", 16)):
+    for name, kind in (("base", FLOAT8), ("divisor", FLOAT8), ("single", BOOL)):
         head[f"{name}_type"] = kind
         head[f"{name}_length"] = head[name].itemsize
         head[name] = getattr(packed, name)

@@ -77,7 +77,7 @@ class Aggregates:
         return self.of_channels([int(channel[rows.start]) for rows in segments(channel)], samples)
 
     def of_channels(self, ids: Sequence[int], samples: Columns) -> Columns:
-        """The same for these channels, ascending, whether they have samples or not."""
+        """Columns of AGGREGATES for these channels, ascending, whether they have samples or not."""
         calculation = _Calculation(self, ids, samples)
         starts, n = self.starts, len(self.starts)
         parts = list[Columns]()

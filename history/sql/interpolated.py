@@ -50,7 +50,7 @@ class Values:
         return self.of_channels([int(channel[rows.start]) for rows in segments(channel)], samples)
 
     def of_channels(self, ids: Sequence[int], samples: Columns) -> Columns:
-        """The same for these channels, ascending, whether they have samples or not."""
+        """Columns of VALUES for these channels, ascending, whether they have samples or not."""
         points = self.courses.points(ids, samples)
         time = np.tile(self.times, len(ids))
         key = self._key(np.repeat(np.arange(len(ids)), len(self.times)), time)
