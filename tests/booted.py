@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -17,6 +17,7 @@ import pytest
 
 from core.paths import CHECKOUT
 from ops.postgres.binaries import provide
+from tests.processes import command_line
 from tests.waiting import PATIENCE, until_sync
 
 STATE = Path("/var/lib/plantlog")  # in the machine
@@ -35,9 +36,8 @@ class Machine:
     def init(self) -> psutil.Process | None:
         """The process 1 of the machine: systemd, once it is that."""
         for process in psutil.Process(self._process.pid).children(recursive=True):
-            with suppress(psutil.Error):
-                if process.cmdline()[:1] == [str(_SYSTEMD)]:
-                    return process
+            if command_line(process)[:1] == [str(_SYSTEMD)]:
+                return process
         return None
 
     def run(self, *command: str, code: int | None = 0) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from core.paths import CHECKOUT
+from tests.processes import command_line, environment
 from tests.waiting import until_sync
 
 
@@ -31,25 +32,20 @@ def _folders(bench: psutil.Popen) -> set[Path]:
     """The folders that the benchmark's children work in."""
     folders = set()
     for child in bench.children(recursive=True):
-        with suppress(psutil.Error, OSError):
-            for text in (
-                *child.cmdline(),
-                child.environ().get("PLANTLOG_STATE", ""),
-                str(Path(f"/proc/{child.pid}/fd/1").readlink()),
-            ):
-                folders |= {one for one in Path(text).parents if one.name.startswith("plantlog-bench-")}
+        words = [*command_line(child), environment(child).get("PLANTLOG_STATE", "")]
+        with suppress(OSError):
+            words.append(str(Path(f"/proc/{child.pid}/fd/1").readlink()))
+        folders |= {one for word in words for one in Path(word).parents if one.name.startswith("plantlog-bench-")}
     return folders
 
 
 def _of(folder: Path) -> list[str]:
     """The commands of the processes that work in a folder."""
-    found = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error, OSError):
-            named = (*process.cmdline(), process.environ().get("PLANTLOG_STATE", ""))
-            if process.status() != psutil.STATUS_ZOMBIE and any(str(folder) in text for text in named):
-                found.append(" ".join(process.cmdline()))
-    return found
+    return [
+        " ".join(command_line(process))
+        for process in psutil.process_iter()
+        if any(str(folder) in word for word in (*command_line(process), *environment(process).values()))
+    ]
 
 
 def _assert_nothing_is_left(bench: psutil.Popen, folder: Path) -> None:
@@ -65,7 +61,7 @@ def test_day_that_is_ended_while_it_starts_leaves_nothing() -> None:
         until_sync(lambda: _folders(bench))
         [folder] = _folders(bench)
         bench.terminate()
-        until_sync(lambda: any("down" in child.cmdline() for child in bench.children()) or bench.poll() is not None)
+        until_sync(lambda: any("down" in command_line(child) for child in bench.children()) or bench.poll() is not None)
         bench.terminate()  # twice, as who is impatient does
         _assert_nothing_is_left(bench, folder)
 

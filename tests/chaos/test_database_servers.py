@@ -19,6 +19,7 @@ from ops.postgres.bootstrap import bootstrap
 from tests.command import in_a_process
 from tests.database import PASSWORDS, add_channels, add_sources, connected
 from tests.managed import Servers, servers
+from tests.processes import command_line
 from tests.truth import CHANNELS, expect_truth, restored, running_plant, writing
 from tests.waiting import until
 
@@ -29,7 +30,7 @@ def _receivers(state: Path) -> list[psutil.Process]:
     """The processes by which a standby receives."""
     found = [process for processes in orphans.find(State(state)).values() for process in processes]
     below = {child for process in found for child in process.children(recursive=True)}
-    return [process for process in below if "walreceiver" in " ".join(process.cmdline())]
+    return [process for process in below if "walreceiver" in " ".join(command_line(process))]
 
 
 async def test_machines_are_lost_one_after_the_other(tmp_path: Path) -> None:

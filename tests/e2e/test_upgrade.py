@@ -17,6 +17,7 @@ from core.timestamps import now_us
 from ops.appliance import orphans
 from ops.ports import free_ports
 from tests.e2e.appliance import Appliance
+from tests.processes import command_line, environment
 
 SECOND = 1_000_000  # µs
 EARLIER = "## [1.0.0] - "  # the heading in the changelog, which the release's commit has first
@@ -85,8 +86,5 @@ async def test_nothing_is_lost_without_a_gap(appliance: Appliance, earlier: Path
 
 
 def _of(folder: Path, process: psutil.Process) -> bool:
-    try:
-        words = [*process.cmdline(), process.environ().get("PYTHONPATH", "")]
-    except psutil.Error:  # it has ended since
-        return False
+    words = [*command_line(process), environment(process).get("PYTHONPATH", "")]
     return any(str(folder) in word for word in words)

@@ -20,6 +20,7 @@ from ops.appliance.supervisor import Supervisor
 from ops.deployment import Deployment
 from ops.ports import free_ports
 from tests import command
+from tests.processes import environment
 from tests.waiting import PATIENCE, until
 
 _CONFIGURATION = """
@@ -118,7 +119,7 @@ async def test_service_tells_its_manager_how_it_is(state: State) -> None:
         await service.until_told("EXTEND_TIMEOUT_USEC=", "STATUS=starting")
         await service.until_told("READY=1", "WATCHDOG=1", "STATUS=5 of 5 processes run; ")
         programs = [process for found in orphans.find(state).values() for process in found]
-        assert not any("NOTIFY_SOCKET" in process.environ() for process in programs), "PostgreSQL would write to it"
+        assert not any("NOTIFY_SOCKET" in environment(process) for process in programs), "PostgreSQL would write to it"
         await service.until_told("WATCHDOG=1")
 
         second = await command.in_a_process(state.root, "admin", "service", "run")

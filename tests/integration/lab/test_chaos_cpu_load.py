@@ -12,6 +12,7 @@ import pytest
 from lab.chaos.inject import inject
 from lab.chaos.schedule import FAULTS, Step
 from lab.chaos.stress import BUSY
+from tests.processes import command_line
 from tests.waiting import PATIENCE, until
 
 
@@ -21,7 +22,7 @@ async def test_cpu_load_processes_lead_own_sessions_and_end() -> None:
     ours = psutil.Process()
 
     def two_busy() -> list[psutil.Process]:
-        found = [p for p in ours.children() if BUSY in p.cmdline()]
+        found = [p for p in ours.children() if BUSY in command_line(p)]
         return found if len(found) == 2 else []
 
     found = await until(two_busy)
