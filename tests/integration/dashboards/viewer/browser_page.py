@@ -16,7 +16,10 @@ _SETTLED = """
 """
 _STATES = """
 Object.fromEntries(
-  [...document.querySelectorAll('.panel')].map((panel) => [panel.querySelector('h2').textContent, panel.dataset.state]),
+  [...document.querySelectorAll('.panel')].map((panel) => [
+    panel.querySelector('h2').textContent,
+    panel.querySelector('p.failed')?.textContent ?? panel.dataset.state,
+  ]),
 )
 """
 
@@ -68,7 +71,7 @@ class BrowserPage:
             await self.page.wait_for_timeout(50)
 
     async def states(self) -> dict[str, str]:
-        """Title → shown, empty or failed."""
+        """Title → shown, empty, or why it failed."""
         found: dict[str, str] = await self.page.evaluate(_STATES)
         return found
 
