@@ -12,15 +12,15 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from core import own_certificate
+from core.certificates import identity as client_certificate
+from core.certificates import revocation
+from core.certificates import trust as trust_list
+from core.certificates.chain import is_authority, named
 from core.config.https import TlsSettings
 from core.config.model import Plant
 from core.errors import OperationError
 from core.files import CERTIFICATE_SUFFIXES, make_trust_folders, write_atomically
 from core.server_tls import ca_file
-from ingest.opcua.security import certificate as client_certificate
-from ingest.opcua.security import revocation
-from ingest.opcua.security import trust as trust_list
-from ingest.opcua.security.chain import is_authority, named
 
 _MIN_KEY_BITS = 2048
 _MIN_DIGITS = 8  # of a fingerprint, hexadecimal, that identify a certificate

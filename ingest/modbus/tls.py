@@ -16,12 +16,12 @@ from pathlib import Path
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from core import tls
+from core.certificates.identity import identity, key_pem, paths
 from core.config.modbus_address import ModbusAddress, TlsOptions
 from core.errors import SourceError
 from ingest.modbus.failures import BAD_SECURITY_CHECKS_FAILED, BAD_TIMEOUT, ConnectionLost
 from ingest.modbus.frame import TcpFramer
 from ingest.modbus.protocol import ModbusProtocol
-from ingest.opcua.security.certificate import identity, key_pem, paths
 from ingest.timeouts import within
 
 _NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME of OpenSSL, which Python does not name

@@ -16,12 +16,12 @@ from types import MappingProxyType
 
 from core import metrics
 from core.batch import Event, EventBatch
+from core.certificates.identity import expires_at
+from core.certificates.trust import certificates_in, crls_of
 from core.config.sources import ModbusSource, OpcuaSource
 from core.errors import SourceError, SpoolError
 from core.timestamps import now_us
 from ingest.appender import Appender
-from ingest.opcua.security.certificate import expires_at
-from ingest.opcua.security.trust import certificates_in, crls_of
 
 log = logging.getLogger(__name__)
 

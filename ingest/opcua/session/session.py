@@ -19,11 +19,11 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from core.addresses import OPCUA_PORT, unreachable
 from core.backoff import Backoff
+from core.certificates import validate
+from core.certificates.identity import Identity, identity, load_pair
 from core.config.sources import OpcuaSource
 from core.errors import SourceError
 from core.files import make_trust_folders
-from ingest.opcua.security import validate
-from ingest.opcua.security.certificate import Identity, identity, load_pair
 from ingest.opcua.session import message_limits
 from ingest.opcua.session.service import REFUSED
 from ingest.timeouts import within

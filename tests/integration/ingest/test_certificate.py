@@ -11,11 +11,11 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from typer.testing import CliRunner
 
+from core.certificates import trust
+from core.certificates.identity import identity
 from core.config.sources import OpcuaSource
 from core.errors import OperationError, SourceError
 from core.paths import State
-from ingest.opcua.security import trust
-from ingest.opcua.security.certificate import identity
 from ingest.run import capacity
 from ops.cli.certificate import app
 from tests import certificates

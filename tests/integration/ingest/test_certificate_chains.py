@@ -14,10 +14,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from typer.testing import CliRunner
 
+from core.certificates import validate
 from core.config.sources import OpcuaSource
 from core.errors import OperationError, SourceError
 from core.files import make_trust_folders
-from ingest.opcua.security import validate
 from ops import certificates as commands
 from ops.cli.certificate import app
 from tests import certificates

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from core.batch import GapBatch, SampleBatch
+from core.certificates.identity import identity
 from core.config import snapshot
 from core.config.model import CollectorOptions, HealthOptions, Plant
 from core.config.processes import collector
@@ -25,7 +26,6 @@ from core.errors import SpoolError
 from core.paths import CHECKOUT
 from core.registry import Registry
 from core.timestamps import now_us
-from ingest.opcua.security.certificate import identity
 from ingest.run.collectors import Collectors
 from ingest.spool.append import Spool
 from ingest.spool.reader import SpoolReader

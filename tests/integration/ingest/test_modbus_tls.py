@@ -15,9 +15,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from pymodbus.datastore import ModbusDeviceContext, ModbusSequentialDataBlock, ModbusServerContext
 from pymodbus.server import ModbusTlsServer
 
+from core.certificates.identity import identity
 from ingest.modbus.failures import BAD_SECURITY_CHECKS_FAILED
 from ingest.modbus.transport import Connections
-from ingest.opcua.security.certificate import identity
 from tests import certificates
 from tests.integration.ingest.test_modbus_collector import collecting, gaps, lies_between_samples, tag, times, values
 from tests.modbus_wire import CLOSE, good_response, misbehaving_device

@@ -10,9 +10,9 @@ import pytest
 from asyncua import Server, ua
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from core.certificates import validate
 from core.config.sources import OpcuaSource
 from core.errors import SourceError
-from ingest.opcua.security import validate
 from ingest.opcua.session.session import close, connect
 from ops import certificates as commands
 from tests import certificates

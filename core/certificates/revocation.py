@@ -10,7 +10,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 
-from ingest.opcua.security.chain import Fault, named
+from core.certificates.chain import Fault, named
 
 _ADD = "which `plantlog source certificate add FILE` adds"
 

@@ -18,8 +18,8 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.x509.oid import ExtensionOID
 
+from core.certificates.identity import application_uris
 from core.config.sources import AcceptedFault, SecurityPolicy
-from ingest.opcua.security.certificate import application_uris
 
 Chain = tuple[x509.Certificate, ...]  # a certificate, its issuer, the issuer's issuer …
 

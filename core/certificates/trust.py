@@ -14,11 +14,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from core.certificates import revocation
+from core.certificates.identity import read
+from core.certificates.revocation import Crl
 from core.errors import SourceError
 from core.files import CERTIFICATE_SUFFIXES, write_atomically
-from ingest.opcua.security import revocation
-from ingest.opcua.security.certificate import read
-from ingest.opcua.security.revocation import Crl
 
 _MAX_REJECTED = 10  # rejected certificates kept per source: some servers present a new one each time
 

@@ -18,11 +18,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from core.config.sources import OpcuaSource, SecurityPolicy
-from core.errors import SourceError
-from ingest.opcua.security import trust
-from ingest.opcua.security.certificate import application_uris
-from ingest.opcua.security.chain import (
+from core.certificates import trust
+from core.certificates.chain import (
     Chain,
     Fault,
     authority_faults,
@@ -33,8 +30,11 @@ from ingest.opcua.security.chain import (
     named,
     validity_faults,
 )
-from ingest.opcua.security.revocation import revocation_faults
-from ingest.opcua.security.trust import TrustList
+from core.certificates.identity import application_uris
+from core.certificates.revocation import revocation_faults
+from core.certificates.trust import TrustList
+from core.config.sources import OpcuaSource, SecurityPolicy
+from core.errors import SourceError
 
 _WEAK = ("md5", "sha1")
 _MOST_SENT = 10  # certificates that a server may send along
