@@ -13,7 +13,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from core import own_certificate
 from core.certificates import identity as client_certificate
-from core.certificates import revocation
 from core.certificates import trust as trust_list
 from core.certificates.chain import is_authority, named
 from core.config.https import TlsSettings
@@ -101,7 +100,7 @@ def add(pki: Path, file: Path, issuer: bool) -> Iterator[str]:
         certificates = load(content)
         is_ca = [is_authority(certificate) for certificate in certificates]
     except ValueError as error:
-        crl = revocation.read(file)
+        crl = trust_list.read_crl(file)
         if crl.content is None:
             raise OperationError(
                 f"{file} is neither a certificate nor a CRL, DER or PEM: {error}; {crl.problem}"
@@ -119,7 +118,7 @@ def add(pki: Path, file: Path, issuer: bool) -> Iterator[str]:
         yield _summary(path, certificate)
 
 
-def _add_crl(pki: Path, crl: revocation.Crl, content: x509.CertificateRevocationList, now: datetime) -> Path:
+def _add_crl(pki: Path, crl: trust_list.Crl, content: x509.CertificateRevocationList, now: datetime) -> Path:
     """Add it, in the place of an earlier one of the same CA. Raises OperationError if it is of no use."""
     make_trust_folders(pki)
     if crl.expires is not None and crl.expires < now:
@@ -132,7 +131,7 @@ def _add_crl(pki: Path, crl: revocation.Crl, content: x509.CertificateRevocation
             f"{crl.path} is a CRL of {ca}, and no certificate of this CA in the trust list has signed it: "
             "add the CA's certificate first"
         )
-    old = revocation.newest(trusted_list.crls, issuer, now)
+    old = trust_list.newest(trusted_list.crls, issuer, now)
     if old is not None and old.content is not None and old.content.last_update_utc > content.last_update_utc:
         raise OperationError(
             f"{crl.path} is of {content.last_update_utc:%Y-%m-%d %H:%M}Z, and older than {old.path}, "
@@ -161,7 +160,7 @@ def listed(pki: Path) -> Iterator[str]:
         yield f"  {crl.path.name}: {_described(crl, datetime.now(UTC))}"
 
 
-def _described(crl: revocation.Crl, now: datetime) -> str:
+def _described(crl: trust_list.Crl, now: datetime) -> str:
     """Line that describes a revocation list."""
     if crl.content is None:
         return crl.problem

@@ -31,8 +31,7 @@ from core.certificates.chain import (
     validity_faults,
 )
 from core.certificates.identity import application_uris
-from core.certificates.revocation import revocation_faults
-from core.certificates.trust import TrustList
+from core.certificates.trust import TrustList, revocation_faults
 from core.config.sources import OpcuaSource, SecurityPolicy
 from core.errors import SourceError
 
