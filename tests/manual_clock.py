@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ingest.clock import machine_clocks
+from core.clock import machine_clocks
 
 
 class ManualClock:
-    """Looks at both clocks, as ``ingest.clock.machine_clocks`` does."""
+    """Looks at both clocks, as ``core.clock.machine_clocks`` does."""
 
     def __init__(self) -> None:
         self.ahead = 0  # µs

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from core.config.sources import OpcuaSource, OpcuaTag
+from core.opcua.session import close, connect
 from core.timestamps import now_us
 from ingest.gaps import Gaps
 from ingest.opcua.recovery.backfill import Backfill
-from ingest.opcua.session.session import close, connect
 from ingest.opcua.subscription.tags import Tags
 from ingest.status import SourceStatus
 from ingest.versions import ChannelVersions

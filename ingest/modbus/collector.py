@@ -12,12 +12,12 @@ import numpy as np
 from core import metrics
 from core.backoff import Backoff
 from core.batch import ROUNDED_DETAIL, STANDBY, Event, Int32s
+from core.clock import ArrivalClock, ReadClocks, boot_seconds, machine_clocks
 from core.config.modbus_tls import tls_options
 from core.config.sources import ModbusSource
 from core.errors import DecodeError
 from core.timestamps import now_us
 from ingest.appender import Appender
-from ingest.clock import ArrivalClock, ReadClocks, boot_seconds, machine_clocks
 from ingest.downtime import Downtime
 from ingest.modbus.blocks import Block, PollGroup
 from ingest.modbus.failures import (

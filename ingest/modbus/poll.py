@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from core.batch import Event, Float64s, Int32s, Int64s, SampleBatch, UInt32s
+from core.clock import ClockStep
 from core.samples import Samples, joined
 from core.timestamps import now_us
-from ingest.clock import ClockStep
 
 
 @dataclass(frozen=True, slots=True)

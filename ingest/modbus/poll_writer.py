@@ -17,11 +17,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from core import metrics
 from core.batch import STANDBY, Event, EventBatch, Int32s, Int64s
+from core.clock import ClockStep
 from core.errors import SpoolError
 from core.timestamps import now_us
 from ingest.appender import Appender
 from ingest.channel_map import group_indices
-from ingest.clock import ClockStep
 from ingest.downtime import Downtime
 from ingest.gaps import Gaps
 from ingest.modbus.decode import UNDECODABLE

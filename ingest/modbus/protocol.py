@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from core.errors import DecodeError, SourceError
+from core.timeouts import Watchdog, unread_seconds
 from ingest.modbus.failures import ConnectionLost, FramingError, RequestTimeout, UnitTaken
 from ingest.modbus.frame import Frame, TcpFramer
 from ingest.modbus.plan import Read
 from ingest.modbus.rtu import NO_TRANSACTION, OTHER_MASTER, RtuFramer
-from ingest.timeouts import Watchdog, unread_seconds
 
 _RECEIVED = 4096  # bytes at once; an answer has 260 at most
 _PROMPT_SECONDS = 0.001  # s; an answer that was read this soon did not lie there unread

@@ -19,10 +19,10 @@ from core import tls
 from core.certificates.identity import identity, key_pem, paths
 from core.config.modbus_address import ModbusAddress, TlsOptions
 from core.errors import SourceError
+from core.timeouts import within
 from ingest.modbus.failures import BAD_SECURITY_CHECKS_FAILED, BAD_TIMEOUT, ConnectionLost
 from ingest.modbus.frame import TcpFramer
 from ingest.modbus.protocol import ModbusProtocol
-from ingest.timeouts import within
 
 _NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME of OpenSSL, which Python does not name
 _NOT_YET_VALID, _EXPIRED, _WRONG_HOST = 9, 10, (62, 64)  # X509_V_ERR_… of OpenSSL

@@ -28,13 +28,13 @@ from numpy.typing import NDArray
 
 from core.addresses import unreachable
 from core.config.modbus_address import ModbusAddress, TlsOptions, parse
+from core.timeouts import within
 from ingest.modbus.failures import BAD_TIMEOUT, ConnectionLost, FramingError, RequestTimeout, UnitTaken
 from ingest.modbus.frame import FUNCTIONS, Frame, TcpFramer, registers
 from ingest.modbus.plan import Read
 from ingest.modbus.protocol import ModbusProtocol, RtuProtocol
 from ingest.modbus.serial_port import open_serial
 from ingest.modbus.tls import TlsProtocol
-from ingest.timeouts import within
 
 log = logging.getLogger(__name__)
 

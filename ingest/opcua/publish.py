@@ -18,17 +18,17 @@ from asyncua import Client, ua
 
 from core.config.sources import OpcuaSource
 from core.errors import DecodeError, SourceError, SpoolError
+from core.opcua.service import REFUSED, call_server_method, send
+from core.timeouts import sleep_overrun
 from core.timestamps import now_us
 from ingest.appender import Appender, Notes
 from ingest.opcua.decode.message import Notification, publish_response, republish_response
 from ingest.opcua.events.server_events import ServerEvents
 from ingest.opcua.recovery.losses import Losses
-from ingest.opcua.session.service import REFUSED, call_server_method, send
 from ingest.opcua.subscription.receive import Receiver
 from ingest.opcua.subscription.sequence import distance, following
 from ingest.opcua.subscription.subscription_state import Subscription
 from ingest.opcua.subscription.subscriptions import Subscriptions
-from ingest.timeouts import sleep_overrun
 
 log = logging.getLogger(__name__)
 

@@ -21,9 +21,9 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from core import metrics
+from core.clock import ArrivalClock, ClockStep, ReadClocks, machine_clocks
 from core.errors import SpoolError
 from ingest.appender import Appender, Notes
-from ingest.clock import ArrivalClock, ClockStep, ReadClocks, machine_clocks
 from ingest.push.line_protocol import Precision
 
 _REMEMBERED = 1024  # bodies of a source

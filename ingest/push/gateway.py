@@ -12,11 +12,11 @@ from itertools import chain
 
 from core import metrics
 from core.batch import ROUNDED_DETAIL, Event, EventBatch, SampleBatch
+from core.clock import ReadClocks, machine_clocks
 from core.config.sources import PushSource
 from core.errors import DatabaseError, SpoolError
 from core.timestamps import now_us
 from ingest.appender import Appender, Notes
-from ingest.clock import ReadClocks, machine_clocks
 from ingest.gaps import Gaps
 from ingest.no_data import NoData
 from ingest.push.arrivals import Arrivals

@@ -9,14 +9,14 @@ from contextlib import suppress
 import numpy as np
 
 from core.batch import Event, EventBatch, Int64s
+from core.clock import ClockStep
 from core.errors import SpoolError
 from core.source_states import SourceState
+from core.timeouts import sleep_overrun
 from core.timestamps import now_us
 from ingest.appender import Appender, Notes
-from ingest.clock import ClockStep
 from ingest.gaps import Gaps
 from ingest.status import SourceStatus
-from ingest.timeouts import sleep_overrun
 
 _CHECK_SECONDS = 1.0  # how often at least, so that it is known how long this process did not run
 

@@ -18,8 +18,8 @@ from core.config.load import load_opcua_source, load_opcua_tags
 from core.config.sources import OpcuaSource
 from core.errors import OperationError, SourceError, one_line
 from core.files import write_atomically
+from core.opcua.session import NO_SECURITY
 from core.paths import EXAMPLE, State
-from ingest.opcua.session.session import NO_SECURITY
 from ops.deployment import Deployment
 from ops.registration.discovery.compare import Comparison, Different, Unreadable, compare
 from ops.registration.discovery.discover import COLUMNS, Discovered, write_tag_list

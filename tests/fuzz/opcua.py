@@ -34,6 +34,7 @@ from asyncua.ua.ua_binary import struct_from_binary, struct_to_binary
 from core.batch import EventBatch, GapBatch, SampleBatch
 from core.config.sources import OpcuaSource, OpcuaTag
 from core.errors import DecodeError
+from core.opcua.structure import STRUCTURE, Field, Structure
 from core.timestamps import EPOCH, microseconds
 from ingest.downtime import Downtime
 from ingest.gaps import Gaps
@@ -41,7 +42,6 @@ from ingest.opcua.decode.data_change import data_change
 from ingest.opcua.decode.decoded import DataChange, DecodeRules
 from ingest.opcua.decode.members import Picker, Wanted
 from ingest.opcua.decode.message import Notification, publish_response, republish_response
-from ingest.opcua.decode.structure import STRUCTURE, Field, Structure
 from ingest.opcua.recovery.history import answers
 from ingest.opcua.subscription.receive import Receiver
 from ingest.opcua.subscription.sequence import SequenceTracker, following

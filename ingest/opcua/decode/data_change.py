@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from core.batch import Int64s, UInt32s, is_rounded
 from core.config.value_path import Indexes
 from core.errors import DecodeError
-from ingest.opcua.decode.binary import UNIX_EPOCH_TICKS, Element, Reader, microseconds
+from core.opcua.binary import UNIX_EPOCH_TICKS, Element, Reader, microseconds
+from core.opcua.structure import NOT_AN_ARRAY, type_name, why_no_element
+from core.opcua.text import FORMS, text_run
 from ingest.opcua.decode.decoded import FIRST_STRUCTURE, PLAIN, DataChange, DecodeRules, Text, Unsupported
 from ingest.opcua.decode.members import STRUCTURES, Picker, Values
-from ingest.opcua.decode.structure import NOT_AN_ARRAY, type_name, why_no_element
-from ingest.opcua.decode.text import FORMS, text_run
 
 _VALUE, _STATUS, _SOURCE, _SERVER, _SOURCE_PICO, _SERVER_PICO = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
 _NUMBERS = {1: "u1", 2: "i1", 3: "u1", 4: "<i2", 5: "<u2", 6: "<i4", 7: "<u4", 8: "<i8", 9: "<u8", 10: "<f4", 11: "<f8"}

@@ -9,9 +9,9 @@ from math import prod
 from typing import Any, TypeAlias
 
 from core.config.value_path import Indexes, Path, flat_index
-from ingest.opcua.decode.binary import Reader
-from ingest.opcua.decode.structure import NUMBERS, Field, Structure, fields_there, read_lengths, skip, union_field
-from ingest.opcua.decode.text import FORMS
+from core.opcua.binary import Reader
+from core.opcua.structure import NUMBERS, Field, Structure, fields_there, read_lengths, skip, union_field
+from core.opcua.text import FORMS
 
 
 class Status(int):

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from core.batch import UInt32s
 from core.config.value_path import Indexes, Path, flat_index, parse, split
 from core.errors import DecodeError
-from ingest.opcua.decode.binary import Reader
-from ingest.opcua.decode.decoded import DataChange, Unsupported
-from ingest.opcua.decode.member_steps import ABSENT, NO_ELEMENT, Status, Steps
-from ingest.opcua.decode.structure import (
+from core.opcua.binary import Reader
+from core.opcua.structure import (
+    NO_ARRAY,
     NOT_AN_ARRAY,
     NUMBERS,
     STRUCTURE,
@@ -30,13 +29,14 @@ from ingest.opcua.decode.structure import (
     type_name,
     why_not,
 )
-from ingest.opcua.decode.text import FORMS, node_id
+from core.opcua.text import FORMS, node_id
+from ingest.opcua.decode.decoded import DataChange, Unsupported
+from ingest.opcua.decode.member_steps import ABSENT, NO_ELEMENT, Status, Steps
 
 _BOOLEAN, _LONG, _FLOAT = 1, (8, 9), 10
 _NO_BODY, _BINARY, _XML = range(3)  # encodings of an extension object (OPC 10000-6, 5.2.2.15)
 _LEAST_OBJECT = 3  # bytes of an extension object
 _HAS_DIMENSIONS = 0x40
-NO_ARRAY = "a structure, not an array: the column member begins with the name of a member"
 _BAD = 0x80000000
 _BAD_DECODING_ERROR, _BAD_ENCODING_UNSUPPORTED, _BAD_TYPE_MISMATCH = 0x80070000, 0x80390000, 0x80740000
 STRUCTURES = (STRUCTURE, STRUCTURE | 0x80, STRUCTURE | 0xC0)  # encodings of a structure, and of arrays of them

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.errors import DecodeError
-from ingest.opcua.decode.binary import Reader, microseconds
+from core.opcua.binary import Reader, microseconds, response_header
 
 # Binary encodings' node ids (OPC 10000-6, A.3)
 _PUBLISH_RESPONSE = 829
@@ -56,18 +55,6 @@ def republish_response(body: bytes) -> Notification:
     reader = Reader(body)
     response_header(reader, _REPUBLISH_RESPONSE)
     return _notification(reader, more=True)
-
-
-def response_header(reader: Reader, expected: int) -> None:
-    """Skip type and ResponseHeader (OPC 10000-4, 7.34); the service result is already checked."""
-    actual = reader.node_id()
-    if actual != expected:
-        raise DecodeError(f"message of type {actual}, not {expected}")
-    reader.skip(16)  # timestamp, request handle, service result
-    reader.diagnostic_info()
-    for _ in range(reader.count(4)):
-        reader.string()
-    reader.extension_object()
 
 
 def _notification(reader: Reader, more: bool) -> Notification:

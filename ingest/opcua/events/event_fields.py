@@ -10,8 +10,8 @@ from asyncua import ua
 from asyncua.common.utils import Buffer
 
 from core.errors import DecodeError
+from core.opcua.namespaces import Namespaces
 from ingest.alarms.server_event import ServerEvent, Shelving
-from ingest.opcua.session.namespaces import Namespaces
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BASE, _CONDITION = ua.ObjectIds.BaseEventType, ua.ObjectIds.ConditionType

@@ -13,9 +13,9 @@ from asyncua import Client, ua
 
 from core.config.sources import OpcuaSource
 from core.errors import OperationError, SourceError
+from core.opcua.namespaces import Namespaces
+from core.opcua.service import call, checked
 from ingest.opcua.events.event_fields import event_filter
-from ingest.opcua.session.namespaces import Namespaces
-from ingest.opcua.session.service import call, checked
 from ingest.opcua.subscription import items
 from ingest.opcua.subscription.subscription_state import EventItem, Subscription
 

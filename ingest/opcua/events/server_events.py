@@ -20,6 +20,8 @@ from asyncua import Client, ua
 from core.backoff import Backoff, after_refusal
 from core.batch import Event, EventBatch
 from core.errors import DecodeError, SourceError
+from core.opcua.namespaces import Namespaces
+from core.opcua.session import ConnectionBackoff
 from core.timestamps import now_us
 from ingest.alarms.conditions import Conditions
 from ingest.alarms.server_event import ServerEvent
@@ -27,8 +29,6 @@ from ingest.appender import Appender, Notes, until_durable
 from ingest.opcua.decode.message import Notification
 from ingest.opcua.events import event_requests
 from ingest.opcua.events.event_fields import decode
-from ingest.opcua.session.namespaces import Namespaces
-from ingest.opcua.session.session import ConnectionBackoff
 from ingest.opcua.subscription.items import delete
 from ingest.opcua.subscription.receive import Receiver
 from ingest.opcua.subscription.sequence import distance

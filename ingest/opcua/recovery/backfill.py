@@ -20,15 +20,15 @@ from asyncua import Client, ua
 
 from core.batch import ROUNDED_DETAIL, Batch, Event, EventBatch, SampleBatch
 from core.errors import DecodeError, SourceError, SpoolError
+from core.opcua.namespaces import read_namespaces
+from core.opcua.service import TOO_LARGE, chunks, sends_whole_arrays
 from core.samples import Samples
 from core.timestamps import now_us
 from ingest.appender import Appender, until_durable
 from ingest.gaps import Gaps
-from ingest.opcua.browse.structures import Structures
 from ingest.opcua.decode.decoded import DataChange
+from ingest.opcua.decode.structures import Structures
 from ingest.opcua.recovery.history import read_history, server_start
-from ingest.opcua.session.namespaces import read_namespaces
-from ingest.opcua.session.service import TOO_LARGE, chunks, sends_whole_arrays
 from ingest.opcua.subscription.repeated_timestamps import RepeatedTimestamps
 from ingest.opcua.subscription.tags import Tags
 from ingest.status import SourceStatus

@@ -13,14 +13,13 @@ from asyncua import Client, ua
 
 from core.config.sources import OpcuaSource, OpcuaTag
 from core.config.value_path import parse_index
+from core.opcua.binary import Reader, response_header
+from core.opcua.service import call, index_range_of, read_value, send
 from core.timestamps import microseconds, utc
-from ingest.opcua.browse.structures import Structures
-from ingest.opcua.decode.binary import Reader
 from ingest.opcua.decode.data_change import history_data
 from ingest.opcua.decode.decoded import FIRST_STRUCTURE, PLAIN, DataChange, DecodeRules
 from ingest.opcua.decode.members import Picker, Wanted
-from ingest.opcua.decode.message import response_header
-from ingest.opcua.session.service import call, index_range_of, read_value, send
+from ingest.opcua.decode.structures import Structures
 
 _HISTORY_READ_RESPONSE = 667  # binary encodings' node ids (OPC 10000-6, A.3)
 _HISTORY_DATA = 658

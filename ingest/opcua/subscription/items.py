@@ -14,12 +14,12 @@ from asyncua import Client, ua
 
 from core.config.sources import OpcuaSource
 from core.errors import SourceError
+from core.opcua.namespaces import Namespaces
+from core.opcua.service import call, call_server_method, checked, index_range_of, read
+from core.opcua.structure import other_dimensions
 from core.timestamps import now_us
 from ingest.opcua.decode.decoded import FIRST_STRUCTURE
 from ingest.opcua.decode.members import Wanted
-from ingest.opcua.decode.structure import other_dimensions
-from ingest.opcua.session.namespaces import Namespaces
-from ingest.opcua.session.service import call, call_server_method, checked, index_range_of, read
 from ingest.opcua.subscription.sequence import SequenceTracker
 from ingest.opcua.subscription.subscription_state import Item, Parameters, Refusal, Subscription, SubscriptionState
 from ingest.opcua.subscription.tags import Tags

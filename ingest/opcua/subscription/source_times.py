@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from core.batch import Event, Int64s
+from core.clock import boot_seconds, machine_clocks
 from core.timestamps import now_us
 from ingest.appender import Appender
-from ingest.clock import boot_seconds, machine_clocks
 from ingest.gaps import Gaps
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from typing import Any, TypeAlias
 
 from core.config.value_path import joined
 from core.errors import SourceError
+from core.opcua.namespaces import Namespaces
+from core.opcua.service import Operations
 from ingest.appender import Notes
-from ingest.opcua.browse.structures import Structures
 from ingest.opcua.decode.members import Wanted
-from ingest.opcua.session.namespaces import Namespaces
-from ingest.opcua.session.service import Operations
+from ingest.opcua.decode.structures import Structures
 from ingest.opcua.subscription.sequence import SequenceTracker
 from ingest.opcua.subscription.tags import ReadTarget, SampleTimes
 

@@ -11,10 +11,11 @@ from asyncua import Client, ua
 
 from core.config.sources import OpcuaSource
 from core.errors import SourceError
+from core.opcua.namespaces import Namespaces, read_namespaces
+from core.opcua.service import operation_limit, sends_whole_arrays
+from core.timeouts import within
 from ingest.appender import Appender
 from ingest.opcua.decode.decoded import DecodeRules
-from ingest.opcua.session.namespaces import Namespaces, read_namespaces
-from ingest.opcua.session.service import operation_limit, sends_whole_arrays
 from ingest.opcua.subscription.items import (
     PROBE_HANDLE,
     create,
@@ -35,7 +36,6 @@ from ingest.opcua.subscription.subscription_state import (
     note_name,
 )
 from ingest.opcua.subscription.tags import Tags
-from ingest.timeouts import within
 
 _LIMITS = (
     ua.ObjectIds.Server_ServerCapabilities_OperationLimits_MaxMonitoredItemsPerCall,

@@ -18,10 +18,10 @@ from core.config.sources import ChannelKind, OpcuaSource, OpcuaTag
 from core.config.tags import write_rows
 from core.config.value_path import Indexes
 from core.errors import SourceError
-from ingest.opcua.browse.browse import Browser
-from ingest.opcua.session.namespaces import Namespaces, read_namespaces
-from ingest.opcua.session.service import chunks
-from ingest.opcua.session.session import close, connect
+from core.opcua.browse import Browser
+from core.opcua.namespaces import Namespaces, read_namespaces
+from core.opcua.service import chunks
+from core.opcua.session import close, connect
 from ops.registration.discovery.channel_names import legal_name, plain, unique_names
 from ops.registration.discovery.variable import KINDS, Variable, members_of
 

@@ -12,10 +12,9 @@ from asyncua import ua
 
 from core.config.sources import ChannelKind, OpcuaTag
 from core.config.value_path import Indexes, flat_index, parse, split
-from ingest.opcua.browse.browse import Browser
-from ingest.opcua.browse.definitions import Definitions
-from ingest.opcua.decode.members import NO_ARRAY
-from ingest.opcua.decode.structure import STRUCTURE, Field, Structure, locate, reads_element
+from core.opcua.browse import Browser
+from core.opcua.definitions import Definitions
+from core.opcua.structure import NO_ARRAY, STRUCTURE, Field, Structure, locate, reads_element
 from ops.registration.discovery.channel_names import legal_name
 
 _IDS = ua.ObjectIds

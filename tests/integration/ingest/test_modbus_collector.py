@@ -18,9 +18,9 @@ from pydantic import TypeAdapter
 
 from core import backoff
 from core.batch import Gap, GapBatch, SampleBatch
+from core.clock import ReadClocks, machine_clocks
 from core.config.sources import ModbusSource, ModbusTag
 from core.timestamps import now_us
-from ingest.clock import ReadClocks, machine_clocks
 from ingest.modbus.collector import Collector
 from ingest.modbus.failures import BAD_COMMUNICATION_ERROR, BAD_NODE_ID_UNKNOWN, BAD_TIMEOUT
 from ingest.modbus.transport import Connections

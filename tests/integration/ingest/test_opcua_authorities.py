@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from core.certificates import validate
 from core.config.sources import OpcuaSource
 from core.errors import SourceError
-from ingest.opcua.session.session import close, connect
+from core.opcua.session import close, connect
 from ops import certificates as commands
 from tests import certificates
 from tests.certificates import Authority

@@ -19,12 +19,12 @@ from core import backoff
 from core.config.model import AlarmOptions
 from core.config.sources import OpcuaSource, OpcuaTag
 from core.errors import OperationError
+from core.opcua.service import call
 from core.timestamps import now_us
 from ingest.alarms.operator_api import AlarmCommand, CommandAction, OperatorApi
 from ingest.event_rows import event_id
 from ingest.opcua.collector import Collector
 from ingest.opcua.events import event_requests
-from ingest.opcua.session.service import call
 from ingest.status import SourceStatus
 from ops.certificates import trust
 from simulator.relay import Relay

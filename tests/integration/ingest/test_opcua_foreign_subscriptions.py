@@ -12,9 +12,9 @@ import pytest
 from asyncua import Client, ua
 
 from core.config.sources import OpcuaTag
+from core.opcua.service import call
 from core.timestamps import now_us
 from ingest.opcua import collector
-from ingest.opcua.session.service import call
 from ops.certificates import trust
 from simulator.opcua_server import OpcuaServer
 from simulator.relay import Relay

@@ -20,9 +20,9 @@ from asyncua.server.internal_session import InternalSession
 from core.config.load import load
 from core.config.sources import OpcuaSource, OpcuaTag
 from core.errors import OperationError, SourceError
+from core.opcua.browse import Browser
+from core.opcua.session import close, connect
 from core.paths import State
-from ingest.opcua.browse.browse import Browser
-from ingest.opcua.session.session import close, connect
 from ops.cli.discover import discover as command
 from ops.cli.discover import show_difference
 from ops.registration.discovery.discover import Discovered, discover, write_tag_list

@@ -8,11 +8,11 @@ import pytest
 
 from core.batch import Event
 from core.errors import DecodeError
+from core.opcua.namespaces import Namespaces
 from ingest.alarms.conditions import Conditions
 from ingest.alarms.server_event import ServerEvent, priority_of
 from ingest.event_rows import event_id
 from ingest.opcua.events.event_fields import decode
-from ingest.opcua.session.namespaces import Namespaces
 
 T0 = 1_800_000_000_000_000
 ON: dict[str, Any] = {"active": True, "acked": False, "retain": True}

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.errors import DecodeError, SpoolCorrupt
+from core.opcua.binary import Reader
 from ingest.modbus.failures import FramingError
 from ingest.modbus.frame import Frame, TcpFramer
-from ingest.opcua.decode.binary import Reader
 from ingest.opcua.recovery.history import answers
 from ingest.push.body import BodyRefused, GzipReader
 from ingest.spool.format import BatchKind, decode, encode

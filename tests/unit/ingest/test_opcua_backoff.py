@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ingest.opcua.session.session import ConnectionBackoff
+from core.opcua.session import ConnectionBackoff
 
 
 def waits(backoff: ConnectionBackoff, seconds: float, refused: bool) -> list[float]:

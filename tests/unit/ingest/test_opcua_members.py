@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 
 from core.config.value_path import parse
 from core.errors import DecodeError
+from core.opcua.structure import STRUCTURE, Field, Structure
 from core.timestamps import microseconds
 from ingest.opcua.decode.data_change import data_change
 from ingest.opcua.decode.decoded import FIRST_STRUCTURE, DataChange, DecodeRules
 from ingest.opcua.decode.members import Picker, Wanted
-from ingest.opcua.decode.structure import STRUCTURE, Field, Structure
 
 V = ua.VariantType
 TIME = datetime(2026, 1, 1, tzinfo=UTC)

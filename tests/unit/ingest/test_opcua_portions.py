@@ -15,11 +15,11 @@ from asyncua.ua.ua_binary import struct_to_binary
 from core.batch import EventBatch, SampleBatch
 from core.config.sources import ChannelKind, OpcuaSource, OpcuaTag
 from core.errors import DecodeError
+from core.opcua.binary import UNIX_EPOCH_TICKS
 from core.samples import joined
 from core.timestamps import now_us
 from ingest.downtime import Downtime
 from ingest.gaps import Gaps
-from ingest.opcua.decode.binary import UNIX_EPOCH_TICKS
 from ingest.opcua.decode.data_change import data_change, portions
 from ingest.opcua.decode.decoded import DataChange
 from ingest.opcua.decode.message import Notification

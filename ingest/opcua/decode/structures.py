@@ -14,10 +14,10 @@ from typing import Any
 from asyncua import Client, ua
 
 from core.backoff import after_refusal
-from ingest.opcua.browse.browse import Browser
-from ingest.opcua.browse.definitions import Definitions
+from core.opcua.browse import Browser
+from core.opcua.definitions import Definitions
+from core.opcua.structure import Structure
 from ingest.opcua.decode.members import Picker, Wanted
-from ingest.opcua.decode.structure import Structure
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from ingest.timeouts import sleep_overrun, unread_seconds, within
+from core.timeouts import sleep_overrun, unread_seconds, within
 
 
 def starve(seconds: float) -> None:

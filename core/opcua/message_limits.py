@@ -16,7 +16,7 @@ from asyncua.common.connection import TransportLimits
 from asyncua.ua.ua_binary import uatcp_to_binary
 from asyncua.ua.uaerrors import BadResponseTooLarge
 
-from ingest.timeouts import within
+from core.timeouts import within
 
 MESSAGE = 64 * 1024**2  # bytes; a notification with a million values takes about 20 MB
 CHUNK = 1024**2

@@ -9,14 +9,15 @@ from typing import Literal
 
 from core.config.value_path import Indexes, Path
 from core.errors import DecodeError
-from ingest.opcua.decode.binary import SIZES, Element, Reader
-from ingest.opcua.decode.text import FORMS
+from core.opcua.binary import SIZES, Element, Reader
+from core.opcua.text import FORMS
 
 STRUCTURE = 22  # the built-in type of a nested structure, and of an extension object of any type
 NUMBERS = dict(zip(range(1, 12), "?bBhHiIqQfd", strict=True))  # built-in type → format of ``struct``
 _NAMES = ("Boolean", "SByte", "Byte", "Int16", "UInt16", "Int32", "UInt32", "Int64", "UInt64", "Float", "Double")
 _OTHERS = {STRUCTURE: "structure", 23: "DataValue", 24: "Variant", 25: "DiagnosticInfo"}
 _TYPE_NAMES = dict(enumerate(_NAMES, 1)) | {kind: name for kind, (name, _) in FORMS.items()} | _OTHERS
+NO_ARRAY = "a structure, not an array: the column member begins with the name of a member"
 NOT_AN_ARRAY = ", not an array: clear the column index"
 _MAX_DEPTH = 16  # of structures in structures
 _SHOWN = 20  # members in a reason

@@ -13,7 +13,7 @@ from asyncua import Client, ua
 from core.config import node_address
 from core.config.node_address import NodeAddress
 from core.errors import SourceError
-from ingest.opcua.session.service import read
+from core.opcua.service import read
 
 _SHOWN = 20  # namespaces in a reason
 

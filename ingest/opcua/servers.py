@@ -14,10 +14,10 @@ from asyncua import Client, ua
 from core.backoff import Backoff
 from core.config.sources import OpcuaSource
 from core.errors import SourceError
-from ingest.opcua.session.service import read_value
-from ingest.opcua.session.session import close, connect, refuses
+from core.opcua.service import read_value
+from core.opcua.session import close, connect, refuses
+from core.timeouts import within
 from ingest.status import SourceStatus
-from ingest.timeouts import within
 
 _MAINTENANCE, _NO_DATA, _DEGRADED, _HEALTHY = 0, 1, 2, 200  # first level of each sub-range (Table 103)
 _SUB_RANGES = (_MAINTENANCE, _NO_DATA, _DEGRADED, _HEALTHY)

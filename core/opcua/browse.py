@@ -13,9 +13,8 @@ from uuid import UUID
 from asyncua import Client, ua
 
 from core.errors import DecodeError, SourceError
-from ingest.opcua.decode.binary import Reader
-from ingest.opcua.decode.message import response_header
-from ingest.opcua.session.service import REFUSED, Operations, checked, operation_limit, read, send
+from core.opcua.binary import Reader, response_header
+from core.opcua.service import REFUSED, Operations, checked, operation_limit, read, send
 
 T = TypeVar("T")
 

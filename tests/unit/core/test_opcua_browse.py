@@ -13,8 +13,8 @@ from asyncua import ua
 from asyncua.common.utils import Buffer
 from asyncua.ua.ua_binary import struct_to_binary
 
-from ingest.opcua.browse.browse import Browser
-from ingest.opcua.session import service
+from core.opcua import service
+from core.opcua.browse import Browser
 
 _ROOT = ua.NodeId("root", 2)
 

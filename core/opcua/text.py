@@ -13,7 +13,7 @@ from uuid import UUID
 
 from core.config.node_address import escaped
 from core.errors import DecodeError
-from ingest.opcua.decode.binary import Reader
+from core.opcua.binary import Reader
 
 _FIRST = datetime(1601, 1, 1, tzinfo=UTC)
 _LAST_TICKS = 2_650_467_743_990_000_000  # 9999-12-31 23:59:59, which stands for all later times (OPC 10000-6, 5.2.2.5)

@@ -24,9 +24,9 @@ from core.certificates.identity import Identity, identity, load_pair
 from core.config.sources import OpcuaSource
 from core.errors import SourceError
 from core.files import make_trust_folders
-from ingest.opcua.session import message_limits
-from ingest.opcua.session.service import REFUSED
-from ingest.timeouts import within
+from core.opcua import message_limits
+from core.opcua.service import REFUSED
+from core.timeouts import within
 
 _POLICIES = {
     "Basic256Sha256": security_policies.SecurityPolicyBasic256Sha256,

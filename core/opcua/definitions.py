@@ -9,10 +9,10 @@ from asyncua import ua
 from asyncua.ua.ua_binary import nodeid_to_binary
 
 from core.errors import SourceError
-from ingest.opcua.browse.browse import Browser
-from ingest.opcua.decode.binary import Reader
-from ingest.opcua.decode.structure import STRUCTURE, Field, Structure
-from ingest.opcua.decode.text import node_id
+from core.opcua.binary import Reader
+from core.opcua.browse import Browser
+from core.opcua.structure import STRUCTURE, Field, Structure
+from core.opcua.text import node_id
 
 _IDS = ua.ObjectIds
 _ATTRIBUTES = (ua.AttributeIds.DataTypeDefinition, ua.AttributeIds.IsAbstract, ua.AttributeIds.BrowseName)

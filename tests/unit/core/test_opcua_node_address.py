@@ -15,7 +15,7 @@ from core.config.node_address import NodeAddress, fault, in_cell, namespace_uri,
 from core.config.sources import OpcuaTag
 from core.config.tags import read_tags, write_rows
 from core.errors import Problem, SourceError
-from ingest.opcua.session.namespaces import Namespaces
+from core.opcua.namespaces import Namespaces
 
 _TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1)
 _IDENTIFIERS = st.one_of(st.integers(0, 2**32 - 1), _TEXTS, st.uuids(), st.binary(min_size=1))

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ingest.clock import ArrivalClock, ClockStep, machine_clocks
+from core.clock import ArrivalClock, ClockStep, machine_clocks
 from tests.samples import T0
 
 SECOND = 1_000_000

@@ -1,0 +1,1 @@
+"""The OPC UA client: its sessions and service calls, the address space, the binary encoding."""

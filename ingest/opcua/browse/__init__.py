@@ -1,1 +1,0 @@
-"""The address space: variables, their types and structures."""

@@ -1,1 +1,0 @@
-"""The secure channel, the session, and service calls in it."""
