@@ -24,7 +24,7 @@ CallWith: TypeAlias = Callable[[Sequence[T]], Awaitable[Sequence[R] | None]]
 log = logging.getLogger(__name__)
 
 DEFAULT_LIMIT = 1000  # operations per call if the server has no limit
-# Not BadResponseTooLarge, which message_limits raises: the connection is closed then.
+# Not BadResponseTooLarge, which `session` raises: the connection is closed then.
 TOO_LARGE = (uaerrors.BadTooManyOperations, uaerrors.BadEncodingLimitsExceeded, uaerrors.BadRequestTooLarge)
 REFUSED = (  # by a server that may answer the same call a moment later
     *TOO_LARGE,

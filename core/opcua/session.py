@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Awaitable, Callable
+import struct
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
 
 from asyncua import Client, ua
-from asyncua.client.ua_client import UaClientState
+from asyncua.client.ua_client import UaClient, UaClientState, UASocketProtocol
+from asyncua.common.connection import TransportLimits
 from asyncua.crypto import security_policies
+from asyncua.ua.ua_binary import uatcp_to_binary
+from asyncua.ua.uaerrors import BadResponseTooLarge
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from core.addresses import OPCUA_PORT, unreachable
-from core.backoff import Backoff
 from core.certificates import validate
 from core.certificates.identity import Identity, identity, load_pair
 from core.config.sources import OpcuaSource
 from core.errors import SourceError
 from core.files import make_trust_folders
-from core.opcua import message_limits
 from core.opcua.service import REFUSED
 from core.timeouts import within
 
@@ -90,7 +89,7 @@ class _Client(Client):  # type: ignore[misc]
 
     def __init__(self, source: OpcuaSource) -> None:
         super().__init__(_with_port(source.address), timeout=source.time_out)
-        message_limits.apply_limits(self.uaclient)
+        apply_limits(self.uaclient)
         self.name = self.description = "plantlog"
         self.secured = False  # the server validates our certificate from here on
         self._in_clear = source.password_in_clear
@@ -266,7 +265,7 @@ def _with_port(address: str) -> str:
 
 def _describe(error: Exception, source: OpcuaSource, own_identity: Identity | None) -> str:
     """The reason of a failure. ``own_identity``: our identity, which the server may have rejected."""
-    if isinstance(error, message_limits.MessageTooLarge):
+    if isinstance(error, MessageTooLarge):
         return str(error)
     message = f"{type(error).__name__}: {error}".rstrip(": ")
     if isinstance(error, ua.UaStatusCodeError):
@@ -291,41 +290,82 @@ def _user_refused(source: OpcuaSource, code: str) -> str:
     return f"the server rejects user {source.username or 'anonymous'} ({code}): {look} username and password_file"
 
 
-_REFUSED_WAIT = 2.0  # s
+# Limits of what a server may send (OPC 10000-6, 6.7.2 and 7.1.2.3). asyncua's clients have none, and accept those of
+# the server. Ours are announced in Hello, and enforced whatever the server answers.
+MESSAGE = 64 * 1024**2  # bytes; a notification with a million values takes about 20 MB
+_CHUNK = 1024**2
+_LEAST_CHUNK = 8192  # every peer has to accept that
+_CHUNKS = MESSAGE // _LEAST_CHUNK
+_HEADER = struct.Struct("<4sI")  # message type and chunk type, size
 
 
-class ConnectionBackoff:
-    """Exponential backoff with jitter, so that the clients of a busy server do not return at the same time.
+class MessageTooLarge(BadResponseTooLarge):  # type: ignore[misc]
+    """The server exceeded a limit: the connection is closed."""
 
-    If the address refuses connections, no server is there that could be busy: it is tried every two seconds, so that a
-    server that is back is connected to at once.
-    """
-
-    def __init__(self, shortest: float, longest: float) -> None:
-        self._backoff = Backoff(shortest, longest)
-        self._longest = longest  # s
-
-    def session_ended(self, seconds: float) -> None:
-        """A session ended after this time. If it was short, waits continue to grow."""
-        if seconds > self._longest:
-            self._backoff.reset()
-
-    def wait(self, refused: bool) -> float:
-        """Seconds until the next attempt; ``refused``: the last connection was refused."""
-        return self._backoff.next(_REFUSED_WAIT if refused else math.inf)
-
-    async def pause(self, refused: bool, nobody_listens: Callable[[], Awaitable[bool]]) -> None:
-        """Sleep until the next attempt, but no longer than until ``nobody_listens``.
-
-        A server that ends is often still listening when its session fails, and would then be waited for as if busy.
-        """
-        end = monotonic() + self.wait(refused)
-        while (rest := end - monotonic()) > 0:
-            if rest > _REFUSED_WAIT and await nobody_listens():
-                return
-            await asyncio.sleep(min(rest, _REFUSED_WAIT))
+    def __str__(self) -> str:
+        return f"the server sent more than {MESSAGE // 1024**2} MiB in a message, or {_CHUNK // 1024**2} MiB in a chunk"
 
 
-def connection_refused(group: BaseExceptionGroup[BaseException]) -> bool:
-    """Whether an attempt failed because nobody listens."""
-    return any(isinstance(error.__cause__, ConnectionRefusedError) for error in group.exceptions)
+class _Limits(TransportLimits):  # type: ignore[misc]
+    """Limits announced by the server apply to what we send, not to what we accept."""
+
+    def update_client_limits(self, msg: ua.Acknowledge) -> None:
+        """OPC 10000-6, 7.1.2.4: the server's ReceiveBufferSize is the largest chunk we may send."""
+        self.max_send_buffer = max(_LEAST_CHUNK, msg.ReceiveBufferSize)
+
+    def is_msg_size_within_limit(self, sz: int) -> bool:
+        if sz > MESSAGE:
+            raise MessageTooLarge
+        return True
+
+    def is_chunk_count_within_limit(self, sz: int) -> bool:
+        if sz > _CHUNKS:
+            raise MessageTooLarge
+        return True
+
+
+class _Protocol(UASocketProtocol):  # type: ignore[misc]
+    """asyncua's protocol with size checks; its own waits for whatever size a header announces."""
+
+    receive_buffer: bytes | None
+    received = False  # data came since this was last reset
+
+    def data_received(self, data: bytes) -> None:
+        self.received = True
+        super().data_received(data)
+        waiting = self.receive_buffer
+        if waiting is not None and len(waiting) >= _HEADER.size and _HEADER.unpack_from(waiting)[1] > _CHUNK:
+            self.receive_buffer = None
+            self._fail_all_pending(MessageTooLarge())
+            self.disconnect_socket()
+
+    async def send_hello(self, url: str, max_messagesize: int = 0, max_chunkcount: int = 0) -> ua.Acknowledge:
+        """Raises TimeoutError if the server does not acknowledge."""
+        hello = ua.Hello(ReceiveBufferSize=_CHUNK, MaxMessageSize=MESSAGE, MaxChunkCount=_CHUNKS, EndpointUrl=url)
+        acknowledged = asyncio.get_running_loop().create_future()
+        self._callbackmap[0] = acknowledged
+        if self.transport is not None:
+            self.transport.write(uatcp_to_binary(ua.MessageType.Hello, hello))
+        return await within(self.timeout, acknowledged)
+
+    async def send_request(
+        self, request: Any, timeout: float | None = None, message_type: ua.MessageType = ua.MessageType.SecureMessage
+    ) -> Any:
+        """asyncua's client with timeouts that count only while this process runs; 0: none."""
+        seconds = self.timeout if timeout is None else timeout
+        answer = super().send_request(request, 0, message_type)
+        return await (within(seconds, answer) if seconds else answer)
+
+
+def apply_limits(client: UaClient) -> None:
+    """Apply these limits to new connections of ``client``."""
+
+    def make() -> UASocketProtocol:
+        protocol = _Protocol(client._timeout, client.security_policy, _Limits(_CHUNK, _CHUNK, _CHUNKS, MESSAGE))
+        protocol.pre_request_hook = client.pre_request_hook
+        protocol.on_connection_lost = client._on_transport_lost
+        protocol.is_session_closing = client._is_session_closing
+        client.protocol = protocol
+        return protocol
+
+    client._make_protocol = make

@@ -21,7 +21,7 @@ from core.backoff import after_refusal
 from core.batch import Event, EventBatch
 from core.config.sources import OpcuaSource
 from core.errors import SourceError, SpoolError, first_cause
-from core.opcua.session import ConnectionBackoff, close, connect, connection_refused
+from core.opcua.session import close, connect
 from core.source_states import SourceState
 from core.timeouts import run_to_end, sleep_overrun, within
 from core.timestamps import now_us
@@ -33,7 +33,7 @@ from ingest.opcua.publish import Publisher
 from ingest.opcua.recovery.backfill import Backfill
 from ingest.opcua.recovery.history import server_start, server_time
 from ingest.opcua.recovery.losses import Losses
-from ingest.opcua.servers import Servers
+from ingest.opcua.servers import ConnectionBackoff, Servers, connection_refused
 from ingest.opcua.subscription.items import delete, prove_ours, transfer
 from ingest.opcua.subscription.receive import Receiver
 from ingest.opcua.subscription.subscription_state import Server, Subscription

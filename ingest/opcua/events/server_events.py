@@ -21,7 +21,6 @@ from core.backoff import Backoff, after_refusal
 from core.batch import Event, EventBatch
 from core.errors import DecodeError, SourceError
 from core.opcua.namespaces import Namespaces
-from core.opcua.session import ConnectionBackoff
 from core.timestamps import now_us
 from ingest.alarms.conditions import Conditions
 from ingest.alarms.server_event import ServerEvent
@@ -200,7 +199,7 @@ class ServerEvents:
         if not source.notifiers:
             return
         self.conditions.acknowledge = partial(self._acknowledge, client)
-        backoff = ConnectionBackoff(source.backoff_min, source.backoff_max)
+        backoff = Backoff(source.backoff_min, source.backoff_max)
         try:
             while True:
                 subscription, began = await self._existing(client, subscriptions), monotonic()
@@ -209,8 +208,9 @@ class ServerEvents:
                     await self._lost.wait()
                     following.cancel()
                 await self._drop(client, subscription, subscriptions)
-                backoff.session_ended(monotonic() - began)
-                await asyncio.sleep(backoff.wait(refused=False))
+                if monotonic() - began > source.backoff_max:
+                    backoff.reset()
+                await asyncio.sleep(backoff.next())
         finally:
             self.conditions.acknowledge = None
 

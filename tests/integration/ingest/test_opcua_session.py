@@ -28,8 +28,7 @@ from cryptography.hazmat.primitives import hashes
 
 from core.config.sources import OpcuaSource
 from core.errors import SourceError
-from core.opcua.message_limits import MESSAGE
-from core.opcua.session import close, connect
+from core.opcua.session import MESSAGE, close, connect
 from ops.certificates import trust
 from tests import certificates
 from tests.peers import free_port, peer

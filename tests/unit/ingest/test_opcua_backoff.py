@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.opcua.session import ConnectionBackoff
+from ingest.opcua.servers import ConnectionBackoff
 
 
 def waits(backoff: ConnectionBackoff, seconds: float, refused: bool) -> list[float]:
