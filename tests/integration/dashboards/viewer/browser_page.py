@@ -8,8 +8,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
+from playwright.async_api import Browser, ConsoleMessage, Error, Page, async_playwright
 
+# Chromium drops all requests that are under way when an interface of the machine gets an address or loses it, as those
+# of tests with containers do.
+_NETWORK_CHANGED = "net::ERR_NETWORK_CHANGED"
 _SETTLED = """
 [...document.querySelectorAll('.panel')].every((panel) => panel.dataset.state !== 'waiting')
 && !document.querySelector('.panel.asking')
@@ -44,17 +47,33 @@ class BrowserPage:
         self.page = page
         self.where = where
         self.wrong: list[str] = []
+        self._dropped = False  # whether Chromium dropped requests since the page was gone to
         page.on("console", self._said)
         page.on("pageerror", lambda error: self.wrong.append(str(error)))
 
     def _said(self, message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning"):
+        if _NETWORK_CHANGED in message.text:  # the page sends requests again
+            self._dropped = True
+        elif message.type in ("error", "warning"):
             self.wrong.append(message.text)
+
+    async def go(self, path: str) -> None:
+        """Go to a page of the viewer, again if some of its files were dropped."""
+        while True:
+            self._dropped = False
+            try:
+                await self.page.goto(f"{self.where}{path}")
+            except Error as error:
+                if _NETWORK_CHANGED not in str(error):
+                    raise
+            else:
+                if not self._dropped:
+                    return
 
     async def open(self, uid: str, since: str = "now-45m", until: str = "now", **variables: str) -> None:
         """Open a dashboard and wait until all its panels have been answered."""
         given = "".join(f"&var-{name}={value}" for name, value in variables.items())
-        await self.page.goto(f"{self.where}/d/{uid}?from={since}&to={until}&refresh=off{given}")
+        await self.go(f"/d/{uid}?from={since}&to={until}&refresh=off{given}")
         await self.opened(uid)
 
     async def opened(self, uid: str) -> None:

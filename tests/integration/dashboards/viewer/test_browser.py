@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser
+from playwright.async_api import Browser, Route
 
 from dashboards.viewer.library import Library
 from tests.database import Database, prepared
@@ -95,6 +95,25 @@ async def test_dashboard_fits_a_phone_and_dark_mode(
         ground = await look.page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (ground == "rgb(18, 24, 28)") == (scheme == "dark")
     assert look.wrong == []
+
+
+@pytest.mark.slow
+async def test_what_finds_no_network_is_asked_again(browser: Browser, page: str) -> None:
+    look = await open_page(browser, page)
+    bodies: set[str | None] = set()
+
+    async def drop_first(route: Route) -> None:
+        body = route.request.post_data
+        await (route.continue_() if body in bodies else route.abort("internetdisconnected"))
+        bodies.add(body)
+
+    await look.page.route("**/api/query", drop_first)
+    await look.open("plantlog-unit", unit=UNIT)
+    assert bodies
+    assert set((await look.states()).values()) == {"shown"}
+    await look.page.route("**/api/query", lambda route: route.abort("connectionrefused"))
+    await look.open("plantlog-unit", unit=UNIT)
+    assert "The viewer does not answer: is it running, and is there a network?" in (await look.states()).values()
 
 
 @pytest.mark.slow

@@ -181,7 +181,7 @@ async def _refreshed(look: BrowserPage) -> AsyncIterator[None]:
 
 
 async def _log_in(look: BrowserPage, name: str) -> None:
-    await look.page.goto(f"{look.where}/login")
+    await look.go("/login")
     await look.page.get_by_label("User").fill(name)
     await look.page.get_by_label("Password").fill(PASSWORD)
     await look.page.get_by_role("button", name="Sign in").click()
