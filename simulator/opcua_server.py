@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from asyncua import Server, ua
@@ -24,7 +24,7 @@ from core.samples import Samples
 from core.timestamps import utc
 from simulator.history import History
 from simulator.relay import Relay
-from simulator.subscriptions import Subscriptions
+from simulator.subscriptions import Subscriptions, Transit
 from simulator.tags import OpcuaType, SimTag, node_identifier
 
 NAMESPACE = "urn:plantlog:simulator:plant"
@@ -88,7 +88,7 @@ class OpcuaServer:
         self._server: Server | None = None
         self._subscriptions: Subscriptions
         self._history: History
-        self._loss: Literal["no", "sent again", "gone"] = "no"
+        self.transit = Transit()
 
     async def build(self, host: str, port: int) -> None:
         """Build the address space; values can be written after this, but not read by clients yet."""
@@ -102,7 +102,7 @@ class OpcuaServer:
 
     async def _make(self, host: str, port: int) -> None:
         server = Server()
-        self._subscriptions = Subscriptions(server.iserver.aspace, server.iserver, lambda: self._loss, self._places)
+        self._subscriptions = Subscriptions(server.iserver.aspace, server.iserver, self.transit, self._places)
         server.iserver.subscription_service = self._subscriptions
         self._history = server.iserver.history_manager = History(server.iserver, self._history_size)
         await server.init()
@@ -170,10 +170,6 @@ class OpcuaServer:
             self._relay.refuse()
         else:
             await self._relay.accept()
-
-    def lose(self, loss: Literal["no", "sent again", "gone"]) -> None:
-        """Lose published messages in transit; ``sent again``: clients can get them by Republish."""
-        self._loss = loss
 
     def garble(self) -> None:
         """Send unsolicited bytes to each client."""

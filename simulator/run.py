@@ -173,7 +173,7 @@ class Simulator:
                     await self._server.forget()
                 forgotten = now_forgotten
                 lost = self.faults.get("opcua", "lose_messages")
-                self._server.lose("no" if lost is None else "gone" if lost.value else "sent again")
+                self._server.transit.loss = "no" if lost is None else "gone" if lost.value else "sent again"
                 if garbles and self.faults.get("opcua", "garbage"):
                     self._server.garble()
                 self._server.pause(self.faults.get("opcua", "stop_answering") is not None)

@@ -7,9 +7,9 @@ a full queue drops values without setting Overflow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any, Literal, TypeAlias
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from asyncua import ua
 from asyncua.common.utils import ServiceError
@@ -23,7 +23,13 @@ from simulator.bulk_notifications import Item, UnpublishedValues
 _OVERFLOW = 0x0480  # InfoType DataValue and Overflow (OPC 10000-4, 7.39.1)
 _DATA_CHANGE = ua.NodeId(ua.ObjectIds.DataChangeNotification_Encoding_DefaultBinary)
 
-LossMode: TypeAlias = Callable[[], Literal["no", "sent again", "gone"]]
+
+@dataclass(slots=True)
+class Transit:
+    """Fate of published messages. ``sent again``: clients can get a lost one by Republish."""
+
+    loss: Literal["no", "sent again", "gone"] = "no"
+    lost: int = 0  # messages so far
 
 
 class _Items(MonitoredItemService):  # type: ignore[misc]
@@ -50,10 +56,10 @@ class _Items(MonitoredItemService):  # type: ignore[misc]
 
 class _Subscription(InternalSubscription):  # type: ignore[misc]
     def __init__(
-        self, loss: LossMode, tags: Mapping[Any, int], result: Any, aspace: Any, *of: Any, **options: Any
+        self, transit: Transit, tags: Mapping[Any, int], result: Any, aspace: Any, *of: Any, **options: Any
     ) -> None:
         super().__init__(result, aspace, *of, **options)
-        self.loss = loss
+        self._transit = transit
         self._items = self.monitored_item_srv = _Items(self, aspace)
         self._tags = tags
         self._numbers = UnpublishedValues(max(tags.values(), default=-1) + 1)
@@ -84,10 +90,11 @@ class _Subscription(InternalSubscription):  # type: ignore[misc]
 
     async def publish_results(self, requestdata: Any = None) -> bool:
         """Publish, or simulate the loss of the message in transit, with or without keeping it for Republish."""
-        loss = self.loss()
-        if loss != "no" and self._publishing_enabled and (self._triggered_datachanges or self.unpublished):
+        publishes = self._publishing_enabled and (self._triggered_datachanges or self.unpublished)
+        if publishes and self._transit.loss != "no":
             number = self._pop_publish_result().NotificationMessage.SequenceNumber
-            if loss == "gone":
+            self._transit.lost += 1
+            if self._transit.loss == "gone":
                 self._not_acknowledged_results.pop(number, None)
             return False
         return bool(await super().publish_results(requestdata))
@@ -116,10 +123,10 @@ class _Subscription(InternalSubscription):  # type: ignore[misc]
 class Subscriptions(SubscriptionService):  # type: ignore[misc]
     """The subscription service of the simulator's server."""
 
-    def __init__(self, aspace: Any, iserver: Any, loss: LossMode, tags: Mapping[Any, int]) -> None:
+    def __init__(self, aspace: Any, iserver: Any, transit: Transit, tags: Mapping[Any, int]) -> None:
         """``tags``: node id → index, of tags published as columns."""
         super().__init__(aspace, iserver)
-        self._loss = loss
+        self._transit = transit
         self._tags = tags
 
     def offer(self, numbers: Samples) -> None:
@@ -138,7 +145,7 @@ class Subscriptions(SubscriptionService):  # type: ignore[misc]
         self._sub_id_counter += 1
         result.SubscriptionId = self._sub_id_counter
         subscription = _Subscription(
-            self._loss,
+            self._transit,
             self._tags,
             result,
             self.aspace,
