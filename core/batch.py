@@ -57,8 +57,11 @@ class Event:
     detail: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def condition(self) -> str | None:
-        """Key of the condition whose alarm changed, of an OPC UA server; None: a limit's alarm, or another event."""
+    def condition_key(self) -> str | None:
+        """Key of the condition of an OPC UA server whose alarm changed; None: a limit's alarm, or another event.
+
+        Alarms of limits and conditions have one type, as they are in one alarm list. Only this tells them apart.
+        """
         return self.detail.get("condition_key")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
 from typing import Any
@@ -43,8 +43,7 @@ def event_columns(events: Sequence[tuple[int, Event]]) -> tuple[list[Any], ...]:
     rows: list[tuple[Any, ...]] = []
     for source_id, event in events:
         text, changed = storable(event.text) if event.text is not None else (None, False)
-        # JSON escapes everything but ASCII; jsonb rejects \u0000
-        detail = json.dumps({**event.detail, "text_escaped": True} if changed else dict(event.detail))
+        detail = {**event.detail, "text_escaped": True} if changed else event.detail
         status = None if event.status is None else signed(event.status)
         row = (
             timestamp(event.time),
@@ -54,7 +53,7 @@ def event_columns(events: Sequence[tuple[int, Event]]) -> tuple[list[Any], ...]:
             event.channel_id,
             status,
             text,
-            detail.replace("\\u0000", "\\u2400"),
+            _jsonb(detail),
         )
         rows.append(row)
     rows.sort(key=itemgetter(0, 1))
@@ -69,6 +68,19 @@ def state_columns(events: Sequence[tuple[int, Event]]) -> tuple[list[int], list[
         [event.text or "" for _, event in states],
         [timestamp(event.detail.get("since", event.time)) for _, event in states],  # since: only the reason is new
         [str(event.detail.get("reason", "")) for _, event in states],
+    )
+
+
+def alarm_columns(alarms: Sequence[tuple[int, Event]]) -> tuple[list[Any], ...]:
+    """The parameters of the writer's statements in ``schema/queries/alarms.sql``, of events of type ``alarm``."""
+    keys = [event.condition_key for _, event in alarms]
+    return (
+        [timestamp(event.time) for _, event in alarms],
+        [event_id(source_id, event) for source_id, event in alarms],
+        [source_id for source_id, _ in alarms],
+        [event.channel_id for _, event in alarms],
+        [None if key is None else storable(key)[0] for key in keys],
+        [_jsonb(event.detail) for _, event in alarms],
     )
 
 
@@ -88,6 +100,11 @@ def reset_columns(events: Sequence[Event]) -> tuple[list[int | None], list[datet
         [timestamp(event.detail.get("since", event.time)) for event in events],
         [timestamp(event.time) for event in events],
     )
+
+
+def _jsonb(detail: Mapping[str, Any]) -> str:
+    """JSON that PostgreSQL can store: it escapes everything but ASCII, and jsonb rejects ``\\u0000``."""
+    return json.dumps(dict(detail)).replace("\\u0000", "\\u2400")
 
 
 def signed(status: int) -> int:

@@ -1,11 +1,15 @@
--- The writer's statements for events of type alarm, and the notifier's.
+-- The writer's statements for events of type alarm, and the notifier's. Those of the writer have the same parameters:
+-- $1 time timestamptz[], $2 event id int8[], $3 source_id int[], $4 channel_id int[], $5 condition_key text[] (NULL: of
+-- a limit), $6 detail text[].
 
 -- name: upsert_alarms
 -- The newest record of each alarm wins, in whatever order they arrive. Rows are locked in the key's order, so that two
--- writers cannot deadlock. $1 time timestamptz[], $2 channel_id int[], $3 detail text[]
+-- writers cannot deadlock.
 WITH record AS (
     SELECT e.time, e.channel_id, e.detail::jsonb AS detail
-    FROM unnest($1::timestamptz[], $2::int[], $3::text[]) AS e (time, channel_id, detail)
+    FROM unnest($1::timestamptz[], $2::int8[], $3::int[], $4::int[], $5::text[], $6::text[])
+        AS e (time, id, source_id, channel_id, condition_key, detail)
+    WHERE e.condition_key IS NULL
 ),
 newest AS (
     SELECT DISTINCT ON (s.channel_id, s.detail ->> 'limit') s.time, s.channel_id, s.detail
@@ -32,28 +36,29 @@ SET state = excluded.state, active = excluded.active, since = excluded.since, va
 WHERE a.revision < excluded.revision;
 
 -- name: upsert_conditions
--- As upsert_alarms, for conditions of servers. $1 time timestamptz[], $2 channel_id int[], $3 detail text[], $4
--- source_id int[]
+-- As upsert_alarms, for conditions of servers.
 WITH record AS (
-    SELECT e.time, e.channel_id, e.source_id, e.detail::jsonb AS detail
-    FROM unnest($1::timestamptz[], $2::int[], $3::text[], $4::int[]) AS e (time, channel_id, detail, source_id)
+    SELECT e.time, e.source_id, e.channel_id, e.condition_key, e.detail::jsonb AS detail
+    FROM unnest($1::timestamptz[], $2::int8[], $3::int[], $4::int[], $5::text[], $6::text[])
+        AS e (time, id, source_id, channel_id, condition_key, detail)
+    WHERE e.condition_key IS NOT NULL
 ),
 newest AS (
-    SELECT DISTINCT ON (s.source_id, s.detail ->> 'condition_key') s.time, s.channel_id, s.source_id, s.detail
+    SELECT DISTINCT ON (s.source_id, s.condition_key) s.*
     FROM record AS s
-    ORDER BY s.source_id, s.detail ->> 'condition_key', (s.detail ->> 'revision')::bigint DESC
+    ORDER BY s.source_id, s.condition_key, (s.detail ->> 'revision')::bigint DESC
 )
 INSERT INTO plant.condition AS k
     (source_id, condition_key, source_name, condition_name, channel_id, state, active, since, priority, severity,
      message, acknowledged_by, acknowledged_at, why, changed_at, revision)
-SELECT n.source_id, n.detail ->> 'condition_key', coalesce(n.detail ->> 'source_name', 'server'), n.detail ->> 'limit',
+SELECT n.source_id, n.condition_key, coalesce(n.detail ->> 'source_name', 'server'), n.detail ->> 'limit',
        n.channel_id, n.detail ->> 'state', (n.detail ->> 'active')::boolean,
        timestamptz 'epoch' + (n.detail ->> 'since')::bigint * INTERVAL '1 microsecond', n.detail ->> 'priority',
        (n.detail ->> 'severity')::int, coalesce(n.detail ->> 'message', ''), n.detail ->> 'acknowledged_by',
        timestamptz 'epoch' + (n.detail ->> 'acknowledged_at')::bigint * INTERVAL '1 microsecond',
        n.detail ->> 'why', n.time, (n.detail ->> 'revision')::bigint
 FROM newest AS n
-ORDER BY n.source_id, n.detail ->> 'condition_key'
+ORDER BY n.source_id, n.condition_key
 ON CONFLICT (source_id, condition_key) DO UPDATE
 SET source_name = excluded.source_name, condition_name = excluded.condition_name, channel_id = excluded.channel_id,
     state = excluded.state, active = excluded.active, since = excluded.since, priority = excluded.priority,
@@ -64,11 +69,10 @@ WHERE k.revision < excluded.revision;
 
 -- name: insert_notices
 -- Notices of alarms that begin or end; replaying an event is a no-op. Notices older than a week are deleted.
--- $1 time timestamptz[], $2 event id int8[], $3 channel_id int[], $4 detail text[], $5 source_id int[]
 WITH record AS (
-    SELECT e.time, e.id, e.channel_id, e.source_id, e.detail::jsonb AS detail
-    FROM unnest($1::timestamptz[], $2::int8[], $3::int[], $4::text[], $5::int[])
-        AS e (time, id, channel_id, detail, source_id)
+    SELECT e.time, e.id, e.source_id, e.channel_id, e.condition_key, e.detail::jsonb AS detail
+    FROM unnest($1::timestamptz[], $2::int8[], $3::int[], $4::int[], $5::text[], $6::text[])
+        AS e (time, id, source_id, channel_id, condition_key, detail)
 ),
 old AS (
     SELECT n.event_time, n.event_id
@@ -88,13 +92,35 @@ INSERT INTO plant.alarm_notice
 SELECT s.time, s.id, CASE WHEN s.detail ->> 'state' = 'unacknowledged_active' THEN 'alarm' ELSE 'return' END,
        s.channel_id, s.detail ->> 'limit', s.detail ->> 'priority', (s.detail ->> 'value')::float8,
        (s.detail ->> 'threshold')::float8, coalesce((s.detail ->> 'late')::boolean, false),
-       CASE WHEN s.detail ? 'condition_key' THEN s.source_id END, s.detail ->> 'condition_key'
+       CASE WHEN s.condition_key IS NOT NULL THEN s.source_id END, s.condition_key
 FROM record AS s
 WHERE s.detail ->> 'state' = 'unacknowledged_active'
    OR (s.detail ->> 'action' = 'returned'
        AND s.detail ->> 'state' NOT IN ('shelved', 'suppressed_by_design', 'out_of_service'))
 ORDER BY s.time, s.id
 ON CONFLICT (event_time, event_id) DO NOTHING;
+
+-- name: select_known_alarms
+-- Which records are of a state that the tables have, or of one before it: their places from 0.
+WITH record AS (
+    SELECT (e.place - 1)::int AS place, e.source_id, e.channel_id, e.condition_key, e.detail::jsonb AS detail
+    FROM unnest($1::timestamptz[], $2::int8[], $3::int[], $4::int[], $5::text[], $6::text[])
+        WITH ORDINALITY AS e (time, id, source_id, channel_id, condition_key, detail, place)
+),
+stored AS (
+    SELECT s.place, s.detail, a.state, a.active, a.revision
+    FROM record AS s
+    JOIN plant.alarm AS a ON a.channel_id = s.channel_id AND a.limit_name = s.detail ->> 'limit'
+    WHERE s.condition_key IS NULL
+    UNION ALL
+    SELECT s.place, s.detail, k.state, k.active, k.revision
+    FROM record AS s
+    JOIN plant.condition AS k ON k.source_id = s.source_id AND k.condition_key = s.condition_key
+)
+SELECT t.place
+FROM stored AS t
+WHERE t.revision >= (t.detail ->> 'revision')::bigint
+   OR (t.state, t.active) = (t.detail ->> 'state', (t.detail ->> 'active')::boolean);
 
 -- name: lock_notifier
 -- One notifier at a time creates messages; the end of the transaction releases the lock.

@@ -152,24 +152,6 @@ CROSS JOIN LATERAL (
 ) AS newest
 WHERE newest.text = t.text;
 
--- name: select_known_alarms
--- Which states of alarms are in the table, or older than what is: $1 channel_id int[], $2 limit text[], $3 revision
--- int8[], $4 state text[], $5 active boolean[]; by their places from 0.
-SELECT (s.place - 1)::int AS place
-FROM unnest($1::int[], $2::text[], $3::int8[], $4::text[], $5::boolean[])
-    WITH ORDINALITY AS s (channel_id, limit_name, revision, state, active, place)
-JOIN plant.alarm AS a ON a.channel_id = s.channel_id AND a.limit_name = s.limit_name
-WHERE a.revision >= s.revision OR (a.state, a.active) = (s.state, s.active);
-
--- name: select_known_conditions
--- As select_known_alarms: $1 source_id int[], $2 condition_key text[], $3 revision int8[], $4 state text[],
--- $5 active boolean[].
-SELECT (s.place - 1)::int AS place
-FROM unnest($1::int[], $2::text[], $3::int8[], $4::text[], $5::boolean[])
-    WITH ORDINALITY AS s (source_id, condition_key, revision, state, active, place)
-JOIN plant.condition AS k ON k.source_id = s.source_id AND k.condition_key = s.condition_key
-WHERE k.revision >= s.revision OR (k.state, k.active) = (s.state, s.active);
-
 -- name: select_alarms
 -- The states of alarms of installation $1 that are newer than revision $2. Times in µs.
 SELECT a.channel_id, a.limit_name, a.state, a.active, a.value, a.revision, a.acknowledged_by, a.who, a.why,

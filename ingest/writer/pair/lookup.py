@@ -15,7 +15,7 @@ from core.samples import joined
 from core.time_limits import TimeLimits
 from core.timestamps import timestamp
 from ingest.alarms.channel import OPERATOR_ACTIONS
-from ingest.event_rows import event_id, reset_columns
+from ingest.event_rows import alarm_columns, event_id, reset_columns
 from ingest.spool.format import SpooledBatch
 from ingest.writer.pair.polled import LOOK_UP, Fetch, Placed, lonely, uncovered
 from schema.queries import load
@@ -87,20 +87,9 @@ class Lookup:
             load("write")["known_resets"], resets, *reset_columns([event for _, event in resets])
         )
         alarms = [(index, event) for index, event in events if event.type == "alarm"]
-        conditions = [(index, event) for index, event in alarms if event.condition is not None]
-        limits = [(index, event) for index, event in alarms if event.condition is None]
-        channels = [event.channel_id for _, event in limits]
-        changed |= await self._changed_alarms("select_known_alarms", channels, limits, "limit")
-        sources = [batches[index].batch.source_id for index, _ in conditions]
-        changed |= await self._changed_alarms("select_known_conditions", sources, conditions, "condition_key")
+        of_sources = [(batches[index].batch.source_id, event) for index, event in alarms]
+        changed |= await self._unknown(load("alarms")["select_known_alarms"], alarms, *alarm_columns(of_sources))
         return changed
-
-    async def _changed_alarms(
-        self, query: str, owners: Sequence[int | None], alarms: Sequence[tuple[int, Event]], name: str
-    ) -> set[int]:
-        """``owners`` and ``name``: what an alarm is known by in the table."""
-        fields = [[event.detail[key] for _, event in alarms] for key in (name, "revision", "state", "active")]
-        return await self._unknown(load("lease")[query], alarms, owners, *fields)
 
     async def _unknown(self, query: str, events: Sequence[tuple[int, Event]], *columns: object) -> set[int]:
         """Indices of ``events`` that ``query``, with their columns, does not return."""
@@ -202,7 +191,7 @@ def _self_reports(spooled: SpooledBatch) -> Iterator[tuple[tuple[object, ...], E
     source = spooled.batch.source_id
     for event in _events_of(spooled):
         if not is_content(spooled, event):
-            alarm = event.condition or event.detail.get("limit")
+            alarm = event.condition_key or event.detail.get("limit")
             yield (source, event.type, event.channel_id, alarm), event
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,16 @@ import asyncpg
 
 from core.batch import Event, EventBatch
 from core.config.model import WriterOptions
+from core.time_limits import NO_LIMITS
 from core.timestamps import timestamp
+from ingest.alarms import checkpoint
+from ingest.alarms.channel import AlarmChange
 from ingest.alarms.conditions import Conditions
+from ingest.alarms.limits import Limit
 from ingest.alarms.server_event import ServerEvent
+from ingest.alarms.state import Alarm, raised
+from ingest.spool.format import SpooledBatch
+from ingest.writer.pair.lookup import Lookup
 from ingest.writer.writer import Writer
 from schema.queries import load
 from tests.database import Database, add_channels, add_sources
@@ -74,3 +82,26 @@ async def test_events_of_two_members_are_one(
         ]
     )
     assert {row["message"] for row in notices} == {"message 1", "message 2"}
+
+
+async def test_lookup_knows_alarms_of_limits_and_conditions_apart(
+    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path
+) -> None:
+    """A report of an alarm whose state the database has, or a newer one, is dropped; with the same names, too."""
+    await add_sources(owner, "plc", kind="opcua")
+    await add_channels(owner, [1])
+    limit = Limit("hi", 8.0, 8.0, 0, 0, "high", False)
+    alarm = raised(Alarm(), T0, 9.0)
+    of_limit = checkpoint.to_event(AlarmChange(1, limit, T0, "raised", Alarm(), alarm, T0))
+    raised_again, other, returned = events("")
+    await written(tmp_path, database, [of_limit, raised_again, other, returned])
+    newer = replace(returned, detail={**returned.detail, "revision": T0 + 9, "state": "normal"})
+    elsewhere = replace(other, detail={**other.detail, "condition_key": "s=\0"})
+    of_other_channel = replace(of_limit, channel_id=2)
+    reports = [of_limit, raised_again, other, returned, newer, elsewhere, of_other_channel]
+    batches = [
+        SpooledBatch(sequence=number, first_time=T0, last_time=T0, batch=EventBatch(1, T0, [event]))
+        for number, event in enumerate(reports)
+    ]
+    lookup = Lookup(NO_LIMITS, 2, owner.fetch)
+    assert await lookup.changed(batches, list(enumerate(reports))) == {4, 5, 6}
