@@ -1,4 +1,4 @@
-"""Options that name a certificate and its key: what is wrong with them, as of :mod:`core.config.contradictions`."""
+"""Faults of options that name a certificate and its key."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from core.config.base import Frozen
-from core.config.explain import shown
+from core.config.explain import Fault, shown
 
 
-def half(options: Frozen, certificate_name: str, key_name: str) -> Iterator[tuple[str, str, str]]:
-    """One of the two options is missing."""
+def incomplete(options: Frozen, certificate_name: str, key_name: str) -> Iterator[Fault]:
+    """The fault that only one of the two options is set."""
     certificate, key = getattr(options, certificate_name), getattr(options, key_name)
     if (certificate is None) != (key is None):
         missing = key_name if key is None else certificate_name
         yield missing, "nothing", f"{certificate_name} and {key_name}, or neither"
 
 
-def unusable(options: Frozen, certificate_name: str, key_name: str) -> Iterator[tuple[str, str, str]]:
-    """The files, if there are both, can't be used."""
+def unusable(options: Frozen, certificate_name: str, key_name: str) -> Iterator[Fault]:
+    """The fault of the two files, if both exist."""
     certificate: Path | None = getattr(options, certificate_name)
     key: Path | None = getattr(options, key_name)
     if certificate is None or key is None or not certificate.is_file() or not key.is_file():

@@ -1,4 +1,4 @@
-"""Checks across fields that are legal on their own: (field, found, legal) for each contradiction."""
+"""Checks across fields that are legal on their own."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from urllib.parse import urlsplit
 from core.addresses import OPCUA_PORT, reachable
 from core.config import certificate_files, modbus_address, modbus_tls, node_address, push_address, repositories
 from core.config.base import fields_of
-from core.config.explain import shown
+from core.config.explain import Fault, shown
 from core.config.model import ArchiveOptions, BackupOptions, NotifyOptions, RetentionOptions, TlsOptions
-from core.config.repositories import Contradiction
 from core.config.sources import (
     INTEGERS,
     STRINGS,
@@ -35,18 +34,18 @@ _alarms = attrgetter(*_ALARM_COLUMNS)
 _NO_ALARMS = tuple(_ALARM_COLUMNS.values())
 
 
-def in_options(options: object) -> Iterator[Contradiction]:
-    """Between options of one table."""
+def in_options(options: object) -> Iterator[Fault]:
+    """Faults between options of one table."""
     if isinstance(options, BackupOptions):
         yield from repositories.in_backup(options)
     if isinstance(options, ArchiveOptions):
         yield from repositories.in_archive(options)
     if isinstance(options, TlsOptions):
-        yield from certificate_files.half(options, "certificate_file", "key_file")
+        yield from certificate_files.incomplete(options, "certificate_file", "key_file")
 
 
-def in_source(source: Source) -> Iterator[Contradiction]:
-    """Between options of a source."""
+def in_source(source: Source) -> Iterator[Fault]:
+    """Faults between options of a source."""
     if isinstance(source, PushSource):
         if source.unknown == "reject" and not source.tags and not source.counts:
             yield "unknown", shown(source.unknown), "create, or add tags or counts: otherwise nothing can be pushed"
@@ -63,7 +62,7 @@ def in_source(source: Source) -> Iterator[Contradiction]:
         yield from _in_opcua_source(source)
 
 
-def _in_modbus_source(source: ModbusSource) -> Iterator[Contradiction]:
+def _in_modbus_source(source: ModbusSource) -> Iterator[Fault]:
     try:
         address = modbus_address.parse(source.address)
     except modbus_address.AddressError as error:
@@ -89,7 +88,7 @@ def _in_modbus_source(source: ModbusSource) -> Iterator[Contradiction]:
         yield "time_out", f"{source.time_out:g} s", f"{legal}; or a lower max_registers"
 
 
-def _in_opcua_source(source: OpcuaSource) -> Iterator[Contradiction]:
+def _in_opcua_source(source: OpcuaSource) -> Iterator[Fault]:
     if source.addresses:
         yield from _in_addresses(source)
     if source.lifetime < 3 * source.keep_alive:
@@ -113,8 +112,8 @@ def _in_opcua_source(source: OpcuaSource) -> Iterator[Contradiction]:
         yield "password_in_clear", "true", "false without insecure = true and a password_file"
 
 
-def in_notify(options: NotifyOptions) -> Iterator[Contradiction]:
-    """Between options of [notify]."""
+def in_notify(options: NotifyOptions) -> Iterator[Fault]:
+    """Faults between options of [notify]."""
     if options.webhook is None and options.smtp is None:
         yield "webhook", "nothing", "webhook or smtp: otherwise nobody is notified"
     if options.webhook_secret_file is not None and options.webhook is None:
@@ -133,8 +132,8 @@ def in_notify(options: NotifyOptions) -> Iterator[Contradiction]:
         yield "smtp_security", shown("none"), "starttls or tls: a password is never sent unencrypted"
 
 
-def in_tag(tag: Tag) -> Iterator[Contradiction]:
-    """Between columns of a tag."""
+def in_tag(tag: Tag) -> Iterator[Fault]:
+    """Faults between columns of a tag."""
     if tag.lo is not None and tag.hi is not None and tag.lo >= tag.hi:
         yield "lo", shown(tag.lo), f"less than hi, which is {tag.hi}"
     if tag.no_data and tag.kind == "text":
@@ -144,9 +143,8 @@ def in_tag(tag: Tag) -> Iterator[Contradiction]:
         legal = "a node id as in ns=2;s=Boiler1.Pressure, ns=2;i=1001 or nsu=http://vendor.com/line;s=Boiler1.Pressure"
         yield "address", f"{shown(tag.address)} ({fault})", legal
     if isinstance(tag, OpcuaTag) and tag.reads_whole and tag.deadband:
-        what = "a structure" if tag.member else "a matrix"
-        column = "member" if tag.member else "an index of several dimensions"
-        yield "deadband", shown(tag.deadband), f"no value with {column}: a server has no deadband for {what}"
+        column, kind = ("member", "structure") if tag.member else ("an index of several dimensions", "matrix")
+        yield "deadband", shown(tag.deadband), f"no value with {column}: a server has no deadband for a {kind}"
     if tag.wraps_at is not None and tag.kind != "counter":
         yield "wraps_at", shown(tag.wraps_at), "no value in a row whose kind is not counter"
     elif tag.wraps_at is not None and tag.wraps_at <= 0:
@@ -157,7 +155,7 @@ def in_tag(tag: Tag) -> Iterator[Contradiction]:
         yield "address", shown(tag.address), f"{matching}, the form that the template gives: others never match"
 
 
-def _in_alarms(tag: Tag) -> Iterator[Contradiction]:
+def _in_alarms(tag: Tag) -> Iterator[Fault]:
     """Check the columns ``alarm_…``: limits in their order, and nothing without a limit."""
     if _alarms(tag) == _NO_ALARMS:
         return
@@ -173,16 +171,16 @@ def _in_alarms(tag: Tag) -> Iterator[Contradiction]:
         yield "alarm_deadband", shown(tag.alarm_deadband), legal
     if tag.alarm_rate is not None and tag.alarm_rate <= 0:
         yield "alarm_rate", shown(tag.alarm_rate), "more than 0 units per second"
-    watched = bool(limits) or tag.alarm_rate is not None or tag.alarm_stale is not None or tag.alarm_bad
-    if tag.kind == "text" and watched:
+    has_limit = bool(limits) or tag.alarm_rate is not None or tag.alarm_stale is not None or tag.alarm_bad
+    if tag.kind == "text" and has_limit:
         yield "kind", shown(tag.kind), "analog, discrete or counter: a text has no alarm limits"
-    if not watched:
+    if not has_limit:
         for name in ("alarm_deadband", "alarm_delay", "alarm_off_delay", "alarm_priority", "alarm_latch"):
             if getattr(tag, name) != _ALARM_COLUMNS[name]:
                 yield name, shown(getattr(tag, name)), "no value in a row without an alarm limit"
 
 
-def _in_modbus_tag(tag: ModbusTag) -> Iterator[Contradiction]:
+def _in_modbus_tag(tag: ModbusTag) -> Iterator[Fault]:
     table, of_bits = tag.table, tag.table in _BITS
     if tag.register + tag.width > 65_536:
         registers = "1 register ends" if tag.width == 1 else f"{tag.width} registers end"
@@ -205,7 +203,7 @@ def _in_modbus_tag(tag: ModbusTag) -> Iterator[Contradiction]:
             yield name, "0", "a number other than 0"
 
 
-def _in_text(tag: ModbusTag) -> Iterator[Contradiction]:
+def _in_text(tag: ModbusTag) -> Iterator[Fault]:
     """Check a register's text: a string, or an integer's exact decimal form."""
     if tag.type not in (*INTEGERS, *STRINGS):
         yield "kind", shown(tag.kind), f"text for a string or an integer, not for type {tag.type}"
@@ -215,8 +213,8 @@ def _in_text(tag: ModbusTag) -> Iterator[Contradiction]:
             yield name, shown(factor), f"{plain:g} with kind text: texts are stored unscaled"
 
 
-def between(source: Source, tag: Tag) -> Iterator[Contradiction]:
-    """Between columns of a tag and options of its source."""
+def between(source: Source, tag: Tag) -> Iterator[Fault]:
+    """Faults between columns of a tag and options of its source."""
     if not (isinstance(source, ModbusSource) and isinstance(tag, ModbusTag)):
         return
     if tag.unit_id == 0 and not source.address.startswith(("tcp:", "tls:")):
@@ -227,22 +225,20 @@ def between(source: Source, tag: Tag) -> Iterator[Contradiction]:
         yield name, f"{tag.width} registers", legal
 
 
-def in_retention(options: RetentionOptions) -> Iterator[Contradiction]:
-    """Between retention periods of a class: rollups and events must not be deleted before the samples."""
-    for name, least in (("minute", "raw"), ("hour", "minute"), ("event", "raw")):
-        age, at_least = getattr(options, name), getattr(options, least)
-        if age is not None and (at_least is None or age < at_least):
-            yield name, _days(age), f"at least {least}, which is {_days(at_least)}"
+def in_retention(options: RetentionOptions) -> Iterator[Fault]:
+    """Faults between retention periods of a class: rollups and events must not be deleted before the samples."""
+    for name, minimum_name in (("minute", "raw"), ("hour", "minute"), ("event", "raw")):
+        age, minimum = getattr(options, name), getattr(options, minimum_name)
+        if age is not None and (minimum is None or age < minimum):
+            yield name, _days(age), f"at least {minimum_name}, which is {_days(minimum)}"
 
 
 def _days(age: float | None) -> str:
     return "forever" if age is None else f"{age / 86400:g}d"
 
 
-def _in_user_certificate(source: OpcuaSource) -> Iterator[Contradiction]:
-    if (source.user_certificate_file is None) != (source.user_key_file is None):
-        name = "user_key_file" if source.user_key_file is None else "user_certificate_file"
-        yield name, "nothing", "user_certificate_file and user_key_file, or neither"
+def _in_user_certificate(source: OpcuaSource) -> Iterator[Fault]:
+    yield from certificate_files.incomplete(source, "user_certificate_file", "user_key_file")
     if source.user_certificate_file is not None:
         found = shown(source.user_certificate_file)
         if source.username is not None:
@@ -251,7 +247,7 @@ def _in_user_certificate(source: OpcuaSource) -> Iterator[Contradiction]:
             yield "user_certificate_file", found, "no value with insecure = true: it needs the server's certificate"
 
 
-def _in_addresses(source: OpcuaSource) -> Iterator[Contradiction]:
+def _in_addresses(source: OpcuaSource) -> Iterator[Fault]:
     """Check the addresses of redundant servers."""
     if source.address != source.addresses[0]:
         yield "address", shown(source.address), "either address or addresses, not both"
@@ -264,8 +260,8 @@ def _in_addresses(source: OpcuaSource) -> Iterator[Contradiction]:
             continue
         parts = urlsplit(address)
         if (first := seen.setdefault((parts.hostname, parts.port or OPCUA_PORT), address)) is not address:
-            same = "" if first == address else f", which is the same server as {first}"
-            yield "addresses", f"{shown(address)} again{same}", "each server once"
+            server = "" if first == address else f", which is the same server as {first}"
+            yield "addresses", f"{shown(address)} again{server}", "each server once"
     if source.server_certificate is not None:
         legal = "not with addresses: each server has its own; put them into pki/trusted in the state folder"
         yield "server_certificate", shown(source.server_certificate), legal

@@ -1,4 +1,4 @@
-"""A file of the configuration: its text, where what stands in it, and what is wrong with it."""
+"""A TOML file of the configuration, the lines of its options, and its problems."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from core.config import secrets, token_file
 from core.config.explain import read_text, shortened, shown
-from core.config.locate import Place, line_of, locate
+from core.config.locate import Key, line_of, locate
 from core.errors import Problem
 
 _SECRETS = (
@@ -21,14 +21,14 @@ _SECRETS = (
 
 
 class Document:
-    """A TOML file, with the problems that were found so far in it and in the files that it names."""
+    """A TOML file, with the problems so far in it and in the files that it names."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.digests: dict[str, str] = {}
         self.problems: list[Problem] = []
         self._tables: dict[str, Any] = {}
-        self._lines: dict[Place, int] = {}
+        self._lines: dict[Key, int] = {}
         self._token_sources: dict[bytes, str] = {}  # by digest
 
     def content(self) -> dict[str, Any] | None:
@@ -40,8 +40,8 @@ class Document:
         try:
             content = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            place = re.search(r"line (\d+)", str(error))
-            line = int(place[1]) if place else None
+            number = re.search(r"line (\d+)", str(error))
+            line = int(number[1]) if number else None
             self.problems.append(Problem(str(self.path), line, "syntax", *_toml_error(error)))
         except ValueError as error:  # a number of thousands of digits
             self.problems.append(Problem(str(self.path), None, "syntax", str(error), "TOML 1.0"))
@@ -52,19 +52,19 @@ class Document:
             return content
         return None
 
-    def line(self, place: Place) -> int | None:
-        """The line of a place."""
-        return line_of(self._lines, place)
+    def line(self, key: Key) -> int | None:
+        """The line of a table or option."""
+        return line_of(self._lines, key)
 
-    def problem(self, place: Place, value: str, allowed: str) -> None:
-        """Note that a place has ``value``, which is not ``allowed``."""
-        name = ".".join(map(shortened, self._names(place)))
-        self.problems.append(Problem(str(self.path), self.line(place), name, value, allowed))
+    def problem(self, key: Key, value: str, allowed: str) -> None:
+        """Add the problem that a table or option has ``value``, which is not ``allowed``."""
+        name = ".".join(map(shortened, self._names(key)))
+        self.problems.append(Problem(str(self.path), self.line(key), name, value, allowed))
 
-    def _names(self, place: Place) -> Iterator[str]:
-        """The parts of a place as people name them: one of several tables by its name, otherwise by its number."""
+    def _names(self, key: Key) -> Iterator[str]:
+        """The parts of a key as people name them: one of several tables by its name, otherwise by its number."""
         table: Any = self._tables
-        for part in place:
+        for part in key:
             if isinstance(part, str):
                 table = table.get(part) if isinstance(table, dict) else None
                 yield part
@@ -73,7 +73,7 @@ class Document:
                 name = table.get("name")
                 yield name if isinstance(name, str) else str(part + 1)
 
-    def existing_file(self, name: str, place: Place) -> Path:
+    def existing_file(self, name: str, key: Key) -> Path:
         """The file that an option names; a problem says what is wrong with it."""
         file = self.path.parent / name
         try:
@@ -81,37 +81,37 @@ class Document:
         except (OSError, ValueError):  # a name that is too long, a folder that we may not look into; a NUL
             exists = False
         if not exists:
-            made = ""
-            if (place[0], place[-1]) == ("source", "token_file"):
-                made = f"; {token_file.command('add', shortened(list(self._names(place))[1]), self.path)} makes it"
-            self.problem(place, shown(file), f"an existing file{made}")
-        elif place[-1] in _SECRETS:
-            self._secret(file, place)
+            remedy = ""
+            if (key[0], key[-1]) == ("source", "token_file"):
+                remedy = f"; {token_file.command('add', shortened(list(self._names(key))[1]), self.path)} makes it"
+            self.problem(key, shown(file), f"an existing file{remedy}")
+        elif key[-1] in _SECRETS:
+            self._secret(file, key)
         return file
 
-    def _secret(self, file: Path, place: Place) -> None:
+    def _secret(self, file: Path, key: Key) -> None:
         """Check the permissions of a secret file, and its content if we can read it."""
         mode = secrets.loose_permissions(file)
         if mode is not None:
-            self.problem(place, f"{shown(file)} with permissions {mode}", f"0600: run chmod 600 {file}")
+            self.problem(key, f"{shown(file)} with permissions {mode}", f"0600: run chmod 600 {file}")
         with suppress(OSError):
             content = token_file.read(file)
-            if (place[0], place[-1]) == ("source", "token_file"):
-                self._token_hashes(file, content, place)
-            elif place[-1] == "passphrase_file" and (wrong := secrets.token_fault(content.strip())):
-                self.problem(place, f"{shown(file)} with {wrong}", secrets.TOKEN_LEGAL)
+            if (key[0], key[-1]) == ("source", "token_file"):
+                self._token_hashes(file, content, key)
+            elif key[-1] == "passphrase_file" and (fault := secrets.token_fault(content.strip())):
+                self.problem(key, f"{shown(file)} with {fault}", secrets.TOKEN_LEGAL)
 
-    def _token_hashes(self, file: Path, content: bytes, place: Place) -> None:
+    def _token_hashes(self, file: Path, content: bytes, key: Key) -> None:
         """Check the tokens of a gateway."""
-        source = shortened(list(self._names(place))[1])
+        source = shortened(list(self._names(key))[1])
         tokens = token_file.parse(content, source, self.path)
         if tokens.fault is not None:
-            what, legal = tokens.fault
-            self.problem(place, f"{shown(file)} with {what}", legal)
-        for one in tokens.hashes:
-            if (other := self._token_sources.setdefault(one.digest, source)) != source:
-                what = f"{shown(file)} with token {one.short} of source {other}"
-                self.problem(place, what, "a token that no other source has")
+            description, legal = tokens.fault
+            self.problem(key, f"{shown(file)} with {description}", legal)
+        for token in tokens.hashes:
+            if (other := self._token_sources.setdefault(token.digest, source)) != source:
+                value = f"{shown(file)} with token {token.short} of source {other}"
+                self.problem(key, value, "a token that no other source has")
 
 
 def _toml_error(error: tomllib.TOMLDecodeError) -> tuple[str, str]:

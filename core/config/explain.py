@@ -11,7 +11,7 @@ import types
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, TypeAlias, Union, get_args, get_origin
 
 from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
@@ -44,6 +44,8 @@ from core.config.quantities import (
 )
 from core.durations import DURATION_LEGAL
 from core.errors import Problem
+
+Fault: TypeAlias = tuple[str, str, str]  # field, found, legal
 
 _PATH_MAX = 4096  # characters, on Linux
 # What a pattern means, for those who don't read them.
@@ -90,7 +92,7 @@ _LISTS = {
 }
 
 UNKNOWN_OPTION = "an unknown option"
-_REMOVED = {  # class and option: what came in its place
+_REPLACED = {  # class and option: by what
     ("ViewerOptions", "token_file"): "users log in with a password: `plantlog user add NAME --role engineer`",
 }
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
@@ -106,14 +108,14 @@ _KINDS = {
 def csv_fault(text: str, error: csv.Error) -> tuple[int, str, str, str]:
     """Line, column, found and legal of the first row that is not CSV. A quote that is not closed takes up the rest."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    began = 1
+    first_line = 1  # of the row
     with suppress(csv.Error):
         for _ in reader:
-            began = reader.line_num + 1
+            first_line = reader.line_num + 1
     if str(error) == "unexpected end of data":
-        return began, "row", "a quote that is not closed", "a CSV row, whose quotes are closed"
-    where = f", in the row that begins in line {began}" if began < reader.line_num else ""
-    return reader.line_num, "row", f"{error}{where}", "a CSV row"
+        return first_line, "row", "a quote that is not closed", "a CSV row, whose quotes are closed"
+    row = f", in the row that begins in line {first_line}" if first_line < reader.line_num else ""
+    return reader.line_num, "row", f"{error}{row}", "a CSV row"
 
 
 def read_text(
@@ -146,10 +148,10 @@ def _not_utf8(content: bytes, field: str) -> tuple[int | None, str, str]:
             line.decode()
         except UnicodeDecodeError as error:
             byte = line[error.start]
-            what = f"byte 0x{byte:02x}, which is not UTF-8"
+            description = f"byte 0x{byte:02x}, which is not UTF-8"
             if byte >= 0xA0:
-                what += f"; as Latin-1 (ISO 8859-1) it is {chr(byte)!r}"
-            return number, field, what + (", after a UTF-8 byte order mark" if marked else "")
+                description += f"; as Latin-1 (ISO 8859-1) it is {chr(byte)!r}"
+            return number, field, description + (", after a UTF-8 byte order mark" if marked else "")
     return None, field, "bytes that are not UTF-8"
 
 
@@ -171,8 +173,8 @@ def shortened(text: str) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def found(error: ErrorDetails) -> str:
-    """Value at the place of ``error``."""
+def invalid_value(error: ErrorDetails) -> str:
+    """The value that ``error`` is about."""
     if error["type"] in _UNKNOWN:
         return UNKNOWN_OPTION
     return "nothing" if error["type"] == "missing" else shown(error["input"])
@@ -187,11 +189,11 @@ def did_you_mean(name: str, legal_values: Iterable[str]) -> str:
 
 
 def legal_values(model: type[Any], error: ErrorDetails) -> str:
-    """Legal values at the place of ``error``."""
+    """Legal values of the field that ``error`` is about."""
     name = str(error["loc"][0]) if error["loc"] else ""
     if error["type"] in _UNKNOWN:
         choices = did_you_mean(name, fields_of(model))
-        return f"{choices}; {instead}" if (instead := _REMOVED.get((model.__name__, name))) else choices
+        return f"{choices}; {instead}" if (instead := _REPLACED.get((model.__name__, name))) else choices
     field = fields_of(model).get(name)
     return error["msg"] if field is None else field_legal(name, field)
 

@@ -1,4 +1,4 @@
-"""TLS of the plant's servers: which have it, and with which certificate."""
+"""TLS of the plant's servers, and their certificate."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TlsSettings(Frozen):
         return cls(options=plant.tls, hosts=tuple(sorted(hosts)))
 
     @property
-    def yours(self) -> Files | None:
+    def configured(self) -> Files | None:
         """The files of [tls]; None: plantlog makes its own certificate."""
         certificate, key = self.options.certificate_file, self.options.key_file
         return None if certificate is None or key is None else (certificate, key)
@@ -36,7 +36,7 @@ class TlsSettings(Frozen):
         """The TLS of one of the servers; None: it speaks HTTP. Raises SourceError."""
         if server.scheme == "http":
             return None
-        return ServerTls(self.yours, server_file(state / "pki"), lambda: self.ensure(state))
+        return ServerTls(self.configured, server_file(state / "pki"), lambda: self.ensure(state))
 
     def certificate_file(self, state: Path) -> Path | None:
         """The certificate that the servers show; None: no server has TLS."""
@@ -44,8 +44,8 @@ class TlsSettings(Frozen):
 
     def files(self, state: Path) -> Files:
         """The certificate of servers with TLS, and its key."""
-        ours = server_file(state / "pki")
-        return self.yours or (ours, ours)
+        own = server_file(state / "pki")
+        return self.configured or (own, own)
 
     def ensure(self, state: Path, *, all_names: bool = False) -> None:
         """Make or renew plantlog's own certificate, if a server needs one. Raises SourceError.
@@ -83,5 +83,5 @@ def base_url(plant: Plant, server: ServerOptions) -> str:
 
 
 def viewer_url(plant: Plant) -> str:
-    """The address that browsers call the viewer by."""
+    """Address of the viewer for browsers."""
     return plant.viewer.url or f"{base_url(plant, plant.viewer)}:{plant.viewer.port}"

@@ -13,8 +13,8 @@ from pydantic_core import SchemaValidator
 from core.config import contradictions, modbus_address, repositories
 from core.config.base import fields_of
 from core.config.document import Document
-from core.config.explain import UNKNOWN_OPTION, did_you_mean, found, legal_values, shown
-from core.config.locate import Place
+from core.config.explain import UNKNOWN_OPTION, did_you_mean, invalid_value, legal_values, shown
+from core.config.locate import Key
 from core.config.modbus_tls import tls_options
 from core.config.model import (
     AlarmOptions,
@@ -48,11 +48,11 @@ from core.config.sources import (
     Tag,
 )
 from core.config.tags import read_tags
-from core.config.templates import TagPlace
+from core.config.templates import TagLocation
 from core.errors import ConfigError, OperationError
 
 T = TypeVar("T")
-_Places: TypeAlias = dict[str, tuple[Path, TagPlace]]  # of names or addresses: file and place
+_Locations: TypeAlias = dict[str, tuple[Path, TagLocation]]  # by name or address
 _KINDS: dict[str, tuple[type[Source], type[OpcuaTag | ModbusTag | PushTag]]] = {
     "modbus": (ModbusSource, ModbusTag),
     "opcua": (OpcuaSource, OpcuaTag),
@@ -100,8 +100,8 @@ def load_opcua_source(path: Path, name: str) -> OpcuaSource:
     return source[0]
 
 
-def load_opcua_tags(path: Path, name: str) -> tuple[OpcuaSource, Path, list[tuple[OpcuaTag, TagPlace]]]:
-    """Load as :func:`load_opcua_source`, with the tag list: its path, and its tags with their places."""
+def load_opcua_tags(path: Path, name: str) -> tuple[OpcuaSource, Path, list[tuple[OpcuaTag, TagLocation]]]:
+    """Load as :func:`load_opcua_source`, with the tag list: its path, and its tags with their locations."""
     loader = _Loader(path)
     described = loader.opcua_source(name)
     tags = [] if described is None else read_tags(described[1], OpcuaTag, loader.problems)
@@ -175,9 +175,9 @@ class _Loader(Document):
         }
         index = kinds.get((name, "opcua"))
         if index is None:
-            if found_kinds := [kind for source, kind in kinds if source == name]:
+            if others := [kind for source, kind in kinds if source == name]:
                 raise OperationError(
-                    f"source {name} has kind {found_kinds[0]}: only kind opcua can be browsed, "
+                    f"source {name} has kind {others[0]}: only kind opcua can be browsed, "
                     "as other devices have no list of what they measure"
                 )
             opcua = [source for source, kind in kinds if kind == "opcua"]
@@ -246,7 +246,7 @@ class _Loader(Document):
                     self.problem(("retention", name, option), value, allowed)
         return classes
 
-    def _validated(self, place: Place, values: dict[str, Any], model: type[T]) -> T | None:
+    def _validated(self, key: Key, values: dict[str, Any], model: type[T]) -> T | None:
         validator: SchemaValidator = model.__pydantic_validator__  # type: ignore[attr-defined]
         empty = object.__new__(model)  # to be filled: a strict dataclass takes a dict for nothing else
         try:
@@ -255,21 +255,21 @@ class _Loader(Document):
             return filled
         except ValidationError as error:
             for detail in error.errors():
-                where: Place = (*place, *detail["loc"][:1])
-                if found(detail) == UNKNOWN_OPTION and (other := _tables_with(where[-1])):
-                    self.problem(where, f"an option of {other}", f"one of {', '.join(sorted(fields_of(model)))}")
+                option: Key = (*key, *detail["loc"][:1])
+                if invalid_value(detail) == UNKNOWN_OPTION and (other := _tables_with(option[-1])):
+                    self.problem(option, f"an option of {other}", f"one of {', '.join(sorted(fields_of(model)))}")
                 else:
-                    self.problem(where, found(detail), legal_values(model, detail))
+                    self.problem(option, invalid_value(detail), legal_values(model, detail))
             return None
 
     def _sources(self, tables: Any) -> list[Source]:
         if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
-            what = "nothing" if tables is None else "a table [source]" if isinstance(tables, dict) else shown(tables)
-            self.problem(("source",), what, "one or more tables [[source]]")
+            value = "nothing" if tables is None else "a table [source]" if isinstance(tables, dict) else shown(tables)
+            self.problem(("source",), value, "one or more tables [[source]]")
             return []
         sources: list[Source] = []
         names: dict[str, int | None] = {}  # source name → line
-        channels: _Places = {}
+        channels: _Locations = {}
         lines: dict[str, tuple[ModbusSource, int | None]] = {}  # endpoint of Modbus → its first source, and the line
         for index, table in enumerate(tables):
             name = table.get("name")
@@ -290,113 +290,109 @@ class _Loader(Document):
     def _check_line(self, index: int, source: ModbusSource, lines: dict[str, tuple[ModbusSource, int | None]]) -> None:
         """Check that the sources on one serial line, or of one connection, have the same settings."""
         try:
-            here = modbus_address.parse(source.address)
+            address = modbus_address.parse(source.address)
         except modbus_address.AddressError:
             return
-        place: Place = ("source", index, "address")
-        end = _real(here.endpoint) if here.scheme == "serial" else here.endpoint  # not a link to it
-        first, line = lines.setdefault(end, (source, self.line(place)))
-        if modbus_address.parse(first.address) != here:
-            legal = f"the settings of line {line}, which uses the same {_end(here)}: {first.address}"
-            self.problem(place, shown(source.address), legal)
+        key: Key = ("source", index, "address")
+        endpoint = _real(address.endpoint) if address.scheme == "serial" else address.endpoint  # not a link to it
+        first, line = lines.setdefault(endpoint, (source, self.line(key)))
+        if modbus_address.parse(first.address) != address:
+            legal = f"the settings of line {line}, which uses the same {_endpoint_name(address)}: {first.address}"
+            self.problem(key, shown(source.address), legal)
         elif tls_options(source) != tls_options(first):
             legal = f"the server_certificate, accept and client_…_file of line {line}, which uses the same connection"
-            self.problem(place, f"{shown(source.address)} with other certificates", legal)
+            self.problem(key, f"{shown(source.address)} with other certificates", legal)
 
-    def _source(self, index: int, table: dict[str, Any], channels: _Places) -> Source | None:
-        place: Place = ("source", index)
+    def _source(self, index: int, table: dict[str, Any], channels: _Locations) -> Source | None:
+        key: Key = ("source", index)
         kind = table.get("kind")
         if not isinstance(kind, str) or kind not in _KINDS:
-            self.problem(
-                (*place, "kind"), shown(kind) if kind is not None else "nothing", f"one of {', '.join(_KINDS)}"
-            )
+            self.problem((*key, "kind"), shown(kind) if kind is not None else "nothing", f"one of {', '.join(_KINDS)}")
             return None
         model, tag_model = _KINDS[kind]
-        addresses: _Places = {}
-        tags = self._push_tags(place, table, channels, addresses) if kind == "push" else []
+        addresses: _Locations = {}
+        tags = self._push_tags(key, table, channels, addresses) if kind == "push" else []
         file = table.get("tags")
         if isinstance(file, str):
-            tags += self._listed_tags(place, file, tag_model, channels, addresses)
+            tags += self._listed_tags(key, file, tag_model, channels, addresses)
         elif file is not None or kind != "push":
-            self.problem((*place, "tags"), shown(file) if file is not None else "nothing", "a CSV file's path")
-        source = self._options(place, table, model, tuple(tag for tag, _ in tags))
+            self.problem((*key, "tags"), shown(file) if file is not None else "nothing", "a CSV file's path")
+        source = self._options(key, table, model, tuple(tag for tag, _ in tags))
         if source is None:
             return None
-        for tag, row in tags:
-            for what in contradictions.between(source, tag):
-                self.problems.append(row.problem(self.path.parent / table["tags"], *what))
+        for tag, location in tags:
+            for fault in contradictions.between(source, tag):
+                self.problems.append(location.problem(self.path.parent / table["tags"], *fault))
         return source
 
     def _listed_tags(
-        self, place: Place, name: str, model: type[Tag], channels: _Places, addresses: _Places
-    ) -> list[tuple[Tag, TagPlace]]:
+        self, key: Key, name: str, model: type[Tag], channels: _Locations, addresses: _Locations
+    ) -> list[tuple[Tag, TagLocation]]:
         """The tags of a list, which no source before this one has."""
-        file, here = self.path.parent / name, (*place, "tags")
+        file, tags_key = self.path.parent / name, (*key, "tags")
         real = _real(file)
         if (line := self._tag_lists.get(real)) is not None:
-            self.problem(here, shown(name), f"a tag list of its own; line {line} names the same")
+            self.problem(tags_key, shown(name), f"a tag list of its own; line {line} names the same")
             return []
-        faulty: list[tuple[Tag, TagPlace]] = []
+        faulty: list[tuple[Tag, TagLocation]] = []
         listed = read_tags(file, model, self.problems, self.digests, faulty)
         if rows := sorted([*listed, *faulty], key=lambda row: row[1]):
-            self._tag_lists[real] = self.line(here)
+            self._tag_lists[real] = self.line(tags_key)
         self._check_tags(file, rows, channels, addresses)
         return listed
 
-    def _options(
-        self, place: Place, table: dict[str, Any], model: type[Source], tags: tuple[Any, ...]
-    ) -> Source | None:
+    def _options(self, key: Key, table: dict[str, Any], model: type[Source], tags: tuple[Any, ...]) -> Source | None:
         """A source of these options and tags."""
         values = {**table, "tags": tags}
         if model is PushSource:
             values.pop("tag", None)
         for option in _FILES:
             if isinstance(table.get(option), str):
-                values[option] = self.existing_file(table[option], (*place, option))
-        source = self._validated(place, values, model)
+                values[option] = self.existing_file(table[option], (*key, option))
+        source = self._validated(key, values, model)
         if not isinstance(source, Source):
             return None
         for name, value, allowed in contradictions.in_source(source):
-            self.problem((*place, name), value, allowed)
+            self.problem((*key, name), value, allowed)
         return source
 
     def _push_tags(
-        self, place: Place, table: dict[str, Any], channels: _Places, addresses: _Places
-    ) -> list[tuple[Any, TagPlace]]:
+        self, key: Key, table: dict[str, Any], channels: _Locations, addresses: _Locations
+    ) -> list[tuple[Any, TagLocation]]:
         """The tables [[source.tag]], each as a row of a tag list would be, with its line."""
         rows = table.get("tag", [])
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-            self.problem((*place, "tag"), shown(rows), "tables [[source.tag]]")
+            self.problem((*key, "tag"), shown(rows), "tables [[source.tag]]")
             return []
         tags = []
         for number, row in enumerate(rows):
-            where: Place = (*place, "tag", number)
-            tag = self._validated(where, row, PushTag)
+            row_key: Key = (*key, "tag", number)
+            tag = self._validated(row_key, row, PushTag)
             if isinstance(tag, PushTag):
-                tags.append((tag, TagPlace(self.line(where) or 0)))
+                tags.append((tag, TagLocation(self.line(row_key) or 0)))
                 for name, value, allowed in contradictions.in_tag(tag):
-                    self.problem((*where, name), value, allowed)
+                    self.problem((*row_key, name), value, allowed)
         self._check_tags(self.path, tags, channels, addresses)
         return tags
 
     def _check_tags(
-        self, file: Path, tags: Sequence[tuple[Tag, TagPlace]], channels: _Places, addresses: _Places
+        self, file: Path, tags: Sequence[tuple[Tag, TagLocation]], channels: _Locations, addresses: _Locations
     ) -> None:
         """Check that channel names are unique in the plant, pushed addresses in the source; that classes exist."""
-        for tag, place in tags:
+        for tag, location in tags:
             if tag.retention not in self._classes:
                 allowed = did_you_mean(tag.retention, self._classes)
-                self.problems.append(place.problem(file, "retention", shown(tag.retention), allowed))
+                self.problems.append(location.problem(file, "retention", shown(tag.retention), allowed))
             unique = [("name", tag.name, channels)]
             if isinstance(tag, PushTag):
                 unique.append(("address", tag.address, addresses))
             for column, value, used in unique:
                 if value in used:
-                    other, at = used[value]
-                    allowed = f"a unique {column}; {other}:{at} already uses it"
-                    self.problems.append(place.problem(file, column, shown(value), allowed))
+                    other, line = used[value]
+                    allowed = f"a unique {column}; {other}:{line} already uses it"
+                    self.problems.append(location.problem(file, column, shown(value), allowed))
                 else:
-                    used[value] = file, place
+                    used[value] = file, location
 
 
 def _real(path: Path | str) -> str:
@@ -412,5 +408,5 @@ def _tables_with(option: Any) -> str:
     return " and ".join(f"[{name}]" for name, model in _TABLES.items() if option in fields_of(model))
 
 
-def _end(address: modbus_address.ModbusAddress) -> str:
+def _endpoint_name(address: modbus_address.ModbusAddress) -> str:
     return "device" if address.scheme == "serial" else "host and port"

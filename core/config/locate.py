@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
-Place: TypeAlias = tuple[str | int, ...]  # as in ("source", 1, "address")
+Key: TypeAlias = tuple[str | int, ...]  # of a table or option, as in ("source", 1, "address")
 
 _MAX_DEPTH = 8  # levels of a key; no option has as many
 
@@ -18,17 +18,17 @@ _ARRAY_HEADER = re.compile(rf"\s*\[\[\s*({_DOTTED})\s*\]\]\s*(?:#.*)?$")
 _KEY = re.compile(rf"\s*({_DOTTED})\s*=\s*(.*)")
 
 
-def locate(text: str) -> dict[Place, int]:
+def locate(text: str) -> dict[Key, int]:
     """Line numbers, from 1, of tables (by their header) and keys. Exact for valid TOML, otherwise a guess."""
-    lines: dict[Place, int] = {}
-    counts: dict[Place, int] = defaultdict(int)
-    table: Place = ()
+    lines: dict[Key, int] = {}
+    counts: dict[Key, int] = defaultdict(int)
+    table: Key = ()
     for number, line in _outside_long_texts(text):
         if match := _ARRAY_HEADER.match(line):
-            name = _within(_parts(match[1]), counts)
-            table = (*name, counts[name])
-            counts[name] += 1
-            lines.setdefault(name, number)
+            array = _within(_parts(match[1]), counts)
+            table = (*array, counts[array])
+            counts[array] += 1
+            lines.setdefault(array, number)
             lines[table] = number
         elif match := _HEADER.match(line):
             table = _within(_parts(match[1]), counts)
@@ -40,12 +40,12 @@ def locate(text: str) -> dict[Place, int]:
     return lines
 
 
-def line_of(lines: dict[Place, int], place: Place) -> int | None:
-    """The line of ``place``, or of the closest enclosing table or key."""
-    while place:
-        if place in lines:
-            return lines[place]
-        place = place[:-1]
+def line_of(lines: dict[Key, int], key: Key) -> int | None:
+    """The line of ``key``, or of the closest enclosing table or key."""
+    while key:
+        if key in lines:
+            return lines[key]
+        key = key[:-1]
     return None
 
 
@@ -61,15 +61,15 @@ def _outside_long_texts(text: str) -> Iterator[tuple[int, str]]:
             rest = rest[mark.end() :]
 
 
-def _within(name: Place, counts: Mapping[Place, int]) -> Place:
-    """A header's name with the places of the tables around it: [[source.tag]] belongs to the last [[source]]."""
-    place: Place = ()
+def _within(name: Key, counts: Mapping[Key, int]) -> Key:
+    """A header's name with the indices of the tables around it: [[source.tag]] belongs to the last [[source]]."""
+    key: Key = ()
     for part in name[:-1]:
-        place = (*place, part)
-        if counts.get(place):
-            place = (*place, counts[place] - 1)
-    return (*place, *name[-1:])
+        key = (*key, part)
+        if counts.get(key):
+            key = (*key, counts[key] - 1)
+    return (*key, *name[-1:])
 
 
-def _parts(key: str) -> Place:
+def _parts(key: str) -> Key:
     return tuple(part.strip("\"'") for part in re.findall(_PART, key))

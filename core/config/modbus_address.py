@@ -30,7 +30,7 @@ _BITS_PER_CHARACTER = 11  # start, 8 data, parity or a second stop bit, stop (2.
 
 
 class AddressError(ValueError):
-    """An address that is not legal: what was ``found``, and what is ``legal``."""
+    """An address that is not legal. ``found`` and ``legal`` are as in ``core.errors.Problem``."""
 
     def __init__(self, found: str, legal: str) -> None:
         super().__init__(f"found {found}; legal: {legal}")
@@ -40,12 +40,12 @@ class AddressError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TlsOptions:
-    """TLS options of ``tls://…``: how to know the server, and which certificate to show it."""
+    """TLS options of ``tls://…``: trust in the server, and the certificate of the client."""
 
     server_certificate: Path
-    """Of the server, or of authorities; DER or PEM."""
+    """File with the server's certificate, or those of authorities; DER or PEM."""
     client_certificate: Path | None
-    """PEM, as the key. None: that of the installation."""
+    """File, PEM, as the key. None: that of the installation."""
     client_key: Path | None
     accept: tuple[str, ...]
     """Faults of the server's certificate that are tolerated."""
@@ -53,7 +53,7 @@ class TlsOptions:
 
 @dataclass(frozen=True, slots=True)
 class ModbusAddress:
-    """Address of devices, and how bytes go there. Equal addresses are one connection."""
+    """Address of devices, with the settings of the line. Equal addresses share one connection."""
 
     scheme: Scheme
     endpoint: str
@@ -61,14 +61,14 @@ class ModbusAddress:
     host: str = ""
     port: int = 0
     baud: int = 19200
-    """Of the serial line, also of one behind a gateway."""
+    """Baud rate of the serial line, also of one behind a gateway."""
     parity: str = "E"
     stop: int = 1
     tls: TlsOptions | None = None
 
     @property
     def rtu(self) -> bool:
-        """Whether frames are those of a serial line: with a CRC, without a transaction id."""
+        """True if frames are those of a serial line: with a CRC, without a transaction id."""
         return self.scheme in ("rtu+tcp", "serial")
 
     def seconds(self, characters: float) -> float:
@@ -80,21 +80,21 @@ class ModbusAddress:
 def parse(address: str) -> ModbusAddress:
     """The parts of an address that matches PATTERN. Raises AddressError."""
     scheme, _, rest = address.partition("://")
-    place, _, query = rest.partition("?")
+    endpoint, _, query = rest.partition("?")
     parameters = _parameters(scheme, query)
     baud, parity = int(parameters.get("baud", "19200")), parameters.get("parity", "E")
     if scheme == "serial":
         stop = int(parameters.get("stop", "2" if parity == "N" else "1"))  # 2.5.1: without parity, a second stop bit
-        return ModbusAddress("serial", place, baud=baud, parity=parity, stop=stop)
+        return ModbusAddress("serial", endpoint, baud=baud, parity=parity, stop=stop)
     try:
-        parts = urlsplit(f"//{place}")
+        parts = urlsplit(f"//{endpoint}")
         host, port = parts.hostname, parts.port
     except ValueError:  # brackets of an IPv6 address, or a port beyond 65535
         host = port = None
     if not host or not port:
         raise AddressError(repr(address), "a host, and a port from 1 to 65535")
     of_tcp: Scheme = "tcp" if scheme == "tcp" else "tls" if scheme == "tls" else "rtu+tcp"
-    return ModbusAddress(of_tcp, place.lower(), host, port, baud)
+    return ModbusAddress(of_tcp, endpoint.lower(), host, port, baud)
 
 
 def _parameters(scheme: str, query: str) -> dict[str, str]:

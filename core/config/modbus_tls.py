@@ -1,11 +1,11 @@
-"""Options of Modbus sources for TLS: what a connection needs of them, and what is wrong with them."""
+"""TLS options of Modbus sources: those of a connection, and their faults."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from core.config import certificate_files
-from core.config.explain import shown
+from core.config.explain import Fault, shown
 from core.config.modbus_address import TlsOptions
 from core.config.sources import ModbusSource
 
@@ -13,21 +13,20 @@ _OPTIONS = ("server_certificate", "accept", "client_certificate_file", "client_k
 
 
 def tls_options(source: ModbusSource) -> TlsOptions | None:
-    """The TLS of a connection; None: it has none."""
+    """TLS options of a connection; None: it has no TLS."""
     if not source.address.startswith("tls:") or source.server_certificate is None:
         return None
     client = source.client_certificate_file, source.client_key_file
     return TlsOptions(source.server_certificate, *client, source.accept)
 
 
-def contradictions(source: ModbusSource) -> Iterator[tuple[str, str, str]]:
-    """See :mod:`core.config.contradictions`: between these options and the address, or the files they name."""
-    named = {name: getattr(source, name) for name in _OPTIONS}
+def contradictions(source: ModbusSource) -> Iterator[Fault]:
+    """Faults between these options and the address, or of the files that they name."""
     if not source.address.startswith("tls:"):
-        for name, value in named.items():
-            if value:
-                found = shown(list(value) if isinstance(value, tuple) else value)
-                yield name, found, "no value without tls:// in address"
+        for name in _OPTIONS:
+            if value := getattr(source, name):
+                text = shown(list(value) if isinstance(value, tuple) else value)
+                yield name, text, "no value without tls:// in address"
         return
     if source.server_certificate is None:
         yield "server_certificate", "nothing", "a file with the certificate of the server, or of its authority"
@@ -38,5 +37,5 @@ def contradictions(source: ModbusSource) -> Iterator[tuple[str, str, str]]:
             tls.trusting(source.server_certificate)
         except tls.UnusableFile as fault:
             yield "server_certificate", f"{shown(fault.path)}, which {fault.found}", fault.legal
-    yield from certificate_files.half(source, "client_certificate_file", "client_key_file")
+    yield from certificate_files.incomplete(source, "client_certificate_file", "client_key_file")
     yield from certificate_files.unusable(source, "client_certificate_file", "client_key_file")

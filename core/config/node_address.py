@@ -63,7 +63,7 @@ def parse(text: str) -> NodeAddress:
 
 
 def fault(text: str) -> str:
-    """Reason why it cannot be an address; empty: it is one."""
+    """Reason why a text is no address; empty: it is one."""
     try:
         parse(text)
     except ValueError as error:
@@ -72,7 +72,7 @@ def fault(text: str) -> str:
 
 
 def in_cell(cell: str) -> str:
-    """The address in a cell. Blanks around it are not part of it, but for those after a text identifier."""
+    """The address in a cell, without blanks around it; those after a text identifier are part of it."""
     text = cell.strip()
     match = _ADDRESS.fullmatch(text)
     return cell.lstrip() if match is not None and match[3] == "s" else text
@@ -86,7 +86,7 @@ def namespace_uri(text: str) -> str | None:
 
 
 def escaped(uri: str) -> str:
-    """A URI as it stands in a node id."""
+    """A URI, escaped for a node id."""
     return uri.replace("%", "%25").replace(";", "%3B")
 
 

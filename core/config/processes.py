@@ -21,18 +21,18 @@ PORTS = {
     "maintenance": 4,
     "viewer": 5,
     "notifier": 6,
-}  # behind [health].port
-_EXTRA_PORTS = 20  # likewise, of the second collector of a protocol; that of the third is two behind it
-_MAX_IMBALANCE = 1.25  # the busiest process may have so much more than its share before a source moves to another one
+}  # offsets from [health].port
+_EXTRA_PORTS = 20  # offset of the second collectors of the protocols; the third ones have two more
+_MAX_IMBALANCE = 1.25  # of the share of a process: beyond it, a source moves from the busiest process
 
 
 def collector(kind: SourceKind, number: int = 1) -> str:
-    """The name of a collector; the first of a protocol has none but the protocol's."""
+    """The name of a collector. That of the first one of a protocol has no number."""
     return f"collector-{kind}" if number == 1 else f"collector-{kind}-{number}"
 
 
 def is_collector(process: str) -> bool:
-    """Whether a process reads sources."""
+    """True if a process reads sources."""
     return process.startswith("collector-")
 
 
@@ -55,8 +55,8 @@ def collectors(plant: Plant, kind: SourceKind) -> list[str]:
 
 
 def _count(plant: Plant, kind: SourceKind) -> int:
-    ends = len({_endpoint(source) for source in plant.sources if source.kind == kind})
-    return min(ends, 1 if kind == "push" else plant.collectors.processes)
+    endpoints = len({_endpoint(source) for source in plant.sources if source.kind == kind})
+    return min(endpoints, 1 if kind == "push" else plant.collectors.processes)
 
 
 def split(plant: Plant, before: Mapping[str, int]) -> dict[str, int]:
@@ -65,55 +65,64 @@ def split(plant: Plant, before: Mapping[str, int]) -> dict[str, int]:
     ``before``: the previous assignment. Sources move only from overloaded or removed processes.
     Modbus sources with one address share one connection, so that they stay together.
     """
-    places: dict[str, int] = {}
+    assignment: dict[str, int] = {}
     for kind in ("opcua", "modbus", "push"):
         loads: defaultdict[str, float] = defaultdict(float)
-        was: dict[str, int] = {}
+        previous: dict[str, int] = {}
         for source in plant.sources:
             if source.kind == kind:
                 loads[_endpoint(source)] += _load(source)
                 if source.name in before:
-                    was.setdefault(_endpoint(source), before[source.name])
-        at = _split(loads, _count(plant, kind), was)
-        places |= {source.name: at[_endpoint(source)] for source in plant.sources if source.kind == kind}
-    return places
+                    previous.setdefault(_endpoint(source), before[source.name])
+        processes = _split(loads, _count(plant, kind), previous)
+        assignment |= {source.name: processes[_endpoint(source)] for source in plant.sources if source.kind == kind}
+    return assignment
 
 
 def _split(loads: Mapping[str, float], processes: int, before: Mapping[str, int]) -> dict[str, int]:
-    """End point → process."""
-    at = {end: before[end] for end in loads if 1 <= before.get(end, 0) <= processes}
-    busy = dict.fromkeys(range(1, processes + 1), 0.0)
-    for end, number in at.items():
-        busy[number] += loads[end]
-    for end in sorted(loads.keys() - at.keys(), key=lambda end: (-loads[end], end)):
-        at[end] = min(busy, key=lambda number: (busy[number], number))
-        busy[at[end]] += loads[end]
-    while move := _move(loads, at, busy):
-        end, number = move
-        busy[at[end]] -= loads[end]
-        busy[number] += loads[end]
-        at[end] = number
-    return at
+    """Endpoint → process. ``loads``: load of each endpoint; ``before``: the assignment before."""
+    assignment = {endpoint: before[endpoint] for endpoint in loads if 1 <= before.get(endpoint, 0) <= processes}
+    totals = dict.fromkeys(range(1, processes + 1), 0.0)  # load of each process
+    for endpoint, process in assignment.items():
+        totals[process] += loads[endpoint]
+    for endpoint in sorted(loads.keys() - assignment.keys(), key=lambda endpoint: (-loads[endpoint], endpoint)):
+        assignment[endpoint] = min(totals, key=lambda process: (totals[process], process))
+        totals[assignment[endpoint]] += loads[endpoint]
+    while move := _move(loads, assignment, totals):
+        endpoint, process = move
+        totals[assignment[endpoint]] -= loads[endpoint]
+        totals[process] += loads[endpoint]
+        assignment[endpoint] = process
+    return assignment
 
 
-def _move(loads: Mapping[str, float], at: Mapping[str, int], busy: Mapping[int, float]) -> tuple[str, int] | None:
+def _move(
+    loads: Mapping[str, float], assignment: Mapping[str, int], totals: Mapping[int, float]
+) -> tuple[str, int] | None:
     """The best move from the busiest to the least busy process; None: balanced enough, or no move helps."""
-    if len(busy) < 2:
+    if len(totals) < 2:
         return None
-    to = min(busy, key=lambda number: (busy[number], number))
-    has = Counter(at.values())
-    idle = not has[to]
-    of = max((number for number in busy if not idle or has[number] > 1), key=lambda number: (busy[number], -number))
-    share = max(sum(busy.values()) / len(busy), *loads.values())
-    if not idle and busy[of] <= _MAX_IMBALANCE * share:
+    target = min(totals, key=lambda process: (totals[process], process))
+    endpoints = Counter(assignment.values())  # of each process
+    is_idle = not endpoints[target]
+    busiest = max(
+        (process for process in totals if not is_idle or endpoints[process] > 1),
+        key=lambda process: (totals[process], -process),
+    )
+    share = max(sum(totals.values()) / len(totals), *loads.values())
+    if not is_idle and totals[busiest] <= _MAX_IMBALANCE * share:
         return None
-    fitting = {end: max(busy[of] - loads[end], busy[to] + loads[end]) for end, number in at.items() if number == of}
-    best = min(fitting, key=lambda end: (fitting[end], loads[end], end))
-    return (best, to) if idle or fitting[best] < busy[of] * (1 - 1e-9) else None
+    maxima = {  # load of the busier of the two after the move
+        endpoint: max(totals[busiest] - loads[endpoint], totals[target] + loads[endpoint])
+        for endpoint, process in assignment.items()
+        if process == busiest
+    }
+    best = min(maxima, key=lambda endpoint: (maxima[endpoint], loads[endpoint], endpoint))
+    return (best, target) if is_idle or maxima[best] < totals[busiest] * (1 - 1e-9) else None
 
 
 def _endpoint(source: Source) -> str:
-    """The endpoint, which only one process may read."""
+    """The endpoint of a source, which only one process may read."""
     return modbus_address.parse(source.address).endpoint if isinstance(source, ModbusSource) else source.name
 
 
@@ -121,9 +130,9 @@ def _load(source: Source) -> float:
     """Estimated load: values per second, plus one for the connection."""
     match source:
         case OpcuaSource():
-            usual = source.sampling_interval or source.publishing_interval
+            default = source.sampling_interval or source.publishing_interval
         case ModbusSource():
-            usual = source.poll_interval
+            default = source.poll_interval
         case PushSource():
             return 1.0
-    return 1.0 + sum(1 / (tag.interval or usual) for tag in source.tags)
+    return 1.0 + sum(1 / (tag.interval or default) for tag in source.tags)

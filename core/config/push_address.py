@@ -14,5 +14,5 @@ def encoded(text: str) -> str:
 
 
 def matching(address: str) -> str:
-    """The form of an address that a template gives: the same, if it can match."""
+    """The form of an address that a template produces. An address in another form matches no field."""
     return "/".join(encoded(unquote(part)) for part in address.split("/"))

@@ -90,18 +90,18 @@ def _bytes_of(text: Any, info: ValidationInfo, limits: tuple[int, int], legal: s
 
 
 def span_text(seconds: float) -> str:
-    """A span as it is written in a file, in the largest unit of which it is a whole number: ``500ms``, ``2m``."""
-    return _in_largest_unit(round(seconds * 1e6), {unit: round(of * 1e6) for unit, of in SECONDS.items()}, "")
+    """A span as written in plant.toml, in the largest unit of which it is a whole number: ``500ms``, ``2m``."""
+    return _in_largest_unit(round(seconds * 1e6), {unit: round(seconds * 1e6) for unit, seconds in SECONDS.items()}, "")
 
 
 def size_text(size: int) -> str:
-    """A size as it is written in a file: ``2 GiB``."""
+    """A size as written in plant.toml: ``2 GiB``."""
     return _in_largest_unit(size, _BYTES, " ")
 
 
 def _in_largest_unit(number: int, units: dict[str, int], space: str) -> str:
-    unit, of = next((unit, of) for unit, of in reversed(units.items()) if number % of == 0)
-    return f"{number // of}{space}{unit}"
+    unit, size = next((unit, size) for unit, size in reversed(units.items()) if number % size == 0)
+    return f"{number // size}{space}{unit}"
 
 
 def parse_patterns(texts: Any) -> tuple[str, ...]:
@@ -129,7 +129,7 @@ def parse_status_codes(texts: Any) -> tuple[str, ...]:
 
 
 def from_file(info: ValidationInfo) -> bool:
-    """Whether the value comes from a file and not from a program."""
+    """True if the value comes from a file and not from a program."""
     return bool(info.context and info.context.get("written"))
 
 

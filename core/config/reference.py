@@ -1,7 +1,7 @@
-"""The reference of all options, made from the model: the tables of docs/configuration.md and
+"""Reference of all options, generated from the model: the tables of docs/configuration.md and
 docs/tag-lists.md, and ops/example/plant.sample.toml.
 
-``python -m core.config.reference`` writes them anew; a test fails where they are not what it would write.
+``python -m core.config.reference`` generates them; a test fails if they are outdated.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ SAMPLE = _CHECKOUT / "ops" / "example" / "plant.sample.toml"
 SOURCES: Mapping[str, type[Any]] = {"opcua": OpcuaSource, "modbus": ModbusSource, "push": PushSource}
 TAGS: Mapping[str, type[Any]] = {"All sources": Tag, "OPC UA": OpcuaTag, "Modbus": ModbusTag, "Push": PushTag}
 _SPANS = (DURATION_LEGAL, DELAY_LEGAL, AGE_LEGAL, KEEP_LEGAL, RETENTION_LEGAL, SPAN_LEGAL)
-# The page says once what these are.
+# Legal values that the page explains once
 _SHORT = {
     DURATION_LEGAL: "a duration",
     DELAY_LEGAL: 'a duration up to "1s"',
@@ -66,9 +66,9 @@ _SHORT = {
     "a file's path in quotes": "a path",
     "a list of strings in quotes": "a list of strings",
 }
-_LISTED = ("one of ", "a list of bad-signature", "a whole number from ")  # what the sample says of legal values
+_LISTED = ("one of ", "a list of bad-signature", "a whole number from ")  # legal values that the sample gives
 
-# What the sample shows of options that have no default, and of those whose default is an empty list.
+# Values in the sample of options without a default, and of those whose default is an empty list.
 EXAMPLES: Mapping[str, Any] = {
     "ca_file": "pki/s3.pem",
     "certificate_file": "pki/server.crt",
@@ -114,9 +114,9 @@ _SAMPLE_HEAD = """\
 
 
 def page(text: str) -> str:
-    """The text of one of these pages with its tables made anew."""
-    made = {"tables": _tables, "tags": _tag_columns}
-    return _REGION.sub(lambda match: f"{match[1]}\n{made[match[2]]()}\n{match[3]}", text)
+    """The text of one of these pages with its tables generated anew."""
+    regions = {"tables": _tables, "tags": _tag_columns}
+    return _REGION.sub(lambda match: f"{match[1]}\n{regions[match[2]]()}\n{match[3]}", text)
 
 
 def sample() -> str:
@@ -143,20 +143,20 @@ def tables() -> dict[str, type[Any]]:
 def meanings(table: type[Any]) -> Mapping[str, str]:
     """Option → the text below it in the model, also where a base class has it."""
     texts: dict[str, str] = {}
-    for one in reversed(table.__mro__):
-        texts |= _texts().get(one.__name__, {})
+    for base in reversed(table.__mro__):
+        texts |= _texts().get(base.__name__, {})
     return texts
 
 
 @cache
 def _texts() -> Mapping[str, Mapping[str, str]]:
-    """Class → option → text. Python itself forgets what stands below an attribute."""
+    """Class → option → text. Python itself does not keep the text below an attribute."""
     by_class: dict[str, dict[str, str]] = {}
     for node in (node for module in (sources, model) for node in ast.parse(inspect.getsource(module)).body):
         if isinstance(node, ast.ClassDef):
             texts = by_class.setdefault(node.name, {})
-            for one, below in zip(node.body, node.body[1:], strict=False):
-                match one, below:
+            for statement, below in zip(node.body, node.body[1:], strict=False):
+                match statement, below:
                     case (
                         ast.AnnAssign(target=ast.Name(id=name)),
                         ast.Expr(value=ast.Constant(value=str(text))),
@@ -166,7 +166,7 @@ def _texts() -> Mapping[str, Mapping[str, str]]:
 
 
 def about(table: type[Any]) -> str:
-    """Description of a class by itself."""
+    """Description of a table, from the docstring of its class."""
     return " ".join(inspect.cleandoc(table.__doc__ or "").split())
 
 

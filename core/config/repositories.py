@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeAlias
 
 from core.addresses import reachable
-from core.config.explain import shown
+from core.config.explain import Fault, shown
 from core.config.model import ArchiveOptions, BackupOptions, SealingOptions
 
-Contradiction: TypeAlias = tuple[str, str, str]  # field, found, legal
 
-
-def in_backup(options: BackupOptions) -> Iterator[Contradiction]:
-    """Between options of the table [backup]."""
+def in_backup(options: BackupOptions) -> Iterator[Fault]:
+    """Faults between options of the table [backup]."""
     if options.repository is None:
         if options.passphrase_file is not None:
             yield "repository", "nothing", "a folder for the backups, as there is a passphrase_file"
@@ -31,15 +28,15 @@ def in_backup(options: BackupOptions) -> Iterator[Contradiction]:
     yield from _in_s3(options.repository, options.s3_endpoint)
 
 
-def in_archive(options: ArchiveOptions) -> Iterator[Contradiction]:
-    """Between options of the table [archive]."""
+def in_archive(options: ArchiveOptions) -> Iterator[Fault]:
+    """Faults between options of the table [archive]."""
     if options.location is not None and options.location.startswith("s3:") and options.key_file is None:
         yield "key_file", "nothing", f"a file with the key for {shown(options.location)}"
     yield from _in_s3(options.location or "", options.s3_endpoint)
 
 
-def between_tables(sealing: SealingOptions | None, archive: ArchiveOptions | None) -> Iterator[Contradiction]:
-    """Between the options of [archive] and others. None: a table that is not legal itself."""
+def between_tables(sealing: SealingOptions | None, archive: ArchiveOptions | None) -> Iterator[Fault]:
+    """Faults between the options of [archive] and [sealing]. None: a table that is not legal itself."""
     if sealing is not None and not sealing.enabled and archive is not None and archive.location is not None:
         yield (
             "location",
@@ -48,8 +45,8 @@ def between_tables(sealing: SealingOptions | None, archive: ArchiveOptions | Non
         )
 
 
-def _in_s3(place: str, endpoint: str | None) -> Iterator[Contradiction]:
-    if place.startswith("s3:") and endpoint is None:
+def _in_s3(location: str, endpoint: str | None) -> Iterator[Fault]:
+    if location.startswith("s3:") and endpoint is None:
         yield "s3_endpoint", "nothing", "HOST or HOST:PORT, as in s3.eu-central-1.amazonaws.com"
     if endpoint is not None and not reachable(f"https://{endpoint}"):
         yield "s3_endpoint", shown(endpoint), "a host, and a port from 1 to 65535"

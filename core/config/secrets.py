@@ -22,7 +22,7 @@ def loose_permissions(file: Path) -> str | None:
 
 
 def token_fault(token: bytes) -> str | None:
-    """Fault of a token, described without revealing it; None: there is none."""
+    """Fault of a token, which the text does not reveal; None: there is none."""
     if len(token.split()) != 1:
         return "nothing" if not token.split() else "spaces or line breaks in it"
     if len(token) < MIN_LENGTH:

@@ -1,6 +1,6 @@
-"""Settings of each process: all that it reads of the plant at its start, and nothing else.
+"""Settings of each process: the part of the configuration that it reads at its start.
 
-A process is given its settings instead of the plant, and is restarted if they, or the files that it reads at its start,
+A process gets its settings instead of the plant, and is restarted if they, or the files that it reads at its start,
 have changed. Besides them, collectors follow their sources, and the limits of requests, on SIGHUP; maintenance and
 readers find what concerns the data in the database.
 """
@@ -30,7 +30,7 @@ from core.time_limits import TimeLimits
 
 
 def _common(plant: Plant, *servers: ServerOptions) -> dict[str, Any]:
-    """The fields of all processes; ``servers``: besides the health page."""
+    """Fields of all processes. ``servers``: other servers than the health page."""
     secure = any(server.scheme == "https" for server in (plant.health, *servers))
     return {"health": plant.health, "tls": TlsSettings.of(plant) if secure else None}
 
@@ -44,7 +44,7 @@ class ProcessSettings(Frozen):
     tls: TlsSettings | None  # None: its servers speak HTTP
 
     def files(self, state: Path) -> list[Path]:
-        """Secrets that it reads at its start; the certificate is followed."""
+        """Secrets that it reads at its start. It follows changes of the certificate."""
         return [state / "secrets" / f"{login}.dsn" for login in self.logins]
 
     def server_tls(self, server: ServerOptions, state: Path) -> ServerTls | None:
@@ -62,7 +62,7 @@ class CollectorSettings(ProcessSettings):
 
     @classmethod
     def of(cls, plant: Plant) -> Self:
-        """The settings by a plant's configuration."""
+        """The settings in a plant's configuration."""
         return cls(**_common(plant), **_collecting(plant))
 
 
@@ -77,7 +77,7 @@ def _collecting(plant: Plant) -> dict[str, Any]:
 
 
 class PushSettings(CollectorSettings):
-    """The push endpoint, besides. Its limits are followed."""
+    """A collector with the push endpoint, whose limits it follows while it runs."""
 
     logins = ("ingest",)
 
@@ -85,7 +85,7 @@ class PushSettings(CollectorSettings):
 
     @classmethod
     def of(cls, plant: Plant) -> Self:
-        """The settings by a plant's configuration."""
+        """The settings in a plant's configuration."""
         server = plant.push.model_dump(include={*fields_of(ServerOptions), "port"})
         return cls(**_common(plant, plant.push), **_collecting(plant), push=PushOptions(**server))
 
@@ -101,12 +101,12 @@ class WriterSettings(ProcessSettings):
 
     @classmethod
     def of(cls, plant: Plant) -> Self:
-        """The settings by a plant's configuration."""
+        """The settings in a plant's configuration."""
         return cls(**_common(plant), writer=plant.writer, spool=plant.spool, member=plant.redundancy.member)
 
 
 class NotifierSettings(ProcessSettings):
-    """The messages, and who gets them."""
+    """Messages and their receivers."""
 
     logins = ("ingest",)
 
@@ -116,11 +116,11 @@ class NotifierSettings(ProcessSettings):
 
     @classmethod
     def of(cls, plant: Plant) -> Self:
-        """The settings by a plant's configuration."""
+        """The settings in a plant's configuration."""
         return cls(**_common(plant), name=plant.name, notify=plant.notify, member=plant.redundancy.member)
 
     def files(self, state: Path) -> list[Path]:
-        """Besides, the secrets of receivers."""
+        """Secrets that it reads at its start, with those of the receivers."""
         return [*super().files(state), *named_files(self.notify)]
 
 
@@ -134,7 +134,7 @@ class MaintenanceSettings(ProcessSettings):
 
     @classmethod
     def of(cls, plant: Plant) -> Self:
-        """The settings by a plant's configuration."""
+        """The settings in a plant's configuration."""
         return cls(**_common(plant), servers=TlsSettings.of(plant), polling=tuple(collectors(plant, "modbus")))
 
 
@@ -147,7 +147,7 @@ class ViewerSettings(ProcessSettings):
 
     @classmethod
     def of(cls, plant: Plant) -> Self:
-        """The settings by a plant's configuration."""
+        """The settings in a plant's configuration."""
         return cls(**_common(plant, plant.viewer), viewer=plant.viewer.model_copy(update={"url": None}))
 
 

@@ -4,8 +4,8 @@ Processes read the snapshot and never the files, which may be half edited at a r
 the state folder; the highest number is in force, earlier ones are kept as history. Secrets and certificates stay
 where they are, referenced by absolute path.
 
-A file has lines of JSON, so that a process reads no tags but its own: what it is and since when, all options, and then
-the tags of each source in a line.
+A file has lines of JSON, so that a process reads no tags but its own: number and time, all options, and then the tags
+of each source in a line.
 """
 
 from __future__ import annotations
@@ -48,11 +48,9 @@ class Snapshot(BaseModel):
     file: Path  # plant.toml
     digests: Mapping[str, str]  # path of plant.toml and of each tag list → SHA-256 of what was read
     plant: Plant
-    channels: Mapping[str, int]  # source's name → how many it has
-    versions: Mapping[str, int] = {}  # channel's name → its version, of those that mean something else than at first
-    processes: Mapping[
-        str, int
-    ] = {}  # source's name → number of the process that reads it, where that is not the first
+    channels: Mapping[str, int]  # source's name → number of its channels
+    versions: Mapping[str, int] = {}  # channel's name → its version, of channels whose meaning has changed
+    processes: Mapping[str, int] = {}  # source's name → number of its process, where that is not the first
 
     def process(self, source: str) -> int:
         """The number of the process that reads a source."""
@@ -63,7 +61,7 @@ class Snapshot(BaseModel):
         return (*(digest(Path(path)) for path in self.digests), *(path.is_file() for path in self.named_files()))
 
     def files_unchanged(self) -> bool:
-        """Whether the files are unchanged since they were read."""
+        """True if the files are unchanged since they were read."""
         return self.file_states() == (*self.digests.values(), *(True for _ in self.named_files()))
 
     def named_files(self) -> Iterator[Path]:
@@ -100,9 +98,9 @@ def save(
         processes=processes,
     )
     lines = list(_lines(snapshot))
-    same = _unchanged(_path(folder, numbers[-1]), lines) if numbers else None
-    if same is not None:
-        return snapshot.model_copy(update=same)
+    unchanged = _unchanged(_path(folder, numbers[-1]), lines) if numbers else None
+    if unchanged is not None:
+        return snapshot.model_copy(update=unchanged)
     head = {"number": numbers[-1] + 1 if numbers else 1, "since": now_us()}
     write_atomically(_path(folder, head["number"]), "\n".join([json.dumps(head), *lines, ""]))
     for old in numbers[: -(_HISTORY - 1)]:
@@ -140,7 +138,7 @@ def plant_in_force(state: Path, tags_of: Collection[SourceKind] = _ALL) -> Plant
 
 
 def history(state: Path) -> Iterator[Snapshot]:
-    """All readable snapshots, newest first."""
+    """Readable snapshots, newest first."""
     folder = state / FOLDER
     for number in reversed(_numbers(folder)):
         if (snapshot := _read(folder, number)) is not None:
@@ -148,7 +146,7 @@ def history(state: Path) -> Iterator[Snapshot]:
 
 
 def _lines(snapshot: Snapshot) -> Iterator[str]:
-    """All lines but the first one."""
+    """The lines of a file after the first one."""
     yield snapshot.model_dump_json(exclude_defaults=True, exclude={"number": True, "since": True, **_TAG_LISTS})
     for source in snapshot.plant.sources:
         yield tags_json(source).decode()
@@ -160,12 +158,12 @@ def tags_json(source: Source) -> bytes:
 
 
 def _unchanged(path: Path, lines: Iterable[str]) -> dict[str, int] | None:
-    """Number and time of the snapshot in a file if its content is the same, else None."""
+    """Number and time of the snapshot in a file if the other lines are ``lines``, else None."""
     try:
         with path.open() as file:
             head: dict[str, int] = json.loads(file.readline())
-            same = all(file.readline() == f"{line}\n" for line in lines)
-            return head if same and not file.readline() else None
+            is_equal = all(file.readline() == f"{line}\n" for line in lines)
+            return head if is_equal and not file.readline() else None
     except (OSError, ValueError):
         return None
 

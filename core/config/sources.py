@@ -189,12 +189,12 @@ class OpcuaTag(Tag):
 
     @property
     def path(self) -> str:
-        """Part of the variable's value, see ``core.config.value_path``."""
+        """The channel's part of the variable's value, see ``core.config.value_path``."""
         return joined(self.member, self.index)
 
     @property
     def reads_whole(self) -> bool:
-        """Whether the server sends the whole value, which all such channels of a variable share."""
+        """True if the server sends the whole value, which all such channels of a variable share."""
         return bool(self.member) or "," in (self.index or "")
 
 

@@ -9,22 +9,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO, TypeAlias, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from core.config import contradictions
 from core.config.base import fields_of
-from core.config.explain import csv_fault, did_you_mean, found, legal_values, read_text, shown
+from core.config.explain import Fault, csv_fault, did_you_mean, invalid_value, legal_values, read_text, shown
 from core.config.sources import Tag
-from core.config.templates import COLUMN, TagPlace, Templates, in_cell
+from core.config.templates import COLUMN, TagLocation, Templates, in_cell
 from core.errors import Problem
 
 T = TypeVar("T", bound=Tag)
-_IDENTITY = ("name", "retention")  # what can be checked of a row even if other cells are illegal
+_IDENTITY = ("name", "retention")  # columns that are checked even if other cells are illegal
 _QUOTE = '"'
 _QUOTED = re.compile(r'[",\r\n]|^\s|\s$')
-_What: TypeAlias = tuple[str, str, str]  # column, found, legal
 _TAG: TypeAdapter[Tag] = TypeAdapter(Tag)
 
 
@@ -33,9 +32,9 @@ def read_tags(
     model: type[T],
     problems: list[Problem],
     digests: dict[str, str] | None = None,
-    faulty: list[tuple[Tag, TagPlace]] | None = None,
-) -> list[tuple[T, TagPlace]]:
-    """Every legal tag of a tag list with its place, templates expanded; what is not legal goes to ``problems``.
+    faulty: list[tuple[Tag, TagLocation]] | None = None,
+) -> list[tuple[T, TagLocation]]:
+    """Every legal tag of a tag list with its location, templates expanded; what is not legal goes to ``problems``.
 
     The SHA-256 of the file and its instance lists go to ``digests``. The name and retention class of the other tags go
     to ``faulty``.
@@ -44,22 +43,22 @@ def read_tags(
     if text is None:
         return []
     adapter = TypeAdapter(model)
-    tags: list[tuple[T, TagPlace]] = []
-    illegal: dict[tuple[int, _What], list[TagPlace]] = {}
-    for place, row in _rows(path, text, model, problems, Templates(path, problems, digests)):
+    tags: list[tuple[T, TagLocation]] = []
+    illegal: dict[tuple[int, Fault], list[TagLocation]] = {}
+    for location, row in _rows(path, text, model, problems, Templates(path, problems, digests)):
         try:
             tag = adapter.validate_python(row, context={"written": True})
         except ValidationError as error:
-            wrong = list(_explained(model, error))
+            faults = list(_faults(model, error))
         else:
-            wrong = list(contradictions.in_tag(tag))
-            if not wrong:
-                tags.append((tag, place))
-        for what in wrong:
-            illegal.setdefault((place.line, what), []).append(place)
-        if wrong and faulty is not None:
+            faults = list(contradictions.in_tag(tag))
+            if not faults:
+                tags.append((tag, location))
+        for fault in faults:
+            illegal.setdefault((location.line, fault), []).append(location)
+        if faults and faulty is not None:
             with suppress(ValidationError):  # without a legal name
-                faulty.append((_TAG.validate_python({name: row[name] for name in _IDENTITY if name in row}), place))
+                faulty.append((_TAG.validate_python({name: row[name] for name in _IDENTITY if name in row}), location))
     for (_, (column, cell, legal)), (first, *others) in illegal.items():
         problem = first.problem(path, column, cell, legal)
         problems.append(replace(problem, found=f"{problem.found} and {len(others):,} others") if others else problem)
@@ -67,7 +66,7 @@ def read_tags(
 
 
 def write_rows(file: TextIO, columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:
-    """A tag list that is read as it was written: also cells with line ends of any kind, or blanks at their ends."""
+    """Write a tag list that is read back the same, also cells with line ends of any kind or blanks at their ends."""
     file.write(_line(columns))
     for row in rows:
         file.write(_line(["" if (cell := row.get(column)) is None else str(cell) for column in columns]))
@@ -81,14 +80,13 @@ def _line(cells: Sequence[str]) -> str:
 
 def _rows(
     path: Path, text: str, model: type[Tag], problems: list[Problem], templates: Templates
-) -> Iterator[tuple[TagPlace, dict[str, str]]]:
+) -> Iterator[tuple[TagLocation, dict[str, str]]]:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         header = [name.strip() for name in next(reader, [])]
-        wrong = [Problem(str(path), 1, "header", *what) for what in _header_problems(header, model)]
-        problems += wrong
+        problems += [Problem(str(path), 1, "header", *fault) for fault in _header_problems(header, model)]
         if not {"name", "address"} <= set(header):
-            return  # of each row the same would be wrong
+            return  # every row would have the same fault
         columns = {*fields_of(model), COLUMN}
         for line in reader:
             cells = ((name, in_cell(name, cell)) for name, cell in zip(header, line, strict=False))
@@ -100,7 +98,7 @@ def _rows(
                     legal = f"an instance list: the name {shown(row['name'])} has a placeholder"
                     problems.append(Problem(str(path), reader.line_num, COLUMN, "nothing", legal))
                 elif row:
-                    yield TagPlace(reader.line_num), row
+                    yield TagLocation(reader.line_num), row
             elif any(map(str.strip, line)):
                 legal = f"{len(header)} cells, as in the header"
                 problems.append(Problem(str(path), reader.line_num, "row", f"{len(line)} cells", legal))
@@ -111,21 +109,21 @@ def _rows(
 
 
 def _header_problems(header: list[str], model: type[Tag]) -> Iterator[tuple[str, str]]:
-    """(found, legal) for each."""
+    """Values found and legal ones, for each problem of a header."""
     if len(header) == 1 and any(mark in header[0] for mark in ";\t"):
         yield shown(header[0]), "cells separated by commas"
         return
     columns = {*fields_of(model), COLUMN}
-    for place, name in enumerate(header):
+    for index, name in enumerate(header):
         if name not in columns:
             yield f"an unknown column {shown(name)}", did_you_mean(name, columns)
-        elif name in header[:place]:
+        elif name in header[:index]:
             yield shown(name), "each column once"
     for name in ("name", "address"):
         if name not in header:
             yield shown(",".join(header)), f"a column {name}"
 
 
-def _explained(model: type[Any], error: ValidationError) -> Iterator[_What]:
+def _faults(model: type[Any], error: ValidationError) -> Iterator[Fault]:
     for detail in error.errors():
-        yield str(detail["loc"][0]), found(detail), legal_values(model, detail)
+        yield str(detail["loc"][0]), invalid_value(detail), legal_values(model, detail)

@@ -13,15 +13,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from core.config import node_address
-from core.config.explain import csv_fault, did_you_mean, read_text, shortened, shown
+from core.config.explain import Fault, csv_fault, did_you_mean, read_text, shortened, shown
 from core.errors import Problem
 
 COLUMN = "instances"
-
-_Contradiction: TypeAlias = tuple[str, str, str]  # field, found, legal
 
 _SHOWN = 40  # columns in a message
 _NAME = re.compile(r"\w{1,63}")
@@ -37,8 +35,8 @@ def in_cell(column: str, text: str) -> str:
     return node_address.in_cell(text) if column == "address" else text.strip()
 
 
-class TagPlace(NamedTuple):
-    """Place where a tag is defined: the line of its row, and for a template the row of the instance list."""
+class TagLocation(NamedTuple):
+    """Location of a tag's definition: the line of its row, and for a template the row of the instance list."""
 
     line: int
     list: str = ""  # path of the instance list
@@ -49,7 +47,7 @@ class TagPlace(NamedTuple):
 
     @property
     def within(self) -> str:
-        """The instance, as a message adds it to what was found."""
+        """Suffix of messages that names the instance."""
         return f" with {self.list}:{self.instance}" if self.list else ""
 
     def problem(self, file: Path, name: str, found: str, legal: str) -> Problem:
@@ -74,7 +72,7 @@ class Templates:
         self._digests = digests
         self._lists: dict[str, _InstanceList | None] = {}  # by the name in the tag list; None: illegal
 
-    def expand(self, line: int, row: Mapping[str, str]) -> Iterator[tuple[TagPlace, dict[str, str]]]:
+    def expand(self, line: int, row: Mapping[str, str]) -> Iterator[tuple[TagLocation, dict[str, str]]]:
         """The rows of all instances of a template, in their order."""
         name = row[COLUMN]
         if name not in self._lists:
@@ -83,21 +81,21 @@ class Templates:
         if instances is None:
             return
         cells: dict[str, Sequence[str]] = {}
-        wrong: list[_Contradiction] = []
+        faults: list[Fault] = []
         for column, text in row.items():
             if column != COLUMN:
-                cells[column] = _filled(column, text, instances, wrong)
+                cells[column] = _filled(column, text, instances, faults)
         template = row.get("name", "")
-        if not wrong and not any(match[1] for match in _TOKEN.finditer(template)):
-            found = shown(template) if template else "nothing"
-            wrong.append(("name", found, f"a name with a placeholder such as {{{next(iter(instances.cells))}}}"))
-        self._problems += [Problem(str(self._path), line, *what) for what in wrong]
-        if wrong:
+        if not faults and not any(match[1] for match in _TOKEN.finditer(template)):
+            value = shown(template) if template else "nothing"
+            faults.append(("name", value, f"a name with a placeholder such as {{{next(iter(instances.cells))}}}"))
+        self._problems += [Problem(str(self._path), line, *fault) for fault in faults]
+        if faults:
             return
         path = str(instances.path)
         for instance, filled in zip(instances.lines, zip(*cells.values(), strict=True), strict=True):
             yield (
-                TagPlace(line, path, instance),
+                TagLocation(line, path, instance),
                 {name: cell for name, text in zip(cells, filled, strict=True) if (cell := in_cell(name, text))},
             )
 
@@ -106,9 +104,9 @@ class Templates:
         for instances in filter(None, self._lists.values()):
             for column in instances.cells:
                 if column not in instances.used:
-                    found = f"a column {shown(column)}, which no template in {self._path} uses"
+                    unused = f"a column {shown(column)}, which no template in {self._path} uses"
                     legal = f"only columns with a placeholder, as in {{{column}}}"
-                    self._problems.append(Problem(str(instances.path), 1, "header", found, legal))
+                    self._problems.append(Problem(str(instances.path), 1, "header", unused, legal))
 
     def _read(self, name: str, line: int) -> _InstanceList | None:
         path = self._path.parent / name
@@ -127,54 +125,54 @@ class Templates:
     def _parse(self, name: str, text: str, line: int) -> _InstanceList | None:
         path = self._path.parent / name
         reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-        wrong: list[tuple[int, str, str, str]] = []
+        faults: list[tuple[int, str, str, str]] = []  # line and fault
         rows: dict[tuple[str, ...], int] = {}  # cells of an instance, without blanks around them → its line
         kept: list[tuple[str, ...]] = []  # its cells as they are
         try:
             header = [cell.strip() for cell in next(reader, [])]
-            wrong += [(1, "header", *what) for what in _header_problems(header)]
+            faults += [(1, "header", *fault) for fault in _header_problems(header)]
             for cells in map(tuple, reader):
                 if not any(map(str.strip, cells)):
                     continue
                 filled = (*cells, *[""] * (len(header) - len(cells)))
                 if len(cells) > len(header):
-                    found, legal = f"{len(cells)} cells", f"{len(header)} cells, as in the header"
-                    wrong.append((reader.line_num, "row", found, legal))
+                    legal = f"{len(header)} cells, as in the header"
+                    faults.append((reader.line_num, "row", f"{len(cells)} cells", legal))
                     continue
                 kept.append(filled)
                 first = rows.setdefault(tuple(map(str.strip, filled)), reader.line_num)
                 if first != reader.line_num:
-                    found = shown(",".join(map(str.strip, cells)))
-                    wrong.append((reader.line_num, "row", found, f"each instance once; line {first} has the same"))
+                    repeated = shown(",".join(map(str.strip, cells)))
+                    faults.append((reader.line_num, "row", repeated, f"each instance once; line {first} has the same"))
         except csv.Error as error:
-            wrong.append(csv_fault(text, error))
-        self._problems += [Problem(str(path), *what) for what in wrong]
-        if not rows and not wrong:
-            found = f"{shown(name)}, which has no instances"
+            faults.append(csv_fault(text, error))
+        self._problems += [Problem(str(path), *fault) for fault in faults]
+        if not rows and not faults:
+            legal = "a header, and a row for each instance"
             self._problems.append(
-                Problem(str(self._path), line, COLUMN, found, "a header, and a row for each instance")
+                Problem(str(self._path), line, COLUMN, f"{shown(name)}, which has no instances", legal)
             )
-        if wrong or not rows:
+        if faults or not rows:
             return None
         columns = map(list, zip(*kept, strict=True))
         return _InstanceList(path, list(rows.values()), dict(zip(header, columns, strict=True)))
 
 
 def _header_problems(header: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """(found, legal) for each."""
+    """Values found and legal ones, for each problem of a header."""
     if len(header) == 1 and any(mark in header[0] for mark in ";\t"):
         yield shown(header[0]), "cells separated by commas"
         return
     if not header:
         yield "nothing", "the names of the columns, separated by commas"
-    for place, name in enumerate(header):
+    for index, name in enumerate(header):
         if not _NAME.fullmatch(name):
             yield f"a column {shown(name)}", "letters, digits and underscores, as in motor or base_address"
-        elif name in header[:place]:
+        elif name in header[:index]:
             yield shown(name), "each column once"
 
 
-def _filled(column: str, text: str, instances: _InstanceList, wrong: list[_Contradiction]) -> Sequence[str]:
+def _filled(column: str, text: str, instances: _InstanceList, faults: list[Fault]) -> Sequence[str]:
     """The cell of a template for each instance."""
     parts: list[Sequence[str]] = []  # of each part of the text: one for each instance
     count, at = len(instances.lines), 0
@@ -186,14 +184,14 @@ def _filled(column: str, text: str, instances: _InstanceList, wrong: list[_Contr
             continue
         match = _PLACEHOLDER.fullmatch(token[1] or "")
         if match is None:
-            wrong.append((column, shown(token[0]), _LEGAL))
+            faults.append((column, shown(token[0]), _LEGAL))
         elif match[1] not in instances.cells:
             names = did_you_mean(match[1], list(instances.cells)[:_SHOWN])
-            wrong.append((column, shown(token[0]), f"a column of {instances.path}: {names}"))
+            faults.append((column, shown(token[0]), f"a column of {instances.path}: {names}"))
         else:
             instances.used.add(match[1])
             in_identifier = column == "address" and _TEXT_IDENTIFIER.search(text, 0, token.start()) is not None
-            parts.append(list(_values(column, match, instances, in_identifier, wrong)))
+            parts.append(list(_values(column, match, instances, in_identifier, faults)))
     parts.append([text[at:]] * count)
     return [text] * count if len(parts) == 1 else list(map("".join, zip(*parts, strict=True)))
 
@@ -203,7 +201,7 @@ def _values(
     placeholder: re.Match[str],
     instances: _InstanceList,
     in_identifier: bool,
-    wrong: list[_Contradiction],
+    faults: list[Fault],
 ) -> Iterator[str]:
     """The text of a placeholder for each instance. In the text identifier of a node, blanks of a cell belong to it."""
     name, factor, sign, summand = placeholder.groups()
@@ -216,8 +214,8 @@ def _values(
     multiplied, added = int(factor or 1), int(f"{sign or ''}{summand or 0}")
     for line, cell in zip(instances.lines, cells, strict=True):
         if not _WHOLE_NUMBER.fullmatch(cell.strip()):
-            found = f"{shown(f'{{{placeholder[0]}}}')} with {instances.path}:{line}, where {name} is {shown(cell)}"
-            wrong.append((column, found, f"a whole number in each row of the column {name}"))
+            value = f"{shown(f'{{{placeholder[0]}}}')} with {instances.path}:{line}, where {name} is {shown(cell)}"
+            faults.append((column, value, f"a whole number in each row of the column {name}"))
             yield from cells
             return
     yield from (str(int(cell) * multiplied + added) for cell in cells)

@@ -45,27 +45,27 @@ class TokenFile:
     """Content of a token file. With a fault, no hash of it is valid."""
 
     hashes: tuple[TokenHash, ...] = ()
-    fault: tuple[str, str] | None = None  # what was found, without revealing it, and what is legal
+    fault: tuple[str, str] | None = None  # found, which does not reveal a token, and legal
 
 
 def digest_of(token: bytes) -> bytes:
-    """Hash that a token is known by."""
+    """SHA-256 of a token."""
     return hashlib.sha256(token).digest()
 
 
 def hash_of(token: str, comment: str = "") -> TokenHash:
-    """The hash of a token."""
+    """The hash of a token, for a token file."""
     return TokenHash(digest_of(token.encode(errors="surrogateescape")), comment)
 
 
 def read(file: Path) -> bytes:
-    """The content, or the beginning of what is no token file. Raises OSError."""
+    """The content of a file, at most 64 KiB. Raises OSError."""
     with file.open("rb") as content:
         return content.read(_MAX_BYTES)
 
 
 def write(file: Path, token: str) -> None:
-    """A token file with the hash of one token. Raises OSError."""
+    """Write a token file with the hash of one token. Raises OSError."""
     write_atomically(file, f"{hash_of(token)}\n", 0o600)
 
 
@@ -81,29 +81,29 @@ def hash_in(line: str) -> TokenHash | None:
 
 
 def is_token(line: str) -> bool:
-    """Whether a line is a token itself, in one word."""
+    """True if a line is a token itself, in one word."""
     return len(line.split()) == 1 and not line.startswith(("#", "sha256:"))
 
 
 def parse(content: bytes, source: str, config: Path | None = None) -> TokenFile:
     """The hashes in the token file of ``source``. Empty lines and comments are skipped.
 
-    ``config``: the file that commands have to be told, which may not be in use yet; None: that of the last ``up``.
+    ``config``: the plant.toml that commands in messages name; None: that of the last ``up``.
     """
     by_digest: dict[bytes, TokenHash] = {}
-    others: list[int] = []  # numbers of the lines that are no hash
-    written = lines(content)
-    for number, line in enumerate(written, 1):
+    others: list[int] = []  # numbers of lines without a hash
+    all_lines = lines(content)
+    for number, line in enumerate(all_lines, 1):
         if not line or line.startswith("#"):
             continue
-        one = hash_in(line)
-        if one is None:
+        token = hash_in(line)
+        if token is None:
             others.append(number)
-        elif one.digest in by_digest:
+        elif token.digest in by_digest:
             return TokenFile(fault=(f"a hash again in line {number}", "each hash once"))
         else:
-            by_digest[one.digest] = one
-    if len(others) == 1 and is_token(written[others[0] - 1]):
+            by_digest[token.digest] = token
+    if len(others) == 1 and is_token(all_lines[others[0] - 1]):
         return TokenFile(fault=(f"a token in line {others[0]}", f"its hash: run {command('hash', source, config)}"))
     if others:
         legal = f"sha256: and 64 hexadecimal digits, as {command('add', source, config)} writes them"

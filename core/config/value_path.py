@@ -51,9 +51,9 @@ def flat_index(indexes: Indexes, lengths: Indexes) -> int | None:
     """
     if len(indexes) != len(lengths):
         return None
-    place = 0
+    position = 0
     for index, length in zip(indexes, lengths, strict=True):
         if index >= length:
             return None
-        place = place * length + index
-    return place
+        position = position * length + index
+    return position

@@ -168,7 +168,7 @@ def _options(configured: BackupOptions, values: dict[str, str | Path]) -> Backup
     """``[backup]`` with the options that are given on the command line."""
     from pydantic import ValidationError
 
-    from core.config.explain import found, legal_values
+    from core.config.explain import invalid_value, legal_values
     from core.config.model import BackupOptions
     from core.config.repositories import in_backup
 
@@ -178,7 +178,7 @@ def _options(configured: BackupOptions, values: dict[str, str | Path]) -> Backup
         options = BackupOptions.model_validate({**configured.model_dump(), **values})
     except ValidationError as error:
         detail = error.errors()[0]
-        raise _wrong(str(detail["loc"][0]), found(detail), legal_values(BackupOptions, detail)) from None
+        raise _wrong(str(detail["loc"][0]), invalid_value(detail), legal_values(BackupOptions, detail)) from None
     if options.repository is None:
         raise OperationError("--repository is required: the state folder has no configuration with [backup]")
     for name, value, legal in in_backup(options):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from core.config.sources import ChannelKind, OpcuaTag
-from core.config.templates import TagPlace
+from core.config.templates import TagLocation
 from core.config.value_path import flat_index, parse_index
 from core.errors import SourceError
 from ops.registration.discovery.discover import Discovered, SkippedVariable
@@ -28,7 +28,7 @@ class Unreadable:
     """A tag that the server does not have, or that cannot be read as the tag list says."""
 
     tag: OpcuaTag
-    place: TagPlace  # in the tag list
+    place: TagLocation  # in the tag list
     reason: str
 
 
@@ -37,7 +37,7 @@ class Different:
     """A tag whose columns differ from what the server says."""
 
     tag: OpcuaTag
-    place: TagPlace
+    place: TagLocation
     columns: dict[str, Values]
 
 
@@ -57,7 +57,7 @@ class Comparison:
         return not (self.only_server or self.only_list or self.different or self.not_seen)
 
 
-def compare(tags: Sequence[tuple[OpcuaTag, TagPlace]], found: Discovered) -> Comparison:
+def compare(tags: Sequence[tuple[OpcuaTag, TagLocation]], found: Discovered) -> Comparison:
     """Compare tags with their places and what ``discover`` found for them, node by node.
 
     ``nsu=`` and ``ns=`` forms of one node are equal. Units and ranges that the server does not have are no difference.

@@ -16,7 +16,7 @@ from asyncua.common.structures104 import make_structure, new_struct, new_struct_
 from asyncua.ua.ua_binary import struct_to_binary
 
 from core.config.sources import ChannelKind, OpcuaSource, OpcuaTag
-from core.config.templates import TagPlace
+from core.config.templates import TagLocation
 from core.timestamps import now_us
 from ops.certificates import trust
 from ops.registration.discovery.compare import compare
@@ -390,7 +390,7 @@ async def test_difference_of_members_of_elements(tmp_path: Path) -> None:
         )
         source = OpcuaSource(name="s", kind="opcua", address=drive.address, insecure=True, time_out=30.0, tags=tags)
         found = await discover(source, tmp_path / "pki")
-    comparison = compare([(tag, TagPlace(line)) for line, tag in enumerate(tags)], found)
+    comparison = compare([(tag, TagLocation(line)) for line, tag in enumerate(tags)], found)
     assert {one.tag.member: one.reason for one in comparison.only_list} == {
         member: reason for member, (_, reason) in paths.items() if reason
     }
