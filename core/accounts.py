@@ -6,7 +6,7 @@ import pwd
 
 
 def account_name(uid: int) -> str | None:
-    """The name of an account; None: it has none here, as in a container."""
+    """The name of an account; None: it has no name here, as in a container."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

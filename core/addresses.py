@@ -1,4 +1,4 @@
-"""Network addresses: which are this machine's own, and why nobody answers at one."""
+"""Network addresses of this machine and of others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WILDCARDS = ("0.0.0.0", "::")  # of a server that listens at all addresses
 
 
 def is_loopback(host: str) -> bool:
-    """Whether the address is reachable from this machine only."""
+    """True if the address is reachable from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -22,7 +22,7 @@ def is_loopback(host: str) -> bool:
 
 
 def reachable(address: str) -> bool:
-    """Whether a URL has a host, and a port from 1 to 65535 if any."""
+    """True if a URL has a host, and a port from 1 to 65535 if any."""
     try:
         parts = urlsplit(address)
         return bool(parts.hostname) and parts.port != 0
@@ -43,7 +43,7 @@ def machine_addresses() -> set[str]:
 
 
 def unreachable(address: str, error: Exception) -> str:
-    """Describe why a connection to ``address`` failed."""
+    """Reason why a connection to ``address`` failed, for people."""
     match error:
         case ConnectionRefusedError():
             return f"nothing listens at {address}"

@@ -1,4 +1,4 @@
-"""Rows of a question or a query, as they are printed."""
+"""Rows of a question or a query, printed as a table, CSV or JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Answer:
 
     columns: tuple[str, ...]
     rows: Iterable[tuple[Any, ...]]
-    note: str = "no rows"  # of an answer without rows: why
+    note: str = "no rows"  # shown in place of a table without rows
 
     @classmethod
     def of_table(cls, table: Any, note: str) -> Answer:
@@ -35,8 +35,10 @@ class Answer:
 
 
 def show(answer: Answer, limit: int, console: Console, first: Sequence[str] = ()) -> None:
-    """Print a table of the first ``limit`` rows (0: of all). Of a question with many columns one row has all of them,
-    below each other, and several rows have those that are shown ``first``."""
+    """Print a table of the first ``limit`` rows (0: all).
+
+    ``first``: the columns of a table of several rows; none: all. A single row shows all columns, below each other.
+    """
     rows = list(answer.rows)
     if not rows:
         console.print(answer.note, markup=False, highlight=False, soft_wrap=True)
@@ -101,9 +103,9 @@ def _json_value(value: object) -> object:
         case float() if not math.isfinite(value):
             return None
         case list() | tuple():
-            return [_json_value(one) for one in value]
+            return [_json_value(item) for item in value]
         case dict():
-            return {str(name): _json_value(one) for name, one in value.items()}
+            return {str(name): _json_value(item) for name, item in value.items()}
         case _:
             return value
 

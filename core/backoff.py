@@ -1,4 +1,4 @@
-"""Exponential backoff: how long to wait before the next attempt.
+"""Exponential backoff between attempts.
 
 Waits are numbers, not sleeps around a call: they continue across sessions and polls, or are stored in the database.
 """
@@ -22,7 +22,7 @@ class Backoff:
         self._wait = first
 
     def next(self, longest: float = math.inf) -> float:
-        """The next wait; ``longest``: it is no longer than this either, and the ones after it grow from there."""
+        """The next wait (s), at most ``longest``; the ones after it grow from there."""
         wait = min(self._wait, self._longest, longest)
         self._wait = 2 * wait
         return jittered(wait, self._jitter)
@@ -33,15 +33,15 @@ class Backoff:
 
 
 def after_refusal() -> Backoff:
-    """Waits before what a device or a server has rejected is tried again."""
+    """Waits before a request that a device or a server has refused is repeated."""
     return Backoff(*REFUSED, jitter=0)
 
 
 def exponential(failures: int, first: float, longest: float) -> float:
-    """The wait (s) after so many failures in a row, without jitter."""
+    """The wait (s) after a number of ``failures`` in a row, without jitter."""
     return min(longest, first * 2.0 ** min(failures - 1, 60))
 
 
 def jittered(wait: float, jitter: float = _JITTER) -> float:
-    """``wait``, or up to this part of it less at random, so that clients do not return at the same time."""
+    """``wait`` less a random part of it, up to ``jitter`` (0 to 1), so that clients do not return at the same time."""
     return wait * random.uniform(1 - jitter, 1)

@@ -1,4 +1,4 @@
-"""The four kinds of batches that move through plantlog: samples, events, gaps and counts.
+"""Batches of samples, events, gaps and counts, which move through plantlog.
 
 Times are microseconds since 1970-01-01 00:00 UTC (``int64``), PostgreSQL's own resolution.
 """
@@ -20,7 +20,7 @@ Int64s: TypeAlias = NDArray[np.int64]
 Float64s: TypeAlias = NDArray[np.float64]
 UInt32s: TypeAlias = NDArray[np.uint32]
 
-NO_SOURCE = 0  # source id of batches that belong to no source, as of what people do; NULL in plant.event
+NO_SOURCE = 0  # source id of batches that belong to no source, such as user actions; NULL in plant.event
 
 ROW_BYTES = 24  # channel 4 + time 8 + value 8 + status 4
 
@@ -154,10 +154,10 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class GapBatch:
-    """New facts about gaps of one source, in order. Created only by ``ingest.gaps``."""
+    """Records of gaps of one source, in order. Created only by ``ingest.gaps``."""
 
     source_id: int
-    received_at: int  # µs; of two batches that speak of one gap the later one is right
+    received_at: int  # µs; of two records of one gap the later one counts
     gaps: Sequence[Gap]
 
     def __len__(self) -> int:
@@ -169,12 +169,12 @@ MAX_INCREMENT = 10**10  # by one increment: sums of as many as memory holds stay
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CountBatch:
-    """Increments of one source: how often something happened, as columns of equal length n ≥ 1.
+    """Increments of one source, as columns of equal length n ≥ 1.
 
-    An increment is not idempotent by nature: unlike a sample, the table cannot tell that it is there already. So a
+    Unlike a sample, an increment is not idempotent: the table cannot tell that it was added before. So a
     batch is added whole, in the transaction that puts its facts into ``plant.ingest_batch``, or not at all.
 
-    Raises ValueError where a column is not what it says.
+    Raises ValueError if columns have other types or unequal lengths, or if a number is out of range.
     """
 
     source_id: int
@@ -183,7 +183,7 @@ class CountBatch:
     type: Int32s  # (n,) places in ``types``
     channel_id: Int32s  # (n,) 0: of no channel
     time: Int64s  # (n,) µs
-    n: Int64s  # (n,) 0 to MOST_COUNTED
+    n: Int64s  # (n,) 0 to MAX_INCREMENT
     digest: int | None = None
     """Its key in ``plant.ingest_batch``: a negative hash of the request, so that a retry has the same key;
     None: the positive sequence number in the spool is the key."""
@@ -207,5 +207,5 @@ Batch: TypeAlias = SampleBatch | EventBatch | GapBatch | CountBatch
 
 
 def sequence_of(content: bytes) -> int:
-    """The key of a batch that comes by no spool: a negative number, unlike a spool's, so that a repetition is known."""
+    """The key of a batch that comes by no spool: a negative number, unlike a spool's. A repetition has the same."""
     return -1 - (int.from_bytes(hashlib.blake2b(content, digest_size=8).digest()) >> 1)

@@ -1,4 +1,4 @@
-"""Counters: by how much they increase, and whether a lower reading is a wrap of the register."""
+"""Increases of counters, and wraps of their registers."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from core.batch import Float64s
 
 
 def wraps(before: Float64s, value: Float64s, wraps_at: Float64s) -> NDArray[np.bool_]:
-    """Mask of lower readings that are so because the register wrapped, (n,): more than half of ``wraps_at`` is missing.
+    """Mask of readings that are lower because the register wrapped, (n,): by more than half of ``wraps_at``.
 
     ``wraps_at``: NaN: it does not wrap; one element may stand for all.
     """
     with np.errstate(invalid="ignore"):  # infinite readings
-        missing = before - value
-    mask: NDArray[np.bool_] = (missing > wraps_at / 2) & (missing <= wraps_at)
+        decrease = before - value
+    mask: NDArray[np.bool_] = (decrease > wraps_at / 2) & (decrease <= wraps_at)
     return mask
 
 

@@ -24,7 +24,7 @@ _LOCK_SECONDS = 10.0
 _GRACE_SECONDS = 5.0  # the server's own timeout expires first, with a better error message
 _END_SECONDS = 5.0  # for a cancelled task whose connection is already closed
 
-# What connecting and a statement can fail with, whoever is to blame.
+# Errors of connections and statements, whatever their cause
 FAILURES = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 _AWAY = (OSError, asyncpg.TargetServerAttributeNotMatched)  # of a server that is down, or a standby
 _STARTS_OR_STOPS = (
@@ -39,7 +39,7 @@ Result = TypeVar("Result")
 
 @contextmanager
 def database_errors() -> Iterator[None]:
-    """Within, whatever the database fails with is a DatabaseError."""
+    """Raise DatabaseError in place of every error of the database in the block."""
     try:
         yield
     except FAILURES as error:
@@ -47,12 +47,12 @@ def database_errors() -> Iterator[None]:
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether connecting failed because no server responds yet, so that trying again may help."""
+    """True if connecting failed because no server responds yet, so that trying again may help."""
     return isinstance(error, (*_AWAY, *_STARTS_OR_STOPS)) and not isinstance(error, ssl.SSLError)
 
 
 def addresses(dsn: str) -> list[str]:
-    """One DSN per host of ``postgresql://user:password@h1:5432,h2:5432/db``."""
+    """DSNs, one per host, of ``postgresql://user:password@h1:5432,h2:5432/db``."""
     parts = urlsplit(dsn)
     login, at, hosts = parts.netloc.rpartition("@")
     if "," not in hosts:
@@ -70,8 +70,9 @@ async def connect(
     """Connect to the server of the DSN; of several, which are all asked at once, to the primary.
 
     If two say that they are primaries, the one on the newer timeline has replaced the other. (asyncpg would take the
-    first one, and an unreachable one would use up the time.) ``prepare``: what a suitable server lets be done with the
-    connection. Raises the error of a server that refused or was refused; if none did, that of the first address.
+    first one, and an unreachable one would use up the time.) ``prepare`` is awaited with the
+    connection, and raises if the server is not suitable. Raises the error of a server that refused or was refused; if
+    none did, that of the first address.
     """
     server_settings = {"application_name": application_name[:63], "timezone": "UTC", **(settings or {})}
     hosts = dict.fromkeys(addresses(dsn))  # each server once
@@ -92,10 +93,10 @@ async def connect(
             else:
                 chosen = connection
                 return connection
-        for host, why in failed:
-            log.info("database at %s: %s: %s", _host(host), type(why).__name__, why)
-        errors = [why for _, why in failed if why is not None]
-        raise next((why for why in errors if not isinstance(why, _AWAY)), errors[0])
+        for host, failure in failed:
+            log.info("database at %s: %s: %s", _host(host), type(failure).__name__, failure)
+        failures = [failure for _, failure in failed if failure is not None]
+        raise next((failure for failure in failures if not isinstance(failure, _AWAY)), failures[0])
     finally:
         await _close_others(attempts.values(), chosen)
 

@@ -1,4 +1,4 @@
-"""All exceptions that plantlog raises deliberately.
+"""Exceptions that plantlog raises deliberately.
 
 PlantlogError
 ├── ConfigError          the configuration is invalid; holds all problems
@@ -37,7 +37,7 @@ def first_cause(error: BaseException) -> BaseException:
 
 
 def one_line(text: str) -> str:
-    """A text as one line, whatever it quotes: characters that cannot be printed are escaped."""
+    """A text as one line: characters that cannot be printed are escaped."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -48,16 +48,16 @@ class Problem:
     file: str
     line: int | None  # from 1; None where the whole file is meant
     field: str  # the option's or column's name, dotted for a nested one
-    found: str  # what stands there, as written
-    legal: str  # what may stand there
+    found: str  # the value, as written
+    legal: str  # legal values, for people
 
     def __str__(self) -> str:
-        place = self.file if self.line is None else f"{self.file}:{self.line}"
-        return one_line(f"{place}: {self.field}: found {self.found}; legal: {self.legal}")
+        location = self.file if self.line is None else f"{self.file}:{self.line}"
+        return one_line(f"{location}: {self.field}: found {self.found}; legal: {self.legal}")
 
 
 class ConfigError(PlantlogError):
-    """The configuration is invalid. Holds all problems, not just the first."""
+    """The configuration is invalid. ``problems`` has every problem, not just the first."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
@@ -73,7 +73,7 @@ class SpoolFull(SpoolError):  # noqa: N818  (a state that callers wait out, not 
 
 
 class SpoolCorrupt(SpoolError):  # noqa: N818
-    """A stored batch does not match its checksum, or is not what its row says."""
+    """A stored batch does not match its checksum, or its row."""
 
 
 class SourceError(PlantlogError):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 @contextmanager
 def folder_lock(folder: Path, before_waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Hold the lock of ``folder``, which is created if it is missing. Wait while another process holds it.
+    """Hold the lock of ``folder``, which is created if it is missing; wait while another process holds it.
 
     ``before_waiting`` is called before waiting.
     """

@@ -8,14 +8,14 @@ from rich.console import Console
 
 
 def count(n: int, noun: str) -> str:
-    """``1 source``, ``2 sources``, ``20,000 channels``; a noun of several words is counted by its first."""
+    """Number and noun: ``1 source``, ``2 sources``; of several words, the first gets the plural."""
     head, space, rest = noun.partition(" ")
     ending = "" if n == 1 else "es" if head.endswith("ch") else "s"
     return f"{n:,} {head}{ending}{space}{rest}"
 
 
 def change(n: int, noun: str) -> str:
-    """``+1 sample``, ``-2 samples``."""
+    """Difference and noun: ``+1 sample``, ``-2 samples``."""
     return ("-" if n < 0 else "+") + count(abs(n), noun)
 
 
@@ -25,5 +25,5 @@ def age(seconds: float) -> str:
 
 
 def wide(console: Console, columns: int = 160) -> Console:
-    """The console itself if it is a terminal, else one with so many columns, so that rows of tables are not wrapped."""
+    """The console itself if it is a terminal, else one of ``columns``, so that rows of tables are not wrapped."""
     return console if console.is_terminal else Console(width=columns)

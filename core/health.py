@@ -25,7 +25,7 @@ async def serve(
 ) -> Any:
     """Serve on ``host:port`` while the block runs. Raises OSError if the port is in use.
 
-    The report says whose process it is: appliances in turn may have the same ports. There is no login, so other
+    The report has the installation, as another appliance may have had the same port before. There is no login, so other
     machines see neither addresses nor tokens.
     """
 
@@ -48,14 +48,14 @@ async def serve(
 
 
 def _public(report: HealthReport) -> HealthReport:
-    """Part of a report that other machines may see."""
-    sources = [{name: one[name] for name in ("name", "state")} for one in report.get("sources", ())]
+    """The part of a report that other machines may see."""
+    sources = [{name: source[name] for name in ("name", "state")} for source in report.get("sources", ())]
     shown = {name: report[name] for name in _PUBLIC if name in report}
     return {**shown, "sources": sources} if sources else shown
 
 
 def _is_from_here(request: web.Request) -> bool:
-    """Whether this machine sent the request, and passes on no other's."""
+    """True if a process of this machine sent the request, and not a proxy."""
     ends = [request.get_extra_info(name) for name in ("peername", "sockname")]
     if None in ends or "X-Forwarded-For" in request.headers:
         return False

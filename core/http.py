@@ -38,7 +38,7 @@ _IDLE_SECONDS = 75.0  # between two requests
 _CHECK_SECONDS = 1.0
 _BACKLOG = 128
 
-_HEADER, _IDLE, _BODY = range(3)  # what a connection waits for, in the order in which they make room
+_HEADER, _IDLE, _BODY = range(3)  # what a connection waits for, in the order of eviction
 _MAX_SECONDS = {_HEADER: _HEADER_SECONDS, _BODY: _BODY_SECONDS}  # aiohttp itself closes those that are idle
 
 
@@ -77,11 +77,11 @@ def check_host(host: str) -> Callable[..., Any]:
 
     Another name may be part of a DNS rebinding attack through a browser in the plant.
     """
-    ours = {host.lower(), socket.gethostname().lower()}
+    names = {host.lower(), socket.gethostname().lower()}
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if (name := host_of(request)) not in ours and not _is_address(name) and not is_loopback(name):
+        if (name := host_of(request)) not in names and not _is_address(name) and not is_loopback(name):
             return web.json_response({"error": f"unknown host name {name!r}: use the server's address"}, status=403)
         if is_cross_site(request):
             return web.json_response({"error": "cross-site request refused"}, status=403)
@@ -97,7 +97,7 @@ def host_of(request: web.Request) -> str:
 
 
 def is_cross_site(request: web.Request) -> bool:
-    """Whether the request comes from another site. Links are allowed; scripts, frames and forms are not."""
+    """True if the request comes from another site. Links are allowed; scripts, frames and forms are not."""
     site = request.headers.get("Sec-Fetch-Site", "none")
     navigates = request.headers.get("Sec-Fetch-Mode") == "navigate" and request.method == "GET"
     return site not in ("none", "same-origin") and not navigates
@@ -112,19 +112,14 @@ class _ConnectionLimiter:
 
     def admit(self, connection: _Connection) -> bool:
         """Admit a connection; False: the limit is reached, and all others are being answered."""
-        same = [other for other in self._open.values() if other.address == connection.address]
-        full = (
-            same
-            if len(same) >= _MAX_PER_ADDRESS
-            else [*self._open.values()]
-            if len(self._open) >= _MAX_CONNECTIONS
-            else []
-        )
-        waiting = [(rank, other.since, other) for other in full if (rank := other.eviction_rank()) is not None]
+        candidates = [other for other in self._open.values() if other.address == connection.address]
+        if len(candidates) < _MAX_PER_ADDRESS:
+            candidates = [*self._open.values()] if len(self._open) >= _MAX_CONNECTIONS else []
+        waiting = [(rank, other.since, other) for other in candidates if (rank := other.eviction_rank()) is not None]
         if waiting:
-            _, _, last = min(waiting, key=lambda one: one[:2])
-            self._close(last, "room")
-        elif full:
+            _, _, evicted = min(waiting, key=lambda candidate: candidate[:2])
+            self._close(evicted, "room")
+        elif candidates:
             metrics.http_closed.labels(reason="full").inc()
             return False
         self.add(connection)
@@ -157,7 +152,7 @@ class _ConnectionLimiter:
             if self.tls is not None:
                 self.tls.refresh()
             now = time.monotonic()
-            for connection in [one for one in self._open.values() if one.late(now)]:
+            for connection in [connection for connection in self._open.values() if connection.is_late(now)]:
                 self._close(connection, "late")
 
     def close_all(self) -> None:
@@ -165,14 +160,14 @@ class _ConnectionLimiter:
         for connection in [*self._open.values()]:
             connection.transport.abort()
 
-    def _close(self, connection: _Connection, why: str) -> None:
-        metrics.http_closed.labels(reason=why).inc()
+    def _close(self, connection: _Connection, cause: str) -> None:
+        metrics.http_closed.labels(reason=cause).inc()
         self.remove(connection)
         connection.transport.abort()
 
 
 class _Connection(asyncio.Protocol):
-    """One connection: what it waits for, and since when. Everything else is done by aiohttp's protocol.
+    """A connection with its state, and the time since it has been in it. aiohttp's protocol does everything else.
 
     TLS begins here, and not in ``create_server``, which would tell of a connection only after its handshake.
     """
@@ -184,9 +179,9 @@ class _Connection(asyncio.Protocol):
         self._limiter = limiter
         self._request: web.Request | None = None  # that is being answered
         self._in_header = True  # a header is coming
-        self._blocked_since: float | None = None  # since when an answer is not taken
+        self._blocked_since: float | None = None  # since the client reads no more of a response
         self._open = False  # for aiohttp: after the handshake
-        self._early: list[bytes] = []  # what came with the end of the handshake
+        self._early: list[bytes] = []  # data that came with the end of the handshake
         self._handshake: asyncio.Task[None] | None = None
         self.since = time.monotonic()
         self.address = ""
@@ -260,7 +255,7 @@ class _Connection(asyncio.Protocol):
             self._inner.connection_lost(error)
 
     def begin(self, request: web.Request) -> None:
-        """A request's header is there."""
+        """Begin a request, whose header is there."""
         self._request, self._in_header, self.since = request, False, time.monotonic()
 
     def end(self) -> None:
@@ -274,8 +269,8 @@ class _Connection(asyncio.Protocol):
             return _HEADER if self._in_header else _IDLE
         return None if self._request.content.is_eof() else _BODY
 
-    def late(self, now: float) -> bool:
-        """Whether it exceeded the time limit of its state."""
+    def is_late(self, now: float) -> bool:
+        """True if it has exceeded the time limit of its state."""
         if self._blocked_since is not None and now - self._blocked_since > _WRITE_SECONDS:
             return True
         rank = self.eviction_rank()

@@ -1,4 +1,4 @@
-"""Installations: a state folder with its plant is one, and several can share a database."""
+"""Installations: each is a state folder with its plant; several can share a database."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def installation_of(folder: Path) -> UUID | None:
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """One that is registered in a database."""
+    """An installation that is registered in a database."""
 
     id: UUID
     plant: str
-    place: str | None  # where it runs or ran; None: not known
+    place: str | None  # machine and state folder; None: not known
     age: float | None  # s since it was seen there
 
     @property
     def name(self) -> str:
-        """Name by which messages tell it from others."""
+        """Name in messages."""
         return f"installation {self.id} of plant {self.plant}"
 
     def __str__(self) -> str:
@@ -59,7 +59,7 @@ def _ago(seconds: float) -> str:
 
 
 async def installations(connection: asyncpg.Connection[Any]) -> list[Installation]:
-    """All of a database, in the order of their registration; of one without a schema, none."""
+    """Installations of a database, in the order of their registration; without the schema, none."""
     queries = load("installation")
     if not await connection.fetchval(queries["has_tables"]):
         return []
@@ -67,8 +67,8 @@ async def installations(connection: asyncpg.Connection[Any]) -> list[Installatio
 
 
 def find(option: str, name: str, installations: Sequence[Installation]) -> Installation:
-    """The one with this plant, or whose id begins so. Raises OperationError that names the option."""
-    matches = [one for one in installations if one.plant == name or str(one.id).startswith(name)]
+    """The installation with this plant, or whose id begins so. Raises OperationError, which names the option."""
+    matches = [each for each in installations if each.plant == name or str(each.id).startswith(name)]
     if len(matches) != 1:
         listed = "; ".join(map(str, installations)) or "none"
         problem = "more than one installation is" if matches else "no installation is"

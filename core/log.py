@@ -19,20 +19,20 @@ class RateLimitFilter(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._seen: dict[tuple[str, int, str], tuple[float, int]] = {}  # kind → since (monotonic s), records
+        self._counts: dict[tuple[str, int, str], tuple[float, int]] = {}  # kind → since (monotonic s), records
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is written."""
+        """True if the record is to be written."""
         kind = (record.name, record.levelno, str(record.msg)[:200])
         now = time.monotonic()
-        since, count = self._seen.get(kind, (now, 0))
+        since, count = self._counts.get(kind, (now, 0))
         if now - since > _MINUTE:
             if count > _MAX_PER_MINUTE:
                 record.msg = f"({count - _MAX_PER_MINUTE} similar messages suppressed) {record.msg}"
             since, count = now, 0
-            if len(self._seen) > 1000:  # unbounded kinds
-                self._seen.clear()
-        self._seen[kind] = since, count + 1
+            if len(self._counts) > 1000:  # unbounded kinds
+                self._counts.clear()
+        self._counts[kind] = since, count + 1
         if count + 1 == _MAX_PER_MINUTE:
             record.msg = f"{record.msg} (similar messages are suppressed for one minute)"
         return count < _MAX_PER_MINUTE
@@ -45,7 +45,7 @@ class UtcFormatter(logging.Formatter):
     default_msec_format = "%s.%03d Z"
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line; texts of others in it control no terminal."""
+        """The line, with control characters escaped."""
         return printable(super().format(record))
 
 

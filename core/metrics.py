@@ -1,4 +1,4 @@
-"""All metrics of plantlog. Names follow the Prometheus conventions: unit last, ``_total`` for counters."""
+"""Metrics of plantlog. Names follow the Prometheus conventions: unit last, ``_total`` for counters."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from core.server_tls import ca_file, server_file
 CA_DAYS = 20 * 365
 _DAYS = 397  # some clients accept no more
 _SEED_BYTES = 40  # 64 bits more than a key has
-_RENEW_DAYS = 45.0  # left; before anybody is warned of its end
+_RENEW_DAYS = 45.0  # before its end; earlier than the warning of it
 _SKEW = timedelta(days=1)  # a client's clock may be behind
 _HOST_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -61,12 +61,12 @@ def ensure(
     validity. Raises SourceError, and OSError.
     """
     file = file or server_file(pki)
-    required = {_normal(name) for name in required} - {*WILDCARDS}
-    if _is_good(file, pki, required):
+    required = {_canonical(name) for name in required} - {*WILDCARDS}
+    if _is_valid(file, pki, required):
         return
     with folder_lock(pki / "tls"):
-        if not _is_good(file, pki, required):  # another process may have made one meanwhile
-            _issue(file, pki, required | {_normal(name) for name in more}, days or _DAYS)
+        if not _is_valid(file, pki, required):  # another process may have made one meanwhile
+            _issue(file, pki, required | {_canonical(name) for name in more}, days or _DAYS)
 
 
 def adopt(pki: Path, certificate: Path, key: Path) -> None:
@@ -102,7 +102,7 @@ def derive(pki: Path, secret: str) -> None:
 
 
 def names_of(certificate: x509.Certificate) -> list[str]:
-    """Host names and addresses that a certificate is for."""
+    """Host names and addresses in a certificate."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -115,12 +115,12 @@ def _content(path: Path) -> bytes | None:
     return path.read_bytes() if path.exists() else None
 
 
-def _is_good(file: Path, pki: Path, required: Collection[str]) -> bool:
+def _is_valid(file: Path, pki: Path, required: Collection[str]) -> bool:
     try:
         ca = x509.load_pem_x509_certificate(ca_file(pki).read_bytes())
         certificate = x509.load_pem_x509_certificate(file.read_bytes())
         certificate.verify_directly_issued_by(ca)
-        names = {_normal(name) for name in names_of(certificate)}
+        names = {_canonical(name) for name in names_of(certificate)}
     except (OSError, ValueError, TypeError, InvalidSignature):
         return False
     return certificate.not_valid_after_utc - datetime.now(UTC) > timedelta(days=_RENEW_DAYS) and names.issuperset(
@@ -148,22 +148,22 @@ def _issue(file: Path, pki: Path, names: Collection[str], days: int) -> None:
 
 
 def _authority(pki: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    """The CA, which is made if there is none."""
+    """The CA; a new one if there is none."""
     path, key_path = ca_file(pki), _ca_key_file(pki)
     if not path.exists():
         return make_authority(path, key_path)
-    way_out = f"restore it, or remove {path.parent} and let clients trust the new CA that `plantlog up` makes"
+    remedy = f"restore it, or remove {path.parent} and let clients trust the new CA that `plantlog up` makes"
     try:
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
         key = load_pem_private_key(key_path.read_bytes(), None)
     except OSError as error:
         if key_path.is_symlink():
-            way_out = "certificates are issued by the containers that have this secret, such as `maintenance`"
-        raise SourceError(f"{error.filename} can't be read ({error.strerror}): {way_out}") from error
+            remedy = "certificates are issued by the containers that have this secret, such as `maintenance`"
+        raise SourceError(f"{error.filename} can't be read ({error.strerror}): {remedy}") from error
     except (ValueError, TypeError) as error:
-        raise SourceError(f"{path} or {key_path} is damaged ({error}): {way_out}") from error
+        raise SourceError(f"{path} or {key_path} is damaged ({error}): {remedy}") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
-        raise SourceError(f"{key_path} is not the key of {path}: {way_out}")
+        raise SourceError(f"{key_path} is not the key of {path}: {remedy}")
     return certificate, key
 
 
@@ -222,8 +222,8 @@ def _alternatives(names: Iterable[str]) -> Iterable[x509.GeneralName]:
             yield x509.DNSName(name)
 
 
-def _normal(name: str) -> str:
-    """Host names in lower case, addresses in their one short form."""
+def _canonical(name: str) -> str:
+    """Canonical form: host names in lower case, addresses in the short form."""
     with suppress(ValueError):
         return str(ipaddress.ip_address(name))
     return name.lower()

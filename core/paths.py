@@ -31,16 +31,16 @@ def state_folder() -> Path:
 
 
 def temporary_folder(name: str) -> Path:
-    """This user's folder of that name among the temporary files, which nobody else can write to or replace.
+    """A folder of this user among the temporary files, which nobody else can write to or replace.
 
     Raises OperationError if another user has it, or can.
     """
-    above = Path(tempfile.gettempdir())
-    folder = above / f"{name}-{os.geteuid()}"
+    parent = Path(tempfile.gettempdir())
+    folder = parent / f"{name}-{os.geteuid()}"
     remedy = "remove it, or set TMPDIR to a folder of your own"
-    shared = above.stat()
-    if shared.st_mode & 0o022 and not shared.st_mode & stat.S_ISVTX:
-        raise OperationError(f"others can replace what is in {above}: run chmod +t, or set TMPDIR to another folder")
+    parent_status = parent.stat()
+    if parent_status.st_mode & 0o022 and not parent_status.st_mode & stat.S_ISVTX:
+        raise OperationError(f"others can replace what is in {parent}: run chmod +t, or set TMPDIR to another folder")
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()  # may be a link of another user
     if not stat.S_ISDIR(status.st_mode):
@@ -80,7 +80,7 @@ class State:
 
     @property
     def pki(self) -> Path:
-        """Our own OPC UA certificate, and those of servers."""
+        """plantlog's own OPC UA certificate, and those of servers."""
         return self.root / "pki"
 
     @property
@@ -115,7 +115,7 @@ class State:
 
     @property
     def has_external_database(self) -> bool:
-        """Whether the database is that of PLANTLOG_DSN, now or at the last ``up``."""
+        """True if the database is that of PLANTLOG_DSN, now or at the last ``up``."""
         return bool(os.environ.get("PLANTLOG_DSN")) or self.external_database_marker.exists()
 
     def dsn_file(self, role: str) -> Path:
@@ -131,7 +131,7 @@ class State:
 
     @property
     def claimed(self) -> bool:
-        """Whether the folder is known to be plantlog's own."""
+        """True if the folder is known to be plantlog's own."""
         return (self.root / _MARKER).exists()
 
     def claim(self) -> None:

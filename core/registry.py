@@ -15,15 +15,15 @@ from core.files import write_atomically
 class Registry:
     """Names as in the configuration → ids as in ``plant.source`` and ``plant.channel``.
 
-    A file has lines of JSON, so that a process reads no channels but its own: all that is not by channel, and then the
-    channels of each source in a line.
+    A file has lines of JSON, so that a process reads no channels but its own: first all fields but the channels, then
+    the channels of each source in a line.
     """
 
     sources: Mapping[str, int]
     channels: Mapping[str, Mapping[str, int]]  # source → channel → id
-    created: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # push source → channel that it made → id
-    created_texts: Sequence[int] = ()  # those of them whose kind is text
-    last_ids: Sequence[int] = (0, 0)  # that the database has given: to a source, to a channel
+    created: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # push source → channel that it created → id
+    created_texts: Sequence[int] = ()  # ids of created channels whose kind is text
+    last_ids: Sequence[int] = (0, 0)  # highest ids that the database has assigned: of sources, of channels
 
     def save(self, path: Path) -> None:
         """Write the file atomically."""
@@ -59,6 +59,6 @@ class Registry:
         return self.sources[source], {name: ids[name] for name in channels}
 
     def pairs(self) -> Iterator[tuple[str, int]]:
-        """Name and id of every channel, created ones too."""
+        """Name and id of every channel, also of created ones."""
         for named in (*self.channels.values(), *self.created.values()):
             yield from named.items()

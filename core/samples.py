@@ -1,4 +1,4 @@
-"""Samples as columns: their one form between collectors, spool, writer, packed hours, seals, imports and benchmarks.
+"""Samples as columns: their form between collectors, spool, writer, packed hours, seals, imports and benchmarks.
 
 A sample is (channel, time, value, status). Samples move as columns of one length, never as rows, because a Python
 object a row costs thirty times what a numpy column does.
@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 Places: TypeAlias = slice | NDArray[np.bool_] | NDArray[np.intp]  # of rows: a slice, a mask or indices
-
 
 _INT32, _INT64, _FLOAT64, _UINT32 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.float64), np.dtype(np.uint32)
 
@@ -96,23 +95,23 @@ NO_SAMPLES = Samples(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0), 
 
 
 def joined(parts: Iterable[Samples]) -> Samples:
-    """Samples one part after the other."""
-    filled = [one for one in parts if len(one)]
+    """Concatenate samples."""
+    filled = [part for part in parts if len(part)]
     if len(filled) < 2:
         return filled[0] if filled else NO_SAMPLES
     return Samples(
-        np.concatenate([one.channel for one in filled]),
-        np.concatenate([one.time for one in filled]),
-        np.concatenate([one.value for one in filled]),
-        np.concatenate([one.status for one in filled]),
+        np.concatenate([part.channel for part in filled]),
+        np.concatenate([part.time for part in filled]),
+        np.concatenate([part.value for part in filled]),
+        np.concatenate([part.status for part in filled]),
     )
 
 
 def segments(channel: NDArray[np.signedinteger[Any]]) -> list[slice]:
-    """The rows of each channel, of rows of which those of a channel stand together."""
+    """Rows of each channel, whose samples stand together."""
     if not len(channel):
         return []
     if channel[0] == channel[-1]:
         return [slice(0, len(channel))]
     edges = np.flatnonzero(channel[1:] != channel[:-1]) + 1
-    return [slice(*one) for one in pairwise([0, *edges.tolist(), len(channel)])]
+    return [slice(*ends) for ends in pairwise([0, *edges.tolist(), len(channel)])]

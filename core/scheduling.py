@@ -1,9 +1,9 @@
-"""CPU priorities of processes, as far as they need no privilege.
+"""CPU priorities of processes, without privileges.
 
-Linux shares it out among sessions where sched_autogroup_enabled is 1 (sched(7), "The autogroup feature"), and nice
-counts within a session only: eight busy sessions leave all processes of one supervisor together a ninth. So what
-collects and writes has a session of its own each, and what can wait is made to: a process by its nice value, and one
-that leads a session, as each of PostgreSQL's backends does, by its session's.
+Where sched_autogroup_enabled is 1 (sched(7), "The autogroup feature"), Linux divides CPU time among sessions, and nice
+counts within a session only: beside eight busy sessions, all processes of one supervisor together get a ninth. So each
+collector and the writer have sessions of their own. Processes that can wait get a lower priority: by their nice value,
+and a leader of a session, as each of PostgreSQL's backends is, by that of the session.
 """
 
 from __future__ import annotations

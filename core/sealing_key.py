@@ -1,4 +1,4 @@
-"""The key that the installation seals with, as far as it signs receipts: ``secrets/seal.key`` in the state folder."""
+"""The signing key of the installation, ``secrets/seal.key`` in the state folder, and statements of receipts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 
 def receipt_statement(kind: str, content: bytes, number: int | None = None) -> bytes:
-    """The bytes that the signature of a receipt is made over; ``number``: the id of one that counts only once."""
+    """Bytes that the signature of a receipt covers. ``number``: the id of a receipt that is valid only once."""
     bound = kind if number is None else f"{kind} {number}"
     return b"plantlog receipt 1 " + bound.encode() + b"\0" + content
 

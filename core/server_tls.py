@@ -1,7 +1,8 @@
 """TLS of plantlog's own servers, whose certificate is replaced while they serve.
 
-A server reads new contents of its files within seconds. If they can't be used, it says so and goes on with what it has.
-If yours can't be used from the beginning, it shows plantlog's own: a process that collects data starts in any case.
+A server reads new contents of its files within seconds. If they can't be used, it logs that and keeps the certificate
+before. If the configured ones can't be used at the start, it shows plantlog's own: a process that collects data starts
+in any case.
 """
 
 from __future__ import annotations
@@ -43,34 +44,34 @@ def context(certificate: Path, key: Path) -> ssl.SSLContext:
 
 
 class ServerTls:
-    """The TLS of a server: with ``yours``, or with plantlog's ``own`` file, which ``make`` makes and renews."""
+    """TLS of a server, with the ``configured`` files or with plantlog's ``own``, which ``make`` makes and renews."""
 
-    def __init__(self, yours: Files | None, ours: Path, make: Callable[[], None]) -> None:
+    def __init__(self, configured: Files | None, own: Path, make: Callable[[], None]) -> None:
         self._make = make
         self._made_at = time.monotonic()
-        self.is_own = yours is None
-        self._files = yours or (ours, ours)
-        if yours is None:
+        self.is_own = configured is None
+        self._files = configured or (own, own)
+        if self.is_own:
             self._renew()
-        self._seen = self._used = self._state()
+        self._latest = self._used = self._state()
         try:
             self.context = context(*self._files)
         except tls.UnusableFile as fault:
-            if yours is None:
+            if self.is_own:
                 raise
             log.error("%s; plantlog's own certificate is shown until that is put right", fault)
             make()
-            self.context = context(ours, ours)
+            self.context = context(own, own)
 
     def refresh(self) -> None:
         """Look for new files: to be called every second or so."""
         if self.is_own and time.monotonic() - self._made_at > _RENEW_SECONDS:
             self._made_at = time.monotonic()
             self._renew()
-        before, self._seen = self._seen, self._state()
-        if self._seen == self._used or self._seen != before:  # not while they change: there are two
+        before, self._latest = self._latest, self._state()
+        if self._latest == self._used or self._latest != before:  # not while they change: there are two
             return
-        self._used = self._seen
+        self._used = self._latest
         try:
             self.context = context(*self._files)
         except tls.UnusableFile as fault:

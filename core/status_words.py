@@ -1,4 +1,4 @@
-"""StatusCodes (OPC 10000-4, 7.39) of the words and numbers by which other systems tell a quality."""
+"""StatusCodes (OPC 10000-4, 7.39) of words and numbers with which other systems express quality."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Output to a terminal, which no text of a device or of anybody else controls. What goes to files stays as it is."""
+"""Output to a terminal with control characters escaped. Output to files stays as it is."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def protect() -> None:
             setattr(sys, name, _Terminal(stream))
 
 
-def confirm(is_terminal: Callable[[], bool], ask: Callable[[], bool], what: str = "applied") -> None:
-    """Raise NotConfirmed unless somebody says yes."""
+def confirm(is_terminal: Callable[[], bool], ask: Callable[[], bool], action: str = "applied") -> None:
+    """Raise NotConfirmed unless somebody confirms. ``action``: what was to be done, as a participle."""
     if not is_terminal():
-        raise NotConfirmed(f"nothing was {what}: there is no terminal to ask for confirmation; use --yes")
+        raise NotConfirmed(f"nothing was {action}: there is no terminal to ask for confirmation; use --yes")
     if not ask():
-        raise NotConfirmed(f"nothing was {what}")
+        raise NotConfirmed(f"nothing was {action}")

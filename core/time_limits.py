@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # commands read the settings of processes without numpy
 
 @dataclass(frozen=True, slots=True)
 class TimeLimits:
-    """``[writer] future_limit`` and ``oldest``. Data outside would create chunks where none belong."""
+    """``[writer] future_limit`` and ``oldest``. Data outside would create chunks decades away."""
 
     future: float  # s
     oldest: float  # s

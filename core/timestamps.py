@@ -1,4 +1,4 @@
-"""µs since 1970 ↔ datetime, exactly (a float of seconds would lose microseconds)."""
+"""Conversion between µs since 1970 and datetime, exact: a float of seconds would lose microseconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LATEST_US = 7_258_118_400_000_000  # 2200-01-01
 
 
 def now_us() -> int:
-    """This machine's clock: microseconds since 1970-01-01 UTC."""
+    """Now by this machine's clock, in microseconds since 1970-01-01 UTC."""
     return time.time_ns() // 1000
 
 
@@ -25,7 +25,7 @@ def microseconds(moment: datetime) -> int:
 
 
 def utc(us: int) -> datetime:
-    """The inverse. Raises OverflowError outside the years 1 to 9999."""
+    """The datetime of microseconds since 1970-01-01 UTC. Raises OverflowError outside the years 1 to 9999."""
     return EPOCH + us * _US
 
 
@@ -35,7 +35,7 @@ def timestamp(us: int) -> datetime:
 
 
 def iso(us: int) -> str:
-    """ISO 8601; µs as a number outside the years that it can say."""
+    """ISO 8601; outside the years 1 to 9999, the number of µs."""
     try:
         return utc(us).isoformat()
     except OverflowError:

@@ -1,4 +1,4 @@
-"""Certificates and keys in files: contexts of TLS clients that verify the server, and certificates that we show."""
+"""Certificates and keys in files, for contexts of TLS clients and servers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _KEY_LEGAL = "the key of the certificate, PEM, without a password"
 
 
 class UnusableFile(SourceError):  # noqa: N818  (what it is)
-    """A certificate or key that can't be used: what was ``found``, and what is ``legal``."""
+    """A certificate or key that can't be used. ``found`` and ``legal`` are as in ``core.errors.Problem``."""
 
     def __init__(self, path: Path, found: str, legal: str) -> None:
         super().__init__(f"{path} {found}; legal: {legal}")
@@ -22,7 +22,7 @@ class UnusableFile(SourceError):  # noqa: N818  (what it is)
 
 
 def trusting(path: Path) -> ssl.SSLContext:
-    """Accepts servers with a certificate in ``path`` (DER or PEM), or one that an authority in it issued.
+    """A context that accepts servers with a certificate in ``path`` (DER or PEM), or with one that it has issued.
 
     TLS 1.2 or newer. Raises UnusableFile.
     """
@@ -39,7 +39,7 @@ def trusting(path: Path) -> ssl.SSLContext:
 
 
 def present(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
-    """Show this certificate, behind which its issuers may be, to the peer. Raises UnusableFile."""
+    """Show this certificate, which its issuers may follow, to the peer. Raises UnusableFile."""
     if _PEM not in _read(certificate, "a certificate, PEM"):
         raise UnusableFile(certificate, "is not PEM", "a certificate, PEM")
     trusting(certificate)  # from here on, the key is to blame

@@ -1,1 +1,1 @@
-"""A process of the appliance: from its start to its end, and its record of starts."""
+"""Processes of the appliance: arguments, signals, and the record of their starts."""

@@ -1,4 +1,4 @@
-"""A process of the appliance from its start to its end: arguments, log, signals."""
+"""Entry point of a process of the appliance: arguments, log, signals."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _MAX_NOTED = 1000  # while maintenance does not run
 
 
 def note(state: Path, process: str) -> None:
-    """Note that a process of an appliance starts now. A disk that is full does not keep it from doing so."""
+    """Note that a process of an appliance starts now. A full disk is logged, and does not prevent the start."""
     if installation_of(state) is None:
         return
     folder = state / _FOLDER
@@ -31,7 +31,7 @@ def note(state: Path, process: str) -> None:
         log.warning("the start of %s is not recorded: %s", process, error)
 
 
-def noted(state: Path) -> Iterator[tuple[Path, str, int]]:
+def notes(state: Path) -> Iterator[tuple[Path, str, int]]:
     """The file, the process, and the time (µs) of each start that was noted, in no order."""
     for path in (state / _FOLDER).glob("*-*"):
         process, _, time = path.name.rpartition("-")

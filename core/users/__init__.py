@@ -1,1 +1,1 @@
-"""The people who use plantlog: who they are, what they may do, and what they did."""
+"""Users of plantlog: accounts, roles and passwords."""

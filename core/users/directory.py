@@ -32,7 +32,7 @@ _NAME_LEGAL = "at most 64 letters, digits and . _ @ -, beginning with a letter, 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """One user. Any change makes it another one, which ends the user's sessions."""
+    """A user. Any change ends the user's sessions."""
 
     name: str
     role: Role
@@ -48,7 +48,7 @@ class UserDirectory:
     def __init__(self, state: Path) -> None:
         self._state = state
         self._path = state / FILE
-        self._version: tuple[int, ...] | None = None  # of the file that was read
+        self._version: tuple[int, ...] | None = None  # fingerprint of the file that was read
         self._users: Mapping[str, User] = {}
 
     def users(self) -> Mapping[str, User]:
@@ -84,9 +84,9 @@ class UserDirectory:
 
         Raises OperationError.
         """
-        present = self.users()
-        if name not in present:
-            raise OperationError(f"there is no user {name}; known: {', '.join(sorted(present)) or 'none'}")
+        names = sorted(self.users())
+        if name not in names:
+            raise OperationError(f"there is no user {name}; known: {', '.join(names) or 'none'}")
         with self._changing() as users:
             before = users[name]
             users[name] = after = replace(before, **changes)

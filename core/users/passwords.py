@@ -1,4 +1,4 @@
-"""Passwords: argon2id hashes (RFC 9106), and what a password has to be (NIST SP 800-63B-4, 3.1.1)."""
+"""Passwords: argon2id hashes (RFC 9106), and rules (NIST SP 800-63B-4, 3.1.1)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def hashed(name: str, password: str) -> str:
 
 
 def matches(stored: str | None, password: str) -> bool:
-    """Whether a password has this hash. None, for an unknown user, takes the same time, and is never right."""
+    """True if a password has this hash. None, for an unknown user, takes the same time, and is never right."""
     try:
         return _hasher.verify(stored or _nobody(), _normal(password[:_MAX_LENGTH])) and stored is not None
     except (VerificationError, ValueError):  # ValueError: the hash is damaged, or the password no text
@@ -56,5 +56,5 @@ def _nobody() -> str:
 
 
 def _normal(password: str) -> str:
-    """Normal form of a text: one, however a keyboard composes its characters."""
+    """Normal form of a text, which does not depend on how a keyboard composes characters."""
     return unicodedata.normalize("NFKC", password)

@@ -216,7 +216,7 @@ async def trim(context: JobContext, connection: Connection) -> JobResult:
 async def record_presence(context: JobContext, connection: Connection) -> JobResult:
     """``ops.registration.heartbeat.record``, and events of the processes that started since."""
     await heartbeat.record(connection, context.state)
-    for path, process, time_us in starts.noted(context.state.root):
+    for path, process, time_us in starts.notes(context.state.root):
         arguments = timestamp(time_us), process, context.installation
         await connection.execute(load("maintenance")["record_restart"], *arguments)
         path.unlink()

@@ -30,9 +30,9 @@ from core.redundancy import (
     LEASE_SECONDS,
     PATIENCE,
     folder_id,
-    known_token,
     read_member,
-    remember_holder,
+    read_token,
+    write_holder,
     write_member,
 )
 from core.users.directory import AUDIT_SPOOL
@@ -142,7 +142,7 @@ async def _check_lease(connection: asyncpg.Connection[Any], state: State, instal
     lease = await connection.fetchrow(load("pair")["select_lease"], installation)
     if lease is None:
         return
-    token = known_token(state.spool)
+    token = read_token(state.spool)
     problems = [
         (lease["member"] not in (1, 2), f"member {lease['member']}; legal: 1 or 2"),
         (lease["token"] < token, f"token {lease['token']}; legal: at least {token}, which this member has seen"),
@@ -176,7 +176,7 @@ async def join(dsn: str, state: State, plant: Plant, progress: Callable[[str], N
                     progress("no longer a member of a redundant pair")
                 return
             if not members:
-                remember_holder(state.spool, is_holder=True)  # it polls on
+                write_holder(state.spool, is_holder=True)  # it polls on
                 await connection.execute(queries["copy_gaps"], installation, member)
                 await connection.execute(queries["record_away"], installation, 3 - member, _EVER, None)
             elif member not in members:

@@ -15,7 +15,7 @@ from core.config.load import load
 from core.config.model import NotifyOptions, Plant
 from core.errors import OperationError
 from core.paths import State
-from core.redundancy import folder_id, known_token
+from core.redundancy import folder_id, read_token
 from history.seals.keys import signer
 from ingest.writer.pair.lease import Lease
 from ops.appliance.refusals import check_registration
@@ -201,7 +201,7 @@ async def test_changed_lease_is_refused(
     await lease.acquire()
     await owner.execute("UPDATE plant.writer_lease SET token = 7")
     await lease.acquire()
-    assert known_token(one.spool) == 8
+    assert read_token(one.spool) == 8
     await owner.execute("ALTER TABLE plant.writer_lease DROP CONSTRAINT writer_lease_member_check")
     await owner.execute(f"UPDATE plant.writer_lease SET {change}")
     output = await refused(database, owner, one, member)

@@ -26,7 +26,7 @@ from core import metrics
 from core.database import FAILURES, bounded, connect
 from core.errors import LeaseLost
 from core.files import write_atomically
-from core.redundancy import LEASE_SECONDS, known_token, remember_holder, remember_token, stands_by
+from core.redundancy import LEASE_SECONDS, read_token, stands_by, write_holder, write_token
 from core.timestamps import now_us
 from ingest.journal.replay import replay
 from ingest.writer.transaction.write import Fence, session_prefix
@@ -76,7 +76,7 @@ class Lease:
         self._installation = installation
         self.member = member
         self._spool = spool
-        self._token = 0 if spool is None else known_token(spool)
+        self._token = 0 if spool is None else read_token(spool)
         self._connection: asyncpg.Connection[Any] | None = None
         self._statement = asyncio.Lock()
         self.fence: Fence | None = None  # None: this member is the standby
@@ -140,12 +140,12 @@ class Lease:
             self._token = token
             if self._spool is not None:
                 with suppress(OSError):  # a full disk is reported by the collectors
-                    remember_token(self._spool, token)
+                    write_token(self._spool, token)
 
     def _set_role(self, *, is_holder: bool) -> None:
         if self._spool is not None and is_holder == stands_by(self._spool):
             with suppress(OSError):  # as above
-                remember_holder(self._spool, is_holder)
+                write_holder(self._spool, is_holder)
 
     async def _record_take_over(self, taken: Any) -> None:
         metrics.take_over.set_to_current_time()

@@ -358,7 +358,7 @@ async def test_starts_of_processes_are_events(database: Database, owner: asyncpg
     own = str(installation_id(state))
     events = [tuple(row) for row in await owner.fetch(query)]
     assert events == [(process, own, None) for process in ("writer", "viewer", "writer", "postgres")]
-    assert list(starts.noted(state.root)) == []
+    assert list(starts.notes(state.root)) == []
 
 
 _STORED = (

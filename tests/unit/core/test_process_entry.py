@@ -49,4 +49,4 @@ def test_first_cause_is_the_last_line(tmp_path: Path, error: str, lines: list[st
         printed = ended.stderr.splitlines()
         assert (ended.returncode, printed[-1]) == (1, lines[-1])
         assert (len(printed) == 1) == (len(lines) == 1)
-    assert [process for _, process, _ in starts.noted(tmp_path)] == ["writer"], "collectors record theirs by source"
+    assert [process for _, process, _ in starts.notes(tmp_path)] == ["writer"], "collectors record theirs by source"
