@@ -14,7 +14,7 @@ from uuid import UUID
 import asyncpg
 
 from core import database, metrics
-from core.errors import PlantlogError
+from core.errors import PlantlogError, first_cause
 from core.paths import State
 from core.scheduling import lower_priority
 from ops.maintenance.throttle import MAX_LAG
@@ -27,7 +27,7 @@ _CONNECT_SECONDS = 10.0
 _KEEP_CONNECTION_SECONDS = 60.0  # between runs of a job that keeps its connection
 _LOCK_SECONDS = 2.0  # nobody else waits long behind a lock that we wait for
 _GRACE_SECONDS = 10.0  # the server's own time-out comes first: it tells what it was
-_RECORD_TIMEOUT = 2.0
+_RECORD_TIMEOUT = 5.0  # on a busy machine a commit takes seconds; shorter than the drain of a process that stops
 _TAKEOVER_INTERVALS = 1.5  # times the interval of a job, after which another installation does it
 RUNS_ELSEWHERE = "running in another process"
 _DONE_BY = "done by"
@@ -204,29 +204,31 @@ async def _run_on(
     connection: Connection, job: Job, context: JobContext, stop_requested: asyncio.Event
 ) -> tuple[Outcome, JobResult]:
     queries = load("maintenance")
-    run_id: int | None = None
+    locked = False  # then an open run is ours, also one whose insertion was interrupted
     try:
         installation = context.installation
         lock = f"{job.name} {installation}" if job.per_installation else job.name
-        if not await connection.fetchval(queries["try_lock_job"], lock):
+        locked = await connection.fetchval(queries["try_lock_job"], lock)
+        if not locked:
             return "skipped", JobResult(detail=RUNS_ELSEWHERE)
-        run_id = await connection.fetchval(queries["insert_run"], job.name, installation, job.per_installation)
+        await connection.execute(queries["insert_run"], job.name, installation, job.per_installation)
         async with asyncio.timeout(job.slice + _GRACE_SECONDS):
             done = await _run_unless_stopped(stop_requested, job.work(context, connection))
         if isinstance(done, JobSkipped):
-            await connection.execute(queries["delete_run"], run_id)
+            await connection.execute(queries["delete_open_run"], job.name, installation)
             await connection.execute(queries["insert_skipped_run"], job.name, done.why, installation)
             return "skipped", JobResult(detail=done.why)
-        await connection.execute(queries["update_run"], run_id, "ok", done.rows, done.bytes, done.detail)
-    except asyncio.CancelledError:
-        await _record_end(connection, run_id, "skipped", "stopped; continues after the next start")
-        raise
-    except _FAILURES as error:
-        error_text = _error_text(error)
-        log.warning("%s: %s", job.name, error_text)
-        await _record_end(connection, run_id, "failed", error_text)
-        return "failed", JobResult(detail=error_text)
-    return "ok", done
+        await connection.execute(queries["end_run"], job.name, installation, "ok", done.rows, done.bytes, done.detail)
+        return "ok", done
+    except BaseException as error:
+        stopped = isinstance(error, asyncio.CancelledError)
+        detail = "stopped; continues after the next start" if stopped else _error_text(first_cause(error))
+        if locked:
+            await _record_end(connection, job, installation, "skipped" if stopped else "failed", detail)
+        if not isinstance(error, _FAILURES):
+            raise
+        log.warning("%s: %s", job.name, detail)
+        return "failed", JobResult(detail=detail)
 
 
 async def _run_unless_stopped(
@@ -255,11 +257,13 @@ async def record_wait(job: Job, context: JobContext, why: str) -> None:
             connection.terminate()
 
 
-async def _record_end(connection: Connection, run_id: int | None, outcome: Outcome, detail: str) -> None:
+async def _record_end(connection: Connection, job: Job, installation: UUID, outcome: Outcome, detail: str) -> None:
     """Put an end on record where the connection still can; else the next run does."""
     with suppress(*_FAILURES):
         async with asyncio.timeout(_RECORD_TIMEOUT):
-            await connection.execute(load("maintenance")["update_run"], run_id, outcome, None, None, detail)
+            await connection.execute(
+                load("maintenance")["end_run"], job.name, installation, outcome, None, None, detail
+            )
 
 
 def _error_text(error: BaseException) -> str:

@@ -5,14 +5,14 @@
 SELECT pg_try_advisory_lock(73610234, hashtext($1));
 
 -- name: insert_run
--- Begins a run of job $1 by installation $2; returns its id. We hold the job's lock, so a run without an end was
--- killed; $3: only one of this installation.
+-- Begins a run of job $1 by installation $2. This session has the job's lock, so a run without an end was killed; $3:
+-- only one of this installation.
 WITH killed AS (
     UPDATE plant.job_run AS r
     SET ended_at = clock_timestamp(), outcome = 'failed', detail = 'killed or disconnected before it ended'
     WHERE r.job = $1 AND r.outcome IS NULL AND (NOT $3::boolean OR coalesce(r.installation_id = $2, true))
 )
-INSERT INTO plant.job_run (job, installation_id) VALUES ($1, $2) RETURNING id;
+INSERT INTO plant.job_run (job, installation_id) VALUES ($1, $2);
 
 -- name: runs_elsewhere
 -- Whether another installation than $2 did job $1 in the last $3 seconds.
@@ -20,15 +20,15 @@ SELECT EXISTS (SELECT FROM plant.job_run AS r
                WHERE r.job = $1 AND r.outcome = 'ok' AND r.installation_id <> $2
                  AND r.ended_at > clock_timestamp() - INTERVAL '1 second' * $3::float8);
 
--- name: update_run
--- Run $1 ended: $2 outcome, $3 rows, $4 bytes, $5 detail.
+-- name: end_run
+-- Ends the open run of job $1 by installation $2, whose lock this session has: $3 outcome, $4 rows, $5 bytes, $6 detail.
 UPDATE plant.job_run AS r
-SET ended_at = clock_timestamp(), outcome = $2, rows = $3, bytes = $4, detail = $5
-WHERE r.id = $1;
+SET ended_at = clock_timestamp(), outcome = $3, rows = $4, bytes = $5, detail = $6
+WHERE r.job = $1 AND r.installation_id = $2 AND r.outcome IS NULL;
 
--- name: delete_run
--- Deletes run $1, which had nothing to do.
-DELETE FROM plant.job_run AS r WHERE r.id = $1;
+-- name: delete_open_run
+-- Deletes the open run of job $1 by installation $2, which had nothing to do.
+DELETE FROM plant.job_run AS r WHERE r.job = $1 AND r.installation_id = $2 AND r.outcome IS NULL;
 
 -- name: insert_skipped_run
 -- Records that job $1 of installation $3 was skipped because of $2. Repeated skips for one reason extend one row.

@@ -14,7 +14,6 @@ CHANNELS = 8
 HOURS = 4.5
 
 
-@pytest.mark.quarantine(reason="a run of the job seal had no end on record once; why is not known", since="2026-11-29")
 @pytest.mark.timeout(900)
 async def test_a_day_is_packed_sealed_and_counted(tmp_path: Path) -> None:
     """From 22:00 on: the hours before midnight are packed when their time is over, and then the day is sealed."""

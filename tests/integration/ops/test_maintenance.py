@@ -29,6 +29,7 @@ from ops.maintenance.jobs import jobs
 from ops.maintenance.process import Maintenance
 from ops.maintenance.run import Connection, Job, JobContext, JobResult, JobSkipped, Session, run
 from ops.ports import free_ports
+from schema.queries import load
 from tests import children
 from tests.config_in_force import activate
 from tests.database import Database, connected
@@ -222,6 +223,7 @@ async def test_failing_job_stops_no_other_and_is_retried_later(
     await asyncio.wait((working,))
     assert await runs(owner, "wrong") == [("failed", None, "DivisionByZeroError: division by zero")]
     assert await runs(owner, "refused") == [("failed", None, "the disk is mounted read-only")]
+    assert await runs(owner, "mistaken") == [("failed", None, "KeyError: 'nobody foresaw this'")]
     wrongs = {one["name"]: one for one in maintenance.reports()}
     for name in ("wrong", "mistaken"):
         assert (wrongs[name]["outcome"], wrongs[name]["failures"]) == ("failed", 1)
@@ -238,6 +240,27 @@ async def test_stopped_job_ends_on_the_server_and_is_recorded(
     with pytest.raises(asyncio.CancelledError):
         await working
     await until_awake(owner)
+    assert await runs(owner, "sleeping") == [("skipped", None, "stopped; continues after the next start")]
+
+
+async def test_run_that_is_stopped_while_it_begins_has_an_end(
+    owner: Connection, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its row is committed, and the answer never comes: nobody knows its id."""
+    execute = asyncpg.Connection.execute
+
+    async def interrupted(self: Connection, query: str, *arguments: Any) -> str:
+        command_tag = await execute(self, query, *arguments)
+        if query == load("maintenance")["insert_run"]:
+            working.cancel()
+            await asyncio.Event().wait()
+        return command_tag
+
+    monkeypatch.setattr(asyncpg.Connection, "execute", interrupted)
+    context = job_context(database, tmp_path)
+    working = asyncio.create_task(run(SLEEPING, context))
+    with pytest.raises(asyncio.CancelledError):
+        await working
     assert await runs(owner, "sleeping") == [("skipped", None, "stopped; continues after the next start")]
 
 
