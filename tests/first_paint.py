@@ -28,7 +28,6 @@ from dashboards.viewer.server import serve
 from ops.ports import free_ports
 from ops.postgres.bootstrap import bootstrap
 from ops.postgres.server import Server
-from schema.queries import load
 from tests.database import PASSWORDS, Database, logins_of
 from tests.integration.dashboards.viewer.browser_page import running_browser
 from tests.integration.dashboards.viewer.sample_plant import CHANNEL, UNIT, fill
@@ -70,7 +69,10 @@ async def _fill(database: Database) -> None:
         await connection.copy_to_table(
             "samples_raw", schema_name="plant", columns=COLUMNS, source=cast(Any, stream), format="binary"
         )
-    await connection.execute(load("bench")["insert_dirty"], end - timedelta(minutes=MINUTES), end, ids.tolist())
+    await connection.execute(
+        "INSERT INTO plant.rollup_dirty (from_time, to_time, channels) VALUES ($1, $2, $3::int[])",
+        *(end - timedelta(minutes=MINUTES), end, ids.tolist()),
+    )
     await connection.execute("CALL plant.refresh_rollups()")
     await connection.execute("ANALYZE")
     await connection.close()

@@ -25,6 +25,7 @@ from core.database import connect
 from core.errors import OperationError
 from core.paths import State
 from core.samples import Samples
+from core.timestamps import microseconds
 from history.archive.day import archive_day, own_installation
 from history.archive.location import Location
 from history.archive.manifest import Manifest, claim
@@ -32,7 +33,7 @@ from history.imports.whole_hours import copy_packed, packed_days
 from history.seals.seal import seal_days
 from history.sql.execution import Limits
 from history.sql.session import opened
-from lab.bench.storage import times, values
+from lab.bench.data import SECOND, values
 from lab.bench.usage import used_seconds
 from ops.registration.installation import installation_id
 from schema.queries import load
@@ -133,7 +134,7 @@ async def _fill(connection: asyncpg.Connection[Any], series: str, day: datetime,
     for first in range(0, len(ids), _CHANNELS):
         part: Int32s = np.array(ids[first : first + _CHANNELS], np.int32)
         value = np.concatenate([values(series, _DAY_SECONDS, random) for _ in part])
-        time_us: Int64s = np.concatenate([times(series, _DAY_SECONDS, day, random) for _ in part])
+        time_us: Int64s = np.tile(microseconds(day) + np.arange(_DAY_SECONDS) * SECOND, len(part))
         days = await packed_days(connection, time_us)
         if not days:
             raise OperationError(

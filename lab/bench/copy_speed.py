@@ -2,6 +2,9 @@
 
 Each cell is a pair in turn (reference, ours, reference, ours …) into emptied, equal hypertables; the ratio is that of
 the medians, because the machine's own speed drifts.
+
+``python -m lab.bench.copy_speed SPOOL IN-FLIGHT SOURCE FIRST-CHANNEL CHANNELS SECONDS`` appends the rows to a spool, as
+a collector does.
 """
 
 from __future__ import annotations
@@ -13,20 +16,29 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import numpy as np
 
+from core.batch import Int32s, SampleBatch
 from core.config.model import WriterOptions
+from core.copy_stream import copy_stream
 from core.errors import OperationError
+from core.samples import Samples, joined
+from core.timestamps import microseconds
+from ingest.spool.append import Spool
 from ingest.writer.writer import Writer
-from lab.bench.workload import Workload
+from lab.bench.data import SECOND
+from lab.bench.server import BenchDatabase
 from schema.queries import load as queries
 
 _STEADY_IN_FLIGHT = 2  # batches a connection that are durable and not yet written: the writer never has a backlog
 _POLL_SECONDS = 0.002
+_DAY = microseconds(datetime(2026, 9, 22, tzinfo=UTC))  # the rows stay within one chunk
+_SPOOL_BYTES = 8 * 1024**3
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +57,54 @@ class CopySpeed:
         return self.spool_and_writer / self.plain_copy
 
 
-@dataclass(frozen=True, slots=True)
-class BenchDatabase:
-    """Database in which it runs."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Workload:
+    """``seconds`` seconds of the channels in ``channel_id``, one batch of all channels a second."""
 
-    owner_dsn: str
-    ingest_dsn: str
-    psql: Sequence[str]  # command line of a psql that is logged in as owner
-    psql_environment: dict[str, str]
-    folder: Path
+    source_id: int
+    channel_id: Int32s
+    seconds: int
+
+    @property
+    def rows(self) -> int:
+        """Rows in all."""
+        return self.seconds * len(self.channel_id)
+
+    def batch(self, second: int) -> SampleBatch:
+        """All channels at one second; values are a random walk of a transmitter's resolution."""
+        n = len(self.channel_id)
+        random = np.random.default_rng(second)
+        time = _DAY + second * SECOND
+        return SampleBatch(
+            self.source_id,
+            time,
+            Samples(
+                self.channel_id,
+                np.full(n, time, np.int64) + random.integers(0, 1000, n),
+                random.integers(0, 10_000, n) / 100.0,
+                np.zeros(n, np.uint32),
+            ),
+        )
+
+    def copy_files(self, folder: Path, parts: int) -> list[Path]:
+        """Rows as binary COPY files, second by second in turn, one file a connection."""
+        files = []
+        for part in range(parts):
+            batches = [self.batch(second) for second in range(part, self.seconds, parts)]
+            path = folder / f"rows-{part + 1}-of-{parts}.copy"
+            path.write_bytes(copy_stream(joined(batch.samples for batch in batches)))
+            files.append(path)
+        return files
+
+
+async def feed(path: Path, load: Workload, in_flight: int) -> None:
+    """Append all of ``load`` to a spool, with at most ``in_flight`` batches in it; 0: without waiting."""
+    spool = Spool(path, _SPOOL_BYTES)
+    for second in range(load.seconds):
+        while in_flight and (await spool.depth())[0] >= in_flight:
+            await asyncio.sleep(_POLL_SECONDS)
+        await spool.append(load.batch(second))
+    await spool.close()
 
 
 async def prepare(bench: BenchDatabase, channels: int, seconds: int) -> Workload:
@@ -131,7 +182,7 @@ async def _spool_and_writer(bench: BenchDatabase, load: Workload, connections: i
     writer = Writer(folder, bench.ingest_dsn, WriterOptions(connections=connections, max_delay=0.0))  # fed in step
     in_flight = _STEADY_IN_FLIGHT * connections if case == "steady" else 0
     numbers = (in_flight, load.source_id, load.channel_id[0], len(load.channel_id), load.seconds)
-    command = [sys.executable, "-m", "lab.bench.workload", "feed", str(folder / "bench.sqlite"), *map(str, numbers)]
+    command = [sys.executable, "-m", "lab.bench.copy_speed", str(folder / "bench.sqlite"), *map(str, numbers)]
     running = None
     if case == "steady":
         running = asyncio.create_task(writer.run())
@@ -153,3 +204,10 @@ async def _spool_and_writer(bench: BenchDatabase, load: Workload, connections: i
     await feeder.wait()
     shutil.rmtree(folder)
     return seconds
+
+
+if __name__ == "__main__":
+    spool, *numbers = sys.argv[1:]
+    waiting, source, first, channels, length = map(int, numbers)
+    ids = np.arange(first, first + channels, dtype=np.int32)
+    asyncio.run(feed(Path(spool), Workload(source, ids, length), waiting))

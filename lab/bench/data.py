@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from core.batch import Float64s
 from core.samples import Samples
 
 SECOND = 1_000_000  # µs
@@ -20,6 +21,13 @@ def channel_names(channels: int) -> list[str]:
 def channel_units(channels: int) -> list[str]:
     """Units of the channels."""
     return [("bar", "°C", "m³/h", "%")[i % 4] for i in range(1, channels + 1)]
+
+
+def values(series: str, n: int, random: np.random.Generator) -> Float64s:
+    """Values of a transmitter, or ``noisy`` ones with all their digits, shape (n,)."""
+    if series == "noisy":
+        return random.normal(50.0, 10.0, n)
+    return (5000 + np.cumsum(np.rint(random.normal(0.0, 2.5, n)))) / 100
 
 
 class Plant:

@@ -16,8 +16,7 @@ from core.batch import Float64s, Int64s
 from core.samples import Samples
 from core.timestamps import microseconds
 from history.reading.reader import begin
-from lab.bench.data import BAD
-from lab.bench.storage import values
+from lab.bench.data import BAD, values
 
 UPSET_HOUR = 15
 UPSETS = 10  # one of so many units has one

@@ -6,26 +6,34 @@ import asyncio
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from core.paths import state_folder
-from lab.bench.copy_speed import BenchDatabase
 from ops.postgres.binaries import provide
 from ops.postgres.bootstrap import bootstrap
 from ops.postgres.server import Server
 
 
-@contextmanager
-def private(folder: Path, options: Sequence[str] = ()) -> Iterator[BenchDatabase]:
-    """A migrated database on a server that runs inside the block: empty, or as an earlier one left it in ``folder``.
+@dataclass(frozen=True, slots=True)
+class BenchDatabase:
+    """Database in which it runs."""
 
-    ``options``: of postgres' command line.
-    """
+    owner_dsn: str
+    ingest_dsn: str
+    psql: Sequence[str]  # command line of a psql that is logged in as owner
+    psql_environment: dict[str, str]
+    folder: Path
+
+
+@contextmanager
+def private(folder: Path) -> Iterator[BenchDatabase]:
+    """A migrated database on a server that runs inside the block: empty, or as an earlier one left it in ``folder``."""
     binaries = provide(state_folder(), lambda line: None)
     if binaries.private:
         os.environ["PLANTLOG_ROOTFS"] = str(binaries.root)
-    with Server(folder / "server", options) as server:
+    with Server(folder / "server") as server:
         ingest = server.role("ingest")
         passwords = {role: urlsplit(server.role(role)).password or "" for role in ("ingest", "reader")}
         asyncio.run(bootstrap(server.owner_dsn, passwords))

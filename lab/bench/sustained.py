@@ -22,7 +22,7 @@ import asyncpg
 from core.errors import OperationError
 from core.paths import CHECKOUT, State
 from core.timestamps import now_us
-from lab.bench.end_to_end import EndToEnd, measure
+from lab.bench.end_to_end import EndToEnd, ProcessUse, measure
 from schema.queries import load as queries
 
 CHANNELS = 20_000  # at most: higher rates are faster channels
@@ -139,3 +139,36 @@ def _compare(state: Path, from_us: int, to_us: int) -> dict[str, Any]:
         raise OperationError(f"comparison with the ground truth failed:\n{run.stderr}")
     compared: dict[str, Any] = json.loads(run.stdout)
     return compared
+
+
+def plot(steps: Sequence[RateResult], path: Path) -> None:
+    """Lag, CPU by process, memory and bytes a sample over the rate that was stored: SVG, PNG or PDF."""
+    from matplotlib.figure import Figure  # noqa: PLC0415  (only where a plot is wanted)
+
+    figure = Figure(figsize=(11, 7), layout="constrained")
+    (lag, cpu), (memory, size) = figure.subplots(2, 2, sharex=True)
+    shown = sorted(steps, key=lambda step: step.run.rows_per_second)
+    rates = [step.run.rows_per_second for step in shown]
+    lag.plot(rates, [step.run.oldest_p50 for step in shown], marker="o", label="p50")
+    lag.plot(rates, [step.run.oldest_p99 for step in shown], marker="o", label="p99")
+    lag.axhline(shown[0].limit if shown else 1.0, color="grey", linestyle="--", linewidth=1)
+    names = sorted({name for step in shown for name in step.run.processes})
+    used = [[_usage(step, name) for step in shown] for name in names]
+    cpu.stackplot(rates, [[use.cpu_seconds / step.run.seconds for use, step in zip(row, shown, strict=True)]
+                          for row in used], labels=names)  # fmt: skip
+    for name, row in zip(names, used, strict=True):
+        memory.plot(rates, [use.rss_mib[-1] if use.rss_mib else 0.0 for use in row], marker="o", label=name)
+    size.plot(rates, [step.bytes_per_sample for step in shown], marker="o")
+    for axes, title in ((lag, "lag, s"), (cpu, "CPU, cores"), (memory, "memory, MiB"), (size, "bytes per sample")):
+        axes.set_title(title, fontsize=11)
+        axes.set_ylim(bottom=0)
+        axes.grid(visible=True, alpha=0.3)
+        if axes is not size:
+            axes.legend(frameon=False, fontsize=8)
+    for axes in (memory, size):
+        axes.set_xlabel("samples/s stored")
+    figure.savefig(path)
+
+
+def _usage(step: RateResult, name: str) -> ProcessUse:
+    return step.run.processes.get(name) or ProcessUse()

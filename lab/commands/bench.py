@@ -20,7 +20,7 @@ from core.terminal import Console
 from lab.bench.termination import run, terminable
 
 if TYPE_CHECKING:
-    from lab.bench.copy_speed import BenchDatabase
+    from lab.bench.server import BenchDatabase
 
 # Commands import what they need when they run.
 # ruff: noqa: PLC0415
@@ -73,27 +73,6 @@ def ingest(
     _output(
         figures, [*tables_shown, tables.end_to_end(runs), tables.process(runs)] if runs else tables_shown, as_json, file
     )
-
-
-@app.command()
-def storage(
-    channels: Annotated[int, typer.Option(min=1, help="Channels per series, each with one day at 1 Hz.")] = 30,
-    queries: Annotated[int, typer.Option(min=1, help="Queries over one hour, and at most as many over a day.")] = 100,
-    plot: _Plot = None,
-    as_json: _Json = False,
-    file: _File = None,
-) -> None:
-    """Measure bytes per sample and query times of rows, packed hours and (Community) columnstore."""
-    from lab.bench import tables
-    from lab.bench.storage import measure
-
-    with _private_database() as database:
-        cells = run(measure(database.owner_dsn, channels, queries, _print_progress))
-    if plot is not None:
-        from lab.bench.plot import plot_storage
-
-        plot_storage(cells, plot)
-    _output({"storage": [asdict(cell) for cell in cells]}, [tables.storage(cells)], as_json, file)
 
 
 @app.command()
@@ -150,29 +129,6 @@ def questions(
 
 
 @app.command()
-def query(
-    channels: Annotated[int, typer.Option(min=1, help="Channels of the history, each at 1 Hz.")] = 10,
-    days: Annotated[int, typer.Option(min=1, help="Length of the history in days.")] = 40,
-    queries: Annotated[int, typer.Option(min=1, help="Queries per measurement.")] = 100,
-    plot: _Plot = None,
-    as_json: _Json = False,
-    file: _File = None,
-) -> None:
-    """Measure query times for an hour to a month of a channel, while data are being written."""
-    from lab.bench import tables
-    from lab.bench.query import measure
-
-    with _private_database() as database:
-        cells, rate = run(measure(database, channels, days, queries, _print_progress))
-    if plot is not None:
-        from lab.bench.plot import plot_queries
-
-        plot_queries(cells, plot)
-    figures = {"written_per_second": rate, "query": [asdict(cell) for cell in cells]}
-    _output(figures, [tables.query(cells, rate)], as_json, file)
-
-
-@app.command()
 def overload(
     channels: Annotated[
         int, typer.Option(min=1, max=100_000, help="Channels: ten of eleven OPC UA, at most 5,000; the rest Modbus.")
@@ -189,7 +145,7 @@ def overload(
     file: _File = None,
 ) -> None:
     """Overload the appliance in different ways. Measure recovery time, losses and CPU cost."""
-    from lab.bench.overload import tables
+    from lab.bench import tables
     from lab.bench.overload.measure import OverloadOptions, measure
 
     processes = [int(number) for number in _numbers(busy)]
@@ -219,6 +175,7 @@ def sustained(
     """Find the highest rate that the appliance sustains. Measure lag, CPU, memory, storage and losses."""
     from lab.bench import tables
     from lab.bench.sustained import hold, ramp
+    from lab.bench.sustained import plot as chart
 
     with _folder() as folder:
         steps = [] if rate else _numbers(rates)
@@ -227,9 +184,7 @@ def sustained(
         if hours and best:
             done.append(run(hold(best, hours * 3600, warm_up, limit, folder / "state-hold", port, _print_progress)))
     if plot is not None:
-        from lab.bench.plot import plot_sustained
-
-        plot_sustained(done, plot)
+        chart(done, plot)
     figures = {"sustained": [step.figures() for step in done]}
     runs = [step.run for step in done]
     _output(figures, [tables.sustained(done), tables.process(runs)], as_json, file)

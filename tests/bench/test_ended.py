@@ -68,7 +68,7 @@ def test_day_that_is_ended_while_it_starts_leaves_nothing() -> None:
 
 def test_benchmark_that_is_ended_while_its_server_starts_leaves_nothing(server: str) -> None:
     assert server, "it sees to the programs being there"
-    with _running("storage", "--channels", "1") as bench:
+    with _running("archive", "--channels", "1") as bench:
         until_sync(lambda: _folders(bench))
         [folder] = _folders(bench)
         bench.terminate()

@@ -14,20 +14,26 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import asyncpg
+import numpy as np
+
 from core.config import token_file
 from core.config.processes import PORTS as HEALTH_PORTS
 from core.paths import State
-from core.timestamps import microseconds, utc
+from core.timestamps import microseconds, timestamp, utc
+from history.rollups import verify as rollup_verification
+from history.seals import verify as seal_verification
 from lab.bench.data import HOUR, SECOND, channel_names, channel_units
 from lab.bench.day.appliance import Appliance, running
-from lab.bench.day.check import CheckResult, check
 from lab.bench.day.hour import Hour, hour
 from ops import ports
+from schema.queries import load
 
 _POLL_SECONDS = 0.5
 _LATENESS = HOUR  # as it is by default
 _SLACK = HOUR  # of generated time, for which packing may take longer than a real day has
 _DRAIN_SECONDS = 300.0
+_CHECKED = 8  # whose seals and rollups are compared
 _PORTS = 2 + len(HEALTH_PORTS)
 _PLANT = """[plant]
 name = "day"
@@ -70,6 +76,17 @@ class DayOptions:
         days = timedelta(days=-(-(self.first_hour + self.hours) // 24) + 1)
         midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         return microseconds(midnight - days) + self.first_hour * HOUR
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """Result of a check: faults, if there are any."""
+
+    samples: int  # counted
+    wrong: list[str] = field(default_factory=list)
+    sealed: list[str] = field(default_factory=list)  # days that were verified
+    channels: int = 0  # of which seals and rollups were compared
+    failed_jobs: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -158,3 +175,41 @@ def _summary(row: Hour) -> str:
         f"{begin:%H:%M}: {row.rate:,.0f} samples/s, {row.speed:.1f} times real time; "
         f"{row.microseconds():.1f} µs of CPU a sample; oldest row {row.oldest_hours:.1f} h"
     )
+
+
+async def check(
+    owner: asyncpg.Connection[Any], state: State, channels: int, step: int, start: int, until: int
+) -> CheckResult:
+    """Check that each channel has a sample a ``step`` (µs) from ``start`` to ``until``, stored once, and that seals and
+    rollups match."""
+    wrong: list[str] = []
+    counted = {row["hour"]: row for row in await owner.fetch(load("day")["count_samples_by_hour"], timestamp(start))}
+    for begin in range(start, until, HOUR):
+        expected = -(-(min(until, begin + HOUR) - begin) // step)
+        row = counted.pop(timestamp(begin), None)
+        counts = (row["channels"], row["least"], row["most"]) if row else (0, 0, 0)
+        if counts != (channels, expected, expected):
+            stored = "{:,} channels with {:,} to {:,} samples each".format(*counts)
+            wrong.append(f"{timestamp(begin):%Y-%m-%d %H:%M}: {stored}; {channels:,} with {expected:,} were generated")
+    wrong += [f"{at:%Y-%m-%d %H:%M}: {row['samples']:,} samples that were not generated" for at, row in counted.items()]
+    total = await owner.fetchval(load("day")["count_written_samples"])
+    channels_known = await owner.fetch(load("rollups")["select_channels"])
+    chosen = [channels_known[int(i)] for i in np.random.default_rng(5).permutation(len(channels_known))[:_CHECKED]]
+    names = [
+        row["name"] for row in await owner.fetch(load("rollups")["select_channel_names"], [row["id"] for row in chosen])
+    ]
+    days = [row["day"] for row in await owner.fetch(load("day")["select_sealed_days"])]
+    reader = state.dsn("reader")
+    verified = []
+    for day in [day for day in days if day >= timestamp(start).date()]:
+        [report] = await seal_verification.verify(reader, state, None, day, names)
+        verified.append(f"{day}")
+        wrong += [] if report.ok else [f"{day} does not match its seal"]
+    compared = await rollup_verification.verify(
+        owner, timestamp(start), timestamp(until) + timedelta(seconds=1), chosen
+    )
+    wrong += [f"{one.relation} of {one.channel} at {one.bucket}: {one.column}" for one in compared.differences]
+    failed = {
+        f"{row['job']}: {row['detail']}": row["n"] for row in await owner.fetch(load("day")["select_failed_runs"])
+    }
+    return CheckResult(total, wrong, verified, len(chosen), failed)

@@ -11,6 +11,7 @@ from rich.table import Table
 from core.timestamps import utc
 from lab.bench.day.hour import Hour
 from lab.bench.day.measure import Day
+from lab.bench.tables import table
 
 _GIB = 1024**3
 
@@ -18,13 +19,6 @@ _GIB = 1024**3
 def tables(day: Day) -> list[Table]:
     """Speed, CPU, room and balance, memory, and what was found at the end."""
     return [_speed(day.hours), _cpu(day.hours), _room(day.hours), _balance(day.hours), _memory(day.hours), _end(day)]
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, box=SIMPLE_HEAD, padding=0)
-    for column in columns:
-        table.add_column(column, justify="right", no_wrap=True)
-    return table
 
 
 def _label(hour: Hour) -> str:
@@ -45,66 +39,66 @@ def _speed(hours: Sequence[Hour]) -> Table:
         "WAL B",
         "images",
     )
-    table = _table("speed; lag: longest wait in the spool; CPU and WAL per sample, page images per 1,000", *heads)
+    shown = table("speed; lag: longest wait in the spool; CPU and WAL per sample, page images per 1,000", (), heads)
     for hour in hours:
-        table.add_row(
+        shown.add_row(
             *(_label(hour), f"{hour.samples:,}", f"{hour.seconds:.0f}", f"{hour.rate:,.0f}", f"{hour.speed:.1f}"),
             *(f"{hour.worst_lag:.1f}", f"{hour.spool_bytes / 1024**2:.0f}", f"{hour.waited:.0f}"),
             *(f"{hour.microseconds():.2f}", f"{hour.wal_bytes:.0f}", f"{hour.wal_images:.2f}"),
         )
-    return table
+    return shown
 
 
 def _cpu(hours: Sequence[Hour]) -> Table:
     parts = sorted(
         {part for hour in hours for part in hour.cpu}, key=lambda part: -sum(hour.cpu.get(part, 0.0) for hour in hours)
     )
-    table = _table("CPU, µs per written sample", "activity", *(_label(hour) for hour in hours))
+    shown = table("CPU, µs per written sample", ["activity"], [*map(_label, hours)])
     for part in parts:
-        table.add_row(part, *(f"{hour.microseconds(part):.2f}" for hour in hours))
-    return table
+        shown.add_row(part, *(f"{hour.microseconds(part):.2f}" for hour in hours))
+    return shown
 
 
 def _room(hours: Sequence[Hour]) -> Table:
     heads = ("hour", "rows", "heap GiB", "key GiB", "B/row", "levels", "dead", "vacuums", "packed", "B/sample")
-    table = _table("unpacked rows with their key, and packed samples", *heads, "rollups GiB", "disk GiB")
+    shown = table("unpacked rows with their key, and packed samples", (), (*heads, "rollups GiB", "disk GiB"))
     for hour in hours:
         key, packed = hour.key_bytes_a_row, hour.packed_bytes_a_sample
-        table.add_row(
+        shown.add_row(
             *(_label(hour), f"{hour.rows:,}", f"{hour.heap_bytes / _GIB:.2f}", f"{hour.key_bytes / _GIB:.2f}"),
             *("" if key is None else f"{key:.1f}", "" if hour.key_levels is None else f"{hour.key_levels}"),
             *(f"{hour.dead_rows:,}", f"{hour.vacuums}", f"{hour.packed:,}", "" if packed is None else f"{packed:.2f}"),
             *(f"{hour.rollup_bytes / _GIB:.2f}", f"{hour.disk / _GIB:.2f}"),
         )
-    return table
+    return shown
 
 
 def _balance(hours: Sequence[Hour]) -> Table:
     heads = ("hour", "oldest row h", "dirty minutes", "sealed days", "dropped")
-    table = _table("maintenance: backlog in simulated time, and results", *heads)
+    shown = table("maintenance: backlog in simulated time, and results", (), heads)
     for hour in hours:
         states = (f"{hour.dirty_minutes:,}", f"{hour.sealed_days}", f"{hour.dropped:,}")
-        table.add_row(_label(hour), f"{hour.oldest_hours:.2f}", *states)
-    return table
+        shown.add_row(_label(hour), f"{hour.oldest_hours:.2f}", *states)
+    return shown
 
 
 def _memory(hours: Sequence[Hour]) -> Table:
-    table = _table("memory, MiB", "process", *(_label(hour) for hour in hours))
+    shown = table("memory, MiB", ["process"], [*map(_label, hours)])
     for name in sorted({name for hour in hours for name in hour.memory}):
-        table.add_row(name, *(f"{hour.memory.get(name, 0.0):.0f}" for hour in hours))
-    return table
+        shown.add_row(name, *(f"{hour.memory.get(name, 0.0):.0f}" for hour in hours))
+    return shown
 
 
 def _end(day: Day) -> Table:
-    table = Table(title=f"at the end: {day.ended}", box=SIMPLE_HEAD, show_header=False)
+    shown = Table(title=f"at the end: {day.ended}", box=SIMPLE_HEAD, show_header=False)
     checked = day.checked
     if checked is not None:
-        table.add_row("samples", f"{checked.samples:,}")
-        table.add_row("problems", "\n".join(checked.wrong) or "none: every sample is stored exactly once")
-        table.add_row("seals verified", ", ".join(checked.sealed) or "none: no closed day")
-        table.add_row("channels compared", f"{checked.channels}, including rollups")
-        table.add_row("failed jobs", "\n".join(f"{n} x {error}" for error, n in checked.failed_jobs.items()) or "none")
-    return table
+        shown.add_row("samples", f"{checked.samples:,}")
+        shown.add_row("problems", "\n".join(checked.wrong) or "none: every sample is stored exactly once")
+        shown.add_row("seals verified", ", ".join(checked.sealed) or "none: no closed day")
+        shown.add_row("channels compared", f"{checked.channels}, including rollups")
+        shown.add_row("failed jobs", "\n".join(f"{n} x {error}" for error, n in checked.failed_jobs.items()) or "none")
+    return shown
 
 
 def plot(day: Day, path: Path) -> None:
