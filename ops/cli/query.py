@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from core.paths import State
 from core.terminal import Console
-from ops.cli.options import Channels
+from ops.cli.options import AsCsv, AsJson, Channels, Limit, Memory, Threads, Timeout
+
+if TYPE_CHECKING:
+    from history.sql.execution import Limits
 
 # Commands import what they need when they run, so that --help and a typing error are answered at once.
 # ruff: noqa: PLC0415
+
+_MEMORY, _THREADS, _TIMEOUT = "2GiB", 2, "10m"
 
 
 def ask(
@@ -39,18 +44,17 @@ def ask(
         ),
     ] = "all",
     describe: Annotated[bool, typer.Option("--describe", help="Describe the question and its options.")] = False,
-    limit: Annotated[int, typer.Option(min=0, help="Maximum number of rows. 0: all.")] = 40,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory that the question may use.")] = "2GiB",
-    threads: Annotated[int, typer.Option(min=1, help="CPU cores that it may use.")] = 2,
-    timeout: Annotated[str, typer.Option(metavar="DURATION", help="Time that it may take.")] = "10m",
+    limit: Limit = 40,
+    as_csv: AsCsv = False,
+    as_json: AsJson = False,
+    memory: Memory = _MEMORY,
+    threads: Threads = _THREADS,
+    timeout: Timeout = _TIMEOUT,
 ) -> None:
     """Ask what happened: stuck sensors, replayed signals, first movers. Without NAME, lists the questions."""
     from core import answers
     from core.scheduling import lower_priority
     from history.questions import ask as questions
-    from history.sql.execution import Limits
 
     if name is None:
         questions.list_questions(Console())
@@ -61,7 +65,7 @@ def ask(
         return
     lower_priority()  # ingest goes first
     time_range = questions.TimeRange(since, until, at, around)
-    limits = Limits(memory, threads, questions.parse_duration("--timeout", timeout).total_seconds())
+    limits = _limits(memory, threads, timeout)
     options = questions.parse_options(question, context.args)
     table, note = questions.answer(State.current(), question, time_range, channel or [], options, installation, limits)
     answer = answers.Answer.of_table(table, note)
@@ -88,29 +92,35 @@ def sql(
             help="Make the answer to a question of `ask`, with its options, a table. Can be repeated.",
         ),
     ] = None,
-    limit: Annotated[int, typer.Option(min=0, help="Maximum number of rows of a table. 0: all.")] = 40,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, with all rows.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all rows.")] = False,
-    memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory that a query may use.")] = "2GiB",
-    threads: Annotated[int, typer.Option(min=1, help="CPU cores that a query may use.")] = 2,
-    timeout: Annotated[str, typer.Option(metavar="DURATION", help="Time that a query may take.")] = "5m",
+    limit: Limit = 40,
+    as_csv: AsCsv = False,
+    as_json: AsJson = False,
+    memory: Memory = _MEMORY,
+    threads: Threads = _THREADS,
+    timeout: Timeout = _TIMEOUT,
 ) -> None:
     """Query samples, events and gaps of database and archive together, by DuckDB."""
     from core.scheduling import lower_priority
-    from history.questions.ask import parse_duration, tables
+    from history.questions.ask import tables
     from history.sql import output
-    from history.sql.execution import Limits
     from history.sql.session import opened
 
     lower_priority()  # ingest goes first
     form = output.Form(limit, as_csv, as_json, Console())
-    limits = Limits(memory, threads, parse_duration("--timeout", timeout).total_seconds())
+    limits = _limits(memory, threads, timeout)
     state = State.current()
     with opened(state, limits, others=tables(state, answers or [], limits)) as session:
         if query is None and sys.stdin.isatty():
             output.prompt(session, form)
         else:
             output.answer(session, sys.stdin.read() if query is None else query, form)
+
+
+def _limits(memory: str, threads: int, timeout: str) -> Limits:
+    from history.questions.ask import parse_duration
+    from history.sql.execution import Limits
+
+    return Limits(memory, threads, parse_duration("--timeout", timeout).total_seconds())
 
 
 def psql(context: typer.Context) -> None:
