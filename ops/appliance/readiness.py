@@ -5,17 +5,18 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
+
+import psutil
 
 from core.config.model import Plant
 from core.errors import OperationError
 from core.paths import State
 from core.source_states import UP
 from ops import health
-from ops.appliance import exits
 from ops.appliance.steps import Step
-from ops.appliance.supervisor import ProcessState, Supervisor
-from ops.appliance.work import WorkMeter
+from ops.appliance.supervisor import ProcessState, Supervisor, last_lines, read_exits
 
 _POLL_SECONDS = 0.2
 _STALL_SECONDS = 60.0  # nothing moved for so long
@@ -23,6 +24,8 @@ _SOURCES_SECONDS = 15.0  # no news of sources that are not ours
 _NOTIFY_SECONDS = 3.0  # no news for so long: say what is waited for
 _LOG_LINES = 8  # lines
 _MAX_REASONS = 3  # of what is waited for
+_CPU_SECONDS = 0.5  # less is no work, an idle process has some
+_BYTES = 1024**2  # read and written: likewise
 
 
 class Progress:
@@ -70,13 +73,13 @@ class Progress:
 
 def exit_message(state: State, process: ProcessState) -> str:
     """Message that a process exited, with its last log lines."""
-    exit_record = exits.read(state).get(process.name)
+    exit_record = read_exits(state).get(process.name)
     reason = (
         f"exited ({exit_record})"
         if exit_record is not None
         else f"is not running ({process.state.lower()} {process.reason})"
     )
-    report = exits.last_lines(state, process.name, _LOG_LINES)
+    report = last_lines(state, process.name, _LOG_LINES)
     return f"{process.name} {reason}: see {state.log / f'{process.name}.log'}\n{report}".rstrip()
 
 
@@ -189,3 +192,22 @@ def _not_ready(
             if not failing or report["database"] != "connected":
                 own_reasons.append(f"{name}: database {report['database']}")
     return own_reasons, source_reasons, untried
+
+
+class WorkMeter:
+    """Meter of the work of processes, from the CPU that they have used."""
+
+    def __init__(self) -> None:
+        self._used: dict[int, tuple[float, int]] = {}  # pid → CPU s and bytes
+
+    def has_worked(self, pid: int) -> bool:
+        """Whether a process has worked since this was last true, or was not asked before."""
+        with suppress(psutil.Error, OSError):
+            process = psutil.Process(pid)
+            times, done = process.cpu_times(), process.io_counters()
+            used = (times.user + times.system, done.read_chars + done.write_chars)
+            before = self._used.setdefault(pid, (-_CPU_SECONDS, 0))
+            if used[0] - before[0] >= _CPU_SECONDS or used[1] - before[1] >= _BYTES:
+                self._used[pid] = used
+                return True
+        return False

@@ -1,4 +1,5 @@
-"""The service that runs an appliance (``plantlog admin service run``), as ``up`` and ``down`` see it."""
+"""The service that runs an appliance (``plantlog admin service run``), as ``up`` and ``down`` see it; and whether the
+appliance is stopped."""
 
 from __future__ import annotations
 
@@ -11,12 +12,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from core.errors import OperationError
 from core.paths import State
+from core.timestamps import iso
 from ops.appliance.steps import Steps
+from ops.appliance.supervisor import Supervisor
+from ops.deployment import Running
 
 UNITS = Path("/etc/systemd/system")
 _STOP_SECONDS = 300.0  # longer than `down` takes
@@ -124,3 +129,27 @@ def stop(state: State, steps: Steps) -> None:
 
 def _file(state: State) -> Path:
     return state.run / "service"
+
+
+def stopped(state: State) -> dict[str, Any] | None:
+    """``since`` (s since 1970; None: `down` did not stop it), and the command that ``start``s it; None: it runs, or
+    was never started."""
+    last = Running.load(state)
+    if last is None or Supervisor(state).answers():
+        return None
+    since = None if last.stopped_at is None else last.stopped_at / 1e6
+    service = installed(state)
+    return {"since": since, "start": f"systemctl start {service.name}" if service else "plantlog up"}
+
+
+def describe_stopped(state: dict[str, Any]) -> str:
+    """Describe the result of :func:`stopped` in a sentence."""
+    since = state["since"]
+    how = "was not stopped by `plantlog down`" if since is None else f"was stopped at {iso(int(since * 1e6))[:19]}Z"
+    return f"plantlog does not run: it {how}. `{state['start']}` starts it"
+
+
+def check_own_database(state: State) -> None:
+    """Raise OperationError if the database is plantlog's own, and is stopped with it."""
+    if not state.has_external_database and (server := stopped(state)) is not None:
+        raise OperationError(describe_stopped(server))

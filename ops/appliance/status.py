@@ -8,22 +8,26 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+from core.config.files import digest
+from core.config.load import load as load_plant
+from core.config.processes import collector
+from core.config.snapshot import Snapshot, in_force, latest_number, plant_in_force
 from core.config.sources import Source
 from core.database import FAILURES, connect
-from core.errors import OperationError
+from core.errors import ConfigError, OperationError
 from core.formatting import count
 from core.installation import chosen, installation_of, installations
 from core.paths import State
 from core.source_states import UP
 from core.timestamps import iso, now_us
 from ops import health
-from ops.appliance import exits
-from ops.appliance.config_drift import ConfigDrift
 from ops.appliance.database import Database
-from ops.appliance.stopped import stopped as find_stopped
-from ops.appliance.supervisor import ACTIVE_STATES, Supervisor
+from ops.appliance.service import stopped as find_stopped
+from ops.appliance.supervisor import ACTIVE_STATES, ExitRecord, Supervisor, last_lines, read_exits
 from ops.deployment import Running
 from schema.queries import load
 
@@ -34,6 +38,13 @@ _REPEATED_SECONDS = 600.0  # several in a row are
 _NEWS_US = 86_400_000_000  # a rejected token is news for so long
 _STOPPED = "it stopped with plantlog"
 _UNSUPERVISED = "not supervised: run `plantlog up`"
+_MAX_PROBLEMS = 3  # problems
+_MAX_FILES = 3  # files that are named
+_NOT_STARTED: dict[str, Any] = dict.fromkeys(("file", "number", "since")) | {
+    "differs": False,
+    "changed": [],
+    "problems": [],
+}
 
 
 class StatusMonitor:
@@ -106,7 +117,7 @@ class StatusMonitor:
             for state, reason in (("UNSUPERVISED", _UNSUPERVISED) if report else ("STOPPED", ""),)
             if name not in {process["name"] for process in supervised}
         ]
-        exit_records = exits.read(self._state)
+        exit_records = read_exits(self._state)
         entries = []
         for process in (*supervised, *unknown):
             name = process["name"]
@@ -124,7 +135,7 @@ class StatusMonitor:
         self,
         process: dict[str, Any],
         reports: Mapping[str, dict[str, Any] | None],
-        exit_record: exits.ExitRecord | None,
+        exit_record: ExitRecord | None,
     ) -> dict[str, Any]:
         """``exits``: how often in a row it ended by itself, how and when. One that does not come up is RESTARTING."""
         if exit_record is None:
@@ -133,7 +144,7 @@ class StatusMonitor:
         runs = state == "RUNNING" and time.time() - process["since"] > _STABLE_SECONDS
         if reports[name] is None if name in reports else not runs:
             state = "RESTARTING" if state in (*ACTIVE_STATES, "EXITED") else state
-            last = exits.last_lines(self._state, name)
+            last = last_lines(self._state, name)
             reason = f"{exit_record}; last log line: {last}" if last else str(exit_record)
         elif time.time() - exit_record.at < (_RECENT_SECONDS if exit_record.count == 1 else _REPEATED_SECONDS):
             reason = f"exited {time.time() - exit_record.at:.0f} s ago: {exit_record}"
@@ -237,3 +248,75 @@ async def _database(state: State, installation: str | None, jobs: Sequence[dict[
         "members": members,
         "runs": {run.pop("job"): run for run in runs},
     } | dict(row or {})
+
+
+class ConfigDrift:
+    """Checks the configuration files repeatedly; parses them only after a change."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._snapshot: Snapshot | None = None
+        self._file_states: tuple[str | bool | None, ...] = ()
+        self._report: dict[str, Any] = {}
+
+    @property
+    def sources(self) -> list[tuple[Source, int, str]]:
+        """Configured sources (without tags), with the number of tags and the collector, as of the last check."""
+        now = self._snapshot
+        sources = () if now is None else now.plant.sources
+        return [(s, now.channels[s.name], collector(s.kind, now.process(s.name))) for s in sources if now is not None]
+
+    def check(self) -> dict[str, Any]:
+        """``file``, ``number`` and ``since`` (s since 1970) of what runs, None before the first ``up``; ``differs``;
+        ``changed``; ``problems``.
+
+        ``differs``: the next ``up`` would change something. ``changed``: the paths of the files that are not as they
+        were applied. ``problems``: why it could not, a line each.
+        """
+        if latest_number(self._state.root) != (self._snapshot and self._snapshot.number):
+            try:
+                self._snapshot, self._report = in_force(self._state.root, tags_of=()), {}
+            except OperationError as error:
+                return {**_NOT_STARTED, "differs": True, "problems": [str(error)]}
+        if self._snapshot is None:
+            return _NOT_STARTED
+        file_states = self._snapshot.file_states()
+        if not self._report or file_states != self._file_states:
+            self._file_states, self._report = file_states, _compare(self._snapshot, self._state)
+        return self._report
+
+
+def _compare(snapshot: Snapshot, state: State) -> dict[str, Any]:
+    differs, problems = False, []
+    if not snapshot.files_unchanged():
+        try:
+            differs = load_plant(snapshot.file) != plant_in_force(state.root)
+        except ConfigError as error:
+            differs, problems = True, [str(problem) for problem in error.problems]
+    return {
+        "file": str(snapshot.file),
+        "number": snapshot.number,
+        "since": snapshot.since / 1e6,
+        "differs": differs,
+        "changed": [path for path, applied in snapshot.digests.items() if digest(Path(path)) != applied],
+        "problems": problems,
+    }
+
+
+def drift_messages(configuration: dict[str, Any]) -> list[str]:
+    """Messages for people; none if nothing has to be done."""
+    if not configuration["differs"]:
+        return []
+    if configuration["file"] is None:
+        return list(configuration["problems"])
+    since = datetime.fromtimestamp(configuration["since"], UTC)
+    files = configuration["changed"] or [configuration["file"]]
+    named = ", ".join(files[:_MAX_FILES]) + " …" * (len(files) > _MAX_FILES)
+    differ = "differs" if len(files) == 1 else "differ"
+    begins = f"{named} {differ} from the configuration running since {since:%Y-%m-%d %H:%M:%SZ}"
+    problems = configuration["problems"]
+    if not problems:
+        return [f"{begins}: run `plantlog up` to apply it"]
+    n = count(len(problems), "problem")
+    more = [f"… run `plantlog config check {configuration['file']}` for all"] if len(problems) > _MAX_PROBLEMS else []
+    return [f"{begins}, and `plantlog up` would reject it with {n}:", *problems[:_MAX_PROBLEMS], *more]

@@ -14,9 +14,8 @@ from rich.table import Table
 from core.config.sources import PRIORITIES
 from core.formatting import count, wide
 from core.source_states import UP
-from ops.appliance.config_drift import messages
-from ops.appliance.status import StatusMonitor
-from ops.appliance.stopped import describe as describe_stopped
+from ops.appliance.service import describe_stopped
+from ops.appliance.status import StatusMonitor, drift_messages
 from ops.maintenance.overload.state import describe as describe_overload
 
 _REFRESH_SECONDS = 1.0
@@ -37,7 +36,7 @@ def live(monitor: StatusMonitor, console: Console) -> None:
 def render(status: dict[str, Any]) -> RenderableType:
     """The tables of one look."""
     title = f"plant {status['plant']}" if status["plant"] else "not started yet"
-    drift = (f"[yellow]{escape(line)}[/]" for line in messages(status["configuration"]))
+    drift = (f"[yellow]{escape(line)}[/]" for line in drift_messages(status["configuration"]))
     overload = describe_overload(status["overload"], [job["name"] for job in status["jobs"] if job["waits"]])
     stopped = [f"[yellow]{escape(describe_stopped(status['stopped']))}[/]"] if status["stopped"] else []
     head = [*stopped, *drift, *([f"[yellow]{overload}[/]"] if overload else [])]

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -12,30 +16,32 @@ from pathlib import Path
 
 from rich.console import Console
 
-from core.config.https import TlsSettings
+from core.config import processes
+from core.config.https import TlsSettings, base_url, viewer_url
 from core.config.load import load_with_digests
 from core.config.model import Plant
 from core.config.processes import is_collector
 from core.config.snapshot import Snapshot, in_force
+from core.config.sources import OpcuaSource, PushSource, Source
 from core.errors import DatabaseAway, DatabaseError, OperationError
 from core.folder_lock import folder_lock
 from core.formatting import count
-from core.paths import EXAMPLE, State
+from core.paths import CHECKOUT, EXAMPLE, State
 from core.users.directory import UserDirectory, closed_viewer
 from ops import health
-from ops.appliance import database, orphans, programs, refusals, service, simulated
+from ops.appliance import database, orphans, programs, refusals, service
 from ops.appliance.database import Database
 from ops.appliance.plan import Plan
 from ops.appliance.readiness import (
     Progress,
     exit_message,
+    wait_until,
     wait_until_alive,
     wait_until_configured,
     wait_until_ready,
 )
 from ops.appliance.registered import register_plant, why_database_is_needed
 from ops.appliance.steps import Step, Steps
-from ops.appliance.summary import print_summary
 from ops.appliance.supervisor import Program, Supervisor
 from ops.backup import repository
 from ops.deployment import Deployment, Running
@@ -102,7 +108,7 @@ def up(options: UpOptions, console: Console) -> None:
                 supervisor.start_program("simulator")
                 for name in filterfalse(is_collector, health.processes(plant)):  # while it makes its certificate
                     supervisor.start_program(name)
-                simulated.trust_simulator(plant, state, supervisor)
+                _trust_simulator(plant, state, supervisor)
         collectors = list(filter(is_collector, health.processes(plant)))
         awaited = health.processes(plant) if in_force_already is None else collectors
         watched = [program.name for program in all_programs] if in_force_already is None else collectors
@@ -154,7 +160,7 @@ def _check_config(deployment: Deployment, state: State, options: UpOptions, step
     if deployment.generated:
         load_text = deployment.channels and f" of {count(deployment.channels, 'channel')} at {deployment.hz:g} Hz"
         step.note(f"generating a simulated plant{load_text or ''} in {state.plant}")
-        simulated.export(deployment, state)
+        _export_simulated(deployment, state)
     plant, digests = load_with_digests(deployment.config)
     refusals.check_plant(state, deployment, plant, replace=options.replace_plant)
     if options.plan is not None:
@@ -266,3 +272,61 @@ def _stop_other_version(supervisor: Supervisor, state: State, step: Step) -> Non
     supervisor.shutdown()
     orphans.wait_for_exit(state, _EXIT_TIMEOUT)
     orphans.end(state, step.note)
+
+
+def print_summary(
+    deployment: Deployment, plant: Plant, database: str, state: State, console: Console, *, database_is_away: bool
+) -> None:
+    """Sources, addresses and next commands. ``database``: where it is."""
+    health_page = base_url(plant, plant.health)
+    served = " (simulated)" if deployment.simulator else ""
+    away = " does not respond; samples wait in the spool" if database_is_away else ""
+    lines = [
+        f"Logging plant [bold]{plant.name}[/]{served}; configuration {deployment.config}",
+        *(f"  {s.name:<24} {_address(s, plant)}  {count(len(s.tags), 'channel')}" for s in plant.sources),
+        f"  {'database':<24} {database}{away}  (passwords in {state.root / 'secrets'})",
+        *(
+            f"  {name:<24} {health_page}:{processes.port(name, plant.health)}/health and /metrics"
+            for name in health.processes(plant)
+        ),
+        f"  {'dashboards':<24} {viewer_url(plant)}/",
+        *_certificate(plant, state),
+        f"  {'state and logs':<24} {state.root}",
+        "Next: ./plantlog status · ./plantlog alarms · ./plantlog psql · ./plantlog logs -f · stop: ./plantlog down",
+    ]
+    console.print("\n".join(lines), highlight=False, soft_wrap=True)
+
+
+def _certificate(plant: Plant, state: State) -> list[str]:
+    file = TlsSettings.of(plant).certificate_file(state.root)
+    return [] if file is None else [f"  {'certificate':<24} {file}  (./plantlog admin certificate)"]
+
+
+def _address(source: Source, plant: Plant) -> str:
+    at = f"{base_url(plant, plant.push)}:{plant.push.port}" if isinstance(source, PushSource) else ""
+    return at + source.address
+
+
+def _export_simulated(deployment: Deployment, state: State) -> None:
+    """Generate the configuration. Raises OperationError."""
+    command = [sys.executable, "-P", "-m", "simulator", "export", str(state.plant), *programs.load_options(deployment)]
+    if deployment.port is not None:
+        # The control's port comes before the health pages'; the devices have as many ports as they need at the end.
+        for name, offset in (("health", 1), ("viewer", 7), ("opcua", 8), ("modbus", 9)):
+            command += [f"--{name}-port", str(deployment.port + offset)]
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if run.returncode:
+        raise OperationError(f"the simulator cannot generate the plant:\n{run.stdout}{run.stderr}")
+
+
+def _trust_simulator(plant: Plant, state: State, supervisor: Supervisor) -> None:
+    """Wait for the simulator's certificate, if the plant uses a secure channel, and trust it."""
+    if not any(isinstance(source, OpcuaSource) and not source.insecure for source in plant.sources):
+        return
+    certificate = state.simulator / "pki" / "server.der"
+    wait_until(
+        certificate.exists, Progress(supervisor, state, ["simulator"]), lambda: "no certificate of the simulator"
+    )
+    state.trusted.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(certificate, state.trusted / "simulator.der")

@@ -40,7 +40,7 @@ def listed(context: typer.Context, as_json: AsJson = False) -> None:
 @_maintenance.command(name="run")
 def run_jobs(names: Annotated[list[str], typer.Argument(metavar="JOB", help="Jobs to run, in this order.")]) -> None:
     """Run jobs now. Safe while the appliance is running."""
-    from ops.appliance.stopped import check_own_database
+    from ops.appliance.service import check_own_database
     from ops.maintenance.report import run_jobs as run
 
     check_own_database(State.current())

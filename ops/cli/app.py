@@ -127,7 +127,7 @@ def _why_stopped(error: PlantlogError) -> str:
     if not isinstance(error, DatabaseError) or error.__cause__ is None:
         return ""
     from core.database import is_away
-    from ops.appliance.stopped import check_own_database
+    from ops.appliance.service import check_own_database
 
     try:
         if is_away(error.__cause__):

@@ -131,7 +131,7 @@ def psql(context: typer.Context) -> None:
     import subprocess
 
     from ops.appliance.database import archived_until, psql_command
-    from ops.appliance.stopped import check_own_database
+    from ops.appliance.service import check_own_database
     from ops.cli.permissions import sql_only
 
     check_own_database(State.current())

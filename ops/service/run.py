@@ -19,10 +19,10 @@ from core.source_states import UP
 from core.terminal import Console
 from ops import health
 from ops.appliance.down import down
+from ops.appliance.readiness import WorkMeter
 from ops.appliance.service import attended
 from ops.appliance.supervisor import ProcessState, Supervisor
 from ops.appliance.up import UpOptions, up
-from ops.appliance.work import WorkMeter
 from ops.deployment import Running
 from ops.service.notify import ServiceManager
 

@@ -33,12 +33,11 @@ from core.paths import EXAMPLE, State
 from core.timestamps import now_us
 from ingest.status import SourceStatus
 from ops import health
-from ops.appliance import exits
 from ops.appliance.readiness import Progress, wait_until, wait_until_ready
 from ops.appliance.status import StatusMonitor, _not_ready_reason
 from ops.appliance.status_table import bad_channels, render
 from ops.appliance.steps import Step
-from ops.appliance.supervisor import Program, Supervisor
+from ops.appliance.supervisor import ExitRecord, Program, Supervisor, parse_exits
 from ops.deployment import Running
 from ops.maintenance.overload.recovery import observe
 from ops.ports import free_ports
@@ -63,15 +62,15 @@ a line that was cut
 
 
 def test_consecutive_exits_are_counted() -> None:
-    found = exits.parse(LOG.splitlines())
+    found = parse_exits(LOG.splitlines())
     assert set(found) == {"writer"}
     assert str(found["writer"]) == "exit 1, 3 times"
     assert found["writer"].at == datetime(2026, 11, 22, 4, 20, 6, tzinfo=UTC).timestamp()
 
 
 def test_requested_stop_and_new_supervisor_reset_the_exit_count() -> None:
-    assert exits.parse([*LOG.splitlines(), "2026-11-22 04:21:00.000 Z INFO stopped: writer (exit status 0)"]) == {}
-    assert exits.parse([*LOG.splitlines(), "2026-11-22 04:21:00.000 Z INFO supervisord started with pid 12"]) == {}
+    assert parse_exits([*LOG.splitlines(), "2026-11-22 04:21:00.000 Z INFO stopped: writer (exit status 0)"]) == {}
+    assert parse_exits([*LOG.splitlines(), "2026-11-22 04:21:00.000 Z INFO supervisord started with pid 12"]) == {}
 
 
 def test_long_run_resets_the_exit_count() -> None:
@@ -80,7 +79,7 @@ def test_long_run_resets_the_exit_count() -> None:
         "2026-11-22 04:20:08.000 Z INFO spawned: 'writer' with pid 13",
         "2026-11-22 04:40:08.000 Z WARN exited: writer (terminated by SIGSEGV (core dumped); not expected)",
     ]
-    assert str(exits.parse(lines)["writer"]) == "SIGSEGV (core dumped)"
+    assert str(parse_exits(lines)["writer"]) == "SIGSEGV (core dumped)"
 
 
 @pytest.fixture
@@ -127,7 +126,7 @@ def test_up_waits_for_a_working_process_and_not_for_a_stalled_one(
     state: State, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("ops.appliance.readiness._STALL_SECONDS", 1.0)
-    monkeypatch.setattr("ops.appliance.work._CPU_SECONDS", 0.01)  # also a busy machine gives it that much
+    monkeypatch.setattr("ops.appliance.readiness._CPU_SECONDS", 0.01)  # also a busy machine gives it that much
     flag = tmp_path / "enough"
     script = tmp_path / "busy.py"
     script.write_text(f"import pathlib, time\nwhile not pathlib.Path({str(flag)!r}).exists(): pass\ntime.sleep(600)\n")
@@ -189,7 +188,7 @@ def test_exit_is_reported_while_recent_or_repeated(state: State) -> None:
     started(state, python("import time; time.sleep(600)"))
     running = {"name": "writer", "state": "RUNNING", "reason": "", "since": time.time() - 300}
     for count_, ago, told in ((1, 20, True), (1, 246, False), (3, 246, True), (3, 700, False)):
-        how = exits.ExitRecord("SIGKILL", count_, time.time() - ago)
+        how = ExitRecord("SIGKILL", count_, time.time() - ago)
         health_report = StatusMonitor(state)._exit_figures(running, {"writer": {}}, how)
         assert bool(health_report["reason"]) == told, (count_, ago)
 

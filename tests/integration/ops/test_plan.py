@@ -18,8 +18,8 @@ from core.paths import State
 from core.terminal import confirm
 from ops.appliance import programs
 from ops.appliance.plan import Plan, make_plan
-from ops.appliance.summary import print_summary
 from ops.appliance.supervisor import render
+from ops.appliance.up import print_summary
 from ops.deployment import Deployment
 from ops.postgres.archive import PROGRAM, Archive
 from ops.postgres.binaries import Binaries

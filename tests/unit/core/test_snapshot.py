@@ -11,7 +11,7 @@ from core.config import snapshot, token_file
 from core.config.load import load
 from core.errors import ConfigError, OperationError
 from core.paths import CHECKOUT, EXAMPLE, State
-from ops.appliance.config_drift import ConfigDrift, messages
+from ops.appliance.status import ConfigDrift, drift_messages
 from tests.config_in_force import activate
 
 GOLDEN = sorted(path.parent for path in (CHECKOUT / "tests" / "unit" / "golden" / "config").glob("*/plant.toml"))
@@ -81,33 +81,33 @@ def test_half_written_snapshot_is_not_active(plant: Path, tmp_path: Path) -> Non
 
 def test_status_says_how_the_file_differs(plant: Path, tmp_path: Path) -> None:
     drift = ConfigDrift(State(tmp_path))
-    assert messages(drift.check()) == []
+    assert drift_messages(drift.check()) == []
     activate(tmp_path, plant)
-    assert messages(drift.check()) == []
+    assert drift_messages(drift.check()) == []
     text = plant.read_text()
     plant.write_text(text + "# a remark changes nothing\n")
-    assert messages(drift.check()) == []
+    assert drift_messages(drift.check()) == []
     plant.write_text(text + '[alarms]\nmax_shelving = "2h"\n')
-    (line,) = messages(drift.check())
+    (line,) = drift_messages(drift.check())
     assert line.startswith(f"{plant} differs from the configuration running since ")
     assert line.endswith(": run `plantlog up` to apply it")
     plant.write_text("[plant")
-    begin, problem = messages(drift.check())
+    begin, problem = drift_messages(drift.check())
     assert "`plantlog up` would reject it with 1 problem" in begin
     assert problem.startswith(f"{plant}: syntax")
     plant.write_text(text)
-    assert messages(drift.check()) == []
+    assert drift_messages(drift.check()) == []
     tags = next(plant.parent.glob("tags/*.csv"))
     content = tags.read_text()
     tags.write_text("\n".join(content.splitlines()[:-1]) + "\n")
-    (line,) = messages(drift.check())
+    (line,) = drift_messages(drift.check())
     assert line.startswith(f"{tags} differs from the configuration running since "), "plant.toml does not"
     plant.write_text(text + '[alarms]\nmax_shelving = "2h"\n')
-    (line,) = messages(drift.check())
+    (line,) = drift_messages(drift.check())
     assert line.startswith(f"{plant}, {tags} differ from the configuration running since ")
     plant.write_text(text)
     tags.write_text(content + "\n,,,,\nx\n")
-    assert str(tags) in "".join(messages(drift.check()))
+    assert str(tags) in "".join(drift_messages(drift.check()))
 
 
 def test_missing_referenced_file_is_reported(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_missing_referenced_file_is_reported(tmp_path: Path) -> None:
     activate(tmp_path, file)
     assert "secret-of-a-gateway" not in (tmp_path / "config" / "000001.json").read_text()
     (tmp_path / "token").unlink()
-    assert "token_file: found" in "".join(messages(ConfigDrift(State(tmp_path)).check()))
+    assert "token_file: found" in "".join(drift_messages(ConfigDrift(State(tmp_path)).check()))
 
 
 def test_process_reads_only_tags_of_its_protocol(plant: Path, tmp_path: Path) -> None:
