@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from lab.bench.archive import ArchivedSeries, QueryCost
     from lab.bench.copy_speed import CopySpeed
     from lab.bench.end_to_end import EndToEnd
-    from lab.bench.overload.measure import OverloadResult
     from lab.bench.question_costs import QuestionCost
     from lab.bench.sustained import RateResult
 
@@ -113,36 +112,4 @@ def questions(costs: Sequence[QuestionCost]) -> Table:
     for cost in costs:
         figures = (f"{cost.seconds:.1f}", f"{cost.cpu_seconds:.1f}", f"{cost.cpu_ns:.0f}", f"{cost.peak_mib:,.0f}")
         shown.add_row(cost.span, cost.question, *figures, "failed" if cost.rows is None else f"{cost.rows:,}")
-    return shown
-
-
-def overload(cases: Sequence[OverloadResult]) -> Table:
-    """Effects of each overload, and the recovery time."""
-    heads = ("s", "lost", "with gap", "gaps", "rows", "lag", "polls", "CPU", "after", "ratio")
-    shown = table("overload: seconds until recovery; CPU µs per sample of the appliance", ["overload"], heads)
-    for case in cases:
-        shown.add_row(
-            case.name,
-            "never" if case.recovered is None else f"{case.recovered:.1f}",
-            f"{case.lost:,}",
-            f"{case.recorded:,}",
-            f"{case.gaps:,}",
-            f"{case.gap_rows:,}",
-            f"{case.worst_lag:.1f}",
-            f"{case.worst_pace:.1f}" if case.worst_pace else "",
-            f"{case.cpu_before.sum:.1f}",
-            f"{case.cpu_after.sum:.1f}",
-            f"{case.cpu_ratio:.2f}",
-        )
-    return shown
-
-
-def flooded(cases: Sequence[OverloadResult]) -> Table:
-    """Pushed lines by outcome; the gateways do not wait for responses."""
-    pushed = [case for case in cases if case.gateway]
-    gateways = max((case.gateway["gateways"] for case in pushed), default=0)
-    heads = ("asked", "offered", "taken", "refused", "unanswered", "wrong", "stored")
-    shown = table(f"lines/s of {gateways} gateways that do not wait for responses", ["overload"], heads)
-    for case in pushed:
-        shown.add_row(case.name, *(f"{case.gateway.get(head, 0) / case.seconds:,.0f}" for head in heads))
     return shown

@@ -145,7 +145,7 @@ def overload(
     file: _File = None,
 ) -> None:
     """Overload the appliance in different ways. Measure recovery time, losses and CPU cost."""
-    from lab.bench import tables
+    from lab.bench.overload import tables
     from lab.bench.overload.measure import OverloadOptions, measure
 
     processes = [int(number) for number in _numbers(busy)]

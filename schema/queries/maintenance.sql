@@ -21,7 +21,8 @@ SELECT EXISTS (SELECT FROM plant.job_run AS r
                  AND r.ended_at > clock_timestamp() - INTERVAL '1 second' * $3::float8);
 
 -- name: end_run
--- Ends the open run of job $1 by installation $2, whose lock this session has: $3 outcome, $4 rows, $5 bytes, $6 detail.
+-- Ends the open run of job $1 by installation $2, whose lock this session has: $3 outcome, $4 rows, $5 bytes,
+-- $6 detail.
 UPDATE plant.job_run AS r
 SET ended_at = clock_timestamp(), outcome = $3, rows = $4, bytes = $5, detail = $6
 WHERE r.job = $1 AND r.installation_id = $2 AND r.outcome IS NULL;
