@@ -180,7 +180,7 @@ def _duration(text: str) -> float:
 async def _run(arguments: argparse.Namespace) -> None:
     from core import http
     from simulator.control import application
-    from simulator.run import Simulator
+    from simulator.simulation import Simulator
 
     gc.freeze()  # what is imported stays
     gc.set_threshold(50_000, 20, 20)  # else it takes a third of the time in which asyncua makes nodes
@@ -197,7 +197,7 @@ async def _run(arguments: argparse.Namespace) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with http.serve(application(simulator, arguments.host), arguments.host, arguments.control_port):
-        await simulator.run(arguments.host, arguments.opcua_port, arguments.modbus_port, stop)
+        await simulator.simulation(arguments.host, arguments.opcua_port, arguments.modbus_port, stop)
 
 
 def _export(arguments: argparse.Namespace) -> None:

@@ -9,7 +9,7 @@ from aiohttp import web
 from core.errors import OperationError
 from core.http import check_host
 from simulator.faults import SECONDS, Fault
-from simulator.run import Simulator
+from simulator.simulation import Simulator
 
 
 def application(simulator: Simulator, host: str) -> web.Application:

@@ -10,7 +10,7 @@ from uuid import UUID
 import asyncpg
 
 from core.paths import State
-from ops.maintenance.run import Connection, Job, JobContext, JobResult, JobRun, run
+from ops.maintenance.job import Connection, Job, JobContext, JobResult, JobRun, run
 from tests.database import Database
 from tests.waiting import until
 

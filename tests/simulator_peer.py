@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.run import Simulator
+from simulator.simulation import Simulator
 from simulator.tags import Register, SimTag
 from tests.peers import FIRST_REGISTER, NODE_KINDS, listens
 

@@ -19,8 +19,7 @@ from core.errors import OperationError
 from core.files import atomic_path, write_atomically
 from core.paths import State
 from core.terminal import confirm
-from ops.registration.file_diff import Side, differences
-from ops.registration.revisions import Revision
+from ops.registration.revisions import Revision, Side, differences
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,10 @@ from ops.cli.options import PASS_THROUGH
 
 # Name → heading of --help, and where it is: a function, or the ``app`` of a group.
 COMMANDS = {
-    "up": ("Run", "ops.cli.run"),
-    "down": ("Run", "ops.cli.run"),
-    "status": ("Run", "ops.cli.run"),
-    "logs": ("Run", "ops.cli.run"),
+    "up": ("Run", "ops.cli.appliance"),
+    "down": ("Run", "ops.cli.appliance"),
+    "status": ("Run", "ops.cli.appliance"),
+    "logs": ("Run", "ops.cli.appliance"),
     "config": ("Plant", "ops.cli.config"),
     "source": ("Plant", "ops.cli.source"),
     "alarms": ("Plant", "ops.cli.alarms"),
@@ -37,7 +37,7 @@ COMMANDS = {
     "evidence": ("Evidence", "ops.cli.evidence"),
     "user": ("People", "ops.cli.user"),
     "admin": ("Machines", "ops.cli.admin"),
-    "test": ("Lab", "ops.cli.run"),
+    "test": ("Lab", "ops.cli.appliance"),
     "lab": ("Lab", "lab.commands.app"),
 }
 # Spellings of 1.0 → those of today. They work, and say so.

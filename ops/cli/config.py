@@ -19,8 +19,7 @@ from core.terminal import Console
 from ops.cli.options import AsJson, NewChannel, ReplacePlant, SameQuantity, Yes
 
 if TYPE_CHECKING:
-    from ops.registration.file_diff import Side
-    from ops.registration.revisions import Revision
+    from ops.registration.revisions import Revision, Side
 
 # Commands import what they need when they run, so that --help and a typing error are answered at once.
 # ruff: noqa: PLC0415
@@ -181,7 +180,7 @@ def diff(
     as_json: AsJson = False,
 ) -> None:
     """Compare the files of a configuration with those of another one. Exit code: 0 same, 1 different."""
-    from ops.registration.file_diff import differences
+    from ops.registration.revisions import differences
 
     state = State.current()
     old = _side(state, _revision(state, revision))
@@ -254,8 +253,7 @@ def _config(state: State) -> Path:
 
 
 def _side(state: State, revision: Revision) -> Side:
-    from ops.registration.file_diff import Side
-    from ops.registration.revisions import contents
+    from ops.registration.revisions import Side, contents
 
     return Side(f"revision {revision.number}", contents(state, revision))
 
@@ -263,8 +261,7 @@ def _side(state: State, revision: Revision) -> Side:
 def _now(config: Path) -> Side:
     """The files that ``config`` names now."""
     from core.config.load import file_digests
-    from ops.registration.file_diff import Side
-    from ops.registration.revisions import Files
+    from ops.registration.revisions import Files, Side
 
     files = Files(config, file_digests(config))
     return Side("now", {name: (config.parent / name).read_bytes() for name in files.names})

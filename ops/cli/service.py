@@ -48,6 +48,6 @@ def uninstall(name: _Name = "plantlog") -> None:
 @app.command()
 def run(name: _Name = "plantlog") -> None:
     """Start the appliance, watch it in the foreground, and stop it on SIGTERM. Systemd runs this command."""
-    from ops.service.run import run as command
+    from ops.service.foreground import run as command
 
     command(name)

@@ -95,7 +95,7 @@ def import_tags(
     ] = Path(),
 ) -> None:
     """Import tags of KEPServerEX, Ignition or OPC Publisher: write a tag list, print the source for plant.toml."""
-    from ops.registration.tag_import.run import run
+    from ops.registration.tag_import.import_file import run
 
     run(file, name, address, word_order, server, output)
 
@@ -149,7 +149,7 @@ def import_history(
     Exits with 3 if nobody confirmed.
     """
     from history.imports.csv_layout import ROLES, Options
-    from history.imports.run import run
+    from history.imports.import_files import run
     from history.imports.times import Ambiguous
     from ops.cli.permissions import account
 

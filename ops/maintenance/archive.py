@@ -17,7 +17,7 @@ from history.archive.day import OwnInstallation, archive_day, own_installation
 from history.archive.location import Location, in_thread, responding
 from history.archive.manifest import PROBE, begun, claim, sweep
 from history.reading.reader import connect
-from ops.maintenance.run import Connection, JobContext, JobResult, JobSkipped
+from ops.maintenance.job import Connection, JobContext, JobResult, JobSkipped
 from schema.queries import load
 
 log = logging.getLogger(__name__)

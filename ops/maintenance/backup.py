@@ -16,7 +16,7 @@ from core.paths import State
 from ops.backup.rehearse import Proof
 from ops.backup.repository import AnotherBackupError, Backup, back_up, backups, due_file, listed, options_in_force
 from ops.backup.state_files import changed_at
-from ops.maintenance.run import Connection, JobContext, JobResult, JobSkipped
+from ops.maintenance.job import Connection, JobContext, JobResult, JobSkipped
 from ops.postgres.mounted import existing
 from schema.queries import load
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import shutil
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import asyncpg
+import psutil
 
 from core import metrics
 from core.addresses import is_loopback
@@ -24,13 +26,13 @@ from history.seals.seal import seal_closed
 from ops.maintenance.archive import Archiving
 from ops.maintenance.backup import back_up_when_due, rehearse_when_due
 from ops.maintenance.disk_budget import StorageUnit, days_left, duration, growth
+from ops.maintenance.job import Connection, Job, JobContext, JobResult, JobSkipped
 from ops.maintenance.packing import compress_before, pack_minutes
-from ops.maintenance.reader_sessions import end_sessions, restore_login
-from ops.maintenance.retention import Retention
-from ops.maintenance.run import Connection, Job, JobContext, JobResult, JobSkipped
-from ops.maintenance.settings import settings
+from ops.maintenance.retention import Retention, settings
+from ops.migration.migrate import Login, create_logins
 from ops.postgres.mounted import existing, is_mounted
 from ops.registration import heartbeat
+from ops.registration.installation import installation_id, login_mark
 from schema.queries import load
 
 log = logging.getLogger(__name__)
@@ -41,6 +43,7 @@ _GROWTH_SECONDS = 3600.0  # growth is of days: it is looked at this often
 _LOW_DAYS = 7.0
 _BUDGET_TOLERANCE = 1.1
 _SLICE_USED = JobResult(detail="time slice used up; continues", more=True)
+_MEMORY_SHARE = 4  # of this machine's memory all readers' sessions together may hold a fourth
 
 
 def jobs() -> tuple[Job, ...]:
@@ -298,3 +301,45 @@ def _disk_free(context: JobContext) -> int | None:
     """Free bytes on the disk of the state folder's own database; None: the database is somebody else's."""
     cluster = context.state.root / "postgres" / "cluster"
     return shutil.disk_usage(cluster).free if cluster.exists() else None
+
+
+async def end_sessions(context: JobContext, connection: Connection) -> JobResult:
+    """End the sessions of readers that last too long or, where the server is on this machine, hold too much.
+
+    A session may change its own statement_timeout and work_mem. On this machine they step back, so that what they ask takes no processor time that ingest wants.
+    """
+    queries = load("maintenance")
+    heavy: list[int] = []
+    if context.server_is_local:
+        pids = [row["pid"] for row in await connection.fetch(queries["select_reader_sessions"])]
+        for pid in pids:
+            lower_priority(pid)
+        heavy = largest_backends(pids, psutil.virtual_memory().total // _MEMORY_SHARE)
+    return JobResult(await connection.fetchval(queries["end_long_readers"], heavy))
+
+
+def largest_backends(pids: Iterable[int], limit: int) -> list[int]:
+    """The largest of the server's processes ``pids``, without which the others hold ``limit`` bytes or less."""
+    bytes_held: dict[int, int] = {}
+    for pid in pids:
+        with suppress(psutil.Error):  # gone meanwhile
+            memory = psutil.Process(pid).memory_info()
+            bytes_held[pid] = memory.rss - memory.shared  # shared: the server's buffers
+    largest: list[int] = []
+    for pid in sorted(bytes_held, key=bytes_held.__getitem__, reverse=True):
+        if sum(bytes_held.values()) <= limit:
+            break
+        log.warning("reader backend %d uses %s MB; terminating its session", pid, f"{bytes_held.pop(pid) / 1e6:,.0f}")
+        largest.append(pid)
+    return largest
+
+
+async def restore_login(context: JobContext, connection: Connection) -> JobResult | JobSkipped:
+    """Give the reader's login its password and limits back: it may change its own."""
+    if not context.state.dsn_file("reader").exists():
+        return JobSkipped("no reader login in the state folder")
+    reader = Login.of_dsn(context.state.dsn("reader"))
+    renewed = await create_logins(context.owner_dsn, {"reader": reader}, login_mark(installation_id(context.state)))
+    if renewed:
+        log.warning("password of %s was changed; restored to that of this state folder", ", ".join(renewed))
+    return JobResult(len(renewed))

@@ -20,9 +20,9 @@ from core.errors import first_cause
 from core.paths import State
 from core.timestamps import now_us
 from ingest.run.capacity import measure_certificates
+from ops.maintenance.job import RUNS_ELSEWHERE, Job, JobContext, JobResult, JobRun, Session, connect, record_wait, run
 from ops.maintenance.jobs import jobs
 from ops.maintenance.overload.monitor import OverloadMonitor
-from ops.maintenance.run import RUNS_ELSEWHERE, Job, JobContext, JobResult, JobRun, Session, connect, record_wait, run
 from ops.maintenance.throttle import Throttle
 
 log = logging.getLogger(__name__)

@@ -16,10 +16,10 @@ from core.errors import DatabaseError, OperationError
 from core.formatting import wide
 from core.paths import State
 from core.terminal import Console
+from ops.maintenance.job import Job, JobContext, JobRun, connect, run
 from ops.maintenance.jobs import jobs
 from ops.maintenance.process import job_context
 from ops.maintenance.retention import Plan, plan, table_rows
-from ops.maintenance.run import Job, JobContext, JobRun, connect, run
 from schema.queries import load
 
 _TIMEOUT = 300.0

@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from core import metrics
+from core.errors import DatabaseError
 from core.paths import State
 from core.sealing_key import load_sealing_key, receipt_statement
 from ops.maintenance.disk_budget import BudgetChoice, StorageUnit, choose
-from ops.maintenance.run import Connection, JobContext, JobResult
-from ops.maintenance.settings import settings
+from ops.maintenance.job import Connection, JobContext, JobResult
 from schema.queries import load
 
 log = logging.getLogger(__name__)
@@ -223,3 +223,21 @@ def table_rows(slices: Sequence[Slice]) -> list[dict[str, Any]]:
         }
         for slice_ in slices
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Read in one look, with what depends on the clock."""
+
+    late_until: datetime  # what is before is closed: its time for late data is over
+    closed_until: datetime  # the same in whole days (UTC)
+    disk_budget: int | None  # bytes
+    bytes: int  # of the database now
+
+
+async def settings(connection: Connection) -> Settings:
+    """Present settings."""
+    row = await connection.fetchrow(load("maintenance")["select_settings"])
+    if row is None:
+        raise DatabaseError("a SELECT without FROM gave no row")
+    return Settings(**row)

@@ -6,18 +6,26 @@ they do differently they do behind the same names, so that a database can move f
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import asyncpg
 
 import schema
+from core.database import connect
 from core.errors import DatabaseError
-from ops.migration.dependencies import in_order
 from schema.queries import load
 
 Edition = Literal["apache", "community"]
 FOLDER = schema.FOLDER / "routines"
+_COMMENT_OR_STRING = re.compile(r"--[^\n]*|'(?:[^']|'')*'")
+_CREATED = re.compile(
+    r"^CREATE (?:OR REPLACE )?(?:TABLE|TYPE|VIEW|FUNCTION|PROCEDURE) (?:IF NOT EXISTS )?plant\.(\w+)", re.MULTILINE
+)
+_NAME = re.compile(r"\bplant\.(\w+)")
 
 
 def routines(edition: Edition, folder: Path = FOLDER) -> dict[str, str]:
@@ -54,3 +62,86 @@ async def detect(connection: asyncpg.Connection[Any]) -> Edition:
     if statement := await connection.fetchval(queries["format_decompression_limit"], edition):
         await connection.execute(statement)
     return edition
+
+
+async def update_extension(dsn: str) -> None:
+    """Bring the extension to the version of the server's library, where another was installed since.
+
+    That has to be the first statement of a session, before the library of the old version is loaded. Safe to run twice
+    at once. Raises DatabaseError where there is no way to that version, or the DSN's user may not go it.
+    """
+    if not await _outdated(dsn):
+        return
+    connection = await connect(dsn, "plantlog up")
+    try:
+        await connection.execute(load("migrate")["update_extension"])
+    except asyncpg.InsufficientPrivilegeError:
+        raise DatabaseError(
+            "server and database have different versions of TimescaleDB, and the DSN's user may not update it: "
+            'run psql -X -c "ALTER EXTENSION timescaledb UPDATE" as the extension\'s owner'
+        ) from None
+    except asyncpg.DependentObjectsStillExistError as error:
+        raise DatabaseError(
+            f"cannot update TimescaleDB of this database to the server's version: {error}. "
+            "If the object is plantlog's, first run this plantlog with the server that the database came from"
+        ) from error
+    except asyncpg.PostgresError as error:
+        if await _outdated(dsn):  # else somebody else did it in this moment
+            raise DatabaseError(
+                f"cannot update TimescaleDB of this database to the server's version: {error}"
+            ) from error
+    finally:
+        await connection.close()
+
+
+async def _outdated(dsn: str) -> bool:
+    connection = await connect(dsn, "plantlog up")
+    try:
+        row = await connection.fetchrow(load("migrate")["select_extension"])
+    except asyncpg.UndefinedFileError:
+        return True  # the library of the database's version is no longer there
+    finally:
+        await connection.close()
+    return row is not None and row["installed"] not in (None, row["available"])
+
+
+async def create_extension(connection: asyncpg.Connection[Any]) -> None:
+    """Make the extension, where it is missing. Raises DatabaseError with what to do where that can't be."""
+    row = await connection.fetchrow(load("migrate")["select_extension"])
+    if row is None:
+        raise DatabaseError(
+            "TimescaleDB is not installed on this server: install postgresql-17-timescaledb (Debian), add timescaledb "
+            "to shared_preload_libraries in postgresql.conf and restart the server"
+        )
+    if not row["preloaded"]:
+        raise DatabaseError(
+            "TimescaleDB is installed but not loaded: add timescaledb to shared_preload_libraries in postgresql.conf "
+            "and restart the server"
+        )
+    if row["installed"] is None:
+        try:
+            await connection.execute(load("migrate")["create_extension"])
+        except asyncpg.InsufficientPrivilegeError:
+            raise DatabaseError(
+                "the TimescaleDB extension is not in this database, and the DSN's user may not create it: "
+                "run CREATE EXTENSION timescaledb in it as a superuser"
+            ) from None
+
+
+def created(sql: str) -> set[str]:
+    """Names of the tables, types, views and routines that a file creates."""
+    return set(_CREATED.findall(sql))
+
+
+def in_order(files: Mapping[str, str]) -> dict[str, str]:
+    """The files (name → SQL), each after those that create what it names.
+
+    Raises graphlib.CycleError, a ValueError, where two files need each other.
+    """
+    statements = {name: _COMMENT_OR_STRING.sub("", sql) for name, sql in files.items()}
+    creator = {item: name for name, sql in statements.items() for item in created(sql)}
+    needs = {
+        name: sorted({creator[item] for item in _NAME.findall(sql) if item in creator} - {name})
+        for name, sql in statements.items()
+    }
+    return {name: files[name] for name in TopologicalSorter(needs).static_order()}

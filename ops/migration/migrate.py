@@ -21,8 +21,8 @@ import asyncpg
 
 from core.database import connect
 from core.errors import DatabaseError
-from ops.migration import editions, extension, renewal
-from ops.migration.dependencies import in_order
+from ops.migration import editions, renewal
+from ops.migration.editions import create_extension, in_order, update_extension
 from schema import FOLDER
 from schema.queries import load
 
@@ -67,11 +67,11 @@ def tables(folder: Path = FOLDER) -> list[str]:
 async def migrate(dsn: str, folder: Path = FOLDER) -> list[int]:
     """Make or upgrade the schema, and say which versions that brought; renew routines and views. Safe to run twice."""
     queries = load("migrate")
-    await extension.update(dsn)
+    await update_extension(dsn)
     connection = await connect(dsn, "plantlog up")
     try:
         await connection.execute(queries["lock_migration"])
-        await extension.create(connection)
+        await create_extension(connection)
         supported = migrations(folder)
         applied = await connection.fetch(queries["select_migrations"]) if await has_schema(connection) else []
         if applied:

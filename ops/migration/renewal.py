@@ -13,7 +13,7 @@ from typing import Any
 import asyncpg
 
 from core.errors import DatabaseError
-from ops.migration.dependencies import created
+from ops.migration.editions import created
 from schema.queries import load
 
 _NOT_REPLACEABLE = (

@@ -40,7 +40,7 @@ from ops.backup.repository import back_up, backups, configure, due_file, take_ov
 from ops.backup.restore import restore
 from ops.cli import backup as command
 from ops.maintenance.backup import back_up_when_due, rehearse_when_due
-from ops.maintenance.run import JobContext, JobResult
+from ops.maintenance.job import JobContext, JobResult
 from ops.postgres.archive import Archive
 from ops.postgres.bootstrap import bootstrap, wait_until_ready
 from ops.postgres.cluster import Cluster, provision

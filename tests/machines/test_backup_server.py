@@ -17,7 +17,7 @@ from ops.backup.repository import archive_of, back_up, backups, configure, verif
 from ops.backup.restore import restore
 from ops.cli import backup as command
 from ops.maintenance.backup import back_up_when_due
-from ops.maintenance.run import JobContext
+from ops.maintenance.job import JobContext
 from ops.postgres.cluster import Cluster, provision
 from ops.postgres.server import Server
 from schema.queries import load

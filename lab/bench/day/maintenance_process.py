@@ -15,10 +15,10 @@ from core.config.snapshot import plant_in_force
 from core.paths import State
 from core.scheduling import lower_priority
 from lab.bench.day.clock import Clock
+from ops.maintenance.job import connect
 from ops.maintenance.jobs import jobs
 from ops.maintenance.overload.monitor import OverloadMonitor
 from ops.maintenance.process import Maintenance, job_context
-from ops.maintenance.run import connect
 
 _SAMPLE_JOBS = ("rollups", "compress", "seal", "retain", "analyze")
 _POLL_SECONDS = 0.1

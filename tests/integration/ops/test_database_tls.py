@@ -22,8 +22,8 @@ from core.database import connect
 from core.paths import CHECKOUT, State
 from core.server_tls import ca_file, server_file
 from ops.backup.state_files import pack
+from ops.maintenance.job import JobContext, JobResult
 from ops.maintenance.jobs import Certificate
-from ops.maintenance.run import JobContext, JobResult
 from ops.migration.migrate import Login
 from ops.postgres import mounted
 from ops.postgres.bootstrap import bootstrap, maintenance_dsn

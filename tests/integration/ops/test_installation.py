@@ -19,9 +19,9 @@ from core.process import starts
 from history.questions.ask import ask
 from ops.appliance.database import Database as Used
 from ops.appliance.status import StatusMonitor
+from ops.maintenance.job import Job, JobContext, Session, run
 from ops.maintenance.jobs import jobs
 from ops.maintenance.retention import Retention
-from ops.maintenance.run import Job, JobContext, Session, run
 from ops.postgres.bootstrap import create_database
 from ops.postgres.server import Server
 from ops.registration import heartbeat

@@ -25,9 +25,9 @@ from core.scheduling import NICE
 from ops.appliance.status import StatusMonitor
 from ops.deployment import Running
 from ops.maintenance import jobs as maintenance_jobs
+from ops.maintenance.job import Connection, Job, JobContext, JobResult, JobSkipped, Session, run
 from ops.maintenance.jobs import jobs
 from ops.maintenance.process import Maintenance
-from ops.maintenance.run import Connection, Job, JobContext, JobResult, JobSkipped, Session, run
 from ops.ports import free_ports
 from schema.queries import load
 from tests import children

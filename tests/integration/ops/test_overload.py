@@ -22,8 +22,8 @@ from core.scheduling import NICE
 from core.timestamps import now_us
 from ingest.spool.append import Spool
 from ingest.writer.writer import Writer
+from ops.maintenance.job import Connection, Job, JobContext, JobResult, run
 from ops.maintenance.jobs import jobs
-from ops.maintenance.run import Connection, Job, JobContext, JobResult, run
 from ops.ports import free_ports
 from schema.queries import load
 from tests.database import Database

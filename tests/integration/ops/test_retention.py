@@ -11,10 +11,10 @@ from uuid import UUID
 import asyncpg
 import pytest
 
+from ops.maintenance.job import Connection
 from ops.maintenance.jobs import jobs
 from ops.maintenance.packing import compress_before
 from ops.maintenance.retention import Retention, Slice, plan
-from ops.maintenance.run import Connection
 from tests.database import Database
 from tests.maintenance import (
     DAY,

@@ -9,9 +9,9 @@ from typing import Any
 import asyncpg
 import pytest
 
+from ops.maintenance.job import Connection, run
 from ops.maintenance.jobs import jobs
 from ops.maintenance.packing import compress_before
-from ops.maintenance.run import Connection, run
 from tests.database import Database, connected
 from tests.maintenance import add_plant, closed_relation, day, job_context, run_ok, sample_counts, set_retention
 from tests.waiting import until

@@ -18,8 +18,7 @@ from core.paths import CHECKOUT, State
 from ops.appliance import service
 from ops.appliance.supervisor import ProcessState
 from ops.service import install
-from ops.service.notify import ServiceManager
-from ops.service.run import StuckProcesses
+from ops.service.foreground import ServiceManager, StuckProcesses
 from ops.service.unit import MARK
 from tests.command import run
 from tests.waiting import until_sync

@@ -26,8 +26,8 @@ from core.config.load import load
 from core.paths import CHECKOUT
 from simulator.control import application
 from simulator.demo import DemoPlant
-from simulator.run import Simulator
 from simulator.scenarios import ScenarioPlant
+from simulator.simulation import Simulator
 from simulator.truth import Truth, read_truth
 from tests.peers import free_port, listens
 from tests.waiting import PATIENCE, until
@@ -71,7 +71,7 @@ async def running(
 ) -> AsyncIterator[Running]:
     simulator = simulator or Simulator(ScenarioPlant(1, []), folder, secure, speed=1.0, jitter=jitter)
     port, stop = row_of_ports(4), asyncio.Event()
-    task = asyncio.create_task(simulator.run("127.0.0.1", port, port + 1, stop))
+    task = asyncio.create_task(simulator.simulation("127.0.0.1", port, port + 1, stop))
     try:
         await until(lambda: simulator.published > 0 or task.done())
         yield Running(simulator, port, folder)

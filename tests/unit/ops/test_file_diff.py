@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ops.registration.file_diff import Side, differences
+from ops.registration.revisions import Side, differences
 
 
 def test_files_that_differ_are_compared_line_by_line() -> None:

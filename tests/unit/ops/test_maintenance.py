@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from core.paths import State
 from ops.maintenance.disk_budget import BudgetChoice, StorageUnit, choose, days_left, duration, growth
+from ops.maintenance.job import Connection, Job, JobContext, JobResult
 from ops.maintenance.jobs import jobs
 from ops.maintenance.process import Maintenance, backoff, next_start
-from ops.maintenance.run import Connection, Job, JobContext, JobResult
 from tests.peers import free_port
 from tests.waiting import until
 

@@ -29,7 +29,7 @@ from ops.appliance.programs import check_ports
 from ops.appliance.steps import Step
 from ops.appliance.up import UpOptions, deployment_for
 from ops.backup.pgbackrest import environment
-from ops.cli.run import tail_command
+from ops.cli.appliance import tail_command
 from ops.deployment import Deployment, Running
 from ops.ports import PortRequirement
 from ops.postgres.binaries import Binaries, remember_root_file_system, root_file_system

@@ -14,7 +14,7 @@ from core.config.load import load
 from core.config.sources import ModbusTag
 from core.errors import OperationError
 from core.paths import CHECKOUT
-from ops.registration.tag_import.run import run
+from ops.registration.tag_import.import_file import run
 
 GOLDEN = CHECKOUT / "tests" / "unit" / "golden" / "import"
 ADDRESSES = {"kepware": "tcp://192.0.2.20:502", "ignition": "opc.tcp://192.0.2.10:4840"}

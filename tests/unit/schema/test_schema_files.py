@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import DatabaseError
-from ops.migration.dependencies import created, in_order
-from ops.migration.editions import FOLDER, routines
+from ops.migration.editions import FOLDER, created, in_order, routines
 from ops.migration.migrate import migrations, tables
 from schema import FOLDER as SCHEMA
 

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from history.reading.reader import begin
+from ops.maintenance.job import RUNS_ELSEWHERE, Job, JobContext, JobRun, run
 from ops.maintenance.jobs import jobs
-from ops.maintenance.run import RUNS_ELSEWHERE, Job, JobContext, JobRun, run
 from tests.config_in_force import activate
 from tests.database import Database
 from tests.integration.history.evidence.archive_site import Site, archive_site

@@ -17,8 +17,8 @@ import asyncpg
 
 from core.paths import State
 from history.archive.location import Location
+from ops.maintenance.job import JobContext, run
 from ops.maintenance.jobs import jobs
-from ops.maintenance.run import JobContext, run
 
 _STEPS = {
     Location: ("created", "write", "move", "opened", "read", "facts", "size", "listing", "remove", "clear"),

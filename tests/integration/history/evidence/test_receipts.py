@@ -17,8 +17,8 @@ from core.timestamps import microseconds, now_us
 from history.reading.reader import begin
 from ingest.spool.append import Spool
 from ingest.writer.writer import Writer
+from ops.maintenance.job import JobContext, run
 from ops.maintenance.jobs import jobs
-from ops.maintenance.run import JobContext, run
 from tests.integration.history.evidence.plant import BEFORE, DAY, SealedPlant
 from tests.sample_tables import HOUR_US, bits
 

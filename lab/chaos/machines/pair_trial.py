@@ -16,6 +16,7 @@ from core.errors import OperationError
 from core.paths import State
 from core.timestamps import now_us
 from lab.chaos.appliance import ROOTFS
+from lab.chaos.appliance_trial import LONG_SECONDS, ChaosOptions, cancel, gaps_and_quarantine
 from lab.chaos.gateway import SOURCE, TEMPLATE, Gateway
 from lab.chaos.machines.complete import Watch
 from lab.chaos.machines.database import DatabaseServers
@@ -25,7 +26,6 @@ from lab.chaos.machines.wall_clock import WallClock
 from lab.chaos.plants import OPCUA, Ports, Simulated
 from lab.chaos.report import Outcome, Report
 from lab.chaos.rollups import closed, rollups
-from lab.chaos.run import LONG_SECONDS, ChaosOptions, cancel, gaps_and_quarantine
 from lab.chaos.schedule import play, schedule
 from ops import ports
 from simulator.export import export
