@@ -306,7 +306,8 @@ def _disk_free(context: JobContext) -> int | None:
 async def end_sessions(context: JobContext, connection: Connection) -> JobResult:
     """End the sessions of readers that last too long or, where the server is on this machine, hold too much.
 
-    A session may change its own statement_timeout and work_mem. On this machine they step back, so that what they ask takes no processor time that ingest wants.
+    A session may change its own statement_timeout and work_mem. On this machine they step back, so that what they ask
+    takes no processor time that ingest wants.
     """
     queries = load("maintenance")
     heavy: list[int] = []
