@@ -197,7 +197,7 @@ async def _run(arguments: argparse.Namespace) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with http.serve(application(simulator, arguments.host), arguments.host, arguments.control_port):
-        await simulator.simulation(arguments.host, arguments.opcua_port, arguments.modbus_port, stop)
+        await simulator.run(arguments.host, arguments.opcua_port, arguments.modbus_port, stop)
 
 
 def _export(arguments: argparse.Namespace) -> None:

@@ -71,7 +71,7 @@ async def running(
 ) -> AsyncIterator[Running]:
     simulator = simulator or Simulator(ScenarioPlant(1, []), folder, secure, speed=1.0, jitter=jitter)
     port, stop = row_of_ports(4), asyncio.Event()
-    task = asyncio.create_task(simulator.simulation("127.0.0.1", port, port + 1, stop))
+    task = asyncio.create_task(simulator.run("127.0.0.1", port, port + 1, stop))
     try:
         await until(lambda: simulator.published > 0 or task.done())
         yield Running(simulator, port, folder)
