@@ -20,8 +20,7 @@ from core.errors import OperationError, PlantlogError
 from core.timestamps import iso, now_us
 from simulator.export import export
 from simulator.faults import KINDS, RULES, SECONDS
-from simulator.load import LoadPlant
-from simulator.replay import ReplayPlant
+from simulator.plants import LoadPlant, ReplayPlant
 from simulator.scenarios import SCENARIOS, ScenarioPlant, parse
 from simulator.tags import Plant
 from simulator.truth import MAX_BYTES
@@ -179,8 +178,7 @@ def _duration(text: str) -> float:
 
 async def _run(arguments: argparse.Namespace) -> None:
     from core import http
-    from simulator.control import application
-    from simulator.simulation import Simulator
+    from simulator.simulation import Simulator, control_application
 
     gc.freeze()  # what is imported stays
     gc.set_threshold(50_000, 20, 20)  # else it takes a third of the time in which asyncua makes nodes
@@ -196,7 +194,7 @@ async def _run(arguments: argparse.Namespace) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with http.serve(application(simulator, arguments.host), arguments.host, arguments.control_port):
+    async with http.serve(control_application(simulator, arguments.host), arguments.host, arguments.control_port):
         await simulator.run(arguments.host, arguments.opcua_port, arguments.modbus_port, stop)
 
 

@@ -24,8 +24,19 @@ from numpy.typing import NDArray
 
 from core.database import connect
 from schema.queries import load
-from simulator.compare_samples import ANSWER_US, BAD, OVERFLOW, by_channel, by_order, by_time, published
-from simulator.comparison import EXAMPLES, NEVER, Comparison, Gaps
+from simulator.compare_samples import (
+    ANSWER_US,
+    BAD,
+    EXAMPLES,
+    NEVER,
+    OVERFLOW,
+    Comparison,
+    Gaps,
+    by_channel,
+    by_order,
+    by_time,
+    published,
+)
 from simulator.truth import ROW, VIAS, PublishedText, read_truth, truth_names, truth_rows
 
 _PORTION_ROWS = 40_000_000  # some 8 GiB of memory; each portion reads the whole table

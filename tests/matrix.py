@@ -24,10 +24,10 @@ from rich.table import Table
 from core.config.processes import is_collector
 from core.paths import State
 from core.timestamps import now_us
-from lab.chaos.await_idle import await_idle
+from lab.chaos.settling import await_idle
 from ops.ports import free_ports
 from simulator.compare import compare
-from simulator.comparison import Comparison
+from simulator.compare_samples import Comparison
 from simulator.relay import Relay, running_relays
 from tests.e2e.appliance import Appliance, running
 from tests.peers import FIRST_REGISTER, KINDS, Peer, free_port, opcua_tags

@@ -25,7 +25,7 @@ from ops.ports import free_ports
 from ops.postgres.bootstrap import create_database
 from ops.postgres.server import Server
 from simulator.compare import compare
-from simulator.comparison import Comparison
+from simulator.compare_samples import Comparison
 from tests.e2e.appliance import Appliance
 from tests.waiting import until
 

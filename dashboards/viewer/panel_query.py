@@ -1,8 +1,10 @@
-"""Requests of the page: dashboard, panel, time range and variables."""
+"""Requests of the page: dashboard, panel, time range and variables; and the search for a variable's values."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -15,6 +17,8 @@ _MAX_POINTS = 5000
 
 _Value = Annotated[str, Field(max_length=300)]
 _Milliseconds = Annotated[int, Field(ge=0, le=_MS_OF_YEAR_9999)]
+MAX_LISTED = 500  # per response, plus selected ones
+_SQL = (Path(__file__).parent / "variable_values.sql").read_text(encoding="utf-8")
 
 
 class PanelQuery(BaseModel):
@@ -59,3 +63,16 @@ def parse_query(body: bytes) -> PanelQuery:
 
 def _datetime(ms: int) -> datetime:
     return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def search_values(
+    query: str, parameters: Sequence[object], search: str, chosen: Sequence[str]
+) -> tuple[str, list[object]]:
+    """A statement for the values of a variable's ``query``, and its parameters.
+
+    Columns ``__text``, ``__value`` and ``total``: the number of values whose texts contain all words of ``search``.
+    """
+    first = len(parameters) + 1
+    places = {name: f"${first + i}" for i, name in enumerate(("words", "chosen", "most"))}
+    sql = _SQL.format(query=query.rstrip().rstrip(";"), **places)
+    return sql, [*parameters, search.lower().split(), list(chosen), MAX_LISTED]

@@ -19,9 +19,8 @@ from dashboards.viewer.access import Access, error_response
 from dashboards.viewer.frames import wide
 from dashboards.viewer.library import Library, Query
 from dashboards.viewer.macros import expand
-from dashboards.viewer.panel_query import PanelQuery, parse_query
+from dashboards.viewer.panel_query import PanelQuery, parse_query, search_values
 from dashboards.viewer.reader import Reader
-from dashboards.viewer.variable_values import search_values
 
 _MAX_BODY = 256 * 1024
 

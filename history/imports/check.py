@@ -13,7 +13,7 @@ from core.batch import Int64s
 from core.errors import OperationError
 from core.time_limits import TimeLimits
 from core.timestamps import iso
-from history.imports.bad_input import bad_input
+from history.imports.fields import bad_input
 from history.imports.portion import Portion, Reader, joined
 from history.imports.whole_hours import HourCounts
 

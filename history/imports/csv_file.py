@@ -18,10 +18,17 @@ from numpy.typing import NDArray
 from core.batch import Float64s, Int32s, Int64s, UInt32s
 from core.samples import Samples
 from core.status_words import BAD
-from history.imports.bad_input import BadField, bad_input
 from history.imports.csv_layout import CsvLayout, undecodable
-from history.imports.fields import EXACT, channel_name, parse_statuses, parse_values, rounded
-from history.imports.line_order import LineOrder
+from history.imports.fields import (
+    EXACT,
+    BadField,
+    LineOrder,
+    bad_input,
+    channel_name,
+    parse_statuses,
+    parse_values,
+    rounded,
+)
 from history.imports.portion import Portion, WideColumn, wide_portion
 
 _CHARACTERS = 4_000_000  # read at a time

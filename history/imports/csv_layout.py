@@ -13,8 +13,7 @@ from typing import Literal, TypeAlias, get_args
 from zoneinfo import ZoneInfo
 
 from core.errors import OperationError
-from history.imports.bad_input import BadField, bad_input
-from history.imports.fields import Decimal, StatusCodes, channel_name, detect_codes, detect_decimal
+from history.imports.fields import BadField, Decimal, StatusCodes, bad_input, channel_name, detect_codes, detect_decimal
 from history.imports.times import Ambiguous, Order, TimeFormat, detect
 
 Role: TypeAlias = Literal["channel", "time", "value", "status", "ignore"]

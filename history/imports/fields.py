@@ -1,17 +1,19 @@
-"""Values, statuses and channel names of other systems."""
+"""Values, statuses and channel names of other systems, the order of lines, and errors of a field with their place."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 import numpy as np
 
-from core.batch import Float64s, UInt32s
+from core.batch import Float64s, Int32s, Int64s, UInt32s
+from core.config.explain import shown
 from core.config.sources import CHANNEL_NAME_LENGTH
+from core.errors import OperationError, Problem
 from core.status_words import BAD, UNCERTAIN, WORDS, status_of
-from history.imports.bad_input import BadField
 
 Decimal: TypeAlias = Literal[".", ","]
 StatusCodes: TypeAlias = Literal["opcua", "opcda"]
@@ -30,6 +32,22 @@ EXACT = 2.0**53  # up to which every integer is a float64
 _NOT_ZERO = re.compile(r"[^eE]*[1-9]")
 _BOOLEANS = {"true": "1", "false": "0"}
 _NO_NAME = re.compile(r"[^\w.%/-]")
+_NEAR_US = 86_400_000_000  # of the same change of the clocks
+
+
+class BadField(Exception):  # noqa: N818  (caught where the line is known)
+    """A text of a column is not what it has to be."""
+
+    def __init__(self, place: int, found: str, legal: str) -> None:
+        self.place = place  # in the column, from 0
+        self.found = found
+        self.legal = legal
+        super().__init__(found)
+
+
+def bad_input(file: Path, line: int | None, field: str, found: str, legal: str) -> OperationError:
+    """An error that names file, line (from 1) and field."""
+    return OperationError(str(Problem(str(file), line, field, shown(found), legal)))
 
 
 def parse_values(texts: Sequence[str], decimal: Decimal) -> tuple[Float64s, UInt32s]:
@@ -126,3 +144,37 @@ def channel_name(text: str) -> str:
     if not name or len(name) > CHANNEL_NAME_LENGTH:
         raise BadField(0, text, f"the name of a channel, of 1 to {CHANNEL_NAME_LENGTH} characters")
     return name
+
+
+class LineOrder:
+    """The lines of each channel have to be in the order of time: where a time that occurs twice is not behind the one
+    before, it is the second one, and so are those behind it."""
+
+    def __init__(self) -> None:
+        self._previous: dict[int, tuple[int, bool]] = {}  # channel → its last such time, and whether it is the second
+        self._newest: dict[int, int] = {}  # channel → time of its last line
+
+    def resolve(self, channel: Int32s, time: Int64s, later: Int64s) -> Int64s:
+        """µs, (n,). ``time`` is that of the first meaning; ``later``: how much later the second one is, or 0.
+
+        Raises BadField.
+        """
+        if not len(time):
+            return time
+        time = time.copy()
+        for place in np.flatnonzero(later).tolist():
+            number, first = int(channel[place]), int(time[place])
+            before, second = self._previous.get(number, (-_NEAR_US, False))
+            second = abs(first - before) < _NEAR_US and (second or first <= before)
+            self._previous[number] = first, second
+            if second:
+                time[place] += later[place]
+        order = np.argsort(channel, kind="stable")
+        numbers, begins = np.unique(channel[order], return_index=True)
+        before_it = np.concatenate((time[order][:1], time[order][:-1]))
+        before_it[begins] = [self._newest.get(number, -(2**63)) for number in numbers.tolist()]
+        if (back := np.flatnonzero(time[order] < before_it)).size:
+            raise BadField(int(order[back].min()), "an earlier time", "lines in the order of time: see --ambiguous")
+        ends = np.append(begins[1:], len(order)) - 1
+        self._newest.update(zip(numbers.tolist(), time[order][ends].tolist(), strict=True))
+        return time

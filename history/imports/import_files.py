@@ -32,10 +32,10 @@ from core.samples import Samples
 from core.terminal import confirm
 from core.time_limits import TimeLimits
 from core.timestamps import iso, microseconds, now_us
-from history.imports.bad_input import bad_input
 from history.imports.check import Checked, check
 from history.imports.csv_file import CsvFile
 from history.imports.csv_layout import Options, find_layout
+from history.imports.fields import bad_input
 from history.imports.line_protocol_file import LineProtocolFile, is_line_protocol
 from history.imports.parquet_file import ParquetFile, is_parquet
 from history.imports.portion import Portion, Reader

@@ -9,7 +9,7 @@ import numpy as np
 
 from core.errors import OperationError
 from core.samples import Samples
-from history.imports.bad_input import bad_input
+from history.imports.fields import bad_input
 from history.imports.portion import Portion
 from history.imports.times import unit_of
 from ingest.push.line_protocol import Point, Precision, Series, parse

@@ -17,10 +17,17 @@ from core.batch import Float64s, Int32s, Int64s, UInt32s, is_rounded
 from core.errors import OperationError
 from core.samples import Samples
 from core.status_words import BAD
-from history.imports.bad_input import BadField, bad_input
 from history.imports.csv_layout import Options, Role, column_roles, describe_columns, wide_channels
-from history.imports.fields import channel_name, detect_codes, parse_statuses, parse_values, rounded
-from history.imports.line_order import LineOrder
+from history.imports.fields import (
+    BadField,
+    LineOrder,
+    bad_input,
+    channel_name,
+    detect_codes,
+    parse_statuses,
+    parse_values,
+    rounded,
+)
 from history.imports.portion import Portion, WideColumn, wide_portion
 from history.imports.times import TimeFormat, detect
 from history.standalone import METADATA

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.batch import Int64s
-from history.imports.bad_input import BadField
+from history.imports.fields import BadField
 
 Unit: TypeAlias = Literal["s", "ms", "us", "ns"]  # of a number since 1970
 Order: TypeAlias = Literal["ymd", "dmy", "mdy"] | Unit  # of a date

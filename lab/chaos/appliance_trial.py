@@ -17,15 +17,13 @@ import asyncpg
 from core.config import processes, token_file
 from core.paths import State
 from core.timestamps import now_us
-from lab.chaos import disk
 from lab.chaos.appliance import plantlog, running_appliance
-from lab.chaos.await_idle import await_idle
 from lab.chaos.gateway import SOURCE, TEMPLATE, Gateway
-from lab.chaos.inject import Targets, inject
+from lab.chaos.inject import Targets, disk_problem, inject, mounted_disk
 from lab.chaos.plants import NodeOpcua, PlantProcess, Ports, Simulated
 from lab.chaos.report import Report
-from lab.chaos.rollups import closed, rollups
 from lab.chaos.schedule import FAULTS, Fault, Step, play, schedule, soak_schedule
+from lab.chaos.settling import await_idle, closed, rollups
 from lab.chaos.soak import Soak, soaking
 from ops import ports
 from ops.appliance.supervisor import Supervisor
@@ -72,10 +70,10 @@ async def run(options: ChaosOptions, progress: Callable[[str], None]) -> Report:
     ports_used = _choose_ports()
     plant = _plant(options, folder / "plant", ports_used.plant)
     async with AsyncExitStack() as stack:
-        disk_problem = disk.problem(folder)
-        if disk_problem is None:
-            stack.enter_context(disk.mounted(folder / "spool.img", state.spool, _DISK_MEGABYTES))
-        faults, left_out = _available_faults(plant, disk_problem)
+        no_disk = disk_problem(folder)
+        if no_disk is None:
+            stack.enter_context(mounted_disk(folder / "spool.img", state.spool, _DISK_MEGABYTES))
+        faults, left_out = _available_faults(plant, no_disk)
         plant_relays = {
             "opcua": (ports_used.plant.opcua_relay, ports_used.plant.opcua),
             "push": (ports_used.push_relay, ports_used.push),
@@ -159,12 +157,12 @@ def _plant(options: ChaosOptions, folder: Path, ports_used: Ports) -> PlantProce
     return Simulated(folder, ports_used, options.channels, options.hz)
 
 
-def _available_faults(plant: PlantProcess, disk_problem: str | None) -> tuple[list[Fault], list[str]]:
+def _available_faults(plant: PlantProcess, no_disk: str | None) -> tuple[list[Fault], list[str]]:
     """The faults that this plant and this machine can have, and which not, with the reason."""
     reasons: dict[Fault, str] = {}
     for fault in FAULTS:
-        if fault.act == "fill" and disk_problem is not None:
-            reasons[fault] = disk_problem
+        if fault.act == "fill" and no_disk is not None:
+            reasons[fault] = no_disk
         elif "modbus" in (fault.on, fault.on.removeprefix("collector-")) or fault.on == "exception":
             if not plant.has_modbus:
                 reasons[fault] = "the plant has no Modbus device"

@@ -1,13 +1,16 @@
-"""Injection and removal of each fault."""
+"""Injection and removal of each fault; and a small disk for the spool, a mounted file that can be filled up."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -15,7 +18,6 @@ import psutil
 
 from core.errors import OperationError
 from core.paths import State
-from lab.chaos import disk
 from lab.chaos.plants import PlantProcess
 from lab.chaos.schedule import FaultAction, Step
 from lab.chaos.stress import busy
@@ -27,6 +29,9 @@ from simulator.relay import Relay
 _RESTART_SECONDS = 120.0  # within which the supervisor brings back a process that was killed, however busy the machine
 _POLL_SECONDS = 0.05
 _MODBUS_DEVICE = "load1"
+_FILL = "fill"  # the file that takes the room
+_TRY_MEGABYTES = 4
+_BLOCK = bytes(1024**2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +153,11 @@ async def _terminate(step: Step, targets: Targets) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _fill(step: Step, targets: Targets) -> AsyncIterator[None]:
-    await asyncio.to_thread(disk.fill, targets.state.spool)
+    await asyncio.to_thread(fill_disk, targets.state.spool)
     try:
         yield
     finally:
-        disk.free(targets.state.spool)
+        free_disk(targets.state.spool)
 
 
 @asynccontextmanager
@@ -184,3 +189,60 @@ async def _pid(name: str, targets: Targets) -> int:
                 return process.pid
         await asyncio.sleep(_POLL_SECONDS)
     raise OperationError(f"{name} was not restarted within {_RESTART_SECONDS:.0f} s: see {targets.state.log}")
+
+
+def disk_problem(folder: Path) -> str | None:
+    """Reason why there can be none, tried in ``folder``; None: there can."""
+    if os.geteuid() != 0:
+        return "only root may mount"
+    missing = [name for name in ("mkfs.ext4", "mount", "umount") if shutil.which(name) is None]
+    if missing:
+        return f"{missing[0]} is not installed"
+    image, at = folder / "try.img", folder / "try"
+    try:
+        with mounted_disk(image, at, _TRY_MEGABYTES):
+            return None
+    except OperationError as error:  # a container may have no loop devices
+        return str(error)
+    finally:
+        image.unlink(missing_ok=True)
+        with suppress(OSError):
+            at.rmdir()
+
+
+@contextmanager
+def mounted_disk(image: Path, at: Path, megabytes: int) -> Iterator[None]:
+    """A disk of that size mounted at ``at`` inside the block. Raises OperationError where that fails."""
+    at.mkdir(parents=True, exist_ok=True)
+    with image.open("wb") as file:
+        file.truncate(megabytes * 1024**2)
+    _run_command("mkfs.ext4", "-q", "-F", "-m", "0", str(image))
+    _run_command("mount", "-o", "loop", str(image), str(at))
+    try:
+        shutil.rmtree(at / "lost+found", ignore_errors=True)
+        yield
+    finally:
+        _run_command("umount", "-l", str(at))
+
+
+def fill_disk(at: Path) -> None:
+    """Take all the room that is left."""
+    # A disk so full that not even the file can be made is what was wanted.
+    with suppress(OSError), (at / _FILL).open("wb", buffering=0) as file:
+        size = len(_BLOCK)
+        while size:
+            try:
+                file.write(_BLOCK[:size])
+            except OSError:
+                size //= 2
+
+
+def free_disk(at: Path) -> None:
+    """Give the room back."""
+    (at / _FILL).unlink(missing_ok=True)
+
+
+def _run_command(*command: str) -> None:
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    if run.returncode:
+        raise OperationError(f"{' '.join(command)}: {run.stderr.strip()}")

@@ -19,7 +19,7 @@ from asyncua import Client
 from core.errors import OperationError
 from core.paths import CHECKOUT
 from simulator.export import export
-from simulator.load import LoadPlant, opcua_channels
+from simulator.plants import LoadPlant, opcua_channels
 
 _HOST = "127.0.0.1"
 _START_SECONDS = 120.0

@@ -9,10 +9,10 @@ from typing import Any
 
 from rich.table import Table
 
-from lab.chaos.rollups import RollupResult
 from lab.chaos.schedule import Step
+from lab.chaos.settling import RollupResult
 from lab.chaos.soak import SoakResult
-from simulator.comparison import Comparison
+from simulator.compare_samples import Comparison
 
 _COUNTS = ("published", "stored", "duplicated", "invented", "altered", "missing_recorded", "missing_silent")
 _ERRORS_SHOWN = 20

@@ -33,7 +33,7 @@ from ops.appliance.up import UpOptions
 from ops.ports import free_ports
 from ops.registration.redefined_tags import TagDecisions
 from simulator.compare import compare
-from simulator.comparison import Comparison
+from simulator.compare_samples import Comparison
 from tests.e2e.appliance import Appliance, running
 from tests.waiting import until_sync
 

@@ -9,7 +9,7 @@ import asyncpg
 
 from core.paths import State
 from core.timestamps import microseconds
-from lab.chaos.await_idle import pending
+from lab.chaos.settling import pending
 from tests.database import Database
 
 _CHANNELS = """

@@ -19,7 +19,7 @@ from core.paths import CHECKOUT, State
 from ops.appliance.status import StatusMonitor
 from ops.appliance.supervisor import Supervisor
 from simulator.compare import compare
-from simulator.comparison import Comparison
+from simulator.compare_samples import Comparison
 from tests.waiting import until
 
 NEWEST = """

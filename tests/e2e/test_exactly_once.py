@@ -12,7 +12,7 @@ import pytest
 
 from core.timestamps import now_us
 from ops.ports import free_ports
-from simulator.comparison import Comparison
+from simulator.compare_samples import Comparison
 from tests.e2e.appliance import Appliance, running
 from tests.waiting import until_sync
 

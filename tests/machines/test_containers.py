@@ -22,7 +22,7 @@ from ops.containers.init import init
 from ops.maintenance.jobs import jobs
 from ops.ports import free_ports
 from simulator.compare import compare
-from simulator.comparison import Comparison
+from simulator.compare_samples import Comparison
 from tests.docker import FILES, Docker, engine
 from tests.waiting import until, until_sync
 

@@ -15,7 +15,7 @@ from dashboards.viewer.library import Library
 from ops.ports import free_ports
 from ops.postgres.server import Server
 from simulator.compare import compare
-from simulator.comparison import Comparison
+from simulator.compare_samples import Comparison
 from tests.e2e.appliance import Appliance, running
 from tests.pair import own_server
 from tests.waiting import PATIENCE, until

@@ -1,5 +1,5 @@
 """``plantlog lab bench overload``: the whole appliance beyond its limit, and how long it is until all is as before.
 
-``strains`` (busy processes, a flood of pushes, a slow database) → ``appliance`` (brought up, looked at) → ``measure``
-(before, strain, after: the figures of each case).
+``flood`` and ``lab.chaos.stress`` (pushes, busy processes, a slow database) → ``appliance`` (brought up, looked at) →
+``measure`` (before, strain, after: the figures of each case).
 """

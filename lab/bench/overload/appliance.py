@@ -28,7 +28,7 @@ from ops.appliance.supervisor import Supervisor
 from ops.maintenance.overload.recovery import Observation, observe
 from schema.queries import load
 from simulator.export import export
-from simulator.load import LoadPlant
+from simulator.plants import LoadPlant
 
 _HOST = "127.0.0.1"
 _PORTS = 24

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -16,7 +17,6 @@ import psutil
 from core.errors import OperationError
 from core.paths import State
 from lab.chaos.appliance import plantlog
-from lab.chaos.machines.wall_clock import WallClock
 from ops.appliance import orphans
 
 PLANT = "plant"  # its host name: another address for each member
@@ -25,6 +25,7 @@ _AGAIN_SECONDS = 2.0
 _END_SECONDS = 30.0
 # In a mount name space, which ends with the processes in it.
 _ENTER = 'mount --bind "$0" /etc/hosts && exec "$@"'
+_SOURCE = Path(__file__).with_name("wall_clock.c")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +96,37 @@ class Member:
         enter = ("unshare", "--mount", "sh", "-c", _ENTER, str(hosts))
         environment = {"PLANTLOG_DSN": self.dsn, **self.clock.environment}
         await plantlog(self.state, *arguments, environment=environment, prefix=enter)
+
+
+class WallClock:
+    """The clock of the processes that have :attr:`environment`. Files are in ``folder``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._difference = folder / "clock"
+        library = folder / "clock.so"
+        self._difference.write_bytes(bytes(8))
+        command: list[str | Path] = [
+            "gcc",
+            "-O2",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-shared",
+            "-fPIC",
+            "-o",
+            library,
+            _SOURCE,
+            "-ldl",
+        ]
+        try:
+            run = subprocess.run(command, capture_output=True, text=True, check=False)
+        except FileNotFoundError:
+            raise OperationError("--machines requires a compiler: apt-get install gcc libc6-dev") from None
+        if run.returncode:
+            raise OperationError(f"gcc exited with {run.returncode}: {run.stderr}")
+        self.environment = {"LD_PRELOAD": str(library), "PLANTLOG_CLOCK": str(self._difference)}
+
+    def set(self, seconds: float) -> None:
+        """Let it differ from the true time."""
+        with self._difference.open("r+b", buffering=0) as file:
+            file.write(int(seconds * 1e6).to_bytes(8, "little", signed=True))

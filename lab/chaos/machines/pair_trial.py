@@ -12,24 +12,27 @@ from functools import partial
 from pathlib import Path
 
 from core.config import processes, token_file
+from core.database import FAILURES
 from core.errors import OperationError
 from core.paths import State
 from core.timestamps import now_us
+from ingest.journal.replay import has_requests
 from lab.chaos.appliance import ROOTFS
 from lab.chaos.appliance_trial import LONG_SECONDS, ChaosOptions, cancel, gaps_and_quarantine
 from lab.chaos.gateway import SOURCE, TEMPLATE, Gateway
-from lab.chaos.machines.complete import Watch
 from lab.chaos.machines.database import DatabaseServers
 from lab.chaos.machines.faults import FAULTS, Machines, inject, single_steps
-from lab.chaos.machines.member import PLANT, Member
-from lab.chaos.machines.wall_clock import WallClock
+from lab.chaos.machines.member import PLANT, Member, WallClock
 from lab.chaos.plants import OPCUA, Ports, Simulated
 from lab.chaos.report import Outcome, Report
-from lab.chaos.rollups import closed, rollups
 from lab.chaos.schedule import play, schedule
+from lab.chaos.settling import closed, not_stored, rollups, waiting
 from ops import ports
+from schema.queries import load
+from simulator.compare import compare
+from simulator.compare_samples import Comparison
 from simulator.export import export
-from simulator.load import LoadPlant
+from simulator.plants import LoadPlant
 from simulator.relay import Relay, running_relays
 
 _HOST = "127.0.0.1"
@@ -66,6 +69,10 @@ token_file = "gateway.token"
 channel = "{template}"
 unknown = "create"
 """
+# Each member asks for the lease a minute after the other one has taken it, if it has something that the database lacks.
+_TIMEOUT = 300.0
+_POLL_SECONDS = 1.0
+_BEHIND_US = 1_000_000
 
 
 async def run(options: ChaosOptions, progress: Callable[[str], None]) -> Report:
@@ -190,3 +197,68 @@ def _configure(folder: Path, number: int, member_ports: range, opcua: int, plant
 
 def _push_relay(first: int, number: int) -> int:
     return first + 8 + number * _MEMBER_PORTS - 3
+
+
+class Watch:
+    """Waits until all is as before."""
+
+    def __init__(self, machines: Machines, gateway: Gateway, truth: Path) -> None:
+        self._machines = machines
+        self._gateway = gateway
+        self._truth = truth
+
+    @property
+    def reader(self) -> str:
+        """The DSN of a reader at the primary, not through a relay."""
+        return self._machines.database.primary.at_address(self._machines.members[0].state.dsn("reader"))
+
+    async def complete(self) -> float:
+        """Wait until all that was published by now is stored, and both members receive everything.
+
+        The seconds that this took. Raises OperationError where it takes too long: then something hangs.
+        """
+        us, started = now_us() + _BEHIND_US, time.monotonic()
+        while pending := await self._pending(us):
+            if time.monotonic() - started > _TIMEOUT:
+                raise OperationError(f"not as before after {_TIMEOUT:.0f} s: {'; '.join(pending)}")
+            await asyncio.sleep(_POLL_SECONDS)
+        return time.monotonic() - started
+
+    async def compared(self, from_us: int, *, recorded: bool) -> tuple[dict[str, Comparison], float]:
+        """Published samples that the table has, when nothing is missing, or nothing comes any more.
+
+        ``recorded``: a gap does for what is missing. The second: the seconds that this took.
+        """
+        to_us, started = now_us(), time.monotonic()
+        while True:
+            await self.complete()
+            reading = compare(self._truth, self.reader, from_us, to_us)
+            compared = await asyncio.to_thread(asyncio.run, reading)  # the relays pass bytes meanwhile
+            total = compared["all"]
+            missing = total.missing_silent if recorded else total.missing
+            if not missing or time.monotonic() - started > _TIMEOUT:
+                return compared, time.monotonic() - started
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def gaps_since(self, us: int) -> int:
+        """Gaps of the pair that begin at or after that time."""
+        number = await self._machines.database.fetchval(load("chaos")["count_gaps_since"], us)
+        assert isinstance(number, int)
+        return number
+
+    async def _pending(self, us: int) -> list[str]:
+        """Describe what is still waited for."""
+        if self._gateway.oldest <= us:
+            return [f"the gateway has {self._gateway.waiting} batches that were not accepted"]
+        for member in self._machines.members:
+            if path := waiting(member.state, us, load("spool")["select_min_received_at_of_data"]):
+                return path
+            if has_requests(member.state.spool):
+                return [f"member {member.number} writes its journal again"]
+        try:
+            members = await self._machines.database.fetch(load("chaos")["select_incomplete_members"])
+        except FAILURES as error:
+            return [f"the database: {error}"]
+        if members:
+            return [f"member {row['member']} is away, or missed something just now" for row in members]
+        return await not_stored(self.reader, us)

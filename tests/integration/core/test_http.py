@@ -18,7 +18,7 @@ from aiohttp import web
 from core import health, http
 from core.log import RateLimitFilter
 from ops.ports import free_ports
-from simulator.control import application
+from simulator.simulation import control_application
 
 
 @asynccontextmanager
@@ -61,7 +61,7 @@ async def test_simulator_control_refuses_other_host_names() -> None:
             active: Any = staticmethod(list)
 
     port = free_ports(1)
-    async with http.serve(application(Nothing, "127.0.0.1"), "127.0.0.1", port):  # type: ignore[arg-type]
+    async with http.serve(control_application(Nothing, "127.0.0.1"), "127.0.0.1", port):  # type: ignore[arg-type]
         assert await status(port, "/state", "plant.example") == 403
         assert await status(port, "/state", "127.0.0.1") == 200
 

@@ -30,7 +30,7 @@ from core.timestamps import microseconds, now_us
 from ingest.appender import Notes
 from ingest.opcua.subscription.source_times import ClockSkew
 from ingest.opcua.subscription.subscriptions import Subscriptions
-from lab.chaos.machines.wall_clock import WallClock
+from lab.chaos.machines.member import WallClock
 from ops.certificates import trust
 from simulator.opcua_server import OpcuaServer
 from simulator.relay import Relay

@@ -10,9 +10,9 @@ import numpy as np
 from asyncua import Client, ua
 
 from core.samples import Samples
-from simulator.bulk_notifications import Item, UnpublishedValues
-from simulator.load import LoadPlant
+from simulator.plants import LoadPlant
 from simulator.simulation import Simulator
+from simulator.subscriptions import Item, UnpublishedValues
 from tests.integration.simulator import test_simulator_run
 from tests.integration.simulator.test_simulator_run import Running, Seen, published
 from tests.waiting import PATIENCE, until

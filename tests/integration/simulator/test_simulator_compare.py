@@ -15,7 +15,7 @@ import pytest
 from core.paths import CHECKOUT
 from core.timestamps import timestamp
 from simulator.compare import compare
-from simulator.comparison import Comparison
+from simulator.compare_samples import Comparison
 from simulator.truth import TruthWriter
 from tests.database import Database
 from tests.samples import T0

@@ -12,7 +12,7 @@ from core.errors import OperationError
 from simulator.demo import DRUM, STEP, TANK_AREA, DemoPlant
 from simulator.demo_tags import BOILERS, SECTIONS, TANKS
 from simulator.faults import KINDS, Faults
-from simulator.load import LoadPlant
+from simulator.plants import LoadPlant
 from simulator.registers import Registers
 from simulator.scenarios import ScenarioPlant, parse
 from simulator.tags import Register, SimTag, tick_for

@@ -24,10 +24,9 @@ from pymodbus.client import AsyncModbusTcpClient
 
 from core.config.load import load
 from core.paths import CHECKOUT
-from simulator.control import application
 from simulator.demo import DemoPlant
 from simulator.scenarios import ScenarioPlant
-from simulator.simulation import Simulator
+from simulator.simulation import Simulator, control_application
 from simulator.truth import Truth, read_truth
 from tests.peers import free_port, listens
 from tests.waiting import PATIENCE, until
@@ -305,7 +304,7 @@ async def test_a_master_writes_set_points_and_nothing_else(tmp_path: Path) -> No
 
 async def test_simulator_control_lists_valid_values(tmp_path: Path) -> None:
     async with running(tmp_path) as plant:
-        runner = web.AppRunner(application(plant.simulator, "127.0.0.1"), access_log=None)
+        runner = web.AppRunner(control_application(plant.simulator, "127.0.0.1"), access_log=None)
         await runner.setup()
         port = free_port()
         await web.TCPSite(runner, "127.0.0.1", port).start()

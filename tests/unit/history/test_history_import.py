@@ -23,11 +23,10 @@ from core.errors import OperationError
 from core.time_limits import TimeLimits
 from core.timestamps import microseconds, utc
 from history.imports import csv_file
-from history.imports.bad_input import BadField
 from history.imports.check import check
 from history.imports.csv_file import CsvFile
 from history.imports.csv_layout import Options, find_layout
-from history.imports.fields import channel_name, parse_statuses
+from history.imports.fields import BadField, channel_name, parse_statuses
 from history.imports.line_protocol_file import LineProtocolFile, is_line_protocol
 from history.imports.portion import Reader
 from history.imports.times import detect

@@ -20,10 +20,10 @@ from core.paths import State
 from history.rollups.verify import Difference
 from lab.chaos.machines import faults as machines
 from lab.chaos.report import Outcome, Report
-from lab.chaos.rollups import ClosedMinutes, RollupResult
 from lab.chaos.schedule import FAULTS, Fault, schedule, soak_schedule
+from lab.chaos.settling import ClosedMinutes, RollupResult
 from lab.chaos.soak import Soak, SoakResult, Usage, trends, unexplained
-from simulator.comparison import Comparison
+from simulator.compare_samples import Comparison
 
 
 def report(gaps: list[dict[str, Any]] | None = None, quarantined: int = 0, **counts: int) -> Report:

@@ -17,9 +17,8 @@ from ingest.modbus.decode import Decoder
 from ingest.modbus.plan import plan
 from simulator.demo import DemoPlant
 from simulator.export import export
-from simulator.load import LoadPlant
+from simulator.plants import LoadPlant, ReplayPlant
 from simulator.registers import Registers
-from simulator.replay import ReplayPlant
 from simulator.scenarios import SCENARIOS, ScenarioPlant, parse
 from simulator.truth import ROW, TruthWriter, read_truth
 

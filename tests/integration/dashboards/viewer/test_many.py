@@ -12,8 +12,8 @@ import pytest
 
 from dashboards.viewer.library import Library, Query
 from dashboards.viewer.macros import TimeRange, expand
+from dashboards.viewer.panel_query import MAX_LISTED
 from dashboards.viewer.reader import Reader
-from dashboards.viewer.variable_values import MAX_LISTED
 from tests.database import Database, prepared
 from tests.integration.dashboards.viewer.browser_page import open_page, running_browser
 from tests.integration.dashboards.viewer.sample_plant import NOW, SINCE
