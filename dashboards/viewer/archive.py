@@ -27,7 +27,6 @@ from history.archive.location import in_background
 from history.reading.reader import begin, read
 from schema.queries import load
 
-SECONDS = 2.0  # for the archive's storage, a panel
 MAX_SAMPLES = 150_000  # a panel; as many as plant.series_width lets a chart read
 _Returned = TypeVar("_Returned")
 
@@ -54,7 +53,9 @@ class _Interval:
 class Archive:
     """Reader of archived samples that never waits long for the storage."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, seconds: float) -> None:
+        """``seconds``: for the archive's storage, a panel."""
+        self._seconds = seconds
         self._days = ArchivedDays(state)
         self._reading: dict[asyncio.Future[Any], float] = {}  # → when it should have ended
 
@@ -66,7 +67,7 @@ class Archive:
         """
         intervals = [_Interval.of_detail(one) for one in details]
         since, until = min(one.since for one in intervals), max(one.until for one in intervals)
-        ends_at = asyncio.get_running_loop().time() + SECONDS
+        ends_at = asyncio.get_running_loop().time() + self._seconds
         parts_by_channel: dict[int, list[tuple[datetime, datetime, Samples]]] = {}
         left = MAX_SAMPLES
         for day in _days(since, until):
@@ -131,7 +132,7 @@ class Archive:
         await asyncio.wait([task], timeout=max(0.0, ends_at - now))
         if not task.done():
             raise OperationError(
-                f"it took longer than {SECONDS:g} s to read the archive: refresh, or choose a shorter time range"
+                f"it took longer than {self._seconds:g} s to read the archive: refresh, or choose a shorter time range"
             )
         return task.result()
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,30 +22,32 @@ from history.questions.request import Request
 from history.sql.execution import Limits
 
 NARROW = "choose a shorter time range or fewer channels, or use `plantlog ask`"
-LIMITS = Limits("256MiB", 1, 15.0, NARROW, are_options=False)
+_MEMORY = "256MiB"
 MAX_ROWS = 20_000  # of an answer
-_GRACE_SECONDS = 5.0  # until a question has ended whose time is up
 
 
 class Questions:
     """Asks one at a time."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, seconds: float) -> None:
+        """``seconds``: that a question may take."""
         self._state = State(state)
+        self._seconds = seconds
+        self._grace = seconds / 3  # until a question has ended whose time is up
         self._turn = asyncio.Lock()
         self._running: set[asyncio.Future[Any]] = set()
 
     async def answer(self, request: Request, sql: str, parameters: Sequence[object]) -> Frame:
         """The rows of a query over the answer. Raises QueryError."""
         async with self._turn:
-            limits = replace(LIMITS, stop=Future())
-            if self._running and (await asyncio.wait(self._running, timeout=_GRACE_SECONDS))[1]:
+            limits = Limits(_MEMORY, 1, self._seconds, NARROW, are_options=False, stop=Future())
+            if self._running and (await asyncio.wait(self._running, timeout=self._grace))[1]:
                 raise QueryError(503, "the archive does not answer: an earlier question still waits for it")
             task = in_background(_answer, self._state, request, limits, sql, parameters)
             self._running.add(task)
             task.add_done_callback(self._running.discard)
             try:
-                await asyncio.wait([task], timeout=limits.seconds + _GRACE_SECONDS)
+                await asyncio.wait([task], timeout=limits.seconds + self._grace)
             except asyncio.CancelledError:  # the browser went on
                 limits.stop.set_result(None)
                 raise

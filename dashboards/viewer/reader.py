@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,18 +28,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONNECTIONS = 6
-STATEMENT_SECONDS = 15
 MAX_ROWS = 20_000  # per result
 _PORTION = 50  # rows that are fetched first
-_CONNECT_SECONDS = 5.0
-_WAIT_SECONDS = 20.0  # for a free connection
 _REPETITIONS = 2  # of a query that met the removal of a chunk
 _CONTENTION = (asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)
 _SAMPLES_MISSING = "02000"  # SQLSTATE of the notice of plant.series_width
 
 _SETTINGS = {
     "default_transaction_read_only": "on",
-    "statement_timeout": f"{STATEMENT_SECONDS}s",
     "idle_in_transaction_session_timeout": "30s",
     "lock_timeout": "5s",
     "search_path": "plant, public",
@@ -48,6 +45,19 @@ _SETTINGS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Time (s) after which the viewer gives up."""
+
+    statement: float = 15.0  # and question
+    connection: float = 5.0
+    free_connection: float = 20.0  # while others run statements
+    archive: float = 2.0  # samples of a chart
+
+
+TIMEOUTS = Timeouts()
+
+
 class _ContendedError(DatabaseError):
     """A query and the removal of what it reads were in each other's way."""
 
@@ -55,9 +65,10 @@ class _ContendedError(DatabaseError):
 class Reader:
     """Connections to one database, which may be unavailable at any time, even at the start."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, timeouts: Timeouts = TIMEOUTS) -> None:
         """``state``: the state folder."""
         self._state = state
+        self._timeouts = timeouts
         self._dsn_file = state / "secrets" / "reader.dsn"
         self._archive: Archive | None = None
         self._questions: Questions | None = None
@@ -106,11 +117,12 @@ class Reader:
         """A connection in a transaction that reads. Raises DatabaseError and QueryError for what fails in the block."""
         try:
             pool = await self._pool_opened()
-            async with pool.acquire(timeout=_WAIT_SECONDS) as connection, connection.transaction(readonly=True):
+            acquired = pool.acquire(timeout=self._timeouts.free_connection)
+            async with acquired as connection, connection.transaction(readonly=True):
                 yield connection
         except asyncpg.QueryCanceledError as error:
             raise QueryError(
-                504, f"query cancelled after {STATEMENT_SECONDS} s: choose a shorter time range"
+                504, f"query cancelled after {self._timeouts.statement:g} s: choose a shorter time range"
             ) from error
         except (asyncpg.DataError, UnicodeEncodeError) as error:
             raise QueryError(400, str(error)) from error
@@ -129,12 +141,12 @@ class Reader:
     # What both import takes its time, and most charts and questions need neither.
     async def _archive_opened(self) -> Archive:
         module = await asyncio.to_thread(import_module, "dashboards.viewer.archive")
-        self._archive = self._archive or module.Archive(self._state)
+        self._archive = self._archive or module.Archive(self._state, self._timeouts.archive)
         return self._archive
 
     async def _questions_opened(self) -> Questions:
         module = await asyncio.to_thread(import_module, "dashboards.viewer.questions")
-        self._questions = self._questions or module.Questions(self._state)
+        self._questions = self._questions or module.Questions(self._state, self._timeouts.statement)
         return self._questions
 
     async def _pool_opened(self) -> asyncpg.Pool[Any]:
@@ -144,8 +156,12 @@ class Reader:
                     dsn = self._dsn_file.read_text().strip()
                 except FileNotFoundError:
                     raise DatabaseError(f"{self._dsn_file} is missing: run `plantlog up`") from None
-                self._pool = await asyncpg.create_pool(dsn, min_size=0, max_size=CONNECTIONS, connect=_connect)
+                self._pool = await asyncpg.create_pool(dsn, min_size=0, max_size=CONNECTIONS, connect=self._connect)
         return self._pool
+
+    async def _connect(self, dsn: str, **_: Any) -> asyncpg.Connection[Any]:
+        settings = {**_SETTINGS, "statement_timeout": f"{self._timeouts.statement:g}s"}
+        return await connect(dsn, "plantlog viewer", settings, self._timeouts.connection)
 
     async def close(self) -> None:
         """Close the connections; running statements are cancelled."""
@@ -185,7 +201,3 @@ async def _fetched(connection: Any, sql: str, parameters: list[object], max_rows
     if size >= MAX_BYTES:
         answer.notice = f"Only {len(rows):,} rows: their texts have more than {MAX_BYTES:,} bytes"
     return answer
-
-
-async def _connect(*dsn: Any, **_: Any) -> asyncpg.Connection[Any]:
-    return await connect(dsn[0], "plantlog viewer", _SETTINGS, _CONNECT_SECONDS)

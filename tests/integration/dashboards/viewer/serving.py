@@ -8,18 +8,21 @@ from pathlib import Path
 
 from core.config.model import ViewerOptions
 from dashboards.viewer.library import Library
-from dashboards.viewer.reader import Reader
+from dashboards.viewer.reader import Reader, Timeouts
 from dashboards.viewer.server import serve
 from ops.ports import free_ports
+from tests.waiting import PATIENCE
+
+PATIENT = Timeouts(PATIENCE, PATIENCE, PATIENCE, PATIENCE)  # what a busy machine takes says nothing of the viewer
 
 
 @asynccontextmanager
-async def reading(dsn: str, state: Path) -> AsyncIterator[Reader]:
+async def reading(dsn: str, state: Path, timeouts: Timeouts = PATIENT) -> AsyncIterator[Reader]:
     """The viewer's connections to a database; the file that names it is made in the state folder."""
     file = state / "secrets" / "reader.dsn"
     file.parent.mkdir(exist_ok=True)
     file.write_text(dsn)
-    reader = Reader(state)
+    reader = Reader(state, timeouts)
     try:
         yield reader
     finally:

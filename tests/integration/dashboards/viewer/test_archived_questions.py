@@ -17,6 +17,7 @@ from core.errors import OperationError
 from core.paths import State
 from dashboards.viewer import questions
 from dashboards.viewer.library import Library
+from dashboards.viewer.reader import Timeouts
 from history.archive.day_files import DayFiles
 from history.questions import portions
 from history.questions.request import Request
@@ -56,9 +57,8 @@ async def panels(page: str, *titles: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 async def test_answers_are_the_same_once_the_day_is_only_in_the_archive(
-    plant: tuple[Maintained, Recording], page: str, monkeypatch: pytest.MonkeyPatch
+    plant: tuple[Maintained, Recording], page: str, database: Database
 ) -> None:
-    monkeypatch.setattr(questions, "LIMITS", Limits("256MiB", 1, PATIENCE, are_options=False))
     maintenance, _ = plant
     before = await panels(page)
     assert all(before[title]["columns"][0] for title in _QUESTIONS)
@@ -77,8 +77,9 @@ async def test_answers_are_the_same_once_the_day_is_only_in_the_archive(
     [archived] = maintenance.site.folder.glob("samples/*/*/*.parquet")
     archived.write_bytes(archived.read_bytes()[:-100])
     assert "by the manifest: restore the file" in (await panels(page, "Stuck sensors"))["Stuck sensors"]
-    monkeypatch.setattr(questions, "LIMITS", Limits("256MiB", 1, 0.0, questions.NARROW, False))
-    error = (await panels(page, "Stuck sensors"))["Stuck sensors"]
+    state = maintenance.site.plant.state.root
+    async with reading(database.reader_dsn, state, Timeouts(statement=0)) as reader, served(reader) as hurried:
+        error = (await panels(hurried, "Stuck sensors"))["Stuck sensors"]
     assert error == f"the query took longer than 0 s: {questions.NARROW}"
 
 
@@ -101,7 +102,6 @@ async def test_question_ends_when_the_browser_goes_on(
     maintenance, _ = plant
     assert (await maintenance.job()).outcome == "ok"
     assert await maintenance.drop() == ["chunk"]
-    monkeypatch.setattr(questions, "LIMITS", Limits("256MiB", 1, PATIENCE, are_options=False))
     waits, answers = threading.Event(), threading.Event()
     opened, answered = DayFiles.opened, portions.answered
     stops: list[Future[None]] = []

@@ -13,7 +13,7 @@ import pytest
 from dashboards.viewer import archive
 from dashboards.viewer.library import Library
 from dashboards.viewer.macros import TimeRange, expand
-from dashboards.viewer.reader import Reader
+from dashboards.viewer.reader import Reader, Timeouts
 from history.archive.location import Location
 from history.reading.reader import begin
 from tests.database import Database
@@ -23,7 +23,7 @@ from tests.integration.history.evidence.archive_maintenance import Maintained, m
 from tests.integration.history.evidence.archive_site import archive_site
 from tests.integration.history.evidence.plant import DAY
 from tests.sample_tables import HOUR_US, Sample, bits
-from tests.waiting import PATIENCE, until
+from tests.waiting import until
 
 _SECOND = 1_000_000
 _CHANNEL = "unit/pressure"
@@ -60,8 +60,7 @@ async def plant(database: Database, tmp_path: Path) -> AsyncIterator[Maintained]
 
 
 @pytest.fixture
-async def reader(plant: Maintained, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Reader]:
-    monkeypatch.setattr(archive, "SECONDS", PATIENCE)
+async def reader(plant: Maintained) -> AsyncIterator[Reader]:
     async with reading(plant.site.plant.database.reader_dsn, plant.site.plant.state.root) as connections:
         yield connections
 
@@ -167,15 +166,16 @@ async def test_minutes_and_the_reason_are_shown_where_the_archive_cannot_be_read
         answers.wait()  # as a file of NFS whose server is away
         return read(self, path)
 
-    with monkeypatch.context() as slow:
-        slow.setattr(archive, "SECONDS", 0.2)
-        slow.setattr(Location, "read", read_late)
-        assert (
-            await reason() == "it took longer than 0.2 s to read the archive: refresh, or choose a shorter time range"
-        )
-    assert await reason() == "the archive does not answer: an earlier access still waits"
-    answers.set()
-    assert await until(lambda: _answered(hour)) == (240, "")
+    here = plant.site.plant
+    async with reading(here.database.reader_dsn, here.state.root, Timeouts(archive=1)) as hurried:
+        hour = Asked(hurried, begin(DAY, 9), begin(DAY, 9) + timedelta(minutes=4))
+        with monkeypatch.context() as slow:
+            slow.setattr(Location, "read", read_late)
+            late = "it took longer than 1 s to read the archive: refresh, or choose a shorter time range"
+            assert await reason() == late
+        assert await reason() == "the archive does not answer: an earlier access still waits"
+        answers.set()
+        assert await until(lambda: _answered(hour)) == (240, "")
 
 
 @pytest.mark.slow
