@@ -14,7 +14,6 @@ from typing import Any
 from core.paths import CHECKOUT
 from tests.waiting import until_sync
 
-_START_SECONDS = 60.0
 _LONGEST = 1500  # s: base image, three builds
 FILES = ("-f", "docker-compose.yml", "-f", "compose.debian.yml")
 
@@ -96,7 +95,7 @@ def engine(folder: Path) -> Iterator[Docker]:
             stderr=subprocess.STDOUT,
         )
     try:
-        until_sync(lambda: docker.answers() or daemon.poll() is not None, _START_SECONDS, show=log.read_text)
+        until_sync(lambda: docker.answers() or daemon.poll() is not None, show=log.read_text)
         assert daemon.poll() is None, f"no Docker engine can run on this machine:\n{log.read_text()}"
         yield docker
     finally:

@@ -12,7 +12,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from ops.postgres.server import Server
 from simulator.compare import compare
 from simulator.compare_samples import Comparison
 from tests.e2e.appliance import Appliance
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 SECOND = 1_000_000  # µs
 _INTERVAL = SECOND // 4  # of polls
@@ -186,12 +186,13 @@ class Pair:
         found = [p for p in psutil.process_iter(["cmdline"]) if any(root in part for part in p.info["cmdline"] or ())]
         found.sort(key=lambda p: "supervisord" not in " ".join(p.info["cmdline"]))
         for process in found:
-            process.send_signal(number)
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
         return found
 
     def kill(self, member: int) -> None:
         """SIGKILL each process of a member."""
-        psutil.wait_procs(self.send(member, signal.SIGKILL), 10)
+        psutil.wait_procs(self.send(member, signal.SIGKILL), PATIENCE)
 
     @contextmanager
     def pushing(self) -> Iterator[Gateway]:
@@ -209,7 +210,7 @@ class Pair:
         async def stored() -> bool:
             return bool((await appliance.fetchval(NEWEST) or 0) > us)
 
-        await until(stored, 120, 0.2, lambda: appliance.plantlog("status", "--once"))
+        await until(stored, every=0.2, show=lambda: appliance.plantlog("status", "--once"))
 
     async def until_complete(self, member: int) -> None:
         """Wait until a member sees in the database that both receive everything, and were seen after that."""
@@ -218,7 +219,7 @@ class Pair:
         async def complete() -> bool:
             return bool(await appliance.fetchval(_INCOMPLETE) == 0)
 
-        await until(complete, 30, 0.2)
+        await until(complete, every=0.2)
 
     async def check(self, from_us: int, to_us: int, member: int) -> None:
         """Everything is there once, and there is no gap since the pair is complete."""
@@ -239,7 +240,7 @@ class Pair:
                 one.missing for one in found[:2]
             )
 
-        await until(all_there, 120, 0.5, lambda: found)  # a standby asks for the lease once a minute
+        await until(all_there, every=0.5, show=lambda: found)  # a standby asks for the lease once a minute
 
 
 @contextmanager

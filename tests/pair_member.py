@@ -8,10 +8,13 @@ import sys
 from pathlib import Path
 from uuid import UUID
 
+from core import redundancy
 from core.config.model import WriterOptions
-from ingest.writer.member import PairWriter
 
 if __name__ == "__main__":
+    redundancy.LEASE_SECONDS = 6.0  # a busy machine may stop a holder for the usual 1.5 s
+    from ingest.writer.member import PairWriter
+
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     folder, dsn, installation, number = sys.argv[1:]
     asyncio.run(PairWriter(Path(folder), dsn, UUID(installation), int(number), WriterOptions()).run())

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,7 +54,8 @@ class Peer:
         """SIGKILL, to its connections as well."""
         if self.process is not None:
             for child in psutil.Process(self.process.pid).children(recursive=True):
-                child.kill()
+                with suppress(psutil.NoSuchProcess):
+                    child.kill()
             self.process.kill()
             self.process.wait()
             self.process = None

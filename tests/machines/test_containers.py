@@ -203,7 +203,7 @@ async def test_connections_to_the_database_are_encrypted(stack: Stack) -> None:
         async def are_connected() -> bool:
             return {"plantlog writer", "plantlog maintenance"} <= await names("ssl")
 
-        await until(are_connected, 60, 0.2)
+        await until(are_connected, every=0.2)
         assert await names("NOT ssl") == set()
     finally:
         await owner.close()
@@ -269,7 +269,7 @@ async def stored(stack: Stack, channel: str, n: int) -> list[float]:
         found[:] = [row["value"] for row in await stack.fetch(query)]
         return len(found) >= n
 
-    await until(enough, 60, 0.2, lambda: found)
+    await until(enough, every=0.2, show=lambda: found)
     return found
 
 

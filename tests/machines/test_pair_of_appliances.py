@@ -44,16 +44,16 @@ async def test_pair_of_appliances(pair: Pair) -> None:
     assert [(m["writes"], m["away"]) for m in two.status()["database"]["members"]] == [(True, False), (False, False)]
     assert "stands by" in two.plantlog("status", "--once")
     gaps = await one.fetchval(GAPS)
-    await until(lambda: set(states(one).values()) == {"connected"}, 30, 0.5)
+    await until(lambda: set(states(one).values()) == {"connected"}, every=0.5)
     assert states(two) == {**states(one), "load2": "standby"}
     assert await one.fetchval(IDLE_GAPS) is None
     await pair.until_stored(complete + SECOND, 2)  # so that each source was polled in the interval that is compared
 
     began, killed = time.monotonic(), now_us()
     pair.kill(1)
-    await until(lambda: written_since(two, killed), 30, 0.05)
+    await until(lambda: written_since(two, killed), every=0.05)
     print(f"member 2 writes {time.monotonic() - began:.2f} s after member 1 was killed")
-    await until(lambda: two.status()["database"]["members"][0]["away"], 30, 0.5)
+    await until(lambda: two.status()["database"]["members"][0]["away"], every=0.5)
     assert "away" in two.plantlog("status", "--once")
     assert await two.fetchval("SELECT text FROM plant.event WHERE type = 'lease_taken'") == (
         "member 2 writes instead of member 1"
@@ -61,7 +61,7 @@ async def test_pair_of_appliances(pair: Pair) -> None:
     await pair.check(complete, killed + SECOND, 2)
     assert await two.fetchval(GAPS) == gaps
     assert states(two)["load2"] == "connected"
-    await until(partial(two.fetchval, IDLE_GAPS), 30, 0.5)  # once the database knows it, too
+    await until(partial(two.fetchval, IDLE_GAPS), every=0.5)  # once the database knows it, too
     assert await two.fetchval(IDLE_GAPS) == ["away true"]
 
     shutil.rmtree(one.root)  # power-off, and the disk is gone
@@ -112,9 +112,9 @@ async def test_fault_of_a_member_costs_nothing(both: Pair, fault: str, of: str) 
             both.send(member, signal.SIGSTOP)
         else:
             both.kill(member)
-        await until(lambda: written_since(survivor, failed), 30, 0.05)
+        await until(lambda: written_since(survivor, failed), every=0.05)
         print(f"{fault} of member {member}: {time.monotonic() - began:.2f} s until new samples are in the table")
-        await until(lambda: time.monotonic() > began + 10, 30, 0.1)
+        await until(lambda: time.monotonic() > began + 10, every=0.1)
         if fault == "freeze":
             both.send(member, signal.SIGCONT)
         else:
@@ -126,7 +126,7 @@ async def test_fault_of_a_member_costs_nothing(both: Pair, fault: str, of: str) 
     async def pushed() -> bool:
         return bool(await survivor.fetchval(PUSHED.format(complete)) == f"{n} {n} 0 {n - 1}")
 
-    await until(pushed, 60, 0.5)
+    await until(pushed, every=0.5)
     await both.check(complete, now_us(), 3 - member)
     assert await one.fetchval(GAPS) == gaps
     assert await one.fetchval("SELECT count(*) FROM plant.event WHERE type = 'conflict'") == 0

@@ -122,7 +122,7 @@ async def test_gap_of_the_holder_is_filled_by_the_standby(
         await second.spool.append(EventBatch(1, last + INTERVAL, (Event("text", last + 2 * INTERVAL, 2, 0, "newest"),)))
         await until(lambda: len(device.polls[2]) > 50)
         await owner.execute("UPDATE plant.writer_lease SET taken_at = taken_at - INTERVAL '1 hour'")
-        await until(lambda: holds(database, 2), 60)
+        await until(lambda: holds(database, 2))
         await device.end()
         await until_stored(database, device.polls[2][-1])
         times = await stored(database)

@@ -112,7 +112,7 @@ async def test_two_appliances_share_a_database(tmp_path: Path) -> None:
         async def maintained() -> bool:
             return bool(await two.fetchval(_ROLLUPS.format(ids[two], stopped)))
 
-        await until(maintained, 60, 0.5)
+        await until(maintained, every=0.5)
         one.plantlog("up")
         end = now_us() + SECOND
         assert (await _compared(two, start, end)).missing == 0

@@ -348,7 +348,7 @@ async def test_counts_are_exact_over_repeated_kills(
         async def empty() -> bool:
             return (await probe.depth())[0] == 0
 
-        await until(empty, 120)
+        await until(empty)
         await probe.close()
     await written(tmp_path / "copy", database)
     expected = {cell: n for cell, n in stream.expected.items() if n or cell in await counted(owner)}

@@ -28,6 +28,7 @@ from ops.appliance.supervisor import Program, Supervisor, database_stopped, rend
 from ops.deployment import Deployment
 from ops.ports import free_ports, is_free
 from tests.config_in_force import activate
+from tests.processes import has_ended
 from tests.supervised import end
 from tests.waiting import until_sync
 
@@ -194,7 +195,7 @@ def test_orphans_of_a_killed_supervisor_are_found_and_ended(state: State) -> Non
         orphans.end(state, lines.append)
         assert lines == [f"stopping orphaned a (process {left.pid})"]
         assert orphans.find(state) == {}
-        assert not left.is_running() or left.status() == psutil.STATUS_ZOMBIE
+        assert has_ended(left)
         supervisor.start([sleeper("a")])  # over the socket and the pid file of the dead one
         assert supervisor.start_program("a") is True
         until_running(supervisor, "a")

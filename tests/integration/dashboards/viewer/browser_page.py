@@ -10,6 +10,8 @@ from pathlib import Path
 
 from playwright.async_api import Browser, ConsoleMessage, Error, Page, async_playwright
 
+from tests.waiting import PATIENCE
+
 # Chromium drops all requests that are under way when an interface of the machine gets an address or loses it, as those
 # of tests with containers do.
 _NETWORK_CHANGED = "net::ERR_NETWORK_CHANGED"
@@ -109,5 +111,5 @@ async def open_page(
         color_scheme="dark" if scheme == "dark" else "light",
         timezone_id=zone,
     )
-    page.set_default_timeout(60_000)
+    page.set_default_timeout(PATIENCE * 1000)
     return BrowserPage(page, where)
