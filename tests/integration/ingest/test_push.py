@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import io
 import json
 import signal
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,7 +14,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-from prometheus_client import REGISTRY
 
 from core.batch import EventBatch, GapBatch, SampleBatch
 from core.config import snapshot, token_file
@@ -31,10 +28,9 @@ from ingest.spool.reader import SpoolReader
 from ingest.writer.writer import Writer
 from ops.ports import free_ports
 from ops.registration.register import register
-from ops.registration.rename import rename_channel
 from tests import children
 from tests.config_in_force import activate
-from tests.database import Database, backup_of, rows
+from tests.database import Database, rows
 from tests.peers import free_port
 from tests.spooling import drained
 from tests.waiting import PATIENCE, until
@@ -48,9 +44,8 @@ name = "boiler/mode"
 address = "boiler.mode"
 kind = "text"
 """
-_NOWHERE = "postgresql://nobody:nothing@127.0.0.1:1/nothing"
-_TIME = 1_790_000_000_000_000_000  # ns
-_TOKEN = {"Authorization": "Token token-of-edge-gateway"}
+NOWHERE = "postgresql://nobody:nothing@127.0.0.1:1/nothing"
+TOKEN = {"Authorization": "Token token-of-edge-gateway"}
 _IDS = Registry({"edge": 1}, {"edge": {"boiler/pressure": 1, "boiler/mode": 2}}, {"edge": {}})
 
 
@@ -73,7 +68,7 @@ class Site:
     plant: Plant
     state: State
     url: str = field(init=False)
-    dsn: str = _NOWHERE
+    dsn: str = NOWHERE
 
     def __post_init__(self) -> None:
         self.url = f"http://127.0.0.1:{self.plant.push.port}"
@@ -112,7 +107,7 @@ class Site:
             async with aiohttp.ClientSession() as own:
                 return await self.push(body, query, headers, own)
         url = f"{self.url}/api/v2/write?org=o&bucket=b{query}"
-        async with session.post(url, data=io.BytesIO(body), headers=_TOKEN if headers is None else headers) as response:
+        async with session.post(url, data=io.BytesIO(body), headers=TOKEN if headers is None else headers) as response:
             text = await response.text()
             return Answer(response.status, dict(response.headers), json.loads(text) if text else {})
 
@@ -249,18 +244,6 @@ async def test_text_for_a_numeric_channel_is_refused_and_recorded(tmp_path: Path
     assert [value for _, _, value in here.samples()] == [1.5, 1.6, 1.6, 1.7, 1.8]
 
 
-async def test_numbers_for_a_text_channel_that_was_created_are_texts(database: Database, tmp_path: Path) -> None:
-    here = await registered(tmp_path, database, 'unknown = "create"', tags="")
-    async with here.running():
-        assert (await here.push(b'm mode="auto" 1000\nm mode=2i 2000')).status == 204
-    async with here.running():
-        assert (await here.push(b"m mode=3i 3000")).status == 204
-        await register(here.plant, database.owner_dsn, here.state)
-        assert (await here.push(b"m mode=4i 4000")).status == 204
-    assert [text for _, _, text in here.texts()] == ["auto", "2", "3", "4"]
-    assert here.samples() == []
-
-
 async def test_integers_beyond_2_53_are_exact_as_text_and_reported_once_as_rounded(tmp_path: Path) -> None:
     here = site(tmp_path)
     async with here.running():
@@ -315,7 +298,7 @@ async def test_times_of_arrival_of_one_tag(tmp_path: Path) -> None:
     arrival = _TAGS.replace('address = "boiler.pressure"', 'address = "boiler.pressure"\ntime = "arrival"')
     here, since = site(tmp_path, tags=arrival), now_us()
     lost, newer = b'boiler pressure=1,mode="auto" 1000\n', b"boiler pressure=2 1000\n"
-    head = f"POST /api/v2/write HTTP/1.1\r\nHost: h\r\nAuthorization: {_TOKEN['Authorization']}\r\n"
+    head = f"POST /api/v2/write HTTP/1.1\r\nHost: h\r\nAuthorization: {TOKEN['Authorization']}\r\n"
     async with here.running():
         _, writer = await asyncio.open_connection("127.0.0.1", here.plant.push.port)
         writer.write(f"{head}Content-Length: {len(lost)}\r\n\r\n".encode() + lost)
@@ -332,80 +315,6 @@ async def test_times_of_arrival_of_one_tag(tmp_path: Path) -> None:
     first, second = sorted(set(here.samples()))
     assert (first[2], second[2]) == (1.0, 2.0) and since <= first[1] < second[1] <= now_us()
     assert {time for _, time, _ in here.texts()} == {1}
-
-
-async def test_gzip_is_accepted_and_bombs_refused(tmp_path: Path) -> None:
-    here = site(tmp_path, push='max_body = "1 MiB"')
-    packed = {**_TOKEN, "Content-Encoding": "gzip"}
-    async with here.running():
-        assert (await here.push(gzip.compress(b"boiler pressure=1 1000"), headers=packed)).status == 204
-        same = {**packed, "Content-Encoding": "x-gzip"}  # RFC 9110, 8.4.1.3
-        assert (await here.push(gzip.compress(b"boiler pressure=2 2000"), headers=same)).status == 204
-        bomb = gzip.compress(b"boiler pressure=1 1000\n" * 1_000_000)
-        assert len(bomb) < 1024**2
-        assert (await here.push(bomb, headers=packed)).status == 413
-        broken = await here.push(b"boiler pressure=1 1000", headers=packed)
-        assert (broken.status, broken.body["code"]) == (400, "invalid")
-        assert (await here.push(b"x", headers={**_TOKEN, "Content-Encoding": "br"})).status == 415
-        assert here.samples() == [(1, 1, 1.0), (1, 2, 2.0)]
-
-
-async def test_oversized_body_and_lines_are_refused(tmp_path: Path) -> None:
-    here = site(tmp_path, push='max_body = "1 MiB"\nmax_lines = 3')
-    async with here.running():
-        assert (await here.push(b"#" * (1024**2 + 1))).body == {
-            "code": "request too large",
-            "message": "the body is larger than max_body, which is 1048576 bytes (inflated)",
-        }
-
-        async def chunks() -> AsyncIterator[bytes]:
-            for _ in range(1025):
-                yield b"#" * 1024
-
-        url = f"{here.url}/api/v2/write"
-        async with aiohttp.ClientSession() as own, own.post(url, data=chunks(), headers=_TOKEN) as response:
-            assert response.status == 413
-        assert (await here.push(b"boiler pressure=1 1000\n" * 4)).status == 413
-        assert (await here.push(b"boiler pressure=1 1000\n" * 3)).status == 204
-        assert (await here.push(b"")).status == 204
-
-
-async def test_too_fast_gateway_gets_retry_after(tmp_path: Path) -> None:
-    here = site(tmp_path, "max_rate = 10")
-    async with here.running():
-        assert (await here.push(b"boiler pressure=1 1000\n" * 200)).status == 204
-        refused = await here.push(b"boiler pressure=1 1000\n")
-        assert (refused.status, refused.body["code"]) == (429, "too many requests")
-        assert 1 <= int(refused.headers["Retry-After"]) <= 19
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {},
-        {"Authorization": "Token wrong"},
-        {"Authorization": "Basic token-of-edge-gateway"},
-        {"Authorization": "Token"},
-    ],
-    ids=["none", "wrong", "scheme", "empty"],
-)
-async def test_request_without_token_is_refused(
-    tmp_path: Path, given: dict[str, str], caplog: pytest.LogCaptureFixture
-) -> None:
-    here = site(tmp_path)
-    before = REGISTRY.get_sample_value("plantlog_wrong_tokens_total", {"endpoint": "push"}) or 0.0
-    async with here.running():
-        refused = await here.push(b"boiler pressure=1 1000", headers=given)
-        assert (refused.status, refused.body) == (401, {"code": "unauthorized", "message": "unauthorized access"})
-        assert REGISTRY.get_sample_value("plantlog_wrong_tokens_total", {"endpoint": "push"}) == before + 1
-        assert "request from 127.0.0.1 rejected: missing or wrong token" in caplog.text
-        wrong = (await here.health())["wrong_tokens"]
-        assert (wrong["count"], wrong["last_from"]) == (1, "127.0.0.1")
-        assert abs(wrong["last_at"] - now_us()) < 600e6
-        assert (
-            await here.push(b"boiler pressure=1 1000", headers={"Authorization": "Bearer token-of-edge-gateway"})
-        ).status == 204
-        assert len(here.samples()) == 1
 
 
 async def test_each_token_is_its_own_source(tmp_path: Path) -> None:
@@ -441,73 +350,6 @@ async def test_good_lines_are_kept_and_bad_ones_named(tmp_path: Path) -> None:
         assert answer.message.endswith("line 20: found the end of the line where field=value is expected; and 10 more")
 
 
-async def test_unknown_requests_get_the_same_error_format(tmp_path: Path) -> None:
-    here = site(tmp_path)
-    async with here.running(), aiohttp.ClientSession() as session:
-        for path in ("/ping", "/api/v2/ping"):
-            async with session.get(here.url + path) as response:
-                assert (response.status, response.headers["X-Influxdb-Version"][:2]) == (204, "2.")
-        async with session.head(here.url + "/ping") as response:
-            assert response.status == 204
-        async with session.get(here.url + "/health") as response:
-            assert (await response.json())["status"] == "pass"
-        async with session.get(here.url + "/api/v2/write") as response:
-            assert (response.status, response.headers["Allow"]) == (405, "POST")
-            assert (await response.json())["code"] == "method not allowed"
-        async with session.post(here.url + "/query") as response:
-            assert (response.status, (await response.json())["code"]) == (404, "not found")
-
-
-async def test_client_waiting_for_100_continue_gets_it(tmp_path: Path) -> None:
-    here = site(tmp_path)
-    async with here.running(), aiohttp.ClientSession() as session:
-        url = f"{here.url}/api/v2/write"
-        async with session.post(url, data=b"boiler pressure=1 1000", headers=_TOKEN, expect100=True) as response:
-            assert response.status == 204
-
-
-async def test_a_full_spool_is_503_and_the_gateways_retry_loses_nothing(tmp_path: Path) -> None:
-    here = site(tmp_path, "max_rate = 10000000", more='[spool]\nmax_bytes = "1 MiB"')
-    bodies = [
-        b"\n".join(b"boiler pressure=%d %d" % (i, _TIME + (n * 10_000 + i) * 1000) for i in range(10_000))
-        for n in range(10)
-    ]
-    async with here.running():
-        answers = [await here.push(body) for body in bodies]
-        taken = [answer.status == 204 for answer in answers]
-        assert any(taken)
-        refused = next(answer for answer in answers if answer.status != 204)
-        assert (refused.status, refused.body["code"], refused.headers["Retry-After"]) == (503, "unavailable", "5")
-        assert (await here.health())["sources"][0]["state"] == "degraded"
-        held: list[tuple[int, int, float]] = []
-        for body in (body for body, done in zip(bodies, taken, strict=True) if not done):
-            status = 503
-            while status == 503:
-                held += here.samples()
-                file = SpoolReader(here.state.spool / "push.sqlite")
-                file.delete([spooled.sequence for spooled in file.read(10_000_000)])
-                file.close()
-                status = (await here.push(body)).status
-            assert status == 204
-        held += here.samples()
-        assert len(held) == len(set(held)) == 100_000
-        (source,) = (await here.health())["sources"]
-        assert (source["state"], source["open_gaps"]) == ("connected", 0)
-
-
-async def test_a_retry_of_a_body_adds_nothing(database: Database, tmp_path: Path) -> None:
-    here = await registered(tmp_path, database)
-    body = b'boiler pressure=1.5,mode="auto" 1790000000000000000\nboiler pressure=2 1790000000001000000'
-    async with here.running():
-        for _ in range(3):
-            assert (await here.push(body)).status == 204
-    await written(here, database)
-    assert await rows(database, "SELECT count(*), sum(value) FROM plant.samples") == [(2, 3.5)]
-    assert await rows(database, "SELECT type, text FROM plant.event WHERE type IN ('text', 'conflict')") == [
-        ("text", "auto")
-    ]
-
-
 async def push_unacknowledged(here: Site, body: bytes) -> None:
     """Push to a process that is killed when it has stored the body, before its answer."""
     activate(here.state.root, here.root / "p" / "plant.toml")
@@ -516,135 +358,6 @@ async def push_unacknowledged(here: Site, body: bytes) -> None:
     with pytest.raises(aiohttp.ClientError):
         await here.push(body)
     assert await asyncio.wait_for(process.wait(), PATIENCE) == -signal.SIGKILL
-
-
-async def test_retry_after_a_kill_before_the_answer_adds_nothing(database: Database, tmp_path: Path) -> None:
-    here = await registered(tmp_path, database)
-    body = b'boiler pressure=1.5,mode="auto"\nboiler pressure=2\nboiler pressure=3 1790000000000000000'
-    before = now_us()
-    await push_unacknowledged(here, body)
-    killed = now_us()
-    assert len(here.samples()) == 3
-    async with here.running():
-        assert (await here.push(body)).status == 204
-        assert len(here.samples()) == 6
-    await written(here, database)
-    found = await rows(database, "SELECT value, (extract(epoch FROM time) * 1e6)::int8 FROM plant.samples ORDER BY 1")
-    assert [value for value, _ in found] == [1.5, 2.0, 3.0]
-    assert before <= found[0][1] < found[1][1] <= killed
-    assert await rows(database, "SELECT text FROM plant.event WHERE type = 'text'") == [("auto",)]
-    assert await rows(database, "SELECT count(*) FROM plant.event WHERE type = 'conflict'") == [(0,)]
-
-
-@pytest.mark.parametrize("close", [False, True], ids=["keep-alive", "close"])
-async def test_same_body_after_an_answer_is_a_new_value(tmp_path: Path, close: bool) -> None:
-    here = site(tmp_path)
-    headers = {**_TOKEN, "Connection": "close"} if close else _TOKEN
-    async with here.running(), aiohttp.ClientSession() as session:
-        for _ in range(3):
-            assert (await here.push(b"boiler pressure=20", headers=headers, session=session)).status == 204
-    times = [time for _, time, _ in here.samples()]
-    assert len(set(times)) == 3
-    assert times == sorted(times)
-
-
-async def test_a_body_whose_answer_never_arrived_is_a_retry(tmp_path: Path) -> None:
-    """The gateway's connection breaks while its body is on the way to disk."""
-    here = site(tmp_path)
-    head = f"POST /api/v2/write HTTP/1.1\r\nHost: h\r\nAuthorization: {_TOKEN['Authorization']}\r\n"
-    async with here.running():
-        _, writer = await asyncio.open_connection("127.0.0.1", here.plant.push.port)
-        writer.write(f"{head}Content-Length: 18\r\n\r\nboiler pressure=20".encode())
-        await writer.drain()
-        writer.transport.abort()
-
-        async def stored() -> bool:
-            return len(here.samples()) == 1
-
-        await until(stored)
-        assert (await here.push(b"boiler pressure=20")).status == 204
-        assert len(here.samples()) == 2
-        assert len(set(here.samples())) == 1
-
-
-async def test_new_channels_are_created_once_also_without_database(database: Database, tmp_path: Path) -> None:
-    options = 'unknown = "create"\nchannel = "{tag.host}/{measurement}.{field}"'
-    here = await registered(tmp_path, database, options, tags="")
-    body = b'cpu,host=a\\ b idle=5,on=true,mode="x" 1790000000000000000\ncpu,host=c idle=6 1790000000000000000'
-    async with here.running():
-        assert {a.status for a in await asyncio.gather(*(here.push(body) for _ in range(4)))} == {204}
-    here.state.dsn_file("ingest").write_text(_NOWHERE)
-    more = b"cpu,host=c idle=7 1790000000001000000"
-    async with here.running():
-        assert (await here.push(more)).status == 204
-        later = await here.push(more + b"\ncpu,host=d idle=8 1790000000001000000")
-        assert (later.status, later.body["code"], later.headers["Retry-After"]) == (503, "unavailable", "5")
-        assert later.message.startswith("1 value written; cannot create channels in the database")
-    await written(here, database)
-    named = "SELECT c.name, c.kind, c.address = c.name, s.value FROM plant.channel c LEFT JOIN plant.samples s"
-    assert await rows(database, f"{named} ON s.channel_id = c.id ORDER BY c.name, s.value") == [
-        ("a%20b/cpu.idle", "analog", True, 5.0),
-        ("a%20b/cpu.mode", "text", True, None),
-        ("a%20b/cpu.on", "discrete", True, 1.0),
-        ("c/cpu.idle", "analog", True, 6.0),
-        ("c/cpu.idle", "analog", True, 7.0),
-    ]
-
-
-async def test_a_new_registration_keeps_what_was_created(database: Database, tmp_path: Path) -> None:
-    here = await registered(tmp_path, database, 'unknown = "create"', tags="")
-    async with here.running():
-        assert (await here.push(b"m a=1 1000")).status == 204
-        again = (await register(here.plant, database.owner_dsn, here.state)).registry
-        assert (await here.push(b"m a=2,b=2 2000")).status == 204
-        assert len({channel for channel, _, _ in here.samples()}) == 2
-    assert list(again.created["edge"]) == ["m.a"]
-    assert await rows(database, "SELECT name FROM plant.channel WHERE retired_at IS NULL ORDER BY 1") == [
-        ("m.a",),
-        ("m.b",),
-    ]
-
-
-async def test_renamed_created_channel_continues(database: Database, tmp_path: Path) -> None:
-    here = await registered(tmp_path, database, 'unknown = "create"', tags="")
-    async with here.running():
-        assert (await here.push(b"m a=1 1000")).status == 204
-    row = await rename_channel(database.owner_dsn, here.state, "m.a", "area/a")
-    assert row["created"]
-    tag = '[[source.tag]]\nname = "area/a"\naddress = "m.a"\n'
-    for tags in ("", tag):  # whether or not somebody wrote the tag that the command asks for
-        again = await registered(tmp_path, database, 'unknown = "create"', tags)
-        async with again.running():
-            assert (await again.push(b"m a=2 %d" % (2000 + len(tags)))).status == 204
-            assert {channel for channel, _, _ in again.samples()} == {row["id"]}
-    assert await rows(database, "SELECT name FROM plant.channel") == [("area/a",)]
-
-
-async def test_a_restored_database_gives_no_id_twice(database: Database, tmp_path: Path) -> None:
-    """Neither to a channel that is created before the next ``up`` nor to one of the configuration."""
-    here = await registered(tmp_path, database, 'unknown = "create"', tags="")
-    async with backup_of(database) as backup:
-        async with here.running():
-            assert (await here.push(b"m a=1 1000")).status == 204
-        here.state.dsn_file("ingest").write_text(backup.ingest_dsn)
-        async with here.running():
-            assert (await here.push(b"m a=2,b=2 2000")).status == 204
-        assert await rows(backup, "SELECT name FROM plant.channel") == [("m.b",)]
-        created = (await register(here.plant, backup.owner_dsn, here.state)).registry.created["edge"]
-        assert sorted(created) == ["m.a", "m.b"]
-        assert {channel for channel, _, _ in here.samples()} == set(created.values())
-        assert len(set(created.values())) == 2
-
-
-async def test_name_of_another_source_is_refused(database: Database, tmp_path: Path) -> None:
-    tags = '[[source.tag]]\nname = "m.a"\naddress = "x.y"\n'
-    here = await registered(tmp_path, database, 'unknown = "create"\nmax_channels = 1', tags)
-    async with here.running():
-        assert (await here.push(b"m a=1 1000")).message.endswith(
-            "line 1: field 'a': the channel name 'm.a' is used by a tag with the address 'x.y'"
-        )
-        assert (await here.push(b"x y=1 1000\nm b=1 1000")).status == 204
-        assert "exceeds max_channels, which is 1" in (await here.push(b"m c=1 1000")).message
 
 
 async def test_a_silent_source_is_a_gap_until_it_pushes_again(database: Database, tmp_path: Path) -> None:
@@ -665,27 +378,3 @@ async def test_a_silent_source_is_a_gap_until_it_pushes_again(database: Database
     (gap,) = [gap for gap in gaps if gap[1] == again]  # where the machine is busy there are others
     assert gap[2:] == ("stale", None)
     assert gap[0] <= last  # before it, where the first body was slow to come
-
-
-async def test_gateway_refused_for_lack_of_room_is_not_silent(tmp_path: Path) -> None:
-    stale = 4.0  # s, which no machine is too busy for
-    here = site(tmp_path, f'stale_after = "{stale:g}s"')
-    head = f"POST /api/v2/write HTTP/1.1\r\nHost: h\r\nAuthorization: {_TOKEN['Authorization']}\r\n"
-    async with here.running():
-        assert (await here.push(b"boiler pressure=1 1000")).status == 204
-        opened = [await asyncio.open_connection("127.0.0.1", here.plant.push.port) for _ in range(8)]
-        for _, writer in opened:
-            writer.write(f"{head}Content-Length: 22\r\n\r\nboiler".encode())
-        begun, last, states = time.monotonic(), 0.0, set()
-        while last < 1.5 * stale:
-            answer = await here.push(b"boiler pressure=2 2000")
-            last = time.monotonic() - begun
-            states.add((answer.status, (await here.health())["sources"][0]["state"]))
-        for _, writer in opened:
-            writer.write(b" pressure=3 3000")
-        for reader, writer in opened:
-            assert (await reader.readline()).startswith(b"HTTP/1.1 204")
-            writer.close()
-        assert {state for _, state in states} == {"connected"}
-        assert 503 in {status for status, _ in states}
-        assert [batch for batch in here.spooled() if isinstance(batch, GapBatch)] == []

@@ -8,7 +8,6 @@ import os
 import random
 import shutil
 import sqlite3
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from core.users.directory import AUDIT_SPOOL
 from ingest.spool import repair
 from ingest.spool.append import Spool
 from ingest.spool.audit import Action, Person, record
-from ingest.spool.file import PAGE_SIZE, connect, find_damage, note_crc32
+from ingest.spool.file import PAGE_SIZE, find_damage, note_crc32
 from ingest.spool.format import Record, decode, encode, row_checksum
 from ingest.spool.pages import Pages
 from ingest.spool.reader import SpoolReader
@@ -38,7 +37,7 @@ NAME = "opcua.sqlite"
 
 
 @pytest.fixture(autouse=True)
-def _quiet(caplog: pytest.LogCaptureFixture) -> None:
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
 
 
@@ -101,7 +100,7 @@ def _copy(stored: Stored, to: Path) -> Path:
     return to / NAME
 
 
-async def _recover(path: Path) -> tuple[dict[int, Batch], dict[str, str]]:
+async def recover(path: Path) -> tuple[dict[int, Batch], dict[str, str]]:
     """What the writer takes, and the notes that a collector has."""
     spool = Spool(path, 64 * MIB)
     try:
@@ -141,7 +140,7 @@ def _look(stored: Stored, taken: dict[int, Batch], notes: dict[str, str]) -> set
 
 
 async def test_an_intact_file_is_left_alone(stored: Stored, tmp_path: Path) -> None:
-    taken, notes = await _recover(_copy(stored, tmp_path))
+    taken, notes = await recover(_copy(stored, tmp_path))
     assert taken.keys() == stored.rows.keys()
     assert not _look(stored, taken, notes)
     assert notes == stored.notes
@@ -157,7 +156,7 @@ def dead_clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 async def test_clock_at_1970_damages_nothing(stored: Stored, tmp_path: Path, dead_clock: Callable[[], None]) -> None:
     path = _copy(stored, tmp_path)
     dead_clock()
-    taken, notes = await _recover(path)
+    taken, notes = await recover(path)
     assert taken.keys() == stored.rows.keys()
     assert notes == stored.notes
     assert not (tmp_path / "damaged").exists()
@@ -171,7 +170,7 @@ async def test_losses_are_recorded_with_a_clock_at_1970(tmp_path: Path, dead_clo
     await spool.close()
     (tmp_path / NAME).unlink()
     dead_clock()
-    taken, _ = await _recover(tmp_path / NAME)
+    taken, _ = await recover(tmp_path / NAME)
     (found,) = taken.values()
     assert isinstance(found, GapBatch)
     (gap,) = found.gaps
@@ -197,7 +196,7 @@ async def test_new_files_share_no_sequence_with_a_clock_at_1970(tmp_path: Path, 
     assert min(given) > 1_700_000_000_000_000, "as far ahead as of a clock that goes"
 
 
-def _overwrite(path: Path, at: int, data: bytes) -> None:
+def overwrite(path: Path, at: int, data: bytes) -> None:
     with path.open("r+b") as file:
         file.seek(at)
         file.write(data)
@@ -211,7 +210,7 @@ def _damage(chance: random.Random, path: Path) -> str:
         case 0:
             length = chance.choice((1, 4, 100, 5000, 3 * PAGE_SIZE))
             at = chance.randrange(max(1, size - length))
-            _overwrite(target, at, chance.randbytes(length))
+            overwrite(target, at, chance.randbytes(length))
             return f"{length} bytes at {at} of {target.name}"
         case 1:
             at = chance.randrange(size)
@@ -219,16 +218,16 @@ def _damage(chance: random.Random, path: Path) -> str:
             return f"{target.name} cut at {at} of {size}"
         case 2:
             at, length = 0, chance.choice((1, 16, 100, PAGE_SIZE))
-            _overwrite(target, 0, chance.randbytes(length))
+            overwrite(target, 0, chance.randbytes(length))
             return f"head of {target.name}, {length} bytes"
         case 3:
             places = [chance.randrange(size) for _ in range(20)]
             for at in places:
-                _overwrite(target, at, chance.randbytes(1))
+                overwrite(target, at, chance.randbytes(1))
             return f"20 single bytes of {target.name}: {places}"
         case 4:
             page = chance.randrange(max(1, size // PAGE_SIZE))
-            _overwrite(target, page * PAGE_SIZE, bytes(PAGE_SIZE))
+            overwrite(target, page * PAGE_SIZE, bytes(PAGE_SIZE))
             return f"page {page} of {target.name} is zero"
         case _:
             log.unlink()
@@ -239,11 +238,11 @@ def _damage(chance: random.Random, path: Path) -> str:
 async def test_random_damage_is_repaired_or_reported(stored: Stored, tmp_path: Path, seed: int) -> None:
     path = _copy(stored, tmp_path)
     what = _damage(random.Random(seed), path)
-    taken, notes = await _recover(path)
+    taken, notes = await recover(path)
     lost = _look(stored, taken, notes)
     if lost:
         assert damaged_files(path), what
-    again, _ = await _recover(path)
+    again, _ = await recover(path)
     assert again.keys() == taken.keys(), "a repaired file is whole"
 
 
@@ -260,8 +259,8 @@ async def test_repair_keeps_every_batch_outside_the_damaged_page(stored: Stored,
         for other in _beside(whole.parent):
             shutil.copy(other, folder)
         path = folder / NAME
-        _overwrite(path, page * PAGE_SIZE, random.Random(page).randbytes(PAGE_SIZE))
-        taken, notes = await _recover(path)
+        overwrite(path, page * PAGE_SIZE, random.Random(page).randbytes(PAGE_SIZE))
+        taken, notes = await recover(path)
         lost = _look(stored, taken, notes)
         assert lost <= _rows_on(whole, page + 1), f"page {page + 1}: lost more than stood there"
         damaged += bool(lost)
@@ -295,139 +294,6 @@ def test_every_change_of_a_batch_is_detected(stored: Stored) -> None:
         decode(record, sequence + 1)
 
 
-async def test_running_collector_continues_after_a_repair(tmp_path: Path) -> None:
-    """The schema page is destroyed under both processes; what is appended afterwards is in the new file."""
-    spool = Spool(tmp_path / NAME, 64 * MIB)
-    file = SpoolReader(tmp_path / NAME)
-    await spool.append(batch([(1, 0, 0.5, 0)]), {"heard:1": "1"})
-    (first,) = file.read(10)
-    for path in (spool.path, spool.path.with_name(NAME + "-wal")):
-        _overwrite(path, 0, b"\xa5" * path.stat().st_size)
-    with closing(sqlite3.connect(spool.path)) as direct, pytest.raises(sqlite3.DatabaseError):
-        direct.execute("SELECT * FROM batch").fetchall()
-    for k in range(2, 40):
-        await spool.append(batch([(k, i, 0.5, 0) for i in range(2000)]), {"heard:1": str(k)})
-    file.delete([first.sequence])
-    taken = file.read(10**9)
-    got = [b.batch.samples.channel[0] for b in taken if isinstance(b.batch, SampleBatch)]
-    file.close()
-    await spool.close()
-    taken_again, notes = _recover_later(spool.path)
-    channels = {int(b.samples.channel[0]) for b in taken_again if isinstance(b, SampleBatch)}
-    lost = set(range(2, 40)) - channels - {int(c) for c in got}
-    gaps = [g for b in taken_again if isinstance(b, GapBatch) for g in b.gaps]
-    gaps += [g for b in taken if isinstance(b.batch, GapBatch) for g in b.batch.gaps]
-    assert not lost or gaps
-    assert notes["heard:1"] == "39"
-
-
-def _recover_later(path: Path) -> tuple[list[Batch], dict[str, str]]:
-    with closing(connect(path, "FULL", create=False)) as connection:
-        rows = connection.execute(load("spool")["select_batches"], (0,)).fetchall()
-        notes = {name: value for name, value, _ in connection.execute(load("spool")["select_notes"])}
-    return [decode(Record(*row[1:]), row[0]) for row in rows], notes
-
-
-async def test_writer_detects_a_changed_batch_and_the_collector_continues(tmp_path: Path) -> None:
-    spool = Spool(tmp_path / NAME, 64 * MIB)
-    for k in range(5):
-        await spool.append(batch([(k, 0, 0.0, 0)]), {"heard:1": str(k)})
-    with closing(sqlite3.connect(spool.path)) as direct, direct:
-        direct.execute("UPDATE batch SET body = zeroblob(24) WHERE sequence = (SELECT min(sequence) + 2 FROM batch)")
-    file = SpoolReader(spool.path)
-    taken = file.read(100)
-    samples = [b for b in taken if isinstance(b.batch, SampleBatch)]
-    assert [int(b.batch.samples.channel[0]) for b in samples if isinstance(b.batch, SampleBatch)] == [0, 1, 3, 4]
-    (gap,) = [gap for b in taken if isinstance(b.batch, GapBatch) for gap in b.batch.gaps]
-    assert gap.reason == "spool_corrupt"
-    await spool.append(batch([(9, 0, 0.0, 0)]), {"heard:1": "9"})
-    (later,) = file.read(100)
-    assert later.sequence > max(b.sequence for b in taken)
-    file.delete([b.sequence for b in taken])
-    file.delete([later.sequence])
-    assert file.depth()[:2] == (0, 0)
-    file.close()
-    await spool.close()
-    (kept,) = damaged_files(spool.path)
-    with closing(sqlite3.connect(kept)) as direct:
-        assert direct.execute("SELECT count(*) FROM batch").fetchone()[0] == 5, "the damaged file is kept whole"
-
-
-_COLLECTOR = """
-import asyncio, os, sys
-from pathlib import Path
-from ingest.spool.append import Spool
-from tests.samples import batch
-
-async def main() -> None:
-    spool = Spool(Path(sys.argv[1]), 1 << 30)
-    async def one(lane: int) -> None:
-        for k in range(100):
-            number = 1000 * lane + k
-            await spool.append(batch([(number, 0, float(number), 0)]), {f"heard:{lane}": str(k)})
-            os.write(1, b"%d\\n" % number)
-            await asyncio.sleep(0.005)
-    await asyncio.gather(*(one(lane) for lane in range(4)))
-    await spool.close()
-asyncio.run(main())
-"""
-
-
-async def test_two_processes_continue_with_the_repaired_file(tmp_path: Path) -> None:
-    """The writer repairs again and again under a collector in another process, whose every batch is somewhere."""
-    path = tmp_path / NAME
-    collector = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", _COLLECTOR, str(path), stdout=asyncio.subprocess.PIPE
-    )
-    assert collector.stdout is not None
-    told = [int(await collector.stdout.readline())]
-    file = SpoolReader(path)
-    taken: dict[int, Batch] = {}
-    damaged: list[int] = []
-
-    def take() -> int:
-        new = {b.sequence: b.batch for b in file.read(5)}
-        assert not new.keys() & taken.keys(), "a sequence is given once, and taken once"
-        taken.update(new)
-        file.delete(list(new)[::2])
-        return len(new)
-
-    while line := await collector.stdout.readline():
-        told.append(int(line))
-        if len(told) % 80 == 0:
-            command = (sys.executable, "-c", _SPOIL, str(path), str(max(taken, default=0)))
-            spoil = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-            damaged += [int(n) for n in (await spoil.communicate())[0].split()]
-        if len(told) % 5 == 0:  # as many as were told: there is always something to spoil
-            take()
-    assert await collector.wait() == 0
-    while take():
-        pass
-    file.close()
-    numbers = [int(b.samples.channel[0]) for b in taken.values() if isinstance(b, SampleBatch)]
-    assert len(numbers) == len(set(numbers))
-    assert damaged
-    assert len(told) == 400
-    assert set(told) - set(numbers) == set(damaged)
-    gaps = [gap for b in taken.values() if isinstance(b, GapBatch) for gap in b.gaps]
-    assert {gap.reason for gap in gaps} == {"spool_corrupt"}
-    assert len(damaged_files(path)) >= 1
-    assert (await _recover(path))[1] == {f"heard:{lane}": "99" for lane in range(4)}
-
-
-_SPOIL = """
-import sqlite3, struct, sys
-direct = sqlite3.connect(sys.argv[1], timeout=10)
-with direct:
-    direct.execute("BEGIN IMMEDIATE")
-    query = "SELECT sequence, body FROM batch WHERE kind = 'samples' AND sequence > ? LIMIT 1"
-    for sequence, body in direct.execute(query, sys.argv[2:]).fetchall():
-        direct.execute("UPDATE batch SET received_at = received_at + 1 WHERE sequence = ?", (sequence,))
-        print(struct.unpack("<i", body[:4])[0])
-direct.close()
-"""
-
-
 async def test_damaged_empty_spool_has_lost_nothing(tmp_path: Path) -> None:
     spool = Spool(tmp_path / NAME, 64 * MIB)
     file = SpoolReader(spool.path)
@@ -436,8 +302,8 @@ async def test_damaged_empty_spool_has_lost_nothing(tmp_path: Path) -> None:
     file.delete([b.sequence for b in file.read(100)])
     file.close()
     await spool.close()
-    _overwrite(spool.path, 0, b"garbage")
-    taken, _ = await _recover(spool.path)
+    overwrite(spool.path, 0, b"garbage")
+    taken, _ = await recover(spool.path)
     assert not taken, "all of it is in the database: no gap"
 
 
@@ -449,7 +315,7 @@ async def test_removed_spool_is_a_gap_and_sequences_continue(tmp_path: Path) -> 
     file.close()
     await spool.close()
     spool.path.unlink()
-    taken, _ = await _recover(spool.path)
+    taken, _ = await recover(spool.path)
     ((sequence, gaps),) = taken.items()
     assert isinstance(gaps, GapBatch)
     assert (gaps.source_id, gaps.gaps[0].reason) == (4, "spool_corrupt")
@@ -461,7 +327,7 @@ async def test_interrupted_repair_is_completed(tmp_path: Path, monkeypatch: pyte
     for k in range(3):
         await spool.append(batch([(k, 0, 0.0, 0)]))
     await spool.close()
-    _overwrite(spool.path, 0, bytes(16))
+    overwrite(spool.path, 0, bytes(16))
 
     def killed(path: Path, folder: Path) -> None:
         raise KeyboardInterrupt
@@ -470,7 +336,7 @@ async def test_interrupted_repair_is_completed(tmp_path: Path, monkeypatch: pyte
         patched.setattr(repair, "_put_in_place", killed)
         SpoolReader(spool.path).read(10)
     assert find_damage(spool.path) is not None
-    taken, _ = await _recover(spool.path)
+    taken, _ = await recover(spool.path)
     assert len([b for b in taken.values() if isinstance(b, SampleBatch)]) == 3
 
 

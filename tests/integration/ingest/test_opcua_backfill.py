@@ -1,0 +1,144 @@
+"""Gaps of an OPC UA source that are read from the server's history."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from asyncua import ua
+
+from core.config.sources import OpcuaTag
+from core.timestamps import microseconds, now_us
+from tests.integration.ingest.test_opcua_collector import collecting
+from tests.integration.ingest.test_opcua_recovery import OPTIONS, OURS, of_outage, serving, values
+from tests.memory_appender import MemoryAppender
+from tests.waiting import until
+
+
+async def test_lost_subscription_is_backfilled_from_history(tmp_path: Path) -> None:
+    backfill_spool = MemoryAppender()
+    async with (
+        serving(tmp_path) as server,
+        collecting(server.address, OURS, tmp_path / "pki", backfill_spool=backfill_spool, **OPTIONS) as (kept, status),
+    ):
+        await until(lambda: status.state == "connected")
+        await server.write(20)
+        await server.server.refuse(True)
+        await until(lambda: status.state == "disconnected")
+        await server.write(1500, 0.0)
+        await server.server.write(2, "RUNNING", now_us(), 0)
+        await server.server.forget()
+        await until(lambda: status.state == "connected")
+        await server.write(20)
+        await kept.until(lambda: server.written[-1] in values(kept))
+        assert len(values(kept)) < 1000, "or nothing was lost"
+        await kept.until(lambda: [g.backfilled for g in kept.gaps()] == [True, True])
+        of_outage(kept, "disconnected")
+        assert sorted(set(values(kept, backfill_spool))) == server.written, "read in several parts"
+        assert "RUNNING" in [e.text for e in backfill_spool.events("text")]
+        assert "backfill:1" not in kept.notes
+
+
+async def test_values_unsent_at_a_server_crash_stay_a_gap(tmp_path: Path) -> None:
+    backfill_spool = MemoryAppender()
+    async with (
+        serving(tmp_path) as server,
+        collecting(server.address, OURS, tmp_path / "pki", backfill_spool=backfill_spool, **OPTIONS) as (kept, status),
+    ):
+        await until(lambda: status.state == "connected")
+        await server.write(20)
+        await server.server.refuse(True)
+        await until(lambda: status.state == "disconnected")
+        await server.write(20)
+        began = datetime.now(UTC)
+        assert server.server._server is not None
+        start_time = server.server._server.get_node(ua.ObjectIds.Server_ServerStatus_StartTime)
+        await start_time.write_value(began)
+        await server.write(20)
+        await server.server.forget()
+        await until(lambda: status.state == "connected")
+        await kept.until(lambda: any(g.backfilled for g in kept.gaps()))
+        assert sorted(set(values(kept, backfill_spool))) == server.written
+        remains = [g for g in kept.gaps() if g.detail == "not in the history"]
+        (before,) = [g for g in remains if g.channel_ids is None]
+        assert sum(len(g.channel_ids or ()) for g in remains) == len(OURS)
+        for gap in remains:
+            assert gap is before or (gap.from_time, gap.to_time) == (before.to_time, microseconds(began))
+            assert not gap.backfilled
+
+
+async def test_server_without_history_backfills_nothing(tmp_path: Path) -> None:
+    """It was started anew, and one tag is refused: neither says that anything was filled."""
+    tags = [*OURS, OpcuaTag(name="unknown", address="ns=2;s=nobody")]
+    async with (
+        serving(tmp_path, history=0) as server,
+        collecting(server.address, tags, tmp_path / "pki", **OPTIONS) as (kept, status),
+    ):
+        await until(lambda: status.state == "degraded")
+        await server.write(5)
+        await server.server.refuse(True)
+        await until(lambda: status.state == "disconnected")
+        await server.write(5)
+        assert server.server._server is not None
+        start_time = server.server._server.get_node(ua.ObjectIds.Server_ServerStatus_StartTime)
+        await start_time.write_value(datetime.now(UTC))
+        await server.server.forget()
+        await until(lambda: status.state == "degraded")
+        await kept.until(lambda: "backfill:1" in kept.notes)
+        await kept.until(lambda: "backfill:1" not in kept.notes)
+        assert not [gap for gap in kept.gaps() if gap.backfilled]
+        of_outage(kept, "disconnected")
+
+
+async def test_time_beyond_the_history_stays_a_gap(tmp_path: Path) -> None:
+    """The server's history holds 2,000 values of a node."""
+    backfill_spool = MemoryAppender()
+    async with (
+        serving(tmp_path) as server,
+        collecting(server.address, OURS, tmp_path / "pki", backfill_spool=backfill_spool, **OPTIONS) as (kept, status),
+    ):
+        await until(lambda: status.state == "connected")
+        await server.write(20)
+        await server.server.refuse(True)
+        await until(lambda: status.state == "disconnected")
+        await server.write(3000, 0.0)
+        await server.server.forget()
+        await until(lambda: status.state == "connected")
+        await kept.until(lambda: any(g.backfilled for g in kept.gaps()))
+        assert len(values(backfill_spool)) >= 1990
+        remains = [g for g in kept.gaps() if g.channel_ids is not None and 0 in g.channel_ids]
+        before, gap = sorted(remains, key=attrgetter("from_time"))
+        assert not before.backfilled
+        assert not gap.backfilled
+        oldest = min(time for time, _, _ in backfill_spool.samples(0))
+        assert (before.to_time, gap.to_time) == (gap.from_time, oldest)
+
+
+async def test_server_that_closes_the_session_on_history_read_is_read_live(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        cuts: list[asyncio.Task[None]] = []
+
+        async def cut() -> None:
+            await server.server.refuse(True)
+            await server.server.refuse(False)
+
+        async def ends_it(details: Any, value: Any) -> Any:
+            cuts.append(asyncio.create_task(cut()))
+            await asyncio.Event().wait()
+
+        server.server._history._read_history = ends_it  # type: ignore[assignment]
+        async with collecting(server.address, OURS, tmp_path / "pki", **OPTIONS) as (kept, status):
+            await until(lambda: status.state == "connected")
+            await server.write(10)
+            await kept.until(lambda: values(kept) == server.written)
+            await server.server.forget()
+            await until(lambda: status.reconnects >= 4)
+            await until(lambda: status.state == "connected")
+            before = status.reconnects
+            await server.write(20)
+            await kept.until(lambda: server.written[-1] in values(kept))
+            assert status.reconnects == before
+            assert not any(gap.backfilled for gap in kept.gaps())
