@@ -159,9 +159,9 @@ class Reader:
                 self._pool = await asyncpg.create_pool(dsn, min_size=0, max_size=CONNECTIONS, connect=self._connect)
         return self._pool
 
-    async def _connect(self, dsn: str, **_: Any) -> asyncpg.Connection[Any]:
+    async def _connect(self, *dsn: Any, **_: Any) -> asyncpg.Connection[Any]:
         settings = {**_SETTINGS, "statement_timeout": f"{self._timeouts.statement:g}s"}
-        return await connect(dsn, "plantlog viewer", settings, self._timeouts.connection)
+        return await connect(dsn[0], "plantlog viewer", settings, self._timeouts.connection)
 
     async def close(self) -> None:
         """Close the connections; running statements are cancelled."""
