@@ -72,8 +72,6 @@ def test_spans_leave_the_hour_before_to_questions_that_learn_from_it() -> None:
     asked = {name: (day.since(questions()[name]).hour, hour.since(questions()[name]).hour) for name in NAMES}
     assert asked == {
         **dict.fromkeys(NAMES, (1, 15)),
-        "change_points": (0, 15),
-        "correlation": (0, 15),
-        "gaps_and_coverage": (0, 15),
+        **dict.fromkeys(("aggregates", "change_points", "correlation", "gaps_and_coverage", "interpolated"), (0, 15)),
         "what_changed": (12, 15),
     }
