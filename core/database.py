@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from operator import itemgetter
 from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
@@ -99,6 +99,20 @@ async def connect(
         raise next((failure for failure in failures if not isinstance(failure, _AWAY)), failures[0])
     finally:
         await _close_others(attempts.values(), chosen)
+
+
+@asynccontextmanager
+async def connected(
+    dsn: str, application_name: str, settings: Mapping[str, str] | None = None, seconds: float = _CONNECT_SECONDS
+) -> AsyncIterator[asyncpg.Connection[Any]]:
+    """A connection as :func:`connect` makes it, inside the block. Raises what :func:`connect` raises."""
+    connection = await connect(dsn, application_name, settings, seconds)
+    try:
+        yield connection
+        with suppress(*FAILURES):  # all is done, and the server ends the session by itself
+            await connection.close(timeout=_END_SECONDS)
+    finally:
+        connection.terminate()  # nothing where it is closed
 
 
 async def _attempt(

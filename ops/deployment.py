@@ -24,7 +24,7 @@ class Deployment:
 
     @property
     def generated(self) -> bool:
-        """Whether each ``up`` generates the configuration."""
+        """Return whether each ``up`` generates the configuration."""
         return self.channels is not None or self.port is not None
 
     def save(self, state: State) -> None:

@@ -56,7 +56,7 @@ def check_distinct(requirements: Iterable[PortRequirement]) -> None:
 
 
 def is_free(host: str, port: int) -> bool:
-    """Whether nobody listens there."""
+    """Return whether nobody listens there."""
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, kind, protocol) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # TIME_WAIT is not a listener
@@ -102,7 +102,7 @@ def reserve(port_file: Path, port: int | None = None) -> int:
 
 
 def _is_reserved(reservation: Path, port: int) -> bool:
-    """Whether the file that a reservation names still has that port; one whose state folder is gone counts no more."""
+    """Return whether the file that a reservation names still has that port, and its state folder is there."""
     try:
         return Path(reservation.read_text()).read_text() == str(port)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):  # the last: a reservation half written

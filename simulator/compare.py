@@ -22,7 +22,7 @@ import asyncpg
 import numpy as np
 from numpy.typing import NDArray
 
-from core.database import connect
+from core.database import connected
 from schema.queries import load
 from simulator.compare_samples import (
     ANSWER_US,
@@ -79,8 +79,9 @@ async def compare(
     """
     simulated = truth_names(truth)
     result = {part: Comparison() for part in (*VIAS, "text", "all")}
-    connection = await connect(dsn, "plantlog simulator", {"statement_timeout": "0"})  # hours of samples take a while
-    try:
+    async with connected(
+        dsn, "plantlog simulator", {"statement_timeout": "0"}
+    ) as connection:  # hours of samples take a while
         channels = await connection.fetch(load("compare")["select_channels"], source)
         by_name = {channel["name"]: channel for channel in channels}
         simulated_names = [
@@ -95,8 +96,6 @@ async def compare(
             for part, compared_part in compared.items():
                 result[part].add(compared_part)
                 result["all"].add(compared_part)
-    finally:
-        await connection.close()
     return result
 
 

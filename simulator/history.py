@@ -85,7 +85,7 @@ class _Values:
             self._forgotten = oldest if self._forgotten is None else max(self._forgotten, oldest)
 
     def forgot_since(self, time: datetime) -> bool:
-        """Whether a value later than ``time`` was dropped: then what followed ``time`` is unknown."""
+        """Return whether a value later than ``time`` was dropped: then what followed ``time`` is unknown."""
         return self._forgotten is not None and self._forgotten >= time
 
 

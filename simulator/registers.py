@@ -86,7 +86,7 @@ class Registers:
         return values
 
     def accepts(self, tag: int, value: float) -> bool:
-        """Whether an operator may set a tag to ``value``."""
+        """Return whether an operator may set a tag to ``value``."""
         return self._tags[tag].accepts(value)
 
     def _covered(self, table: str, start: int, count: int) -> NDArray[np.int64]:
@@ -94,7 +94,7 @@ class Registers:
         return self._index[table].within(start, start + count)
 
     def _readable(self, table: str, start: int, count: int) -> bool:
-        """Whether all registers of a read exist."""
+        """Return whether all registers of a read exist."""
         legal = self.legal[table][start : start + count]
         return len(legal) == count and bool(legal.all())
 

@@ -91,7 +91,7 @@ class _Subscription(InternalSubscription):  # type: ignore[misc]
         return self._numbers
 
     def has_published_results(self) -> bool:
-        """Whether there is something to publish now, at least a keep-alive."""
+        """Return whether there is something to publish now, at least a keep-alive."""
         return bool(self._publishing_enabled and self.unpublished) or bool(super().has_published_results())
 
     def _pop_triggered_datachanges(self, result: Any) -> None:

@@ -46,11 +46,11 @@ class SimTag:
 
     @property
     def writable(self) -> bool:
-        """Whether it is a set point, writable by operators."""
+        """Return whether it is a set point, writable by operators."""
         return self.signal.endswith("_sp")
 
     def accepts(self, value: float) -> bool:
-        """Whether an operator's ``value`` is within the range."""
+        """Return whether an operator's ``value`` is within the range."""
         return math.isfinite(value) and (self.lo is None or value >= self.lo) and (self.hi is None or value <= self.hi)
 
 

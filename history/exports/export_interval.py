@@ -120,7 +120,7 @@ class _Writer:
     connection: asyncpg.Connection[Any]
     interval: Interval
     scope: Scope
-    wanted: set[int] | None  # channels; None: all
+    selected: set[int] | None  # channels; None: all
     samples_of: SamplesOf
 
     async def write(
@@ -159,7 +159,7 @@ class _Writer:
         labels = await self._labels(day, sealed)
         digests: Mapping[int, HourDigests] = sealed.hours() if sealed is not None else {}
         channels = sorted({*await stored.channels(self.scope), *digests})
-        channels = [number for number in channels if self.wanted is None or number in self.wanted]
+        channels = [number for number in channels if self.selected is None or number in self.selected]
         bounds = microseconds(self.interval.since), microseconds(self.interval.until)
         rows = differs = 0
         for part in slices(channels, _CHANNELS):
@@ -190,7 +190,7 @@ class _Writer:
         return [
             row
             async for row in stored.event_rows(self.scope)
-            if first <= row[0] < last and (self.wanted is None or row[4] is None or row[4] in self.wanted)
+            if first <= row[0] < last and (self.selected is None or row[4] is None or row[4] in self.selected)
         ]
 
     async def _gaps(self) -> list[tuple[Any, ...]]:
@@ -199,5 +199,5 @@ class _Writer:
             tuple(microseconds(value) if isinstance(value, datetime) else value for value in row.values())
             for row in rows
             if self.scope.covers(row["source_id"])
-            and (self.wanted is None or row["channel_id"] is None or row["channel_id"] in self.wanted)
+            and (self.selected is None or row["channel_id"] is None or row["channel_id"] in self.selected)
         ]

@@ -109,7 +109,7 @@ class LineProtocolFile:
 
 
 def is_line_protocol(file: Path) -> bool:
-    """Whether the first lines of a file are line protocol with times. Raises OperationError."""
+    """Return whether the first lines of a file are line protocol with times. Raises OperationError."""
     return _first_time(file) is not None
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import asyncpg
 
-from core.database import connect, database_errors
+from core.database import connected, database_errors
 from core.paths import State
 from schema.queries import load
 
@@ -57,11 +57,8 @@ async def verify_at(dsn: str, since: datetime | None = None, until: datetime | N
     """Verify the rollups of the database at a DSN."""
     # The reader's statement_timeout is for people at a chart.
     settings = {"jit": "off", "statement_timeout": "0"}
-    connection = await connect(dsn, "plantlog verify", settings)
-    try:
+    async with connected(dsn, "plantlog verify", settings) as connection:
         return await verify(connection, since, until)
-    finally:
-        connection.terminate()
 
 
 async def verify(

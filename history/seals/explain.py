@@ -116,7 +116,8 @@ class Explainer:
         return removals
 
     async def _before_receipts(self, connection: asyncpg.Connection[Any], day: date, at: datetime) -> bool:
-        """Whether a day's events are as sealed, or not sealed yet, and no seal before says that receipts are signed."""
+        """Return whether a day's events are as sealed, or not sealed yet, and no seal before says that receipts are
+        signed."""
         chain = self.scope.chain
         before = await connection.fetchval(load("evidence")["select_sealed_before"], chain, day)
         if before is not None:

@@ -64,7 +64,7 @@ class Removal:
             return None
 
     def covers(self, channel: int | None, begins: int, ends: int) -> bool:
-        """Whether all of a span of a channel (None: of events) was dropped, or of events may have been."""
+        """Return whether all of a span of a channel (None: of events) was dropped, or of events may have been."""
         if not self.begins <= begins < ends <= self.ends:
             return False
         return self.what == "event" if channel is None else self.what == "raw" and channel in self.channels

@@ -37,12 +37,12 @@ class DayReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is unexplained."""
+        """Return whether nothing is unexplained."""
         return not self.unexplained
 
     @property
     def strictly_ok(self) -> bool:
-        """Whether all is as sealed first, or proven to have come later."""
+        """Return whether all is as sealed first, or proven to have come later."""
         return self.ok and not (self.findings or self.notes or self.unsealed) and all(a.proven for a in self.amended)
 
     @property
@@ -65,7 +65,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is unexplained."""
+        """Return whether nothing is unexplained."""
         return not self.unexplained
 
     @property

@@ -103,7 +103,7 @@ async def amend_archived_day(state: State, samples: DaySamples) -> bool:
 
 @asynccontextmanager
 async def locked(connection: asyncpg.Connection[Any], chain: int) -> AsyncIterator[bool]:
-    """Whether this session extends the chain, inside the block. Where that fails the session's end unlocks."""
+    """Return whether this session extends the chain, inside the block. Where that fails the session's end unlocks."""
     acquired: bool = await connection.fetchval(load("evidence")["lock_sealing"], chain)
     yield acquired
     if acquired:

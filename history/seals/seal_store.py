@@ -45,7 +45,7 @@ class SealedDay:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the newest seal is made from what is kept."""
+        """Return whether the newest seal is made from what is kept."""
         return (
             not self.problems
             and tagged_hash("document", self.document.encode()) == self.parts[-1].document

@@ -277,7 +277,7 @@ def _event_and_gap_differences(
 def _stored_matches_root(
     sealed: SealedDay, hours_by_channel: Mapping[int, ByHour], events: HourDigests, gaps: Sequence[tuple[Any, ...]]
 ) -> bool:
-    """Whether the signed root comes of what is stored."""
+    """Return whether the signed root comes of what is stored."""
     channels = {
         number: HourDigests.of_hours(hours).digest("channel", number) for number, hours in hours_by_channel.items()
     }

@@ -21,7 +21,7 @@ import numpy as np
 import psutil
 
 from core.batch import Int32s, Int64s
-from core.database import connect
+from core.database import connected
 from core.errors import OperationError
 from core.paths import State
 from core.samples import Samples
@@ -87,8 +87,7 @@ class ArchiveFigures:
 
 async def measure(dsn: str, state: State, folder: Path, channels: int, progress: ProgressCallback) -> ArchiveFigures:
     """All cells. ``dsn``: the owner of a migrated, empty database; ``state``: its folder; ``folder``: the archive's."""
-    connection = await connect(dsn, "plantlog bench", _SETTINGS)
-    try:
+    async with connected(dsn, "plantlog bench", _SETTINGS) as connection:
         ids = await _register(connection, state, channels)
         closed = _START + len(SERIES) * _DAY
         for number, series in enumerate(SERIES):
@@ -112,8 +111,6 @@ async def measure(dsn: str, state: State, folder: Path, channels: int, progress:
         await connection.execute(load("bench")["drop_samples"], _START, closed)
         costs = await asyncio.to_thread(_ask_archive, state, ids, answers, progress)
         return ArchiveFigures(archived, costs)
-    finally:
-        await connection.close()
 
 
 def _series(series: str, manifest: Manifest, seconds: float, packed: int) -> ArchivedSeries:

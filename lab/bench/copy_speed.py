@@ -26,6 +26,7 @@ import numpy as np
 from core.batch import Int32s, SampleBatch
 from core.config.model import WriterOptions
 from core.copy_stream import copy_stream
+from core.database import connected
 from core.errors import OperationError
 from core.samples import Samples, joined
 from core.timestamps import microseconds
@@ -109,13 +110,10 @@ async def feed(path: Path, load: Workload, in_flight: int) -> None:
 
 async def prepare(bench: BenchDatabase, channels: int, seconds: int) -> Workload:
     """Register the channels and make the reference hypertable."""
-    connection = await asyncpg.connect(bench.owner_dsn)
-    try:
+    async with connected(bench.owner_dsn, "plantlog bench") as connection:
         await connection.execute(queries("bench")["insert_channels"], channels)
         await connection.execute(queries("bench")["create_reference_table"])
         rows = await connection.fetch(queries("bench")["select_channels"])
-    finally:
-        await connection.close()
     ids = np.array([row["id"] for row in rows[:channels]], np.int32)
     if not np.array_equal(ids, np.arange(ids[0], ids[0] + channels)):
         raise OperationError("the benchmark requires consecutive channel ids: use a separate database")

@@ -17,6 +17,7 @@ from typing import Any
 import asyncpg
 import psutil
 
+from core.database import connected
 from core.errors import OperationError
 from core.paths import State
 from lab.bench.usage import Backends, memory_mib, process_tree
@@ -118,11 +119,8 @@ class _ProcessSample:
 @asynccontextmanager
 async def _backends(state: Path) -> AsyncIterator[Backends]:
     postmaster = (state / "postgres" / "cluster" / "data" / "postmaster.pid").read_text().split()[0]
-    connection = await asyncpg.connect(State(state).dsn("owner"))
-    try:
+    async with connected(State(state).dsn("owner"), "plantlog bench") as connection:
         yield Backends(int(postmaster), connection)
-    finally:
-        connection.terminate()
 
 
 async def _sample_for(backends: Backends, seconds: float) -> None:
@@ -156,11 +154,8 @@ def _use(before: _ProcessSample | None, after: _ProcessSample, rss_mib: list[flo
 
 
 async def _lag(state: Path, started: datetime, ended: datetime) -> asyncpg.Record:
-    connection = await asyncpg.connect(State(state).dsn("reader"))
-    try:
+    async with connected(State(state).dsn("reader"), "plantlog bench") as connection:
         row = await connection.fetchrow(queries("bench")["select_lag"], started, ended)
-    finally:
-        await connection.close()
     if row is None or not row["rows"]:
         raise OperationError("no samples were written: see `plantlog logs`")
     return row

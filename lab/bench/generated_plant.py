@@ -71,7 +71,7 @@ def units(channels: int) -> range:
 
 
 def has_upset(unit: int) -> bool:
-    """Whether a unit has one."""
+    """Return whether a unit has one."""
     return unit % UPSETS == 0
 
 

@@ -17,8 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import asyncpg
-
+from core.database import connected
 from core.errors import OperationError
 from core.paths import CHECKOUT, State
 from core.timestamps import now_us
@@ -50,7 +49,7 @@ class RateResult:
 
     @property
     def held(self) -> bool:
-        """Whether the rate was stored in time, and nothing was missing."""
+        """Return whether the rate was stored in time, and nothing was missing."""
         return self.run.oldest_p99 <= self.limit and not self.missing and self.run.rows_per_second > 0.98 * self.rate
 
     def figures(self) -> dict[str, Any]:
@@ -109,11 +108,8 @@ async def hold(
 
 
 async def _footprint(state: Path) -> dict[str, Any]:
-    connection = await asyncpg.connect(State(state).dsn("reader"))
-    try:
+    async with connected(State(state).dsn("reader"), "plantlog bench") as connection:
         row = await connection.fetchrow(queries("bench")["select_footprint"])
-    finally:
-        await connection.close()
     assert row is not None
     return dict(row)
 

@@ -51,7 +51,7 @@ class Fault:
 
     @property
     def ends_writer(self) -> bool:
-        """Whether it forgets the minutes that it has open."""
+        """Return whether it forgets the minutes that it has open."""
         return self.on == "writer" and self.act in ("kill", "restart")
 
 

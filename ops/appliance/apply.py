@@ -16,7 +16,7 @@ from rich.console import Console
 from core.config.files import digest
 from core.config.load import load_with_digests
 from core.config.processes import is_collector
-from core.database import connect, database_errors
+from core.database import connected, database_errors
 from core.errors import OperationError
 from core.paths import State
 from core.terminal import confirm
@@ -102,7 +102,7 @@ def _print(plan: Plan, full: bool) -> None:
 
 
 def can_follow(plan: Plan, state: State) -> bool:
-    """Whether ``up`` would have nothing to do but to register tags and to tell the collectors.
+    """Return whether ``up`` would have nothing to do but to register tags and to tell the collectors.
 
     Raises OperationError if a copy of the state folder runs, DatabaseError.
     """
@@ -115,13 +115,10 @@ def can_follow(plan: Plan, state: State) -> bool:
 
 
 async def _is_prepared(state: State) -> bool:
-    """Whether the database has this version's schema."""
-    connection = await connect(state.dsn("owner"), "plantlog apply")
-    try:
+    """Return whether the database has this version's schema."""
+    async with connected(state.dsn("owner"), "plantlog apply") as connection:
         await heartbeat.check(connection, state, lambda line: None)
         return await is_current(connection)
-    finally:
-        await connection.close()
 
 
 def follow(plan: Plan, deployment: Deployment, decisions: TagDecisions, state: State, steps: Steps) -> None:

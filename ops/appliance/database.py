@@ -14,7 +14,7 @@ from datetime import date
 from urllib.parse import parse_qs, urlencode, urlsplit, urlunsplit
 
 from core.config.model import Plant
-from core.database import FAILURES, connect, is_away
+from core.database import FAILURES, connect, connected, is_away
 from core.errors import DatabaseAway, DatabaseError, OperationError
 from core.files import write_atomically
 from core.paths import State
@@ -100,17 +100,13 @@ class Database:
 
     async def setting_problems(self) -> list[str]:
         """Server settings that should be different, as text."""
-        connection = await connect(self.state.dsn("owner"), "plantlog up")
-        try:
+        async with connected(self.state.dsn("owner"), "plantlog up") as connection:
             return [row["problem"] for row in await connection.fetch(load("status")["select_problems"])]
-        finally:
-            await connection.close()
 
     async def _check_presence(
         self, take_over: str | None, mark: str, progress: Callable[[str], None], plant: Plant | None
     ) -> None:
-        connection = await connect(self.state.dsn("owner"), "plantlog up")
-        try:
+        async with connected(self.state.dsn("owner"), "plantlog up") as connection:
             if take_over is not None:
                 other = await find_other(connection, self.state, take_over)
                 await heartbeat.check_gone(connection, other, progress)
@@ -119,8 +115,6 @@ class Database:
             is_pair = plant is not None and await pair.check(connection, self.state, plant, progress)
             if self.cluster is None and not is_pair:
                 await heartbeat.check(connection, self.state, progress)
-        finally:
-            await connection.close()
 
     async def _choose_logins(self, mark: str) -> dict[str, Login]:
         """The logins by role. Where another installation has a login of that name, ours gets a name of its own."""
@@ -242,12 +236,9 @@ def archived_until(state: State) -> date | None:
     """The newest day of which samples are only in the archive; None: there is none, or the database does not say."""
 
     async def fetched() -> date | None:
-        connection = await connect(state.dsn("reader"), "plantlog psql", seconds=_HINT_SECONDS)
-        try:
+        async with connected(state.dsn("reader"), "plantlog psql", seconds=_HINT_SECONDS) as connection:
             day: date | None = await connection.fetchval(load("sql")["select_archived_until"])
             return day
-        finally:
-            connection.terminate()
 
     try:
         return asyncio.run(fetched())

@@ -59,7 +59,7 @@ def _end(name: str, processes: list[psutil.Process], first_signal: signal.Signal
 
 
 def _runs(process: psutil.Process) -> bool:
-    """Whether it runs; a zombie does not."""
+    """Return whether it runs; a zombie does not."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -67,7 +67,7 @@ def _runs(process: psutil.Process) -> bool:
 
 
 def wait_for_exit(state: State, seconds: float) -> bool:
-    """Whether the processes terminate in time."""
+    """Return whether the processes terminate in time."""
     deadline = time.monotonic() + seconds
     while find(state):
         if time.monotonic() > deadline:

@@ -18,7 +18,7 @@ from core.config.model import Plant, PlantOptions
 from core.config.quantities import RETENTION_LEGAL
 from core.config.reference import value_text
 from core.config.snapshot import latest_number, plant_in_force
-from core.database import connect, database_errors
+from core.database import connected, database_errors
 from core.errors import OperationError
 from core.formatting import count
 from core.paths import State
@@ -60,13 +60,13 @@ class Plan:
     closed: str | None = None  # why nobody can use the viewer then
 
     def __bool__(self) -> bool:
-        """Whether there is anything to apply."""
+        """Return whether there is anything to apply."""
         changes = self.difference.sources, self.options, self.restarted, self.stopped, self.started
         return any(map(bool, changes)) or bool(self.difference.redefinitions.undecided)
 
     @property
     def tags_only(self) -> bool:
-        """Whether it changes tags and nothing else."""
+        """Return whether it changes tags and nothing else."""
         others = self.options, self.restarted, self.stopped, self.started, self.reconnected
         return not any(others) and not any(source.state for source in self.difference.sources.values())
 
@@ -160,11 +160,8 @@ async def make_plan(
     """The plan for a configuration that was read from the files with these ``digests``."""
     number, before = latest_number(state.root), plant_in_force(state.root)
     with database_errors():
-        connection = await connect(state.dsn("owner"), "plantlog apply")
-        try:
+        async with connected(state.dsn("owner"), "plantlog apply") as connection:
             difference = await preview(connection, plant, state, decisions)
-        finally:
-            await connection.close()
     own_database = not state.has_external_database
     new_programs = programs.all_programs(deployment, plant, state, own_database=own_database, planned=True)
     processes = Supervisor(state).restarts(new_programs)

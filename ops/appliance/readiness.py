@@ -29,7 +29,7 @@ _BYTES = 1024**2  # read and written: likewise
 
 
 class Progress:
-    """Whether processes make progress. Busy processes are waited for without a limit."""
+    """Progress of processes. Busy ones are waited for without a limit."""
 
     def __init__(self, supervisor: Supervisor, state: State, names: Sequence[str]) -> None:
         self.supervisor = supervisor
@@ -50,12 +50,12 @@ class Progress:
                 self._check(process)
 
     def timed_out(self, seconds: float | None = None) -> bool:
-        """Whether there was no progress for a long time. Raises OperationError if a process has exited."""
+        """Return whether there was no progress for a long time. Raises OperationError if a process has exited."""
         self.check()
         return time.monotonic() - self._last_progress > (_STALL_SECONDS if seconds is None else seconds)
 
     def stalled(self) -> bool:
-        """Whether, in addition, no process has used CPU or I/O for a long time."""
+        """Return whether, in addition, no process has used CPU or I/O for a long time."""
         for pid in self._pids.values():
             if self._work.has_worked(pid):
                 self.note_progress()
@@ -201,7 +201,7 @@ class WorkMeter:
         self._used: dict[int, tuple[float, int]] = {}  # pid → CPU s and bytes
 
     def has_worked(self, pid: int) -> bool:
-        """Whether a process has worked since this was last true, or was not asked before."""
+        """Return whether a process has worked since this was last true, or was not asked before."""
         with suppress(psutil.Error, OSError):
             process = psutil.Process(pid)
             times, done = process.cpu_times(), process.io_counters()

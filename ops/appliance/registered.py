@@ -15,7 +15,7 @@ from pathlib import Path
 from core.config import snapshot
 from core.config.model import Plant
 from core.config.snapshot import Snapshot, plant_in_force
-from core.database import connect
+from core.database import connected
 from core.errors import OperationError
 from core.files import write_atomically
 from core.paths import State
@@ -70,11 +70,8 @@ async def _join_pair(state: State, plant: Plant, step: Step) -> None:
     await pair.join(state.dsn("owner"), state, plant, step.note)
     if plant.redundancy.member is None or not plant.sealing.enabled:
         return
-    connection = await connect(state.dsn("owner"), "plantlog up")
-    try:
+    async with connected(state.dsn("owner"), "plantlog up") as connection:
         await signer(connection, state)
-    finally:
-        await connection.close()
 
 
 def why_database_is_needed(state: State, plant: Plant, take_over: str | None) -> str:
@@ -83,7 +80,7 @@ def why_database_is_needed(state: State, plant: Plant, take_over: str | None) ->
 
 
 def is_as_registered(state: State) -> bool:
-    """Whether a configuration is registered, by this version, in this database and from this place."""
+    """Return whether a configuration is registered, by this version, in this database and from this place."""
     return next(_changes(state), None) is None
 
 

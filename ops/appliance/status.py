@@ -17,7 +17,7 @@ from core.config.load import load as load_plant
 from core.config.processes import collector
 from core.config.snapshot import Snapshot, in_force, latest_number, plant_in_force
 from core.config.sources import Source
-from core.database import FAILURES, connect
+from core.database import FAILURES, connected
 from core.errors import ConfigError, OperationError
 from core.formatting import count
 from core.installation import chosen, installation_of, installations
@@ -219,8 +219,7 @@ async def _database(state: State, installation: str | None, jobs: Sequence[dict[
     database = Database(state, None)
     try:
         async with asyncio.timeout(_CONNECT_SECONDS):
-            connection = await connect(state.dsn("reader"), "plantlog status", seconds=_CONNECT_SECONDS / 2)
-            try:
+            async with connected(state.dsn("reader"), "plantlog status", seconds=_CONNECT_SECONDS / 2) as connection:
                 installation_here = installation_of(state.root)
                 recorded_by = installation_here if installation is None else await chosen(connection, installation)
                 row = await connection.fetchrow(load("status")["select_database"], recorded_by)
@@ -234,8 +233,6 @@ async def _database(state: State, installation: str | None, jobs: Sequence[dict[
                     for row in await connection.fetch(load("status")["select_newer_runs"], installation_here, *last)
                 ]
                 missing = [row["problem"] for row in await connection.fetch(load("status")["select_problems"])]
-            finally:
-                connection.terminate()
     except FAILURES as error:
         reason = str(error) or type(error).__name__
         return {"reachable": False, "where": database.where, "reason": reason}

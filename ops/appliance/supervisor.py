@@ -173,7 +173,7 @@ class Supervisor:
             raise OperationError(f"the supervisor does not respond ({error}): see {log}") from error
 
     def answers(self) -> bool:
-        """Whether a supervisor responds."""
+        """Return whether a supervisor responds."""
         try:
             self.pid()
         except SupervisorShuttingDown:  # it is not gone yet
@@ -210,7 +210,7 @@ class Supervisor:
         return int(self._call("getPID"))
 
     def is_own(self) -> bool:
-        """Whether the running supervisor, and so its programs, is of this checkout's environment."""
+        """Return whether the running supervisor, and so its programs, is of this checkout's environment."""
         try:
             command = psutil.Process(self.pid()).cmdline()
         except psutil.Error:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
-from core.database import connect, database_errors
+from core.database import connected, database_errors
 from core.errors import OperationError
 from core.files import write_atomically
 from core.folder_lock import folder_lock
@@ -98,9 +98,6 @@ async def _compare(state: State, scratch: State, label: str, started: datetime, 
 
 
 async def _counts(state: State, until: datetime) -> dict[str, int]:
-    connection = await connect(state.dsn("owner"), "plantlog rehearse")
-    try:
+    async with connected(state.dsn("owner"), "plantlog rehearse") as connection:
         row = await connection.fetchrow(load("backup")["select_counts"], until)
         return dict(row or {})
-    finally:
-        await connection.close()

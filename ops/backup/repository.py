@@ -14,7 +14,7 @@ from typing import Any
 
 from core.config.model import BackupOptions
 from core.config.snapshot import in_force
-from core.database import connect, database_errors
+from core.database import connected, database_errors
 from core.errors import OperationError
 from core.files import write_atomically
 from core.folder_lock import folder_lock
@@ -201,11 +201,8 @@ def _refuse() -> None:
 async def _check_timeline(state: State, cluster: Cluster) -> None:
     """Raises OperationError if another appliance was restored from the repository, and has taken it over."""
     with database_errors():
-        connection = await connect(state.dsn("owner"), "plantlog backup")
-        try:
+        async with connected(state.dsn("owner"), "plantlog backup") as connection:
             following = await connection.fetchval(load("backup")["select_next_timeline"])
-        finally:
-            await connection.close()
     name = f"{following:08X}.history"
     folder = await call(state, cluster, "repo-ls", f"--filter=^{name}$", "archive/plantlog/17-1")
     if name in folder.split():

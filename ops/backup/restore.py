@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
-from core.database import connect, database_errors
+from core.database import connected, database_errors
 from core.errors import DatabaseError, OperationError
 from core.paths import State
 from ingest.opcua.subscription.sequence import SequenceTracker
@@ -111,14 +111,11 @@ async def _catch_up(state: State) -> None:
     newer notes, and the writer notices by itself what it has to write again.
     """
     dsn = state.dsn("owner")
-    connection = await connect(dsn, "plantlog restore")
-    try:
+    async with connected(dsn, "plantlog restore") as connection:
         password = await connection.fetchval(load("migrate")["format_login"], OWNER, urlsplit(dsn).password)
         await connection.execute(password)
         if not state.installation.exists():
             await bring_up_to_date(connection, state.spool)
-    finally:
-        await connection.close()
 
 
 def _last_words(log: Path) -> str:

@@ -38,12 +38,12 @@ class Node:
 
     @property
     def is_primary(self) -> bool:
-        """Whether it takes writes."""
+        """Return whether it takes writes."""
         return self.state in PRIMARY and self.assigned in PRIMARY
 
     @property
     def settled(self) -> bool:
-        """Whether it answers, and is what it is to be."""
+        """Return whether it answers, and is what it is to be."""
         return self.health == 1 and self.state == self.assigned and self.state in PRIMARY | {"secondary"}
 
 

@@ -52,7 +52,7 @@ class JobContext:
 
     @property
     def server_is_local(self) -> bool:
-        """Whether the server is the state folder's own, so that its processes are this machine's."""
+        """Return whether the server is the state folder's own, so that its processes are this machine's."""
         return (self.state.root / "postgres" / "cluster").exists()
 
 
@@ -132,7 +132,7 @@ class Session:
 
 
 async def _reset(connection: Connection) -> bool:
-    """Whether the session answers, and has no lock any more; else it is ended."""
+    """Return whether the session answers, and has no lock any more; else it is ended."""
     try:
         await connection.reset(timeout=_CONNECT_SECONDS)
     except BaseException as error:

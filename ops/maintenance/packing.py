@@ -61,7 +61,7 @@ async def _pack_days(connection: asyncpg.Connection[Any], before: datetime, only
 async def _pack_day(
     connection: asyncpg.Connection[Any], since: datetime, before: datetime, deadline: float | None
 ) -> bool:
-    """Whether no other session packs."""
+    """Return whether no other session packs."""
     queries = load("packing")
     channels = await connection.fetchval(queries["select_channels"], since, before)
     is_known = await connection.fetchval(queries["has_packed_hours"], since, since + timedelta(days=1))
@@ -153,7 +153,7 @@ async def pack_minutes(
 async def _pack_minutes(
     connection: asyncpg.Connection[Any], chunk: str, day: datetime, channels: Sequence[int]
 ) -> bool:
-    """Whether no other session works on rollups."""
+    """Return whether no other session works on rollups."""
     queries = load("packing")
     async with connection.transaction():
         if not await connection.fetchval(queries["try_lock_rollups"]):

@@ -43,7 +43,7 @@ class Slice:
 
     @property
     def droppable(self) -> bool:
-        """Whether it may go."""
+        """Return whether it may go."""
         return self.action in ("chunk", "rows")
 
 

@@ -79,7 +79,7 @@ class Throttle:
         return "" if since is None else f"waits: the machine has been busy since {format_time(since)}"
 
     def waits(self, job: str) -> bool:
-        """Whether it has no turn yet."""
+        """Return whether it has no turn yet."""
         return self._allowance(job) is not None and time.monotonic() < self._free_at
 
     @asynccontextmanager

@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import asyncpg
 
-from core.database import connect
+from core.database import connect, connected
 from core.errors import DatabaseError
 from ops.migration import editions, renewal
 from ops.migration.editions import create_extension, in_order, update_extension
@@ -97,12 +97,12 @@ async def migrate(dsn: str, folder: Path = FOLDER) -> list[int]:
 
 
 async def has_schema(connection: asyncpg.Connection[Any]) -> bool:
-    """Whether the database has a schema of plantlog."""
+    """Return whether the database has a schema of plantlog."""
     return bool(await connection.fetchval(load("migrate")["schema_exists"]))
 
 
 async def is_current(connection: asyncpg.Connection[Any]) -> bool:
-    """Whether the database has the schema version of this plantlog."""
+    """Return whether the database has the schema version of this plantlog."""
     rows = await connection.fetch(load("migrate")["select_migrations"])
     return bool(rows) and rows[-1]["version"] == migrations()[-1].version
 
@@ -178,8 +178,7 @@ async def create_logins(dsn: str, logins: Mapping[str, Login], mark: str = "") -
             f"the owner is {' and '.join({marks[login] or 'unknown' for login in others})}. Nothing was changed: use "
             "logins with other names in the files secrets/*.dsn"
         )
-    connection = await connect(dsn, "plantlog up")
-    try:
+    async with connected(dsn, "plantlog up") as connection:
         for role, login in logins.items():
             name, group = login.name, f"plant_{role}"
             if name not in marks or name in rejected:
@@ -192,18 +191,13 @@ async def create_logins(dsn: str, logins: Mapping[str, Login], mark: str = "") -
             if group == "plant_reader" and (limits := await connection.fetchval(queries["format_reader_limits"], name)):
                 await connection.execute(limits)
         return rejected
-    finally:
-        await connection.close()
 
 
 async def check_logins(dsn: str, logins: Iterable[Login]) -> tuple[dict[str, str], list[str]]:
     """The marks of those logins that there are, and the names of those that don't take their password."""
     passwords = {login.name: login.password for login in logins}
-    connection = await connect(dsn, "plantlog up")
-    try:
+    async with connected(dsn, "plantlog up") as connection:
         rows = await connection.fetch(load("migrate")["select_logins"], list(passwords))
-    finally:
-        await connection.close()
     marks = {row["login"]: row["comment"] for row in rows}
     return marks, [name for name in marks if not await _can_log_in(Login(name, passwords[name]).dsn(dsn))]
 
@@ -215,7 +209,7 @@ async def lock_logins(connection: asyncpg.Connection[Any], mark: str, new_mark: 
 
 
 async def _can_log_in(dsn: str) -> bool:
-    """Whether the server lets a login in; what keeps it out besides its password is not its password's fault."""
+    """Return whether the server lets a login in; what keeps it out besides its password is not its password's fault."""
     try:
         connection = await connect(dsn, "plantlog up")
     except asyncpg.InvalidAuthorizationSpecificationError:

@@ -112,7 +112,7 @@ def _order(notices: Sequence[Notice]) -> tuple[datetime, datetime, int]:
 
 
 def _is_held(since: datetime, notices: Sequence[Notice], now: datetime, options: NotifyOptions) -> bool:
-    """Whether ``notices`` wait behind a message that was made at ``since``."""
+    """Return whether ``notices`` wait behind a message that was made at ``since``."""
     critical = any(notice.priority == "critical" for notice in notices)
     hold = min(options.flood_window, _CRITICAL_SECONDS) if critical else options.flood_window
     return (now - since).total_seconds() < hold

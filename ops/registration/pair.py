@@ -23,7 +23,7 @@ from core.config.model import NotifyOptions, Plant, PlantOptions, RetentionOptio
 from core.config.quantities import RETENTION_LEGAL
 from core.config.reference import SOURCES, tables, value_text
 from core.config.snapshot import tags_json
-from core.database import connect
+from core.database import connected
 from core.errors import OperationError
 from core.paths import CHECKOUT, State
 from core.redundancy import (
@@ -165,33 +165,29 @@ async def join(dsn: str, state: State, plant: Plant, progress: Callable[[str], N
     from ingest.writer.pair.lease import Heartbeat, request_lost  # noqa: PLC0415  (imports numpy, which `status` does not need)
 
     member, queries, installation = plant.redundancy.member, load("pair"), installation_id(state)
-    connection = await connect(dsn, "plantlog up")
-    try:
-        async with connection.transaction():
-            await connection.execute(queries["lock_pair"], installation)
-            members = {row["member"]: row for row in await connection.fetch(queries["select_members"], installation)}
-            if member is None:
-                if members:
-                    await connection.execute(queries["dissolve"], installation)
-                    progress("no longer a member of a redundant pair")
-                return
-            if not members:
-                write_holder(state.spool, is_holder=True)  # it polls on
-                await connection.execute(queries["copy_gaps"], installation, member)
-                await connection.execute(queries["record_away"], installation, 3 - member, _EVER, None)
-            elif member not in members:
-                await connection.execute(queries["record_away"], installation, member, _EVER, None)
-            elif (other := members.get(3 - member)) is not None and other["away"]:  # also from new sources
-                await connection.execute(queries["record_away"], installation, 3 - member, other["seen_at"], None)
-            heartbeat = await connection.fetchrow(
-                load("lease")["member_seen"], installation, member, folder_id(state.spool), 0, []
-            )
-            described = json.dumps(description(plant))
-            await connection.execute(
-                queries["describe_member"], installation, member, location(state), plantlog_version(), described
-            )
-    finally:
-        await connection.close()
+    async with connected(dsn, "plantlog up") as connection, connection.transaction():
+        await connection.execute(queries["lock_pair"], installation)
+        members = {row["member"]: row for row in await connection.fetch(queries["select_members"], installation)}
+        if member is None:
+            if members:
+                await connection.execute(queries["dissolve"], installation)
+                progress("no longer a member of a redundant pair")
+            return
+        if not members:
+            write_holder(state.spool, is_holder=True)  # it polls on
+            await connection.execute(queries["copy_gaps"], installation, member)
+            await connection.execute(queries["record_away"], installation, 3 - member, _EVER, None)
+        elif member not in members:
+            await connection.execute(queries["record_away"], installation, member, _EVER, None)
+        elif (other := members.get(3 - member)) is not None and other["away"]:  # also from new sources
+            await connection.execute(queries["record_away"], installation, 3 - member, other["seen_at"], None)
+        heartbeat = await connection.fetchrow(
+            load("lease")["member_seen"], installation, member, folder_id(state.spool), 0, []
+        )
+        described = json.dumps(description(plant))
+        await connection.execute(
+            queries["describe_member"], installation, member, location(state), plantlog_version(), described
+        )
     assert heartbeat is not None
     request_lost(state.spool, Heartbeat(**heartbeat))
     write_member(state.spool, member)
@@ -200,7 +196,7 @@ async def join(dsn: str, state: State, plant: Plant, progress: Callable[[str], N
 async def _runs(
     connection: asyncpg.Connection[Any], installation: UUID, member: int, progress: Callable[[str], None]
 ) -> bool:
-    """Whether a member is running: it was seen just now, and is seen again."""
+    """Return whether a member is running: it was seen just now, and is seen again."""
     query, first = load("pair")["select_members"], None
     while True:
         row = next(row for row in await connection.fetch(query, installation) if row["member"] == member)

@@ -14,7 +14,7 @@ import asyncpg
 
 from core.config.https import viewer_url
 from core.config.model import Plant
-from core.database import connect
+from core.database import connected
 from core.errors import OperationError
 from core.formatting import count
 from core.paths import State
@@ -106,41 +106,37 @@ async def register(
     """
     sources = _source_columns(plant)
     queries = load("register")
-    connection = await connect(dsn, "plantlog up")
-    try:
-        async with connection.transaction():
-            compared = await _compare(
-                connection, plant, state, take_over, decisions, MAX_NAMES if expected is None else _ALL_NAMES
-            )
-            installation, changes = compared.installation, compared.difference
-            changes.check(expected)
-            await connection.execute(queries["update_sources"], *sources)
-            await connection.execute(queries["insert_sources"], *sources, installation)
-            await connection.execute(queries["update_channels"])
-            await connection.execute(queries["insert_channels"])
-            await connection.execute(queries["retire_channels"])
-            not_applied = await _set_settings(connection, state, plant, installation)
-            await connection.execute(
-                queries["upsert_retention_classes"], *_columns(_retention_classes(plant), 5), installation
-            )
-            await connection.execute(queries["retire_sources"], sources[0], installation)
-            await _close_removed(connection, state, plant)
-            if changes.sources:
-                await connection.execute(queries["analyze_channels"])
-            revision = None
-            if files is not None:
-                revision = await record(connection, installation, files, changes, plant.redundancy.member)
-            created_rows = await connection.fetch(queries["select_created_channels"], sources[0])
-            versions = {row["name"]: row["version"] for row in await connection.fetch(queries["select_versions"])}
-            registry = Registry(
-                {row["name"]: row["id"] for row in await connection.fetch(queries["select_source_ids"], sources[0])},
-                _ids(plant, await connection.fetchval(queries["select_channel_ids"]) or ()),
-                _by_source(plant, created_rows),
-                tuple(row["id"] for row in created_rows if row["kind"] == "text"),
-                tuple(await connection.fetchrow(queries["select_last_ids"]) or ()),
-            )
-    finally:
-        await connection.close()
+    async with connected(dsn, "plantlog up") as connection, connection.transaction():
+        compared = await _compare(
+            connection, plant, state, take_over, decisions, MAX_NAMES if expected is None else _ALL_NAMES
+        )
+        installation, changes = compared.installation, compared.difference
+        changes.check(expected)
+        await connection.execute(queries["update_sources"], *sources)
+        await connection.execute(queries["insert_sources"], *sources, installation)
+        await connection.execute(queries["update_channels"])
+        await connection.execute(queries["insert_channels"])
+        await connection.execute(queries["retire_channels"])
+        not_applied = await _set_settings(connection, state, plant, installation)
+        await connection.execute(
+            queries["upsert_retention_classes"], *_columns(_retention_classes(plant), 5), installation
+        )
+        await connection.execute(queries["retire_sources"], sources[0], installation)
+        await _close_removed(connection, state, plant)
+        if changes.sources:
+            await connection.execute(queries["analyze_channels"])
+        revision = None
+        if files is not None:
+            revision = await record(connection, installation, files, changes, plant.redundancy.member)
+        created_rows = await connection.fetch(queries["select_created_channels"], sources[0])
+        versions = {row["name"]: row["version"] for row in await connection.fetch(queries["select_versions"])}
+        registry = Registry(
+            {row["name"]: row["id"] for row in await connection.fetch(queries["select_source_ids"], sources[0])},
+            _ids(plant, await connection.fetchval(queries["select_channel_ids"]) or ()),
+            _by_source(plant, created_rows),
+            tuple(row["id"] for row in created_rows if row["kind"] == "text"),
+            tuple(await connection.fetchrow(queries["select_last_ids"]) or ()),
+        )
     registry.save(state.registry)
     return Registration(registry, changes, compared.taken_over, compared.put_back, versions, not_applied, revision)
 

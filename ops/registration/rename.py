@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 
 from core.config.sources import ChannelName
-from core.database import connect, database_errors
+from core.database import connected, database_errors
 from core.errors import OperationError
 from core.installation import installations
 from core.paths import State
@@ -65,35 +65,31 @@ async def rename_channel(dsn: str, state: State, old: str, new: str, *, exchange
     Raises OperationError.
     """
     queries = load("register")
-    connection = await connect(dsn, "plantlog channel rename")
-    try:
-        async with connection.transaction():
-            await connection.execute(queries["lock_registration"])
-            records = await connection.fetch(queries["select_named"], [old, new], PRESENTATION)
-            rows = {row["name"]: row for row in records}
-            installation = installation_id(state)
-            others = {one.id: one for one in await installations(connection) if one.id != installation}
-            for name in (old, new) if exchange else (old,):
-                if name not in rows:
-                    raise OperationError(f"there is no channel {name}")
-                if (owner := others.get(rows[name]["installation_id"])) is not None:
-                    raise OperationError(f"channel {name} belongs to {owner}: rename it there")
-            renamed: asyncpg.Record = rows[old]
-            if exchange:
-                # A name is unique at any time.
-                aside = superseded_name(old)
-                for before, after in ((old, aside), (new, old), (aside, new)):
-                    await connection.execute(queries["rename_channel"], before, after)
-                return renamed
-            if new in rows and rows[old]["retired"] and rows[old]["place"] == rows[new]["place"]:
-                # The tag list had the new name before this command: what it made gives way.
-                await connection.execute(queries["supersede_channels"], [new], [superseded_name(new)])
-            elif new in rows:
-                raise OperationError(f"channel {rows[new]['id']} already has the name {new}: choose another")
-            await connection.execute(queries["rename_channel"], old, new)
+    async with connected(dsn, "plantlog channel rename") as connection, connection.transaction():
+        await connection.execute(queries["lock_registration"])
+        records = await connection.fetch(queries["select_named"], [old, new], PRESENTATION)
+        rows = {row["name"]: row for row in records}
+        installation = installation_id(state)
+        others = {one.id: one for one in await installations(connection) if one.id != installation}
+        for name in (old, new) if exchange else (old,):
+            if name not in rows:
+                raise OperationError(f"there is no channel {name}")
+            if (owner := others.get(rows[name]["installation_id"])) is not None:
+                raise OperationError(f"channel {name} belongs to {owner}: rename it there")
+        renamed: asyncpg.Record = rows[old]
+        if exchange:
+            # A name is unique at any time.
+            aside = superseded_name(old)
+            for before, after in ((old, aside), (new, old), (aside, new)):
+                await connection.execute(queries["rename_channel"], before, after)
             return renamed
-    finally:
-        await connection.close()
+        if new in rows and rows[old]["retired"] and rows[old]["place"] == rows[new]["place"]:
+            # The tag list had the new name before this command: what it made gives way.
+            await connection.execute(queries["supersede_channels"], [new], [superseded_name(new)])
+        elif new in rows:
+            raise OperationError(f"channel {rows[new]['id']} already has the name {new}: choose another")
+        await connection.execute(queries["rename_channel"], old, new)
+        return renamed
 
 
 def superseded_name(name: str) -> str:

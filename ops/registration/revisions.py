@@ -21,7 +21,7 @@ from uuid import UUID
 import asyncpg
 
 from core.accounts import account_name
-from core.database import connect, database_errors
+from core.database import connected, database_errors
 from core.errors import OperationError
 from core.installation import installation_of
 from core.paths import State
@@ -152,11 +152,8 @@ def contents(state: State, revision: Revision) -> dict[str, bytes]:
 async def _fetch(state: State, query: str, *arguments: Any) -> list[asyncpg.Record]:
     """Fetch rows as the owner: only the owner can read contents."""
     with database_errors():
-        connection = await connect(state.dsn("owner"), "plantlog config")
-        try:
+        async with connected(state.dsn("owner"), "plantlog config") as connection:
             return await connection.fetch(load("revisions")[query], *arguments)
-        finally:
-            await connection.close()
 
 
 @dataclass(frozen=True, slots=True)

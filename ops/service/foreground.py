@@ -107,7 +107,7 @@ def _start(state: State, console: Console) -> str:
 
 
 def _is_ours(supervisor: Supervisor) -> bool:
-    """Whether the supervisor is in the control group of this process, so that the service's settings hold for it."""
+    """Return whether the supervisor is in the control group of this process: the service's settings hold for it."""
     try:
         return Path(f"/proc/{supervisor.pid()}/cgroup").read_text() == Path("/proc/self/cgroup").read_text()
     except FileNotFoundError:

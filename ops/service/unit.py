@@ -47,7 +47,7 @@ class Service:
 
     @property
     def is_root(self) -> bool:
-        """Whether it runs as root."""
+        """Return whether it runs as root."""
         return self.user == "root"
 
     def render(self) -> str:
@@ -97,7 +97,7 @@ class Service:
             yield "CapabilityBoundingSet="
 
     def _needs(self, folders: Sequence[Path]) -> bool:
-        """Whether anything that it reads or writes is below one of them."""
+        """Return whether anything that it reads or writes is below one of them."""
         return any(path.is_relative_to(folder) for path in self._paths() for folder in folders)
 
     def _paths(self) -> Iterator[Path]:

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from core.database import connect, database_errors
+from core.database import connected, database_errors
 from core.formatting import count
 from core.paths import State
 from core.timestamps import iso
@@ -28,8 +28,7 @@ def list_rows(state: State, limit: int) -> dict[str, Any]:
 
 async def _list_rows(dsn: str, limit: int) -> dict[str, Any]:
     queries = load("quarantine")
-    connection = await connect(dsn, "plantlog quarantine")
-    try:
+    async with connected(dsn, "plantlog quarantine") as connection:
         reasons = []
         for row in await connection.fetch(queries["select_reasons"]):
             newest = await connection.fetch(queries["select_newest"], row["reason"], limit)
@@ -39,8 +38,6 @@ async def _list_rows(dsn: str, limit: int) -> dict[str, Any]:
             for one in listed:
                 one["channel"] = names.get(one["channel"], one["channel"])
             reasons.append({**_json_row(row), "listed": listed})
-    finally:
-        connection.terminate()
     return {"rows": sum(one["rows"] for one in reasons), "reasons": reasons}
 
 

@@ -48,7 +48,7 @@ class Appliance:
 
     @property
     def generator_ended(self) -> bool:
-        """Whether nothing more is generated."""
+        """Return whether nothing more is generated."""
         return self._generator is None or self._generator.returncode is not None
 
     async def feed(self, channels: int, hz: float, start: int, until: int) -> None:

@@ -15,7 +15,7 @@ import psutil
 
 from core.config import processes, token_file
 from core.config.model import HealthOptions
-from core.database import connect
+from core.database import connected
 from core.paths import State
 from core.timestamps import timestamp
 from lab.bench import usage
@@ -135,10 +135,7 @@ async def running_appliance(folder: Path, channels: int, hz: float) -> AsyncIter
     try:
         async with running(state, folder / "config" / "plant.toml"):
             dsn = state.dsn("owner")
-            owner = await connect(dsn, "plantlog bench overload", seconds=_CONNECT_SECONDS)
-            try:
+            async with connected(dsn, "plantlog bench overload", seconds=_CONNECT_SECONDS) as owner:
                 yield Appliance(state, plant, HealthOptions(port=plant_ports.health), push, dsn, owner)
-            finally:
-                owner.terminate()
     finally:
         await plant.kill()

@@ -10,7 +10,7 @@ _TIMEOUT = 4.0
 
 
 def healthy(url: str) -> bool:
-    """Whether the URL responds with 200."""
+    """Return whether the URL responds with 200."""
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_TIMEOUT)
     try:

@@ -54,7 +54,7 @@ class Observation:
 
     @property
     def overloaded(self) -> bool:
-        """Whether the appliance says so."""
+        """Return whether the appliance says so."""
         overload = (self.reports.get("maintenance") or {}).get("overload")
         return overload is not None and overload["since"] is not None
 

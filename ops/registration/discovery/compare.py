@@ -53,12 +53,12 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """Whether nothing differs, and all was compared."""
+        """Return whether nothing differs, and all was compared."""
         return not (self.only_server or self.only_list or self.different or self.not_seen)
 
 
-def compare(tags: Sequence[tuple[OpcuaTag, TagLocation]], found: Discovered) -> Comparison:
-    """Compare tags with their places and what ``discover`` found for them, node by node.
+def compare(tags: Sequence[tuple[OpcuaTag, TagLocation]], discovered: Discovered) -> Comparison:
+    """Compare tags with their places and what ``discover`` reports on them, node by node.
 
     ``nsu=`` and ``ns=`` forms of one node are equal. Units and ranges that the server does not have are no difference.
     """
@@ -66,12 +66,12 @@ def compare(tags: Sequence[tuple[OpcuaTag, TagLocation]], found: Discovered) -> 
     listed: set[Any] = set()
     for tag, place in tags:
         try:
-            node = found.namespaces.node_id(tag.address)
+            node = discovered.namespaces.node_id(tag.address)
         except SourceError as error:
             comparison.only_list.append(Unreadable(tag, place, str(error)))
             continue
         listed.add((node, tag.member))
-        there, variable = found.by_node.get((node, tag.member)), found.by_node[node, ""]
+        there, variable = discovered.by_node.get((node, tag.member)), discovered.by_node[node, ""]
         if isinstance(variable, SkippedVariable) and not variable.is_seen:
             comparison.not_seen.append(Unreadable(tag, place, variable.reason))
         elif there is None:
@@ -82,10 +82,10 @@ def compare(tags: Sequence[tuple[OpcuaTag, TagLocation]], found: Discovered) -> 
             comparison.different.append(Different(tag, place, columns))
         else:
             comparison.same += 1
-    of_tags = {found.namespaces.address(node) for node, _ in listed} if found.not_seen else set()
-    comparison.not_seen += [one for one in found.not_seen if not one.name or one.address not in of_tags]
+    of_tags = {discovered.namespaces.address(node) for node, _ in listed} if discovered.not_seen else set()
+    comparison.not_seen += [one for one in discovered.not_seen if not one.name or one.address not in of_tags]
     comparison.only_server = [
-        tag for tag in found.tags if (found.namespaces.node_id(tag.address), tag.member) not in listed
+        tag for tag in discovered.tags if (discovered.namespaces.node_id(tag.address), tag.member) not in listed
     ]
     return comparison
 

@@ -306,7 +306,7 @@ _WORDS = frozenset(
 
 
 def is_counter(name: str, unit: str, data_type: int) -> bool:
-    """Whether a number with the last part of this ``name`` is likely to be a counter.
+    """Return whether a number with the last part of this ``name`` is likely to be a counter.
 
     Energies are; a name such as TotalFlow makes an amount a counter, or an integer without a unit. ``data_type``: the
     built-in type, or its abstract supertype (OPC 10000-6, 5.1.2).

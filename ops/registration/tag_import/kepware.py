@@ -165,7 +165,7 @@ def _dropped(cells: Mapping[str, str]) -> Iterator[str]:
 
 
 def _is_decimal(value: Fraction) -> bool:
-    """Whether the shortest text of the nearest float64 is exactly the value, as 0.1 and 2.5 are."""
+    """Return whether the shortest text of the nearest float64 is exactly the value, as 0.1 and 2.5 are."""
     return Fraction(repr(float(value))) == value
 
 

@@ -55,7 +55,7 @@ def read(path: Path, name: str) -> Imported:
 
 
 def is_published_nodes(path: Path) -> bool:
-    """Whether it is a list, which the files of other products are not."""
+    """Return whether it is a list, which the files of other products are not."""
     return isinstance(read_json(path), list)
 
 
