@@ -155,7 +155,7 @@ def _use(before: _ProcessSample | None, after: _ProcessSample, rss_mib: list[flo
 
 async def _lag(state: Path, started: datetime, ended: datetime) -> asyncpg.Record:
     async with connected(State(state).dsn("reader"), "plantlog bench") as connection:
-        row = await connection.fetchrow(queries("bench")["select_lag"], started, ended)
+        row: asyncpg.Record | None = await connection.fetchrow(queries("bench")["select_lag"], started, ended)
     if row is None or not row["rows"]:
         raise OperationError("no samples were written: see `plantlog logs`")
     return row
