@@ -94,11 +94,11 @@ def reserve(port_file: Path, port: int | None = None) -> int:
         for reservation in _reservations().glob("[0-9]*"):
             if not _is_reserved(reservation, int(reservation.name)):
                 reservation.unlink()
-        port_chosen = free_ports(1) if port is None else port
-        (_reservations() / str(port_chosen)).write_text(str(port_file))
+        reserved = free_ports(1) if port is None else port
+        (_reservations() / str(reserved)).write_text(str(port_file))
         port_file.parent.mkdir(parents=True, exist_ok=True)
-        port_file.write_text(str(port_chosen))
-        return port_chosen
+        port_file.write_text(str(reserved))
+        return reserved
 
 
 def _is_reserved(reservation: Path, port: int) -> bool:

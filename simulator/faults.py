@@ -106,9 +106,9 @@ class Faults:
             raise OperationError(
                 f"value: found {value!r}; legal for {fault}: a {'whole ' * rule.integer}number, {lo:.0f} to {hi:.0f}"
             )
-        fault_begun = Fault(target, fault, float(chosen), time.monotonic() + seconds, self._members[target])
-        self._active.append(fault_begun)
-        return fault_begun
+        begun = Fault(target, fault, float(chosen), time.monotonic() + seconds, self._members[target])
+        self._active.append(begun)
+        return begun
 
     def clear(self) -> None:
         """End all faults."""

@@ -285,14 +285,14 @@ def control_application(simulator: Simulator, host: str) -> web.Application:
                 raise OperationError(
                     'legal: a JSON object with "target", "fault", and optionally "seconds" and "value"'
                 )
-            fault_begun = simulator.faults.add(
+            begun = simulator.faults.add(
                 str(payload["target"]), payload["fault"], payload.get("seconds", SECONDS), payload.get("value")
             )
         except json.JSONDecodeError as error:
             return web.json_response({"error": f"not JSON: {error}"}, status=400)
         except OperationError as error:
             return web.json_response({"error": str(error)}, status=400)
-        return web.json_response(_fault_json(fault_begun))
+        return web.json_response(_fault_json(begun))
 
     async def clear(_: web.Request) -> web.Response:
         simulator.faults.clear()

@@ -163,16 +163,16 @@ class _Writer:
         bounds = microseconds(self.interval.since), microseconds(self.interval.until)
         rows = differs = 0
         for part in slices(channels, _CHANNELS):
-            samples_read = await stored.read(part, self.interval.hours(day))
+            by_channel = await stored.read(part, self.interval.hours(day))
             for number in part:
                 was = digests[number].by_hour() if number in digests else {}
-                now = hour_digests(samples_read[number], day) if number in samples_read else {}
+                now = hour_digests(by_channel[number], day) if number in by_channel else {}
                 if sealed is not None:
                     differs += sum(one.hour in whole_hours for one in compare("", number, was, now))
-                if number not in samples_read:
+                if number not in by_channel:
                     continue
-                first, last = np.searchsorted(samples_read[number].time, bounds).tolist()
-                cut = samples_read[number].part(slice(first, last))
+                first, last = np.searchsorted(by_channel[number].time, bounds).tolist()
+                cut = by_channel[number].part(slice(first, last))
                 for (_, name, unit), samples in by_label(cut, labels.get(number, [(0, "", "")])):
                     file.write(samples, name, unit)
                 rows += last - first

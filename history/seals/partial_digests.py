@@ -68,8 +68,8 @@ async def _digest(
     samples: DaySamples, chain: int, hour: int, channels: Sequence[int], include_empty: bool = False
 ) -> int:
     """Read one hour of channels into the work; ``include_empty``: those without samples, too."""
-    samples_read = await samples.read(channels, range(hour, hour + 1))
-    digests = {number: hour_digests(samples_of, samples.day)[hour] for number, samples_of in samples_read.items()}
+    by_channel = await samples.read(channels, range(hour, hour + 1))
+    digests = {number: hour_digests(samples_of, samples.day)[hour] for number, samples_of in by_channel.items()}
     rows = [(number, *digests.get(number, (0, b""))) for number in channels if include_empty or number in digests]
     if rows:
         columns = [list(column) for column in zip(*rows, strict=True)]

@@ -67,34 +67,34 @@ class _Ports:
 async def run(options: ChaosOptions, progress: Callable[[str], None]) -> Report:
     """Bring everything up, play the schedule, settle, compare, bring it down. Raises OperationError where it hangs."""
     state, folder = State(options.folder / "state"), options.folder
-    ports_used = _choose_ports()
-    plant = _plant(options, folder / "plant", ports_used.plant)
+    port_plan = _choose_ports()
+    plant = _plant(options, folder / "plant", port_plan.plant)
     async with AsyncExitStack() as stack:
         no_disk = disk_problem(folder)
         if no_disk is None:
             stack.enter_context(mounted_disk(folder / "spool.img", state.spool, _DISK_MEGABYTES))
         faults, left_out = _available_faults(plant, no_disk)
         plant_relays = {
-            "opcua": (ports_used.plant.opcua_relay, ports_used.plant.opcua),
-            "push": (ports_used.push_relay, ports_used.push),
+            "opcua": (port_plan.plant.opcua_relay, port_plan.plant.opcua),
+            "push": (port_plan.push_relay, port_plan.push),
         }
         if plant.has_modbus:
-            plant_relays["modbus"] = (ports_used.plant.modbus_relay, ports_used.plant.modbus)
+            plant_relays["modbus"] = (port_plan.plant.modbus_relay, port_plan.plant.modbus)
         relays = await stack.enter_async_context(running_relays(plant_relays))
         stack.push_async_callback(plant.kill)
         await plant.start()
-        token = _configure(plant, folder / "config", ports_used)
+        token = _configure(plant, folder / "config", port_plan)
         await _trust(plant, state)
         progress("plant is running; starting the appliance")
         await stack.enter_async_context(running_appliance(state, folder / "config" / "plant.toml"))
         owner = state.dsn("owner")
         database_relays = await stack.enter_async_context(
-            running_relays({"database": (ports_used.database_relay, _port(owner))})
+            running_relays({"database": (port_plan.database_relay, _port(owner))})
         )
         stack.push_async_callback(plantlog, state, "down")  # while the writer still reaches the database: it drains
-        await _route_through_relay(state, ports_used.database_relay)
+        await _route_through_relay(state, port_plan.database_relay)
         targets = Targets(state, plant, {**relays, **database_relays}, owner)
-        gateway = Gateway([f"http://{_HOST}:{ports_used.push_relay}"], token, plant.truth)
+        gateway = Gateway([f"http://{_HOST}:{port_plan.push_relay}"], token, plant.truth)
         pushing = asyncio.create_task(gateway.run())
         stack.push_async_callback(cancel, pushing)
         reader = state.dsn("reader")
@@ -151,10 +151,10 @@ def _choose_ports() -> _Ports:
     return _Ports(plant, push_relay=database_relays, push=database_relays + 1, database_relay=database_relays + 2)
 
 
-def _plant(options: ChaosOptions, folder: Path, ports_used: Ports) -> PlantProcess:
+def _plant(options: ChaosOptions, folder: Path, port_plan: Ports) -> PlantProcess:
     if options.server == "node-opcua":
-        return NodeOpcua(folder, ports_used)
-    return Simulated(folder, ports_used, options.channels, options.hz)
+        return NodeOpcua(folder, port_plan)
+    return Simulated(folder, port_plan, options.channels, options.hz)
 
 
 def _available_faults(plant: PlantProcess, no_disk: str | None) -> tuple[list[Fault], list[str]]:
@@ -171,14 +171,14 @@ def _available_faults(plant: PlantProcess, no_disk: str | None) -> tuple[list[Fa
     return [f for f in FAULTS if f not in reasons], [f"{f.name}: {why}" for f, why in reasons.items()]
 
 
-def _configure(plant: PlantProcess, config: Path, ports_used: _Ports) -> str:
+def _configure(plant: PlantProcess, config: Path, port_plan: _Ports) -> str:
     """Write the plant's configuration, with the gateway; its token."""
     plant.configure(config)
     token = secrets.token_urlsafe(24)
     token_file.write(config / "gateway.token", token)
     with (config / "plant.toml").open("a") as file:
         file.write(
-            f'\n[writer]\ntime_out = "10s"\n\n[push]\nport = {ports_used.push}\n\n'
+            f'\n[writer]\ntime_out = "10s"\n\n[push]\nport = {port_plan.push}\n\n'
             f'[[source]]\nname = "{SOURCE}"\nkind = "push"\ntoken_file = "gateway.token"\n'
             f'channel = "{TEMPLATE}"\nunknown = "create"\n'
         )

@@ -125,9 +125,9 @@ async def wait_until_made(dsn: str, us: int) -> None:
     connection = await asyncpg.connect(dsn)
     began = time.monotonic()
     try:
-        while rows_left := await connection.fetchval(load("chaos")["count_dirty_minutes"], us):
+        while dirty := await connection.fetchval(load("chaos")["count_dirty_minutes"], us):
             if time.monotonic() - began > _TIMEOUT:
-                raise OperationError(f"{rows_left} rows of rollup_dirty are left after {_TIMEOUT:.0f} s")
+                raise OperationError(f"{dirty} rows of rollup_dirty are left after {_TIMEOUT:.0f} s")
             await asyncio.sleep(_POLL_SECONDS)
     finally:
         await connection.close()

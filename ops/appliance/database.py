@@ -122,11 +122,11 @@ class Database:
         marks, rejected = await check_logins(self.state.dsn("owner"), logins.values())
         for role, login in logins.items():
             if login.name in rejected and marks[login.name] != mark:
-                login_of_ours = Login(_login_name(role, str(installation_id(self.state))[:8]), login.password)
-                dsn = login_of_ours.dsn(self.state.dsn("owner"))
+                own_login = Login(_login_name(role, str(installation_id(self.state))[:8]), login.password)
+                dsn = own_login.dsn(self.state.dsn("owner"))
                 with suppress(OSError):  # a secret that is mounted read-only: create_logins refuses the login
                     write_atomically(self.state.dsn_file(role), f"{dsn}\n", 0o600)
-                    logins[role] = login_of_ours
+                    logins[role] = own_login
         return logins
 
 

@@ -158,8 +158,8 @@ def deployment_for(state: State, options: UpOptions) -> Deployment:
 
 def _check_config(deployment: Deployment, state: State, options: UpOptions, step: Step) -> tuple[Plant, dict[str, str]]:
     if deployment.generated:
-        load_text = deployment.channels and f" of {count(deployment.channels, 'channel')} at {deployment.hz:g} Hz"
-        step.note(f"generating a simulated plant{load_text or ''} in {state.plant}")
+        size = deployment.channels and f" of {count(deployment.channels, 'channel')} at {deployment.hz:g} Hz"
+        step.note(f"generating a simulated plant{size or ''} in {state.plant}")
         _export_simulated(deployment, state)
     plant, digests = load_with_digests(deployment.config)
     refusals.check_plant(state, deployment, plant, replace=options.replace_plant)

@@ -67,8 +67,8 @@ def certificate(
     from ops import certificates
 
     state = State.current().root
-    show_what = certificates.authority_pem if pem else certificates.server
-    typer.echo(show_what(plant_in_force(state, tags_of=()), state), nl=not pem)
+    text_of = certificates.authority_pem if pem else certificates.server
+    typer.echo(text_of(plant_in_force(state, tags_of=()), state), nl=not pem)
 
 
 @app.command()

@@ -188,18 +188,16 @@ async def chunks_ahead(context: JobContext, connection: Connection) -> JobResult
     """Chunks of today and two days of every hypertable, so that at midnight no writer waits for one to be made."""
     queries = load("maintenance")
     tables = [row["relation"] for row in await connection.fetch(queries["select_hypertables"])]
-    chunks_made: dict[str, int] = {}
+    created: dict[str, int] = {}
     failed: list[str] = []
     for table in tables:
         try:
-            chunks_made[table] = await connection.fetchval(queries["make_chunk"], table)
+            created[table] = await connection.fetchval(queries["make_chunk"], table)
         except asyncpg.PostgresError as error:  # one table's trouble is not the others'
             failed.append(f"{table}: {error}")
     if failed:
         raise DatabaseError("; ".join(failed))
-    return JobResult(
-        sum(chunks_made.values()), detail=", ".join(sorted(table for table, count in chunks_made.items() if count))
-    )
+    return JobResult(sum(created.values()), detail=", ".join(sorted(table for table, n in created.items() if n)))
 
 
 async def trim(context: JobContext, connection: Connection) -> JobResult:
@@ -321,16 +319,18 @@ async def end_sessions(context: JobContext, connection: Connection) -> JobResult
 
 def largest_backends(pids: Iterable[int], limit: int) -> list[int]:
     """The largest of the server's processes ``pids``, without which the others hold ``limit`` bytes or less."""
-    bytes_held: dict[int, int] = {}
+    private_bytes: dict[int, int] = {}
     for pid in pids:
         with suppress(psutil.Error):  # gone meanwhile
             memory = psutil.Process(pid).memory_info()
-            bytes_held[pid] = memory.rss - memory.shared  # shared: the server's buffers
+            private_bytes[pid] = memory.rss - memory.shared  # shared: the server's buffers
     largest: list[int] = []
-    for pid in sorted(bytes_held, key=bytes_held.__getitem__, reverse=True):
-        if sum(bytes_held.values()) <= limit:
+    for pid in sorted(private_bytes, key=private_bytes.__getitem__, reverse=True):
+        if sum(private_bytes.values()) <= limit:
             break
-        log.warning("reader backend %d uses %s MB; terminating its session", pid, f"{bytes_held.pop(pid) / 1e6:,.0f}")
+        log.warning(
+            "reader backend %d uses %s MB; terminating its session", pid, f"{private_bytes.pop(pid) / 1e6:,.0f}"
+        )
         largest.append(pid)
     return largest
 

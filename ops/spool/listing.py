@@ -72,11 +72,11 @@ def _file(path: Path, limit: int | None) -> dict[str, Any]:
             columns = ("source_id", "kind", "batches", "rows", "bytes", "oldest", "newest")
             sources = [dict(zip(columns, group, strict=True)) for group in groups]
             return entry | {
-                "batches": sum(entry_["batches"] for entry_ in sources),
-                "rows": sum(entry_["rows"] for entry_ in sources),
+                "batches": sum(source["batches"] for source in sources),
+                "rows": sum(source["rows"] for source in sources),
                 "bytes": used_bytes(connection),
-                "oldest": min((entry_["oldest"] for entry_ in sources), default=None),
-                "newest": max((entry_["newest"] for entry_ in sources), default=None),
+                "oldest": min((source["oldest"] for source in sources), default=None),
+                "newest": max((source["newest"] for source in sources), default=None),
                 "sources": sources,
             }
     except (sqlite3.Error, TypeError) as error:
@@ -109,16 +109,16 @@ def table(spools: dict[str, Any]) -> RenderableType:
         files.add_column(name, justify="left" if name == "spool" else "right")
     files.add_column("problem")
     now = now_us()
-    for entry_ in spools["files"]:
+    for file in spools["files"]:
         files.add_row(
-            escape(entry_["name"]),
-            *(_number(entry_[key]) for key in ("batches", "rows")),
-            *("" if entry_[key] is None else f"{entry_[key] / _MIB:,.1f}" for key in ("bytes", "max_bytes")),
-            *("" if entry_[key] is None else f"{age((now - entry_[key]) / 1e6)} ago" for key in ("oldest", "newest")),
-            escape(entry_["problem"] or ""),
+            escape(file["name"]),
+            *(_number(file[key]) for key in ("batches", "rows")),
+            *("" if file[key] is None else f"{file[key] / _MIB:,.1f}" for key in ("bytes", "max_bytes")),
+            *("" if file[key] is None else f"{age((now - file[key]) / 1e6)} ago" for key in ("oldest", "newest")),
+            escape(file["problem"] or ""),
         )
-    lines = [f"damaged: {escape(path)}" for entry_ in spools["files"] for path in entry_["damaged"]]
-    lines += [f"rejected batch: {escape(entry_['path'])}: {escape(entry_['why'])}" for entry_ in spools["dead_letters"]]
+    lines = [f"damaged: {escape(path)}" for file in spools["files"] for path in file["damaged"]]
+    lines += [f"rejected batch: {escape(batch['path'])}: {escape(batch['why'])}" for batch in spools["dead_letters"]]
     if (begin := spools["journal"]["begin"]) is not None:
         lines.append(f"journal: {spools['journal']['bytes'] / _MIB:,.1f} MiB, reaches back {age((now - begin) / 1e6)}")
     lines += [f"to be replayed: {escape(path)}" for path in spools["journal"]["replays"]]

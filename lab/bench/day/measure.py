@@ -193,8 +193,8 @@ async def check(
             wrong.append(f"{timestamp(begin):%Y-%m-%d %H:%M}: {stored}; {channels:,} with {expected:,} were generated")
     wrong += [f"{at:%Y-%m-%d %H:%M}: {row['samples']:,} samples that were not generated" for at, row in counted.items()]
     total = await owner.fetchval(load("day")["count_written_samples"])
-    channels_known = await owner.fetch(load("rollups")["select_channels"])
-    chosen = [channels_known[int(i)] for i in np.random.default_rng(5).permutation(len(channels_known))[:_CHECKED]]
+    registered = await owner.fetch(load("rollups")["select_channels"])
+    chosen = [registered[int(i)] for i in np.random.default_rng(5).permutation(len(registered))[:_CHECKED]]
     names = [
         row["name"] for row in await owner.fetch(load("rollups")["select_channel_names"], [row["id"] for row in chosen])
     ]

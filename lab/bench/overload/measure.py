@@ -194,14 +194,14 @@ def _samples(observation: Observation) -> int:
 
 
 async def _lost_pushes(
-    appliance: Appliance, describe_changes: Counter[str], accepted: set[int], since: int
+    appliance: Appliance, answers: Counter[str], accepted: set[int], since: int
 ) -> tuple[dict[str, int], int]:
     """Lines by answer and stored, and those that were answered with 204 and are not in the table."""
-    if not describe_changes:
+    if not answers:
         return {}, 0
     bodies, stored = await appliance.flooded(since)
     lost = max(LINES * len(accepted - bodies), LINES * len(bodies) - stored)
-    return {**describe_changes, "stored": stored}, lost
+    return {**answers, "stored": stored}, lost
 
 
 @asynccontextmanager
