@@ -9,8 +9,8 @@ import typer
 
 from core.paths import CHECKOUT, EXAMPLE, State
 from core.terminal import Console
-from ops.cli import backup, database, service, spool
-from ops.cli.options import AsJson, NewChannel, SameQuantity, TakeOver
+from ops.cli import backup, database, spool
+from ops.cli.options import AsJson, ConfigFile, NewChannel, SameQuantity, TakeOver
 
 # Commands import what they need when they run, so that --help and a typing error are answered at once.
 # ruff: noqa: PLC0415
@@ -19,13 +19,51 @@ app = typer.Typer(
     help="Start at boot, back up and restore, maintain; run the database on several machines, or in containers.",
     no_args_is_help=True,
 )
+_service = typer.Typer(
+    help="Start the appliance at boot, as a service of systemd that restarts it.", no_args_is_help=True
+)
 _maintenance = typer.Typer(help="List the maintenance jobs with their last runs, or run one now.")
-app.add_typer(service.app, name="service")
+app.add_typer(_service, name="service")
 app.add_typer(backup.app, name="backup")
 app.command()(backup.restore)
 app.add_typer(_maintenance, name="maintenance")
 app.add_typer(spool.app, name="spool")
 app.add_typer(database.app, name="database")
+_UnitName = Annotated[str, typer.Option(metavar="NAME", help="Name of the unit.")]
+
+
+@_service.command()
+def install(
+    config: ConfigFile = None,
+    user: Annotated[
+        str | None,
+        typer.Option(
+            metavar="USER", help="User who runs plantlog. Default: the owner of the state folder, or of plantlog."
+        ),
+    ] = None,
+    name: _UnitName = "plantlog",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the unit, and change nothing.")] = False,
+) -> None:
+    """Make the unit, and start it, now and at boot. Safe to repeat."""
+    from ops.service.install import install as command
+
+    command(config, user, name, dry_run, Console())
+
+
+@_service.command()
+def uninstall(name: _UnitName = "plantlog") -> None:
+    """Stop the service, and remove its unit. The state folder stays."""
+    from ops.service.install import uninstall as command
+
+    command(name, Console())
+
+
+@_service.command("run")
+def run_service(name: _UnitName = "plantlog") -> None:
+    """Start the appliance, watch it in the foreground, and stop it on SIGTERM. Systemd runs this command."""
+    from ops.service.foreground import run as command
+
+    command(name)
 
 
 @_maintenance.callback(invoke_without_command=True)

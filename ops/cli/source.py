@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
-from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from core.errors import OperationError
+from core.formatting import wide
 from core.paths import State
-from ops.cli import certificate, token
+from core.terminal import Console
+from ops.cli import certificate
 from ops.cli.options import Yes
 
 # Commands import what they need when they run, so that --help and a typing error are answered at once.
@@ -20,8 +24,14 @@ app = typer.Typer(
     help="Discover and import tags, trust certificates, make tokens for gateways, import history.", no_args_is_help=True
 )
 app.add_typer(certificate.app, name="certificate")
-app.add_typer(token.app, name="token")
+_token = typer.Typer(help="Add, list and remove the tokens of gateways that push.", no_args_is_help=True)
+app.add_typer(_token, name="token")
 
+_PushSource = Annotated[str, typer.Argument(metavar="SOURCE", help="Push source in plant.toml.")]
+_ConfigFile = Annotated[
+    Path | None, typer.Option(metavar="PLANT.TOML", help="File that defines SOURCE. Default: as for `up`.")
+]
+_TAKEN = "The push collector takes it over within a second."
 _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|"}
 
 
@@ -31,9 +41,7 @@ def discover(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="CSV", help="File to create. Default: standard output.")
     ] = None,
-    config: Annotated[
-        Path | None, typer.Option(metavar="PLANT.TOML", help="File that defines SOURCE. Default: as for `up`.")
-    ] = None,
+    config: _ConfigFile = None,
     insecure: Annotated[
         bool,
         typer.Option("--insecure", help="Connect without encryption (security mode None), if SOURCE is an address."),
@@ -208,3 +216,58 @@ def _zone(text: str | None) -> Any:
         return ZoneInfo(text)
     except (OSError, ValueError, KeyError):
         raise OperationError(f"--time-zone {text!r}: legal are names such as Europe/Berlin or UTC") from None
+
+
+@_token.command("add")
+def add_token(source: _PushSource, config: _ConfigFile = None) -> None:
+    """Make a token for a gateway and print it. plantlog keeps only its hash; other tokens stay valid."""
+    from ops import tokens
+
+    file = tokens.token_file_of(source, config, State.current())
+    token = tokens.add(file, source, State.current())
+    typer.echo(token)
+    typer.echo(f"Its hash is in {file}. The token is not shown again. {_TAKEN}", err=True)
+
+
+@_token.command("list")
+def list_tokens(
+    source: Annotated[str | None, typer.Argument(metavar="SOURCE", help="Push source. Default: all.")] = None,
+    config: _ConfigFile = None,
+) -> None:
+    """List the tokens: the first digits of the hash, the comment, and when it was used last."""
+    from ops import tokens
+
+    table = Table("source", "hash", "comment", "last used")
+    for one in tokens.listed(source, config, State.current()):
+        used = "unknown" if one.used_at is None else _last_use(one.used_at)
+        table.add_row(one.source, one.short, escape(one.comment), used)
+    wide(Console()).print(table)
+
+
+@_token.command("remove")
+def remove_token(
+    source: _PushSource,
+    prefix: Annotated[str, typer.Argument(metavar="PREFIX", help="The first digits of the hash, as in `list`.")],
+    config: _ConfigFile = None,
+) -> None:
+    """Remove a token, which is refused from then on. The only one can't be removed: add another one first."""
+    from ops import tokens
+
+    removed = tokens.remove(tokens.token_file_of(source, config, State.current()), source, prefix, State.current())
+    typer.echo(f"removed {removed.short}. {_TAKEN}")
+
+
+@_token.command("hash")
+def hash_token(source: _PushSource, config: _ConfigFile = None) -> None:
+    """Replace a token that was written into the token file by its hash. It stays valid."""
+    from ops import tokens
+
+    file = tokens.token_file_of(source, config, State.current())
+    replaced = tokens.hash_plain(file, source, State.current())
+    typer.echo(
+        f"{file}: " + ("it has only hashes" if replaced is None else f"hash {replaced.short} replaces the token")
+    )
+
+
+def _last_use(us: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(us / 1e6)) if us else "not since the collector's start"
