@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import shutil
 import signal
+import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from core import health, metrics
+from core.batch import Event, EventBatch
+from core.certificates.expiry import Certificate, certificate_files, measure_certificates
 from core.config import health_page, snapshot
 from core.config.processes import collector
 from core.config.settings import CollectorSettings, PushSettings, WriterSettings
 from core.config.snapshot import Snapshot
 from core.config.sources import PRIORITIES, ModbusSource, OpcuaSource, SourceKind
-from core.errors import OperationError, PlantlogError
+from core.errors import OperationError, PlantlogError, SpoolError
 from core.installation import installation_of
 from core.paths import State
 from core.registry import Registry
@@ -27,7 +33,7 @@ from ingest.alarms import command_socket
 from ingest.alarms.conditions import Conditions
 from ingest.alarms.evaluator import AlarmEvaluator
 from ingest.alarms.operator_api import OperatorApi
-from ingest.run import capacity
+from ingest.appender import Appender
 from ingest.spool.append import Spool
 from ingest.status import SourceStatus
 
@@ -41,6 +47,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _DRAIN_SECONDS = 8.0
+_CERTIFICATE_SECONDS = 60.0  # between two looks at certificates
+_REPORT_SECONDS = 86400.0  # between two reports of one certificate
 
 
 class _Configuration:
@@ -118,13 +126,13 @@ async def run_collectors(
         ids.clear()
         ids.update(registry.sources[source.name] for source in sources)
         looks_after = number == 1 and (kind == "opcua" or not opcua)
-        files[:] = capacity.certificate_files(state / "pki", [*opcua, *modbus]) if looks_after else []
+        files[:] = certificate_files(state / "pki", [*opcua, *modbus]) if looks_after else []
 
     configuration = _Configuration(state, kind, apply, number)
     await configuration.apply()
 
-    async def certificates() -> list[capacity.Certificate]:
-        return await asyncio.to_thread(capacity.measure_certificates, files, collectors.shown_certificates())
+    async def certificates() -> list[Certificate]:
+        return await asyncio.to_thread(measure_certificates, files, collectors.shown_certificates())
 
     async def report() -> health.HealthReport:
         statuses = collectors.statuses()
@@ -141,7 +149,7 @@ async def run_collectors(
             OperatorApi(collectors.evaluators, settings.alarms, collectors.conditions),
         ),
     ):
-        watching = asyncio.create_task(capacity.watch_certificates(certificates, ids, spool), name="certificates")
+        watching = asyncio.create_task(watch_certificates(certificates, ids, spool), name="certificates")
         await configuration.follow(stop)
         log.info("stopping: writing pending data to disk")
         watching.cancel()
@@ -149,6 +157,30 @@ async def run_collectors(
         await spool.close()
         if backfill_spool is not spool:
             await backfill_spool.close()
+
+
+async def watch_certificates(
+    measure: Callable[[], Awaitable[list[Certificate]]], sources: Collection[int], spool: Appender
+) -> None:
+    """Report certificates that expire soon once a day, in the log and as events of the first source, until cancelled.
+
+    ``sources``: ids of those that are read now.
+    """
+    reported: dict[str, float] = {}  # name → s
+    while True:
+        now = now_us()
+        events = []
+        for one in await measure():
+            if time.monotonic() < reported.get(one.name, -math.inf) + _REPORT_SECONDS:
+                continue
+            reported[one.name] = time.monotonic()
+            log.warning("%s", one)
+            detail = {"certificate": one.name, "ends": one.ends.isoformat(), "days": round(one.days, 1)}
+            events.append(Event("certificate_expiry", now, text=str(one), detail=detail))
+        with suppress(SpoolError):  # the log has it, and it is said again tomorrow
+            if events and sources:
+                await spool.append(EventBatch(min(sources), now, events))
+        await asyncio.sleep(_CERTIFICATE_SECONDS)
 
 
 async def _report(
@@ -168,7 +200,7 @@ async def _report(
     metrics.spool_rows.labels(spool=name).set(batches_rows[1])
     metrics.spool_bytes.labels(spool=name).set(spool.bytes)
     metrics.spool_max_bytes.labels(spool=name).set(spool.max_bytes)
-    capacity.measure_disk("spool", spool.path.parent)
+    measure_disk(spool.path.parent)
     return {
         "process": process,
         "ready": ready,
@@ -178,6 +210,14 @@ async def _report(
         "alarms": _alarms(alarms),
         "spool": {"name": name, "rows": batches_rows[1], "bytes": spool.bytes, "max_bytes": spool.max_bytes},
     }
+
+
+def measure_disk(spool: Path) -> None:
+    """Set the gauges of the disk with this folder; a folder that is not there yet has none."""
+    with suppress(OSError):
+        usage = shutil.disk_usage(spool)
+        metrics.disk_free_bytes.labels(folder="spool").set(usage.free)
+        metrics.disk_bytes.labels(folder="spool").set(usage.total)
 
 
 def _alarms(alarms: Iterable[AlarmEvaluator | Conditions]) -> dict[str, int]:
@@ -249,7 +289,7 @@ async def run_writer(settings: WriterSettings, state: Path, stop: asyncio.Event)
 
     async def report() -> dict[str, Any]:
         rows, used, journal = await writer.backlog()
-        capacity.measure_disk("spool", state / "spool")
+        measure_disk(state / "spool")
         return {
             "process": "writer",
             "ready": writer.database == "connected",

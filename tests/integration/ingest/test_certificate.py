@@ -12,11 +12,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from typer.testing import CliRunner
 
 from core.certificates import trust
+from core.certificates.expiry import Certificate, certificate_files, measure_certificates
 from core.certificates.identity import identity
 from core.config.sources import OpcuaSource
 from core.errors import OperationError, SourceError
 from core.paths import State
-from ingest.run import capacity
+from ingest.run.process import watch_certificates
 from ops.cli.certificate import app
 from tests import certificates
 from tests.memory_appender import MemoryAppender
@@ -107,10 +108,7 @@ def test_changing_server_certificates_do_not_fill_the_disk(state: State, tmp_pat
 def test_days_to_expiry_are_counted() -> None:
     for hours, days in ((25, "1 day"), (47, "2 days"), (1, "0 days")):
         ends = datetime.now(UTC) + timedelta(hours=hours)
-        assert (
-            str(capacity.Certificate("x.der", ends))
-            == f"the certificate x.der expires in {days} ({ends:%Y-%m-%d %H:%M}Z)"
-        )
+        assert str(Certificate("x.der", ends)) == f"the certificate x.der expires in {days} ({ends:%Y-%m-%d %H:%M}Z)"
 
 
 async def test_certificate_close_to_expiry_is_an_event(state: State, tmp_path: Path) -> None:
@@ -128,10 +126,10 @@ async def test_certificate_close_to_expiry_is_an_event(state: State, tmp_path: P
     )
     shown = {"192.0.2.20:802": datetime.now(UTC) + timedelta(days=7, hours=1)}
 
-    async def measure() -> list[capacity.Certificate]:
-        return capacity.measure_certificates(capacity.certificate_files(state.pki, (source,)), shown)
+    async def measure() -> list[Certificate]:
+        return measure_certificates(certificate_files(state.pki, (source,)), shown)
 
-    watching = asyncio.create_task(capacity.watch_certificates(measure, {7}, kept))
+    watching = asyncio.create_task(watch_certificates(measure, {7}, kept))
     await kept.until(lambda: len(kept.events("certificate_expiry")) == 6)
     watching.cancel()
     device, ours, server, issuer, users, crl = kept.events("certificate_expiry")

@@ -18,10 +18,11 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 from prometheus_client import REGISTRY
 
+from core.certificates.expiry import certificate_files, measure_certificates
 from core.config.model import HealthOptions
 from core.errors import OperationError
 from core.paths import CHECKOUT, State
-from ingest.run import capacity
+from ingest.run.process import measure_disk
 from ops.deployment import Running
 from ops.prometheus.targets import targets
 from tests.prometheus_rules import FOLDER, RECORDS, TEXT
@@ -98,9 +99,9 @@ def test_certificates_and_disk_are_measured(tmp_path: Path) -> None:
     certificate(tmp_path / "own.der", ends, Encoding.DER)
     certificate(tmp_path / "trusted" / "certs" / "plc.pem", ends + timedelta(days=1), Encoding.PEM)
     (tmp_path / "trusted" / "certs" / "broken.der").write_bytes(b"\x30\x82 not a certificate")
-    capacity.measure_certificates(capacity.certificate_files(tmp_path, []))
-    capacity.measure_disk("spool", tmp_path)
-    capacity.measure_disk("absent", tmp_path / "absent")
+    measure_certificates(certificate_files(tmp_path, []))
+    measure_disk(tmp_path)
+    measure_disk(tmp_path / "absent")
 
     def value(name: str, **labels: str) -> float | None:
         return REGISTRY.get_sample_value(name, labels)
@@ -110,7 +111,7 @@ def test_certificates_and_disk_are_measured(tmp_path: Path) -> None:
     assert value(name, certificate="plc.pem") == ends.timestamp() + 86400
     assert value(name, certificate="broken.der") is None
     (tmp_path / "trusted" / "certs" / "plc.pem").unlink()
-    capacity.measure_certificates(capacity.certificate_files(tmp_path, []))
+    measure_certificates(certificate_files(tmp_path, []))
     assert value(name, certificate="plc.pem") is None
     assert value("plantlog_disk_bytes", folder="spool") == shutil.disk_usage(tmp_path).total
     assert value("plantlog_disk_free_bytes", folder="absent") is None

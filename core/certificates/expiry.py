@@ -1,13 +1,8 @@
-"""Resources that run out: disk space, and the validity of certificates."""
+"""The ends of certificates and CRLs: gauges, and those that end soon."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import math
-import shutil
-import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,30 +10,15 @@ from pathlib import Path
 from types import MappingProxyType
 
 from core import metrics
-from core.batch import Event, EventBatch
 from core.certificates.identity import expires_at
 from core.certificates.trust import certificates_in, crls_of
 from core.config.sources import ModbusSource, OpcuaSource
-from core.errors import SourceError, SpoolError
-from core.timestamps import now_us
-from ingest.appender import Appender
-
-log = logging.getLogger(__name__)
+from core.errors import SourceError
 
 _CRLS = "crl"  # the folders of revocation lists
 
 _WARN_DAYS = 30.0
-_CHECK_SECONDS = 60.0
-_REPORT_SECONDS = 86400.0  # between two reports of one certificate
 _NONE: Mapping[str, datetime] = MappingProxyType({})
-
-
-def measure_disk(folder: str, path: Path) -> None:
-    """Set the gauges of the disk that ``path`` is on; a folder that is not there yet has none."""
-    with suppress(OSError):
-        usage = shutil.disk_usage(path)
-        metrics.disk_free_bytes.labels(folder=folder).set(usage.free)
-        metrics.disk_bytes.labels(folder=folder).set(usage.total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,27 +80,3 @@ def measure_certificates(places: Iterable[Path], shown: Mapping[str, datetime] =
     for one in certificates:
         metrics.certificate_expiry.labels(certificate=Path(one.name).name).set(one.ends.timestamp())
     return [one for one in certificates if one.days < _WARN_DAYS] + [one for one in crls if one.days < 0]
-
-
-async def watch_certificates(
-    measure: Callable[[], Awaitable[list[Certificate]]], sources: Collection[int], spool: Appender
-) -> None:
-    """Report certificates that expire soon once a day, in the log and as events of the first source, until cancelled.
-
-    ``sources``: ids of those that are read now.
-    """
-    reported: dict[str, float] = {}  # name → s
-    while True:
-        now = now_us()
-        events = []
-        for one in await measure():
-            if time.monotonic() < reported.get(one.name, -math.inf) + _REPORT_SECONDS:
-                continue
-            reported[one.name] = time.monotonic()
-            log.warning("%s", one)
-            detail = {"certificate": one.name, "ends": one.ends.isoformat(), "days": round(one.days, 1)}
-            events.append(Event("certificate_expiry", now, text=str(one), detail=detail))
-        with suppress(SpoolError):  # the log has it, and it is said again tomorrow
-            if events and sources:
-                await spool.append(EventBatch(min(sources), now, events))
-        await asyncio.sleep(_CHECK_SECONDS)
