@@ -18,12 +18,15 @@ not Good either.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from core.batch import Int64s, UInt32s
+from ingest.gaps import Gaps
+from ingest.opcua.subscription.subscription_state import Subscription
+from ingest.opcua.subscription.tags import SampleTimes, Tags
 from ingest.status import SourceStatus
 
 _OVERFLOW = np.uint32(0x0480)  # InfoType DataValue and Overflow (OPC 10000-4, 7.39.1)
@@ -104,19 +107,37 @@ def _behind_the_hole(size: int, count: int, marked: int, more: bool, began: bool
     return min(marked, count - size)
 
 
-class RecentOverflows:
-    """Channels whose queue was full in the last ten minutes, for ``status``."""
+class Overflows:
+    """The gaps of full queues, and for ``status`` the channels that had one in the last ten minutes."""
 
-    def __init__(self, status: SourceStatus) -> None:
+    def __init__(self, status: SourceStatus, gaps: Gaps) -> None:
         self._status = status
+        self._gaps = gaps
         self._seen: dict[int, float] = {}  # channel → monotonic s
 
-    def add(self, channels: Iterable[int]) -> None:
-        """The queues of these channels were full."""
-        self._seen |= dict.fromkeys(channels, time.monotonic())
-        self.refresh()
+    async def record(self, message: Message, tags: Tags, last: Int64s, subscription: Subscription) -> None:
+        """Record what the server discarded, before any later data is recorded. ``last``: µs, by place, before it."""
+        run = subscription.times_before_run
+        if not message.more:
+            subscription.times_before_run = None
+        elif run is None:
+            subscription.times_before_run = SampleTimes(tags, last.copy())
 
-    def refresh(self) -> None:
+        def queue(place: int) -> Queue:
+            item = subscription.items.get(int(tags.ids[place]))
+            return Queue(0, tags.source.discard_oldest) if item is None else Queue(item.queue_size, item.parameters[2])
+
+        before = None if run is None else run.of_tags(tags)
+        found = overflows(message, last, before, subscription.sampled_to, queue)
+        gaps = {int(tags.ids[place]): (start, end) for place, start, end in found}
+        if gaps:
+            self._seen |= dict.fromkeys(gaps, time.monotonic())
+            self.refresh_remark()
+            spans = [([channel], *span) for channel, span in gaps.items()]
+            await self._gaps.record_each(spans, "overflow", "the server's queue was full")
+            await self._gaps.flush_or_raise()
+
+    def refresh_remark(self) -> None:
         """Set the remark, or remove it: to be called every second or so."""
         since = time.monotonic() - _RECENT_SECONDS
         self._seen = {channel: at for channel, at in self._seen.items() if at >= since}

@@ -23,10 +23,10 @@ from ingest.opcua.decode.data_change import portions
 from ingest.opcua.decode.decoded import PLAIN, DataChange
 from ingest.opcua.decode.message import Notification
 from ingest.opcua.subscription.items import MARKER_HANDLE, PROBE_HANDLE
-from ingest.opcua.subscription.overflow import Message, Queue, RecentOverflows, overflows
+from ingest.opcua.subscription.overflow import Message, Overflows
 from ingest.opcua.subscription.source_times import ClockSkew, SourceTimes
 from ingest.opcua.subscription.subscription_state import Subscription
-from ingest.opcua.subscription.tags import SampleTimes, Tags
+from ingest.opcua.subscription.tags import Tags
 from ingest.opcua.subscription.texts import RepeatedTexts, merge_texts, split_texts
 from ingest.opcua.subscription.tracking import ChannelTracking
 from ingest.opcua.subscription.unreadable import UndecodableNotifications, Unreadable
@@ -77,7 +77,7 @@ class Receiver:
         self._set_floors()
         self._unreadable = Unreadable(tags, status, gaps)
         self.session_rules = PLAIN  # how this session's server sends values
-        self._recent_overflows = RecentOverflows(status)
+        self._overflows = Overflows(status, gaps)
         self._clocks_note = f"clocks:{status.source_id}"
         self._skew = ClockSkew(tags.source.skew_limit, known=spool.notes.get(self._clocks_note, "{}"))
         self._removed: dict[int, int] = {}  # channels without a tag → µs, up to where their values were stored
@@ -226,7 +226,7 @@ class Receiver:
     async def _inspect(
         self, tracking: ChannelTracking, message: Message, subscription: Subscription, publish_time: int
     ) -> None:
-        await self._overflows(tracking, message, subscription)
+        await self._overflows.record(message, tracking.tags, tracking.time, subscription)
         last = tracking.time[message.place]
         continues = last > 0  # a first value may be of any age
         times = message.time[continues]
@@ -245,27 +245,6 @@ class Receiver:
         heard_again = tracking.record_samples(message.place, message.time)
         if again := [channel for channel in heard_again if self._gaps.reason(channel) == "stale"]:
             await self._gaps.close(self.times.end_of_gap(publish_time), again)
-
-    async def _overflows(self, tracking: ChannelTracking, message: Message, subscription: Subscription) -> None:
-        """Record what the server discarded, before any later data is recorded."""
-        tags, run = tracking.tags, subscription.times_before_run
-        if not message.more:
-            subscription.times_before_run = None
-        elif run is None:
-            subscription.times_before_run = SampleTimes(tags, tracking.time.copy())
-        since = subscription.sampled_to
-
-        def queue(place: int) -> Queue:
-            item = subscription.items.get(int(tags.ids[place]))
-            return Queue(0, tags.source.discard_oldest) if item is None else Queue(item.queue_size, item.parameters[2])
-
-        before = None if run is None else run.of_tags(tags)
-        found_overflows = overflows(message, tracking.time, before, since, queue)
-        gaps = [([int(tags.ids[place])], start, end) for place, start, end in found_overflows]
-        if gaps:
-            self._recent_overflows.add(channel for channels, _, _ in gaps for channel in channels)
-            await self._gaps.record_each(gaps, "overflow", "the server's queue was full")
-            await self._gaps.flush_or_raise()
 
     async def _close_move_gaps(self, tags: Tags, message: Message) -> None:
         """Close the gaps of moved channels among these."""
@@ -334,7 +313,7 @@ class Receiver:
             await self._gaps.open_each(silent, "stale", "silent for longer than stale_after")
         await self._gaps.close_each(self._tracking.repeated.ended())
         self._status.remark_repeated(self._tracking.repeated.gaps)
-        self._recent_overflows.refresh()
+        self._overflows.refresh_remark()
         events = self._skew.events(self._tracking)
         if events:
             await self.append(EventBatch(self._status.source_id, now_us(), events))

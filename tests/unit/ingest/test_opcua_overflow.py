@@ -10,8 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.opcua.subscription.overflow import Message, Queue, RecentOverflows, overflows
+from core.batch import GapBatch
+from core.config.sources import OpcuaSource, OpcuaTag
+from ingest.gaps import Gaps
+from ingest.opcua.subscription.overflow import Message, Overflows, Queue, overflows
+from ingest.opcua.subscription.subscription_state import Subscription
+from ingest.opcua.subscription.tags import Tags
 from ingest.status import SourceStatus
+from tests.memory_appender import MemoryAppender
 
 OVERFLOW = 0x0480
 STEP = 1000  # µs between two values
@@ -241,12 +247,23 @@ def test_clock_set_back_makes_no_empty_gap() -> None:
     assert start < end == 5 * STEP
 
 
-def test_overflow_is_remarked_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    status = SourceStatus(1, "ua", "opcua", "", 2, remarks={"queue": "another remark"})
-    recent, remarks = RecentOverflows(status), status.remarks
-    recent.add([1, 2])
-    recent.add([2])
+async def test_overflow_is_a_gap_and_remarked_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    status, disk = SourceStatus(1, "ua", "opcua", "", 2, remarks={"queue": "another remark"}), MemoryAppender()
+    recent, remarks = Overflows(status, Gaps(status, disk)), status.remarks
+    listed = tuple(OpcuaTag(name=name, address=f"ns=2;s={name}") for name in "ab")
+    source = OpcuaSource(name="ua", kind="opcua", address="opc.tcp://h:4840", tags=listed)
+    tags, subscription = Tags(source, {"a": 1, "b": 2}), Subscription(1, 1.0, 1.0, 10.0)
+    for place in ([0, 1], [1]):
+        n = len(place)
+        flagged = np.full(n, 10 * STEP, np.int64), np.full(n, OVERFLOW, np.uint32)
+        message = Message(np.array(place, np.uint32), *flagged, 10 * STEP, more=False)
+        await recent.record(message, tags, np.full(2, STEP, np.int64), subscription)
+    gaps = [gap for batch in disk.batches if isinstance(batch, GapBatch) for gap in batch.gaps]
+    assert {(gap.channel_ids, gap.reason, gap.from_time, gap.to_time) for gap in gaps} == {
+        ((1, 2), "overflow", STEP, 10 * STEP),
+        ((2,), "overflow", STEP, 10 * STEP),
+    }
     assert "values of 2 channels were lost in the last 10 minutes" in remarks["overflow"]
     monkeypatch.setattr("ingest.opcua.subscription.overflow._RECENT_SECONDS", -1.0)
-    recent.refresh()
+    recent.refresh_remark()
     assert list(remarks) == ["queue"]
