@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from core.batch import Event, EventBatch, Int64s
+from core.batch import EventBatch, Int64s
 from core.clock import ClockStep
 from core.errors import SpoolError
 from core.source_states import SourceState
@@ -16,7 +16,7 @@ from core.timeouts import sleep_overrun
 from core.timestamps import now_us
 from ingest.appender import Appender, Notes
 from ingest.gaps import Gaps
-from ingest.status import SourceStatus
+from ingest.status import RecordedState, SourceStatus
 
 _CHECK_SECONDS = 1.0  # how often at least, so that it is known how long this process did not run
 
@@ -29,6 +29,7 @@ class Silence:
         self._stale_after = stale_after
         self._spool = spool
         self.gaps = Gaps(status, spool)
+        self._recorded_state = RecordedState(status)
         self._note = f"push:{status.source_id}:newest"
         self._newest = int(spool.notes.get(self._note, 0))  # µs, of all samples that were not in the future; 0: none
         self._since = now_us()
@@ -85,10 +86,7 @@ class Silence:
             await self._activity.wait()
 
     async def set_state(self, state: SourceState, reason: str = "") -> None:
-        """Set the source's state; record a change as an event."""
-        changed = state != self._status.state
-        self._status.state, self._status.reason = state, reason
-        if changed:
-            event = Event("source_state", now_us(), text=state, detail={"reason": reason})
+        """Show the source's state; record a change, or another reason, as an event."""
+        if events := self._recorded_state.change(state, reason, now_us):
             with suppress(SpoolError):
-                await self._spool.append(EventBatch(self._status.source_id, event.time, (event,)))
+                await self._spool.append(EventBatch(self._status.source_id, events[0].time, events))
