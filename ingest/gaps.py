@@ -387,13 +387,5 @@ def _encode(gaps: Iterable[tuple[_OpenGap, Int32s]]) -> str | None:
 
 
 def _decode(note: str) -> list[tuple[_OpenGap, Int32s]]:
-    """Undo :func:`_encode`, also of a version before: there (channel or null, from, ...) stands for each channel."""
-    shared: dict[_OpenGap, list[Int32s]] = {}
-    for ranges, *gap in json.loads(note):
-        ids = (
-            from_ranges(ranges).astype(np.int32)
-            if isinstance(ranges, list)
-            else _ids(None if ranges is None else [ranges])
-        )
-        shared.setdefault(_OpenGap(*gap), []).append(ids)
-    return [(gap, np.concatenate(parts)) for gap, parts in shared.items()]
+    """The inverse of :func:`_encode`."""
+    return [(_OpenGap(*gap), from_ranges(ranges).astype(np.int32)) for ranges, *gap in json.loads(note)]

@@ -475,13 +475,6 @@ async def test_cost_of_a_gap_does_not_grow_with_its_channels() -> None:
     assert notes[100_000] < notes[10] + 30
 
 
-async def test_notes_of_the_older_per_channel_format_are_read() -> None:
-    note = '[[null, 10, "disconnected", "gone", null], [2, 11, "refused", "illegal", null], [5, 11, "refused", "", 7]]'
-    gaps = Gaps(status(), Disk({"gaps:1": note}))
-    assert (gaps.open_since(), gaps.open_since(2), gaps.open_since(5), gaps.channels()) == (10, 11, 11, [2, 5])
-    assert (gaps.reason(), gaps.detail(2), gaps.channels_open_for("refused")) == ("disconnected", "illegal", [2, 5])
-
-
 async def test_withdrawn_gap_leaves_what_it_was_joined_with() -> None:
     disk = Disk()
     gaps = Gaps(status(), disk)
