@@ -13,7 +13,7 @@ from history.imports.fields import bad_input
 from history.imports.portion import Portion
 from history.imports.times import unit_of
 from ingest.push.line_protocol import Point, Precision, Series, parse
-from ingest.push.template import NoChannelName, Template
+from ingest.push.mapping import NoChannelName, Template
 
 _BYTES = 4_000_000  # read at a time
 _FIRST_BYTES = 10_000  # that tell the form of a file

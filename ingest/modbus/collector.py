@@ -19,7 +19,7 @@ from core.errors import DecodeError
 from core.timestamps import now_us
 from ingest.appender import Appender
 from ingest.downtime import Downtime
-from ingest.modbus.blocks import Block, PollGroup
+from ingest.modbus.blocks import Block, PollGroup, Schedule
 from ingest.modbus.failures import (
     BAD_DECODING_ERROR,
     BAD_TIMEOUT,
@@ -30,7 +30,6 @@ from ingest.modbus.failures import (
 )
 from ingest.modbus.poll import Failure, Poll
 from ingest.modbus.poll_writer import PollWriter
-from ingest.modbus.schedule import Schedule
 from ingest.modbus.transport import Answer, Connections, Device
 from ingest.no_data import BAD_NO_DATA
 from ingest.status import RecordedState, SourceStatus

@@ -22,13 +22,21 @@ from ingest.no_data import NoData
 from ingest.push.arrivals import Arrivals
 from ingest.push.body import BodyQueue
 from ingest.push.channels import Channels
-from ingest.push.counts import CountRows, CountRule, digest_of
 from ingest.push.line_protocol import BadLine, Parsed, Point, Precision
-from ingest.push.mapping import ChannelNames, MappedRows, Resolved, names, rows
+from ingest.push.mapping import (
+    ChannelNames,
+    CountRows,
+    CountRule,
+    MappedRows,
+    Resolved,
+    StatusRule,
+    Template,
+    digest_of,
+    names,
+    rows,
+)
 from ingest.push.repeated_times import RepeatedTimes
 from ingest.push.silence import Silence
-from ingest.push.status_rule import StatusRule
-from ingest.push.template import Template
 from ingest.status import SourceStatus
 from ingest.versions import NO_VERSIONS, ChannelVersions
 

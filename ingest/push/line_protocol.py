@@ -124,7 +124,7 @@ class _Parser:
     def run(self) -> None:
         text, at = self._text, 0
         while at < len(text):
-            at = _match(_BLANKS, text, at).end()
+            at = _behind_blanks(text, at)
             lines = 1
             if empty := _EMPTY_LINE.match(text, at):
                 at = empty.end()
@@ -146,7 +146,7 @@ class _Parser:
             series = self._series[head[0]] = _series(head[0])
         if isinstance(series, str):
             raise _LineError(series)
-        fields, end = self._fields(_match(_BLANKS, self._text, head.end()).end())
+        fields, end = self._fields(_behind_blanks(self._text, head.end()))
         tail = _END.match(self._text, end)
         if tail is None:
             raise _LineError(f"found {_excerpt(self._text, end)} where a timestamp or the end of the line is expected")
@@ -188,9 +188,8 @@ class _Parser:
         return _number_or_boolean(name, bare[0]), bare.end()
 
 
-def _match(pattern: re.Pattern[str], text: str, at: int) -> re.Match[str]:
-    """A match of a pattern that matches everywhere."""
-    return cast(re.Match[str], pattern.match(text, at))
+def _behind_blanks(text: str, at: int) -> int:
+    return cast(re.Match[str], _BLANKS.match(text, at)).end()  # which matches everywhere
 
 
 def _series(head: str) -> Series | str:

@@ -1,32 +1,175 @@
-"""Map the points of a body to columns of samples and counts, and to text events."""
+"""Map the points of a body to columns of samples and counts, and to text events: by the source's options ``channel``,
+``counts``, ``status`` and ``status_codes``."""
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
 
-from core.batch import Event, Int64s
+from core.batch import MAX_INCREMENT, CountBatch, Event, Int64s, sequence_of
+from core.config.push_address import encoded
 from core.config.sources import ChannelKind
 from core.samples import Samples
-from core.status_words import UNCERTAIN
+from core.status_words import UNCERTAIN, status_of
 from ingest.no_data import BAD_NO_DATA, NoData
-from ingest.push.counts import NO_COUNTS, CountRows, CountRule
 from ingest.push.line_protocol import BadLine, Point, Series, Value
-from ingest.push.status_rule import NO_STATUS, StatusRule
-from ingest.push.template import NoChannelName, Template
 
+_PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
+_LONGEST = 255  # characters of a channel's name, and of a type of counts
 _BAD_TYPE_MISMATCH = 0x80740000  # OPC 10000-4, 7.39.2
 _LONGEST_WORD = 100  # characters, of an unknown status
 _NO_NUMBER = 'text value for a numeric channel; stored as an event. Set kind = "text" for text values'
 
 Key: TypeAlias = tuple[Series, str]  # a field of a series: one channel
 Resolved: TypeAlias = int | str | None  # a channel's id; why there is none; or that there is none yet
+
+
+class NoChannelName(Exception):  # noqa: N818  (a line that gives no name; caught where lines are mapped)
+    """A field has no valid channel name."""
+
+
+class Template:
+    """``"{tag.host}/{measurement}.{field}"``; characters not allowed in channel names are percent-encoded."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def name(self, series: Series, field: str) -> str:
+        """The name of the channel. Raises NoChannelName."""
+        name = _PLACEHOLDER.sub(lambda place: encoded(self._filled(place[1], series, field)), self._text)
+        if len(name) > _LONGEST:
+            raise NoChannelName(f"the channel name is {len(name)} characters long; at most {_LONGEST} are legal")
+        return name
+
+    def _filled(self, placeholder: str, series: Series, field: str) -> str:
+        if placeholder == "measurement":
+            return series.measurement
+        if placeholder == "field":
+            return field
+        tag = placeholder.removeprefix("tag.")
+        if tag not in series.tags:
+            raise NoChannelName(f"tag {tag!r} of the template {self._text!r} is missing")
+        return series.tags[tag]
+
+
+class StatusRule:
+    """The source's options ``status`` and ``status_codes``."""
+
+    def __init__(self, place: str = "", codes: Sequence[str] = ()) -> None:
+        kind, _, name = place.partition(".")
+        self._field = name if kind == "field" else None
+        self._tag = name if kind == "tag" else None
+        pairs = [code.rpartition("=") for code in codes]
+        self._codes = {word.strip().lower(): status_of(status) for word, _, status in pairs}
+
+    def values(self, point: Point) -> Sequence[tuple[str, Value]]:
+        """The fields of a line that are values."""
+        return point.fields if self._field is None else [one for one in point.fields if one[0] != self._field]
+
+    def word(self, point: Point) -> str | None:
+        """Status word that a line gives its values; None: none."""
+        if self._tag is not None:
+            return point.series.tags.get(self._tag)
+        if self._field is None:
+            return None
+        return next((_word(value) for name, value in point.fields if name == self._field), None)
+
+    def status(self, word: str) -> int | None:
+        """The StatusCode that a word means; None: unknown."""
+        code = self._codes.get(word.strip().lower())
+        return status_of(word) if code is None else code
+
+
+NO_STATUS = StatusRule()
+
+
+def _word(value: Value) -> str:
+    """Text as in ``status_codes``: true, 192."""
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+class CountRule:
+    """The source's option ``counts``: measurements, or fields as ``measurement.field``; ``*`` stands for any text."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self._patterns = tuple(patterns)
+
+    def type(self, series: Series, field: str) -> str | None:
+        """``measurement.field``, percent-encoded like a channel name; None: not a count."""
+        names = (series.measurement, f"{series.measurement}.{field}")
+        if not any(fnmatchcase(name, pattern) for pattern in self._patterns for name in names):
+            return None
+        return f"{encoded(series.measurement)}.{encoded(field)}"
+
+
+NO_COUNTS = CountRule(())
+
+
+@dataclass(slots=True)
+class CountRows:
+    """The counts of a body: how often something happened since the last line, to be added up.
+
+    Unlike a sample, an increment is not idempotent. So all counts of a body are one batch, keyed by :func:`digest_of`:
+    the same body sent again adds nothing, however late.
+    """
+
+    types: dict[str, int] = field(default_factory=dict)
+    type: array[int] = field(default_factory=lambda: array("i"))
+    channel_id: array[int] = field(default_factory=lambda: array("i"))
+    time: array[int] = field(default_factory=lambda: array("q"))  # µs
+    n: array[int] = field(default_factory=lambda: array("q"))
+
+    def __len__(self) -> int:
+        return len(self.n)
+
+    def add(self, kind: str, channel_id: int, time: int, value: Value) -> str | None:
+        """Add a count; return an error message if the value is not one."""
+        if len(kind) > _LONGEST:
+            return f"the type is {len(kind)} characters long; at most {_LONGEST} are legal"
+        if isinstance(value, bool) or not isinstance(value, int):
+            found = "a text" if isinstance(value, str) else _text(value)
+            return f"found {found}; a count is a whole number, as in 3i"
+        if not 0 <= value <= MAX_INCREMENT:
+            return f"found {value}; a count is from 0 to {MAX_INCREMENT}"
+        self.type.append(self.types.setdefault(kind, len(self.types)))
+        self.channel_id.append(channel_id)
+        self.time.append(time)
+        self.n.append(value)
+        return None
+
+    def times(self) -> Int64s:
+        """Times (µs), (n,)."""
+        return np.array(self.time, np.int64)
+
+    def batch(self, source_id: int, received_at: int, digest: int) -> CountBatch:
+        """Batch of all counts."""
+        return CountBatch(
+            source_id,
+            received_at,
+            tuple(self.types),
+            np.array(self.type, np.int32),
+            np.array(self.channel_id, np.int32),
+            self.times(),
+            np.array(self.n, np.int64),
+            digest,
+        )
+
+
+def digest_of(body: bytes, precision: str, arrival: int) -> int:
+    """The key of a body's counts.
+
+    ``arrival`` (µs): time of lines without timestamp, 0 if all have one: a client that got the response and repeats the
+    same lines without timestamps again has counted again.
+    """
+    return sequence_of(b"\n".join((precision.encode(), str(arrival).encode(), body)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,7 @@ from ingest.spool.file import (
     write_notes,
 )
 from ingest.spool.format import COLUMNAR, Record, encode
-from ingest.spool.metadata import Mark, MarkFile, read_sources, write_sources
-from ingest.spool.wake import Waker
+from ingest.spool.metadata import Mark, MarkFile, Waker, read_sources, write_sources
 from schema.queries import load
 
 log = logging.getLogger(__name__)

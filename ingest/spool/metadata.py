@@ -1,14 +1,16 @@
 """Files beside a spool file: locks, and what a repair needs to know when the file itself is unreadable.
 
 Beside ``opcua.sqlite`` there are ``.lock``, ``.sources``, ``.readers`` and ``.last`` (of the collectors), and ``.head``
-(of the writer).
+(of the writer). The socket ``writer.wake`` of the folder tells the writer of new batches.
 """
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import os
+import socket
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
@@ -21,15 +23,37 @@ from core.errors import SpoolError
 from core.files import write_atomically
 
 
-class SpoolLock:
+class _OpenFile:
+    """A file beside a spool file, opened when it is first used."""
+
+    def __init__(self, spool: Path, suffix: str, flags: int, mode: int) -> None:
+        self._path = spool.with_name(spool.name + suffix)
+        self._flags = flags | os.O_CLOEXEC
+        self._mode = mode
+        self._open_descriptor: int | None = None
+
+    def _descriptor(self) -> int:
+        """Raises OSError."""
+        if self._open_descriptor is None:
+            flags = self._flags & ~os.O_CREAT if self._path.exists() else self._flags
+            self._open_descriptor = os.open(self._path, flags, self._mode)
+        return self._open_descriptor
+
+    def close(self) -> None:
+        """Close it, which releases its locks."""
+        if self._open_descriptor is not None:
+            os.close(self._open_descriptor)
+            self._open_descriptor = None
+
+
+class SpoolLock(_OpenFile):
     """The lock of a spool file. Shared: opening it. Exclusive: replacing it, or committing as a collector.
 
     Collectors queue here because SQLite itself would make the second one sleep and retry.
     """
 
     def __init__(self, spool: Path) -> None:
-        self._path = spool.with_name(spool.name + ".lock")
-        self._descriptor: int | None = None
+        super().__init__(spool, ".lock", os.O_RDONLY | os.O_CREAT, 0o644)
 
     def shared(self) -> AbstractContextManager[None]:
         """The file is not replaced inside the block. If the disk cannot hold a lock file, there are no repairs."""
@@ -43,24 +67,15 @@ class SpoolLock:
         """Nobody else commits or replaces the file inside; not enforced if the disk cannot hold a lock file."""
         return self._held(fcntl.LOCK_EX)
 
-    def close(self) -> None:
-        """Give the descriptor back."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-
     @contextmanager
     def _held(self, how: int, *, is_needed: bool = False) -> Iterator[None]:
         try:
-            if self._descriptor is None:
-                flags = os.O_CLOEXEC | (0 if self._path.exists() else os.O_CREAT)
-                self._descriptor = os.open(self._path, os.O_RDONLY | flags, 0o644)
+            descriptor = self._descriptor()
         except OSError:
             if is_needed:
                 raise SpoolError(f"cannot create {self._path}") from None
             yield
             return
-        descriptor = self._descriptor
         fcntl.flock(descriptor, how)
         try:
             yield
@@ -68,21 +83,19 @@ class SpoolLock:
             fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
-class SourceLocks:
+class SourceLocks(_OpenFile):
     """Locks of the processes that read sources: each on the byte of ``.readers`` at the offset of the source's id.
 
     The kernel releases it when the process ends, however it does, so that no two processes ever read one source.
     """
 
     def __init__(self, spool: Path) -> None:
-        self._path = spool.with_name(spool.name + ".readers")
-        self._descriptor: int | None = None
+        super().__init__(spool, ".readers", os.O_RDWR | os.O_CREAT, 0o600)
 
     def acquire(self, source_id: int) -> bool:
         """Lock the source. Returns whether that worked; always, if the disk cannot hold a lock file."""
         try:
-            if self._descriptor is None:
-                self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._descriptor()
         except OSError:
             return True
         try:
@@ -93,19 +106,12 @@ class SourceLocks:
 
     def release(self, source_id: int) -> None:
         """Unlock one source: another process may read it."""
-        if self._descriptor is not None:
+        if self._open_descriptor is not None:
             self._lock(fcntl.F_UNLCK, source_id)
-
-    def close(self) -> None:
-        """Unlock all sources."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
 
     def _lock(self, kind: int, source_id: int) -> None:
         # struct flock, fcntl(2): an open file description lock
-        assert self._descriptor is not None
-        fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, source_id, 1, 0))
+        fcntl.fcntl(self._descriptor(), fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, source_id, 1, 0))
 
 
 MarkKind: TypeAlias = Literal[
@@ -122,26 +128,17 @@ class Mark:
     received_at: int  # µs
 
 
-class MarkFile:
+class MarkFile(_OpenFile):
     """A position saved beside a spool file, in place and without fsync: an older one is valid too, only less exact."""
 
     def __init__(self, spool: Path, kind: MarkKind) -> None:
-        self._path = spool.with_name(f"{spool.name}.{kind}")
-        self._descriptor: int | None = None
+        super().__init__(spool, f".{kind}", os.O_WRONLY | os.O_CREAT, 0o644)
 
     def write(self, mark: Mark) -> None:
         """Replace the mark; on disk errors the older one stays."""
         text = f"{mark.sequence:020d} {mark.received_at:020d}"
         with suppress(OSError):
-            if self._descriptor is None:
-                self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            os.pwrite(self._descriptor, f"{text} {zlib.crc32(text.encode()):08x}\n".encode(), 0)
-
-    def close(self) -> None:
-        """Give the descriptor back."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+            os.pwrite(self._descriptor(), f"{text} {zlib.crc32(text.encode()):08x}\n".encode(), 0)
 
 
 def read_mark(spool: Path, kind: MarkKind) -> Mark | None:
@@ -166,3 +163,60 @@ def read_sources(spool: Path) -> dict[int, int]:
 def write_sources(spool: Path, sources: Mapping[int, int]) -> None:
     """Write the sources durably. Raises OSError on disk errors."""
     write_atomically(spool.with_name(spool.name + ".sources"), json.dumps(sources))
+
+
+_SOCKET = "writer.wake"
+
+
+def _address(folder_fd: int) -> str:
+    # Unix socket addresses are limited to 107 characters, folder names are not: go through the open folder.
+    return f"/proc/self/fd/{folder_fd}/{_SOCKET}"
+
+
+class Waker:
+    """The collectors' end of the socket that wakes the writer.
+
+    Datagrams: if nobody listens or the queue is full, nothing is lost, because the writer checks the spools when it
+    starts and before it waits.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+
+    def wake(self) -> None:
+        """Wake the writer, if it is running."""
+        with suppress(OSError):
+            self._socket.sendto(b"1", _address(self._folder_fd))
+
+    def close(self) -> None:
+        """Close the file descriptors."""
+        self._socket.close()
+        os.close(self._folder_fd)
+
+
+class WakeUpListener:
+    """The writer's end: sets ``event`` whenever a collector wakes it."""
+
+    def __init__(self, folder: Path, event: asyncio.Event) -> None:
+        self._folder_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        (folder / _SOCKET).unlink(missing_ok=True)  # of a writer that was killed
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        self._socket.bind(_address(self._folder_fd))
+        self._event = event
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._socket, self._read)
+
+    def _read(self) -> None:
+        with suppress(BlockingIOError):
+            while self._socket.recv(64):
+                pass
+        self._event.set()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+        os.close(self._folder_fd)

@@ -28,7 +28,7 @@ from core.time_limits import TimeLimits
 from core.timestamps import now_us
 from ingest.journal.journal import JournalReport
 from ingest.journal.replay import BY_OTHER, is_request
-from ingest.spool.wake import WakeUpListener
+from ingest.spool.metadata import WakeUpListener
 from ingest.writer.backlog import Backlog, BatchesByFile, is_low_priority
 from ingest.writer.bisect import Piece, bisect, split_by_days
 from ingest.writer.minutes.closer import MinuteCloser

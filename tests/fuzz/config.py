@@ -24,7 +24,7 @@ from ingest.modbus.decode import Decoder
 from ingest.modbus.plan import MAX_BITS, plan
 from ingest.opcua.subscription.tags import Tags
 from ingest.push.line_protocol import Series
-from ingest.push.template import NoChannelName, Template
+from ingest.push.mapping import NoChannelName, Template
 
 MAX_LEN = 4096
 WORDS = tuple(

@@ -21,10 +21,8 @@ from typing import Any
 
 from core.batch import EventBatch, SampleBatch
 from ingest.push.body import BodyRefused, GzipReader
-from ingest.push.counts import CountRule, digest_of
 from ingest.push.line_protocol import PRECISIONS, BadLine, Parsed, Point, Precision, Value, parse
-from ingest.push.mapping import Resolved, names, rows
-from ingest.push.template import Template
+from ingest.push.mapping import CountRule, Resolved, Template, digest_of, names, rows
 from ingest.spool.format import decode, encode
 
 MAX_LEN = 2048

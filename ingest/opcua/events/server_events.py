@@ -27,7 +27,7 @@ from ingest.alarms.server_event import ServerEvent
 from ingest.appender import Appender, Notes, until_durable
 from ingest.opcua.decode.message import Notification
 from ingest.opcua.events import event_requests
-from ingest.opcua.events.event_fields import decode
+from ingest.opcua.events.event_requests import decode
 from ingest.opcua.subscription.items import delete
 from ingest.opcua.subscription.receive import Receiver
 from ingest.opcua.subscription.sequence import distance

@@ -60,12 +60,6 @@ class RepeatedTimestamps:
         self._refused_at = np.full(n, np.inf)  # s, monotonic, of the last one; inf: no gap
         self._resumed = np.zeros(n, np.int64)  # µs, time of the first sample since then; 0: none
 
-    def keep(self, stay: NDArray[np.intp], before: RepeatedTimestamps, places: list[int]) -> None:
-        """The state of remaining channels, from their ``places`` before."""
-        for name, column in vars(self).items():
-            if isinstance(column, np.ndarray):
-                column[stay] = vars(before)[name][places]
-
     def restore(self, repeating: Iterable[int], with_gap: Iterable[int], newest: int) -> None:
         """The state that a process before left: channels that repeat or have a gap, and its newest sample (µs)."""
         places = self._tags.places(repeating)

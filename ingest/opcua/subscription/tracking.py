@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from time import monotonic
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +15,91 @@ from ingest.opcua.decode.decoded import DataChange
 from ingest.opcua.subscription.repeated_timestamps import RepeatedTimestamps
 from ingest.opcua.subscription.source_times import clock_skew
 from ingest.opcua.subscription.tags import Tags
-from ingest.opcua.subscription.unchanged import Unchanged
 
+T = TypeVar("T")
+Statements: TypeAlias = tuple[NDArray[np.intp], Int64s]  # samples of a message; times (µs) to store them at, too
+
+_NONE: Statements = np.empty(0, np.intp), np.empty(0, np.int64)
+_MOST_STATEMENTS = 2  # of an item after a gap
+
+
+class Unchanged:
+    """Values that a server sends after a gap although they have not changed since before it. Columns of length n.
+
+    A new monitored item begins with the current value. If that has not changed since before the gap, its source
+    timestamp is older, too (OPC 10000-4, 7.11), so that it is the sample that the table has already, and nothing says
+    that the value is known again: that of a set point for days. So it is stored once more, just after the gap. That is
+    what the server has said then; whether the value was another one within the gap stays unknown.
+
+    If the next value of the item is dated before the end of the gap, too, it is stored once more as well, or else the
+    last value by time would be the one before. There it ends: while the clock of a source is set back, all values are
+    dated so.
+    """
+
+    def __init__(self, n: int) -> None:
+        self._since = np.zeros(n, np.int64)  # µs, begin of the gap
+        self._until = np.zeros(n, np.int64)  # µs, end of the gap; 0: nothing more is to be stated
+        self._first = np.zeros(n, np.int64)  # sequence number of the first message that can have the current value
+        self._count = np.zeros(n, np.int64)  # statements after the gap so far
+        self._time = np.zeros(n, np.int64)  # µs, source timestamp of the value stated last
+        self._message = np.zeros(n, np.int64)  # sequence number of the message that it came with
+        self._stored = np.zeros(n, bool)  # that statement is on disk
+
+    def expect(self, places: NDArray[np.intp], since: int, until: int, first: int) -> None:
+        """The next values of these places are the current ones, after a gap (µs).
+
+        ``first``: the sequence number of the first message in which they may be. One from before may wait still, until
+        a lost one is requested, and its values were the current ones before the gap.
+        """
+        self._since[places], self._until[places], self._count[places] = since, until, 0
+        self._first[places] = first
+
+    def find(self, place: UInt32s, time: Int64s, message: int) -> Statements:
+        """Values of a data change to be stored again at the end of their gaps.
+
+        They are the same if the message comes again before :meth:`stored`.
+
+        ``message``: its sequence number. An older value in the same message waited in a queue: it is not the last one.
+
+        The time is not the end of the gap itself: where timestamps have milliseconds, a sample may have that.
+        """
+        if not self._until.any():
+            return _NONE
+        awaited = np.flatnonzero((self._until[place] != 0) & (self._first[place] <= message))
+        if not len(awaited):
+            return _NONE
+        awaited = awaited[np.lexsort((time[awaited], place[awaited]))]
+        newest = awaited[np.append(np.diff(place[awaited]) != 0, True)]  # of each item
+        place, time = place[newest], time[newest]
+        queued = (self._count[place] > 0) & (self._message[place] == message) & (time < self._time[place])
+        newest, place, time = newest[~queued], place[~queued], time[~queued]
+        count, until = self._count[place], self._until[place]
+        same = (count > 0) & (time == self._time[place])
+        new = ~same & (count < _MOST_STATEMENTS) & (time <= np.where(count == 0, self._since[place], until))
+        self._time[place[new]], self._stored[place[new]] = time[new], False
+        self._count[place[new]] += 1
+        self._message[place[new]] = message
+        self._until[place[~(same | new)]] = 0
+        due = new | (same & ~self._stored[place])
+        return newest[due], until[due] + self._count[place[due]]
+
+    def stored(self, place: UInt32s) -> None:
+        """Values of these channels that were found are on disk."""
+        self._stored[place] = True
+
+
+_KEPT = ("time", "floor", "_origin", "_seen", "_stale", "_rounded", "_off", "_skewed")  # when tags change
 _MIN_INTERVALS = 3  # consecutive intervals with samples in which a channel's clock must be off
 _ORIGINS = ("source", "server", "arrival", "change")
+
+
+def keep_columns(
+    state: T, before: T, stay: NDArray[np.intp], places: Sequence[int], names: Iterable[str] | None = None
+) -> None:
+    """The state before of channels that ``stay``, from their ``places`` then. ``names``: of columns; None: all."""
+    for name in vars(state) if names is None else names:
+        if isinstance(column := getattr(state, name), np.ndarray):
+            column[stay] = getattr(before, name)[places]
 
 
 class ChannelTracking:
@@ -46,19 +129,9 @@ class ChannelTracking:
             self._clamped = before._clamped
             stay = np.flatnonzero(np.isin(tags.ids, before._ids))
             old = before.tags.places(tags.ids[stay].tolist())
-            self.unchanged.keep(stay, before.unchanged, old)
-            self.repeated.keep(stay, before.repeated, old)
-            for mine, theirs in (
-                (self.time, before.time),
-                (self._origin, before._origin),
-                (self._seen, before._seen),
-                (self._stale, before._stale),
-                (self._rounded, before._rounded),
-                (self._off, before._off),
-                (self._skewed, before._skewed),
-                (self.floor, before.floor),
-            ):
-                mine[stay] = theirs[old]
+            keep_columns(self, before, stay, old, _KEPT)
+            keep_columns(self.unchanged, before.unchanged, stay, old)
+            keep_columns(self.repeated, before.repeated, stay, old)
 
     def last(self, channel: int) -> int:
         """Time (µs) of a channel's last sample; 0: none since the start, or unknown channel."""

@@ -19,8 +19,8 @@ from core.batch import Float64s, Int32s, Int64s
 from core.samples import Samples, joined
 from ingest.writer.minutes.rollup_rows import Bools, Rows, SampleCourse, States, rows, states, summable, weight
 from ingest.writer.transaction.counts import MINUTE_US
-from ingest.writer.transaction.gap_rows import NO_GAPS, GapStarts
 from ingest.writer.transaction.group import changes
+from ingest.writer.transaction.rows import NO_GAPS, GapStarts
 
 NEVER = -(2**62)  # µs: "no sample before"
 _NOTHING_CARRIED = NEVER - 1  # µs: nothing known yet of the sample before

@@ -20,8 +20,8 @@ import numpy as np
 from core.batch import Int32s
 from core.samples import NO_SAMPLES, Samples
 from ingest.writer.transaction.counts import MINUTE_US
-from ingest.writer.transaction.gap_rows import NO_GAPS, GapStarts
 from ingest.writer.transaction.group import Group
+from ingest.writer.transaction.rows import NO_GAPS, GapStarts
 from ingest.writer.transaction.write import WriteResult
 
 _SECOND_US = 1_000_000

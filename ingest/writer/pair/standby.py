@@ -42,10 +42,9 @@ from ingest.writer.pair.lease import Lease
 from ingest.writer.pair.lookup import Lookup, SelfReports, is_content, operator_commands, reports_standby
 from ingest.writer.restored.commit_mark import CommitMark
 from ingest.writer.restored.restore_check import RestoreCheck
-from ingest.writer.transaction.alarm_rows import write_alarms
-from ingest.writer.transaction.gap_rows import write_gaps
 from ingest.writer.transaction.group import DayLimits
 from ingest.writer.transaction.receipts import sign_gap_receipts
+from ingest.writer.transaction.rows import write_alarms, write_gaps
 from schema.queries import load
 
 log = logging.getLogger(__name__)

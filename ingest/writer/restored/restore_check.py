@@ -43,7 +43,7 @@ from core.registry import Registry
 from core.timestamps import iso, now_us, timestamp
 from ingest.journal.replay import JournalKey, has_requests, keys, replay
 from ingest.writer.restored.commit_mark import CommitMark, DatabaseState, Key
-from ingest.writer.transaction.gap_rows import write_gaps
+from ingest.writer.transaction.rows import write_gaps
 from schema.queries import load
 
 log = logging.getLogger(__name__)

@@ -25,14 +25,12 @@ from core.samples import NO_SAMPLES, Samples
 from core.timestamps import microseconds, timestamp
 from ingest.event_rows import event_columns, reset_columns, state_columns, version_columns
 from ingest.spool.format import SpooledBatch
-from ingest.writer.transaction import count_rows, quarantine
-from ingest.writer.transaction.alarm_rows import write_alarms
-from ingest.writer.transaction.count_rows import AddedIncrements
+from ingest.writer.transaction import quarantine
 from ingest.writer.transaction.counts import MINUTE_US, NO_COUNTS, Counts, of_events, of_quality
 from ingest.writer.transaction.dirty import dirty, parameters, split_by_minutes
-from ingest.writer.transaction.gap_rows import NO_GAPS, GapStarts, write_gaps
 from ingest.writer.transaction.group import Conflict, Group, conflict_count, conflict_events, same_sample
 from ingest.writer.transaction.receipts import sign_gap_receipts, today, write_event_receipts, write_sample_receipts
+from ingest.writer.transaction.rows import NO_GAPS, AddedIncrements, GapStarts, write_alarms, write_counts, write_gaps
 from schema.queries import load
 
 _KINDS = {SampleBatch: "samples", EventBatch: "events", GapBatch: "gaps", CountBatch: "counts"}
@@ -287,7 +285,7 @@ async def _finish(
     new_facts = await connection.fetch(queries["insert_batches"], *_ingest_batch_columns(complete)) if complete else ()
     stored = {spooled.key for spooled in complete}.difference((row["source_id"], row["sequence"]) for row in new_facts)
     named = of_events((row["time"], row["type"], row["channel_id"]) for row in new_events)
-    added, refused = await count_rows.count(connection, group, stored, named, written.not_good, isolate_bad_rows)
+    added, refused = await write_counts(connection, group, stored, named, written.not_good, isolate_bad_rows)
     quarantined = [
         *group.quarantined,
         *(row for one in group.counted if one.key not in stored for row in one.quarantined),

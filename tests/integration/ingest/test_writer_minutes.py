@@ -16,7 +16,7 @@ from core.samples import NO_SAMPLES, Samples
 from core.timestamps import microseconds, timestamp
 from ingest.writer.minutes.accumulator import Accumulator, ClosedMinute
 from ingest.writer.transaction.counts import MINUTE_US
-from ingest.writer.transaction.gap_rows import GapStarts
+from ingest.writer.transaction.rows import GapStarts
 from tests.sample_tables import DAY_US, HOUR_US, Sample, bits, copy
 
 _SETTINGS = settings(

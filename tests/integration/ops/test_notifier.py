@@ -24,7 +24,7 @@ from aiosmtpd.smtp import AuthResult, Envelope, LoginPassword
 
 from core.batch import Event
 from core.config.model import NotifyOptions
-from ingest.writer.transaction.alarm_rows import write_alarms
+from ingest.writer.transaction.rows import write_alarms
 from ops.notifier.process import Notifier
 from ops.notifier.receivers import receivers
 from ops.ports import free_ports

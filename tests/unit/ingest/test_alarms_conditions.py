@@ -12,7 +12,7 @@ from core.opcua.namespaces import Namespaces
 from ingest.alarms.conditions import Conditions
 from ingest.alarms.server_event import ServerEvent, priority_of
 from ingest.event_rows import event_id
-from ingest.opcua.events.event_fields import decode
+from ingest.opcua.events.event_requests import decode
 
 T0 = 1_800_000_000_000_000
 ON: dict[str, Any] = {"active": True, "acked": False, "retain": True}

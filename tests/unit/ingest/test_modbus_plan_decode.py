@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from core.config.sources import ModbusTag
 from core.errors import DecodeError
+from ingest.modbus.blocks import PollPace, Schedule
 from ingest.modbus.decode import Decoder
 from ingest.modbus.plan import Read, plan, split
-from ingest.modbus.schedule import PollPace, Schedule
 from tests.modbus_wire import ORDERS, TYPES, bits_of, encoded
 
 

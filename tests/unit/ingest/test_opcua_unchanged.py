@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ingest.opcua.subscription.unchanged import Unchanged
+from ingest.opcua.subscription.tracking import Unchanged, keep_columns
 
 SINCE, UNTIL = 100, 200
 
@@ -90,7 +90,7 @@ def test_an_older_value_of_the_same_message_is_not_stated() -> None:
 
 def test_other_tags_keep_what_is_expected() -> None:
     fresh = Unchanged(2)
-    fresh.keep(np.array([1]), after_gap(), [0])
+    keep_columns(fresh, after_gap(), np.array([1]), [0])
     assert messages(fresh, [(0, 50), (1, 50)]) == [(1, 50, 201)]
 
 

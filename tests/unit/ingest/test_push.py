@@ -21,13 +21,10 @@ from core.config.sources import PushTag
 from core.timestamps import now_us
 from ingest.push.arrivals import Arrivals
 from ingest.push.body import BodyRefused, GzipReader
-from ingest.push.counts import CountRule, digest_of
 from ingest.push.gateway import RateLimit
 from ingest.push.line_protocol import Series, parse
-from ingest.push.mapping import names, rows
+from ingest.push.mapping import CountRule, NoChannelName, StatusRule, Template, digest_of, names, rows
 from ingest.push.silence import Silence
-from ingest.push.status_rule import StatusRule
-from ingest.push.template import NoChannelName, Template
 from ingest.status import SourceStatus
 from tests.manual_clock import ManualClock
 from tests.memory_appender import MemoryAppender

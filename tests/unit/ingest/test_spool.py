@@ -15,8 +15,8 @@ from core.batch import Event, EventBatch, SampleBatch
 from core.errors import SpoolCorrupt, SpoolError, SpoolFull
 from ingest.spool.append import Spool
 from ingest.spool.format import decode, encode
+from ingest.spool.metadata import WakeUpListener
 from ingest.spool.reader import SpoolReader
-from ingest.spool.wake import WakeUpListener
 from tests.samples import T0, batch
 from tests.waiting import PATIENCE
 
