@@ -16,8 +16,7 @@ from core.errors import OperationError
 from core.folder_lock import folder_lock
 from core.paths import temporary_folder
 
-_LOWEST = 10_000
-_FIRST_EPHEMERAL = 32_768  # Linux' ip_local_port_range begins here
+FREE_RANGE = range(10_000, 32_768)  # where free ports are looked for: Linux' ip_local_port_range begins behind it
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +75,15 @@ def free_ports(count: int) -> int:
     They are below the ephemeral range, so that a listener can be stopped and started again.
     """
     while True:
-        first = random.randrange(_LOWEST, _FIRST_EPHEMERAL - count)
-        candidates = range(first, first + count)
-        if not any(_is_reserved(_reservations() / str(port), port) for port in candidates) and all(
-            is_free("127.0.0.1", port) for port in candidates
-        ):
+        first = random.randrange(FREE_RANGE.start, FREE_RANGE.stop - count + 1)
+        if are_free(range(first, first + count)):
             return first
+
+
+def are_free(ports: range) -> bool:
+    """Whether nobody listens on any of these ports of 127.0.0.1, and none is reserved."""
+    reserved = any(_is_reserved(_reservations() / str(port), port) for port in ports)
+    return not reserved and all(is_free("127.0.0.1", port) for port in ports)
 
 
 def reserve(port_file: Path, port: int | None = None) -> int:

@@ -25,12 +25,12 @@ from core.timestamps import microseconds
 from dashboards.viewer.library import Library
 from dashboards.viewer.reader import Reader
 from dashboards.viewer.server import serve
-from ops.ports import free_ports
 from ops.postgres.bootstrap import bootstrap
 from ops.postgres.server import Server
 from tests.database import PASSWORDS, Database, logins_of
 from tests.integration.dashboards.viewer.browser_page import running_browser
 from tests.integration.dashboards.viewer.sample_plant import CHANNEL, UNIT, fill
+from tests.ports import free_ports
 
 CHANNELS = 20_000
 MINUTES = 10  # of all of them, at 1 Hz

@@ -16,7 +16,7 @@ from core.paths import State
 from ops.appliance import orphans
 from ops.postgres.membership import Membership
 from tests import command
-from tests.peers import free_port
+from tests.ports import free_port
 from tests.waiting import until
 
 

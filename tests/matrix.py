@@ -25,12 +25,12 @@ from core.config.processes import is_collector
 from core.paths import State
 from core.timestamps import now_us
 from lab.chaos.settling import await_idle
-from ops.ports import free_ports
 from simulator.compare import compare
 from simulator.compare_samples import Comparison
 from simulator.relay import Relay, running_relays
 from tests.e2e.appliance import Appliance, running
-from tests.peers import FIRST_REGISTER, KINDS, Peer, free_port, opcua_tags
+from tests.peers import FIRST_REGISTER, KINDS, Peer, opcua_tags
+from tests.ports import free_port, free_ports
 
 # Channels a peer, and one more that plantlog is told of later. None of the Uncertain ones: node-opcua flags no queue
 # that overflows on one of them (an assertion of its own fails), so that a full one may be a gap without a loss.

@@ -21,12 +21,12 @@ import pytest
 
 from core.config import token_file
 from core.paths import CHECKOUT
-from ops.ports import free_ports
 from ops.postgres.bootstrap import create_database
 from ops.postgres.server import Server
 from simulator.compare import compare
 from simulator.compare_samples import Comparison
 from tests.e2e.appliance import Appliance
+from tests.ports import free_ports
 from tests.waiting import PATIENCE, until
 
 SECOND = 1_000_000  # µs

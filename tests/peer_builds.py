@@ -14,9 +14,9 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from core.folder_lock import folder_lock
-from ops.ports import free_ports
 from ops.postgres.binaries import KEYRING, RELEASE, debian_version, make_root_file_system, mirror, with_libraries
 from tests import certificates
+from tests.ports import free_ports
 
 _FOLDER = Path(__file__).parent / "peers"
 _OPEN62541 = ("libopen62541-1.4-dev", "gcc", "libc6-dev")  # of Debian 13

@@ -44,13 +44,12 @@ from pydantic import TypeAdapter
 
 from core.config.sources import OpcuaTag
 from core.paths import CHECKOUT
-from ops.ports import free_ports
 from simulator.truth import read_truth
 from tests import certificates
 from tests.peer_builds import device, milo, node, open62541, open62541_conditions
+from tests.ports import free_port
 
 _SECONDS = 120  # to start or to do what it is told
-_given: set[int] = set()  # ports
 FIRST_REGISTER = 700
 NODE_KINDS = {"Double": "analog", "Float": "analog", "Int32": "analog", "Boolean": "discrete", "String": "text"}
 
@@ -84,15 +83,6 @@ def listens(port: int) -> bool:
     """Whether somebody does on 127.0.0.1."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def free_port() -> int:
-    """A port of 127.0.0.1 that nobody has now, no outgoing connection gets, and no other worker of a run is given."""
-    worker, workers = os.environ.get("PYTEST_XDIST_WORKER", "gw0"), os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")
-    while (port := free_ports(1)) in _given or port % int(workers) != int(worker.removeprefix("gw")):
-        continue
-    _given.add(port)
-    return port
 
 
 def opcua_tags(name: str, count: int) -> list[OpcuaTag]:

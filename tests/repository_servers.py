@@ -15,7 +15,8 @@ import psutil
 from core.config.model import BackupOptions
 from tests.certificates import make, pem
 from tests.peer_builds import versitygw
-from tests.peers import free_port, listens
+from tests.peers import listens
+from tests.ports import free_port
 from tests.waiting import until_sync
 
 _SSHD = """\

@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from tests.peers import free_port, listens
+from tests.peers import listens
+from tests.ports import free_port
 from tests.waiting import until
 
 

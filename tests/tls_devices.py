@@ -10,7 +10,8 @@ from typing import Any
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from tests import certificates
-from tests.peers import free_port, listens
+from tests.peers import listens
+from tests.ports import free_port
 from tests.serial_lines import socat
 from tests.waiting import until
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.paths import CHECKOUT
-from ops.ports import free_ports
+from tests.ports import free_ports
 
 
 @pytest.mark.timeout(600)

@@ -30,11 +30,11 @@ from core.timestamps import now_us
 from ops.appliance.apply import apply_plan, plan_for
 from ops.appliance.plan import Plan
 from ops.appliance.up import UpOptions
-from ops.ports import free_ports
 from ops.registration.redefined_tags import TagDecisions
 from simulator.compare import compare
 from simulator.compare_samples import Comparison
 from tests.e2e.appliance import Appliance, running
+from tests.ports import free_ports
 from tests.waiting import until_sync
 
 IS_STRICT = "PLANTLOG_TEST_EDITS" in os.environ

@@ -13,9 +13,9 @@ import pytest
 from core.paths import CHECKOUT, State
 from core.timestamps import now_us
 from ops.backup.repository import backups
-from ops.ports import free_ports
 from tests import supervised
 from tests.e2e.appliance import running
+from tests.ports import free_ports
 from tests.waiting import until
 
 SECOND = 1_000_000  # µs

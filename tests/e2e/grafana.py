@@ -17,8 +17,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from dashboards.fill import FOLDER, write
-from ops.ports import free_ports
 from tests.e2e.appliance import Appliance
+from tests.ports import free_ports
 from tests.waiting import until_sync
 
 VARIABLE = "PLANTLOG_TEST_GRAFANA"

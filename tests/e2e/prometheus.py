@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from core.paths import CHECKOUT
-from ops.ports import free_ports
 from tests.e2e.appliance import Appliance
+from tests.ports import free_ports
 from tests.waiting import PATIENCE
 
 

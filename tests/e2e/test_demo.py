@@ -21,11 +21,11 @@ from core.config.tags import read_tags
 from core.errors import Problem
 from core.paths import CHECKOUT
 from core.timestamps import now_us
-from ops.ports import free_ports
 from simulator.opcua_server import NAMESPACE
 from tests import docs
 from tests.e2e.appliance import Appliance, running
 from tests.e2e.prometheus import ask, firing, health, running_prometheus, series
+from tests.ports import free_ports
 from tests.prometheus_rules import ALERTS, RECORDS
 from tests.waiting import PATIENCE, until_sync
 

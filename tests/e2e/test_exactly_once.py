@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from core.timestamps import now_us
-from ops.ports import free_ports
 from simulator.compare_samples import Comparison
 from tests.e2e.appliance import Appliance, running
+from tests.ports import free_ports
 from tests.waiting import until_sync
 
 SECOND = 1_000_000  # µs

@@ -19,11 +19,11 @@ import pytest
 from playwright.async_api import Browser, ConsoleMessage, Locator, Page, Position, Request
 
 from dashboards.viewer.library import Dashboard, Library, Query
-from ops.ports import free_ports
 from tests.e2e.appliance import Appliance, running
 from tests.e2e.grafana import PASSWORD, WITHOUT, Grafana, program, provisioned
 from tests.e2e.prometheus import running_prometheus
 from tests.integration.dashboards.viewer.browser_page import running_browser
+from tests.ports import free_ports
 from tests.prometheus_rules import ALERTS, RECORDS
 from tests.waiting import PATIENCE, until, until_sync
 

@@ -18,8 +18,8 @@ import pytest
 from core.config.processes import is_collector
 from core.paths import CHECKOUT
 from core.timestamps import now_us
-from ops.ports import free_ports
 from tests.e2e.appliance import Appliance, running
+from tests.ports import free_ports
 from tests.waiting import until
 
 SECOND = 1_000_000  # µs

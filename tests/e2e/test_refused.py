@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ops.ports import free_ports
 from tests.e2e.appliance import running
+from tests.ports import free_ports
 
 
 @pytest.mark.slow

@@ -15,8 +15,8 @@ import pytest
 from core.paths import CHECKOUT, State
 from core.timestamps import now_us
 from ops.appliance import orphans
-from ops.ports import free_ports
 from tests.e2e.appliance import Appliance
+from tests.ports import free_ports
 from tests.processes import command_line, environment
 
 SECOND = 1_000_000  # µs

@@ -20,10 +20,10 @@ from core.paths import CHECKOUT, EXAMPLE
 from core.timestamps import now_us
 from ops.containers.init import init
 from ops.maintenance.jobs import jobs
-from ops.ports import free_ports
 from simulator.compare import compare
 from simulator.compare_samples import Comparison
 from tests.docker import FILES, Docker, engine
+from tests.ports import free_ports
 from tests.waiting import until, until_sync
 
 SECOND = 1_000_000  # µs

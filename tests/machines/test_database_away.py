@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from core.timestamps import now_us
-from ops.ports import free_ports
 from ops.postgres.server import Server
 from tests.e2e.appliance import Appliance, running
 from tests.pair import SECOND, Pair, own_server, running_pair, states
+from tests.ports import free_ports
 from tests.waiting import until
 
 PORT = free_ports(13)

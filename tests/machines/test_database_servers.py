@@ -19,7 +19,7 @@ from schema.queries import load
 from tests.command import in_a_process, plantlog
 from tests.database import PASSWORDS, add_channels, add_sources, connected
 from tests.managed import Servers, servers
-from tests.peers import free_port
+from tests.ports import free_port
 from tests.truth import CHANNELS, Plant, expect_truth, running_plant, writing
 from tests.waiting import until
 

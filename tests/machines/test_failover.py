@@ -18,7 +18,7 @@ from lab.chaos.machines.node import Node
 from ops.postgres.bootstrap import bootstrap
 from simulator.relay import Relay
 from tests.database import PASSWORDS, add_channels, add_sources, connected
-from tests.peers import free_port
+from tests.ports import free_port
 from tests.spooling import drained
 from tests.truth import CHANNELS, ROUNDS, Plant, content, expect_truth, restored, running_plant, writing
 from tests.waiting import until

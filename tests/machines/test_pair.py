@@ -26,7 +26,7 @@ from ingest.writer.pair.standby import Standby
 from ingest.writer.writer import Writer
 from simulator.relay import Relay
 from tests.database import Database, rows
-from tests.peers import free_port
+from tests.ports import free_port
 from tests.samples import batch
 from tests.spooling import drained, spooled
 from tests.waiting import until

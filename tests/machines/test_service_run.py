@@ -18,8 +18,8 @@ from core.paths import CHECKOUT, State
 from ops.appliance import orphans
 from ops.appliance.supervisor import Supervisor
 from ops.deployment import Deployment
-from ops.ports import free_ports
 from tests import command
+from tests.ports import free_ports
 from tests.processes import environment
 from tests.waiting import PATIENCE, until
 

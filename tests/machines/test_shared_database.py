@@ -12,12 +12,12 @@ import pytest
 from core.installation import installation_of
 from core.timestamps import now_us
 from dashboards.viewer.library import Library
-from ops.ports import free_ports
 from ops.postgres.server import Server
 from simulator.compare import compare
 from simulator.compare_samples import Comparison
 from tests.e2e.appliance import Appliance, running
 from tests.pair import own_server
+from tests.ports import free_ports
 from tests.waiting import PATIENCE, until
 
 SECOND = 1_000_000  # µs

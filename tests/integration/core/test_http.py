@@ -17,8 +17,8 @@ from aiohttp import web
 
 from core import health, http
 from core.log import RateLimitFilter
-from ops.ports import free_ports
 from simulator.simulation import control_application
+from tests.ports import free_ports
 
 
 @asynccontextmanager

@@ -17,11 +17,11 @@ from core.paths import State
 from core.registry import Registry
 from ops import health
 from ops.cli import alarms as client
-from ops.ports import free_ports
 from tests.alarms import spooled_events
 from tests.command import plantlog
 from tests.integration.ingest.test_modbus_restart import collector
 from tests.modbus_wire import good_response, misbehaving_device
+from tests.ports import free_ports
 from tests.waiting import PATIENCE, until
 
 

@@ -23,10 +23,10 @@ from ingest.run.collectors import Collectors
 from ingest.spool.append import Spool
 from ingest.spool.reader import SpoolReader
 from ops import health
-from ops.ports import free_ports
 from tests import children
 from tests.integration.ingest.test_opcua_recovery import serving
 from tests.modbus_wire import good_response, misbehaving_device
+from tests.ports import free_ports
 from tests.waiting import PATIENCE, until
 
 A = OpcuaTag(name="a", address="ns=2;s=unit.a")

@@ -30,11 +30,11 @@ from ingest.writer.transaction.counts import MINUTE_US
 from ingest.writer.transaction.group import assemble
 from ingest.writer.transaction.write import RepeatingChannels, write
 from ingest.writer.writer import Writer
-from ops.ports import free_ports
 from ops.spool.retry import retry
 from tests import children
 from tests.config_in_force import activate
 from tests.database import Database, add_channels, add_sources
+from tests.ports import free_ports
 from tests.sample_tables import compress
 from tests.samples import T0, batch, count_batch
 from tests.spooling import drained, spooled

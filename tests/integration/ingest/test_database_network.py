@@ -31,7 +31,7 @@ from tests.integration.ingest.test_database_failures import (
     until_rows,
     writing,
 )
-from tests.peers import free_port
+from tests.ports import free_port
 from tests.samples import batch
 from tests.spooling import spooled
 from tests.waiting import PATIENCE, until

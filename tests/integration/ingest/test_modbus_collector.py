@@ -23,7 +23,8 @@ from ingest.status import SourceStatus
 from tests.manual_clock import ManualClock
 from tests.memory_appender import MemoryAppender
 from tests.modbus_wire import TYPES, asked, exception_response, good_response, misbehaving_device
-from tests.peers import free_port, peer
+from tests.peers import peer
+from tests.ports import free_port
 from tests.waiting import running, until
 
 VALUES = {

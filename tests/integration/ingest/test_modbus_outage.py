@@ -20,7 +20,7 @@ from tests.integration.ingest.test_modbus_collector import (
     values,
 )
 from tests.modbus_wire import CLOSE, exception_response, good_response, misbehaving_device, response
-from tests.peers import free_port
+from tests.ports import free_port
 from tests.waiting import until
 
 

@@ -13,10 +13,10 @@ import pytest
 from core.batch import Event, EventBatch, Gap, GapBatch, SampleBatch
 from core.registry import Registry
 from ingest.spool.reader import SpoolReader
-from ops.ports import free_ports
 from tests import children
 from tests.config_in_force import activate
 from tests.modbus_wire import good_response, misbehaving_device
+from tests.ports import free_ports
 from tests.waiting import PATIENCE, until
 
 

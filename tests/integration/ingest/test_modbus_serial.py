@@ -21,10 +21,10 @@ from core.samples import joined
 from ingest.modbus.failures import BAD_TIMEOUT
 from ingest.modbus.transport import Connections
 from ingest.spool.reader import SpoolReader
-from ops.ports import free_ports
 from tests.integration.ingest.test_modbus_collector import collecting, gaps, tag, values
 from tests.integration.ingest.test_modbus_restart import Spooled, collector
 from tests.peers import FIRST_REGISTER, Peer, peer
+from tests.ports import free_ports
 from tests.serial_lines import gateway, line
 from tests.waiting import until
 

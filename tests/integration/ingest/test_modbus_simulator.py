@@ -20,7 +20,7 @@ from simulator.faults import Faults
 from simulator.modbus_server import ModbusDevice
 from simulator.registers import Registers
 from tests.memory_appender import MemoryAppender
-from tests.peers import free_port
+from tests.ports import free_port
 from tests.waiting import running, until
 
 DAY = 86_400.0

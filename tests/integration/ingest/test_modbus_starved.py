@@ -11,11 +11,11 @@ from typing import Any
 
 from core.registry import Registry
 from core.timestamps import now_us
-from ops.ports import free_ports
 from tests.integration.ingest.test_modbus_collector import all_gaps, collecting, tag, values
 from tests.integration.ingest.test_modbus_restart import Spooled, collector
 from tests.modbus_wire import asked, good_response, misbehaving_device
 from tests.peers import peer
+from tests.ports import free_ports
 from tests.waiting import until
 
 CHANNELS = 3000

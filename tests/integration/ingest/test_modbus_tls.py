@@ -21,7 +21,8 @@ from ingest.modbus.transport import Connections
 from tests import certificates
 from tests.integration.ingest.test_modbus_collector import collecting, gaps, lies_between_samples, tag, times, values
 from tests.modbus_wire import CLOSE, good_response, misbehaving_device
-from tests.peers import FIRST_REGISTER, Peer, free_port, peer
+from tests.peers import FIRST_REGISTER, Peer, peer
+from tests.ports import free_port
 from tests.tls_devices import Pki, tls_terminator
 from tests.waiting import until
 

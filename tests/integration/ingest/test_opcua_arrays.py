@@ -17,7 +17,8 @@ from core.timestamps import now_us
 from tests.integration.ingest.test_opcua_collector import collecting
 from tests.memory_appender import MemoryAppender
 from tests.opcua_history import backfilled
-from tests.peers import KINDS, free_port, peer
+from tests.peers import KINDS, peer
+from tests.ports import free_port
 from tests.waiting import until
 
 V = ua.VariantType

@@ -17,7 +17,8 @@ from core.opcua.session import close, connect
 from ops import certificates as commands
 from tests import certificates
 from tests.certificates import Authority
-from tests.peers import free_port, peer
+from tests.peers import peer
+from tests.ports import free_port
 
 ROOT = Authority("root")
 ISSUING = Authority("issuing", ROOT, path_length=0)

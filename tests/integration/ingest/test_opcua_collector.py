@@ -18,7 +18,8 @@ from ops.registration.discovery.discover import discover
 from simulator.opcua_server import OpcuaServer
 from simulator.tags import SimTag
 from tests.memory_appender import MemoryAppender
-from tests.peers import free_port, opcua_tags, peer
+from tests.peers import opcua_tags, peer
+from tests.ports import free_port
 from tests.waiting import running, until
 
 SERVERS = ("milo", "node-opcua", "open62541")

@@ -20,7 +20,8 @@ from ops.certificates import trust
 from simulator.relay import Relay
 from tests.integration.ingest.test_opcua_events import COUNT, all_recorded, plant, simple_server, tags, watching
 from tests.memory_appender import MemoryAppender
-from tests.peers import free_port, peer
+from tests.peers import peer
+from tests.ports import free_port
 from tests.waiting import until
 
 _SERVERS_KILLED = pytest.mark.parametrize(  # killed: our process, instead of the connection

@@ -22,7 +22,8 @@ from ingest.opcua.collector import Collector
 from ingest.opcua.events import event_requests
 from ingest.status import SourceStatus
 from tests.memory_appender import MemoryAppender
-from tests.peers import KINDS, Peer, free_port, peer
+from tests.peers import KINDS, Peer, peer
+from tests.ports import free_port
 from tests.waiting import running, until
 
 # RefreshStartEventType and RefreshEndEventType are none of the plant; node-opcua keeps audit events to itself.

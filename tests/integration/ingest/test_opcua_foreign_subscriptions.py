@@ -22,7 +22,8 @@ from simulator.tags import SimTag
 from tests.integration.ingest.test_opcua_collector import collecting, simulated_server
 from tests.integration.ingest.test_opcua_recovery import OPTIONS, lasting
 from tests.memory_appender import MemoryAppender
-from tests.peers import free_port, opcua_tags, peer
+from tests.peers import opcua_tags, peer
+from tests.ports import free_port
 from tests.waiting import PATIENCE, until
 
 Restart: TypeAlias = Literal["another start time", "the same start time", "the same start time, no GetMonitoredItems"]

@@ -21,7 +21,8 @@ from simulator.relay import Relay
 from tests.integration.ingest.test_opcua_collector import collecting, simulated_server
 from tests.integration.ingest.test_opcua_recovery import OPTIONS, OURS, TAGS, lasting, more, of_outage, serving, values
 from tests.memory_appender import MemoryAppender
-from tests.peers import free_port, opcua_tags, peer
+from tests.peers import opcua_tags, peer
+from tests.ports import free_port
 from tests.waiting import until
 
 

@@ -19,7 +19,8 @@ from simulator.opcua_server import NAMESPACE
 from tests.integration.ingest.test_opcua_collector import SERVERS, collecting, simulated_server
 from tests.integration.ingest.test_opcua_recovery import OPTIONS, TAGS
 from tests.memory_appender import MemoryAppender
-from tests.peers import free_port, peer
+from tests.peers import peer
+from tests.ports import free_port
 from tests.waiting import until
 
 LINE, OTHER = "http://vendor.com/line;1", "http://vendor.com/other"

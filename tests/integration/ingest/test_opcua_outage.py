@@ -24,7 +24,8 @@ from tests.integration.history.questions.recording import reading
 from tests.integration.ingest.test_opcua_collector import collecting
 from tests.integration.ingest.test_opcua_recovery import OPTIONS, OURS, Server, more, serving, values
 from tests.memory_appender import MemoryAppender
-from tests.peers import free_port, opcua_tags, peer
+from tests.peers import opcua_tags, peer
+from tests.ports import free_port
 from tests.spooling import drained, spooled
 from tests.waiting import running, until
 

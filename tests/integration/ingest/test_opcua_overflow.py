@@ -22,7 +22,8 @@ from simulator.opcua_server import OpcuaServer
 from simulator.tags import SimTag
 from tests.integration.ingest.test_opcua_collector import SERVERS, collecting, simulated_server
 from tests.memory_appender import MemoryAppender
-from tests.peers import free_port, opcua_tags, peer
+from tests.peers import opcua_tags, peer
+from tests.ports import free_port
 from tests.waiting import running, until
 
 QUEUE = 20

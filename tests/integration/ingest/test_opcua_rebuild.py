@@ -13,7 +13,7 @@ from tests.integration.ingest.test_opcua_collector import collecting, simulated_
 from tests.integration.ingest.test_opcua_live import IDS, configured, living
 from tests.integration.ingest.test_opcua_recovery import OPTIONS, OURS, TAGS, lasting, serving, values
 from tests.memory_appender import MemoryAppender
-from tests.peers import free_port
+from tests.ports import free_port
 from tests.waiting import until
 
 

@@ -28,7 +28,8 @@ from simulator.opcua_server import OpcuaServer
 from simulator.tags import SimTag
 from tests.integration.ingest.test_opcua_collector import collecting, simulated_server
 from tests.memory_appender import MemoryAppender
-from tests.peers import Peer, free_port, opcua_tags
+from tests.peers import Peer, opcua_tags
+from tests.ports import free_port
 from tests.waiting import until
 
 TAGS = [

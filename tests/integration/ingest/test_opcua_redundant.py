@@ -21,7 +21,8 @@ from simulator.opcua_server import OpcuaServer
 from simulator.tags import SimTag
 from tests.integration.ingest.test_opcua_collector import collecting, simulated_server
 from tests.memory_appender import MemoryAppender
-from tests.peers import free_port, opcua_tags, peer
+from tests.peers import opcua_tags, peer
+from tests.ports import free_port
 from tests.waiting import running, until
 
 TAGS = [SimTag("unit/a", "a", opcua="Double", period=0.1), SimTag("unit/b", "b", opcua="Boolean", period=0.1)]

@@ -16,7 +16,7 @@ from core.errors import DecodeError
 from ingest.opcua.decode.message import publish_response
 from tests.integration.ingest.test_opcua_collector import collecting
 from tests.integration.ingest.test_opcua_recovery import OPTIONS, OURS, Server, lasting, serving, values
-from tests.peers import free_port
+from tests.ports import free_port
 from tests.waiting import until
 
 _HEADER = 24  # bytes before the body of a message without security (OPC 10000-6, 6.7.2)

@@ -26,7 +26,8 @@ from core.config.sources import OpcuaSource
 from core.errors import SourceError
 from core.opcua.session import MESSAGE, close, connect
 from tests import certificates
-from tests.peers import free_port, peer
+from tests.peers import peer
+from tests.ports import free_port
 
 
 class Users:

@@ -23,7 +23,7 @@ from tests.integration.ingest.test_opcua_collector import collecting
 from tests.integration.ops.test_opcua_discover import discovered
 from tests.memory_appender import MemoryAppender
 from tests.opcua_history import backfilled
-from tests.peers import free_port
+from tests.ports import free_port
 from tests.waiting import until
 
 V = ua.VariantType

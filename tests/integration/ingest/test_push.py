@@ -26,12 +26,11 @@ from core.timestamps import now_us
 from ingest.run.process import run_push
 from ingest.spool.reader import SpoolReader
 from ingest.writer.writer import Writer
-from ops.ports import free_ports
 from ops.registration.register import register
 from tests import children
 from tests.config_in_force import activate
 from tests.database import Database, rows
-from tests.peers import free_port
+from tests.ports import free_port, free_ports
 from tests.spooling import drained
 from tests.waiting import PATIENCE, until
 

@@ -15,12 +15,11 @@ from core.config import token_file
 from core.config.load import load
 from core.paths import State
 from lab.bench.overload.flood import LINES, Flood, source
-from ops.ports import free_ports
 from ops.registration.register import register
 from tests.database import Database
 from tests.integration.core.test_http_flood import push_process
 from tests.integration.ingest.test_push import Site
-from tests.peers import free_port
+from tests.ports import free_port, free_ports
 
 _GATEWAYS = 4
 _SECONDS = 4.0

@@ -16,10 +16,10 @@ from core.samples import Samples
 from core.timestamps import now_us
 from ingest.spool.append import Spool
 from ingest.spool.reader import SpoolReader
-from ops.ports import free_ports
 from tests import children
 from tests.config_in_force import activate
 from tests.peers import listens
+from tests.ports import free_ports
 from tests.waiting import PATIENCE, until
 
 BOUND = PATIENCE  # s: a drain has 8; the rest is a slow machine's start

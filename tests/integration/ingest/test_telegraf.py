@@ -21,7 +21,8 @@ from core.paths import CHECKOUT
 from tests.config_in_force import activate
 from tests.database import Database, rows
 from tests.integration.ingest.test_push import Site, registered, written
-from tests.peers import free_port, listens
+from tests.peers import listens
+from tests.ports import free_port
 from tests.telegraf import Telegraf
 from tests.waiting import PATIENCE, until, until_sync
 

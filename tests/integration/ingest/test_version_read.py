@@ -34,7 +34,7 @@ from tests.integration.ingest.test_opcua_live import configured
 from tests.integration.ops.test_register import state_in
 from tests.memory_appender import MemoryAppender
 from tests.modbus_wire import good_response, misbehaving_device
-from tests.peers import free_port
+from tests.ports import free_port
 from tests.spooling import drained, spooled
 from tests.waiting import PATIENCE, running, until
 

@@ -40,9 +40,9 @@ from ops.appliance.steps import Step
 from ops.appliance.supervisor import ExitRecord, Program, Supervisor, parse_exits
 from ops.deployment import Running
 from ops.maintenance.overload.recovery import observe
-from ops.ports import free_ports
 from tests.command import run
 from tests.config_in_force import activate
+from tests.ports import free_ports
 from tests.supervised import end
 from tests.waiting import until_sync
 

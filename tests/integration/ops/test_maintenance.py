@@ -28,7 +28,6 @@ from ops.maintenance import jobs as maintenance_jobs
 from ops.maintenance.job import Connection, Job, JobContext, JobResult, JobSkipped, Session, run
 from ops.maintenance.jobs import jobs
 from ops.maintenance.process import Maintenance
-from ops.ports import free_ports
 from schema.queries import load
 from tests import children
 from tests.config_in_force import activate
@@ -50,6 +49,7 @@ from tests.maintenance import (
     until_awake,
     vacuumed_size,
 )
+from tests.ports import free_ports
 from tests.waiting import PATIENCE, until
 
 JOBS = {job.name: job for job in jobs()}

@@ -27,11 +27,11 @@ from core.config.model import NotifyOptions
 from ingest.writer.transaction.rows import write_alarms
 from ops.notifier.process import Notifier
 from ops.notifier.receivers import receivers
-from ops.ports import free_ports
 from schema.queries import load
 from tests.certificates import make, pem
 from tests.config_in_force import activate
 from tests.database import Database, add_sources, connected
+from tests.ports import free_ports
 from tests.samples import T0
 from tests.waiting import PATIENCE, until
 

@@ -26,7 +26,8 @@ from core.paths import State
 from ops.cli.discover import discover as command
 from ops.cli.discover import show_difference
 from ops.registration.discovery.discover import Discovered, discover, write_tag_list
-from tests.peers import free_port, peer
+from tests.peers import peer
+from tests.ports import free_port
 
 
 @asynccontextmanager

@@ -24,11 +24,11 @@ from ingest.spool.append import Spool
 from ingest.writer.writer import Writer
 from ops.maintenance.job import Connection, Job, JobContext, JobResult, run
 from ops.maintenance.jobs import jobs
-from ops.ports import free_ports
 from schema.queries import load
 from tests.database import Database
 from tests.integration.ops.test_maintenance import process, told
 from tests.maintenance import SLEEPING, add_plant, asleep, job_context, until_awake
+from tests.ports import free_ports
 from tests.waiting import PATIENCE, until
 
 JOBS = {job.name: job for job in jobs()}

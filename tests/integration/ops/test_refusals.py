@@ -12,11 +12,11 @@ from core.config.load import load
 from core.errors import OperationError
 from core.paths import State
 from ops.appliance.refusals import check_registration
-from ops.ports import free_ports
 from ops.registration.redefined_tags import TagDecisions
 from tests.command import run
 from tests.integration.ops.test_service_install import refusal, systemd
 from tests.integration.ops.test_up_registered import state, store_dsn
+from tests.ports import free_ports
 
 __all__ = ["state", "systemd"]
 _AWAY = "postgresql://plantlog:wrong@127.0.0.1:1/plantlog"

@@ -37,12 +37,12 @@ from dashboards.viewer.server import serve
 from ops.appliance.status import StatusMonitor
 from ops.deployment import Running
 from ops.maintenance.process import run_maintenance
-from ops.ports import free_ports
 from tests.certificates import make, pem
 from tests.command import run
 from tests.config_in_force import activate
 from tests.integration.core.test_http_flood import push_process
 from tests.integration.ingest.test_push import Site, site
+from tests.ports import free_ports
 from tests.telegraf import Telegraf
 from tests.users import add_users
 from tests.waiting import PATIENCE, until

@@ -26,8 +26,9 @@ from ops.appliance.down import down
 from ops.appliance.refusals import check_plant
 from ops.appliance.supervisor import Program, Supervisor, database_stopped, render, socket_path
 from ops.deployment import Deployment
-from ops.ports import free_ports, is_free
+from ops.ports import is_free
 from tests.config_in_force import activate
+from tests.ports import free_ports
 from tests.processes import has_ended
 from tests.supervised import end
 from tests.waiting import until_sync

@@ -10,10 +10,10 @@ import pytest
 from asyncua import Client, ua
 from pymodbus.client import AsyncModbusTcpClient
 
-from ops.ports import free_ports
 from simulator.demo import DemoPlant
 from simulator.simulation import Simulator
 from simulator.truth import read_truth
+from tests.ports import free_ports
 from tests.waiting import PATIENCE, until
 
 

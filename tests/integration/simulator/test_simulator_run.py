@@ -28,7 +28,8 @@ from simulator.demo import DemoPlant
 from simulator.scenarios import ScenarioPlant
 from simulator.simulation import Simulator, control_application
 from simulator.truth import Truth, read_truth
-from tests.peers import free_port, listens
+from tests.peers import listens
+from tests.ports import free_port
 from tests.waiting import PATIENCE, until
 
 SET_POINT = "ns=2;s=boilerhouse.boiler1.pressure_sp"

@@ -10,7 +10,7 @@ import pytest
 
 from core import health
 from core.addresses import machine_addresses
-from ops.ports import free_ports
+from tests.ports import free_ports
 
 REPORT = {
     "process": "collector-push",

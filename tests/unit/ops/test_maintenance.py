@@ -15,7 +15,7 @@ from ops.maintenance.disk_budget import BudgetChoice, StorageUnit, choose, days_
 from ops.maintenance.job import Connection, Job, JobContext, JobResult
 from ops.maintenance.jobs import jobs
 from ops.maintenance.process import Maintenance, backoff, next_start
-from tests.peers import free_port
+from tests.ports import free_port
 from tests.waiting import until
 
 DAY = timedelta(days=1)

@@ -381,14 +381,13 @@ def test_reserved_port_stays_reserved_while_unused(tmp_path: Path, monkeypatch: 
     kept = tmp_path / "state" / "port"
     port = ports.reserve(kept)
     assert kept.read_text() == str(port)
-    monkeypatch.setattr(ports, "_LOWEST", port)
-    monkeypatch.setattr(ports, "_FIRST_EPHEMERAL", port + 3)
+    monkeypatch.setattr(ports, "FREE_RANGE", range(port, port + 2))
     for number in range(20):
         assert ports.free_ports(1) != port, number
     assert ports.reserve(kept, port) == port
     kept.unlink()  # the state folder is gone: its port is anybody's
-    monkeypatch.setattr(ports, "_FIRST_EPHEMERAL", port + 1 + 1)
-    assert port in {ports.free_ports(1) for _ in range(60)}
+    monkeypatch.setattr(ports, "FREE_RANGE", range(port, port + 1))
+    assert ports.free_ports(1) == port
     other = ports.reserve(tmp_path / "other" / "port")
     assert [path.name for path in tmp_path.glob("plantlog-ports-*/*")] == [str(other)], (
         "what is not reserved is removed"
@@ -398,8 +397,7 @@ def test_reserved_port_stays_reserved_while_unused(tmp_path: Path, monkeypatch: 
 def test_concurrent_starts_get_different_ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     first = ports.free_ports(40)
-    monkeypatch.setattr(ports, "_LOWEST", first)
-    monkeypatch.setattr(ports, "_FIRST_EPHEMERAL", first + 41)  # narrow: without reservations they would meet
+    monkeypatch.setattr(ports, "FREE_RANGE", range(first, first + 40))  # without reservations they would meet
     with ThreadPoolExecutor(8) as pool:
         got = list(pool.map(lambda number: ports.reserve(tmp_path / str(number) / "port"), range(24)))
     assert len(set(got)) == 24

@@ -10,7 +10,7 @@ from core.config.model import ViewerOptions
 from dashboards.viewer.library import Library
 from dashboards.viewer.reader import Reader, Timeouts
 from dashboards.viewer.server import serve
-from ops.ports import free_ports
+from tests.ports import free_ports
 from tests.waiting import PATIENCE
 
 PATIENT = Timeouts(PATIENCE, PATIENCE, PATIENCE, PATIENCE)  # what a busy machine takes says nothing of the viewer

@@ -21,9 +21,9 @@ from dashboards.viewer import login
 from dashboards.viewer.library import Library
 from dashboards.viewer.reader import Reader
 from dashboards.viewer.server import serve
-from ops.ports import free_ports
 from tests.integration.dashboards.viewer.sample_plant import CHANNEL, NOW, SINCE, UNIT
 from tests.integration.dashboards.viewer.serving import reading, served
+from tests.ports import free_ports
 from tests.users import PASSWORD, add_users, hash_quickly, recorded_actions
 
 _STRANGE = [
