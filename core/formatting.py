@@ -1,10 +1,13 @@
-"""Numbers and times as text, and consoles for tables."""
+"""Numbers and times as text, tables, and consoles for them."""
 
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Literal
 
+from rich.box import Box
 from rich.console import Console
+from rich.table import Table
 
 
 def count(n: int, noun: str) -> str:
@@ -27,3 +30,12 @@ def age(seconds: float) -> str:
 def wide(console: Console, columns: int = 160) -> Console:
     """The console itself if it is a terminal, else one of ``columns``, so that rows of tables are not wrapped."""
     return console if console.is_terminal else Console(width=columns)
+
+
+def table(*columns: str, title: str | None = None, box: Box | None = None) -> Table:
+    """An empty table. Columns that begin with ``>`` are aligned to the right; only the last one is folded."""
+    empty = Table(title=title, box=box, pad_edge=False, header_style="dim")
+    for column in columns:
+        justify: Literal["left", "right"] = "right" if column.startswith(">") else "left"
+        empty.add_column(column.lstrip(">"), justify=justify, no_wrap=column != columns[-1], overflow="fold")
+    return empty

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from core import formatting
+
 if TYPE_CHECKING:
     from lab.bench.archive import ArchivedSeries, QueryCost
     from lab.bench.copy_speed import CopySpeed
@@ -18,12 +20,7 @@ if TYPE_CHECKING:
 
 def table(title: str, names: Sequence[str], figures: Sequence[str]) -> Table:
     """An empty table: columns of names on the left, then columns of figures."""
-    empty = Table(title=title, box=SIMPLE_HEAD, padding=0)
-    for column in names:
-        empty.add_column(column, no_wrap=True)
-    for column in figures:
-        empty.add_column(column, justify="right", no_wrap=True)
-    return empty
+    return formatting.table(*names, *(f">{name}" for name in figures), title=title, box=SIMPLE_HEAD)
 
 
 def copy(cells: Sequence[CopySpeed]) -> Table:

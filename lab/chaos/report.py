@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from core.formatting import table
 from lab.chaos.schedule import Step
 from lab.chaos.settling import RollupResult
 from lab.chaos.soak import SoakResult
@@ -125,30 +127,21 @@ class Report:
 
     def tables(self) -> list[Table]:
         """The report in tables for people."""
-        samples = Table(title=f"samples, {self.seconds:,.0f} s with {len(self.steps)} faults, seed {self.seed}")
-        samples.add_column("")
-        for kind in self.compared:
-            samples.add_column(kind, justify="right")
+        title = f"samples, {self.seconds:,.0f} s with {len(self.steps)} faults, seed {self.seed}"
+        samples = table("", *(f">{kind}" for kind in self.compared), title=title, box=SIMPLE_HEAD)
         for name in _COUNTS:
             samples.add_row(_LABELS.get(name, name), *(f"{getattr(part, name):,}" for part in self.compared.values()))
-        faults = Table(title="faults")
-        faults.add_column("what")
-        faults.add_column("times", justify="right")
+        faults = table("what", ">times", title="faults", box=SIMPLE_HEAD)
         for name, times in sorted(self.fault_counts().items()):
             faults.add_row(name, str(times))
-        gaps = Table(title="gaps on record")
-        for name in ("reason", "gaps", "backfilled", "open", "seconds"):
-            gaps.add_column(name, justify="left" if name == "reason" else "right")
+        gaps = table("reason", ">gaps", ">backfilled", ">open", ">seconds", title="gaps on record", box=SIMPLE_HEAD)
         for gap in self.gaps:
             gaps.add_row(*(f"{v:,.1f}" if isinstance(v, float) else str(v) for v in gap.values()))
-        minutes = Table(title="minutes that the writer closed")
-        for name in ("", "minutes", "of channels"):
-            minutes.add_column(name, justify="right" if name else "left")
+        minutes = table("", ">minutes", ">of channels", title="minutes that the writer closed", box=SIMPLE_HEAD)
         for name, done in (("while things failed", self.rollups.closed), ("in the end", self.rollups.closed_after)):
             minutes.add_row(name, f"{done.minutes:,}", f"{done.rows:,}")
-        single = Table(title="one machine or network at a time")
-        for name in ("what", "s until all was as before", "samples missing", "gaps"):
-            single.add_column(name, justify="left" if name == "what" else "right")
+        columns = ("what", ">s until all was as before", ">samples missing", ">gaps")
+        single = table(*columns, title="one machine or network at a time", box=SIMPLE_HEAD)
         for outcome in self.outcomes:
             single.add_row(str(outcome.step), f"{outcome.seconds:.1f}", f"{outcome.missing:,}", str(outcome.gaps))
         soak = [] if self.soak is None else [_soak_table(self.soak)]
@@ -156,9 +149,8 @@ class Report:
 
 
 def _soak_table(soak: SoakResult) -> Table:
-    table = Table(title="processes: median, and slope by the age of the process")
-    for name in ("process", "memory, MiB", "descriptors"):
-        table.add_column(name, justify="left" if name == "process" else "right")
+    title = "processes: median, and slope by the age of the process"
+    shown = table("process", ">memory, MiB", ">descriptors", title=title, box=SIMPLE_HEAD)
     for name, of_process in soak.trends.items():
-        table.add_row(name, str(of_process["memory"]), str(of_process["descriptors"]))
-    return table
+        shown.add_row(name, str(of_process["memory"]), str(of_process["descriptors"]))
+    return shown

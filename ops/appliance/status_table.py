@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from core.config.sources import PRIORITIES
-from core.formatting import count, wide
+from core.formatting import count, table, wide
 from core.source_states import UP
 from ops.appliance.service import describe_stopped
 from ops.appliance.status import StatusMonitor, drift_messages
@@ -49,7 +49,7 @@ def show(monitor: StatusMonitor, console: Console) -> None:
 
 
 def _tables(status: dict[str, Any]) -> list[RenderableType]:
-    processes = _table("process", "state", "ready", ">pid", ">uptime", ">samples", "reason")
+    processes = table("process", "state", "ready", ">pid", ">uptime", ">samples", "reason")
     for row in status["processes"]:
         ready = {None: "", True: "[green]yes[/]", False: "[red]no[/]"}[row["ready"]]
         running = row["pid"] is not None
@@ -62,7 +62,7 @@ def _tables(status: dict[str, Any]) -> list[RenderableType]:
             _number(row["samples"]),
             escape(row["reason"]),
         )
-    sources = _table("source", "state", ">channels", ">bad", "outage", ">samples/s", ">age", ">reconnects", "reason")
+    sources = table("source", "state", ">channels", ">bad", "outage", ">samples/s", ">age", ">reconnects", "reason")
     for row in status["sources"]:
         age = row["last_sample_age_seconds"]
         sources.add_row(
@@ -81,12 +81,12 @@ def _tables(status: dict[str, Any]) -> list[RenderableType]:
 
 def _jobs(jobs: list[dict[str, Any]]) -> Table:
     """Table of maintenance jobs: last runs and next ones."""
-    table = _table("job", "outcome", ">ended", ">duration", ">rows", ">next", "detail")
+    shown = table("job", "outcome", ">ended", ">duration", ">rows", ">next", "detail")
     now = time.time()
     for row in jobs:
         running, waits = row["state"] == "running", row["waits"]
         ended = None if row["started_at"] is None else row["started_at"] + row["seconds"]
-        table.add_row(
+        shown.add_row(
             row["name"],
             "[green]running[/]" if running else _coloured("waiting" if waits else row["outcome"] or "waiting"),
             "" if ended is None else f"{_duration(now - ended)} ago",
@@ -95,7 +95,7 @@ def _jobs(jobs: list[dict[str, Any]]) -> Table:
             "" if running or waits else f"in {_duration(row['next_at'] - now)}",
             escape(waits or row["detail"]),
         )
-    return table
+    return shown
 
 
 def _source_remark(source: dict[str, Any]) -> str:
@@ -212,14 +212,6 @@ def _notifier_text(notifier: dict[str, Any]) -> str:
     waiting = sum(notifier["waiting"].values())
     text = f"{count(notifier['delivered'], 'message')} delivered, {waiting:,} waiting"
     return f"{text}; [red]{escape(failing)}[/]" if failing else text
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in columns[:-1]:
-        table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", no_wrap=True)
-    table.add_column(columns[-1], overflow="fold")  # reasons: none of them is cut
-    return table
 
 
 def _coloured(state: str) -> str:

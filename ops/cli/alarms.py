@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from core.errors import NotAllDone, OperationError
-from core.formatting import wide
+from core.formatting import count, table, wide
 from core.paths import State
 from core.terminal import Console
 from ops.cli.options import AsJson
@@ -144,15 +144,11 @@ def _send(command: str, channel: str, limit: str | None, who: str | None, **opti
 
 
 def _table(alarms: list[dict[str, Any]]) -> Table:
-    table = Table(title=f"{len(alarms)} alarms" if len(alarms) != 1 else "1 alarm")
-    for column in ("priority", "channel", "limit", "state"):
-        table.add_column(column)
-    for column in ("since", "value", "threshold"):
-        table.add_column(column, justify="right")
-    table.add_column("remarks")
+    columns = ("priority", "channel", "limit", "state", ">since", ">value", ">threshold", "remarks")
+    shown = table(*columns, title=count(len(alarms), "alarm"))
     for alarm in alarms:
         priority = alarm["priority"]
-        table.add_row(
+        shown.add_row(
             f"[{_COLOURS[priority]}]{priority}[/]",
             escape(alarm["channel"]),
             alarm["limit"],
@@ -162,7 +158,7 @@ def _table(alarms: list[dict[str, Any]]) -> Table:
             escape(_threshold(alarm)),
             escape(_remark(alarm)),
         )
-    return table
+    return shown
 
 
 def _threshold(alarm: dict[str, Any]) -> str:

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from core.errors import OperationError
-from core.formatting import wide
+from core.formatting import table, wide
 from core.paths import State
 from core.terminal import Console
 from ops.cli.options import AsJson
@@ -53,14 +52,12 @@ def listed(as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps([asdict(backup) for backup in all_backups], indent=2, default=str))
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("backup", "kind", "from (UTC)", "to", "MiB", "stored MiB"):
-        table.add_column(column, no_wrap=True, justify="right" if "MiB" in column else "left")
+    shown = table("backup", "kind", "from (UTC)", "to", ">MiB", ">stored MiB")
     for backup in all_backups:
         times = (f"{time:%Y-%m-%d %H:%M:%S}" for time in (backup.started, backup.ended))
         sizes = (f"{size / _MIB:,.1f}" for size in (backup.size, backup.stored))
-        table.add_row(backup.label, backup.kind, *times, *sizes)
-    wide(Console()).print(table)
+        shown.add_row(backup.label, backup.kind, *times, *sizes)
+    wide(Console()).print(shown)
 
 
 @app.command()

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from core.errors import OperationError
-from core.formatting import count, wide
+from core.formatting import count, table, wide
 from core.paths import EXAMPLE, State
 from core.terminal import Console
 from ops.cli.options import AsJson, NewChannel, ReplacePlant, SameQuantity, Yes
@@ -131,16 +130,14 @@ def log(
     if as_json:
         typer.echo(json.dumps([one.to_json() for one in applied], indent=2))
         return
-    table = Table()
     counts = ("added", "moved", "changed", "retired")
-    for column in ("revision", "applied", "by", "host", *counts, "command"):
-        table.add_column(column, justify="right" if column in ("revision", *counts) else "left")
+    shown = table(">revision", "applied", "by", "host", *(f">{name}" for name in counts), "command")
     for one in applied:
         who = f"{one.who}, member {one.member}" if one.member else one.who
         texts = (f"{one.applied_at:%Y-%m-%d %H:%M:%SZ}", escape(who), escape(one.host))
         numbers = (f"{getattr(one, what):,}" for what in counts)
-        table.add_row(str(one.number), *texts, *numbers, escape(one.command))
-    wide(Console()).print(table)
+        shown.add_row(str(one.number), *texts, *numbers, escape(one.command))
+    wide(Console()).print(shown)
 
 
 @app.command()

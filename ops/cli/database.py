@@ -8,9 +8,8 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from core.formatting import wide
+from core.formatting import table, wide
 from core.paths import State
 from core.terminal import Console
 from ops.cli.options import AsJson
@@ -65,14 +64,12 @@ def status(as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps([asdict(node) for node in servers], indent=2))
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("node", "state", "to be", "answers", "timeline", "behind"):
-        table.add_column(column, no_wrap=True, justify="right" if column in ("timeline", "behind") else "left")
+    shown = table("node", "state", "to be", "answers", ">timeline", ">behind")
     for node in servers:
         answers = {1: "yes", 0: "no"}.get(node.health, "not known")
         behind = f"{node.bytes_behind / 1024**2:,.1f} MiB"
-        table.add_row(f"{node.address}:{node.port}", node.state, node.assigned, answers, str(node.timeline), behind)
-    wide(Console()).print(table)
+        shown.add_row(f"{node.address}:{node.port}", node.state, node.assigned, answers, str(node.timeline), behind)
+    wide(Console()).print(shown)
 
 
 @app.command()

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from core.errors import OperationError
-from core.formatting import wide
+from core.formatting import table, wide
 from core.paths import State
 from core.terminal import Console
 from core.timestamps import iso
@@ -84,13 +83,11 @@ def enable(name: _Name) -> None:
 @app.command("list")
 def listed() -> None:
     """List the users with their roles."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("user", "role", "enabled", "added", "changed"):
-        table.add_column(column, no_wrap=True)
+    shown = table("user", "role", "enabled", "added", "changed")
     for name, user in sorted(UserDirectory(State.current().root).users().items()):
         times = (iso(at)[:19] + "Z" for at in (user.created_at, user.changed_at))
-        table.add_row(name, user.role, "yes" if user.enabled else "no", *times)
-    wide(Console()).print(table)
+        shown.add_row(name, user.role, "yes" if user.enabled else "no", *times)
+    wide(Console()).print(shown)
 
 
 def _role(text: str) -> Role:

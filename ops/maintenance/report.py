@@ -13,7 +13,7 @@ from rich.table import Table
 
 from core.database import FAILURES
 from core.errors import DatabaseError, OperationError
-from core.formatting import wide
+from core.formatting import table, wide
 from core.paths import State
 from core.terminal import Console
 from ops.maintenance.job import Job, JobContext, JobRun, connect, run
@@ -34,12 +34,10 @@ def list_jobs(state: State, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(rows, indent=2, default=str))
         return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("job", "interval", "description", "last run (UTC)", "outcome", "duration", "rows", "detail"):
-        table.add_column(column, no_wrap=column != "detail")
+    shown = table("job", "interval", "description", "last run (UTC)", "outcome", "duration", "rows", "detail")
     for job, row in zip(jobs(), rows, strict=True):
-        table.add_row(job.name, _format_duration(job.every), escape(job.about), *map(escape, _last_run(row)))
-    wide(Console(), _WIDE).print(table)
+        shown.add_row(job.name, _format_duration(job.every), escape(job.about), *map(escape, _last_run(row)))
+    wide(Console(), _WIDE).print(shown)
 
 
 def _last_run(row: dict[str, Any]) -> tuple[str, ...]:
@@ -81,9 +79,8 @@ def show_plan(state: State, as_json: bool) -> None:
 
 
 def _plan_table(now: Plan) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("from (UTC)", "to", "kind", "table", "classes", ">channels", ">rows", ">MiB", "reason", "action"):
-        table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", no_wrap=True)
+    columns = ("from (UTC)", "to", "kind", "table", "classes", ">channels", ">rows", ">MiB", "reason", "action")
+    shown = table(*columns)
     action_texts = {
         "chunk": "drop chunk",
         "rows": "delete rows",
@@ -93,7 +90,7 @@ def _plan_table(now: Plan) -> Table:
     }
     action_texts["dirty"] = "keep: rollups pending"
     for slice_ in now.slices:
-        table.add_row(
+        shown.add_row(
             f"{slice_.from_time:%Y-%m-%d}",
             f"{slice_.to_time:%Y-%m-%d}",
             slice_.what,
@@ -105,7 +102,7 @@ def _plan_table(now: Plan) -> Table:
             slice_.why,
             action_texts[slice_.action],
         )
-    return table
+    return shown
 
 
 def _plan_summary(now: Plan) -> str:
