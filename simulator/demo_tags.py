@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import partial
+from typing import TypeAlias
 
 from core.config.sources import ChannelKind, WordOrder
 from simulator.tags import OpcuaType, Register, SimTag
@@ -73,207 +75,85 @@ def _opcua() -> Iterator[SimTag]:
             yield SimTag(name, f"tank{t}/{quantity}", kind, unit, lo, hi, tank_type, period=period)
 
 
+# Quantity, kind, unit, lo, hi, and the register that has it.
+_Row: TypeAlias = tuple[str, ChannelKind, str, float | None, float | None, Register]
+# Quantities of which the signal has another name.
+_SIGNALS = {"pump_speed": "speed", "steam_kg": "steam_total", "draft": "furnace_draft"}
+
+
+def _modbus(name: str, signal: str, rows: Iterable[_Row]) -> Iterator[SimTag]:
+    """Tags of Modbus. ``name``, ``signal``: what the names of all of them, and of their signals, begin with."""
+    for quantity, kind, unit, lo, hi, register in rows:
+        yield SimTag(name + quantity, signal + _SIGNALS.get(quantity, quantity), kind, unit, lo, hi, register=register)
+
+
 def _tank_farm_plc() -> Iterator[SimTag]:
     """The tank farm's own controller: floats in every word order, bits, a string."""
+    register = partial(Register, "tankfarm-plc")
     for t in TANKS:
         base, order = 100 * t, _ORDERS[t % 4]
-        p, n = f"tank{t}/", f"tankfarm-plc/tank{t}/"
-        device = "tankfarm-plc"
-        for k, (q, unit, hi) in enumerate(
-            (
-                ("level", "m", 8.0),
-                ("temperature", "°C", 120.0),
-                ("inlet_flow", "m³/h", 200.0),
-                ("outlet_flow", "m³/h", 200.0),
-            )
-        ):
-            register = Register(device, "input", base + 2 * k, "float32", order)
-            yield SimTag(n + q, p + q, "analog", unit, 0, hi, register=register)
-        yield SimTag(
-            n + "volume_total",
-            p + "volume_total",
-            "counter",
-            "m³",
-            0,
-            register=Register(device, "input", base + 8, "float64", order),
-        )
-        yield SimTag(
-            n + "pump_speed",
-            p + "speed",
-            "analog",
-            "%",
-            0,
-            100,
-            register=Register(device, "input", base + 12, "int16", order, divisor=10),
-        )
-        yield SimTag(
-            n + "motor_current",
-            p + "motor_current",
-            "analog",
-            "A",
-            0,
-            100,
-            register=Register(device, "input", base + 13, "uint16", order, divisor=10),
-        )
-        yield SimTag(
-            n + "vibration",
-            p + "vibration",
-            "analog",
-            "mm/s",
-            0,
-            20,
-            register=Register(device, "input", base + 14, "uint16", order, divisor=100),
-        )
-        yield SimTag(
-            n + "starts", p + "starts", "counter", "", 0, register=Register(device, "input", base + 15, "uint32", order)
-        )
-        yield SimTag(
-            n + "hours", p + "hours", "counter", "h", 0, register=Register(device, "input", base + 17, "float32", order)
-        )
-        yield SimTag(
-            n + "level_sp",
-            p + "level_sp",
-            "analog",
-            "m",
-            0,
-            8,
-            register=Register(device, "holding", base, "float32", order),
-        )
-        yield SimTag(
-            n + "running", p + "running", "discrete", register=Register(device, "holding", base + 2, "bool", bit=0)
-        )
-        yield SimTag(n + "trip", p + "trip", "discrete", register=Register(device, "holding", base + 2, "bool", bit=7))
-        yield SimTag(n + "valve", p + "valve", "discrete", register=Register(device, "coil", 10 * t, "bool"))
-        yield SimTag(n + "alarm_hi", p + "alarm_hi", "discrete", register=Register(device, "discrete", 10 * t, "bool"))
-        yield SimTag(
-            n + "alarm_lo", p + "alarm_lo", "discrete", register=Register(device, "discrete", 10 * t + 1, "bool")
-        )
-        yield SimTag(
-            n + "product", p + "product", "text", register=Register(device, "holding", base + 10, "string", length=8)
-        )
+        rows: list[_Row] = [
+            ("level", "analog", "m", 0, 8, register("input", base, "float32", order)),
+            ("temperature", "analog", "°C", 0, 120, register("input", base + 2, "float32", order)),
+            ("inlet_flow", "analog", "m³/h", 0, 200, register("input", base + 4, "float32", order)),
+            ("outlet_flow", "analog", "m³/h", 0, 200, register("input", base + 6, "float32", order)),
+            ("volume_total", "counter", "m³", 0, None, register("input", base + 8, "float64", order)),
+            ("pump_speed", "analog", "%", 0, 100, register("input", base + 12, "int16", order, divisor=10)),
+            ("motor_current", "analog", "A", 0, 100, register("input", base + 13, "uint16", order, divisor=10)),
+            ("vibration", "analog", "mm/s", 0, 20, register("input", base + 14, "uint16", order, divisor=100)),
+            ("starts", "counter", "", 0, None, register("input", base + 15, "uint32", order)),
+            ("hours", "counter", "h", 0, None, register("input", base + 17, "float32", order)),
+            ("level_sp", "analog", "m", 0, 8, register("holding", base, "float32", order)),
+            ("running", "discrete", "", None, None, register("holding", base + 2, "bool", bit=0)),
+            ("trip", "discrete", "", None, None, register("holding", base + 2, "bool", bit=7)),
+            ("valve", "discrete", "", None, None, register("coil", 10 * t, "bool")),
+            ("alarm_hi", "discrete", "", None, None, register("discrete", 10 * t, "bool")),
+            ("alarm_lo", "discrete", "", None, None, register("discrete", 10 * t + 1, "bool")),
+            ("product", "text", "", None, None, register("holding", base + 10, "string", length=8)),
+        ]
+        yield from _modbus(f"tankfarm-plc/tank{t}/", f"tank{t}/", rows)
 
 
 def _line_plc() -> Iterator[SimTag]:
     """The conveyor line's controller: integers, scaled values, counters."""
-    device = "conveyor-plc"
+    register = partial(Register, "conveyor-plc")
     for s in SECTIONS:
-        base, p, n = 20 * s, f"line/s{s}/", f"conveyor/section{s}/"
-        yield SimTag(
-            n + "speed",
-            p + "speed",
-            "analog",
-            "m/s",
-            0,
-            3,
-            register=Register(device, "holding", base, "int16", divisor=1000),
-        )
-        yield SimTag(
-            n + "motor_current",
-            p + "motor_current",
-            "analog",
-            "A",
-            0,
-            40,
-            register=Register(device, "holding", base + 1, "uint16", divisor=100),
-        )
-        yield SimTag(
-            n + "motor_temperature",
-            p + "motor_temperature",
-            "analog",
-            "°C",
-            0,
-            150,
-            register=Register(device, "holding", base + 2, "int16", divisor=10),
-        )
-        yield SimTag(
-            n + "items", p + "items", "counter", "", 0, register=Register(device, "holding", base + 4, "uint32", "CDAB")
-        )
-        yield SimTag(n + "running", p + "running", "discrete", register=Register(device, "discrete", 10 * s, "bool"))
-        yield SimTag(n + "jam", p + "jam", "discrete", register=Register(device, "discrete", 10 * s + 1, "bool"))
-        yield SimTag(
-            n + "photo_eye", p + "photo_eye", "discrete", register=Register(device, "discrete", 10 * s + 2, "bool")
-        )
-    yield SimTag(
-        "conveyor/speed_sp",
-        "line/speed_sp",
-        "analog",
-        "m/s",
-        0,
-        3,
-        register=Register(device, "holding", 0, "int16", divisor=1000),
-    )
-    yield SimTag("conveyor/rejects", "line/rejects", "counter", "", 0, register=Register(device, "holding", 2, "int32"))
-    yield SimTag("conveyor/mode", "line/mode", "text", register=Register(device, "holding", 8, "string", length=4))
-    yield SimTag(
-        "conveyor/product", "line/product", "text", register=Register(device, "holding", 12, "string", length=4)
-    )
+        base = 20 * s
+        section: list[_Row] = [
+            ("speed", "analog", "m/s", 0, 3, register("holding", base, "int16", divisor=1000)),
+            ("motor_current", "analog", "A", 0, 40, register("holding", base + 1, "uint16", divisor=100)),
+            ("motor_temperature", "analog", "°C", 0, 150, register("holding", base + 2, "int16", divisor=10)),
+            ("items", "counter", "", 0, None, register("holding", base + 4, "uint32", "CDAB")),
+            ("running", "discrete", "", None, None, register("discrete", 10 * s, "bool")),
+            ("jam", "discrete", "", None, None, register("discrete", 10 * s + 1, "bool")),
+            ("photo_eye", "discrete", "", None, None, register("discrete", 10 * s + 2, "bool")),
+        ]
+        yield from _modbus(f"conveyor/section{s}/", f"line/s{s}/", section)
+    line: list[_Row] = [
+        ("speed_sp", "analog", "m/s", 0, 3, register("holding", 0, "int16", divisor=1000)),
+        ("rejects", "counter", "", 0, None, register("holding", 2, "int32")),
+        ("mode", "text", "", None, None, register("holding", 8, "string", length=4)),
+        ("product", "text", "", None, None, register("holding", 12, "string", length=4)),
+    ]
+    yield from _modbus("conveyor/", "line/", line)
 
 
 def _meters() -> Iterator[SimTag]:
     """Energy and gas meters behind one gateway: doubles and long integers."""
-    device = "meters"
+    register = partial(Register, "meters", "input")
     for k, b in enumerate(BOILERS):
-        p, n = f"boiler{b}/", f"meters/boiler{b}/"
-        yield SimTag(
-            n + "steam_total",
-            p + "steam_total",
-            "counter",
-            "t",
-            0,
-            register=Register(device, "input", 40 * k, "float64", "ABCD"),
-        )
-        yield SimTag(
-            n + "fuel",
-            p + "fuel",
-            "analog",
-            "t/h",
-            0,
-            15,
-            register=Register(device, "input", 40 * k + 4, "float64", "CDAB"),
-        )
-        yield SimTag(
-            n + "air",
-            p + "air",
-            "analog",
-            "t/h",
-            0,
-            200,
-            register=Register(device, "input", 40 * k + 8, "float64", "DCBA"),
-        )
-        yield SimTag(
-            n + "steam_kg",
-            p + "steam_total",
-            "counter",
-            "kg",
-            0,
-            register=Register(device, "input", 40 * k + 12, "int64", divisor=1000),
-        )
-        yield SimTag(
-            n + "oxygen",
-            p + "oxygen",
-            "analog",
-            "%",
-            0,
-            21,
-            register=Register(device, "input", 40 * k + 16, "int32", "BADC", divisor=1000),
-        )
-        yield SimTag(
-            n + "draft",
-            p + "furnace_draft",
-            "analog",
-            "Pa",
-            -50,
-            50,
-            register=Register(device, "input", 40 * k + 18, "int16", divisor=10),
-        )
-    yield SimTag(
-        "meters/line/energy",
-        "line/energy",
-        "counter",
-        "kWh",
-        0,
-        register=Register(device, "input", 200, "uint64", "CDAB", divisor=100),
-    )
+        base = 40 * k
+        rows: list[_Row] = [
+            ("steam_total", "counter", "t", 0, None, register(base, "float64", "ABCD")),
+            ("fuel", "analog", "t/h", 0, 15, register(base + 4, "float64", "CDAB")),
+            ("air", "analog", "t/h", 0, 200, register(base + 8, "float64", "DCBA")),
+            ("steam_kg", "counter", "kg", 0, None, register(base + 12, "int64", divisor=1000)),
+            ("oxygen", "analog", "%", 0, 21, register(base + 16, "int32", "BADC", divisor=1000)),
+            ("draft", "analog", "Pa", -50, 50, register(base + 18, "int16", divisor=10)),
+        ]
+        yield from _modbus(f"meters/boiler{b}/", f"boiler{b}/", rows)
+    energy = register(200, "uint64", "CDAB", divisor=100)
+    yield from _modbus("meters/line/", "line/", [("energy", "counter", "kWh", 0, None, energy)])
 
 
 # Pattern of a tag's name → columns of the tag list.
