@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import asyncpg
 import psutil
@@ -48,96 +49,39 @@ _MEMORY_SHARE = 4  # of this machine's memory all readers' sessions together may
 
 def jobs() -> tuple[Job, ...]:
     """All of them, in the order in which they are shown."""
+    of_installation = partial(Job, per_installation=True)
     return (
         Job(
-            "rollups",
-            10.0,
-            60.0,
-            False,
-            refresh_rollups,
-            "refresh minute and hour rollups of changed data",
-            owner=True,
+            "rollups", 10.0, 60.0, False, refresh_rollups, "refresh minute and hour rollups of changed data", owner=True
         ),
         Job("compress", 600.0, 600.0, True, compress, "compress closed hours", owner=True),
-        Job("seal", 600.0, 1800.0, True, seal, "seal closed days", owner=True, per_installation=True),
-        Job(
-            "archive",
-            600.0,
-            6 * 3600.0,
-            False,
-            Archiving().work,
-            "archive sealed days",
-            owner=True,
-            per_installation=True,
-        ),
+        of_installation("seal", 600.0, 1800.0, True, seal, "seal closed days", owner=True),
+        of_installation("archive", 600.0, 6 * 3600.0, False, Archiving().work, "archive sealed days", owner=True),
         Job("retain", 3600.0, 600.0, False, Retention().work, "drop data by retention rules and disk budget"),
         Job("analyze", 900.0, 300.0, True, analyze, "update planner statistics of closed chunks"),
         Job("ahead", 3600.0, 30.0, False, chunks_ahead, "create tomorrow's chunks"),
         Job("trim", 3600.0, 60.0, False, trim, "delete old batch records, quarantined rows and job runs"),
-        Job(
-            "readers",
-            10.0,
-            30.0,
-            False,
-            end_sessions,
-            "terminate reader sessions that exceed time or memory limits",
-            per_installation=True,
+        of_installation(
+            "readers", 10.0, 30.0, False, end_sessions, "terminate reader sessions that exceed time or memory limits"
         ),
-        Job(
-            "logins",
-            60.0,
-            30.0,
-            False,
-            restore_login,
-            "restore password and limits of the reader login",
-            per_installation=True,
-        ),
-        Job(
+        of_installation("logins", 60.0, 30.0, False, restore_login, "restore password and limits of the reader login"),
+        of_installation(
             "presence",
             10.0,
             30.0,
             False,
             record_presence,
             "write the heartbeat that keeps a copy from running; record starts of processes",
-            per_installation=True,
         ),
-        Job(
-            "storage",
-            60.0,
-            60.0,
-            False,
-            Storage().work,
-            "measure database size and days until the disk is full",
-            per_installation=True,
+        of_installation(
+            "storage", 60.0, 60.0, False, Storage().work, "measure database size and days until the disk is full"
         ),
-        Job(
-            "certificate",
-            60.0,
-            30.0,
-            False,
-            Certificate().renew,
-            "let the database use a new certificate",
-            owner=True,
-            per_installation=True,
+        of_installation(
+            "certificate", 60.0, 30.0, False, Certificate().renew, "let the database use a new certificate", owner=True
         ),
-        Job(
-            "backup",
-            60.0,
-            6 * 3600.0,
-            False,
-            back_up_when_due,
-            "back up by [backup]",
-            owner=True,
-            per_installation=True,
-        ),
-        Job(
-            "rehearse",
-            600.0,
-            6 * 3600.0,
-            False,
-            rehearse_when_due,
-            "restore the newest backup and verify it",
-            per_installation=True,
+        of_installation("backup", 60.0, 6 * 3600.0, False, back_up_when_due, "back up by [backup]", owner=True),
+        of_installation(
+            "rehearse", 600.0, 6 * 3600.0, False, rehearse_when_due, "restore the newest backup and verify it"
         ),
     )
 

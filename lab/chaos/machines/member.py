@@ -105,19 +105,8 @@ class WallClock:
         self._difference = folder / "clock"
         library = folder / "clock.so"
         self._difference.write_bytes(bytes(8))
-        command: list[str | Path] = [
-            "gcc",
-            "-O2",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-shared",
-            "-fPIC",
-            "-o",
-            library,
-            _SOURCE,
-            "-ldl",
-        ]
+        options = ("-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
+        command: list[str | Path] = ["gcc", *options, "-o", library, _SOURCE, "-ldl"]
         try:
             run = subprocess.run(command, capture_output=True, text=True, check=False)
         except FileNotFoundError:
