@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -61,3 +61,17 @@ async def _run_until_terminated(process: Process, settings: Settings, state: Pat
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     await process(settings, state, stop)
+
+
+async def run_until(stop: asyncio.Event, work: Coroutine[Any, Any, None], drain_seconds: float | None = None) -> None:
+    """Run ``work`` until ``stop``, then cancel it, and wait until it has ended, for ``drain_seconds`` at most.
+
+    Raises what it fails with before.
+    """
+    working, stopping = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if working.done():
+        working.result()
+    working.cancel()
+    await asyncio.wait((working,), timeout=drain_seconds)

@@ -19,6 +19,7 @@ from core.config.https import TlsSettings
 from core.config.settings import MaintenanceSettings
 from core.errors import first_cause
 from core.paths import State
+from core.process.entry import run_until
 from core.timestamps import now_us
 from ops.maintenance.job import RUNS_ELSEWHERE, Job, JobContext, JobResult, JobRun, Session, connect, record_wait, run
 from ops.maintenance.jobs import jobs
@@ -177,15 +178,8 @@ async def run_maintenance(settings: MaintenanceSettings, state: Path, stop: asyn
         }
 
     async with health_page.serve("maintenance", settings, report, state):
-        working = asyncio.create_task(maintenance.run(overload_monitor))
-        stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if working.done():
-            working.result()  # which raises: it ends only by our own mistake
-        working.cancel()
-        log.info("stopping; running jobs are cancelled and continue after the next start")
-        await asyncio.wait((working,), timeout=_DRAIN_SECONDS)
+        await run_until(stop, maintenance.run(overload_monitor), _DRAIN_SECONDS)
+        log.info("stopped; what was running continues after the next start")
 
 
 def _certificates(servers: TlsSettings, state: Path) -> list[str]:

@@ -25,6 +25,7 @@ from core.database import FAILURES, connect_writer
 from core.errors import DeliveryError
 from core.installation import installation_of
 from core.paths import State
+from core.process.entry import run_until
 from core.timestamps import now_us
 from ops.notifier.messages import Message, Notice, decide
 from ops.notifier.receivers import Receiver, StoredMessage, receivers
@@ -99,7 +100,7 @@ class Notifier:
         async with connection.transaction():
             await connection.execute(queries["lock_notifier"])
             notices = [
-                _notice(row)
+                Notice(**row)
                 for row in await connection.fetch(
                     queries["select_pending_notices"],
                     self._installation,
@@ -165,29 +166,6 @@ def _describe_retry(wait: float | None) -> str:
     return "giving up" if wait is None else f"retrying in {wait:.1f} s"
 
 
-def _notice(row: asyncpg.Record) -> Notice:
-    return Notice(
-        row["event_time"],
-        row["event_id"],
-        row["queued_at"],
-        row["kind"],
-        row["channel"],
-        row["plant_unit"],
-        row["unit"],
-        row["limit_name"],
-        row["priority"],
-        row["value"],
-        row["threshold"],
-        row["late"],
-        row["state_now"],
-        row["message"],
-        row["alarm_key"],
-        row["chatters"],
-        row["notified_at"],
-        row["disabled"],
-    )
-
-
 def _keys(notices: list[Notice] | tuple[Notice, ...]) -> tuple[list[Any], list[int]]:
     return [notice.time for notice in notices], [notice.event_id for notice in notices]
 
@@ -225,11 +203,4 @@ async def run_notifier(settings: NotifierSettings, state: Path, stop: asyncio.Ev
         }
 
     async with health_page.serve("notifier", settings, report, state):
-        notifying = asyncio.create_task(notifier.run())
-        stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait((notifying, stopping), return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if notifying.done():
-            notifying.result()
-        notifying.cancel()
-        await asyncio.wait((notifying,))
+        await run_until(stop, notifier.run())

@@ -7,14 +7,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-PRESSURE_THRESHOLDS = (
-    0.8,
-    0.5,
-)  # CPU pressure from which on the machine is short of processors, and below which it no longer is
-LAG_THRESHOLDS = (
-    5.0,
-    1.5,
-)  # s that the oldest batch waits: from which on ingest is behind, and below which it no longer is
+# CPU pressure from which on the machine is short of processors, and below which it no longer is
+PRESSURE_THRESHOLDS = (0.8, 0.5)
+# Seconds that the oldest batch waits, from which on ingest is behind, and below which it no longer is
+LAG_THRESHOLDS = (5.0, 1.5)
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ async def test_events_of_two_members_are_one(
         ("plc/Tank", "hi", "unacknowledged_active", True, timestamp(T0 + 1), "critical", None),
     ]
     notices = await owner.fetch(load("alarms")["select_pending_notices"], None, 60.0, 10)
-    assert sorted((row["kind"], row["channel"], row["limit_name"], row["state_now"]) for row in notices) == sorted(
+    assert sorted((row["kind"], row["channel"], row["limit"], row["state_now"]) for row in notices) == sorted(
         [
             ("alarm", name, "hi", "return_to_normal_unacknowledged"),
             ("alarm", "plc/Tank", "hi", "unacknowledged_active"),
