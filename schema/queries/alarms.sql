@@ -149,7 +149,8 @@ judged AS (
     WINDOW same AS (PARTITION BY o.alarm_key)
 )
 SELECT n.event_time AS time, n.event_id, n.queued_at, n.kind, n.alarm_key AS alarm,
-       coalesce(k.channel, c.name) AS channel, coalesce(c.unit, '') AS unit, n.limit_name AS "limit", n.priority, n.value, n.threshold, n.late,
+       coalesce(k.channel, c.name) AS channel, coalesce(c.unit, '') AS unit, n.limit_name AS "limit", n.priority,
+       n.value, n.threshold, n.late,
        coalesce(k.state, a.state, 'normal') AS state_now, plant.unit_of(coalesce(k.channel, c.name)) AS plant_unit,
        k.message, coalesce(n.queued_at < i.notifies_from, false) AS disabled, coalesce(n.chatters, false) AS chatters,
        n.notified_at
