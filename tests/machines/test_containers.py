@@ -24,7 +24,7 @@ from simulator.compare import compare
 from simulator.compare_samples import Comparison
 from tests.docker import FILES, Docker, engine
 from tests.ports import free_ports
-from tests.waiting import until, until_sync
+from tests.waiting import PATIENCE, until, until_sync
 
 SECOND = 1_000_000  # µs
 PORTS = ("PLANTLOG_DATABASE_PORT", "PLANTLOG_PUSH_PORT", "PLANTLOG_VIEWER_PORT", "PLANTLOG_PROMETHEUS_PORT")
@@ -214,7 +214,7 @@ async def test_connections_to_the_database_are_encrypted(stack: Stack) -> None:
 def test_prometheus_scrapes_every_process(stack: Stack) -> None:
     def up() -> dict[str, str]:
         address = f"http://127.0.0.1:{stack.ports['PLANTLOG_PROMETHEUS_PORT']}/api/v1/query?query=up"
-        with urllib.request.urlopen(address, timeout=10) as answer:
+        with urllib.request.urlopen(address, timeout=PATIENCE) as answer:
             found = json.loads(answer.read())["data"]["result"]
         return {one["metric"]["process"]: one["value"][1] for one in found}
 
@@ -256,7 +256,7 @@ def push(stack: Stack, lines: bytes) -> None:
     address = f"https://127.0.0.1:{stack.ports['PLANTLOG_PUSH_PORT']}/api/v2/write"
     request = urllib.request.Request(address, lines, {"Authorization": f"Token {token}"})
     trusting = ssl.create_default_context(cafile=str(stack.secrets / "tls_ca"))
-    with urllib.request.urlopen(request, timeout=10, context=trusting) as answer:
+    with urllib.request.urlopen(request, timeout=PATIENCE, context=trusting) as answer:
         assert answer.status == 204
 
 

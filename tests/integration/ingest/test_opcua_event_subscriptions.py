@@ -22,7 +22,7 @@ from tests.integration.ingest.test_opcua_events import COUNT, all_recorded, plan
 from tests.memory_appender import MemoryAppender
 from tests.peers import peer
 from tests.ports import free_port
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 _SERVERS_KILLED = pytest.mark.parametrize(  # killed: our process, instead of the connection
     ("name", "killed"),
@@ -175,7 +175,7 @@ async def test_lost_event_subscription_is_created_again_while_samples_go_on(
         of_events, of_channels = (
             [s.id for s in watch.collector._subscriptions if bool(s.event_items) is wanted] for wanted in (True, False)
         )
-        async with held_back(monkeypatch), Client(f"opc.tcp://127.0.0.1:{server.port}") as client:
+        async with held_back(monkeypatch), Client(f"opc.tcp://127.0.0.1:{server.port}", timeout=PATIENCE) as client:
             request = ua.TransferSubscriptionsRequest()
             request.Parameters.SubscriptionIds = of_events
             answer = await call(client, request, ua.TransferSubscriptionsResponse, 30.0)

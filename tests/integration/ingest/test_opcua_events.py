@@ -24,7 +24,7 @@ from ingest.status import SourceStatus
 from tests.memory_appender import MemoryAppender
 from tests.peers import KINDS, Peer, peer
 from tests.ports import free_port
-from tests.waiting import running, until
+from tests.waiting import PATIENCE, running, until
 
 # RefreshStartEventType and RefreshEndEventType are none of the plant; node-opcua keeps audit events to itself.
 _NOT_RECORDED = {"ns=0;i=2787", "ns=0;i=2788", "ns=0;i=8944"}
@@ -175,7 +175,7 @@ async def test_acknowledged_on_the_server(name: str, tmp_path: Path) -> None:
         await server.tell("high 1")
         await watch.shows(Limit1="unacknowledged_active")
         [alarm] = watch.collector.conditions.listed()
-        async with Client(f"opc.tcp://127.0.0.1:{server.port}") as client:
+        async with Client(f"opc.tcp://127.0.0.1:{server.port}", timeout=PATIENCE) as client:
             arguments = ua.Variant(bytes.fromhex(alarm.event_id)), ua.Variant(ua.LocalizedText("by the panel", "en"))
             await client.get_node(f"{KINDS[name].node}Limit1").call_method(ua.NodeId(9111), *arguments)
         await watch.shows(Limit1="acknowledged_active")

@@ -37,7 +37,7 @@ _FIRST = {"a": 100.0, "b": 200.0, "c": 300.0, "d": 400.0}
 @asynccontextmanager
 async def other_client(port: int, nodes: Sequence[str]) -> AsyncIterator[tuple[Client, int]]:
     """A client that monitors nodes with the client handles 0, 1, …, and the id of its subscription."""
-    async with Client(f"opc.tcp://127.0.0.1:{port}/") as client:
+    async with Client(f"opc.tcp://127.0.0.1:{port}/", timeout=PATIENCE) as client:
         request = ua.CreateSubscriptionRequest()
         request.Parameters.RequestedPublishingInterval = 100.0
         request.Parameters.RequestedLifetimeCount = 10_000

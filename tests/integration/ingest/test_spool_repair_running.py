@@ -145,7 +145,7 @@ async def test_two_processes_continue_with_the_repaired_file(tmp_path: Path) -> 
 
 _SPOIL = """
 import sqlite3, struct, sys
-direct = sqlite3.connect(sys.argv[1], timeout=10)
+direct = sqlite3.connect(sys.argv[1], timeout=120)
 with direct:
     direct.execute("BEGIN IMMEDIATE")
     query = "SELECT sequence, body FROM batch WHERE kind = 'samples' AND sequence > ? LIMIT 1"

@@ -41,7 +41,7 @@ async def test_set_points_are_written_by_both_protocols(running: tuple[Simulator
         with pytest.raises(ua.uaerrors.BadUserAccessDenied):
             pressure = client.get_node("ns=2;s=boilerhouse.boiler1.pressure")
             await pressure.write_value(ua.DataValue(ua.Variant(1.0, ua.VariantType.Double)))
-    master = AsyncModbusTcpClient("127.0.0.1", port=modbus + 1)
+    master = AsyncModbusTcpClient("127.0.0.1", port=modbus + 1, timeout=PATIENCE)
     await master.connect()
     assert not (await master.write_register(0, 900)).isError()
     await until(lambda: plant.v["line/speed_sp"] == 0.9)

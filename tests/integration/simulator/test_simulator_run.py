@@ -151,14 +151,14 @@ async def test_values_of_a_cycle_share_a_time_without_jitter(tmp_path: Path) -> 
 
 
 async def test_cut_connection_loses_no_subscription_and_no_value(tmp_path: Path) -> None:
-    async with running(tmp_path) as plant, Client(plant.opcua) as client:
+    async with running(tmp_path) as plant, Client(plant.opcua, timeout=PATIENCE) as client:
         faults = plant.simulator.faults
         created = await client.create_subscription(100, Seen())
         faults.add("opcua", "close_connections", 60)
         await until(lambda: not listens(plant.modbus - 1))
         faults.clear()
         await until(lambda: listens(plant.modbus - 1))
-        async with Client(plant.opcua) as again:
+        async with Client(plant.opcua, timeout=PATIENCE) as again:
             assert await again.get_node(SET_POINT).read_value() == 40.0
             request = ua.TransferSubscriptionsParameters(
                 SubscriptionIds=[created.subscription_id], SendInitialValues=False
@@ -177,7 +177,7 @@ async def _answers(address: str) -> bool:
 
 
 async def test_silence_fault_affects_old_and_new_connections(tmp_path: Path) -> None:
-    async with running(tmp_path) as plant, Client(plant.opcua, timeout=30) as client:
+    async with running(tmp_path) as plant, Client(plant.opcua, timeout=PATIENCE) as client:
         plant.simulator.faults.add("opcua", "stop_answering", 60)
         await until(lambda: plant.simulator._server._relay.silent)  # type: ignore[union-attr]
         asked = asyncio.create_task(client.get_node(SET_POINT).read_value())
@@ -262,7 +262,7 @@ async def test_foreign_master_decodes_the_truth(tmp_path: Path) -> None:
             register = tag.register
             if register is None or register.type == "bool" or register.word_order not in ("ABCD", "CDAB"):
                 continue
-            master = AsyncModbusTcpClient("127.0.0.1", port=ports[register.device])
+            master = AsyncModbusTcpClient("127.0.0.1", port=ports[register.device], timeout=PATIENCE)
             kind = master.DATATYPE[register.type.upper()]
             await master.connect()
             ask = master.read_holding_registers if register.table == "holding" else master.read_input_registers
@@ -285,7 +285,7 @@ async def test_a_master_writes_set_points_and_nothing_else(tmp_path: Path) -> No
     async with running(tmp_path) as plant:
         model = plant.simulator.plant
         assert isinstance(model, DemoPlant)
-        master = AsyncModbusTcpClient("127.0.0.1", port=plant.modbus, retries=0)
+        master = AsyncModbusTcpClient("127.0.0.1", port=plant.modbus, timeout=PATIENCE, retries=0)
         await master.connect()
         for tank in range(1, 7):
             shown = (await master.read_holding_registers(100 * tank, count=2)).registers
@@ -366,7 +366,7 @@ async def test_simulator_process_serves_its_export_and_ends_cleanly(shape: str, 
             assert all(v is not None for v in values)
         for device in plant.modbus_sources():
             host, _, at = device.address.removeprefix("tcp://").partition(":")
-            master = AsyncModbusTcpClient(host, port=int(at))
+            master = AsyncModbusTcpClient(host, port=int(at), timeout=PATIENCE)
             await master.connect()
             tag = next(t for t in device.tags if t.table in ("holding", "input"))
             ask = master.read_holding_registers if tag.table == "holding" else master.read_input_registers
