@@ -58,8 +58,7 @@ def _assert_nothing_is_left(bench: psutil.Popen, folder: Path) -> None:
 
 def test_day_that_is_ended_while_it_starts_leaves_nothing() -> None:
     with _running("day", "--channels", "4", "--minutes", "1") as bench:
-        until_sync(lambda: _folders(bench))
-        [folder] = _folders(bench)
+        [folder] = until_sync(lambda: _folders(bench))
         bench.terminate()
         until_sync(lambda: any("down" in command_line(child) for child in bench.children()) or bench.poll() is not None)
         bench.terminate()  # twice, as who is impatient does
@@ -69,7 +68,6 @@ def test_day_that_is_ended_while_it_starts_leaves_nothing() -> None:
 def test_benchmark_that_is_ended_while_its_server_starts_leaves_nothing(server: str) -> None:
     assert server, "it sees to the programs being there"
     with _running("archive", "--channels", "1") as bench:
-        until_sync(lambda: _folders(bench))
-        [folder] = _folders(bench)
+        [folder] = until_sync(lambda: _folders(bench))
         bench.terminate()
         _assert_nothing_is_left(bench, folder)
