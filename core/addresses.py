@@ -14,7 +14,7 @@ WILDCARDS = ("0.0.0.0", "::")  # of a server that listens at all addresses
 
 
 def is_loopback(host: str) -> bool:
-    """True if the address is reachable from this machine only."""
+    """Return whether the address is reachable from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -22,7 +22,7 @@ def is_loopback(host: str) -> bool:
 
 
 def reachable(address: str) -> bool:
-    """True if a URL has a host, and a port from 1 to 65535 if any."""
+    """Return whether a URL has a host, and a port from 1 to 65535 if any."""
     try:
         parts = urlsplit(address)
         return bool(parts.hostname) and parts.port != 0

@@ -47,7 +47,7 @@ def database_errors() -> Iterator[None]:
 
 
 def is_away(error: BaseException) -> bool:
-    """True if connecting failed because no server responds yet, so that trying again may help."""
+    """Return whether connecting failed because no server responds yet, so that trying again may help."""
     return isinstance(error, (*_AWAY, *_STARTS_OR_STOPS)) and not isinstance(error, ssl.SSLError)
 
 

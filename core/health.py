@@ -55,7 +55,7 @@ def _public(report: HealthReport) -> HealthReport:
 
 
 def _is_from_here(request: web.Request) -> bool:
-    """True if a process of this machine sent the request, and not a proxy."""
+    """Return whether a process of this machine sent the request, and not a proxy."""
     ends = [request.get_extra_info(name) for name in ("peername", "sockname")]
     if None in ends or "X-Forwarded-For" in request.headers:
         return False

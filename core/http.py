@@ -97,7 +97,7 @@ def host_of(request: web.Request) -> str:
 
 
 def is_cross_site(request: web.Request) -> bool:
-    """True if the request comes from another site. Links are allowed; scripts, frames and forms are not."""
+    """Return whether the request comes from another site. Links are allowed; scripts, frames and forms are not."""
     site = request.headers.get("Sec-Fetch-Site", "none")
     navigates = request.headers.get("Sec-Fetch-Mode") == "navigate" and request.method == "GET"
     return site not in ("none", "same-origin") and not navigates
@@ -270,7 +270,7 @@ class _Connection(asyncio.Protocol):
         return None if self._request.content.is_eof() else _BODY
 
     def is_late(self, now: float) -> bool:
-        """True if it has exceeded the time limit of its state."""
+        """Return whether it has exceeded the time limit of its state."""
         if self._blocked_since is not None and now - self._blocked_since > _WRITE_SECONDS:
             return True
         rank = self.eviction_rank()

@@ -22,7 +22,7 @@ class RateLimitFilter(logging.Filter):
         self._counts: dict[tuple[str, int, str], tuple[float, int]] = {}  # kind → since (monotonic s), records
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """True if the record is to be written."""
+        """Return whether the record is to be written."""
         kind = (record.name, record.levelno, str(record.msg)[:200])
         now = time.monotonic()
         since, count = self._counts.get(kind, (now, 0))

@@ -115,7 +115,7 @@ class State:
 
     @property
     def has_external_database(self) -> bool:
-        """True if the database is that of PLANTLOG_DSN, now or at the last ``up``."""
+        """Return whether the database is that of PLANTLOG_DSN, now or at the last ``up``."""
         return bool(os.environ.get("PLANTLOG_DSN")) or self.external_database_marker.exists()
 
     def dsn_file(self, role: str) -> Path:
@@ -131,7 +131,7 @@ class State:
 
     @property
     def claimed(self) -> bool:
-        """True if the folder is known to be plantlog's own."""
+        """Return whether the folder is known to be plantlog's own."""
         return (self.root / _MARKER).exists()
 
     def claim(self) -> None:

@@ -48,7 +48,7 @@ def write_token(spool: Path, token: int) -> None:
 
 
 def stands_by(spool: Path) -> bool:
-    """True if the other member of the pair writes, as far as this one knows; False if there is no pair."""
+    """Return whether the other member of the pair writes, as far as this one knows; False if there is no pair."""
     return not (spool / _HOLDER).exists() and (spool / _MEMBER).exists()
 
 

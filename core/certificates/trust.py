@@ -38,7 +38,7 @@ class Crl:
         return None if self.content is None else self.content.next_update_utc
 
     def is_of(self, issuer: x509.Certificate) -> bool:
-        """True if ``issuer`` has signed it."""
+        """Return whether ``issuer`` has signed it."""
         if self.content is None or self.content.issuer != issuer.subject:
             return False
         try:

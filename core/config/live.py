@@ -19,7 +19,7 @@ _LIVE_OPTIONS: dict[SourceKind, set[str]] = {
 
 
 def reconnects(before: Source, now: Source) -> bool:
-    """True if a change of options needs a new connection. Gateways connect to plantlog: theirs stay."""
+    """Return whether a change of options needs a new connection. Gateways connect to plantlog: theirs stay."""
     if before.kind != now.kind:
         return True
     live = _LIVE_OPTIONS.get(now.kind)

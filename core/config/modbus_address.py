@@ -68,7 +68,7 @@ class ModbusAddress:
 
     @property
     def rtu(self) -> bool:
-        """True if frames are those of a serial line: with a CRC, without a transaction id."""
+        """Return whether frames are those of a serial line: with a CRC, without a transaction id."""
         return self.scheme in ("rtu+tcp", "serial")
 
     def seconds(self, characters: float) -> float:

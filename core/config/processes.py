@@ -32,7 +32,7 @@ def collector(kind: SourceKind, number: int = 1) -> str:
 
 
 def is_collector(process: str) -> bool:
-    """True if a process reads sources."""
+    """Return whether a process reads sources."""
     return process.startswith("collector-")
 
 

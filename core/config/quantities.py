@@ -129,7 +129,7 @@ def parse_status_codes(texts: Any) -> tuple[str, ...]:
 
 
 def from_file(info: ValidationInfo) -> bool:
-    """True if the value comes from a file and not from a program."""
+    """Return whether the value comes from a file and not from a program."""
     return bool(info.context and info.context.get("written"))
 
 

@@ -61,7 +61,7 @@ class Snapshot(BaseModel):
         return (*(digest(Path(path)) for path in self.digests), *(path.is_file() for path in self.named_files()))
 
     def files_unchanged(self) -> bool:
-        """True if the files are unchanged since they were read."""
+        """Return whether the files are unchanged since they were read."""
         return self.file_states() == (*self.digests.values(), *(True for _ in self.named_files()))
 
     def named_files(self) -> Iterator[Path]:

@@ -194,7 +194,7 @@ class OpcuaTag(Tag):
 
     @property
     def reads_whole(self) -> bool:
-        """True if the server sends the whole value, which all such channels of a variable share."""
+        """Return whether the server sends the whole value, which all such channels of a variable share."""
         return bool(self.member) or "," in (self.index or "")
 
 

@@ -81,7 +81,7 @@ def hash_in(line: str) -> TokenHash | None:
 
 
 def is_token(line: str) -> bool:
-    """True if a line is a token itself, in one word."""
+    """Return whether a line is a token itself, in one word."""
     return len(line.split()) == 1 and not line.startswith(("#", "sha256:"))
 
 

@@ -35,7 +35,7 @@ def hashed(name: str, password: str) -> str:
 
 
 def matches(stored: str | None, password: str) -> bool:
-    """True if a password has this hash. None, for an unknown user, takes the same time, and is never right."""
+    """Return whether a password has this hash. None, for an unknown user, takes the same time, and is never right."""
     try:
         return _hasher.verify(stored or _nobody(), _normal(password[:_MAX_LENGTH])) and stored is not None
     except (VerificationError, ValueError):  # ValueError: the hash is damaged, or the password no text

@@ -1,9 +1,9 @@
 """Alarms of one channel, sample by sample, for the samples that :mod:`ingest.alarms.columns` cannot rule out.
 
-A value holds until the next sample. So a delay ends at its due time, whether the next sample or a check of
-the clock in between finds out; both give the same change at the same time.
+A value holds until the next sample. So a delay ends at its due time, whether the next sample or a check of the clock
+before it detects that; both give the same change at the same time.
 
-- A Bad sample or a NaN tells nothing about the value: delays restart, active alarms stay active. A NaN is not Bad.
+- After a Bad sample or a NaN the value is unknown: delays restart, active alarms stay active. A NaN is not Bad.
 - The rate is that between a sample and the one before it. A channel that has been silent for :data:`QUIET_US` does
   not change; without a sample before (after a start, a Bad one) there is no rate.
 - Silence is counted by our clock, everything else by the samples' own times.
@@ -24,8 +24,8 @@ from ingest.alarms.state import Alarm, Inhibition, State, acknowledged, inhibite
 
 QUIET_US = 10_000_000
 SET_BACK_US = 300_000_000
-AHEAD_US = 60_000_000  # that a source's clock may be ahead of ours before its times count as wrong
-GRACE_US = 2_000_000  # a sample may be under way for so long before a look at the clock decides without it
+AHEAD_US = 60_000_000  # by which a source's clock may be ahead of ours before its times count as wrong
+GRACE_US = 2_000_000  # time that a sample may take to arrive before the clock is checked without it
 
 Action: TypeAlias = Literal[
     "raised",
@@ -72,7 +72,7 @@ class LimitMonitor:
 
     limit: Limit
     active: bool = False
-    pending: int | None = None  # µs, since when it has been the other way round, while the delay runs
+    pending: int | None = None  # µs, when the delay of a change of ``active`` began; None: none runs
     alarm: Alarm = field(default_factory=Alarm)
 
 
@@ -123,15 +123,15 @@ class AlarmChannel:
                 fast = abs(limit.change(before, value)) > limit.threshold * elapsed
                 self._evaluate(monitor, time, value, fast, not fast)
         self.time, self.value, self.seen = time, math.nan if unknown else value, received_at
-        # What these watches do next follows from this very sample, also in a process that was started since.
-        self.dirty |= any(w.pending is not None or (w.active and w.limit.name == "rate") for w in self.monitors)
+        # The next evaluation needs this very sample, also in a process that is started later.
+        self.dirty |= any(m.pending is not None or (m.active and m.limit.name == "rate") for m in self.monitors)
         return self._take_changes()
 
     def _is_live(self, time: int, received_at: int) -> bool:
         if time > self.time:
             return True
-        set_right = time <= received_at + AHEAD_US < self.time
-        return set_right or (time < self.time and received_at - self.seen > SET_BACK_US)
+        set_back = time <= received_at + AHEAD_US < self.time
+        return set_back or (time < self.time and received_at - self.seen > SET_BACK_US)
 
     def check_clock(self, now: int) -> list[AlarmChange]:
         """Check timers at ``now`` (µs, our clock): expired delays, stale values, expired shelving."""
@@ -139,16 +139,16 @@ class AlarmChannel:
         if self.time and (silence := now - self.seen - GRACE_US) > 0:
             self._run_timers(self.time + silence)
         for monitor in self.monitors:
-            over = self.seen + round(monitor.limit.threshold * 1e6)
-            if monitor.limit.name == "stale" and not monitor.active and now > over:
-                self._toggle(monitor, over)
+            stale_at = self.seen + round(monitor.limit.threshold * 1e6)
+            if monitor.limit.name == "stale" and not monitor.active and now > stale_at:
+                self._toggle(monitor, stale_at)
             until = monitor.alarm.shelved_until
             if monitor.alarm.state == "shelved" and until is not None and until <= now:
                 self._set(monitor, released(monitor.alarm, until, "shelved", "plantlog"), until, "unshelved")
         return self._take_changes()
 
     def _run_timers(self, to: int) -> None:
-        """The last value has held until ``to`` (µs)."""
+        """Check delays and rates at ``to`` (µs): the last value has held until then."""
         quiet = self.time + QUIET_US
         for monitor in self.monitors:
             if monitor.limit.name == "rate" and to >= quiet and not math.isnan(self.value):
@@ -161,7 +161,7 @@ class AlarmChannel:
             self._toggle(monitor, end)
 
     def _evaluate(self, monitor: LimitMonitor, time: int, value: float, on: bool, off: bool) -> None:
-        """The condition since ``time``: ``on`` beyond the limit, ``off`` inside again, neither: in the deadband."""
+        """Evaluate the condition since ``time`` (µs): ``on`` beyond the limit, ``off`` inside, neither in between."""
         if not (off if monitor.active else on):
             self._set_pending(monitor, None)
             return
@@ -222,7 +222,7 @@ class AlarmChannel:
             self.dirty = True
 
     def remove(self, monitor: LimitMonitor, at: int) -> list[AlarmChange]:
-        """The limit is no longer configured."""
+        """End the alarm of a limit that is no longer configured."""
         self._now = at
         monitor.active, monitor.pending = False, None
         self._set(monitor, removed(monitor.alarm, at), at, "removed")
@@ -234,7 +234,7 @@ def _delay(monitor: LimitMonitor) -> int:
 
 
 def beyond(limit: Limit, value: float) -> tuple[bool, bool]:
-    """Whether ``value`` is beyond a level limit, and whether it is normal again."""
+    """Two booleans: ``value`` is beyond a level limit; it is normal again."""
     if limit.is_high:
         return value > limit.threshold, value <= limit.clear_threshold
     return value < limit.threshold, value >= limit.clear_threshold

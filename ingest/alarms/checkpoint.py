@@ -12,7 +12,7 @@ from ingest.alarms.channel import AlarmChange, AlarmChannel, LimitMonitor
 from ingest.alarms.limits import Limit
 from ingest.alarms.state import Alarm
 
-LATE_US = 60_000_000  # a change that becomes known so much later is marked: it is for the record
+LATE_US = 60_000_000  # a change that becomes known after more than this is marked late
 _PREFIX = "alarm:"
 _FIELDS = tuple(field.name for field in fields(Alarm))  # asdict() copies deeply, which costs more than all the rest
 
@@ -66,8 +66,8 @@ def decode(note: str, channel_id: int, limits: tuple[Limit, ...], now: int) -> t
             monitor = names[name]
             monitor.pending, monitor.active, monitor.alarm = saved["pending"], saved["active"], alarm
         elif alarm.state != "normal":
-            gone = LimitMonitor(Limit(name, 0.0, 0.0, 0, 0, "low", False), saved["active"], None, alarm)
-            ended += channel.remove(gone, now)
+            removed = LimitMonitor(Limit(name, 0.0, 0.0, 0, 0, "low", False), saved["active"], None, alarm)
+            ended += channel.remove(removed, now)
     return channel, ended
 
 

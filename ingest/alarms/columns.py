@@ -1,8 +1,8 @@
 """Vectorised alarm evaluation for one source: a batch without changes costs about ten numpy operations.
 
-For every channel the band is known: the range of values and the rate within which a sample changes nothing. Samples in
-the band need no more work; channels with a sample outside are evaluated sample by sample. The band of a
-channel with a running delay is empty.
+Each channel has a band: the range of values and the rate within which a sample changes nothing. Samples in the band
+need no more work; channels with a sample outside are evaluated sample by sample. The band of a channel with a running
+delay is empty.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BAD = np.uint32(0x8000_0000)  # the severity Bad of a StatusCode (OPC 10000-4, 
 class AlarmColumns:
     """Columns over all ids from the lowest to the highest channel with limits, plus one element at each end.
 
-    Raises ValueError where no channel has one.
+    Raises ValueError if no channel has a limit.
     """
 
     def __init__(self, limits: Mapping[int, tuple[Limit, ...]], now: int, before: AlarmColumns | None = None) -> None:
@@ -39,14 +39,17 @@ class AlarmColumns:
         self._watched = np.zeros(n, bool)
         self._low, self._high = np.full(n, -np.inf), np.full(n, np.inf)
         self._rate = np.full(n, np.inf)  # units a second
-        self._counter, self._wraps_at = np.zeros(n, bool), np.full(n, np.inf)  # whose rate is that of the increase
+        self._counter, self._wraps_at = (
+            np.zeros(n, bool),
+            np.full(n, np.inf),
+        )  # counters: the rate is that of the increase
         self._stale = np.full(n, np.inf)  # µs; infinite too while it is an alarm
         self._time, self._value = np.zeros(n, np.int64), np.full(n, np.nan)  # of the last sample
         self._seen = np.full(n, now, np.int64)  # µs, our clock
-        self._place = np.zeros(n, np.intp)  # scratch: where in a batch the channel's last sample is
-        self._channels: dict[int, AlarmChannel] = {}  # by place; those in which something happened
+        self._position = np.zeros(n, np.intp)  # scratch: position of the channel's last sample in a batch
+        self._channels: dict[int, AlarmChannel] = {}  # by index; those with a recorded state
         self._dirty: set[AlarmChannel] = set()
-        self._timed: set[int] = set()  # places that a look at the clock may change
+        self._timed: set[int] = set()  # indices of channels that a check of the clock may change
         self._has_rates = self._has_stale = False
         for channel, channel_limits in self._limits.items():
             self._watched[channel - self._below] = True
@@ -64,13 +67,13 @@ class AlarmColumns:
                 self._copy_channel(channel, before)
 
     def _copy_channel(self, channel: int, before: AlarmColumns) -> None:
-        mine, theirs = channel - self._below, channel - before._below
+        index, index_before = channel - self._below, channel - before._below
         for name in ("_low", "_high", "_rate", "_stale", "_time", "_value", "_seen"):
-            getattr(self, name)[mine] = getattr(before, name)[theirs]
-        if theirs in before._channels:
-            self._channels[mine] = before._channels[theirs]
-        if theirs in before._timed:
-            self._timed.add(mine)
+            getattr(self, name)[index] = getattr(before, name)[index_before]
+        if index_before in before._channels:
+            self._channels[index] = before._channels[index_before]
+        if index_before in before._timed:
+            self._timed.add(index)
 
     def limits_of(self, channel_id: int) -> tuple[Limit, ...]:
         """The limits of a channel."""
@@ -83,7 +86,7 @@ class AlarmColumns:
         self._store(index, channel)
 
     def evaluate(self, batch: SampleBatch) -> list[AlarmChange]:
-        """The changes that a batch causes, in order for each channel."""
+        """Changes that a batch causes, in order for each channel."""
         samples = batch.samples
         index = samples.channel.astype(np.intp)
         index -= self._below
@@ -95,10 +98,10 @@ class AlarmColumns:
         last = self._time[index]
         before = self._value[index] if self._has_rates else None
         if order is not None:
-            again = index[1:] == index[:-1]
-            last[1:][again] = time[:-1][again]
+            follows = index[1:] == index[:-1]  # another sample of its channel
+            last[1:][follows] = time[:-1][follows]
             if before is not None:
-                before[1:][again] = value[:-1][again]
+                before[1:][follows] = value[:-1][follows]
         quiet = value >= self._low[index]
         quiet &= value <= self._high[index]
         quiet &= status < _BAD
@@ -119,10 +122,10 @@ class AlarmColumns:
 
     def _order(self, index: NDArray[np.intp]) -> NDArray[np.intp] | None:
         """The batch by channel, each in order of arrival; None: no channel has two samples in it."""
-        here = np.arange(len(index))
-        self._place[index] = here
-        twice = self._place[index] != here
-        return np.argsort(index, kind="stable") if twice.any() else None
+        position = np.arange(len(index))
+        self._position[index] = position
+        has_repeats = (self._position[index] != position).any()
+        return np.argsort(index, kind="stable") if has_repeats else None
 
     def _store_last(self, index: NDArray[np.intp], time: Int64s, value: Float64s, received_at: int) -> None:
         self._time[index] = time  # of two samples of one channel the later one stays
@@ -139,7 +142,7 @@ class AlarmColumns:
         received_at: int,
     ) -> list[AlarmChange]:
         """Evaluate sample by sample the channels with a sample outside the band."""
-        # What comes late is not judged and need not be looked at one by one, unless others of its channel came with it.
+        # Late samples are not evaluated, unless others of their channel came with them.
         last = self._time[index]
         ahead = received_at + AHEAD_US
         late = (time <= last) & ((last <= ahead) | (time > ahead)) & (received_at - self._seen[index] <= SET_BACK_US)
@@ -153,35 +156,34 @@ class AlarmColumns:
         fast = quiet & ~slow & ~late
         self._store_last(index[fast], time[fast], value[fast], received_at)
         changes: list[AlarmChange] = []
-        which = np.flatnonzero(slow)
-        at = np.argsort(index[which], kind="stable")
-        which = which[at]
-        bad = status[which] >= _BAD
-        rows = zip(index[which].tolist(), time[which].tolist(), value[which].tolist(), bad.tolist(), strict=True)
+        rows = np.flatnonzero(slow)
+        rows = rows[np.argsort(index[rows], kind="stable")]
+        bad = status[rows] >= _BAD
+        samples = zip(index[rows].tolist(), time[rows].tolist(), value[rows].tolist(), bad.tolist(), strict=True)
         channel, current = None, -1
-        for p, t, v, b in rows:
-            if p != current or channel is None:
+        for i, t, v, b in samples:
+            if i != current or channel is None:
                 if channel is not None:
                     self._store(current, channel)
-                channel, current = self._channel_at(p), p
+                channel, current = self._channel_at(i), i
             changes += channel.sample(t, v, b, received_at)
         if channel is not None:
             self._store(current, channel)
         return changes
 
     def check_clock(self, now: int) -> list[AlarmChange]:
-        """The changes caused by the clock."""
-        places = set(self._timed)
+        """Changes at ``now`` (µs, our clock) without a sample."""
+        indices = set(self._timed)
         if self._has_stale:
-            places.update(np.flatnonzero(now - self._seen > self._stale).tolist())
+            indices.update(np.flatnonzero(now - self._seen > self._stale).tolist())
         return [
             change
-            for index in sorted(places)
+            for index in sorted(indices)
             for change in self._update_at(index, lambda channel: channel.check_clock(now))
         ]
 
     def clock_moved(self, by: int) -> None:
-        """Exclude so many µs from silence: the clock was set, or this process did not run."""
+        """Exclude ``by`` µs from silence: the clock was set, or this process did not run."""
         self._seen += by
 
     def apply_command(self, channel_id: int, command: Callable[[AlarmChannel], list[AlarmChange]]) -> list[AlarmChange]:

@@ -82,9 +82,9 @@ async def serve(path: Path, operator_api: OperatorApi) -> AsyncIterator[None]:
 
 
 async def send(run: Path, command: Mapping[str, Any]) -> list[str]:
-    """Send a command to all collectors; ``run``: the folder with their sockets. Returns what was done.
+    """Send a command to all collectors; ``run``: the folder with their sockets. Returns a line for each alarm.
 
-    Raises NotAllDone where an alarm is not as asked, and OperationError where none matches or the command is refused.
+    Raises NotAllDone if the command failed for an alarm, and OperationError if none matches or the command is refused.
     """
     answers = await request(run, "POST", "/alarms", command)
     if not answers:
@@ -100,14 +100,14 @@ async def send(run: Path, command: Mapping[str, Any]) -> list[str]:
 
 
 def no_collector(run: Path) -> OperationError:
-    """Error that no collector could be asked."""
+    """The error that no collector runs."""
     return OperationError(
         f"no collector is running in {run.parent}: run `plantlog up` (stored alarm states are in plant.alarm)"
     )
 
 
 async def request(run: Path, method: str, path: str, content: Any = None) -> list[tuple[int, Any]]:
-    """Ask each collector whose socket is in the folder ``run``, if it listens: status and payload of its response.
+    """Send a request to each collector with a socket in the folder ``run``; return status and payload of each response.
 
     Status 0: it does not respond.
     """
@@ -141,9 +141,9 @@ async def _listen(runner: web.AppRunner, path: Path) -> None:
         os.umask(before)
 
 
-def _operator_name(given_name: Any, logged_in: bool, request: web.Request) -> str:
-    """The operator: who is logged in to the page, or the name given in the command and the peer's system user."""
-    name = storable(given_name)[0] if isinstance(given_name, str) else None
+def _operator_name(command_name: Any, logged_in: bool, request: web.Request) -> str:
+    """Name of the operator: the user of the viewer, or the name in the command and the peer's system user."""
+    name = storable(command_name)[0] if isinstance(command_name, str) else None
     if name and logged_in:  # the peer is the viewer
         return name
     connection = request.get_extra_info("socket")

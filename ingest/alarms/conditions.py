@@ -1,4 +1,4 @@
-"""The alarm list of one OPC UA server: its conditions, as its events tell (OPC 10000-9).
+"""Conditions of one OPC UA server, from its events (OPC 10000-9).
 
 The server owns the state. It is changed only by an event, or by the end of a refresh that did not name the condition
 any more. Like the alarms of limits, each condition that is not normal has a note in the spool, written together with
@@ -21,7 +21,7 @@ from ingest.alarms.server_event import ServerEvent, priority_of
 from ingest.alarms.state import UNACKNOWLEDGED, State, summary
 from ingest.appender import Notes
 
-# Of a condition, the newest event's id and a comment: returns when the server has done it, else raises OperationError.
+# ConditionId, EventId of the newest event, and comment. Raises OperationError.
 Acknowledge = Callable[[str, str, str], Awaitable[None]]
 
 _NOT_REPORTED = "no longer reported: a refresh of the server's conditions did not name it"
@@ -35,12 +35,12 @@ class Condition:
     condition_id: str
     name: str  # ConditionName
     source_name: str
-    channel_id: int | None = None  # whose variable is the condition's source
+    channel_id: int | None = None  # the channel whose variable is the condition's source
     state: State = "normal"
     active: bool = False
     since: int = 0  # µs, of the state; an acknowledgement of an active alarm does not change it
     time: int = 0  # µs, of the newest event
-    event_id: str = ""  # of the newest event: what is acknowledged
+    event_id: str = ""  # of the newest event, which is acknowledged
     priority: AlarmPriority = "low"
     severity: int = 1
     message: str = ""
@@ -58,17 +58,17 @@ class Conditions:
         self._names: Mapping[int, str] = {}
         self._prefix = f"condition:{source_id}:"
         saved = [json.loads(text) for name, text in notes.items() if name.startswith(self._prefix)]
-        self._known = {one["key"]: Condition(**one) for one in saved}
-        # Of events, also of normal conditions
-        self._newest = {key: (one.time, one.event_id) for key, one in self._known.items()}
-        self._seen: set[str] | None = None  # since the refresh began that is in progress
+        self._not_normal = {fields["key"]: Condition(**fields) for fields in saved}
+        # Time and id of the newest event of each condition, also of normal ones
+        self._newest = {key: (condition.time, condition.event_id) for key, condition in self._not_normal.items()}
+        self._refreshed: set[str] | None = None  # keys since the beginning of a refresh; None: none is in progress
 
     def configure(self, names: Mapping[int, str]) -> None:
-        """The names of the source's channels, by id."""
+        """Set the names of the source's channels, by id."""
         self._names = names
 
     def record(self, event: ServerEvent, channel_id: int | None, arrival: int) -> tuple[Event | None, Notes]:
-        """The row of an event, and what to note with it. None: the event is on record already.
+        """Evaluate an event; return its row and the notes to store with it. No row: the event is on record already.
 
         An event that changes the state of an alarm is of type ``alarm``, any other of type ``server_event``.
         ``event.time`` must be set; ``arrival``: µs, our clock.
@@ -78,14 +78,14 @@ class Conditions:
         plain = Event("server_event", time, channel_id, status, event.message, event.detail())
         if key is None:
             return plain, {}
-        if self._seen is not None:
-            self._seen.add(key)
+        if self._refreshed is not None:
+            self._refreshed.add(key)
         newest, newest_id = self._newest.get(key, (0, ""))
         if event.event_id is not None and event.event_id == newest_id:
             return None, {}  # repeated by a refresh
         if time < newest:
             return plain, {}  # sent again, after newer ones
-        before = self._known.get(key)
+        before = self._not_normal.get(key)
         after = _after(before, key, event, channel_id, time)
         action = _action(before, after)
         if action is None:
@@ -96,29 +96,32 @@ class Conditions:
         return Event("alarm", time, channel_id, status, after.state, detail), self._keep(before, after)
 
     def _keep(self, before: Condition | None, after: Condition) -> Notes:
-        """Remember a condition. One that is normal needs no note."""
+        """Keep a condition; return its note. A normal condition has none."""
         self._newest[after.key] = after.time, after.event_id
         if after.state == "normal":
-            self._known.pop(after.key, None)
+            self._not_normal.pop(after.key, None)
             if after.key != after.condition_id:
                 del self._newest[after.key]  # a branch does not come back
             return {} if before is None else {self._prefix + after.key: None}
-        self._known[after.key] = after
+        self._not_normal[after.key] = after
         return {self._prefix + after.key: json.dumps(asdict(after))}
 
     def begin_refresh(self) -> None:
-        """The server is going to name every condition that it retains."""
-        self._seen = set()
+        """Begin a refresh, in which the server names every condition that it retains."""
+        self._refreshed = set()
 
     def end_refresh(self, now: int, *, complete: bool) -> tuple[list[Event], Notes]:
-        """Conditions that a ``complete`` refresh did not name have returned at ``now`` (µs). Returns rows and notes."""
-        refreshed, self._seen = self._seen, None
+        """End a refresh at ``now`` (µs): conditions that it did not name have returned, if it was ``complete``.
+
+        Returns rows and notes.
+        """
+        refreshed, self._refreshed = self._refreshed, None
         events: list[Event] = []
         notes: dict[str, str | None] = {}
         if refreshed is None or not complete:
             return events, notes
-        for key in [key for key in self._known if key not in refreshed]:
-            before = self._known[key]
+        for key in [key for key in self._not_normal if key not in refreshed]:
+            before = self._not_normal[key]
             at = max(now, before.time)
             after = replace(before, state="normal", active=False, since=at, revision=max(before.revision + 1, at))
             detail = {
@@ -140,8 +143,8 @@ class Conditions:
         return channel or f"{self.source}/{condition.source_name}"
 
     def listed(self) -> list[Condition]:
-        """All that are not normal."""
-        return list(self._known.values())
+        """Conditions that are not normal."""
+        return list(self._not_normal.values())
 
     async def send_acknowledgement(self, condition: Condition, comment: str) -> None:
         """Acknowledge it on the server. Raises OperationError with the reason if that is not possible."""
@@ -150,7 +153,7 @@ class Conditions:
         await self.acknowledge(condition.condition_id, condition.event_id, comment)
 
     def as_json(self, condition: Condition) -> dict[str, Any]:
-        """JSON as of an alarm of a limit, which has a value and a threshold; and what only a condition has."""
+        """A condition as JSON, with the fields of an alarm of a limit and those that only a condition has."""
         return {
             "channel": self.name_of(condition),
             "source": self.source,
@@ -173,13 +176,13 @@ class Conditions:
 
     def summary(self) -> dict[str, int]:
         """Summary of the conditions, see :func:`ingest.alarms.state.summary`."""
-        return summary((one.priority, one.active, one.state) for one in self._known.values())
+        return summary((each.priority, each.active, each.state) for each in self._not_normal.values())
 
 
 def _after(before: Condition | None, key: str, event: ServerEvent, channel_id: int | None, time: int) -> Condition:
     """The condition after an event."""
     state, active = event.state, event.is_active
-    since, by, at = time, None, None
+    since, acknowledged_by, acknowledged_at = time, None, None
     if before is not None and (
         state == before.state
         or (state == "acknowledged_active" and before.state == "unacknowledged_active" and before.active)
@@ -188,9 +191,10 @@ def _after(before: Condition | None, key: str, event: ServerEvent, channel_id: i
     elif state in ("acknowledged_active", "unacknowledged_active") and event.active_since is not None:
         since = min(event.active_since, time)
     if before is not None and state not in UNACKNOWLEDGED:
-        by, at = before.acknowledged_by, before.acknowledged_at
+        acknowledged_by, acknowledged_at = before.acknowledged_by, before.acknowledged_at
         if before.state in UNACKNOWLEDGED and active == before.active:
-            by, at = ": ".join(text for text in (event.user, event.comment) if text) or None, time
+            acknowledged_by = ": ".join(text for text in (event.user, event.comment) if text) or None
+            acknowledged_at = time
     severity = before.severity if before is not None and not active else event.severity  # as it was raised
     return Condition(
         key=key,
@@ -207,21 +211,21 @@ def _after(before: Condition | None, key: str, event: ServerEvent, channel_id: i
         severity=severity,
         message=event.message,
         revision=max(time, (before.revision if before is not None else 0) + 1),
-        acknowledged_by=by,
-        acknowledged_at=at,
+        acknowledged_by=acknowledged_by,
+        acknowledged_at=acknowledged_at,
     )
 
 
 def _action(before: Condition | None, after: Condition) -> Action | None:
-    """Action on the alarm; None: none that the alarm list shows."""
-    was: State = "normal" if before is None else before.state
+    """Action on the alarm; None: the alarm list shows no change."""
+    state_before: State = "normal" if before is None else before.state
     was_active = before is not None and before.active
-    if after.state == was:
+    if after.state == state_before:
         return "raised" if after.active and not was_active else "returned" if was_active and not after.active else None
     if after.state in INHIBIT:
         return INHIBIT[after.state]
-    if was in RELEASE:
-        return RELEASE[was]
+    if state_before in RELEASE:
+        return RELEASE[state_before]
     if was_active and not after.active:
         return "returned"
     if after.state in UNACKNOWLEDGED or (not was_active and after.active):

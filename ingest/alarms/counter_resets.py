@@ -13,16 +13,16 @@ from core.counters import wraps
 from core.samples import Samples
 
 _BAD = np.uint32(0x8000_0000)  # the severity Bad of a StatusCode (OPC 10000-4, 7.39)
-_APART_US = 60_000_000  # between two events of a channel at least: what is no counter does not fill the disk
+_MIN_INTERVAL_US = 60_000_000  # between two events of a channel: one that is no counter must not fill the disk
 
 
 class CounterResets:
-    """Last readings of a source's counters, by place."""
+    """Last readings of a source's counters."""
 
     def __init__(
         self, tags: Iterable[Tag], channel_ids: Mapping[str, int], earlier: CounterResets | None = None
     ) -> None:
-        """``earlier``: the one before; counters that it has keep their last reading."""
+        """``earlier``: counters of the former configuration, whose last readings are kept."""
         counters = {channel_ids[tag.name]: tag.wraps_at for tag in tags if tag.kind == "counter"}
         self._ids = np.array(sorted(counters), np.int32)
         self._wraps_at = np.array([counters[channel] for channel in self._ids.tolist()], np.float64)
@@ -30,9 +30,9 @@ class CounterResets:
         self._time, self._value = np.full(n, np.iinfo(np.int64).min), np.full(n, np.nan)
         self._event_time = np.full(n, np.iinfo(np.int64).min // 2)
         if earlier is not None:
-            _, mine, theirs = np.intersect1d(self._ids, earlier._ids, return_indices=True)
+            _, index, index_before = np.intersect1d(self._ids, earlier._ids, return_indices=True)
             for name in ("_time", "_value", "_event_time"):
-                getattr(self, name)[mine] = getattr(earlier, name)[theirs]
+                getattr(self, name)[index] = getattr(earlier, name)[index_before]
 
     def __len__(self) -> int:
         """The number of counters."""
@@ -44,11 +44,11 @@ class CounterResets:
         return json.dumps([column[has_value].tolist() for column in (self._ids, self._time, self._value)])
 
     def restore(self, note: str) -> None:
-        """Continue from the last readings that a process before noted."""
+        """Continue from the last readings in the note of an earlier process."""
         ids, time, value = json.loads(note)
-        _, mine, noted = np.intersect1d(self._ids, np.array(ids, np.int32), return_indices=True)
-        self._time[mine] = np.array(time, np.int64)[noted]
-        self._value[mine] = np.array(value, np.float64)[noted]
+        _, index, row = np.intersect1d(self._ids, np.array(ids, np.int32), return_indices=True)
+        self._time[index] = np.array(time, np.int64)[row]
+        self._value[index] = np.array(value, np.float64)[row]
 
     def events(self, samples: Samples) -> list[Event]:
         """An event ``counter_reset`` for each counter that is lower than before; at most one a minute of a channel.
@@ -57,24 +57,24 @@ class CounterResets:
         """
         if not len(self._ids):
             return []
-        place = np.minimum(np.searchsorted(self._ids, samples.channel), len(self._ids) - 1)
+        index = np.minimum(np.searchsorted(self._ids, samples.channel), len(self._ids) - 1)
         rows = np.flatnonzero(
-            (self._ids[place] == samples.channel) & (samples.status < _BAD) & np.isfinite(samples.value)
+            (self._ids[index] == samples.channel) & (samples.status < _BAD) & np.isfinite(samples.value)
         )
-        rows = rows[samples.time[rows] > self._time[place[rows]]]
+        rows = rows[samples.time[rows] > self._time[index[rows]]]
         if not len(rows):
             return []
-        rows = rows[np.lexsort((samples.time[rows], place[rows]))]
-        place, time, value = place[rows], samples.time[rows], samples.value[rows]
+        rows = rows[np.lexsort((samples.time[rows], index[rows]))]
+        index, time, value = index[rows], samples.time[rows], samples.value[rows]
         before, since = np.roll(value, 1), np.roll(time, 1)
-        first = np.append(True, place[1:] != place[:-1])
-        before[first], since[first] = self._value[place[first]], self._time[place[first]]
+        first = np.append(True, index[1:] != index[:-1])
+        before[first], since[first] = self._value[index[first]], self._time[index[first]]
         last = np.roll(first, -1)
-        self._time[place[last]], self._value[place[last]] = time[last], value[last]
+        self._time[index[last]], self._value[index[last]] = time[last], value[last]
         events = []
-        for row in np.flatnonzero((value < before) & ~wraps(before, value, self._wraps_at[place])).tolist():
-            at, counter = int(time[row]), int(place[row])
-            if at >= self._event_time[counter] + _APART_US:
+        for row in np.flatnonzero((value < before) & ~wraps(before, value, self._wraps_at[index])).tolist():
+            at, counter = int(time[row]), int(index[row])
+            if at >= self._event_time[counter] + _MIN_INTERVAL_US:
                 self._event_time[counter] = at
                 detail = {"before": float(before[row]), "value": float(value[row]), "since": int(since[row])}
                 text = f"{before[row]:.15g} → {value[row]:.15g}"

@@ -34,9 +34,9 @@ from ingest.appender import Appender, Notes
 log = logging.getLogger(__name__)
 
 _CHECK_SECONDS = 1.0
-_STEP_US = 5_000_000  # between two looks at most, on a machine that is busy
-_TIDY_CHECKS = 60
-_NOTE_SECONDS = 10.0  # between two notes of counters: one reads no less later, so that an older reading does as well
+_MAX_STEP_US = 5_000_000  # between two checks, also on a busy machine
+_CLEANUP_CHECKS = 60  # checks between two cleanups of notes
+_NOTE_SECONDS = 10.0  # between two notes of counters; readings only grow, so that an older one does as well
 
 
 class AlarmEvaluator:
@@ -50,20 +50,20 @@ class AlarmEvaluator:
         spool: Appender,
         stands_by: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``stands_by``: whether another member of a redundant pair reads the source now."""
+        """``stands_by``: returns True while another member of a redundant pair reads the source."""
         self._stands_by = stands_by
         self.source = source.name
         self._source_id = source_id
         self._spool = spool
-        self._unwritten: list[Event] = []  # that are not on disk yet
-        self._unsaved: set[AlarmChannel] = set()  # channels whose note is not that on disk
+        self._unwritten: list[Event] = []  # events that are not on disk yet
+        self._unsaved: set[AlarmChannel] = set()  # channels whose note on disk is outdated
         self._last_check = now_us()
         self._counters = CounterResets((), {})
         self._counters_note = f"counters:{source_id}"
         self._counters_noted = -math.inf  # s, monotonic
         self.columns: AlarmColumns | None = None
         states = {checkpoint.channel_of(note): text for note, text in spool.notes.items()}
-        self._evaluate_by(source, channel_ids, {c: states[c] for c in channel_ids.values() if c in states})
+        self._set_limits(source, channel_ids, {c: states[c] for c in channel_ids.values() if c in states})
         if self._counters_note in spool.notes:
             self._counters.restore(spool.notes[self._counters_note])
 
@@ -72,10 +72,10 @@ class AlarmEvaluator:
         before = self.columns
         states = {} if before is None else {c.channel_id: checkpoint.encode(c) for c in before.touched()}
         self._unsaved = {c for c in self._unsaved if c.channel_id in channel_ids.values()}
-        self._evaluate_by(source, channel_ids, {c: text for c, text in states.items() if text is not None})
+        self._set_limits(source, channel_ids, {c: text for c, text in states.items() if text is not None})
 
-    def _evaluate_by(self, source: Source, channel_ids: Mapping[str, int], states: Mapping[int, str]) -> None:
-        """Evaluate with these limits from now on. ``states``: notes of channels with recorded state."""
+    def _set_limits(self, source: Source, channel_ids: Mapping[str, int], states: Mapping[int, str]) -> None:
+        """Set the limits. ``states``: notes of channels with recorded state."""
         self.names = {channel_ids[tag.name]: tag.name for tag in source.tags}
         self.units = {channel_ids[tag.name]: tag.unit for tag in source.tags}
         self._counters = CounterResets(source.tags, channel_ids, self._counters)
@@ -109,12 +109,12 @@ class AlarmEvaluator:
         """Evaluate samples, and look for resets of counters, then append. Raises SpoolFull and SpoolError."""
         if isinstance(batch, SampleBatch):
             inside = self.limits.inside(batch.received_at, batch.samples.time)
-            judged = batch if inside.all() else batch.part(inside)
-            resets = self._counters.events(judged.samples)
+            evaluated = batch if inside.all() else batch.part(inside)
+            resets = self._counters.events(evaluated.samples)
             self._unwritten += resets
             notes = {**(notes or {}), **self._note_counters(bool(resets))}
             if self.columns is not None:
-                self._queue(self.columns.evaluate(judged))
+                self._queue(self.columns.evaluate(evaluated))
         if not self._unwritten:
             await self._save_with(lambda channel_notes: self._spool.append(batch, {**(notes or {}), **channel_notes}))
             return
@@ -123,9 +123,9 @@ class AlarmEvaluator:
             if error is not None:
                 raise error
 
-    def _note_counters(self, reset: bool) -> Notes:
-        """The note of the last readings, if it is due: after a reset, or else it would be one again after a restart."""
-        due = reset or time.monotonic() >= self._counters_noted + _NOTE_SECONDS
+    def _note_counters(self, has_reset: bool) -> Notes:
+        """The note of the last readings, if it is due; after a reset, which a restart must not record again, it is."""
+        due = has_reset or time.monotonic() >= self._counters_noted + _NOTE_SECONDS
         if not due or not len(self._counters):
             return {}
         self._counters_noted = time.monotonic()
@@ -143,7 +143,7 @@ class AlarmEvaluator:
         """Check timers until cancelled: expired delays, stale values, expired shelving."""
         for number in count():
             self.check_clock(now_us())
-            if number % _TIDY_CHECKS == 0 and self.columns is not None:
+            if number % _CLEANUP_CHECKS == 0 and self.columns is not None:
                 self._drop_normal(self.columns)
             if self._unwritten or self._unsaved:
                 try:
@@ -160,10 +160,10 @@ class AlarmEvaluator:
         step, self._last_check = now - self._last_check, now
         if self.columns is None:
             return
-        if self._stands_by():  # that nothing is read is no silence
+        if self._stands_by():  # nothing is read, which is no silence
             self.columns.clock_moved(step)
             return
-        if not 0 <= step <= _STEP_US:
+        if not 0 <= step <= _MAX_STEP_US:
             log.info(
                 "source %s: %.1f s passed by the clock between two checks: it was set, or this process did not run",
                 self.source,
@@ -194,7 +194,7 @@ class AlarmEvaluator:
         return changes
 
     async def adopt(self, states: Mapping[int, Mapping[str, Alarm]]) -> None:
-        """Continue from newer states by channel id and limit, which are on record already. Raises SpoolError."""
+        """Continue from states by channel id and limit, where they are newer; they are on record. Raises SpoolError."""
         columns = self.columns
         if columns is None:
             return

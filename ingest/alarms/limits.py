@@ -17,9 +17,9 @@ LIMITS: tuple[LimitName, ...] = ("lolo", "lo", "hi", "hihi", "rate", "stale", "b
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One limit of a channel.
+    """A limit of a channel.
 
-    ``threshold``: the value (lolo, lo, hi, hihi), units a second (rate) or seconds of silence (stale) beyond which it
+    ``threshold``: the value (lolo, lo, hi, hihi), units a second (rate) or seconds of silence (stale) beyond which
     the alarm is active; 0 for bad quality, which has none. The value is normal again at ``clear_threshold``.
     ``counter``: the rate is that of the increase.
     """
@@ -27,27 +27,27 @@ class Limit:
     name: LimitName
     threshold: float
     clear_threshold: float
-    delay: int  # µs, so long beyond before it is an alarm
-    off_delay: int  # µs, so long inside before it is normal again
+    delay: int  # µs beyond the limit before the alarm is raised
+    off_delay: int  # µs inside the limit before the alarm returns to normal
     priority: AlarmPriority
     latch: bool
     counter: bool = False
-    wraps_at: float = math.inf  # of a counter: the readings that the register has
+    wraps_at: float = math.inf  # of a counter: number of readings of its register
 
     def change(self, before: float, value: float) -> float:
-        """The change from a value to the next, of which there is a rate."""
+        """The change from a value to the next one, from which the rate is computed."""
         if not self.counter:
             return value - before
         return float(increases(np.array([before]), np.array([value]), np.array([self.wraps_at]))[0])
 
     @property
     def is_level(self) -> bool:
-        """Whether it limits the value itself."""
+        """Return whether it limits the value itself."""
         return self.is_high or self.name in ("lolo", "lo")
 
     @property
     def is_high(self) -> bool:
-        """Whether it is an upper limit."""
+        """Return whether it is an upper limit."""
         return self.name in ("hi", "hihi")
 
 
@@ -61,7 +61,7 @@ def limits_of(tag: Tag) -> tuple[Limit, ...]:
             continue
         deadband = {"lolo": tag.alarm_deadband, "lo": tag.alarm_deadband}.get(name, -tag.alarm_deadband)
         clear_threshold = threshold + deadband if name in ("lolo", "lo", "hi", "hihi") else threshold
-        raise_delay = 0 if name == "stale" else delay  # its threshold is one already
+        raise_delay = 0 if name == "stale" else delay  # the threshold of stale is a delay
         clear_delay = 0 if name == "stale" else off_delay
         limits.append(
             Limit(

@@ -20,6 +20,7 @@ from ingest.alarms.state import UNACKNOWLEDGED, Alarm, Inhibition, State
 CommandAction: TypeAlias = Literal[
     "ack", "shelve", "unshelve", "suppress", "unsuppress", "out-of-service", "in-service"
 ]
+_SHOWN = 5  # alarms in a message
 _BEGINS: dict[CommandAction, Inhibition] = {
     "shelve": "shelved",
     "suppress": "suppressed_by_design",
@@ -45,7 +46,7 @@ class AlarmCommand:
 
     @property
     def comment(self) -> str:
-        """Comment that a server gets with an acknowledgement: who, and why."""
+        """Comment for the acknowledgement on a server: operator and reason."""
         return f"{self.who}: {self.why}" if self.why else self.who
 
 
@@ -72,7 +73,7 @@ class OperatorApi:
         self._conditions = conditions
 
     def alarms(self) -> list[dict[str, Any]]:
-        """All limits of all channels with their states, and the conditions that are not normal, each sorted by name."""
+        """Limits of all channels with their states, and the conditions that are not normal, each sorted by name."""
         limits = []
         for evaluator in self._evaluators():
             columns = evaluator.columns
@@ -80,12 +81,12 @@ class OperatorApi:
                 assert columns is not None
                 channel = columns.channel(channel_id)
                 limits += [_as_json(evaluator, channel, monitor) for monitor in channel.monitors]
-        limits.sort(key=lambda one: (one["channel"], LIMITS.index(one["limit"])))
-        listed = [conditions.as_json(one) for conditions in self._conditions() for one in conditions.listed()]
-        return limits + sorted(listed, key=lambda one: (one["channel"], one["limit"]))
+        limits.sort(key=lambda alarm: (alarm["channel"], LIMITS.index(alarm["limit"])))
+        listed = [conditions.as_json(each) for conditions in self._conditions() for each in conditions.listed()]
+        return limits + sorted(listed, key=lambda alarm: (alarm["channel"], alarm["limit"]))
 
     async def execute(self, command: AlarmCommand) -> Outcome:
-        """Execute a command; return ``CHANNEL LIMIT: STATE`` of each alarm changed, once it is on disk, and the others.
+        """Execute a command; return its outcome for each alarm once the changes are on disk.
 
         A condition of a server is acknowledged there; its state changes when the server says so.
 
@@ -119,14 +120,14 @@ class OperatorApi:
 
     def _matching(self, command: AlarmCommand) -> list[tuple[Conditions, Condition]]:
         return [
-            (conditions, one)
+            (conditions, condition)
             for conditions in self._conditions()
-            for one in conditions.listed()
-            if fnmatchcase(conditions.name_of(one), command.channel) and command.limit in (None, one.name)
+            for condition in conditions.listed()
+            if fnmatchcase(conditions.name_of(condition), command.channel) and command.limit in (None, condition.name)
         ]
 
     async def adopt(self, states: Sequence[AlarmRecord]) -> None:
-        """Continue from what another member of a redundant pair recorded, where it is newer. Raises SpoolError."""
+        """Continue from states that another member of a redundant pair recorded, if newer. Raises SpoolError."""
         by_channel: dict[int, dict[str, Alarm]] = {}
         for record in states:
             by_channel.setdefault(record.channel_id, {})[record.limit_name] = record.alarm
@@ -137,14 +138,14 @@ class OperatorApi:
         if command.action in _BEGINS and not command.why.strip():
             raise OperationError(f"{command.action} requires a reason (--why)")
         if command.action == "shelve":
-            longest = self._options.max_shelving
-            if command.seconds is None or not 0 < command.seconds <= longest:
-                limit = span_text(longest)
+            max_seconds = self._options.max_shelving
+            if command.seconds is None or not 0 < command.seconds <= max_seconds:
+                limit = span_text(max_seconds)
                 raise OperationError(f"an alarm can be shelved for at most {limit} (max_shelving in [alarms])")
 
 
 async def _acknowledge(command: AlarmCommand, conditions: Conditions, condition: Condition, outcome: Outcome) -> None:
-    """Acknowledge a condition on its server; add what became of it to ``outcome``."""
+    """Acknowledge a condition on its server; add the result to ``outcome``."""
     name = f"{conditions.name_of(condition)} {condition.name}"
     if not _applies_to(command, condition.state):
         outcome.inapplicable.append(f"{name} is {condition.state}")
@@ -203,12 +204,9 @@ def _as_json(evaluator: AlarmEvaluator, channel: AlarmChannel, monitor: LimitMon
     }
 
 
-_SHOWN = 5  # alarms in a message
-
-
 @dataclass(slots=True)
 class Outcome:
-    """One line an alarm. All lists are empty where no alarm matches."""
+    """Outcome of a command: a line for each alarm that matches."""
 
     done: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
@@ -216,17 +214,17 @@ class Outcome:
 
     @property
     def matches(self) -> bool:
-        """Whether an alarm matches."""
+        """Return whether an alarm matches."""
         return bool(self.done or self.failed or self.inapplicable)
 
     def add(self, other: Outcome) -> None:
-        """Add that of another collector."""
+        """Add the outcome in another collector."""
         self.done += other.done
         self.failed += other.failed
         self.inapplicable += other.inapplicable
 
     def lines(self, action: str, channel: str, limit: str | None) -> list[str]:
-        """Actions done. Raises NotAllDone if an alarm is not as asked, OperationError if there was nothing to do."""
+        """Lines of actions done. Raises NotAllDone if one failed, and OperationError if there was nothing to do."""
         if self.failed:
             raise NotAllDone(self.done, _shown(self.failed))
         if self.done:

@@ -55,7 +55,7 @@ class ServerEvent:
 
     @property
     def is_active(self) -> bool:
-        """Whether it is active: a branch is not, because it is an earlier state that waits for acknowledgement.
+        """Return whether it is active. A branch is not: it is an earlier state that waits for acknowledgement.
 
         A condition that is only acknowledgeable is active while the server retains it.
         """
@@ -65,7 +65,7 @@ class ServerEvent:
 
     @property
     def state(self) -> State:
-        """The state of ISA-18.2. What the server does not retain is of no interest any more (OPC 10000-9, 5.5.2)."""
+        """State by ISA-18.2. A condition that the server does not retain is normal (OPC 10000-9, 5.5.2)."""
         if self.out_of_service:
             return "out_of_service"
         if self.suppressed:
@@ -79,8 +79,8 @@ class ServerEvent:
         return "unacknowledged_active" if self.is_active else "return_to_normal_unacknowledged"
 
     def detail(self) -> dict[str, Any]:
-        """The fields that it has, for the table of events."""
-        named = {
+        """The fields that the event has, for ``plant.event``."""
+        values = {
             "event_id": self.event_id,
             "event_type": self.event_type or None,
             "source_node": self.source_node,
@@ -99,9 +99,9 @@ class ServerEvent:
             "comment": self.comment or None,
             "user": self.user or None,
         }
-        return {name: value for name, value in named.items() if value is not None}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 def priority_of(severity: int) -> AlarmPriority:
     """The priority of a severity from 1 to 1000: critical from 801, high from 601, medium from 401, else low."""
-    return next((priority for least, priority in _BANDS if severity >= least), "low")
+    return next((priority for lowest, priority in _BANDS if severity >= lowest), "low")

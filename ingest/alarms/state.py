@@ -35,15 +35,15 @@ class Alarm:
     """The alarm of one limit of one channel."""
 
     state: State = "normal"
-    active: bool = False  # whether the condition is beyond the limit, whatever was done about it
+    active: bool = False  # the condition is beyond the limit, whatever the state
     since: int = 0  # µs, of the state; an acknowledgement of an active alarm does not change it
-    value: float | None = None  # at the last change of ``active``; None: none that is a number
-    revision: int = 0  # grows with each change: of two records of one alarm the higher one is right
+    value: float | None = None  # at the last change of ``active``; None: not a number
+    revision: int = 0  # grows with each change: of two records of an alarm, the one with the higher revision is newer
     acknowledged_by: str | None = None
     acknowledged_at: int | None = None  # µs
     shelved_until: int | None = None  # µs
     who: str | None = None  # who performed the last action
-    why: str | None = None  # it is shelved, suppressed, out of service
+    why: str | None = None  # reason for shelving, suppression or being out of service
 
 
 def summary(alarms: Iterable[tuple[AlarmPriority, bool, State]]) -> dict[str, int]:
@@ -63,15 +63,15 @@ def _changed(alarm: Alarm, at: int, **fields: object) -> Alarm:
 
 
 def raised(alarm: Alarm, at: int, value: float | None) -> Alarm:
-    """The condition went beyond the limit at ``at`` (µs)."""
+    """The alarm after its condition went beyond the limit at ``at`` (µs)."""
     if alarm.state in INHIBITED:
         return _changed(alarm, at, active=True, value=value)
-    nobody = {"acknowledged_by": None, "acknowledged_at": None, "who": None, "why": None}
-    return _changed(alarm, at, active=True, value=value, state="unacknowledged_active", **nobody)
+    unacknowledged = {"acknowledged_by": None, "acknowledged_at": None, "who": None, "why": None}
+    return _changed(alarm, at, active=True, value=value, state="unacknowledged_active", **unacknowledged)
 
 
 def returned(alarm: Alarm, at: int, value: float | None, latch: bool) -> Alarm:
-    """The condition returned to normal. A latched alarm waits for another acknowledgement."""
+    """The alarm after its condition returned to normal. A latched alarm waits for another acknowledgement."""
     if alarm.state in INHIBITED:
         return _changed(alarm, at, active=False, value=value)
     state: State
@@ -85,24 +85,24 @@ def returned(alarm: Alarm, at: int, value: float | None, latch: bool) -> Alarm:
 
 
 def acknowledged(alarm: Alarm, at: int, who: str) -> Alarm:
-    """Acknowledge the alarm. Raises OperationError if there is nothing to acknowledge."""
+    """The alarm after its acknowledgement. Raises OperationError if there is nothing to acknowledge."""
     if alarm.state not in UNACKNOWLEDGED:
         raise OperationError(f"nothing to acknowledge: the alarm is {alarm.state}")
-    who_and_when = {"acknowledged_by": who, "acknowledged_at": at, "who": who}
+    acknowledgement = {"acknowledged_by": who, "acknowledged_at": at, "who": who}
     if not alarm.active:
-        return _changed(alarm, at, state="normal", **who_and_when)
-    return replace(_changed(alarm, at, state="acknowledged_active", **who_and_when), since=alarm.since)
+        return _changed(alarm, at, state="normal", **acknowledgement)
+    return replace(_changed(alarm, at, state="acknowledged_active", **acknowledgement), since=alarm.since)
 
 
 def inhibited(alarm: Alarm, at: int, how: Inhibition, who: str, why: str, until: int | None = None) -> Alarm:
-    """Inhibit the alarm: shelved (until ``until``, µs), suppressed by design, or out of service."""
+    """The alarm after it was shelved (until ``until``, µs), suppressed by design, or taken out of service."""
     if (how == "shelved") != (until is not None):
         raise ValueError("a shelved alarm has an end time, any other has none")
     return _changed(alarm, at, state=how, who=who, why=why, shelved_until=until)
 
 
 def released(alarm: Alarm, at: int, how: Inhibition, who: str) -> Alarm:
-    """End :func:`inhibited`: an active condition then becomes a new alarm. Raises OperationError in another state."""
+    """The alarm after :func:`inhibited` ended; active, it is a new one. Raises OperationError in another state."""
     if alarm.state != how:
         raise OperationError(f"the alarm is not {how}: it is {alarm.state}")
     state = "unacknowledged_active" if alarm.active else "normal"
@@ -110,5 +110,5 @@ def released(alarm: Alarm, at: int, how: Inhibition, who: str) -> Alarm:
 
 
 def removed(alarm: Alarm, at: int) -> Alarm:
-    """The limit is no longer in the configuration."""
+    """The alarm after its limit was removed from the configuration."""
     return _changed(alarm, at, state="normal", active=False, why="no longer in the tag list", shelved_until=None)

@@ -2,11 +2,10 @@
 
 HTTP cannot distinguish a retry from a device that sends ``level value=20`` twice because the level is 20 twice. So a
 body is a retry of an equal one only while its sender may not have the response: the response was not sent, or its
-bytes were not acknowledged (TCP). This state is stored with the samples, in case the process is
-killed in between.
+bytes were not acknowledged (TCP). This state is stored with the samples, so that a killed process does not lose it.
 
-A gateway with a buffer, as Telegraf, sends such lines again with newer ones behind them. So a body that begins with
-one whose sender may not have the response is that one, and the rest is another.
+A gateway with a buffer, such as Telegraf, sends these lines again with newer ones after them. So if a body begins with
+such an unanswered body, that part is a retry, and the rest is a body of its own.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from core.errors import SpoolError
 from ingest.appender import Appender, Notes
 from ingest.push.line_protocol import Precision
 
-_REMEMBERED = 1024  # bodies of a source
-_SECONDS = 3600.0
+_MAX_BODIES = 1024  # kept for a source
+_MAX_AGE = 3600.0  # s, of a body that is kept
 _ACKNOWLEDGED_SECONDS = 10.0
 
 
@@ -39,7 +38,7 @@ class _SeenBody:
 
     @classmethod
     def from_note(cls, text: str, seen: float) -> _SeenBody:
-        """The text of a note: arrival and size, or the arrival alone."""
+        """Parse a note: arrival and size, or the arrival alone."""
         arrival, *size = map(int, text.split())
         return cls(arrival, sum(size), seen)
 
@@ -61,17 +60,17 @@ class Arrivals:
         self._source = source
         self._spool = spool
         self._prefix = f"push:{source_id}:body:"
-        self._note = f"push:{source_id}:arrived"  # µs, the last time that a line was given
+        self._note = f"push:{source_id}:arrived"  # µs, the last arrival time that was assigned
         self._clock = ArrivalClock(skew_limit, int(spool.notes.get(self._note, 0)), read_clocks)
         now = time.monotonic()
         self._bodies: OrderedDict[str, _SeenBody] = OrderedDict(
             (name, body)
             for name, body in sorted(
                 ((n, _SeenBody.from_note(v, now)) for n, v in spool.notes.items() if n.startswith(self._prefix)),
-                key=lambda one: one[1].arrival,
+                key=lambda item: item[1].arrival,
             )
         )
-        self._to_remove: set[str] = set()  # notes that are to be removed
+        self._to_remove: set[str] = set()  # notes of forgotten bodies
         self._cleanup: asyncio.Task[None] | None = None
 
     def note_name(self, body: bytes, precision: Precision = "ns") -> str:
@@ -81,11 +80,11 @@ class Arrivals:
         return self._prefix + hashed.hexdigest()
 
     def beginning(self, body: bytes, precision: Precision = "ns") -> int:
-        """The size of the longest other body that it begins with, and that its sender may send again; 0: none."""
-        longest, at, hashed = 0, 0, _hash(precision)
-        for size in sorted({one.size for one in self._bodies.values() if 0 < one.size < len(body)}):
-            hashed.update(memoryview(body)[at:size])
-            at = size
+        """Size of the longest unanswered body that this one begins with; 0: none."""
+        longest, end, hashed = 0, 0, _hash(precision)
+        for size in sorted({known.size for known in self._bodies.values() if 0 < known.size < len(body)}):
+            hashed.update(memoryview(body)[end:size])
+            end = size
             if b"\n" in body[size - 1 : size + 1] and self._prefix + hashed.hexdigest() in self._bodies:
                 longest = size
         return longest
@@ -99,7 +98,7 @@ class Arrivals:
         return self._clock.now()
 
     def detect_step(self) -> ClockStep | None:
-        """The clock step since the last call, if any. Call it before :meth:`time_of`."""
+        """The clock step since the last call; None: none. To be called before :meth:`time_of`."""
         return self._clock.detect_step()
 
     def first(self, note: str) -> int | None:
@@ -110,7 +109,7 @@ class Arrivals:
     def time_of(self, note: str, lines: int, size: int = 0) -> tuple[int, Notes]:
         """Arrival (µs) of the first attempt of a body with ``lines`` untimed lines, and the notes to store.
 
-        ``size``: of the body in bytes; 0: it is not looked for at the beginning of others.
+        ``size``: of the body in bytes; 0: others do not begin with it.
         """
         self._forget_old()
         body = self._bodies.get(note)
@@ -124,7 +123,7 @@ class Arrivals:
         return body.arrival, {note: str(body), self._note: str(self._clock.last)}
 
     def forget(self, note: str) -> None:
-        """The sender has the response: an equal body is a new one from now on."""
+        """Forget a body whose sender has the response: an equal one is new from now on."""
         if self._bodies.pop(note, None) is None:
             return
         self._to_remove.add(note)
@@ -146,10 +145,10 @@ class Arrivals:
                 return
 
     def _forget_old(self) -> None:
-        limit = time.monotonic() - _SECONDS
+        limit = time.monotonic() - _MAX_AGE
         while self._bodies:
             note, body = next(iter(self._bodies.items()))
-            if body.seen > limit and len(self._bodies) < _REMEMBERED:
+            if body.seen > limit and len(self._bodies) < _MAX_BODIES:
                 return
             self.forget(note)
 
@@ -159,7 +158,7 @@ def _hash(precision: Precision) -> hashlib.blake2b:
 
 
 async def acknowledged(transport: asyncio.BaseTransport | None) -> bool:
-    """Whether the peer's TCP acknowledges everything sent within a limited time."""
+    """Wait until the peer's TCP has acknowledged everything that was sent. False: not within a limited time."""
     wait = 0.001
     deadline = time.monotonic() + _ACKNOWLEDGED_SECONDS
     while transport is not None and not transport.is_closing():

@@ -1,4 +1,4 @@
-"""Read request bodies, with a size limit that also applies to compressed ones, and process one at a time."""
+"""Request bodies: reading with a limit of their decompressed size, and a queue that processes one at a time."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _MEMBERS = 100  # of a gzip file; each costs time even if it is empty
 _GZIP = 16 + zlib.MAX_WBITS
 
 
-class BodyRefused(Exception):  # noqa: N818  (an answer, not a fault)
+class BodyRefused(Exception):  # noqa: N818  (a response, not a fault)
     """A body is rejected with the HTTP ``status``; ``retry_after``: seconds until a retry may succeed."""
 
-    def __init__(self, status: int, why: str, retry_after: float | None = None) -> None:
-        super().__init__(why)
+    def __init__(self, status: int, reason: str, retry_after: float | None = None) -> None:
+        super().__init__(reason)
         self.status = status
         self.retry_after = retry_after
 
 
 async def read(request: web.Request, max_bytes: int) -> bytes:
-    """Decompress the body. Raises BodyRefused."""
+    """The body of a request, decompressed. Raises BodyRefused."""
     encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
     encoding = "gzip" if encoding == "x-gzip" else encoding  # RFC 9110, 8.4.1.3
     if encoding not in ("identity", "gzip"):
@@ -87,7 +87,7 @@ class GzipReader:
         return b"".join(parts)
 
     def finish(self) -> None:
-        """Raises BodyRefused if the data is truncated."""
+        """End the data. Raises BodyRefused if they are truncated."""
         if not self._member.eof:
             raise BodyRefused(400, "the gzip data is truncated")
 
@@ -116,9 +116,9 @@ class BodyQueue:
         self._waiting_since: dict[object, float] = {}  # time.monotonic() of waiting bodies, in order
 
     def check_room(self, in_progress: int) -> None:
-        """Raises BodyRefused if a gateway with that many bodies in progress must not send another one now.
+        """Check that a gateway with ``in_progress`` bodies may send another one. Raises BodyRefused.
 
-        If the queue is slow, each gateway may send one, however many others send.
+        If the queue is slow, each gateway may send one.
         """
         first = next(iter(self._waiting_since.values()), None)
         is_slow = first is not None and time.monotonic() - first > _SLOW_SECONDS

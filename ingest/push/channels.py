@@ -1,7 +1,7 @@
 """Channels created by push sources: created in the database, cached on disk for when it is unavailable.
 
-``registry.json`` has those found by the last registration; ``push.json`` beside it has those created
-since. A new registration invalidates ``push.json``: it knows them all, or belongs to another database.
+``registry.json`` has the channels that existed at the last registration; ``push.json`` beside it has those created
+since. A new registration invalidates ``push.json``: it has all of them, or belongs to another database.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from schema.queries import load
 
 log = logging.getLogger(__name__)
 
-_SECONDS = 5.0  # for all of one creation
-RETRY_SECONDS = 5.0  # after a failure the database is left alone this long
+_SECONDS = 5.0  # for the creation of channels
+RETRY_SECONDS = 5.0  # before another attempt after a failure of the database
 
 
 @dataclass(frozen=True, slots=True)
 class CreatedChannels:
     """Channels created by push sources, from the state folder."""
 
-    registration: str  # which one that is of
+    registration: str  # SHA-256 of ``registry.json``
     ids: dict[str, dict[str, int]]  # source → channel's name → id
-    texts: set[int]  # those of kind text
-    last_ids: Sequence[int]  # that the registration knew, of sources and of channels
+    texts: set[int]  # ids of channels of kind text
+    last_ids: Sequence[int]  # highest ids at the registration: of sources, of channels
 
 
 def load_created(folder: Path) -> CreatedChannels:
@@ -64,29 +64,29 @@ class Channels:
         self._folder = folder
         self._dsn = dsn
         self._lock = asyncio.Lock()
-        self._failed: tuple[float, str] | None = None  # time.monotonic(), and how
+        self._failed: tuple[float, str] | None = None  # time.monotonic() of the last failure, and its reason
         self._stamp = self._registered()
-        self._known = load_created(folder)
+        self._created = load_created(folder)
 
     def ids_of(self, source: str) -> Mapping[str, int]:
         """Names → ids of one source. Follows a new registration."""
         stamp = self._registered()
         if stamp != self._stamp:
-            self._known = load_created(self._folder)
+            self._created = load_created(self._folder)
             self._stamp = stamp
-        return self._known.ids.setdefault(source, {})
+        return self._created.ids.setdefault(source, {})
 
     @property
     def texts(self) -> Set[int]:
         """Channels of all sources whose kind is text."""
-        return self._known.texts
+        return self._created.texts
 
     def _registered(self) -> tuple[int, int]:
         stat = (self._folder / "registry.json").stat()
         return stat.st_ino, stat.st_mtime_ns
 
     async def create(self, source: str, source_id: int, kinds: Mapping[str, str]) -> dict[str, int | str]:
-        """Create channels (name → kind); return their ids, or why one cannot be created.
+        """Create channels (name → kind); return their ids, or for one that cannot be created the reason.
 
         Raises DatabaseError if the database is not available.
         """
@@ -95,12 +95,12 @@ class Channels:
             missing = {name: kind for name, kind in kinds.items() if name not in ids}
             if missing:
                 rows = await self._create_in_database(source_id, missing)
-                self._remember(source, [row for row in rows if _is_ours(row, source_id)])
-                refused = {r["name"]: _conflict(r, source_id) for r in rows if not _is_ours(r, source_id)}
+                self._save(source, [row for row in rows if _is_own(row, source_id)])
+                refused = {r["name"]: _conflict(r, source_id) for r in rows if not _is_own(r, source_id)}
             else:
                 refused = {}
             ids = self.ids_of(source)
-            # A registration between the database's answer and now may not have them yet: asked again next time.
+            # A registration between the database's answer and now may not have them yet: the gateway sends again.
             if not (kinds.keys() - refused.keys()) <= ids.keys():
                 raise DatabaseError("the plant is being registered; try again")
             return {name: refused.get(name) or ids[name] for name in kinds}
@@ -127,20 +127,20 @@ class Channels:
         return [dict(row) for row in rows]
 
     def _last_ids(self) -> tuple[int, int]:
-        source, channel = self._known.last_ids
-        return source, max((channel, *(number for ids in self._known.ids.values() for number in ids.values())))
+        source, channel = self._created.last_ids
+        return source, max((channel, *(number for ids in self._created.ids.values() for number in ids.values())))
 
-    def _remember(self, source: str, new: Sequence[Mapping[str, Any]]) -> None:
-        known = self._known
-        known.ids.setdefault(source, {}).update({row["name"]: row["id"] for row in new})
-        known.texts.update(row["id"] for row in new if row["kind"] == "text")
-        content = {"registration": known.registration, "created": known.ids, "texts": sorted(known.texts)}
+    def _save(self, source: str, new: Sequence[Mapping[str, Any]]) -> None:
+        created = self._created
+        created.ids.setdefault(source, {}).update({row["name"]: row["id"] for row in new})
+        created.texts.update(row["id"] for row in new if row["kind"] == "text")
+        content = {"registration": created.registration, "created": created.ids, "texts": sorted(created.texts)}
         write_atomically(self._folder / "push.json", json.dumps(content))
         log.info("source %s: created %d %s", source, len(new), "channel" if len(new) == 1 else "channels")
 
 
-def _is_ours(row: Mapping[str, Any], source_id: int) -> bool:
-    """Whether a channel was created by this source, or is identical to one it would create."""
+def _is_own(row: Mapping[str, Any], source_id: int) -> bool:
+    """Return whether a channel was created by this source, or is identical to one that it would create."""
     return bool(row["source_id"] == source_id and row["address"] == row["name"])
 
 

@@ -30,8 +30,8 @@ from ingest.push.line_protocol import PRECISIONS, parse
 
 log = logging.getLogger(__name__)
 
-_MAX_LISTED = 20  # bad lines that an answer names
-_SPOOL_FULL_SECONDS = 5  # until a gateway that we have no room for comes again
+_MAX_LISTED = 20  # bad lines that a response names
+_SPOOL_FULL_SECONDS = 5  # Retry-After while the spool is full
 _DRAIN_SECONDS = 5.0
 _VERSION = "2.7-plantlog"  # clients look for the 2
 
@@ -106,7 +106,7 @@ class Endpoint:
             result = await self._write_body(gateway, request)
         except BodyRefused as refused:
             if refused.retry_after is not None:
-                gateway.silence.record_activity()  # it comes again with what it has
+                gateway.silence.record_activity()  # it sends again
             return _count_answer(gateway, _answer(refused.status, str(refused), refused.retry_after))
         response = _count_answer(gateway, _partial(result) if result.bad else web.Response(status=204))
         if result.notes:

@@ -1,4 +1,4 @@
-"""One push source: makes request bodies durable."""
+"""A push source, whose request bodies are made durable."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ from ingest.push.silence import Silence
 from ingest.status import SourceStatus
 from ingest.versions import NO_VERSIONS, ChannelVersions
 
-_MAX_FORMER = 20  # definitions that retries may be of
-_MAX_UNKNOWN_STATUSES = 100  # words of which there is an event
+_MAX_FORMER = 20  # earlier definitions, by which retries are read
+_MAX_UNKNOWN_STATUSES = 100  # words that are recorded as events
 _UNKNOWN_STATUS = {"reason": "values with an unknown status are stored as Uncertain: add the word to status_codes"}
-_NO_CHANNEL = 0  # counts that no channel has
+_NO_CHANNEL = 0  # channel id of counts without a channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ class WriteResult:
 
     values: int  # samples, texts and counts that are durable
     bad: list[BadLine]  # in order of lines
-    retry_reason: str  # why the client must repeat it: channels could not be created; empty: complete
-    notes: tuple[str, ...]  # to forget when the gateway has the answer
+    retry_reason: str  # why channels could not be created and the client must retry; empty: complete
+    notes: tuple[str, ...]  # to forget when the gateway has the response
 
 
 class _Definition:
@@ -72,10 +72,14 @@ class _Definition:
         self.uses_arrival = "arrival" in (source.time, *self._times.values())
 
     def by_arrival(self, channels: Iterable[Resolved]) -> Set[Resolved]:
-        """Channels that are dated by their arrival, whatever the lines say."""
+        """Channels whose samples get the time of arrival, also where lines have timestamps."""
         if not self.uses_arrival:
             return frozenset()
-        return {one for one in channels if isinstance(one, int) and self._times.get(one, self.source.time) == "arrival"}
+        return {
+            channel
+            for channel in channels
+            if isinstance(channel, int) and self._times.get(channel, self.source.time) == "arrival"
+        }
 
 
 class Gateway:
@@ -100,12 +104,12 @@ class Gateway:
         self._channels = channels
         self._body_queue = body_queue
         self._definition = _Definition(source, channel_ids)
-        self._former: deque[tuple[int, _Definition]] = deque(maxlen=_MAX_FORMER)  # until when (µs), oldest first
+        self._former: deque[tuple[int, _Definition]] = deque(maxlen=_MAX_FORMER)  # the end (µs) of each, oldest first
         self._type_mismatches = TypeMismatches(status, self.silence.gaps, self._name_of)
         self._repeated = RepeatedTimes(status, self.silence.gaps)
         self._rounded: set[int] = set()  # channels whose rounding was recorded
-        self._unknown_statuses: set[str] = set()  # that were recorded
-        self._removed: set[int] = set()  # channels without a tag, of which this is not on record
+        self._unknown_statuses: set[str] = set()  # recorded ones
+        self._removed: set[int] = set()  # channels whose removal is not on record yet
         self._status = status
         self._spool = spool
         self._begin(versions, self.arrivals.now())
@@ -133,7 +137,7 @@ class Gateway:
         first = None if note is None else self.arrivals.first(note)
         if first is None:
             return self._definition
-        return next((former for until, former in self._former if first < until), self._definition)
+        return next((former for end, former in self._former if first < end), self._definition)
 
     async def record_configuration(self) -> None:
         """Record the effects of a new configuration. On a disk error they are recorded with the next body."""
@@ -153,7 +157,7 @@ class Gateway:
         results = [
             await self._write(part, precision, points) for part, points in self._parts(body, precision, parsed.points)
         ]
-        bad = sorted(chain(parsed.bad, *(result.bad for result in results)), key=lambda one: one.line)
+        bad = sorted(chain(parsed.bad, *(result.bad for result in results)), key=lambda bad: bad.line)
         self._status.decode_errors += len(bad)
         metrics.push_refused.labels(source=self.name).inc(len(bad))
         return WriteResult(
@@ -164,7 +168,7 @@ class Gateway:
         )
 
     def _parts(self, body: bytes, precision: Precision, points: list[Point]) -> Iterator[tuple[bytes, list[Point]]]:
-        """The bodies that it begins with and that may be sent again, and the rest; each with its points."""
+        """Unanswered bodies with which the body begins, and the rest; each with its points."""
         begin = 0
         while points:
             end = begin + self.arrivals.beginning(body[begin:], precision)
@@ -181,26 +185,28 @@ class Gateway:
         note = self.arrivals.note_name(body, precision) if untimed else None
         while True:
             definition = self._definition_of(note)
-            named = await self._body_queue.run_next(
+            channel_names = await self._body_queue.run_next(
                 names, points, definition.template, definition.rule, definition.statuses
             )
-            resolved, retry_reason = await self._resolve(definition, named)
-            if definition is self._definition_of(note):  # what arrives now is read as it is defined now
+            resolved, retry_reason = await self._resolve(definition, channel_names)
+            if definition is self._definition_of(note):  # it was not replaced meanwhile
                 break
-        keys = {**{key: resolved[name] for key, name in named.of.items()}, **named.unnamed}
+        keys = {**{key: resolved[name] for key, name in channel_names.of.items()}, **channel_names.unnamed}
         if definition.source.unknown == "reject":
-            keys.update((key, _NO_CHANNEL) for key in named.counts if isinstance(keys[key], str))
+            keys.update((key, _NO_CHANNEL) for key in channel_names.counts if isinstance(keys[key], str))
         arrival, notes = (0, {}) if note is None else self.arrivals.time_of(note, untimed, len(body))
         texts = definition.text_channels | self._channels.texts
         by_arrival = definition.by_arrival(keys.values())
         mapped = await self._body_queue.run_next(
-            rows, points, keys, arrival, named.counts, texts, definition.statuses, by_arrival
+            rows, points, keys, arrival, channel_names.counts, texts, definition.statuses, by_arrival
         )
         mapped.no_data = definition.no_data
         if mapped or mapped.misplaced or mapped.waiting:
             self.silence.record_activity()
         if mapped.waiting:
-            mapped.counts = CountRows()  # all counts of a body go together: with the attempt that takes all of it
+            mapped.counts = (
+                CountRows()
+            )  # the counts of a body are one batch, which goes with the attempt that stores all of it
         if mapped or mapped.misplaced:
             try:
                 await self._store(mapped, notes, digest_of(body, precision, arrival))
@@ -211,11 +217,13 @@ class Gateway:
         retry_reason = retry_reason if mapped.waiting else ""
         return WriteResult(len(mapped), mapped.bad, retry_reason, () if note is None else (note,))
 
-    async def _resolve(self, definition: _Definition, named: ChannelNames) -> tuple[Mapping[str, Resolved], str]:
-        """Channel id or error of each name, and why some must be retried."""
+    async def _resolve(
+        self, definition: _Definition, channel_names: ChannelNames
+    ) -> tuple[Mapping[str, Resolved], str]:
+        """Channel id or error of each name; and the reason why the client must retry, if any."""
         created = self._channels.ids_of(self.name) if definition.source.unknown == "create" else {}
         resolved: dict[str, Resolved] = {
-            name: definition.configured.get(name, created.get(name)) for name in named.kinds
+            name: definition.configured.get(name, created.get(name)) for name in channel_names.kinds
         }
         unknown = [name for name, channel in resolved.items() if channel is None]
         if not unknown:
@@ -229,7 +237,7 @@ class Gateway:
         for name in unknown[room:]:
             resolved[name] = f"channel {name!r} exceeds max_channels, which is {definition.source.max_channels}"
         try:
-            kinds = {name: named.kinds[name] for name in unknown[:room]}
+            kinds = {name: channel_names.kinds[name] for name in unknown[:room]}
             resolved.update(await self._channels.create(self.name, self._status.source_id, kinds))
         except DatabaseError as error:
             return resolved, str(error)
@@ -302,7 +310,7 @@ _MISMATCH_DETAIL = 'text value received for a numeric channel: set kind = "text"
 class TypeMismatches:
     """Texts received for numeric channels of one source: reported once, with a gap from the text to the next number.
 
-    The affected channels are restored from their gaps. ``name`` maps a channel id to its name.
+    The affected channels are restored from their gaps. ``name`` returns the name of a channel id.
     """
 
     def __init__(self, status: SourceStatus, gaps: Gaps, name: Callable[[int], str]) -> None:
@@ -330,20 +338,20 @@ class TypeMismatches:
             if channel in times and self._gaps.ends_with(at):
                 times[channel].append((at, False))
         spans: list[tuple[list[int], int, int]] = []
-        for channel, of_channel in times.items():
+        for channel, arrived in times.items():
             since = self._gaps.open_since(channel) if channel in bad else None
-            begins: int | None = None  # of a gap that no other process knows yet
-            for at, is_text in sorted(of_channel):
-                if is_text and since is None and begins is None:
-                    begins = at
+            begin: int | None = None  # of a gap that is not open yet
+            for at, is_text in sorted(arrived):
+                if is_text and since is None and begin is None:
+                    begin = at
                 elif not is_text and since is not None and at > since:
                     await self._gaps.close(at, [channel])
                     since = None
-                elif not is_text and begins is not None and at > begins:
-                    spans.append(([channel], begins, at))
-                    begins = None
-            if begins is not None:
-                await self._gaps.open(begins, _MISMATCH, _MISMATCH_DETAIL, [channel])
+                elif not is_text and begin is not None and at > begin:
+                    spans.append(([channel], begin, at))
+                    begin = None
+            if begin is not None:
+                await self._gaps.open(begin, _MISMATCH, _MISMATCH_DETAIL, [channel])
         if spans:
             await self._gaps.record_each(spans, _MISMATCH, _MISMATCH_DETAIL)
         self._update_status()

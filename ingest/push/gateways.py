@@ -1,4 +1,4 @@
-"""The push sources of a process. They are reconfigured while requests are served."""
+"""Push sources of a process, which are reconfigured while requests are served."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ingest.versions import NO_VERSIONS, versions_of
 
 log = logging.getLogger(__name__)
 
-_TOKEN_SECONDS = 0.25  # between two looks at the token files; a change is taken when it is seen twice
+_TOKEN_SECONDS = 0.25  # between two checks of the token files; a change is applied once two checks agree
 
 
 class Gateways:
-    """All gateways, identified by their tokens."""
+    """The gateways of a process, identified by their tokens."""
 
     def __init__(self, spool: Spool, channels: Channels) -> None:
         self._spool = spool
@@ -66,14 +66,14 @@ class Gateways:
         return None if running is None else running.gateway
 
     async def follow_tokens(self) -> None:
-        """Take over changes of the token files, until cancelled."""
+        """Apply changes of the token files, until cancelled."""
         while True:
             await asyncio.sleep(_TOKEN_SECONDS)
             await self._tokens.refresh()
             self._remark_faults()
 
     def tokens_used(self) -> dict[str, dict[str, int]]:
-        """Tokens in use, as of :meth:`Tokens.used`."""
+        """Last use of each token, see :meth:`Tokens.used`."""
         return self._tokens.used()
 
     def _remark_faults(self) -> None:
@@ -90,14 +90,14 @@ class Gateways:
         return [running.evaluator for running in self._running.values()]
 
     async def stop(self) -> None:
-        """Stop; open requests have been answered."""
+        """Stop the gateways, after their open requests."""
         for running in self._running.values():
             await running.stop()
             running.status.state = "stopped"
 
 
 class _RunningSource:
-    """One source with its background tasks."""
+    """A source with its background tasks."""
 
     def __init__(self, gateway: Gateway, evaluator: AlarmEvaluator, status: SourceStatus) -> None:
         self.gateway = gateway
@@ -115,6 +115,6 @@ class _RunningSource:
         await self.gateway.arrivals.close()
 
     async def remove(self) -> None:
-        """Stop for good: the source was removed from the configuration."""
+        """Stop a source that was removed from the configuration, and end its gaps."""
         await self.stop()
         await end_source(self.status, self.evaluator)

@@ -19,9 +19,9 @@ Precision: TypeAlias = Literal["ns", "us", "ms", "s"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
 _TIME_LIMITS = (-(2**63), 2**63 - 1)  # µs, as a sample's column holds them
-_MAX_EXCERPT = 40  # characters of what was found
+_MAX_EXCERPT = 40  # characters of a quotation
 
-# Possessive throughout: a text that does not match is given up at once, whatever it is.
+# Possessive quantifiers throughout: no text causes backtracking.
 _SERIES = re.compile(r"(?:[^\\ \n]|\\ ?)++")
 _MEASUREMENT = re.compile(r"(?:[^\\, ]|\\[, ]?)++")
 _TAG = re.compile(r",((?:[^\\,= ]|\\[,= ]?)++)=((?:[^\\,= ]|\\[,= ]?)++)")
@@ -54,7 +54,7 @@ class Series:
 
 @dataclass(slots=True)
 class Point:
-    """One line."""
+    """A line."""
 
     line: int  # from 1
     series: Series
@@ -98,28 +98,28 @@ def parse(body: bytes, precision: Precision = "ns") -> Parsed:
 
 
 def _texts(body: bytes, bad: list[BadLine]) -> Iterator[tuple[int, str]]:
-    """(number of the first line, lines): all of them, or those before, between and behind what is not UTF-8."""
+    """Text in UTF-8 with the number of its first line: all lines, or those between lines that are not UTF-8."""
     try:
         yield 1, body.decode()
     except UnicodeDecodeError:
-        together: list[str] = []
+        valid: list[str] = []
         for number, line in enumerate(body.split(b"\n"), 1):
             try:
-                together.append(line.decode())
+                valid.append(line.decode())
             except UnicodeDecodeError as error:
                 bad.append(BadLine(number, f"byte 0x{line[error.start]:02x} is not UTF-8"))
-                yield number - len(together), "\n".join(together)
-                together.clear()
-        yield number + 1 - len(together), "\n".join(together)
+                yield number - len(valid), "\n".join(valid)
+                valid.clear()
+        yield number + 1 - len(valid), "\n".join(valid)
 
 
 class _Parser:
-    def __init__(self, text: str, first_line: int, precision: Precision, into: Parsed) -> None:
+    def __init__(self, text: str, first_line: int, precision: Precision, parsed: Parsed) -> None:
         self._text = text
         self._line = first_line
         self._precision = precision
-        self._into = into
-        self._series: dict[str, Series | str] = {}  # as written → what it means, or what is wrong with it
+        self._parsed = parsed
+        self._series: dict[str, Series | str] = {}  # as written → parsed, or its error
 
     def run(self) -> None:
         text, at = self._text, 0
@@ -132,12 +132,12 @@ class _Parser:
                 try:
                     at, lines = self._point(at)
                 except _LineError as error:
-                    self._into.bad.append(BadLine(self._line, str(error)))
+                    self._parsed.bad.append(BadLine(self._line, str(error)))
                     at = text.find("\n", at) + 1 or len(text)
             self._line += lines
 
     def _point(self, at: int) -> tuple[int, int]:
-        """Read the line at ``at``; where the next one begins, and how many line ends are behind us then."""
+        """Parse the line at ``at``; return the beginning of the next one, and the number of line ends before that."""
         head = _SERIES.match(self._text, at)
         if head is None:
             raise _LineError("the measurement is missing")
@@ -151,7 +151,7 @@ class _Parser:
         if tail is None:
             raise _LineError(f"found {_excerpt(self._text, end)} where a timestamp or the end of the line is expected")
         time = None if tail[1] is None else _time(tail[1], self._precision)
-        self._into.points.append(Point(self._line, series, fields, time))
+        self._parsed.points.append(Point(self._line, series, fields, time))
         return tail.end(), max(1, self._text.count("\n", at, tail.end()))
 
     def _fields(self, at: int) -> tuple[list[tuple[str, Value]], int]:
@@ -252,7 +252,7 @@ def _time(text: str, precision: Precision) -> int:
 
 
 def _excerpt(text: str, at: int) -> str:
-    """Text from ``at`` to the end of the line, as it may be shown."""
+    """Quoted text from ``at`` to the end of the line, at most 40 characters."""
     rest = text[at : at + _MAX_EXCERPT + 1].split("\n", maxsplit=1)[0].rstrip("\r")
     return _quoted(rest) if rest else "the end of the line"
 

@@ -1,5 +1,7 @@
-"""Map the points of a body to columns of samples and counts, and to text events: by the source's options ``channel``,
-``counts``, ``status`` and ``status_codes``."""
+"""Map the points of a body to columns of samples and counts, and to text events.
+
+The source's options ``channel``, ``counts``, ``status`` and ``status_codes`` say how.
+"""
 
 from __future__ import annotations
 
@@ -16,23 +18,22 @@ import numpy as np
 
 from core.batch import MAX_INCREMENT, CountBatch, Event, Int64s, sequence_of
 from core.config.push_address import encoded
-from core.config.sources import ChannelKind
+from core.config.sources import CHANNEL_NAME_LENGTH, ChannelKind
 from core.samples import Samples
 from core.status_words import UNCERTAIN, status_of
 from ingest.no_data import BAD_NO_DATA, NoData
 from ingest.push.line_protocol import BadLine, Point, Series, Value
 
 _PLACEHOLDER = re.compile(r"\{([^{}]+)\}")
-_LONGEST = 255  # characters of a channel's name, and of a type of counts
 _BAD_TYPE_MISMATCH = 0x80740000  # OPC 10000-4, 7.39.2
-_LONGEST_WORD = 100  # characters, of an unknown status
+_MAX_WORD = 100  # characters of an unknown status
 _NO_NUMBER = 'text value for a numeric channel; stored as an event. Set kind = "text" for text values'
 
 Key: TypeAlias = tuple[Series, str]  # a field of a series: one channel
-Resolved: TypeAlias = int | str | None  # a channel's id; why there is none; or that there is none yet
+Resolved: TypeAlias = int | str | None  # a channel's id, an error, or None: not created yet
 
 
-class NoChannelName(Exception):  # noqa: N818  (a line that gives no name; caught where lines are mapped)
+class NoChannelName(Exception):  # noqa: N818  (an error of a line; caught where lines are mapped)
     """A field has no valid channel name."""
 
 
@@ -44,9 +45,11 @@ class Template:
 
     def name(self, series: Series, field: str) -> str:
         """The name of the channel. Raises NoChannelName."""
-        name = _PLACEHOLDER.sub(lambda place: encoded(self._filled(place[1], series, field)), self._text)
-        if len(name) > _LONGEST:
-            raise NoChannelName(f"the channel name is {len(name)} characters long; at most {_LONGEST} are legal")
+        name = _PLACEHOLDER.sub(lambda match: encoded(self._filled(match[1], series, field)), self._text)
+        if len(name) > CHANNEL_NAME_LENGTH:
+            raise NoChannelName(
+                f"the channel name is {len(name)} characters long; at most {CHANNEL_NAME_LENGTH} are legal"
+            )
         return name
 
     def _filled(self, placeholder: str, series: Series, field: str) -> str:
@@ -63,8 +66,8 @@ class Template:
 class StatusRule:
     """The source's options ``status`` and ``status_codes``."""
 
-    def __init__(self, place: str = "", codes: Sequence[str] = ()) -> None:
-        kind, _, name = place.partition(".")
+    def __init__(self, location: str = "", codes: Sequence[str] = ()) -> None:
+        kind, _, name = location.partition(".")
         self._field = name if kind == "field" else None
         self._tag = name if kind == "tag" else None
         pairs = [code.rpartition("=") for code in codes]
@@ -72,10 +75,14 @@ class StatusRule:
 
     def values(self, point: Point) -> Sequence[tuple[str, Value]]:
         """The fields of a line that are values."""
-        return point.fields if self._field is None else [one for one in point.fields if one[0] != self._field]
+        return (
+            point.fields
+            if self._field is None
+            else [(name, value) for name, value in point.fields if name != self._field]
+        )
 
     def word(self, point: Point) -> str | None:
-        """Status word that a line gives its values; None: none."""
+        """Status word of a line; None: it has none."""
         if self._tag is not None:
             return point.series.tags.get(self._tag)
         if self._field is None:
@@ -83,7 +90,7 @@ class StatusRule:
         return next((_word(value) for name, value in point.fields if name == self._field), None)
 
     def status(self, word: str) -> int | None:
-        """The StatusCode that a word means; None: unknown."""
+        """The StatusCode of a word; None: unknown."""
         code = self._codes.get(word.strip().lower())
         return status_of(word) if code is None else code
 
@@ -92,7 +99,7 @@ NO_STATUS = StatusRule()
 
 
 def _word(value: Value) -> str:
-    """Text as in ``status_codes``: true, 192."""
+    """A status value in the form of ``status_codes``, as in ``192``."""
     return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
@@ -115,7 +122,7 @@ NO_COUNTS = CountRule(())
 
 @dataclass(slots=True)
 class CountRows:
-    """The counts of a body: how often something happened since the last line, to be added up.
+    """Counts of a body: increments since the last line, which are added up.
 
     Unlike a sample, an increment is not idempotent. So all counts of a body are one batch, keyed by :func:`digest_of`:
     the same body sent again adds nothing, however late.
@@ -132,11 +139,11 @@ class CountRows:
 
     def add(self, kind: str, channel_id: int, time: int, value: Value) -> str | None:
         """Add a count; return an error message if the value is not one."""
-        if len(kind) > _LONGEST:
-            return f"the type is {len(kind)} characters long; at most {_LONGEST} are legal"
+        if len(kind) > CHANNEL_NAME_LENGTH:
+            return f"the type is {len(kind)} characters long; at most {CHANNEL_NAME_LENGTH} are legal"
         if isinstance(value, bool) or not isinstance(value, int):
-            found = "a text" if isinstance(value, str) else _text(value)
-            return f"found {found}; a count is a whole number, as in 3i"
+            text = "a text" if isinstance(value, str) else _text(value)
+            return f"found {text}; a count is a whole number, as in 3i"
         if not 0 <= value <= MAX_INCREMENT:
             return f"found {value}; a count is from 0 to {MAX_INCREMENT}"
         self.type.append(self.types.setdefault(kind, len(self.types)))
@@ -150,7 +157,7 @@ class CountRows:
         return np.array(self.time, np.int64)
 
     def batch(self, source_id: int, received_at: int, digest: int) -> CountBatch:
-        """Batch of all counts."""
+        """The batch of all counts."""
         return CountBatch(
             source_id,
             received_at,
@@ -166,8 +173,8 @@ class CountRows:
 def digest_of(body: bytes, precision: str, arrival: int) -> int:
     """The key of a body's counts.
 
-    ``arrival`` (µs): time of lines without timestamp, 0 if all have one: a client that got the response and repeats the
-    same lines without timestamps again has counted again.
+    ``arrival`` (µs): time of lines without timestamp, 0 if all have one. It distinguishes a retry from a client that
+    has the response and sends equal lines without timestamps, which are further counts.
     """
     return sequence_of(b"\n".join((precision.encode(), str(arrival).encode(), body)))
 
@@ -177,9 +184,9 @@ class ChannelNames:
     """The channel names of a body."""
 
     of: Mapping[Key, str]
-    unnamed: Mapping[Key, str]  # why it has none
+    unnamed: Mapping[Key, str]  # error of each field without a name
     kinds: Mapping[str, ChannelKind]  # name → kind of its first value
-    counts: Mapping[Key, str]  # the type of what is a count
+    counts: Mapping[Key, str]  # type of each count
 
 
 @dataclass(slots=True)
@@ -192,18 +199,18 @@ class MappedRows:
     status: array[int] = field(default_factory=lambda: array("I"))
     texts: list[Event] = field(default_factory=list)
     misplaced: list[Event] = field(default_factory=list)  # texts for channels that have numbers
-    rounded: set[int] = field(default_factory=set)  # channels with an integer that no float64 is equal to
-    unknown_statuses: set[str] = field(default_factory=set)  # the words, of values that are stored as Uncertain
+    rounded: set[int] = field(default_factory=set)  # channels with an integer that float64 cannot hold exactly
+    unknown_statuses: set[str] = field(default_factory=set)  # words; their values are stored as Uncertain
     counts: CountRows = field(default_factory=CountRows)
     bad: list[BadLine] = field(default_factory=list)
-    waiting: int = 0  # values whose channel there is not yet
+    waiting: int = 0  # number of values whose channel is not created yet
     no_data: NoData | None = None
 
     def __len__(self) -> int:
         return len(self.value) + len(self.texts) + len(self.counts)
 
     def add(self, channel_id: int, time: int, value: Value, status: int = 0) -> bool:
-        """A sample, if it is a number."""
+        """Add a sample; False: the value is a text, which is added to ``misplaced``."""
         if isinstance(value, str):
             self.misplaced.append(Event("text", time, channel_id, _BAD_TYPE_MISMATCH, value))
             return False
@@ -221,16 +228,16 @@ class MappedRows:
             return 0
         status = statuses.status(word)
         if status is None:
-            self.unknown_statuses.add(word[:_LONGEST_WORD])
+            self.unknown_statuses.add(word[:_MAX_WORD])
         return UNCERTAIN if status is None else status
 
     def times(self) -> Int64s:
-        """Times of all samples that are kept, (n,) µs."""
+        """Times of samples, texts and counts, (n,) µs."""
         texts = np.array([e.time for e in (*self.texts, *self.misplaced)], np.int64)
         return np.concatenate((np.array(self.time, np.int64), texts, self.counts.times()))
 
     def samples(self) -> Samples:
-        """The samples: Bad where the value means no value."""
+        """The samples. Values of ``no_data`` are NaN, and Bad."""
         channel, value = np.array(self.channel_id, np.int32), np.array(self.value, np.float64)
         status = np.array(self.status, np.uint32)
         if self.no_data:
@@ -256,8 +263,8 @@ def names(
                 counts[key] = kind
             try:
                 name_of[key] = template.name(*key)
-            except NoChannelName as why:
-                unnamed[key] = str(why)
+            except NoChannelName as error:
+                unnamed[key] = str(error)
             else:
                 kinds.setdefault(name_of[key], "counter" if key in counts else _kind(value))
     return ChannelNames(name_of, unnamed, kinds, counts)
@@ -281,7 +288,7 @@ def rows(
     mapped = MappedRows()
     untimed: Counter[int] = Counter()
     for point in points:
-        several: set[int] | None = set() if len(point.fields) > 1 else None
+        used: set[int] | None = set() if len(point.fields) > 1 else None  # channels of the line's fields so far
         status = mapped.status_of(statuses.word(point), statuses)
         for name, value in statuses.values(point):
             channel = channels[point.series, name]
@@ -289,19 +296,19 @@ def rows(
                 mapped.waiting += 1
                 continue
             kind = counts.get((point.series, name))
-            if isinstance(channel, int) and several is not None and kind is None:
-                if channel in several:
+            if isinstance(channel, int) and used is not None and kind is None:
+                if channel in used:
                     channel = "another field of the line maps to the same channel: add {field} to the template"
                 else:
-                    several.add(channel)
+                    used.add(channel)
             if isinstance(channel, str):
                 mapped.bad.append(BadLine(point.line, f"field {name!r}: {channel}"))
                 continue
             time = None if channel in by_arrival else point.time
             if kind is not None:
-                why = mapped.counts.add(kind, channel, arrival if time is None else time, value)
-                if why is not None:
-                    mapped.bad.append(BadLine(point.line, f"field {name!r}: {why}"))
+                error = mapped.counts.add(kind, channel, arrival if time is None else time, value)
+                if error is not None:
+                    mapped.bad.append(BadLine(point.line, f"field {name!r}: {error}"))
                 continue
             if time is None:
                 time = arrival + untimed[channel]
@@ -314,7 +321,7 @@ def rows(
 
 
 def _text(value: Value) -> str:
-    """A number's exact form."""
+    """The exact text of a value."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

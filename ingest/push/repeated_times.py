@@ -1,9 +1,9 @@
 """Channels whose lines repeat a timestamp with another value.
 
-The table has one sample per channel and time: the first to arrive is kept. The value after it is lost, which is a gap
-from there on. It is not dated by its arrival: a line has nothing else by which the same value sent again, by a retry or
-by a gateway that empties its buffer, differs from a new one. ``time = "arrival"`` is for devices whose clock stands
-still.
+The table has one sample per channel and time: the first to arrive is stored. A different value with the same time is
+lost, and a gap begins there. It does not get the time of its arrival, because only the timestamp distinguishes a new
+value from one that is sent again, by a retry or by a gateway that empties its buffer. ``time = "arrival"`` is for
+devices whose clock stands still.
 """
 
 from __future__ import annotations
@@ -55,25 +55,25 @@ class RepeatedTimes:
             return
         samples = samples.sorted()  # equal keys in order of arrival
         channel, time, status, bits = samples.channel, samples.time, samples.status, samples.bits
-        place = self._places(channel)
+        index = self._indices(channel)
         kept = np.maximum.accumulate(np.where(samples.repeats(), 0, np.arange(len(samples))))
-        same_time = time == self._time[place]
-        same = np.where(same_time, self._bits[place], bits[kept]) == bits
-        same &= np.where(same_time, self._of_status[place], status[kept]) == status
+        same_time = time == self._time[index]
+        is_equal = np.where(same_time, self._bits[index], bits[kept]) == bits
+        is_equal &= np.where(same_time, self._of_status[index], status[kept]) == status
         last = np.append(channel[1:] != channel[:-1], True)
-        last &= time > self._time[place]
-        self._time[place[last]], self._of_status[place[last]] = time[last], status[kept][last]
-        self._bits[place[last]] = bits[kept][last]
-        begins = self._refuse(channel[~same], time[~same])
-        if self._refused:  # a body that is stored meanwhile must see the state that this one leaves
+        last &= time > self._time[index]
+        self._time[index[last]], self._of_status[index[last]] = time[last], status[kept][last]
+        self._bits[index[last]] = bits[kept][last]
+        begins = self._refuse(channel[~is_equal], time[~is_equal])
+        if self._refused:  # before the first await: a body that is stored meanwhile needs this state
             ends = self._resume(channel, time)
             await self._gaps.open_each(begins, _REASON, _DETAIL)
             await self._gaps.close_each([([i], t) for i, t in ends if self._gaps.reason(i) == _REASON])
-            self._refused = {i: one for i, one in self._refused.items() if self._gaps.reason(i) == _REASON}
+            self._refused = {i: refused for i, refused in self._refused.items() if self._gaps.reason(i) == _REASON}
             self._status.remark_repeated(len(self._refused))
 
-    def _places(self, channel: Int32s) -> NDArray[np.intp]:
-        """Places of channels in the columns, (n,): new ones are added."""
+    def _indices(self, channel: Int32s) -> NDArray[np.intp]:
+        """Indices of channels in the columns, (n,); new channels are added."""
         new = np.setdiff1d(channel, self._ids)
         if len(new):
             at = np.searchsorted(self._ids, new)
@@ -84,19 +84,22 @@ class RepeatedTimes:
         return np.searchsorted(self._ids, channel)
 
     def _refuse(self, channel: Int32s, time: Int64s) -> list[tuple[list[int], int]]:
-        """Begins (µs) of the gaps of values that are not stored, sorted by channel and time."""
+        """Note values that are not stored, sorted by channel and time; return the beginnings (µs) of their gaps."""
         channels, first, count = np.unique(channel, return_index=True, return_counts=True)
         latest = time[first + count - 1].tolist()
         self._refused |= {i: _Refused(monotonic(), t) for i, t in zip(channels.tolist(), latest, strict=True)}
         return [([i], t) for i, t in zip(channels.tolist(), time[first].tolist(), strict=True)]
 
     def _resume(self, channel: Int32s, time: Int64s) -> list[tuple[int, int]]:
-        """Channels whose timestamps advance again, and the first time (µs) behind the gap. Samples as in _refuse."""
+        """Channels whose timestamps advance again, and the first time (µs) after the gap. Samples are sorted."""
         for i in np.intersect1d(channel, np.fromiter(self._refused, np.int32)).tolist():
             refused = self._refused[i]
             times = time[np.searchsorted(channel, i) : np.searchsorted(channel, i, "right")]
             if refused.resumed is None and times[-1] > refused.time:
                 refused.resumed = int(times[np.searchsorted(times, refused.time, "right")])
         quiet_since = monotonic() - _QUIET
-        entries = self._refused.items()
-        return [(i, one.resumed) for i, one in entries if one.resumed is not None and one.at < quiet_since]
+        return [
+            (i, refused.resumed)
+            for i, refused in self._refused.items()
+            if refused.resumed is not None and refused.at < quiet_since
+        ]

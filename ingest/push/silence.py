@@ -18,11 +18,11 @@ from ingest.appender import Appender, Notes
 from ingest.gaps import Gaps
 from ingest.status import RecordedState, SourceStatus
 
-_CHECK_SECONDS = 1.0  # how often at least, so that it is known how long this process did not run
+_CHECK_SECONDS = 1.0  # between two checks, which also measure how long this process did not run
 
 
 class Silence:
-    """Watches one source: its state, and its gap of reason ``stale``."""
+    """State of a source, and its gap of reason ``stale``."""
 
     def __init__(self, status: SourceStatus, stale_after: float, spool: Appender) -> None:
         self._status = status
@@ -41,7 +41,7 @@ class Silence:
         self._stale_after = stale_after
 
     def record_activity(self) -> None:
-        """The gateway sent data, whether it was accepted or must be retried."""
+        """Note that the gateway sent data, which were accepted or must be sent again."""
         self._active_at = time.monotonic()
         self._activity.set()
 
@@ -50,7 +50,7 @@ class Silence:
         return {self._note: str(self._newest_with(times))}
 
     async def samples_stored(self, times: Int64s) -> None:
-        """Samples of these times (µs) are durable."""
+        """Note that samples of these times (µs) are durable."""
         self._newest = self._newest_with(times)
         self._status.record_samples(times)
         since = self.gaps.open_since()
@@ -76,12 +76,12 @@ class Silence:
             wait = self._active_at + self._stale_after - time.monotonic()
             if wait > 0:
                 late = await sleep_overrun(min(wait, _CHECK_SECONDS))
-                self._active_at += late  # also where something was heard meanwhile
+                self._active_at += late  # also if the gateway was active meanwhile
                 continue
             reason = f"no data pushed for {self._stale_after:g} s"
             self._activity.clear()
             await self.gaps.open(self._newest or self._since, "stale", reason)
-            if not self._activity.is_set():  # while the disk was waited for
+            if not self._activity.is_set():  # not while this waited for the disk
                 await self.set_state("disconnected", reason)
             await self._activity.wait()
 

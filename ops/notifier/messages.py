@@ -17,8 +17,8 @@ from ingest.alarms.state import INHIBITED
 
 Kind: TypeAlias = Literal["alarm", "return", "flood"]
 
-_MAX_LISTED = 20  # alarms of a flood that its message names
-_CRITICAL_SECONDS = 60.0  # a flood holds back alarms of the highest priority no longer than this
+_MAX_LISTED = 20  # alarms in the message about a flood
+_CRITICAL_SECONDS = 60.0  # for which a flood holds back alarms of the highest priority
 _CONDITIONS = {
     "lolo": "below its low-low limit",
     "lo": "below its low limit",
@@ -45,13 +45,13 @@ class Notice:
     priority: str
     value: float | None
     threshold: float | None
-    late: bool  # it became known long after it happened
-    state_now: str  # of the alarm, in the database
-    message: str | None = None  # of a condition of a server
-    alarm: str = ""  # its key
+    late: bool  # it became known more than a minute after it happened
+    state_now: str  # current state of the alarm in the database
+    message: str | None = None  # text of a server's condition; None: the alarm of a limit
+    alarm: str = ""  # key of the alarm
     chatters: bool = False
     notified_at: datetime | None = None  # the last message of the alarm within the flood window
-    disabled: bool = False  # notifications were, when it was queued
+    disabled: bool = False  # notifications were disabled when it was queued
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Decision:
     """Messages to send and notices to discard; all other notices stay queued."""
 
     messages: list[Message] = field(default_factory=list)
-    unsent: dict[str, list[Notice]] = field(default_factory=dict)  # why → notices
+    unsent: dict[str, list[Notice]] = field(default_factory=dict)  # reason → notices
 
 
 def decide(
@@ -83,7 +83,7 @@ def decide(
     is held in the same way after each message about it; its returns are not sent.
     """
     decision = Decision()
-    alarms: dict[str, list[Notice]] = {}  # those of an alarm that chatters are together
+    alarms: dict[str, list[Notice]] = {}  # by alarm if it chatters, else by event
     returns: list[Notice] = []
     for notice in waiting:
         reason = _reason_not_sent(notice, now, options)
@@ -112,7 +112,7 @@ def _order(notices: Sequence[Notice]) -> tuple[datetime, datetime, int]:
 
 
 def _is_held(since: datetime, notices: Sequence[Notice], now: datetime, options: NotifyOptions) -> bool:
-    """Return whether ``notices`` wait behind a message that was made at ``since``."""
+    """Return whether ``notices`` wait because of the message that was created at ``since``."""
     critical = any(notice.priority == "critical" for notice in notices)
     hold = min(options.flood_window, _CRITICAL_SECONDS) if critical else options.flood_window
     return (now - since).total_seconds() < hold

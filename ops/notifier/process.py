@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 _POLL_SECONDS = 1.0
 _RECONNECT_SECONDS = 5.0  # before reconnecting to the database
 _BACKOFF = (1.0, 300.0)  # s, first and longest wait before a message is sent again
-_BATCH = 50  # messages of one look
+_BATCH = 50  # messages of one query
 _STATEMENT_SECONDS = 30.0
 
 
@@ -48,20 +48,20 @@ class Notifier:
         plant: str,
         options: NotifyOptions,
         dsn: str,
-        to: list[Receiver],
+        receivers: list[Receiver],
         installation: UUID | None = None,
         member: int | None = None,
     ) -> None:
-        """``member``: of a redundant pair, which sends while it writes."""
+        """``member``: number in a redundant pair, of which the member that writes sends; None: there is no pair."""
         self._member = member
         self._plant = plant
         self._installation = installation
         self._options = options
         self._dsn = dsn
-        self._receivers = to
+        self._receivers = receivers
         self.database = "not yet connected"
-        self.failing: dict[str, str] = {}  # target → why its last attempt failed
-        self.waiting: dict[str, int] = {receiver.target: 0 for receiver in to}
+        self.failing: dict[str, str] = {}  # target → error of its last attempt
+        self.waiting: dict[str, int] = {receiver.target: 0 for receiver in receivers}
         self.delivered = 0  # since start
 
     async def run(self) -> None:
@@ -78,7 +78,7 @@ class Notifier:
                 try:
                     self.database = "connected"
                     while True:
-                        if await self._sends(connection):
+                        if await self._is_sender(connection):
                             await work(connection)
                         await asyncio.sleep(_POLL_SECONDS)
                 finally:
@@ -88,7 +88,7 @@ class Notifier:
                 log.warning("database: %s", self.database)
                 await asyncio.sleep(jittered(_RECONNECT_SECONDS))
 
-    async def _sends(self, connection: asyncpg.Connection[Any]) -> bool:
+    async def _is_sender(self, connection: asyncpg.Connection[Any]) -> bool:
         if self._member is None:
             return True
         lease = await connection.fetchrow(load("lease")["select_lease"], self._installation)
@@ -118,8 +118,8 @@ class Notifier:
                 )
                 for message in decision.messages:
                     await self._queue_message(connection, message)
-                for why, unsent in decision.unsent.items():
-                    await connection.execute(queries["update_notices"], *_keys(unsent), why, None)
+                for reason, unsent in decision.unsent.items():
+                    await connection.execute(queries["update_notices"], *_keys(unsent), reason, None)
             waiting = {
                 row["target"]: row["n"]
                 for row in await connection.fetch(queries["count_undelivered"], self._installation)
@@ -173,8 +173,8 @@ def _keys(notices: list[Notice] | tuple[Notice, ...]) -> tuple[list[Any], list[i
 async def run_notifier(settings: NotifierSettings, state: Path, stop: asyncio.Event) -> None:
     """Send notifications until ``stop``. Raises OperationError if a secret cannot be read.
 
-    Without ``[notify]`` it idles: `up` does not start it then, but a container that exited would be restarted again
-    and again.
+    Without ``[notify]``, for which `up` does not start it, it idles, as a container that exits is restarted again and
+    again.
     """
     since = now_us()
     if settings.notify is None:

@@ -1,4 +1,4 @@
-"""Delivery by webhook and e-mail. Each returns when the receiver has accepted the message, or raises DeliveryError."""
+"""Delivery by webhook and e-mail."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ops.notifier.messages import text_of
 class StoredMessage:
     """A message as stored in the database."""
 
-    id: UUID  # the same however often it is sent
+    id: UUID  # the same in each attempt
     created_at: datetime
     kind: str
     subject: str
@@ -41,7 +41,7 @@ class Receiver(Protocol):
     target: str
 
     async def deliver(self, message: StoredMessage) -> None:
-        """Deliver a message. Raises DeliveryError."""
+        """Deliver a message; return once it is accepted. Raises DeliveryError."""
 
 
 class Webhook:

@@ -238,7 +238,7 @@ async def test_only_the_member_that_writes_notifies(
     await lease.acquire()
     options = NotifyOptions(webhook="http://127.0.0.1:1/alarms")
     sends = [
-        await Notifier("p", options, database.ingest_dsn, [], own, number)._sends(owner) for number in (1, 2, None)
+        await Notifier("p", options, database.ingest_dsn, [], own, number)._is_sender(owner) for number in (1, 2, None)
     ]
     assert sends == [False, True, True]
     lease.disconnect()
