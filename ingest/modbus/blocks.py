@@ -1,4 +1,4 @@
-"""The reads of one poll interval, when they are due, adapted to what the device rejects or leaves unanswered.
+"""Reads of one poll interval and their schedule, without blocks that the device rejects or does not answer.
 
 A rejected block (illegal address, function or value) is split until the bad tag is isolated. The isolated tag is
 excluded and retried with a long period, one per poll; once it can be read, all reads are planned again. A block that
@@ -6,9 +6,9 @@ stays unanswered while others are answered is excluded as well, because each att
 
 Polls are due at start + k × interval, without drift. A device that is slower than its interval is polled as fast as it
 responds, and an overloaded machine polls as fast as it can; which of the two applies is measured. Skipped polls are
-missing samples and reduce the coverage, which is based on the interval. They are not gaps: between two samples nothing
-happened except that the device is slow, and one gap per sample would show the whole trend as missing. So an episode is
-recorded once, as an event ``poll_stretched`` with its cause and the pace, which defines gaps meanwhile.
+missing samples and reduce the coverage, which is based on the interval. They are no gaps: one gap per sample would show
+the whole trend as missing. So an episode is recorded once, as an event ``poll_stretched`` with its cause and the pace,
+which defines gaps meanwhile.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from core.backoff import Backoff, after_refusal
 from core.config.modbus_address import parse
 from core.config.sources import ModbusSource, ModbusTag
 from ingest.modbus.decode import Decoder
-from ingest.modbus.plan import Read, plan, split, tellable
+from ingest.modbus.plan import Read, plan, split, unambiguous
 
-_POLLS = 3  # one after another that are late, or in time again, and a new pace is known
+_POLLS = 3  # consecutive polls, late or in time again, that define a new pace
 _LATE = 1.1  # times the interval
-_TOLERANCE = 1.5  # times the pace, or one part in so many, is another pace
-_MIN_SHORTER_POLLS = 10  # polls before a shorter pace is known: those of a machine that is overloaded vary
+_TOLERANCE = 1.5  # factor between two paces that count as different
+_MIN_SHORTER_POLLS = 10  # consecutive polls that define a shorter pace: those of an overloaded machine vary
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class Schedule:
         return self.due + self.interval
 
     def poll_done(self) -> None:
-        """The due poll is done."""
+        """Set the next due time: the due poll is done."""
         self.due += self.interval
 
 
@@ -59,15 +59,15 @@ class PollPace:
 
     def __init__(self, interval: float) -> None:
         self._interval = interval
-        self._began: deque[float] = deque(maxlen=_POLLS + 1)  # s, the last polls
-        self._waited: deque[float] = deque(maxlen=_POLLS + 1)  # s, then
-        self._waited_share = 0.0  # of the time of the last polls, in which the device was waited for
-        self._shorter_polls = 0  # polls one after another that took less than the pace, and more than the interval
+        self._began: deque[float] = deque(maxlen=_POLLS + 1)  # s, starts of the last polls
+        self._waited: deque[float] = deque(maxlen=_POLLS + 1)  # cumulative s of waiting, at these starts
+        self._waited_share = 0.0  # share of the time of the last polls spent waiting for the device
+        self._shorter_polls = 0  # consecutive polls that took less than the pace, and more than the interval
         self.seconds = interval  # the interval, or more than that
 
     @property
     def stretched(self) -> bool:
-        """Whether polls take longer than their interval."""
+        """Return whether polls take longer than their interval."""
         return self.seconds > self._interval
 
     @property
@@ -84,8 +84,8 @@ class PollPace:
         text = f"polls take {self.seconds:.3g} s, interval {self._interval:g} s"
         if not self.stretched:
             return text
-        why = "" if self.bottleneck == "device" else "this machine is overloaded, "
-        return f"{text}: {why}the device answers in {self.answer_seconds:.3g} s"
+        cause = "" if self.bottleneck == "device" else "this machine is overloaded, "
+        return f"{text}: {cause}the device answers in {self.answer_seconds:.3g} s"
 
     def figures(self) -> dict[str, Any]:
         """The figures for an event."""
@@ -100,7 +100,7 @@ class PollPace:
         self._waited.clear()
 
     def poll_started(self, now: float, waited: float = 0.0) -> bool:
-        """A poll starts at ``now`` (s, boot clock). Returns whether the pace changed.
+        """Note that a poll starts at ``now`` (s, boot clock). Returns whether the pace changed.
 
         ``waited``: cumulative s spent waiting for the device.
         """
@@ -110,42 +110,42 @@ class PollPace:
             return False
         share = (self._waited[-1] - self._waited[0]) / (self._began[-1] - self._began[0])
         self._waited_share = max(0.0, min(1.0, share))
-        least, middle, _ = sorted(after - before for before, after in pairwise(self._began))
-        if middle <= _LATE * self._interval:
+        shortest, median, _ = sorted(after - before for before, after in pairwise(self._began))
+        if median <= _LATE * self._interval:
             new = self._interval
-        elif least <= _LATE * self._interval or (
-            self.stretched and self.seconds / _TOLERANCE <= middle <= self.seconds * _TOLERANCE
+        elif shortest <= _LATE * self._interval or (
+            self.stretched and self.seconds / _TOLERANCE <= median <= self.seconds * _TOLERANCE
         ):
             new = self.seconds
-        elif middle < self.seconds and self._shorter_polls < _MIN_SHORTER_POLLS:
+        elif median < self.seconds and self._shorter_polls < _MIN_SHORTER_POLLS:
             self._shorter_polls += 1
             return False
         else:
-            new = middle
+            new = median
         self._shorter_polls = 0
         changed, self.seconds = new != self.seconds, new
         return changed
 
 
-_MAX_UNANSWERED = 3  # time-outs of a block, each after answers to others, before it is set apart
-_EXCLUDED_SHARE = 10  # a deaf block takes one part in this many of the time
+_MAX_UNANSWERED = 3  # time-outs of a block, each after answers to others, before it is excluded
+_EXCLUDED_TIME_OUTS = 10  # for which it is excluded
 
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """One read. Times are monotonic seconds."""
+    """A read and its state. Times are monotonic seconds."""
 
     read: Read
     decoder: Decoder
     refused: bool = False  # the device rejects its only tag
     excluded_until: float = 0.0
     requested_at: float = 0.0
-    timed_out_at: float = 0.0  # its last time-out; 0: it was answered since
+    timed_out_at: float = 0.0  # the last time-out; 0: none since it was answered
     unanswered: int = 0  # time-outs since it was answered, each after answers to others
-    answers_at_time_out: int = -1  # the device's answers at the last one of these
+    answers_at_time_out: int = -1  # number of the device's answers at the last of these
 
     def answered(self) -> None:
-        """The device answered, with data or an exception."""
+        """Note that the device answered, with data or an exception."""
         self.timed_out_at, self.unanswered, self.answers_at_time_out = 0.0, 0, -1
 
     def timed_out(self, answers: int, now: float, time_out: float) -> None:
@@ -154,7 +154,7 @@ class Block:
         if answers != self.answers_at_time_out:
             self.unanswered, self.answers_at_time_out = self.unanswered + 1, answers
         if self.unanswered >= _MAX_UNANSWERED:
-            self.excluded_until = now + _EXCLUDED_SHARE * time_out
+            self.excluded_until = now + _EXCLUDED_TIME_OUTS * time_out
 
 
 class PollGroup:
@@ -171,8 +171,8 @@ class PollGroup:
         self._backoffs: dict[int, Backoff] = {}  # rejected tag → waits until it is retried
         self.blocks: list[Block] = []
         self._decoder_blocks: list[Block] = []
-        self._decoder: Decoder | None = None  # of those
-        self.incomplete = False  # the last poll was given up: it did not get to some blocks
+        self._decoder: Decoder | None = None  # of ``_decoder_blocks``
+        self.incomplete = False  # the last poll ended before it read all blocks
         self.plan()
 
     def plan(self) -> None:
@@ -183,7 +183,7 @@ class PollGroup:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a read was not answered the last time: a poll without any answer says nothing of the device then."""
+        """Return whether a block did not answer its last request: a poll without answers proves no fault then."""
         return any(block.timed_out_at for block in self.blocks)
 
     def due_blocks(self, now: float) -> list[Block]:
@@ -209,22 +209,22 @@ class PollGroup:
     def split(self, block: Block) -> list[Block]:
         """Replace ``block``, which has more than one tag, with blocks of half the tags each."""
         halves = self._blocks(split(block.read, self._tags))
-        where = self.blocks.index(block)
-        self.blocks[where : where + 1] = halves
+        index = self.blocks.index(block)
+        self.blocks[index : index + 1] = halves
         return halves
 
     def _blocks(self, reads: Sequence[Read]) -> list[Block]:
         if parse(self._source.address).rtu:
-            reads = [part for read in reads for part in tellable(read, self._tags)]
+            reads = [part for read in reads for part in unambiguous(read, self._tags)]
         return [Block(read, Decoder(read, self._tags)) for read in reads]
 
     def refuse(self, block: Block, now: float) -> None:
-        """The device rejected the only tag of ``block``."""
+        """Exclude ``block``, whose only tag the device rejected."""
         (tag,) = block.read.tags
         backoff = self._backoffs.setdefault(tag, after_refusal())
         block.refused, block.excluded_until = True, now + backoff.next()
 
     def accept(self, block: Block) -> None:
-        """The only tag of ``block``, rejected before, can be read now: plan again, as others may be readable too."""
+        """Plan again: the only tag of ``block``, once rejected, can be read now, so others may be readable, too."""
         self._backoffs.pop(block.read.tags[0], None)
         self.plan()

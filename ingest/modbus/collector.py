@@ -1,4 +1,4 @@
-"""Polls one Modbus device on schedule: responses go to the spool, missing ones are recorded as gaps."""
+"""Collector of a Modbus device: responses to polls go to the spool, missing ones are recorded as gaps."""
 
 from __future__ import annotations
 
@@ -37,28 +37,28 @@ from ingest.versions import NO_VERSIONS
 
 log = logging.getLogger(__name__)
 
-_MAX_TIME_OUTS = 2  # time-outs one after another, without any answer, before the connection is given up
+_MAX_TIME_OUTS = 2  # consecutive time-outs, without any answer, before the connection is closed
 _CLOSES_REMARK = "the device closes the connection after each response: one connection per request"
-_STANDBY_TICK = 0.1  # s, how often it is looked whether this member is to poll
-_TICK = 1.0  # s, how often it is noted that nothing is missing while no poll is due
+_STANDBY_TICK = 0.1  # s between two checks whether this member is to poll
+_TICK = 1.0  # s between two notes that nothing is missing while no poll is due
 
 
 @dataclass(slots=True)
 class _PollRun:
-    """One poll of one group in progress."""
+    """A poll of a group in progress."""
 
     group: PollGroup
     poll: Poll
     answers: list[tuple[Block, Answer]] = field(default_factory=list)
-    unanswered: list[tuple[Block, str]] = field(default_factory=list)  # and why, in words
+    unanswered: list[tuple[Block, str]] = field(default_factory=list)  # and the reason
     reconnected: bool = False  # the connection was reopened
 
 
 class Collector:
-    """Polls one device until cancelled, whatever happens to tags, connection and spool.
+    """Collector of one device, which polls until cancelled, whatever happens to tags, connection and spool.
 
-    ``connections``: the connections of all sources of the process; ``stands_by``: whether another member of a redundant
-    pair polls now.
+    ``connections``: the connections of all sources of the process; ``stands_by``: returns True while another member of
+    a redundant pair polls.
     """
 
     def __init__(
@@ -83,17 +83,17 @@ class Collector:
         self._late_answers = metrics.late_answers.labels(source=status.name)
         self._request_seconds = metrics.request_seconds.labels(source=status.name)
         connection, clock = connections.get(source.address, tls_options(source)), self._clock
-        late, again = self._late_answers.inc, self._status.count_reconnect
-        self._device = Device(connection, source.time_out, clock.now, late, again, source.any_transaction_id)
-        self._bad: dict[int, str] = {}  # tag index → why it can't be read
-        self._holds = np.ones(len(self._ids), np.bool_)  # tags with no Bad sample since they were read
+        late, reconnected = self._late_answers.inc, self._status.count_reconnect
+        self._device = Device(connection, source.time_out, clock.now, late, reconnected, source.any_transaction_id)
+        self._bad: dict[int, str] = {}  # tag index → reason why it can't be read
+        self._holds = np.ones(len(self._ids), np.bool_)  # tags without a Bad sample since they were last read
         self._rounded: set[int] = set()  # channel ids whose rounding was recorded
         self._recorded_state = RecordedState(status)
         self._backoff = Backoff(source.backoff_min, source.backoff_max)
-        self._answers = 0  # of the device, exceptions counted
+        self._answers = 0  # of the device, with exceptions
         self._time_outs = 0  # time-outs since the last answer
-        self._silence = ""  # the last of them, in words
-        # What is configured since the last poll.
+        self._last_time_out = ""  # description of the last time-out
+        # Configured since the last poll
         self._new_configuration: tuple[ModbusSource, Mapping[str, int], Mapping[int, int]] | None = None
         self._groups = _groups(source, ())
 
@@ -111,7 +111,7 @@ class Collector:
         if self._new_configuration is None:
             return
         (source, channel_ids, versions), self._new_configuration = self._new_configuration, None
-        bad, ended = {int(self._ids[i]): why for i, why in self._bad.items()}, self._ids[~self._holds]
+        bad, ended = {int(self._ids[i]): reason for i, reason in self._bad.items()}, self._ids[~self._holds]
         self._source, self._tags, self._ids = source, source.tags, _ids(source, channel_ids)
         self._holds = ~np.isin(self._ids, ended)
         self._groups = _groups(source, self._groups)
@@ -123,7 +123,7 @@ class Collector:
             self._set_pace_remark(group)
         self._bad = {i: bad[channel] for i, channel in enumerate(self._ids.tolist()) if channel in bad}
         self._status.channels = len(source.tags)
-        self._status.bad_channels = {self._tags[i].name: why for i, why in self._bad.items()}
+        self._status.bad_channels = {self._tags[i].name: reason for i, reason in self._bad.items()}
 
     async def run(self) -> None:
         """Poll until cancelled."""
@@ -142,7 +142,7 @@ class Collector:
         """Connect and poll, reconnecting after each failure."""
         connected = False
         while True:
-            began = boot_seconds()
+            started = boot_seconds()
             self._check_clock()
             self._apply_configuration()
             if self._stands_by():
@@ -160,11 +160,11 @@ class Collector:
             finally:
                 self._device.close()
             await self._poll_writer.wait_for_room()
-            await asyncio.sleep(self._wait(boot_seconds() - began))
+            await asyncio.sleep(self._wait(boot_seconds() - started))
 
     async def _stand_by(self) -> None:
         """Wait until this member of the pair is to poll."""
-        self._recorded_state.forget()  # the state that counts is that of the member that polls
+        self._recorded_state.forget()  # the state of the member that polls counts
         self._status.state, self._status.reason = "standby", "the other member polls"
         self._status.due_at = 0
         log.info("source %s: standing by", self._status.name)
@@ -179,11 +179,11 @@ class Collector:
                 await self._poll_writer.wait_for_room()
                 self._poll_writer.add(Poll(self._clock.now()))
 
-    def _wait(self, took: float) -> float:
+    def _wait(self, elapsed: float) -> float:
         """Seconds before the next attempt: exponential backoff, limited so that a returning device is read soon."""
         period = min(group.schedule.interval for group in self._groups)
         wait = self._backoff.next(max(period, self._source.backoff_min))
-        return max(wait - took, self._source.backoff_min / 2)
+        return max(wait - elapsed, self._source.backoff_min / 2)
 
     async def _poll(self) -> None:
         """Poll on schedule until this member stands by. Raises ConnectionLost."""
@@ -221,7 +221,7 @@ class Collector:
                 self._poll_writer.add(run.poll)
 
     def _update_pace(self, group: PollGroup, poll: Poll) -> None:
-        """Record at the start of a poll whether polls now take longer than the interval, and who is slow."""
+        """Record, at the start of a poll, a change of the pace and its bottleneck."""
         pace = group.pace
         changed = pace.poll_started(boot_seconds(), self._device.connection.waited_seconds)
         if changed or pace.stretched:
@@ -245,14 +245,14 @@ class Collector:
                 self._poll_writer.add(Poll(self._clock.now()))
 
     async def _read_blocks(self, run: _PollRun) -> bool:
-        """Read the blocks of one poll, as far as time permits; whether any was answered. Raises ConnectionLost."""
+        """Read the blocks of a poll, as far as time permits; return whether one was answered. Raises ConnectionLost."""
         before = self._answers
         left = run.group.due_blocks(boot_seconds())
         try:
             while left:
                 late = bool(run.unanswered) and boot_seconds() >= run.group.schedule.next
                 if self._time_outs >= _MAX_TIME_OUTS or (late and self._answers != before):
-                    break  # the next poll begins with what is left
+                    break  # the next poll begins with the blocks that are left
                 n_read = await self._read(run, left[:1] if run.unanswered else left)
                 left = left[n_read:]
         finally:
@@ -262,9 +262,9 @@ class Collector:
         if self._answers != before:
             self._time_outs = 0
         elif self._time_outs >= _MAX_TIME_OUTS:
-            raise ConnectionLost(self._silence, BAD_TIMEOUT)
-        for block, silence in run.unanswered:
-            self._record_failure(run, block, silence, BAD_TIMEOUT)
+            raise ConnectionLost(self._last_time_out, BAD_TIMEOUT)
+        for block, reason in run.unanswered:
+            self._record_failure(run, block, reason, BAD_TIMEOUT)
         return self._answers != before
 
     async def _read(self, run: _PollRun, blocks: Sequence[Block]) -> int:
@@ -287,11 +287,11 @@ class Collector:
         block = blocks[len(answers)]
         if isinstance(failed, RequestTimeout):
             self._time_outs += 1
-            self._silence = f"{block.read}: {failed}"
+            self._last_time_out = f"{block.read}: {failed}"
             if failed.unreadable:
                 self._status.count_undecodable()
             block.timed_out(self._answers, boot_seconds(), self._source.time_out)
-            run.unanswered.append((block, self._silence))
+            run.unanswered.append((block, self._last_time_out))
         else:
             self._count_answer(block)
             if isinstance(failed, ExceptionResponse):
@@ -349,7 +349,7 @@ class Collector:
         self._time_outs = 0
 
     def _check_clock(self) -> None:
-        """Between two polls: detect and record a step of the wall clock."""
+        """Detect and record a step of the wall clock, between two polls."""
         step = self._clock.detect_step()
         if step is not None:
             log.warning("source %s: the clock was set by %+.1f s", self._status.name, step.seconds)
@@ -362,16 +362,16 @@ class Collector:
         poll, at = run.poll, self._clock.now()
         self._status.count_missed(1)
         poll.failures.append(Failure(block.read.tags, reason, detail))
-        fresh = [i for i in block.read.tags if i not in self._bad]
+        new = [i for i in block.read.tags if i not in self._bad]
         for i in block.read.tags:
             self._bad[i] = detail
             self._status.bad_channels[self._tags[i].name] = detail
-        for i in fresh:
+        for i in new:
             poll.events.append(Event("channel_state", at, int(self._ids[i]), status, "bad", {"reason": detail}))
-        self._end_values(poll, fresh, at, status)
+        self._end_values(poll, new, at, status)
 
     def _end_values(self, poll: Poll, tags: Sequence[int], at: int, status: int) -> None:
-        """One Bad sample for each of the tags that was read since it had one."""
+        """Add a Bad sample for each of the tags that was read since it had one."""
         numbers = np.array([i for i in tags if self._holds[i] and self._tags[i].kind != "text"], np.int32)
         self._holds[numbers] = False
         poll.add(numbers, at, np.full(len(numbers), np.nan), status)

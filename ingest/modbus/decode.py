@@ -21,10 +21,12 @@ from ingest.modbus.plan import Read
 from ingest.no_data import NoData
 
 _LONG = tuple(name for name in INTEGERS if 16 * NUMBERS[name].registers > 53)  # bits that a float64 holds exactly
-# The numpy type, and how many more words than registers it has
-_READ_AS = {name: (of.dtype, np.dtype(of.dtype).itemsize // 2 - of.registers) for name, of in NUMBERS.items()}
-_PADDING = "\0 \t\r\n"  # behind a text
-UNDECODABLE = "\ufffd"  # stands for what is no text
+# The numpy type, and the number of words that it has more than registers
+_DTYPES = {
+    name: (number.dtype, np.dtype(number.dtype).itemsize // 2 - number.registers) for name, number in NUMBERS.items()
+}
+_PADDING = "\0 \t\r\n"  # at the end of a text
+UNDECODABLE = "\ufffd"  # in place of bytes that are no text
 
 _Key: TypeAlias = tuple[str, WordOrder]  # type, and byte order
 _Scale: TypeAlias = tuple[float, float, float]  # scale, divisor and offset
@@ -36,9 +38,9 @@ class _NumberColumns:
     """Numbers of one type and byte order."""
 
     at: NDArray[np.intp]  # (n, words) register indices, the most significant word first
-    bit: NDArray[np.uint16]  # (n,) of a bool
-    tags: Int32s  # (n,)
-    read: Int32s  # (n,) which of the reads each is in
+    bit: NDArray[np.uint16]  # (n,) bit of a bool
+    tags: Int32s  # (n,) tag indices
+    read: Int32s  # (n,) index of the read that has it
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,23 +89,23 @@ class Decoder:
         count: int,
         covered: Sequence[Int32s],
     ) -> None:
-        """``covered``: the tags of each read, which have ``count`` registers or bits together."""
+        """Set the columns. ``covered``: the tags of each read; ``count``: registers or bits of all reads together."""
         self._numbers, self._texts, self._scales, self._count = numbers, texts, scales, count
         self._no_data_cells = no_data
         self.covered: Int32s = np.concatenate(covered)
         """Indices of all tags, also those of texts, read by read."""
-        self.covered_by = np.repeat(np.arange(len(covered), dtype=np.int32), [len(of) for of in covered])
-        """Which of the reads each of :attr:`covered` is in."""
-        self.tags: Int32s = np.concatenate([_NO_TAGS, *(of.tags for of in numbers.values())])
+        self.covered_by = np.repeat(np.arange(len(covered), dtype=np.int32), [len(tags) for tags in covered])
+        """Index of the read of each of :attr:`covered`."""
+        self.tags: Int32s = np.concatenate([_NO_TAGS, *(columns.tags for columns in numbers.values())])
         """Indices of the tags whose numbers :meth:`numbers` returns, in its order."""
-        self.read: Int32s = np.concatenate([_NO_TAGS, *(of.read for of in numbers.values())])
-        """Which of the reads each of :attr:`tags` is in."""
+        self.read: Int32s = np.concatenate([_NO_TAGS, *(columns.read for columns in numbers.values())])
+        """Index of the read of each of :attr:`tags`."""
         self._no_data_rows = np.flatnonzero(np.isin(self.tags, list(no_data)))
         self._no_data = NoData((row, no_data[self.tags[row]]) for row in self._no_data_rows.tolist())
-        # Only these: adding 0.0 would turn a -0.0 into 0.0.
+        # Not all tags: adding 0.0 would turn a -0.0 into 0.0.
         self._scaled = np.flatnonzero(np.isin(self.tags, list(scales)))
-        of_each = np.array([scales[i] for i in self.tags[self._scaled].tolist()], np.float64)
-        self._scale, self._divisor, self._offset = of_each.reshape(-1, 3).T
+        factors = np.array([scales[i] for i in self.tags[self._scaled].tolist()], np.float64)
+        self._scale, self._divisor, self._offset = factors.reshape(-1, 3).T
 
     @classmethod
     def combined(cls, decoders: Sequence[Decoder]) -> Decoder:
@@ -113,37 +115,39 @@ class Decoder:
         scales: dict[int, _Scale] = {}
         no_data: dict[int, str] = {}
         count = 0
-        for number, one in enumerate(decoders):
-            for key, of in one._numbers.items():
+        for read, decoder in enumerate(decoders):
+            for key, part in decoder._numbers.items():
                 numbers.setdefault(key, []).append(
-                    _NumberColumns(of.at + count, of.bit, of.tags, of.read + np.int32(number))
+                    _NumberColumns(part.at + count, part.bit, part.tags, part.read + np.int32(read))
                 )
-            texts += [replace(text, at=text.at + count, read=number) for text in one._texts]
-            scales |= one._scales
-            no_data |= one._no_data_cells
-            count += one._count
+            texts += [replace(text, at=text.at + count, read=read) for text in decoder._texts]
+            scales |= decoder._scales
+            no_data |= decoder._no_data_cells
+            count += decoder._count
         columns = {
-            key: _NumberColumns(*(np.concatenate([getattr(one, f.name) for one in of]) for f in fields(_NumberColumns)))
-            for key, of in numbers.items()
+            key: _NumberColumns(
+                *(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(_NumberColumns))
+            )
+            for key, parts in numbers.items()
         }
-        made = cls.__new__(cls)
-        made._set_columns(columns, texts, scales, no_data, count, [one.covered for one in decoders])
-        return made
+        combined = cls.__new__(cls)
+        combined._set_columns(columns, texts, scales, no_data, count, [decoder.covered for decoder in decoders])
+        return combined
 
     def numbers(self, raw: NDArray[np.uint16]) -> Float64s:
-        """Values (n,) of :attr:`tags` from registers (or 0/1 for each bit); NaN: the device has none.
+        """Values (n,) of :attr:`tags` from registers (or 0/1 for each bit); NaN: the device has no value.
 
         Raises DecodeError if there are too few registers.
         """
         if len(raw) < self._count:
             raise DecodeError(f"short response: {len(raw)} of {self._count} registers")
         values = np.empty(len(self.tags), np.float64)
-        done = 0
+        end = 0
         for (kind, order), numbers in self._numbers.items():
             decoded = _numbers(raw[numbers.at], order, kind)
             with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN
-                values[done : done + len(decoded)] = decoded >> numbers.bit & 1 if kind == "bool" else decoded
-            done += len(decoded)
+                values[end : end + len(decoded)] = decoded >> numbers.bit & 1 if kind == "bool" else decoded
+            end += len(decoded)
         rows = self._no_data_rows
         if len(rows):
             values[rows[self._no_data.mask(rows, values[rows])]] = np.nan
@@ -153,14 +157,14 @@ class Decoder:
         return values
 
     def rounded(self, raw: NDArray[np.uint16]) -> list[tuple[int, int]]:
-        """(tag, its read) of each of :attr:`tags` whose integer no float64 is equal to: beyond 2^53."""
-        found: list[tuple[int, int]] = []
+        """(tag, its read) of each of :attr:`tags` whose integer float64 cannot hold exactly: beyond 2^53."""
+        rounded: list[tuple[int, int]] = []
         for (kind, order), numbers in self._numbers.items():
             if kind in _LONG:
                 integers = _numbers(raw[numbers.at], order, kind)
-                which = is_rounded(integers, integers.astype(np.float64))
-                found += zip(numbers.tags[which].tolist(), numbers.read[which].tolist(), strict=True)
-        return found
+                rows = is_rounded(integers, integers.astype(np.float64))
+                rounded += zip(numbers.tags[rows].tolist(), numbers.read[rows].tolist(), strict=True)
+        return rounded
 
     def texts(self, raw: NDArray[np.uint16]) -> list[tuple[int, int, str]]:
         """(tag, its read, text) of the text tags: a string, or an integer's decimal form."""
@@ -168,10 +172,10 @@ class Decoder:
 
 
 def _words(tag: ModbusTag, start: int) -> range:
-    """Places of a value's words in a read from ``start`` on: a number's from the most significant one on."""
+    """Indices of a value's words in a read from ``start`` on; of a number, the most significant one first."""
     first = tag.register - start
     words = range(first, first + tag.width)
-    # Those of a string stand in reading order whatever the word order; only bytes are swapped.
+    # The words of a string are in reading order; its word order swaps bytes only.
     return words[::-1] if tag.word_order in ("CDAB", "DCBA") and tag.type not in STRINGS else words
 
 
@@ -181,14 +185,14 @@ def _ordered(words: NDArray[np.uint16], order: WordOrder) -> NDArray[np.uint16]:
 
 
 def _numbers(words: NDArray[np.uint16], order: WordOrder, kind: str) -> NDArray[Any]:
-    """(n,) from the words (n, w) of each, the most significant one first."""
-    dtype, more = _READ_AS[kind]
+    """Numbers (n,) from their words (n, w), the most significant one first."""
+    dtype, padding = _DTYPES[kind]
     ordered = _ordered(words, order)
-    if not more:
+    if not padding:
         return ordered.view(dtype)[:, 0]
-    shifted = np.zeros((len(ordered), ordered.shape[1] + more), ">u2")
-    shifted[:, :-more] = ordered
-    return shifted.view(dtype)[:, 0] >> 16 * more  # which extends the sign
+    shifted = np.zeros((len(ordered), ordered.shape[1] + padding), ">u2")
+    shifted[:, :-padding] = ordered
+    return shifted.view(dtype)[:, 0] >> 16 * padding  # which extends the sign
 
 
 def _text(words: NDArray[np.uint16], order: WordOrder, kind: str) -> str:

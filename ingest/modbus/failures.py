@@ -23,10 +23,10 @@ _EXCEPTIONS = {  # MODBUS Application Protocol V1.1b3, 7
     10: "gateway path unavailable",
     11: "gateway target failed to respond",
 }
-_PERMANENT = (1, 2, 3)  # the request is invalid, and will be next time
+_PERMANENT = (1, 2, 3)  # the request is invalid, also when it is repeated
 
 
-class ConnectionLost(SourceError):  # noqa: N818  (what happened, in the field's words)
+class ConnectionLost(SourceError):  # noqa: N818  (an event, in the field's words)
     """The device is not reachable; ``status`` is the StatusCode of its channels."""
 
     def __init__(self, reason: str, status: int = BAD_COMMUNICATION_ERROR) -> None:
@@ -35,7 +35,7 @@ class ConnectionLost(SourceError):  # noqa: N818  (what happened, in the field's
 
 
 class RequestTimeout(SourceError):  # noqa: N818
-    """No response in time; ``unreadable``: but bytes arrived that were none."""
+    """No response in time. ``unreadable``: bytes arrived that were no response."""
 
     def __init__(self, reason: str, unreadable: bool = False) -> None:
         super().__init__(reason)

@@ -15,9 +15,9 @@ from ingest.modbus.plan import Read
 
 FUNCTIONS = {"coil": 1, "discrete": 2, "holding": 3, "input": 4}
 _BITS = ("coil", "discrete")
-EXCEPTION = 0x80  # is set in the function code of an exception response
+EXCEPTION = 0x80  # bit of the function code of an exception response
 _HEADER = struct.Struct(">HHHB")  # transaction, protocol (0), bytes from here on with the unit id, unit id
-_BEFORE_LENGTH = 6  # bytes that the length does not count
+_UNCOUNTED = 6  # bytes of a frame that its length does not count
 # Unit id, function code and data. A PDU has 253 bytes at most, but some devices send twice as many data as they should:
 # that is a frame, too, so that it affects only its own read.
 _LENGTHS = range(2, 512)
@@ -25,7 +25,7 @@ _LENGTHS = range(2, 512)
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One response, not yet decoded."""
+    """A response, not yet decoded."""
 
     transaction: int
     unit_id: int
@@ -54,7 +54,7 @@ class TcpFramer:
         return _HEADER.pack(transaction, 0, len(pdu) + 1, read.unit_id) + pdu
 
     def feed(self, received: bytes) -> Iterator[Frame]:
-        """All complete frames. Raises FramingError, after the frames before it, if the stream is not Modbus TCP."""
+        """Complete frames. Raises FramingError, after the frames before it, if the stream is not Modbus TCP."""
         stream = self._rest + received
         at = 0
         while len(stream) - at >= _HEADER.size:
@@ -62,7 +62,7 @@ class TcpFramer:
             if protocol != 0 or length not in _LENGTHS:
                 self._rest = b""
                 raise FramingError(f"invalid Modbus TCP header: protocol {protocol}, length {length}")
-            end = at + _BEFORE_LENGTH + length
+            end = at + _UNCOUNTED + length
             if end > len(stream):
                 break
             yield Frame(transaction, unit_id, stream[at + _HEADER.size : end])
@@ -80,11 +80,11 @@ def registers(read: Read, pdu: bytes) -> NDArray[np.uint16]:
         raise ExceptionResponse(pdu[1])
     if pdu[0] != function:
         raise DecodeError(f"function 0x{pdu[0]:02X} in the response to function 0x{function:02X}")
-    due = response_size(read)
-    if len(pdu) != due + 2 or pdu[1] != due:
-        claim = f" (byte count {pdu[1]})" if len(pdu) > 1 and pdu[1] != len(pdu) - 2 else ""
-        twice = ", half as many" if len(pdu) == 2 * due + 2 else ""
-        raise DecodeError(f"response of {max(len(pdu) - 2, 0)} bytes{claim}, expected {due}{twice}")
+    size = response_size(read)
+    if len(pdu) != size + 2 or pdu[1] != size:
+        byte_count = f" (byte count {pdu[1]})" if len(pdu) > 1 and pdu[1] != len(pdu) - 2 else ""
+        hint = ", half as many" if len(pdu) == 2 * size + 2 else ""
+        raise DecodeError(f"response of {max(len(pdu) - 2, 0)} bytes{byte_count}, expected {size}{hint}")
     if read.table in _BITS:
         packed = np.frombuffer(pdu, np.uint8, offset=2)
         return np.unpackbits(packed, count=read.count, bitorder="little").astype(np.uint16)

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from core.config.sources import ModbusTag, RegisterTable
 
 MAX_BITS = 2000  # coils or discrete inputs a read
-_AS_LONG_AS_A_REQUEST = (17, 24)  # bits
-_BITS_PER_REGISTER = 16  # what bridging costs on the wire is counted in registers
+_BITS_OF_REQUEST_SIZE = range(17, 25)  # responses with so many bits are as long as a request
+_BITS_PER_REGISTER = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One request: ``count`` registers (or bits) of ``table`` from ``start``, for the tags at the indices ``tags``.
+    """A request: ``count`` registers (or bits) of ``table`` from ``start``, for the tags at the indices ``tags``.
 
     ``unit_id`` selects the device behind an address.
     """
@@ -39,7 +39,7 @@ def plan(
 ) -> list[Read]:
     """Reads that cover ``tags[i]`` for each i of ``indices``, each tag in exactly one.
 
-    Up to ``bridge`` unused registers are read through to save a request. Tags that name no unit are of ``unit_id``.
+    Up to ``bridge`` unused registers are read through to save a request. Tags without a unit id belong to ``unit_id``.
     """
     units: dict[int, list[int]] = {}
     for i in indices:
@@ -76,20 +76,20 @@ def _of_unit(
 def split(read: Read, tags: Sequence[ModbusTag]) -> list[Read]:
     """Split ``read`` into two minimal reads of half its tags each."""
     middle = len(read.tags) // 2
-    return [_tight(read, half, tags) for half in (read.tags[:middle], read.tags[middle:]) if half]
+    return [_minimal(read, half, tags) for half in (read.tags[:middle], read.tags[middle:]) if half]
 
 
-def tellable(read: Read, tags: Sequence[ModbusTag]) -> list[Read]:
-    """Reads for the same tags whose responses on a serial line can be told from another master's request.
+def unambiguous(read: Read, tags: Sequence[ModbusTag]) -> list[Read]:
+    """Split ``read`` into reads whose responses on a serial line differ from any request of another master.
 
-    A request to read has 8 bytes, as the response with 17 to 24 bits: without it, no 8 bytes are a response.
+    A request to read has 8 bytes, as has a response with 17 to 24 bits. Without these, no response has 8 bytes.
     """
-    if read.table not in ("coil", "discrete") or not _AS_LONG_AS_A_REQUEST[0] <= read.count <= _AS_LONG_AS_A_REQUEST[1]:
+    if read.table not in ("coil", "discrete") or read.count not in _BITS_OF_REQUEST_SIZE:
         return [read]
-    return [part for half in split(read, tags) for part in tellable(half, tags)]
+    return [part for half in split(read, tags) for part in unambiguous(half, tags)]
 
 
-def _tight(read: Read, members: tuple[int, ...], tags: Sequence[ModbusTag]) -> Read:
+def _minimal(read: Read, members: tuple[int, ...], tags: Sequence[ModbusTag]) -> Read:
     start = min(tags[i].register for i in members)
     end = max(tags[i].register + tags[i].width for i in members)
     return Read(read.table, start, end - start, members, read.unit_id)

@@ -1,4 +1,4 @@
-"""The results of a poll, in columns."""
+"""Results of a poll, in columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Failure:
 
 
 class Round:
-    """The tags read in one poll, each once, with times (µs)."""
+    """Tags read in one poll, each once, with times (µs)."""
 
     def __init__(self) -> None:
         self._tags: list[Int32s] = []
@@ -43,16 +43,18 @@ class Round:
 class Poll:
     """Tags are indices into the source's tag list, times are µs."""
 
-    at: int  # when the last answer came; later than any before, unless there is a step
-    lost: str | None = None  # why the whole source is not read
+    at: int  # time of the last answer; later than any before, unless there is a step
+    lost: str | None = None  # why the whole source is not read; None: it is
     lost_reason: str = "disconnected"  # of core.batch.GAP_REASONS
-    step: ClockStep | None = None  # our clock was set before it
-    paces: list[tuple[Sequence[int], float]] = field(default_factory=list)  # tags, and how far (s) apart they are read
+    step: ClockStep | None = None  # of our clock, before the poll
+    paces: list[tuple[Sequence[int], float]] = field(
+        default_factory=list
+    )  # tags, and the time (s) between two reads of them
     failures: list[Failure] = field(default_factory=list)
-    rounds: list[Round] = field(default_factory=list)  # what was read in it, and in those that it took in
+    rounds: list[Round] = field(default_factory=list)  # tags read in it, and in merged polls
     texts: list[tuple[int, int, str]] = field(default_factory=list)  # (tag, time, text)
     events: list[Event] = field(default_factory=list)
-    _samples: list[Samples] = field(default_factory=list)  # their channels are tags
+    _samples: list[Samples] = field(default_factory=list)  # with tags in place of channels
 
     def read(self, tags: Int32s, at: int | Int64s) -> None:
         """Add tags that were read, at one time or each at its own."""
@@ -61,7 +63,7 @@ class Poll:
         self.rounds[-1].read(tags, at)
 
     def add(self, tags: Int32s, at: int | Int64s, value: Float64s, status: int | UInt32s) -> None:
-        """Samples of one status and at one time, or each with its own."""
+        """Add samples with one status and time, or each with its own."""
         if len(tags):
             time, statuses = np.full(len(tags), at, np.int64), np.full(len(tags), status, np.uint32)
             self._samples.append(Samples(tags, time, value, statuses))
@@ -77,11 +79,11 @@ class Poll:
 
     @property
     def opens_gap(self) -> bool:
-        """Whether it opens a gap."""
+        """Return whether it opens a gap."""
         return self.lost is not None or self.step is not None or bool(self.failures)
 
     def tags(self) -> Int32s:
-        """The tags that have samples here, each once."""
+        """Tags with samples, each once."""
         return np.unique(joined(self._samples).channel)
 
     def batch(self, source_id: int, ids: Int32s) -> SampleBatch | None:

@@ -1,8 +1,8 @@
-"""Writes polls to the spool, in order: a gap is opened before later data is durable, and closed after that.
+"""Writer of polls to the spool, in order: a gap is opened before later data are durable, and closed after that.
 
-Polling does not wait for the disk until several polls are queued. As polls are written one by one, it is
-known for each tag up to where its samples and gaps are recorded. There its next gap starts, even if the only
-reason is that polls were late: no tag is silent for two periods without a gap.
+Polling does not wait for the disk until several polls are queued. As polls are written one by one, the writer knows for
+each tag up to which time its samples and gaps are recorded. There its next gap begins, even if the only reason is that
+polls were late: no tag is silent for two intervals without a gap.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from ingest.modbus.poll import Failure, Poll
 from ingest.status import SourceStatus
 from ingest.versions import NO_VERSIONS, ChannelVersions
 
-_MAX_POLLS = 16  # that wait for the disk, at most
-_MAX_EVENTS = 1000  # kept in memory after disk errors, at most
+_MAX_POLLS = 16  # that wait for the disk
+_MAX_EVENTS = 1000  # kept in memory after disk errors
 _OUTAGES = ("disconnected", "stopped", "killed")  # not STANDBY: the other member reads
 _NONE = np.empty(0, np.int32)
 
@@ -69,20 +69,22 @@ class PollWriter:
         self._downtime = Downtime(status.source_id, spool)
         self._versions = ChannelVersions(status.name, status.source_id, spool)
         self._start_versions(versions, began)
-        self._covered_to = np.full(len(ids), began, np.int64)  # µs, of each tag: samples or gaps reach to there
+        self._covered_to = np.full(
+            len(ids), began, np.int64
+        )  # µs, up to which samples or gaps of each tag are recorded
         self._max_silence = _max_silence(intervals)
         self._open = np.isin(ids, self._gaps.channels())  # tags that have a gap of their own open
         self._texts: dict[int, str] = {}  # tag → last durable text
         self._retry_events: deque[Event] = deque(maxlen=_MAX_EVENTS)  # events that are not durable yet
         self._polls: deque[Poll | _TagChange] = deque()
-        self._changed = asyncio.Event()  # a poll was added, or no more will be
+        self._changed = asyncio.Event()  # a poll was added, or stopping began
         self._has_room = asyncio.Event()
         self._stopping = False
 
     def configure(
         self, ids: Int32s, intervals: Sequence[float], at: int, versions: Mapping[int, int] = NO_VERSIONS
     ) -> None:
-        """Polls added from ``at`` (µs) on refer to these tags."""
+        """Set the tags of polls that are added from ``at`` (µs) on."""
         self._polls.append(_TagChange(ids, intervals, at, versions))
         self._changed.set()
 
@@ -103,7 +105,7 @@ class PollWriter:
         self._changed.set()
 
     async def run(self) -> None:
-        """Write queued polls until :meth:`record_stop`."""
+        """Write queued polls until :meth:`stop`."""
         interruption = self._downtime.interruption()
         if interruption is not None:
             since, ending = interruption
@@ -139,16 +141,16 @@ class PollWriter:
         covered_to, max_silence = np.full(len(tags.ids), tags.at, np.int64), _max_silence(tags.intervals)
         before, after = np.array(list(moved), np.intp), np.array(list(moved.values()), np.intp)
         silent = tags.at - self._covered_to[before]
-        # Where the interval is shorter from now on, the one that is under way was as long as before.
+        # If the interval becomes shorter, the current one is as long as before.
         begins = (silent > max_silence[after]) & (silent <= self._max_silence[before])
         covered_to[after] = np.where(begins, tags.at, self._covered_to[before])
         open_ = np.zeros(len(tags.ids), np.bool_)
         open_[after] = self._open[before]
-        gone = np.setdiff1d(self._ids, tags.ids)
+        removed = np.setdiff1d(self._ids, tags.ids)
         self._texts = {moved[i]: text for i, text in self._texts.items() if i in moved}
         self._ids, self._open, self._covered_to, self._max_silence = tags.ids, open_, covered_to, max_silence
         self._start_versions(tags.versions, tags.at)
-        await self._gaps.remove(tags.at, gone)
+        await self._gaps.remove(tags.at, removed)
 
     def _start_versions(self, versions: Mapping[int, int], since: int) -> None:
         """Record the versions of channels that apply from ``since`` (µs) on."""
@@ -160,14 +162,14 @@ class PollWriter:
         if poll.step is not None:
             await self._record_clock_step(poll.step)
         if poll.lost is not None:
-            await self._lose(poll.at, poll.lost_reason, poll.lost)
+            await self._open_source_gap(poll.at, poll.lost_reason, poll.lost)
         if self._gaps.open_since() is None:
-            await self._fail(poll.failures)
+            await self._open_failures(poll.failures)
         rounds = [poll_round.columns() for poll_round in poll.rounds]
         max_silence = self._max_silence.copy()
         for paced, seconds in poll.paces:
             max_silence[np.asarray(paced)] = int(GAP_PERIODS * seconds * 1e6)
-        # A pace excuses no silence that began before it was known, or that ends when it is over.
+        # A pace applies only to silence that began after it was known and ends before it is over.
         coverage = Coverage(self._covered_to, np.minimum(max_silence, self._max_silence), ~self._open)
         if self._gaps.open_since() is None:
             await self._record_late([gap for tags, at in rounds for gap in coverage.add_samples(tags, at)])
@@ -182,7 +184,7 @@ class PollWriter:
             ]
         self._covered_to = coverage.to
         refuses = poll.lost is None and any(failure.reason == "refused" for failure in poll.failures)
-        if (rounds or refuses) and self._gaps.open_since() is not None:  # a device that refuses is there
+        if (rounds or refuses) and self._gaps.open_since() is not None:  # a device that refuses does respond
             ended = max((int(at.max()) for _, at in rounds), default=poll.at)
             await self._continue_outage(poll.failures, np.concatenate([_NONE, *(tags for tags, _ in rounds)]), ended)
             await self._close_source_gap(ended)
@@ -191,8 +193,8 @@ class PollWriter:
         if not len(refused):
             await self._downtime.touch(poll.at)
 
-    async def _lose(self, at: int, reason: str, detail: str) -> None:
-        """The whole source is not read from ``at`` (µs) on, unless that is known already."""
+    async def _open_source_gap(self, at: int, reason: str, detail: str) -> None:
+        """Open a gap of the whole source at ``at`` (µs), unless one is open for this reason."""
         reason_before = self._gaps.reason()
         if reason_before and (reason_before == reason or STANDBY not in (reason_before, reason)):
             return
@@ -212,13 +214,13 @@ class PollWriter:
 
     async def _open_gaps(self, tags: ArrayLike, reason: str, detail: str) -> None:
         """Open gaps for those of ``tags`` that have none."""
-        which = np.asarray(tags, np.intp)
-        which = which[~self._open[which]]
-        for i in which.tolist() if self._texts else ():
+        closed = np.asarray(tags, np.intp)
+        closed = closed[~self._open[closed]]
+        for i in closed.tolist() if self._texts else ():
             self._texts.pop(i, None)
-        self._open[which] = True
-        since = group_indices(self._covered_to[which])
-        await self._gaps.open_each([(self._ids[which[positions]], at) for at, positions in since], reason, detail)
+        self._open[closed] = True
+        since = group_indices(self._covered_to[closed])
+        await self._gaps.open_each([(self._ids[closed[positions]], at) for at, positions in since], reason, detail)
 
     async def _close_source_gap(self, at: int) -> None:
         """Close the source's gap, at the last block of this poll, so that it covers all tags."""
@@ -226,20 +228,20 @@ class PollWriter:
         np.maximum(self._covered_to, at, out=self._covered_to)
 
     async def _continue_outage(self, failures: Sequence[Failure], read: Int32s, at: int) -> None:
-        """The source's gap ends with ``read``. For tags that were due in it, it lasts until they are read.
+        """Continue the source's gap, which ends with ``read``, for other tags that were due, until they are read.
 
-        A device that comes back answers block by block. What it refuses, or does not answer, has a reason of its own.
+        A device that comes back answers block by block. Tags that it refuses or does not answer get their own reason.
         """
         due = at - self._covered_to > self._max_silence / GAP_PERIODS
         due[read] = False
         due[[tag for failure in failures for tag in failure.tags]] = True
         self._covered_to[due] = at
-        await self._fail(failures)
+        await self._open_failures(failures)
         if (reason := self._gaps.reason()) in _OUTAGES:
             await self._open_gaps(np.flatnonzero(due), reason, self._gaps.detail())
 
-    async def _fail(self, failures: Sequence[Failure]) -> None:
-        """Tags can't be read for a reason of their own, also if their gap began with an outage of the source."""
+    async def _open_failures(self, failures: Sequence[Failure]) -> None:
+        """Open gaps of tags that can't be read, in place of gaps that they have from an outage of the source."""
         for failure in failures:
             tags = np.asarray(failure.tags, np.intp)
             channels = [channel for reason in _OUTAGES for channel in self._gaps.channels_open_for(reason)]
@@ -250,7 +252,7 @@ class PollWriter:
             await self._open_gaps(tags, failure.reason, failure.detail)
 
     async def _close_gaps(self, tags: Int32s, at: Int64s) -> None:
-        """Samples of ``tags`` are durable: close their gaps."""
+        """Close the gaps of ``tags``, whose samples are durable."""
         ended = self._open[tags]
         if ended.any():
             tags, at = tags[ended], at[ended]

@@ -1,4 +1,4 @@
-"""Requests and responses of one connection. :class:`RtuProtocol` also keeps the silence between frames of a line."""
+"""Requests and responses of a connection. :class:`RtuProtocol` also keeps the silence between frames of a line."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from ingest.modbus.frame import Frame, TcpFramer
 from ingest.modbus.plan import Read
 from ingest.modbus.rtu import NO_TRANSACTION, OTHER_MASTER, RtuFramer
 
-_RECEIVED = 4096  # bytes at once; an answer has 260 at most
-_PROMPT_SECONDS = 0.001  # s; an answer that was read this soon did not lie there unread
-_NO_UNITS = (0, 255)  # unit ids by which gateways and devices without one respond
-_HANDED_ON = 0.02  # s; USB adapters and gateways may hand on what they receive so much later
+_BUFFER_BYTES = 4096  # a response has at most 260
+_PROMPT_SECONDS = 0.001  # after the request: until then, no response can have lain unread
+_NO_UNITS = (0, 255)  # unit ids in responses of gateways and devices without one
+_ADAPTER_DELAY = 0.02  # s, by which USB adapters and gateways may delay received bytes
 
 
 class ModbusProtocol(asyncio.BufferedProtocol):
-    """One connection. The next request is sent from the receive callback; the task is woken only at the end."""
+    """A connection. The receive callback sends the next request; the task is woken only at the end."""
 
     def __init__(self, framer: TcpFramer | RtuFramer, late: Callable[[int], bool], transactions: Iterator[int]) -> None:
-        """``late`` is called with the unit id of each response that no request expects; whether one was due."""
+        """``late`` is called with the unit id of each unexpected response, and returns whether one was due."""
         self._late = late
-        self._transactions = transactions  # their ids
+        self._transactions = transactions  # ids
         self._loop = asyncio.get_running_loop()
-        self._received = memoryview(bytearray(_RECEIVED))  # a view: asyncio writes to slices of it (over TLS)
+        self._received = memoryview(bytearray(_BUFFER_BYTES))  # a view: asyncio writes to slices of it (over TLS)
         self._framer = framer
         self._expected = (-1, -1)  # transaction and unit id
         self._any_transaction = False  # the response may have another transaction id
-        self._other = ""  # the last response since the request that has other ids, in words
+        self._other = ""  # description of the last response since the request with other ids
         self._follow: Callable[[bytes], Read | None] | None = None
         self._done: asyncio.Future[None] | None = None
         self._watchdog: Watchdog | None = None
@@ -39,8 +39,8 @@ class ModbusProtocol(asyncio.BufferedProtocol):
         self.lost: SourceError | None = None
         self.answers = 0
         self.requested_at = 0.0  # loop's s
-        self.answered_at = 0.0  # loop's s, when it came, not when we read it
-        self.received = False  # something came since the last request
+        self.answered_at = 0.0  # loop's s, of the arrival, not of reading it
+        self.received = False  # bytes came since the last request
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Note that the connection is open."""
@@ -56,14 +56,14 @@ class ModbusProtocol(asyncio.BufferedProtocol):
         self.received = True
         try:
             for frame in self._framer.feed(bytes(self._received[:nbytes])):
-                self._arrived(frame)
+                self._handle(frame)
         except FramingError as error:
             self._fail(error)
             self.close()
 
-    def _arrived(self, frame: Frame) -> None:
+    def _handle(self, frame: Frame) -> None:
         if self._follow is None or not self._is_expected(frame):
-            self._arrived_else(frame)
+            self._handle_unexpected(frame)
             return
         self.answers += 1
         self.answered_at = self._loop.time()
@@ -82,11 +82,13 @@ class ModbusProtocol(asyncio.BufferedProtocol):
 
     def _is_expected(self, frame: Frame) -> bool:
         transaction, unit_id = self._expected
-        same = frame.transaction == transaction or (self._any_transaction and frame.transaction != NO_TRANSACTION)
-        return same and frame.unit_id == unit_id
+        is_response = frame.transaction == transaction or (
+            self._any_transaction and frame.transaction != NO_TRANSACTION
+        )
+        return is_response and frame.unit_id == unit_id
 
-    def _arrived_else(self, frame: Frame) -> None:
-        """A response with other ids than the last request."""
+    def _handle_unexpected(self, frame: Frame) -> None:
+        """Handle a response with other ids than the last request."""
         was_due = self._late(frame.unit_id)
         if self._follow is None or frame.transaction == NO_TRANSACTION:
             return
@@ -99,7 +101,7 @@ class ModbusProtocol(asyncio.BufferedProtocol):
             self._finish(DecodeError(self._other))  # at once: other units need not wait for a time-out
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection ended; ``exc`` may say why."""
+        """Note that the connection ended; ``exc``: the reason, if known."""
         self._fail(exc if isinstance(exc, ConnectionLost) else ConnectionLost("connection closed by the device"))
 
     def _fail(self, error: SourceError) -> None:
@@ -160,8 +162,8 @@ class ModbusProtocol(asyncio.BufferedProtocol):
 class RtuProtocol(ModbusProtocol):
     """A serial line, or a gateway to one (MODBUS over Serial Line V1.02, 2.5.1.1).
 
-    ``silence`` (s) is what separates two frames. A request waits until the line was silent for so long, and for some
-    time more behind bytes that were no response.
+    ``silence`` (s) separates two frames. A request waits until the line was silent for so long, and longer after bytes
+    that were no response.
     """
 
     def __init__(
@@ -171,19 +173,19 @@ class RtuProtocol(ModbusProtocol):
         transactions: Iterator[int],
         other_master: Callable[[Frame, bool, str], None],
     ) -> None:
-        """``other_master`` is called with what another master asks a unit, whether the unit is to respond to us, too,
-        and all that in words."""
+        """``other_master`` is called with the request of another master, whether the unit is to respond to us, too,
+        and a description."""
         self._other_master = other_master
         self._rtu = RtuFramer()
         super().__init__(self._rtu, late, transactions)
         self._silence = silence
-        self._heard_at = 0.0  # loop's s
+        self._received_at = 0.0  # loop's s
         self._due: Read | None = None  # waits for silence
         self._timer: asyncio.TimerHandle | None = None
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Receive bytes; what is no response ends with the next silence."""
-        self._heard_at = self._loop.time()
+        """Receive bytes; those that are no response end with the next silence."""
+        self._received_at = self._loop.time()
         super().buffer_updated(nbytes)
         if self._rtu.unfinished:
             self._await_silence()
@@ -191,13 +193,13 @@ class RtuProtocol(ModbusProtocol):
     async def exchange(
         self, read: Read, time_out: float, follow: Callable[[bytes], Read | None], any_transaction: bool = False
     ) -> None:
-        """Exchange a request and its response. RequestTimeout says what arrived instead of a response."""
+        """Exchange a request and its response. RequestTimeout names the bytes that arrived instead of a response."""
         try:
             await super().exchange(read, time_out, follow, any_transaction)
         except RequestTimeout as error:
-            heard = "the line is never silent" if self._due is not None else self._rtu.unreadable
-            if heard:
-                raise RequestTimeout(f"{error}: {heard}", unreadable=True) from None
+            noise = "the line is never silent" if self._due is not None else self._rtu.unreadable
+            if noise:
+                raise RequestTimeout(f"{error}: {noise}", unreadable=True) from None
             raise
         finally:
             self._due = None
@@ -212,33 +214,33 @@ class RtuProtocol(ModbusProtocol):
         self._await_silence()
 
     def _await_silence(self) -> None:
-        """Go on once the line is silent."""
+        """Continue once the line is silent."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        silence = self._silence + (_HANDED_ON if self._rtu.unfinished else 0.0)
-        left = self._heard_at + silence - self._loop.time()
+        silence = self._silence + (_ADAPTER_DELAY if self._rtu.unfinished else 0.0)
+        left = self._received_at + silence - self._loop.time()
         if left > 0:
             self._timer = self._loop.call_later(left, self._await_silence)
             return
         for frame in list(self._rtu.silent()):
             if frame.transaction == OTHER_MASTER:
-                self._asked(frame)
+                self._handle_other_master(frame)
             else:
-                self._arrived(frame)
+                self._handle(frame)
         if self._due is not None:
             read, self._due = self._due, None
             super()._send(read)
 
-    def _asked(self, frame: Frame) -> None:
-        """Another master asks a unit: its response must not be taken for one to us, nor may we ask before it."""
-        asked_too = self._due is None and self._follow is not None and frame.unit_id == self._expected[1]
-        self._other_master(frame, asked_too, self._rtu.unreadable)
+    def _handle_other_master(self, frame: Frame) -> None:
+        """Handle a request of another master: its response must not be taken for ours, nor may we send before it."""
+        is_ours_pending = self._due is None and self._follow is not None and frame.unit_id == self._expected[1]
+        self._other_master(frame, is_ours_pending, self._rtu.unreadable)
         if self._due is not None:
             if frame.unit_id == self._due.unit_id:
                 self._due = None
                 self._finish(UnitTaken(self._rtu.unreadable))
-        elif asked_too and not self._rtu.expects:
+        elif is_ours_pending and not self._rtu.expects:
             self._finish(RequestTimeout(f"no response: {self._rtu.unreadable}", unreadable=True))
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
 """RTU framing (MODBUS over Serial Line V1.02, 2.5.1): encode requests, recognise the response. No sockets, no time.
 
-A frame has no length and no transaction id, and only silence ends it. So the response is what arrives first after a
-silence, if it has exactly the unit id, function code, length and CRC that the request calls for. All else is kept until
-the line is silent, and then is a frame of its own, if its CRC says so, or damaged.
+A frame has no length and no transaction id, and only silence ends it. So the first bytes after a silence are the
+response if they have exactly the unit id, function code, length and CRC that the request calls for. Other bytes are
+kept until the line is silent; then they are frames of their own if their CRCs are right, or damaged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ OTHER_MASTER = -2  # of a frame that only another master on the line explains
 _MAX_FRAME = 256  # bytes (2.5.1.1)
 _MIN_FRAME = 4  # bytes: unit id, function code, CRC
 _EXCEPTION_FRAME = 5  # bytes
-_REQUEST_FRAME = 8  # bytes, of one that reads or writes one value, or tells what was written
+_REQUEST_FRAME = 8  # bytes, also of a request that writes one value, and of the response to any that writes
 _READS = range(1, 5)  # function codes
 _WRITES_ONE, _WRITES_SEVERAL = (5, 6), (15, 16)  # function codes
 
@@ -34,7 +34,7 @@ _CRC = _crc_table()
 
 
 def crc16(data: bytes | bytearray) -> int:
-    """The CRC of ``data``; 0 for a frame that ends in its right CRC, low byte first."""
+    """The CRC of ``data``; 0: a frame that ends with its right CRC, low byte first."""
     crc = 0xFFFF
     for byte in data:
         crc = crc >> 8 ^ _CRC[(crc ^ byte) & 0xFF]
@@ -42,13 +42,13 @@ def crc16(data: bytes | bytearray) -> int:
 
 
 class RtuFramer:
-    """Finds the response among the bytes that arrive. Keeps at most two frames' bytes."""
+    """Framer that finds the response among received bytes. It keeps at most two frames."""
 
     def __init__(self) -> None:
         self._rest = bytearray()  # since the last silence, or the last response
         self._transaction = NO_TRANSACTION  # of the request without a response so far
         self._request = b""
-        self._responses: tuple[tuple[bytes, int], ...] = ()  # the first bytes and the length of each that is legal
+        self._responses: tuple[tuple[bytes, int], ...] = ()  # first bytes and length of each legal response
         self._unreadable = ""
 
     def request(self, transaction: int, read: Read) -> bytes:
@@ -66,22 +66,22 @@ class RtuFramer:
         return self._request
 
     def abandon(self) -> None:
-        """No longer expect a response: what arrives from now on is late."""
+        """Expect no response any more: one that arrives from now on is late."""
         self._transaction, self._responses = NO_TRANSACTION, ()
 
     @property
     def expects(self) -> bool:
-        """Whether a response is expected."""
+        """Return whether a response is expected."""
         return bool(self._responses)
 
     @property
     def unfinished(self) -> bool:
-        """Whether something arrived that only silence ends."""
+        """Return whether bytes arrived that only silence ends."""
         return bool(self._rest)
 
     @property
     def unreadable(self) -> str:
-        """Bytes since the last request that were neither the response nor another unit's; or nothing."""
+        """Description of bytes since the last request that were not the response or another unit's; empty: none."""
         return f"{_count(self._rest)} of a response arrived" if self._rest else self._unreadable
 
     def feed(self, received: bytes) -> Iterator[Frame]:
@@ -98,27 +98,27 @@ class RtuFramer:
         del rest[2 * _MAX_FRAME :]  # a response, and what was sent just before it
 
     def silent(self) -> Iterator[Frame]:
-        """The line was silent: a frame of another unit, or one that came late. A response that began may go on."""
+        """Frames that a silence of the line ended: of other units, or late ones. A response that began may continue."""
         rest = self._rest
         if not rest:
             return
         if any(len(rest) < length and rest[: len(head)] == head[: len(rest)] for head, length in self._responses):
-            return  # USB adapters and gateways hand on a frame in pieces, with pauses that the line did not have
-        pile = self._take()
-        frames = _frames(pile)
+            return  # USB adapters and gateways deliver a frame in pieces, with pauses that the line did not have
+        received = self._take()
+        frames = _frames(received)
         if not frames:
-            self._unreadable = f"{_count(pile)} arrived without a valid CRC"
+            self._unreadable = f"{_count(received)} arrived without a valid CRC"
         for frame in frames:
             if any(len(frame) == length and frame.startswith(head) for head, length in self._responses):
-                transaction = self._transaction  # behind a broadcast or the talk of other units
+                transaction = self._transaction  # after a broadcast or frames of other units
                 self.abandon()
                 yield Frame(transaction, frame[0], frame[1:-2])
                 continue
             if is_of_other_master(frame):
-                echo = frame == self._request  # or another master asks the same
-                asks = f"another master on the line asks unit {frame[0]}"
-                self._unreadable = "the line echoes requests" if echo else asks
-                if frame[:2] == self._request[:2]:  # to whom a unit responds is not in the response
+                is_echo = frame == self._request  # or an equal request of another master
+                request = f"another master on the line asks unit {frame[0]}"
+                self._unreadable = "the line echoes requests" if is_echo else request
+                if frame[:2] == self._request[:2]:  # a response does not say to which master
                     self.abandon()
                 yield Frame(OTHER_MASTER, frame[0], frame[1:-2])
                 continue
@@ -136,40 +136,40 @@ class RtuFramer:
         return frame
 
 
-def _frames(pile: bytes) -> list[bytes]:
-    """The frames that arrived without a silence that could be heard; if one is damaged, requests before it."""
-    if _MIN_FRAME <= len(pile) <= _MAX_FRAME and not crc16(pile):
-        return [pile]
+def _frames(received: bytes) -> list[bytes]:
+    """Frames that arrived without a silence between them; if one is damaged, only requests before it."""
+    if _MIN_FRAME <= len(received) <= _MAX_FRAME and not crc16(received):
+        return [received]
     complete: list[bytes] = []
-    while pile:
-        length = next((n for n in _lengths(pile) if n <= len(pile) and not crc16(pile[:n])), 0)
+    while received:
+        length = next((n for n in _lengths(received) if n <= len(received) and not crc16(received[:n])), 0)
         if not length:
             return [frame for frame in complete if is_of_other_master(frame)]
-        complete.append(pile[:length])
-        pile = pile[length:]
+        complete.append(received[:length])
+        received = received[length:]
     return complete
 
 
-def _lengths(pile: bytes) -> Iterator[int]:
+def _lengths(received: bytes) -> Iterator[int]:
     """Lengths that the first frame may have."""
-    function = pile[1] if len(pile) >= _MIN_FRAME else EXCEPTION
+    function = received[1] if len(received) >= _MIN_FRAME else EXCEPTION
     if function & EXCEPTION:
         yield _EXCEPTION_FRAME
     elif function in (*_READS, *_WRITES_ONE, *_WRITES_SEVERAL):
         yield _REQUEST_FRAME
         if function in _READS:
-            yield _EXCEPTION_FRAME + pile[2]
-        elif function in _WRITES_SEVERAL and len(pile) > _REQUEST_FRAME:
-            yield _REQUEST_FRAME + 1 + pile[6]
-    else:  # only the CRC says
-        yield from range(_MIN_FRAME, min(len(pile), _MAX_FRAME) + 1)
+            yield _EXCEPTION_FRAME + received[2]
+        elif function in _WRITES_SEVERAL and len(received) > _REQUEST_FRAME:
+            yield _REQUEST_FRAME + 1 + received[6]
+    else:  # only the CRC decides
+        yield from range(_MIN_FRAME, min(len(received), _MAX_FRAME) + 1)
 
 
 def is_of_other_master(frame: bytes) -> bool:
-    """Whether it is a request of another master, or concerns one.
+    """Return whether it is a request of another master, or a response to one that writes.
 
     plantlog only reads, and no response to it has eight bytes: registers have an even size, and
-    :func:`ingest.modbus.plan.tellable` avoids that size for bits.
+    :func:`ingest.modbus.plan.unambiguous` avoids that size for bits.
     """
     function = frame[1] & ~EXCEPTION
     return function not in _READS or (len(frame) == _REQUEST_FRAME and not frame[1] & EXCEPTION)

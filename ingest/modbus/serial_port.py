@@ -17,12 +17,12 @@ from core.config.modbus_address import ModbusAddress
 from ingest.modbus.failures import ConnectionLost
 
 _PARITY = {"N": 0, "E": termios.PARENB, "O": termios.PARENB | termios.PARODD}
-_THIS = "another source of this collector"
+_OWN = "another source of this collector"
 _PSEUDO_TERMINALS = range(136, 144)  # major numbers (Documentation/admin-guide/devices.txt of Linux)
 
 
 class SerialTransport(asyncio.WriteTransport):
-    """Gives a protocol the bytes of an open serial device."""
+    """Transport of an open serial device."""
 
     def __init__(self, device: str, fd: int, protocol: asyncio.BufferedProtocol) -> None:
         super().__init__()
@@ -96,7 +96,9 @@ def open_serial(address: ModbusAddress, protocol: asyncio.BufferedProtocol) -> S
         fd = os.open(device, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.ioctl(fd, termios.TIOCEXCL)
-        if any(process != _THIS for process in _holders(device)):  # without a lock; each would read part of the bytes
+        if any(
+            process != _OWN for process in _holders(device)
+        ):  # of processes without a lock: each would read a part of the bytes
             fcntl.ioctl(fd, termios.TIOCNXCL)
             raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
         _configure(fd, address)
@@ -108,7 +110,7 @@ def open_serial(address: ModbusAddress, protocol: asyncio.BufferedProtocol) -> S
 
 
 def _configure(fd: int, address: ModbusAddress) -> None:
-    """Raw mode: 8 data bits, and no control characters or flow control."""
+    """Set raw mode: 8 data bits, no control characters, no flow control."""
     speed = getattr(termios, f"B{address.baud}")
     cflag = termios.CS8 | termios.CREAD | termios.CLOCAL | (termios.CSTOPB if address.stop == 2 else 0)
     if os.major(os.fstat(fd).st_rdev) not in _PSEUDO_TERMINALS:  # these refuse a parity
@@ -121,7 +123,7 @@ def _configure(fd: int, address: ModbusAddress) -> None:
 
 
 def _reason(device: str, error: Exception) -> str:
-    """Describe why it can't be used."""
+    """Reason why a device can't be used, for people."""
     number = error.args[0] if error.args else 0
     match number:
         case errno.ENOENT | errno.ENXIO | errno.ENODEV:
@@ -161,12 +163,12 @@ def _holders(device: str) -> Iterator[str]:
         with suppress(OSError):
             links = [(fd, _link(fd)) for fd in (process / "fd").iterdir()]
             if is_pseudo and any(link.endswith("/ptmx") for _, link in links):
-                continue  # what is at the other end of a pseudo-terminal may have both open
+                continue  # the process at the other end of a pseudo-terminal may have both open
             # A file elsewhere may be on a disk that does not answer
             if any(link.startswith("/dev/") and _is_device(fd, number) for fd, link in links):
-                this = process.name == str(os.getpid())
+                is_own = process.name == str(os.getpid())
                 name = (process / "comm").read_text().strip()
-                yield _THIS if this else f"process {process.name} ({name})"
+                yield _OWN if is_own else f"process {process.name} ({name})"
 
 
 def _link(fd: Path) -> str:

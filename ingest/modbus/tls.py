@@ -1,7 +1,7 @@
-"""Modbus/TCP Security (MB-TCP-Security-v36): Modbus TCP in TLS, where both sides show a certificate.
+"""Modbus/TCP Security (MB-TCP-Security-v36): Modbus TCP in TLS, in which both sides show a certificate.
 
-Files are read for each connection, so that renewed ones are used from the next one on. The role in the client's
-certificate (extension 1.3.6.1.4.1.50316.802.1) is the device's business: it answers exception 1 to who may not read.
+Files are read for each connection, so that renewed ones are used from the next one on. The device checks the role in
+the client's certificate (extension 1.3.6.1.4.1.50316.802.1): it answers exception 1 to a client that may not read.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from ingest.modbus.protocol import ModbusProtocol
 
 _NO_CHECK_TIME = 0x200000  # X509_V_FLAG_NO_CHECK_TIME of OpenSSL, which Python does not name
 _NOT_YET_VALID, _EXPIRED, _WRONG_HOST = 9, 10, (62, 64)  # X509_V_ERR_… of OpenSSL
-_UNKNOWN = (2, 7, 18, 19, 20, 21)  # likewise: no chain to what is trusted, or only by name
-# What is in the names of OpenSSL's errors → what it means; MINE is our certificate. Alerts are of RFC 8446, 6.2
+_UNTRUSTED = (2, 7, 18, 19, 20, 21)  # likewise: no chain to a trusted certificate, or only by name
+# Parts of the names of OpenSSL's errors, and their meaning; MINE stands for our certificate. Alerts: RFC 8446, 6.2
 _MEANINGS = (
     (
         ("ALERT_BAD_CERT", "ALERT_CERT", "ALERT_UNKNOWN_CA", "ALERT_ACCESS", "ALERT_UNSUPPORTED_CERT", "ALERT_DECRYPT"),
@@ -52,7 +52,7 @@ class TlsProtocol(ModbusProtocol):
         self._address = address
         self._pki = pki
         self._tls = address.tls
-        self._mine = address.tls.client_certificate or paths(pki)[1]
+        self._certificate = address.tls.client_certificate or paths(pki)[1]
 
     async def connect(self, time_out: float) -> datetime:
         """Connect, and make the handshake: ``time_out`` (s) for each. Return when the server's certificate ends.
@@ -64,7 +64,7 @@ class TlsProtocol(ModbusProtocol):
         except SourceError as error:
             raise ConnectionLost(str(error), BAD_SECURITY_CHECKS_FAILED) from error
         loop, host = asyncio.get_running_loop(), self._address.host
-        # What comes in clear text goes to a protocol of its own, which drops it.
+        # Clear text goes to a protocol of its own, which drops it.
         plain, _ = await within(time_out, loop.create_connection(asyncio.Protocol, host, self._address.port))
         try:
             secured = await within(time_out, loop.start_tls(plain, self, context, server_hostname=host))
@@ -81,28 +81,28 @@ class TlsProtocol(ModbusProtocol):
         return datetime.fromtimestamp(ends, UTC)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection ended; ``exc`` may say why."""
+        """Note that the connection ended; ``exc``: the reason, if known."""
         if isinstance(exc, ssl.SSLError):
             exc = ConnectionLost(self._reason(exc), BAD_SECURITY_CHECKS_FAILED)
         elif not self.answers:
-            reason = f"the device closed the connection; it may not accept the client certificate {self._mine}"
+            reason = f"the device closed the connection; it may not accept the client certificate {self._certificate}"
             exc = ConnectionLost(reason, BAD_SECURITY_CHECKS_FAILED)
         super().connection_lost(exc)
 
     def _reason(self, error: Exception | None) -> str:
-        """Describe why there is no secure connection."""
+        """Reason why there is no secure connection, for people."""
         if isinstance(error, ssl.SSLCertVerificationError):
             return self._rejected(error)
         name, words = "EOF", ""
         if isinstance(error, ssl.SSLError):
             name, words = error.reason or "", f" ({tls.reason(error)})"
         meaning = next((text for parts, text in _MEANINGS if any(part in name for part in parts)), "failed")
-        return meaning.replace("MINE", str(self._mine)) + words
+        return meaning.replace("MINE", str(self._certificate)) + words
 
     def _rejected(self, error: ssl.SSLCertVerificationError) -> str:
-        """Describe why the server's certificate was rejected."""
+        """Reason why the server's certificate was rejected, for people."""
         words = error.verify_message.rstrip(".")
-        if error.verify_code in _UNKNOWN:
+        if error.verify_code in _UNTRUSTED:
             path = self._tls.server_certificate
             return f"the server's certificate is neither {path}, the server_certificate, nor issued by it ({words})"
         if error.verify_code == _EXPIRED:
@@ -115,7 +115,7 @@ class TlsProtocol(ModbusProtocol):
 
 
 def _context(options: TlsOptions, pki: Path) -> ssl.SSLContext:
-    """Raises SourceError if a file can't be used."""
+    """TLS context of a client. Raises SourceError if a file can't be used."""
     context = tls.trusting(options.server_certificate)
     if "wrong-host" in options.accept:
         context.check_hostname = False

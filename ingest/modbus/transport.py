@@ -1,12 +1,13 @@
-"""One connection per address, shared by all its sources and unit ids: many gateways accept only one.
+"""Connections, one per address, shared by all its sources and unit ids: many gateways accept only one.
 
-Requests are served in order of arrival: each source reads one block at a time, so that a slow unit delays the
-others by its own timeout at most. A response must match the request's unit id and transaction id, which no
-later request has, even on a new connection. Serial gateways may give a late response the id of
-the next request; so a unit that timed out is not polled again until its response arrives or another timeout passes.
+Requests are served in order of arrival: each source reads one block at a time, so that a slow unit delays the others
+by its own timeout at most. A response must match the request's unit id and transaction id, which no later request has,
+even on a new connection. Serial gateways may give a late response the id of the next request; so a unit that timed out
+is not polled again until its response arrives or another timeout passes.
 
-RTU has no transaction ids. A late response is then known by its unit id, function code or length, or because nothing is
-asked of its unit. Over TCP it could be any time late, so that a request without a response ends the connection.
+RTU has no transaction ids. A late response is recognised by its unit id, function code or length, or because no request
+to its unit is outstanding. Over TCP it could be late by any time, so that a request without a response ends the
+connection.
 
 Some devices close the connection after a response: the next request then uses a new one.
 """
@@ -38,9 +39,9 @@ from ingest.modbus.tls import TlsProtocol
 
 log = logging.getLogger(__name__)
 
-_MAX_SINGLE_ANSWERS = 3  # connections one after another with one answer each: the device closes after each answer
-_MAX_WAITS = 2  # time-outs, for a unit that another master goes on asking
-_OTHER_MASTER_SECONDS = 60.0  # for which another master is named
+_MAX_SINGLE_ANSWERS = 3  # consecutive connections with one answer each: the device closes after each answer
+_MAX_WAITS = 2  # time-outs of waiting for a unit that another master keeps polling
+_OTHER_MASTER_SECONDS = 60.0  # for which another master is reported
 # Between two frames of a serial line (MODBUS over Serial Line V1.02, 2.5.1.1)
 _SILENT_CHARACTERS = 3.5
 _FAST = 19200  # baud; above it the silence is fixed
@@ -58,7 +59,7 @@ class Answer:
 
 @dataclass(slots=True)
 class _PendingAnswer:
-    """Response that a unit may still send: late, or to another master of the line. Times are the loop's s."""
+    """A response that a unit may still send: late, or to another master of the line. Times are the loop's s."""
 
     time_out: float  # s
     own_until: float = 0.0  # a late response to us
@@ -67,11 +68,11 @@ class _PendingAnswer:
 
     @property
     def until(self) -> float:
-        """Time from which it is no longer waited for."""
+        """End of waiting for it."""
         return max(self.own_until, self.other_until)
 
     def response(self, now: float) -> None:
-        """The unit responded; if two responses are due, it can't be told which one this is."""
+        """Note that the unit responded. If two responses are due, this may be either."""
         if self.own_until <= now or self.other_until <= now:
             self.own_until = self.other_until = 0.0
             self.arrived.set()
@@ -88,12 +89,12 @@ class Connection:
         self._devices: set[Device] = set()
         self._protocol: ModbusProtocol | None = None
         self._current_device: Device | None = None
-        self._waiters = 0  # by so many
+        self._waiters = 0  # number of devices that wait for the connection or use it
         self._transactions = itertools.count(random.randrange(0x10000))  # continues across connections
         self._pending_answers: dict[int, _PendingAnswer] = {}  # by unit id
         self._single_answers = 0
-        self._other_master = "", 0.0  # what it did last, in words, and when (loop's s)
-        self.certificate_ends: datetime | None = None  # what a device showed last
+        self._other_master = "", 0.0  # description of its last request, and its time (loop's s)
+        self.certificate_ends: datetime | None = None  # of the certificate that a device showed last
         self.requested_at = 0.0  # loop's s, the last request
         self.closes_after_answer = False  # the device closes the connection after each answer
         self.waited_seconds = 0.0  # s spent waiting for devices, without time in which received data lay unread
@@ -123,7 +124,7 @@ class Connection:
             unit_id = reads[len(answers)].unit_id
             await self._until_answered(device, unit_id)
             async with self._in_turn():
-                if unit_id in self._pending_answers:  # of another source, meanwhile
+                if unit_id in self._pending_answers:  # since another source's request meanwhile
                     continue
                 self._current_device = device
                 protocol = self._protocol
@@ -237,7 +238,7 @@ class Connection:
         self._protocol = protocol
         if not self._address.rtu:
             self._pending_answers.clear()
-        elif self._address.scheme == "rtu+tcp":  # what was held up on the old connection may come on the new one
+        elif self._address.scheme == "rtu+tcp":  # a late response of the old connection may come on the new one
             for pending in self._pending_answers.values():
                 pending.own_until = loop.time() + pending.time_out
         return protocol
@@ -246,26 +247,26 @@ class Connection:
         address = self._address
         if address.rtu:
             silence = address.seconds(_SILENT_CHARACTERS) if address.baud <= _FAST else _FAST_SILENCE
-            return RtuProtocol(silence, self._late, self._transactions, self._asked_by_other)
+            return RtuProtocol(silence, self._late, self._transactions, self._note_other_master)
         if address.tls is not None:
             return TlsProtocol(address, self._pki, self._late, self._transactions)
         return ModbusProtocol(TcpFramer(), self._late, self._transactions)
 
     def _await_late(self, unit_id: int, time_out: float, end: bool = False) -> None:
-        """Ask nothing of a unit until its response arrives, or ``time_out`` passes. ``end``: the connection, too."""
+        """Send a unit no request until it responds or ``time_out`` passes; ``end``: also close the connection."""
         self._await_own(unit_id, time_out)
         if (end or self._address.scheme == "rtu+tcp") and self._protocol is not None:
             self._protocol.close()
             self._protocol = None
 
     def _await_own(self, unit_id: int, time_out: float) -> None:
-        """A response to us may come until two time-outs after the request, and one after now."""
+        """Wait for a late response until two time-outs after the request, and one after now."""
         now = asyncio.get_running_loop().time()
         requested_at = now if self._protocol is None else self._protocol.requested_at
         self._pending(unit_id, time_out).own_until = max(now + time_out, requested_at + 2 * time_out)
 
     def _late(self, unit_id: int) -> bool:
-        """An unexpected response of this unit arrived; whether one was pending."""
+        """Note an unexpected response of a unit; True: one was pending."""
         if self._current_device is not None:
             self._current_device.late()
         was_pending = unit_id in self._pending_answers
@@ -280,25 +281,25 @@ class Connection:
             pending = self._pending_answers[unit_id] = _PendingAnswer(time_out)
         return pending
 
-    def _asked_by_other(self, frame: Frame, asked_too: bool, text: str) -> None:
-        """Another master of the line asks a unit; ``asked_too``: as we do. Its response could be taken for ours."""
+    def _note_other_master(self, frame: Frame, is_ours_pending: bool, text: str) -> None:
+        """Note the request of another master to a unit. ``is_ours_pending``: the unit is to respond to us, too."""
         now = asyncio.get_running_loop().time()
         self._other_master = text, now
         if frame.pdu[0] in FUNCTIONS.values():
             time_out = max((device.time_out for device in self._devices), default=1.0)
             self._pending(frame.unit_id, time_out).other_until = now + time_out
-            if asked_too:
+            if is_ours_pending:
                 self._await_own(frame.unit_id, time_out)
 
     @property
     def other_master(self) -> str:
-        """Describe what another master of the line did lately; empty: nothing."""
+        """Description of a recent request of another master of the line; empty: none."""
         text, at = self._other_master
         return text if asyncio.get_running_loop().time() - at < _OTHER_MASTER_SECONDS else ""
 
 
 class Connections:
-    """The connections of a process, by address. ``pki``: the folder with plantlog's own certificate."""
+    """Connections of a process, by address. ``pki``: the folder with plantlog's own certificate."""
 
     def __init__(self, pki: Path = Path("pki")) -> None:
         self._pki = pki
@@ -338,7 +339,7 @@ class Device:
         self.clock = clock
         self.late = late
         self.reconnected = reconnected
-        self._silent_since = 0.0  # loop's s, of the first request that was not answered; 0: the last one was
+        self._silent_since = 0.0  # loop's s, of the first unanswered request; 0: the last one was answered
 
     async def connect(self) -> bool:
         """Join the shared connection; return whether it is new. Raises ConnectionLost."""

@@ -10,7 +10,7 @@ from pymodbus.framer.rtu import FramerRTU
 from core.config.modbus_address import AddressError, ModbusAddress, parse
 from core.config.sources import ModbusTag
 from ingest.modbus.frame import Frame, response_size
-from ingest.modbus.plan import Read, plan, tellable
+from ingest.modbus.plan import Read, plan, unambiguous
 from ingest.modbus.rtu import NO_TRANSACTION, OTHER_MASTER, RtuFramer, crc16
 
 READ = Read("holding", 0x6B, 3, (), 17)
@@ -114,7 +114,7 @@ def test_response_is_not_taken_once_another_master_has_asked_the_unit(asked: byt
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=40, unique=True), st.integers(0, 8))
 def test_no_response_on_a_line_is_as_long_as_a_request(registers: list[int], bridge: int) -> None:
     tags = [ModbusTag(name=f"c{i}", address=f"coil:{i}", type="bool") for i in registers]
-    reads = [part for read in plan(tags, range(len(tags)), bridge, 125) for part in tellable(read, tags)]
+    reads = [part for read in plan(tags, range(len(tags)), bridge, 125) for part in unambiguous(read, tags)]
     assert sorted(i for read in reads for i in read.tags) == list(range(len(tags)))
     assert all(response_size(read) != 3 for read in reads)
     assert all(read.start <= tags[i].register < read.start + read.count for read in reads for i in read.tags)
