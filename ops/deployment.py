@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from core.config import processes
 from core.config.model import HealthOptions
+from core.errors import OperationError
 from core.files import write_atomically
 from core.paths import State
 
@@ -69,3 +71,23 @@ def _read(path: Path) -> Any:
         return json.loads(path.read_text())
     except FileNotFoundError:
         return None
+
+
+def scrape_targets(state: State) -> str:
+    """The processes of the last ``up``, as a file of Prometheus' file_sd. Raises OperationError before the first one.
+
+    https://prometheus.io/docs/prometheus/latest/configuration/configuration/#file_sd_config
+    """
+    running = Running.load(state)
+    if running is None:
+        raise OperationError(f"{state.root} has no appliance yet: run `plantlog up`")
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(running.health.host, running.health.host)
+    scheme = {} if running.health.scheme == "http" else {"__scheme__": "https"}
+    groups = [
+        {
+            "targets": [f"{host}:{processes.port(process, running.health)}"],
+            "labels": {"process": process, "plant": running.plant, **scheme},
+        }
+        for process in running.processes
+    ]
+    return json.dumps(groups, indent=2)

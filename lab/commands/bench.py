@@ -145,8 +145,7 @@ def overload(
     file: _File = None,
 ) -> None:
     """Overload the appliance in different ways. Measure recovery time, losses and CPU cost."""
-    from lab.bench.overload import tables
-    from lab.bench.overload.measure import OverloadOptions, measure
+    from lab.bench.overload.measure import OverloadOptions, flooded_table, measure, overload_table
 
     processes = [int(number) for number in _numbers(busy)]
     options = OverloadOptions(
@@ -155,8 +154,8 @@ def overload(
     with _folder() as folder:
         cases = run(measure(options, folder, _print_progress))
     figures = {"asked": asdict(options), "overload": [case.json() for case in cases]}
-    pushed = [tables.flooded(cases)] if any(case.gateway for case in cases) else []
-    _output(figures, [tables.overload(cases), *pushed], as_json, file)
+    pushed = [flooded_table(cases)] if any(case.gateway for case in cases) else []
+    _output(figures, [overload_table(cases), *pushed], as_json, file)
 
 
 @app.command()

@@ -136,6 +136,6 @@ def prepare(
 @app.command()
 def targets() -> None:
     """Print the scrape targets for Prometheus, in the format of file_sd_configs."""
-    from ops.prometheus.targets import targets as scrape_targets
+    from ops.deployment import scrape_targets
 
     typer.echo(scrape_targets(State.current()))

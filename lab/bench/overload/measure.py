@@ -11,10 +11,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rich.table import Table
+
 from core.timestamps import now_us
 from lab.bench.overload.appliance import Appliance, running_appliance
 from lab.bench.overload.cost import Cost, costs, describe_changes, readings
 from lab.bench.overload.flood import GATEWAYS, LINES
+from lab.bench.tables import table
 from lab.chaos.stress import busy, slowed
 from ops.maintenance.overload.measure import Pressure
 from ops.maintenance.overload.recovery import Observation, wait_for_recovery
@@ -223,3 +226,35 @@ async def _sampled(appliance: Appliance) -> AsyncIterator[tuple[list[Observation
     finally:
         task.cancel()
         await asyncio.wait((task,))
+
+
+def overload_table(cases: Sequence[OverloadResult]) -> Table:
+    """Effects of each overload, and the recovery time."""
+    heads = ("s", "lost", "with gap", "gaps", "rows", "lag", "polls", "CPU", "after", "ratio")
+    shown = table("overload: seconds until recovery; CPU µs per sample of the appliance", ["overload"], heads)
+    for case in cases:
+        shown.add_row(
+            case.name,
+            "never" if case.recovered is None else f"{case.recovered:.1f}",
+            f"{case.lost:,}",
+            f"{case.recorded:,}",
+            f"{case.gaps:,}",
+            f"{case.gap_rows:,}",
+            f"{case.worst_lag:.1f}",
+            f"{case.worst_pace:.1f}" if case.worst_pace else "",
+            f"{case.cpu_before.sum:.1f}",
+            f"{case.cpu_after.sum:.1f}",
+            f"{case.cpu_ratio:.2f}",
+        )
+    return shown
+
+
+def flooded_table(cases: Sequence[OverloadResult]) -> Table:
+    """Pushed lines by outcome; the gateways do not wait for responses."""
+    pushed = [case for case in cases if case.gateway]
+    gateways = max((case.gateway["gateways"] for case in pushed), default=0)
+    heads = ("asked", "offered", "taken", "refused", "unanswered", "wrong", "stored")
+    shown = table(f"lines/s of {gateways} gateways that do not wait for responses", ["overload"], heads)
+    for case in pushed:
+        shown.add_row(case.name, *(f"{case.gateway.get(head, 0) / case.seconds:,.0f}" for head in heads))
+    return shown

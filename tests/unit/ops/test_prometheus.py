@@ -23,8 +23,7 @@ from core.config.model import HealthOptions
 from core.errors import OperationError
 from core.paths import CHECKOUT, State
 from ingest.run.process import measure_disk
-from ops.deployment import Running
-from ops.prometheus.targets import targets
+from ops.deployment import Running, scrape_targets
 from tests.prometheus_rules import FOLDER, RECORDS, TEXT
 
 
@@ -63,7 +62,7 @@ def test_rules_use_only_existing_metrics() -> None:
 def test_targets_are_the_running_processes(tmp_path: Path) -> None:
     state = State(tmp_path / "state")
     with pytest.raises(OperationError, match="has no appliance yet"):
-        targets(state)
+        scrape_targets(state)
     state.claim()
     for options, more in (
         (HealthOptions(port=9201), {}),
@@ -71,7 +70,7 @@ def test_targets_are_the_running_processes(tmp_path: Path) -> None:
         (HealthOptions(host="0.0.0.0", port=9201), {"__scheme__": "https"}),
     ):
         Running("demo", options, ("writer", "collector-modbus")).save(state)
-        assert json.loads(targets(state)) == [
+        assert json.loads(scrape_targets(state)) == [
             {"targets": ["127.0.0.1:9203"], "labels": {"process": "writer", "plant": "demo", **more}},
             {"targets": ["127.0.0.1:9202"], "labels": {"process": "collector-modbus", "plant": "demo", **more}},
         ]
