@@ -228,7 +228,7 @@ def _positions(keys: NDArray[np.int64], others: NDArray[np.int64]) -> tuple[NDAr
 
 
 def _keys(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], ...]:
-    """One integer for each array of :data:`ROW` per row that sorts like (tag, time)."""
+    """Integers for each array of :data:`ROW` per row that sorts like (tag, time)."""
     times = np.concatenate([rows["time"] for rows in columns])
     start, end = (int(times.min()), int(times.max())) if len(times) else (0, 0)
     # tags below 100,000, intervals below two years: fits easily into 63 bits

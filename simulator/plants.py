@@ -46,7 +46,7 @@ class LoadPlant:
         return self._values / 100.0
 
     def text(self, tag: int) -> str:
-        """No texts."""
+        """Raise KeyError: there are no texts."""
         raise KeyError(self.tags[tag].name)
 
     def write(self, signal: str, value: float) -> None:
@@ -106,7 +106,7 @@ class ReplayPlant:
         return row
 
     def text(self, tag: int) -> str:
-        """No texts."""
+        """Raise KeyError: there are no texts."""
         raise KeyError(self.tags[tag].name)
 
     def write(self, signal: str, value: float) -> None:

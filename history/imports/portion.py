@@ -32,7 +32,7 @@ class Portion:
 
 
 def joined(portions: Sequence[Portion]) -> Portion:
-    """One after the other."""
+    """Portions joined one after the other."""
     line = np.concatenate([one.line for one in portions])
     return Portion(joined_samples(one.samples for one in portions), line, portions[-1].bytes_read)
 

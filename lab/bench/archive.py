@@ -62,7 +62,7 @@ class ArchivedSeries:
 
 @dataclass(frozen=True, slots=True)
 class QueryCost:
-    """One query of both."""
+    """Cost of a query in both."""
 
     query: str
     samples: int  # that it reads
@@ -86,7 +86,10 @@ class ArchiveFigures:
 
 
 async def measure(dsn: str, state: State, folder: Path, channels: int, progress: ProgressCallback) -> ArchiveFigures:
-    """All cells. ``dsn``: the owner of a migrated, empty database; ``state``: its folder; ``folder``: the archive's."""
+    """Measure all cells.
+
+    ``dsn``: the owner of a migrated, empty database; ``state``: its folder; ``folder``: the archive's.
+    """
     async with connected(dsn, "plantlog bench", _SETTINGS) as connection:
         ids = await _register(connection, state, channels)
         closed = _START + len(SERIES) * _DAY
@@ -207,13 +210,13 @@ def _cost(one: _Answer, ask: Callable[[], tuple[Any, ...]], progress: ProgressCa
 
 
 def _cpu_seconds() -> float:
-    """A question's processes end with it."""
+    """CPU so far of this process, and of the questions' processes, which have ended."""
     return used_seconds(resource.RUSAGE_SELF) + used_seconds(resource.RUSAGE_CHILDREN)
 
 
 @contextmanager
 def _cpu(connection: asyncpg.Connection[Any]) -> Iterator[list[float]]:
-    """Afterwards the list holds the seconds of CPU of this process and of the session's server process."""
+    """Measure the block: afterwards the list holds the CPU (s) of this process and of the session's server process."""
     server = psutil.Process(connection.get_server_pid())
 
     def now() -> float:

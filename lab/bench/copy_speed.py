@@ -72,7 +72,7 @@ class Workload:
         return self.seconds * len(self.channel_id)
 
     def batch(self, second: int) -> SampleBatch:
-        """All channels at one second; values are a random walk of a transmitter's resolution."""
+        """Samples of all channels at one second; values are a random walk of a transmitter's resolution."""
         n = len(self.channel_id)
         random = np.random.default_rng(second)
         time = _DAY + second * SECOND

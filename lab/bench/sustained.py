@@ -53,7 +53,7 @@ class RateResult:
         return self.run.oldest_p99 <= self.limit and not self.missing and self.run.rows_per_second > 0.98 * self.rate
 
     def figures(self) -> dict[str, Any]:
-        """All figures."""
+        """Figures for ``--json``."""
         return {**asdict(self), "held": self.held}
 
 
@@ -66,7 +66,7 @@ async def ramp(
     port: int | None,
     progress: Callable[[str], None],
 ) -> list[RateResult]:
-    """Each of ``rates`` for ``seconds``, up to the first one that is not held."""
+    """Hold each of ``rates`` for ``seconds``, up to the first one that is not held."""
     done: list[RateResult] = []
     for rate in rates:
         done.append(await hold(rate, seconds, warm_up, limit, folder / f"state-{len(done)}", port, progress))
@@ -84,7 +84,7 @@ async def hold(
     port: int | None,
     progress: Callable[[str], None],
 ) -> RateResult:
-    """One rate for ``seconds``, after ``warm_up`` of them.
+    """Hold one rate for ``seconds``, after ``warm_up`` of them.
 
     Raises OperationError where the appliance does not come up or stores nothing.
     """

@@ -36,7 +36,7 @@ _BLOCK = bytes(1024**2)
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """All that faults are done to."""
+    """Targets of the faults."""
 
     state: State
     plant: PlantProcess

@@ -30,7 +30,7 @@ _POLL_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One that runs, or ran last. Its process holds a lock on the file that names it."""
+    """Service that runs, or ran last. Its process holds a lock on the file that names it."""
 
     name: str  # of the unit, without .service
     pid: int

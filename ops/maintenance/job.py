@@ -108,7 +108,7 @@ class Session:
         self._connection: Connection | None = None
 
     async def open(self) -> Connection:
-        """One that answers. Raises what :func:`connect` does."""
+        """Return a connection that answers. Raises what :func:`connect` does."""
         connection, self._connection = self._connection, None
         if connection is not None and await _reset(connection):
             return connection
@@ -119,7 +119,7 @@ class Session:
         return connection
 
     async def give_back(self, connection: Connection) -> None:
-        """A run that did not fail is over."""
+        """Take back the connection of a run that did not fail."""
         if self._job.every > _KEEP_CONNECTION_SECONDS:
             connection.terminate()
         elif await _reset(connection):

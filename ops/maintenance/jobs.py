@@ -48,7 +48,7 @@ _MEMORY_SHARE = 4  # of this machine's memory all readers' sessions together may
 
 
 def jobs() -> tuple[Job, ...]:
-    """All of them, in the order in which they are shown."""
+    """Maintenance jobs, in the order in which they are shown."""
     of_installation = partial(Job, per_installation=True)
     return (
         Job(

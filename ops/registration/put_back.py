@@ -140,7 +140,7 @@ async def _insert_sources(
 
 
 def _definitions(names: set[str], plants: Sequence[Plant], created: CreatedChannels) -> Iterator[Definition]:
-    """One of each name, where there is one."""
+    """Rows with distinct names."""
     by_name: dict[str, Definition] = {}
     for plant in plants:
         for row in definitions(plant):

@@ -144,7 +144,7 @@ def _reports(state: State, processes: list[ProcessState]) -> dict[str, dict[str,
 
 
 def _status(processes: list[ProcessState], reports: dict[str, dict[str, Any] | None], problem: str) -> str:
-    """One line."""
+    """State of the appliance in a line."""
     not_running = [process.name for process in processes if process.state != "RUNNING"]
     silent = [name for name, report in reports.items() if report is None]
     sources = [source for report in reports.values() if report for source in report.get("sources", ())]

@@ -31,7 +31,7 @@ _APPLICATION_NAME = "plantlog bench day"
 
 
 class Appliance:
-    """One that runs, with a maintenance process that goes by generated time."""
+    """Appliance that runs, with a maintenance process that goes by generated time."""
 
     def __init__(
         self, state: State, owner: asyncpg.Connection[Any], clock: Clock, maintenance: asyncio.subprocess.Process
@@ -62,11 +62,11 @@ class Appliance:
         self._generator = await _python("lab.bench.day.generator", _clock_file(self.state), spool, *numbers)
 
     async def set_lateness(self, until: int) -> None:
-        """Data of before ``until`` (µs) are no longer waited for."""
+        """Wait no longer for data of before ``until`` (µs)."""
         await _set_lateness(self.owner, until)
 
     async def packed_until(self, channels: int) -> int | None:
-        """All samples before (µs) are packed; None: that is not known of each channel."""
+        """Time (µs) before which all samples are packed; None: that is not known of each channel."""
         at = await self.owner.fetchval(load("day")["select_packed_until"], channels)
         return None if at is None else microseconds(at)
 
@@ -114,7 +114,7 @@ class Appliance:
         await _end(self._maintenance)
 
     async def drain(self, seconds: float) -> None:
-        """The database has all that is in the spool. Raises OperationError where that takes too long."""
+        """Wait until the database has all that is in the spool. Raises OperationError where that takes too long."""
         async with asyncio.timeout(seconds):
             while total_backlog(self.state.spool).seconds:
                 await asyncio.sleep(0.1)

@@ -22,7 +22,7 @@ class Clock:
 
     @property
     def generated(self) -> int:
-        """All samples before this time are in the spool."""
+        """Time before which all samples are in the spool."""
         return int(self._times[0])
 
     @generated.setter

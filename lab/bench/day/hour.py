@@ -82,7 +82,7 @@ class Hour:
         return sum(used) / self.samples * 1e6 if self.samples else 0.0
 
     def figures(self) -> dict[str, Any]:
-        """All figures."""
+        """Figures for ``--json``."""
         derived: dict[str, Any] = {
             "rate": self.rate,
             "speed": self.speed,

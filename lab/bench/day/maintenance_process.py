@@ -27,7 +27,7 @@ _RECORD_SECONDS = 30.0
 
 
 async def run_maintenance(state: State, clock: Clock) -> None:
-    """All jobs; those that have to do with samples as often as in a day, of generated time."""
+    """Run all jobs; those that have to do with samples as often as in a day, of generated time."""
     task, parent = asyncio.current_task(), os.getppid()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

@@ -99,7 +99,7 @@ class Day:
     checked: CheckResult | None = None
 
     def figures(self) -> dict[str, Any]:
-        """All figures."""
+        """Figures for ``--json``."""
         checked = asdict(self.checked) if self.checked is not None else None
         hours = [row.figures() for row in self.hours]
         return {"asked": asdict(self.options), "ended": self.ended, "checked": checked, "hours": hours}

@@ -65,7 +65,7 @@ class Plant(Simulated):
 
 
 class Appliance:
-    """One that runs."""
+    """Appliance that runs."""
 
     def __init__(
         self, state: State, plant: Plant, options: HealthOptions, push: int, dsn: str, owner: asyncpg.Connection[Any]
@@ -125,7 +125,7 @@ def _resident(pid: int) -> float:
 
 @asynccontextmanager
 async def running_appliance(folder: Path, channels: int, hz: float) -> AsyncIterator[Appliance]:
-    """One that reads the simulator inside the block."""
+    """Appliance that reads the simulator inside the block."""
     first = ports.free_ports(_PORTS)
     plant_ports = Ports(first, first, first + 1, first + 1, control=first + 6, viewer=first + 7, health=first + 8)
     push = first + 8 + len(processes.PORTS)

@@ -40,7 +40,7 @@ class Cost:
 
 
 async def readings(read: Callable[[], Awaitable[Reading]], seconds: float) -> list[Reading]:
-    """One at each whole second."""
+    """Take a reading at each whole second, for so many ``seconds``."""
     series: list[Reading] = []
     while not series or round(series[-1].at - series[0].at) < seconds:
         await asyncio.sleep(1 - time.time() % 1)

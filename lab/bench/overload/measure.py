@@ -95,7 +95,7 @@ class OverloadResult:
 
 
 async def measure(options: OverloadOptions, folder: Path, progress: Callable[[str], None]) -> list[OverloadResult]:
-    """All cases, one after the other, on one appliance."""
+    """Measure all cases, one after the other, on one appliance."""
     progress(f"starting the appliance with {options.channels:,} channels at {options.hz:g} Hz")
     cases: list[OverloadResult] = []
     async with running_appliance(folder, options.channels, options.hz) as appliance:

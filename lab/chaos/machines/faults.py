@@ -19,7 +19,7 @@ _FLAP_SECONDS = (0.3, 1.5)  # of a network that comes and goes
 
 @dataclass(frozen=True, slots=True)
 class Machines:
-    """All that faults are done to."""
+    """Targets of the faults."""
 
     members: Sequence[Member]
     database: DatabaseServers

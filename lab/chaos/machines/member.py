@@ -70,7 +70,7 @@ class Member:
 
     @asynccontextmanager
     async def suspended(self) -> AsyncIterator[None]:
-        """All processes are suspended inside the block."""
+        """Suspend all processes inside the block."""
         processes = await asyncio.to_thread(self._send, signal.SIGSTOP)
         try:
             yield

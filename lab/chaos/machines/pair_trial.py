@@ -159,7 +159,7 @@ async def run(options: ChaosOptions, progress: Callable[[str], None]) -> Report:
 async def _fail_singly(
     options: ChaosOptions, machines: Machines, watch: Watch, progress: Callable[[str], None]
 ) -> list[Outcome]:
-    """One fault after the other, each when all is as before."""
+    """Inject one fault after the other, each when all is as before."""
     began, outcomes = time.monotonic(), list[Outcome]()
     for step in single_steps(options.seed):
         if time.monotonic() - began > options.seconds * _SINGLE_SHARE:

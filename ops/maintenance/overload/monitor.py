@@ -31,7 +31,7 @@ Connect: TypeAlias = Callable[[], Awaitable["asyncpg.Connection[Any]"]]
 
 
 class OverloadMonitor:
-    """One appliance's overload."""
+    """Monitor of an appliance's overload."""
 
     def __init__(self, state: State, polling: Sequence[str], options: HealthOptions, connect: Connect) -> None:
         """``polling``: the collectors that do; ``connect``: to the database, as the login for maintenance."""
@@ -106,7 +106,7 @@ class OverloadMonitor:
         return json.dumps(detail | owner)
 
     async def _resume(self, connection: asyncpg.Connection[Any]) -> None:
-        """One that has no end on record goes on, until it is seen to be over: this process was away meanwhile."""
+        """Resume an overload that has no end on record until it is over: this process was away meanwhile."""
         newest = await connection.fetchrow(load("maintenance")["select_newest_overload"], str(self._installation))
         if newest is None or newest["text"] != _OVERLOADED:
             return
