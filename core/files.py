@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -36,6 +37,14 @@ def write_atomically(path: Path, content: str | bytes, mode: int = 0o666) -> Non
     """Replace the content of a file, atomically and durably. Text is UTF-8, written as it is."""
     with atomic_path(path, mode) as partial:
         partial.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link, or a folder with all it contains. Raises OSError."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 @contextmanager

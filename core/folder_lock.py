@@ -15,6 +15,17 @@ def folder_lock(folder: Path, before_waiting: Callable[[], None] = lambda: None)
 
     ``before_waiting`` is called before waiting.
     """
+    descriptor = _locked(folder, before_waiting)
+    try:
+        while not _is(folder, descriptor):  # who had it removed the folder
+            os.close(descriptor)
+            descriptor = _locked(folder, before_waiting)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _locked(folder: Path, before_waiting: Callable[[], None]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -23,6 +34,14 @@ def folder_lock(folder: Path, before_waiting: Callable[[], None] = lambda: None)
         except BlockingIOError:
             before_waiting()
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
+    except BaseException:
         os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _is(folder: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(folder.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False

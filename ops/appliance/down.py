@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from dataclasses import replace
@@ -13,6 +12,7 @@ import typer
 from rich.console import Console
 
 from core.errors import OperationError
+from core.files import remove
 from core.formatting import count
 from core.paths import State
 from core.redundancy import read_member
@@ -115,10 +115,7 @@ def _wipe(state: State, steps: Steps) -> None:
         _check_mounts(state)  # again: it took a while
         external = not (state.root / "postgres" / "cluster").exists() and state.dsn_file("owner").exists()
         for path in sorted(state.root.iterdir(), key=lambda path: path.name == "plantlog-state"):
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+            remove(path)
         state.root.rmdir()
         step.result = str(state.root)
         if external:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from core.config.load import load as load_plant
 from core.config.model import Plant
 from core.config.snapshot import in_force, plant_in_force
 from core.database import FAILURES, connect, database_errors
 from core.errors import DatabaseError, OperationError
-from core.installation import installation_of
+from core.installation import find, installation_of
 from core.paths import EXAMPLE, State
 from ops.appliance import database, orphans, programs
 from ops.appliance.supervisor import Supervisor
@@ -22,15 +21,6 @@ from ops.registration.difference import Difference
 from ops.registration.redefined_tags import TagDecisions
 from ops.registration.register import preview
 from schema.queries import load
-
-
-def check_first(state: State, deployment: Deployment) -> None:
-    """Raise OperationError if the first ``up`` must not run here: before it makes the state folder.
-
-    A simulated plant is not generated before there is one.
-    """
-    if not deployment.generated:
-        check_plant(state, deployment, load_plant(deployment.config), replace=False)
 
 
 def check_plant(state: State, deployment: Deployment, plant: Plant, *, replace: bool) -> None:
@@ -58,6 +48,8 @@ def check_registration(
     if (dsn := database.next_dsn(state)) is not None:
         with database_errors():
             asyncio.run(_check_registration(dsn, state, plant, decisions, take_over, expected))
+    elif take_over is not None:
+        find("--take-over", take_over, ())  # the server that `up` makes has none
 
 
 async def _check_registration(

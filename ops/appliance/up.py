@@ -8,8 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import filterfalse
 from pathlib import Path
@@ -24,6 +24,7 @@ from core.config.processes import is_collector
 from core.config.snapshot import Snapshot, in_force
 from core.config.sources import OpcuaSource, PushSource, Source
 from core.errors import DatabaseAway, DatabaseError, OperationError
+from core.files import remove
 from core.folder_lock import folder_lock
 from core.formatting import count
 from core.paths import CHECKOUT, EXAMPLE, State
@@ -46,6 +47,7 @@ from ops.appliance.supervisor import Program, Supervisor
 from ops.backup import repository
 from ops.deployment import Deployment, Running
 from ops.postgres.membership import check_appliance
+from ops.registration.difference import Difference
 from ops.registration.redefined_tags import TagDecisions
 
 _EXIT_TIMEOUT = 30.0  # of a supervisor and its processes, once they were told to end
@@ -65,21 +67,25 @@ class UpOptions:
     replace_plant: bool = False  # the plant in force, by another one
     plan: Plan | None = None  # what was shown and confirmed; nothing else is applied
 
+    @property
+    def expected(self) -> Difference | None:
+        """The changes of the plan, which are all that may be made."""
+        return None if self.plan is None else self.plan.difference
+
 
 def up(options: UpOptions, console: Console) -> None:
     """Start the appliance. Safe to run again in any state."""
     state = State.current()
     check_appliance(state)
-    if not state.claimed:
-        refusals.check_first(state, deployment_for(state, options))
-    state.claim()
     steps = Steps(console)
-    with state_folder_lock(state, console):
+    with new_state_folder(state, console) as undo:
+        state.claim()
         deployment = deployment_for(state, options)
         with steps.step("check configuration") as step:
             plant, digests = _check_config(deployment, state, options, step)
-            expected = None if options.plan is None else options.plan.difference
-            refusals.check_registration(state, plant, options.choice, options.take_over, expected)
+            refusals.check_registration(state, plant, options.choice, options.take_over, options.expected)
+            if not state.has_external_database:
+                undo.pop_all()
         with steps.step("prepare PostgreSQL") as step:
             db = database.provide(state, step.note, plant)
             for problem in repository.configure(state, db.cluster, plant.backup, step.note):
@@ -93,9 +99,10 @@ def up(options: UpOptions, console: Console) -> None:
                     supervisor.update([programs.postgres(state, plant)], keep_others=True)
                 supervisor.start_program("postgres")
             in_force_already = _start_database(db, options.take_over, plant, supervisor, state, step)
+            undo.pop_all()
         with steps.step("register sources and channels") as step:
             current = in_force_already or register_plant(
-                deployment, plant, digests, state, options.take_over, options.choice, step, expected
+                deployment, plant, digests, state, options.take_over, options.choice, step, options.expected
             )
             if in_force_already is not None:
                 step.warn("as they were registered before")
@@ -123,6 +130,32 @@ def up(options: UpOptions, console: Console) -> None:
             wait_until_ready(awaited, plant, progress, step, deployment.simulator)
     print_summary(deployment, plant, db.where, state, console, database_is_away=in_force_already is not None)
     service.note_absence(state, console)
+
+
+@contextmanager
+def new_state_folder(state: State, console: Console) -> Iterator[ExitStack]:
+    """Hold the lock of the state folder; an error leaves one that was not claimed as it was, with nothing running.
+
+    ``pop_all()`` of what is yielded keeps what was made: from then on, an error is no refusal.
+    """
+    existed = state.root.exists()
+    with state_folder_lock(state, console), ExitStack() as undo:
+        if not state.claimed and not Supervisor(state).answers():
+            undo.callback(_undo, state, existed, frozenset(state.root.iterdir()))
+        yield undo
+        undo.pop_all()
+
+
+def _undo(state: State, existed: bool, before: Collection[Path]) -> None:
+    supervisor = Supervisor(state)
+    if supervisor.answers():
+        supervisor.shutdown()
+        orphans.wait_for_exit(state, _EXIT_TIMEOUT)
+    for path in state.root.iterdir():
+        if path not in before:
+            remove(path)
+    if not existed:
+        state.root.rmdir()
 
 
 @contextmanager

@@ -41,15 +41,16 @@ def restore(
     rehearsed: State | None = None,
     take_over: bool = False,
     server_stopped: Callable[[], AbstractContextManager[None]] = nullcontext,
+    before_start: Callable[[], object] = lambda: None,
 ) -> Cluster:
     """Restore the newest data, or those of ``at``, and start the server once, so that it recovers.
 
     A state folder that lost only its database keeps all it has. A new one gets the files of the backup, and
     configuration files go where they were; those that exist there are kept. A copy of an appliance that is
     ``rehearsed`` has its programs and no configuration, and its server does not archive; neither does that of any new
-    one, unless it is to ``take_over`` the repository. The server is ``server_stopped`` while its data are made. A
-    restore that failed or was killed can be repeated. Raises OperationError, with the database and its server as they
-    were.
+    one, unless it is to ``take_over`` the repository. The server is ``server_stopped`` while its data are made;
+    ``before_start`` is called when they are there: its log says why it doesn't recover. A restore that failed or was
+    killed can be repeated. Raises OperationError, with the database and its server as they were.
     """
     if (folder := repository.folder) is not None:
         check_repository(folder)
@@ -68,7 +69,7 @@ def restore(
     try:
         _check_backups(state, cluster)
         with server_stopped():
-            _restore(state, cluster, at, progress, configuration=rehearsed is None)
+            _restore(state, cluster, at, progress, before_start, configuration=rehearsed is None)
     except BaseException:
         cluster.archive = before
         raise
@@ -86,7 +87,13 @@ def _check_backups(state: State, cluster: Cluster) -> None:
 
 
 def _restore(
-    state: State, cluster: Cluster, at: datetime | None, progress: Callable[[str], None], *, configuration: bool
+    state: State,
+    cluster: Cluster,
+    at: datetime | None,
+    progress: Callable[[str], None],
+    before_start: Callable[[], object],
+    *,
+    configuration: bool,
 ) -> None:
     """Make the data, and recover them. What is not whole does not stay."""
     partial = cluster.data.with_name("data.restored")
@@ -94,6 +101,7 @@ def _restore(
     _remove(cluster.data, partial)
     try:
         _restore_files(state, cluster, at, progress, partial, configuration=configuration)
+        before_start()
         progress("recovering")
         with database_errors(), Server(state.root, cluster=cluster, log=log):
             asyncio.run(_catch_up(state))

@@ -129,7 +129,7 @@ def restore(
 
     from history.questions.ask import parse_time
     from ops.appliance.supervisor import database_stopped
-    from ops.appliance.up import UpOptions, state_folder_lock, up
+    from ops.appliance.up import UpOptions, new_state_folder, up
     from ops.backup.repository import archive_of, options_in_force
     from ops.backup.restore import restore as run
 
@@ -153,9 +153,9 @@ def restore(
         os.environ["PLANTLOG_STATE"] = str(into.absolute())
     state = State.current()
     console = Console()
-    with state_folder_lock(state, console):
+    with new_state_folder(state, console) as undo:
         stopped = partial(database_stopped, state)
-        run(state, archive, time, typer.echo, take_over=take_over, server_stopped=stopped)
+        run(state, archive, time, typer.echo, take_over=take_over, server_stopped=stopped, before_start=undo.pop_all)
     typer.echo(f"{state.root} is restored")
     if start:
         up(UpOptions(), console)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from pathlib import Path
@@ -11,9 +12,11 @@ import pytest
 from core.config.load import load
 from core.errors import OperationError
 from core.paths import State
+from ops.appliance import orphans
 from ops.appliance.refusals import check_registration
 from ops.registration.redefined_tags import TagDecisions
 from tests.command import run
+from tests.database import Database, connected
 from tests.integration.ops.test_service_install import refusal, systemd
 from tests.integration.ops.test_up_registered import state, store_dsn
 from tests.ports import free_ports
@@ -120,6 +123,63 @@ def test_port_in_use_is_refused_before_anything_is_made(tmp_path: Path) -> None:
         assert not state.exists()
         State(state).claim()
         assert "is in use" in _refused(State(state), "up", "--config", config)
+
+
+@pytest.mark.parametrize(
+    ("dsn", "words", "reason"),
+    [
+        ("", ("--take-over", "nobody"), "--take-over: no installation is nobody; registered: none"),
+        ("", ("--take-over", "nobody", "--port", "FREE", "--no-simulator"), "--take-over: no installation is nobody"),
+        ("OF_ANOTHER", ("--take-over", "nobody"), "--take-over: no installation is nobody; registered: installation"),
+        ("OF_ANOTHER", (), "source plc belongs to another installation of this database"),
+        ("NEWER", (), "was upgraded by a newer plantlog"),
+        (_AWAY, (), "`up` cannot start without the database"),
+    ],
+)
+def test_first_up_that_the_database_refuses_leaves_nothing(
+    dsn: str,
+    words: tuple[str, ...],
+    reason: str,
+    state: State,
+    database: Database,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if dsn == "NEWER":
+        asyncio.run(_upgrade_by_a_newer(database))
+    monkeypatch.setenv("PLANTLOG_DSN", database.owner_dsn if dsn.isupper() else dsn)
+    new, empty = tmp_path / "new", tmp_path / "empty"
+    ports = free_ports(30)
+    config = () if "--port" in words else ("--config", tmp_path / "plant.toml")
+    (tmp_path / "plant.toml").write_text(
+        f"{(tmp_path / 'plant.toml').read_text()}[viewer]\nport = {ports}\n[health]\nport = {ports + 1}\n"
+    )
+    empty.mkdir()
+    for folder in (new, empty):
+        result = run(folder, "up", *config, *(str(ports) if word == "FREE" else word for word in words))
+        assert result.code == 1, result
+        assert reason in " ".join((result.out + result.err).split()), result
+        assert not orphans.find(State(folder))
+    assert not new.exists()
+    assert list(empty.iterdir()) == []
+
+
+async def _upgrade_by_a_newer(database: Database) -> None:
+    async with connected(database.owner_dsn) as connection:
+        await connection.execute("INSERT INTO plant.migration VALUES (9999, 'of_a_newer', 'x')")
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_refused_restore_makes_no_state_folder(is_there: bool, tmp_path: Path) -> None:
+    (repository := tmp_path / "repository").mkdir()
+    if is_there:
+        (repository / "backup").mkdir()
+    (passphrase := tmp_path / "passphrase").write_text("a-passphrase\n")
+    words = ("--repository", repository, "--passphrase-file", passphrase)
+    result = run(tmp_path / "state", "admin", "restore", *words)
+    assert result.code == 1, result
+    assert ("it has no backup" if is_there else "has no backups of plantlog") in " ".join(result.err.split()), result
+    assert not (tmp_path / "state").exists()
 
 
 @pytest.mark.slow

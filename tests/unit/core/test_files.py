@@ -1,12 +1,15 @@
-"""Files are replaced as a whole, with the permissions that were asked for."""
+"""Files are replaced as a whole, with the permissions that were asked for; a lock is that of the folder that is there."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from core.files import atomic_path, write_atomically
+from core.folder_lock import folder_lock
 
 
 def test_file_is_written_with_content_and_permissions(tmp_path: Path) -> None:
@@ -35,3 +38,18 @@ def test_failed_write_keeps_the_old_content(tmp_path: Path) -> None:
         raise OSError("disk full")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_who_waits_for_a_folder_that_is_removed_locks_the_next_one(tmp_path: Path) -> None:
+    folder, waits = tmp_path / "state", Event()
+
+    def lock() -> bool:
+        with folder_lock(folder, waits.set):
+            return folder.is_dir()
+
+    with ThreadPoolExecutor() as threads:
+        with folder_lock(folder):
+            locked = threads.submit(lock)
+            waits.wait()
+            folder.rmdir()
+        assert locked.result()
