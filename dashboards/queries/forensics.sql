@@ -8,7 +8,7 @@ WITH
 chosen AS (
     SELECT array_agg(c.channel_id) AS ids,
            greatest($__timeFrom()::timestamptz, $__timeTo()::timestamptz - INTERVAL '1 hour') AS since
-    FROM plant.channels_like(ARRAY[${unit:sqlstring} || '/*']::text[]) AS c
+    FROM plant.channels_like(ARRAY[${unit:sqlstring}, ${unit:sqlstring} || '/*']::text[]) AS c
     WHERE c.kind <> 'text'
 )
 SELECT CASE WHEN k.dropped = 0 THEN 'none dropped'
@@ -107,7 +107,7 @@ LIMIT 200;
 WITH
 wanted AS (
     SELECT c.channel_id, c.quantity, k.configured_at
-    FROM plant.channels_like(ARRAY[${unit:sqlstring} || '/*']::text[]) AS c
+    FROM plant.channels_like(ARRAY[${unit:sqlstring}, ${unit:sqlstring} || '/*']::text[]) AS c
     JOIN plant.channel AS k ON k.id = c.channel_id
 ),
 missing AS (

@@ -1,6 +1,8 @@
 -- 0 Appliance health. Rates and lags come from ingest_batch, which has one row per committed batch; at most the last
 -- day of the time range is read. If the newest time of a batch is later than its arrival, a clock or a tag is wrong:
--- the lag is then measured from the arrival, and the time by which it is ahead is shown separately.
+-- the lag is then measured from the arrival, and the time by which it is ahead is shown separately. Batches with a
+-- negative sequence did not come from a spool: an import, or quarantined rows that were written at last, are not late
+-- data. (Counts have such keys, too.)
 
 -- name: installations
 -- Those that share the database.
@@ -24,13 +26,14 @@ SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM b.written_
        max(extract(epoch FROM b.last_time - b.received_at)) FILTER (WHERE b.last_time > b.received_at + INTERVAL '1 s')
            AS "In the future"
 FROM plant.ingest_batch AS b
-WHERE b.kind = 'samples' AND b.written_at > now() - INTERVAL '1 minute' AND b.written_at <= now()
+WHERE b.kind = 'samples' AND b.sequence > 0
+  AND b.written_at > now() - INTERVAL '1 minute' AND b.written_at <= now()
   AND $__installationFilter(b.source_id);
 
 -- name: wait_now
 SELECT max(extract(epoch FROM b.written_at - b.received_at)) AS "Longest wait"
 FROM plant.ingest_batch AS b
-WHERE b.written_at > now() - INTERVAL '1 minute' AND b.written_at <= now()
+WHERE (b.sequence > 0 OR b.kind = 'counts') AND b.written_at > now() - INTERVAL '1 minute' AND b.written_at <= now()
   AND $__installationFilter(b.source_id);
 
 -- name: sources_up
@@ -85,7 +88,7 @@ SELECT date_bin(x.step, b.written_at, 'epoch') AS time, s.name AS metric,
 FROM bounds AS x
 JOIN plant.ingest_batch AS b ON b.written_at >= x.since AND b.written_at < $__timeTo()::timestamptz
 JOIN plant.source AS s ON s.id = b.source_id
-WHERE b.kind = 'samples' AND coalesce(s.installation_id::text IN (${installation:sqlstring}), true)
+WHERE b.kind = 'samples' AND b.sequence > 0 AND coalesce(s.installation_id::text IN (${installation:sqlstring}), true)
 GROUP BY date_bin(x.step, b.written_at, 'epoch'), s.name
 ORDER BY 1, 2;
 
@@ -99,7 +102,7 @@ SELECT date_bin(x.step, b.written_at, 'epoch') AS time,
        max(extract(epoch FROM b.written_at - b.received_at)) AS "maximum"
 FROM bounds AS x
 JOIN plant.ingest_batch AS b ON b.written_at >= x.since AND b.written_at < $__timeTo()::timestamptz
-WHERE $__installationFilter(b.source_id)
+WHERE (b.sequence > 0 OR b.kind = 'counts') AND $__installationFilter(b.source_id)
 GROUP BY date_bin(x.step, b.written_at, 'epoch')
 ORDER BY 1;
 
@@ -259,23 +262,25 @@ WHERE NOT EXISTS (SELECT FROM states AS t WHERE t.state IS NOT NULL)
 ORDER BY time, metric;
 
 -- name: gaps_begun
--- Outages: simultaneous gaps of one source for one reason count once, whatever the number of channels. Every step has a
--- value, so that bars are as wide as a step.
+-- Outages: gaps of one source for one reason that begin together count once, whatever the number of channels
+-- (begins_outage). Every step has a value, so that bars are as wide as a step.
 WITH
 bounds AS (
     SELECT make_interval(secs => greatest($__interval_ms * 8 / 1000.0, 60)) AS step
 ),
+gaps AS (
+    SELECT g.reason, g.from_time,
+           plant.begins_outage(g.from_time, lag(g.from_time) OVER begun, lag(g.to_time) OVER begun) AS begins_outage
+    FROM plant.gap AS g
+    WHERE $__timeFilter(g.from_time) AND g.to_time IS DISTINCT FROM g.from_time
+      AND $__installationFilter(g.source_id)
+    WINDOW begun AS (PARTITION BY g.source_id, g.reason ORDER BY g.from_time, g.to_time)
+),
 outages AS (
-    SELECT g.reason, date_bin(x.step, lower(o.outage), 'epoch') AS bin
+    SELECT g.reason, date_bin(x.step, g.from_time, 'epoch') AS bin
     FROM bounds AS x
-    CROSS JOIN (
-        SELECT g.reason, range_agg(tstzrange(g.from_time, g.to_time)) AS outages
-        FROM plant.gap AS g
-        WHERE $__timeFilter(g.from_time) AND g.to_time IS DISTINCT FROM g.from_time
-          AND $__installationFilter(g.source_id)
-        GROUP BY g.source_id, g.reason
-    ) AS g
-    CROSS JOIN LATERAL unnest(g.outages) AS o (outage)
+    CROSS JOIN gaps AS g
+    WHERE g.begins_outage
 )
 SELECT t.bin AS time, r.reason AS metric, count(o.bin) AS value
 FROM bounds AS x

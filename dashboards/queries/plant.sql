@@ -79,7 +79,16 @@ parts_and_gaps AS (
     FROM plant.alarm_active AS a
     WHERE $__installationFilter(a.source_id)
 ),
--- Outages: intervals in which any channel of the unit had a gap, whatever the number of channels.
+beginnings AS (
+    SELECT t.*,
+           t.from_time IS NOT NULL AND t.from_time < $__timeTo()::timestamptz
+           AND coalesce(t.to_time, now()) > $__timeFrom()::timestamptz
+           AND plant.begins_outage(t.from_time, lag(t.from_time) OVER begun, lag(t.to_time) OVER begun)
+               AS begins_outage
+    FROM parts_and_gaps AS t
+    WINDOW begun AS (PARTITION BY t.unit ORDER BY t.from_time, t.to_time)
+),
+-- Outages: gaps that begin together count once, whatever the number of channels (begins_outage).
 units AS (
     SELECT t.unit, sum(t.channels)::bigint AS channels, sum(t.missing)::bigint AS missing, sum(t.alarms) AS alarms,
            min(t.rank) AS rank,
@@ -88,10 +97,8 @@ units AS (
             FILTER (WHERE t.reason IS NOT NULL AND t.to_time IS NULL))[1] AS reason,
            (array_agg(t.from_time ORDER BY t.missing DESC, t.from_time)
             FILTER (WHERE t.reason IS NOT NULL AND t.to_time IS NULL))[1] AS since,
-           range_agg(tstzrange(t.from_time, t.to_time))
-               FILTER (WHERE t.from_time < $__timeTo()::timestamptz
-                         AND coalesce(t.to_time, now()) > $__timeFrom()::timestamptz) AS lost
-    FROM parts_and_gaps AS t
+           count(*) FILTER (WHERE t.begins_outage) AS outages
+    FROM beginnings AS t
     GROUP BY t.unit
     HAVING sum(t.channels) > 0
 )
@@ -100,7 +107,7 @@ SELECT u.unit AS "Unit",
             WHEN u.missing >= u.channels THEN 'no data' WHEN u.missing > 0 THEN 'partly'
             WHEN u.alarms > 0 THEN 'warning' ELSE 'good' END AS "State",
        u.alarms AS "Alarms", u.channels AS "Channels", u.missing AS "No data",
-       (SELECT count(*) FROM unnest(u.lost)) AS "Outages",
+       u.outages AS "Outages",
        u.reason AS "Reason", u.since AS "Since"
 FROM units AS u
 ORDER BY u.rank, u.missing = 0, u.unit

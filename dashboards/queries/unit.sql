@@ -53,20 +53,29 @@ WHERE c.retired_at IS NULL AND plant.unit_of(c.name) = ${unit:sqlstring}
   AND $__installationFilter(c.source_id);
 
 -- name: gaps
--- Outages: intervals in which any channel of the unit had a gap, whatever the number of channels.
+-- Outages: gaps that begin together count once, whatever the number of channels (begins_outage).
 WITH
-missing AS (
-    SELECT range_agg(tstzrange(g.from_time, g.to_time)
-                     * tstzrange($__timeFrom()::timestamptz, least(now(), $__timeTo()::timestamptz))) AS ranges
+gaps AS (
+    SELECT g.channel_id, g.from_time, g.to_time
     FROM plant.gap_channel AS g
     JOIN plant.channel AS c ON c.id = g.channel_id
     WHERE c.retired_at IS NULL AND plant.unit_of(c.name) = ${unit:sqlstring}
       AND $__installationFilter(c.source_id)
       AND g.backfilled_at IS NULL AND g.from_time < least(now(), $__timeTo()::timestamptz)
       AND coalesce(g.to_time, now()) > $__timeFrom()::timestamptz
+),
+beginnings AS (
+    SELECT plant.begins_outage(g.from_time, lag(g.from_time) OVER begun, lag(g.to_time) OVER begun) AS begins_outage
+    FROM gaps AS g
+    WINDOW begun AS (ORDER BY g.from_time, g.to_time)
+),
+missing AS (
+    SELECT range_agg(tstzrange(g.from_time, g.to_time)
+                     * tstzrange($__timeFrom()::timestamptz, least(now(), $__timeTo()::timestamptz))) AS ranges
+    FROM gaps AS g
     GROUP BY g.channel_id
 )
-SELECT (SELECT count(*) FROM unnest((SELECT range_agg(m.ranges) FROM missing AS m))) AS "Outages",
+SELECT (SELECT count(*) FROM beginnings AS b WHERE b.begins_outage) AS "Outages",
        (SELECT coalesce(sum(extract(epoch FROM upper(r.range) - lower(r.range))), 0)
         FROM missing AS m CROSS JOIN LATERAL unnest(m.ranges) AS r (range)) AS "Missing, summed";
 

@@ -20,14 +20,14 @@ class PanelQuestion:
     """A question of schema/questions that a panel asks."""
 
     name: str
-    channels: str  # a pattern with variables, such as ${unit}/*
+    channels: Sequence[str]  # names and patterns with variables, such as ${unit}/*
     within: timedelta  # before the end of the time range
     options: dict[str, str]  # parameters of the question as their types are written
 
     def patterns(self, variables: Mapping[str, Sequence[str]]) -> list[str]:
         """The channels for the values of the variables. Raises QueryError for one that has none."""
-        patterns = [self.channels]
-        for name in _VARIABLE.findall(self.channels):
+        patterns = list(self.channels)
+        for name in sorted(set(_VARIABLE.findall(" ".join(patterns)))):
             if name not in variables:
                 raise QueryError(400, f"variable {name} has no value")
             patterns = [one.replace(f"${{{name}}}", value) for one in patterns for value in variables[name]]

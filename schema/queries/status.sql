@@ -18,9 +18,9 @@ SELECT format('the reader may make temporary tables: REVOKE TEMPORARY ON DATABAS
 WHERE has_database_privilege('plant_reader', current_database(), 'TEMPORARY');
 
 -- name: select_database
--- Edition, versions, size, chunks of samples, and outages: spans in which a source, or some of its channels, has gaps.
--- Gaps that turned out to be empty, and removed channels, do not count. restored: the loss that the writer noticed in
--- the last day. Outages and quarantine are those of installation $1 (NULL: all).
+-- Edition, versions, size, chunks of samples, and outages: gaps of a source, or of some of its channels, that begin
+-- together (begins_outage). Gaps that turned out to be empty, and removed channels, do not count. restored: the loss
+-- that the writer noticed in the last day. Outages and quarantine are those of installation $1 (NULL: all).
 WITH
 own AS (
     SELECT s.id FROM plant.source AS s WHERE coalesce(s.installation_id = $1::uuid, true)
@@ -28,14 +28,26 @@ own AS (
 day AS (
     SELECT date_trunc('day', now(), 'UTC') AS began
 ),
-outages AS (
-    SELECT g.source_id, unnest(range_agg(tstzrange(g.from_time, g.to_time))) AS outage
+beginnings AS (
+    SELECT g.source_id, g.from_time, g.to_time,
+           plant.begins_outage(g.from_time, lag(g.from_time) OVER begun, lag(g.to_time) OVER begun) AS begins_outage
     FROM plant.gap AS g
     CROSS JOIN day AS d
     WHERE g.source_id IN (SELECT o.id FROM own AS o)
       AND g.reason <> 'removed'
       AND (g.to_time IS NULL OR (g.to_time > g.from_time AND g.to_time >= d.began))
-    GROUP BY g.source_id
+    WINDOW begun AS (PARTITION BY g.source_id ORDER BY g.from_time, g.to_time)
+),
+gaps AS (
+    SELECT b.source_id, b.from_time, b.to_time,
+           count(*) FILTER (WHERE b.begins_outage)
+               OVER (PARTITION BY b.source_id ORDER BY b.from_time, b.to_time ROWS UNBOUNDED PRECEDING) AS outage
+    FROM beginnings AS b
+),
+outages AS (
+    SELECT min(g.from_time) AS began, bool_or(g.to_time IS NULL) AS is_open
+    FROM gaps AS g
+    GROUP BY g.source_id, g.outage
 )
 SELECT (SELECT s.value FROM plant.setting AS s WHERE s.key = 'edition')                     AS edition,
        (SELECT s.value FROM plant.setting AS s WHERE s.key = 'timescaledb_version')         AS timescaledb_version,
@@ -45,9 +57,8 @@ SELECT (SELECT s.value FROM plant.setting AS s WHERE s.key = 'edition')         
        pg_database_size(current_database())                                                 AS bytes,
        (SELECT count(*) FROM timescaledb_information.chunks AS c
         WHERE c.hypertable_schema = 'plant' AND c.hypertable_name = 'samples_raw')          AS chunks,
-       (SELECT count(*) FROM outages AS o WHERE upper(o.outage) IS NULL)                    AS outages_open,
-       (SELECT count(*) FROM outages AS o CROSS JOIN day AS d
-        WHERE lower(o.outage) >= d.began)                                                   AS outages_today,
+       (SELECT count(*) FROM outages AS o WHERE o.is_open)                                  AS outages_open,
+       (SELECT count(*) FROM outages AS o CROSS JOIN day AS d WHERE o.began >= d.began)     AS outages_today,
        (SELECT count(*) FROM plant.quarantine AS q
         WHERE q.retried_at IS NULL AND q.source_id IN (SELECT o.id FROM own AS o))          AS quarantined,
        (SELECT e.time::text || ': ' || e.text FROM plant.event AS e

@@ -1,4 +1,4 @@
-"""Files are replaced as a whole, with the permissions that were asked for; a lock is that of the folder that is there."""
+"""Files are replaced as a whole, with the permissions of the call; a lock is that of the folder that is there."""
 
 from __future__ import annotations
 

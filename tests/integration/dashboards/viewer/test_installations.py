@@ -69,7 +69,7 @@ INSERT INTO plant.quarantine (id, reason, source_id, received_at)
 SELECT n, 'refused', s.id, '{NOW}'
 FROM plant.source AS s JOIN generate_series(1, 3) AS n ON (n = 1) = (s.name = 'north-plc');
 INSERT INTO plant.ingest_batch (source_id, sequence, kind, rows, first_time, last_time, received_at, written_at)
-SELECT s.id, n, 'samples', 60 * s.id, t.at, t.at, t.at, t.at + s.id * INTERVAL '1 s'
+SELECT s.id, 4000 - n, 'samples', 60 * s.id, t.at, t.at, t.at, t.at + s.id * INTERVAL '1 s'
 FROM plant.source AS s
 CROSS JOIN generate_series(-3600, 600) AS n
 CROSS JOIN LATERAL (SELECT '{NOW}'::timestamptz - n * INTERVAL '1 s') AS t (at);

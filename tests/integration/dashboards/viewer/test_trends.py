@@ -1,16 +1,17 @@
-"""Trends and latest values: peaks, limits, scales, clocks that were wrong, and outages."""
+"""Trends and latest values: peaks, limits, scales, clocks that were wrong, outages, and names of one part."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import asyncpg
 import pytest
 
 from dashboards.viewer.library import Library
-from tests.database import Database
+from schema.queries import load
+from tests.database import Database, add_channels, add_sources, connected
 from tests.integration.dashboards.viewer.panels import Panels, rows
 from tests.integration.dashboards.viewer.serving import reading
 
@@ -133,3 +134,81 @@ async def test_trends_mark_times_at_which_a_clock_is_wrong(panels: Panels, dashb
 async def test_timeline_without_states_has_a_row(panels: Panels) -> None:
     (row,) = rows(await panels.ask("unit", "States", **_HERE))
     assert (row["metric"], row["value"]) == ("no discrete channels", None)
+
+
+_NEVER_ENDS = """
+INSERT INTO plant.gap (source_id, channel_id, from_time, to_time, reason)
+SELECT c.source_id, c.id, $1::timestamptz - (g.ago - c.id % 4) * INTERVAL '1 s',
+       $1::timestamptz - g.until * INTERVAL '1 s', 'stale'
+FROM plant.channel AS c
+JOIN (VALUES (true, 1500, NULL), (false, 1200, 1100), (false, 600, 590), (false, 100, NULL)) AS g (is_one, ago, until)
+     ON g.is_one = (c.name = 'hall/c1')
+"""
+
+
+async def test_endless_gap_of_a_channel_hides_no_outage(database: Database, tmp_path: Path) -> None:
+    now = datetime.now(UTC).replace(microsecond=0)
+    async with connected(database.owner_dsn) as owner:
+        await add_sources(owner, "plc", kind="modbus")
+        await add_channels(owner, range(1, 6), name="hall/c{}")
+        await owner.execute(_NEVER_ENDS, now)
+        counted = await owner.fetchrow(load("status")["select_database"], None)
+    async with reading(database.reader_dsn, tmp_path) as reader:
+        panels = Panels(reader, now)
+        begun = await panels.ask("health", "New outages, by reason")
+        assert sum(begun["value"]) == 4
+        (unit,) = rows(await panels.ask("plant", "Units", area="hall"))
+        assert unit["Outages"] == 4
+        (missing,) = rows(await panels.ask("unit", "Missing data", unit="hall"))
+        assert missing["Outages"] == 4
+    assert counted is not None and counted["outages_open"] == 2
+
+
+_BATCHES = """
+INSERT INTO plant.ingest_batch (source_id, sequence, kind, rows, first_time, last_time, received_at, written_at)
+SELECT 1, b.sequence, b.kind, 10, b.at, b.at, $1::timestamptz - b.waited * INTERVAL '1 s', $1
+FROM (VALUES (7, 'samples', $1::timestamptz - INTERVAL '1 s', 0.5),
+             (-7, 'samples', $1::timestamptz - INTERVAL '300 days', 0), -- of an import
+             (-8, 'samples', $1::timestamptz - INTERVAL '300 days', 0),
+             (-9, 'samples', $1::timestamptz - INTERVAL '3 days', 259200), -- was in quarantine
+             (-10, 'counts', $1::timestamptz - INTERVAL '1 s', 0.5)) AS b (sequence, kind, at, waited)
+"""
+
+
+async def test_import_is_no_lag(database: Database, tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    async with connected(database.owner_dsn) as owner:
+        await add_sources(owner, "plc", kind="modbus")
+        await owner.execute(_BATCHES, now)
+    async with reading(database.reader_dsn, tmp_path) as reader:
+        panels = Panels(reader, now + timedelta(seconds=1))
+        assert (await panels.ask("health", "Lag"))["Lag"] == [1.0]
+        assert (await panels.ask("health", "Lag from newest source time to commit"))["value"] == [1.0]
+        assert (await panels.ask("health", "Longest wait"))["Longest wait"] == [0.5]
+        waits = await panels.ask("health", "Wait in the spool")
+        assert (waits["median"], waits["maximum"]) == ([0.5], [0.5])
+
+
+async def test_forensics_of_a_name_of_one_part(database: Database, tmp_path: Path) -> None:
+    now = datetime.now(UTC).replace(microsecond=0)
+    async with connected(database.owner_dsn) as owner:
+        await add_sources(owner, "plc", kind="modbus")
+        await add_channels(owner, [1], name="level")
+        await add_channels(owner, [2], name="levels/c{}")
+        await owner.execute(
+            "INSERT INTO plant.samples_raw (channel_id, time, value, status) "
+            "SELECT n % 2 + 1, $1::timestamptz - n * INTERVAL '1 s', 1, 0 FROM generate_series(1, 1000) AS n",
+            now,
+        )
+        await owner.execute(
+            "INSERT INTO plant.gap (source_id, from_time, to_time, reason) "
+            "SELECT 1, $1::timestamptz - INTERVAL '200 s', $1::timestamptz - INTERVAL '100 s', 'disconnected'",
+            now,
+        )
+    async with reading(database.reader_dsn, tmp_path) as reader:
+        panels = Panels(reader, now)
+        assert set((await panels.ask("forensics", "Gaps by channel", unit="level"))["metric"]) == {"level"}
+        assert (await panels.ask("forensics", "Samples of this time", unit="level"))["Samples"] == ["none dropped"]
+        assert (await panels.ask("forensics", "Coverage", unit="level"))["Channel"] == ["level"]
+        assert "gap begins" in (await panels.ask("forensics", "Timeline", unit="level"))["Type"]
+        assert (await panels.ask("forensics", "Coverage", unit="levels"))["Channel"] == ["levels/c2"]

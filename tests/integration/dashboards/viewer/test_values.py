@@ -73,7 +73,7 @@ _STORY = (
     # arrived within 0.2 s, one tag of one source from 2029
     """
     INSERT INTO plant.ingest_batch (source_id, sequence, kind, rows, first_time, last_time, received_at, written_at)
-    SELECT s.id, n, 'samples', 10, a.at - INTERVAL '1 s',
+    SELECT s.id, 2000 - n, 'samples', 10, a.at - INTERVAL '1 s',
            CASE s.name WHEN 'plc' THEN TIMESTAMPTZ '2029-11-22 00:00+00' ELSE a.at - INTERVAL '0.1 s' END,
            a.at, a.at + INTERVAL '0.2 s'
     FROM plant.source AS s
