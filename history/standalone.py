@@ -58,6 +58,7 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from typing import Any
 
 SPECIFICATION = 1
@@ -476,18 +477,25 @@ def _begin(day: str) -> int:
 def sample_hours(
     file: Any,
     day: str,
-    names_in_file: dict[tuple[int, str, str], tuple[int, int]],
+    names_in_file: NamesInFile,
     kept: dict[tuple[int, int], bytes],
+    labels: Mapping[int, Sequence[ChannelLabel]],
 ) -> Iterator[tuple[int, int, int, bytes]]:
     """(channel id, hour, n, digest) in the order of a pyarrow ParquetFile. Raises UnverifiableError.
 
-    ``names_in_file`` is filled with (channel id, name, unit) → first and last time, µs, as the rows have them; the
-    values of ``kept`` with the samples of those channels and hours.
+    ``names_in_file`` is filled with what the rows call the channels, to be compared with ``labels``; the values of
+    ``kept`` with the samples of those channels and hours.
     """
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
 
     begin = _begin(day)
+    # A channel that gets its first name back has it at both ends of the day.
+    periods = {
+        channel: [(label[0], after[0]) for label, after in pairwise([*sealed, (2**62, "", "")])]
+        for channel, sealed in labels.items()
+        if len(sealed) > 1
+    }
     columns = ["time", "channel_id", "channel", "unit", "value", "status"]
     current: tuple[int, int] | None = None
     n, digest = 0, hashlib.sha256()
@@ -500,17 +508,17 @@ def sample_hours(
         texts = [batch.column(name).cast(pa.string()) for name in ("channel", "unit")]
         times = batch.column("time").cast(pa.int64())
         names = pa.table([batch.column("channel_id"), *texts, times], ["channel_id", "channel", "unit", "time"])
-        spans = names.group_by(["channel_id", "channel", "unit"]).aggregate([("time", "min"), ("time", "max")])
-        for row in spans.to_pylist():
-            name = (row["channel_id"], row["channel"], row["unit"])
-            span = names_in_file.get(name, (row["time_min"], row["time_max"]))
-            names_in_file[name] = (min(span[0], row["time_min"]), max(span[1], row["time_max"]))
+        _add_names(names, names_in_file)
         for last in pc.run_end_encode(key, run_end_type=pa.int32()).run_ends.to_pylist():
             channel_hour = (batch.column("channel_id")[first].as_py(), hour[first].as_py())
             if channel_hour != current:
                 if current is not None:
                     yield *current, n, digest.digest()
                 current, n, digest = channel_hour, 0, hashlib.sha256(f"plantlog {SPECIFICATION} hour\0".encode())
+            for since, until in periods.get(channel_hour[0], ()):
+                of_hour = names.slice(first, last - first)
+                within = pc.and_(pc.greater_equal(of_hour["time"], since), pc.less(of_hour["time"], until))
+                _add_names(of_hour.filter(within), names_in_file, since)
             part = slice(first * 8, last * 8)
             content = canonical_bytes(time[part], value[part], status[first * 4 : last * 4])
             digest.update(content)
@@ -520,6 +528,29 @@ def sample_hours(
             first = last
     if current is not None:
         yield *current, n, digest.digest()
+
+
+NamesInFile = dict[tuple[int, str, str, int], tuple[int, int]]
+"""(channel id, name, unit, since when the channel has a label, µs; 0: all day) → first and last time (µs) in rows."""
+
+
+def _add_names(rows: Any, names_in_file: NamesInFile, since: int = 0) -> None:
+    spans = rows.group_by(["channel_id", "channel", "unit"]).aggregate([("time", "min"), ("time", "max")])
+    for row in spans.to_pylist():
+        name = (row["channel_id"], row["channel"], row["unit"], since)
+        span = names_in_file.get(name, (row["time_min"], row["time_max"]))
+        names_in_file[name] = (min(span[0], row["time_min"]), max(span[1], row["time_max"]))
+
+
+def misnamed(names_in_file: NamesInFile, labels: Mapping[int, Sequence[ChannelLabel]]) -> Iterator[str]:
+    """Problems of rows that call a channel what it was not called at their time: each name once."""
+    reported: set[tuple[int, str, str]] = set()
+    for (channel, *texts, _), span in sorted(names_in_file.items()):
+        sealed_as = {label_at(labels[channel], us) for us in span} if channel in labels else {tuple(texts)}
+        if sealed_as != {tuple(texts)} and (channel, *texts) not in reported:
+            reported.add((channel, *texts))
+            in_file, in_seal = (" in ".join(filter(None, one)) for one in (texts, min(sealed_as - {tuple(texts)})))
+            yield f"channel {channel} is called {in_file} in rows of the file, and {in_seal} in the seal"
 
 
 def event_hours(file: Any, day: str) -> dict[int, list[bytes]]:
@@ -838,21 +869,13 @@ def _samples(file: Any, bundle: SealBundle, problems: list[str], rows: AmendedRo
     kept = dict.fromkeys(amended_hours(bundle.differs), b"")
     names, labels = names_of(bundle.document), labels_of(bundle.document)
     hours_by_channel: dict[int, dict[int, tuple[int, bytes]]] = {}
-    names_in_file: dict[tuple[int, str, str], tuple[int, int]] = {}
-    for channel, hour, n, digest in sample_hours(file, bundle.day, names_in_file, kept):
+    names_in_file: NamesInFile = {}
+    for channel, hour, n, digest in sample_hours(file, bundle.day, names_in_file, kept, labels):
         hours = hours_by_channel.setdefault(channel, {})
         if hour in hours:
             problems.append(f"channel {channel}, hour {hour:02}: its rows are not contiguous")
         hours[hour] = (n, digest)
-    for (channel, *texts), span in sorted(names_in_file.items()):
-        sealed_as = {label_at(labels[channel], us) for us in span} if channel in labels else {tuple(texts)}
-        if sealed_as != {tuple(texts)}:
-            name_in_file, name_in_seal = (
-                " in ".join(filter(None, one)) for one in (texts, min(sealed_as - {tuple(texts)}))
-            )
-            problems.append(
-                f"channel {channel} is called {name_in_file} in rows of the file, and {name_in_seal} in the seal"
-            )
+    problems += misnamed(names_in_file, labels)
     rows.samples = {channel_hour: content for channel_hour, content in kept.items() if content}
     sealed = effective(bundle.rows, len(bundle.seals) - 1)
     for channel in sorted(set(hours_by_channel) | set(sealed)):

@@ -33,12 +33,14 @@ from history.standalone import (
     Difference,
     HourDigests,
     Key,
+    NamesInFile,
     Revision,
     Seal,
     UnverifiableError,
     amendments,
     canonical_bytes,
     gaps_digest,
+    misnamed,
     row_bytes,
     sample_hours,
     seal_problems,
@@ -95,12 +97,34 @@ def test_parquet_round_trips_to_the_bit(channels: list[list[tuple[int, int, int]
     assert read.schema_arrow.names == SAMPLES.names
     values = read.read()["value"].to_numpy().view(np.uint64).tolist()
     assert values == [value for samples in channels for _, value, _ in samples]
-    called: dict[tuple[int, str, str], tuple[int, int]] = {}
+    called: NamesInFile = {}
     found: dict[int, dict[int, tuple[int, bytes]]] = {}
-    for channel, hour, n, digest in sample_hours(read, DAY.isoformat(), called, {}):
+    for channel, hour, n, digest in sample_hours(read, DAY.isoformat(), called, {}, {}):
         found.setdefault(channel, {})[hour] = (n, digest)
     assert found == {number: hour_digests(series(samples), DAY) for number, samples in enumerate(channels)}
-    assert set(called) == {(number, f"unit/{number}", "bar") for number in range(len(channels))}
+    assert set(called) == {(number, f"unit/{number}", "bar", 0) for number in range(len(channels))}
+
+
+@pytest.mark.parametrize("second", ["unit/b", "unit/a"])
+def test_name_between_two_equal_ones_is_compared(second: str) -> None:
+    """Names of rows are those of their time, also where a channel has the same one at both ends of the day."""
+    first = microseconds(begin(DAY))
+    sink = pa.BufferOutputStream()
+    file = SampleFile(sink, "dictionary")
+    for name, since in (("unit/a", 0), (second, 1200), ("unit/a", 2400)):
+        file.write(series([(since * 1_000_000 + k, k, 0) for k in range(5)], 7), name, "bar")
+    file.close({})
+    labels = {
+        7: [(0, "unit/a", "bar"), (first + 1200 * 10**6, "unit/b", "bar"), (first + 2400 * 10**6, "unit/a", "bar")]
+    }
+    names: NamesInFile = {}
+    read = pq.ParquetFile(pa.BufferReader(sink.getvalue()))
+    assert [row[:3] for row in sample_hours(read, DAY.isoformat(), names, {}, labels)] == [(7, 0, 15)]
+    assert list(misnamed(names, labels)) == (
+        []
+        if second == "unit/b"
+        else ["channel 7 is called unit/a in bar in rows of the file, and unit/b in bar in the seal"]
+    )
 
 
 def test_parquet_dictionary_keeps_different_nans() -> None:

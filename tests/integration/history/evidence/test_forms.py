@@ -76,7 +76,7 @@ async def test_every_form_has_the_same_digests(plant: SealedPlant, samples: list
     file.write(one, name, "bar")
     file.close()
     parquet = pq.ParquetFile(pa.BufferReader(sink.getvalue()))
-    assert {hour: (n, digest) for _, hour, n, digest in sample_hours(parquet, DAY.isoformat(), {}, {})} == expected(
+    assert {hour: (n, digest) for _, hour, n, digest in sample_hours(parquet, DAY.isoformat(), {}, {}, {})} == expected(
         samples
     )
 
