@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
-from core.batch import Batch
+from core.batch import Batch, EventBatch
 from core.errors import SpoolError, SpoolFull
 from core.time_limits import TimeLimits
 
@@ -28,8 +28,10 @@ class Appender(Protocol):
     def limits(self) -> TimeLimits:
         """Limits of times; a sample outside is not stored as one."""
 
-    async def append(self, batch: Batch, notes: Notes | None = None) -> None:
-        """Return once ``batch`` and ``notes`` are on disk (fsync). Acknowledge to the source only after that.
+    async def append(self, batch: Batch, notes: Notes | None = None, beside: Sequence[EventBatch] = ()) -> None:
+        """Return once ``batch``, the events ``beside`` it and ``notes`` are on disk (fsync), in one transaction.
+
+        Acknowledge to the source only after that.
 
         Appends become durable in the order in which they were called, several in one transaction.
         A note replaces the one of its name; None removes it.

@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Sequence
 
-from core.batch import Batch, CountBatch, SampleBatch
+from core.batch import Batch, CountBatch, EventBatch, SampleBatch
 from ingest import __main__
 from ingest.appender import Notes
 from ingest.run import process
@@ -17,8 +18,8 @@ from ingest.spool.append import Spool
 
 
 class _CrashingSpool(Spool):
-    async def append(self, batch: Batch, notes: Notes | None = None) -> None:
-        await super().append(batch, notes)
+    async def append(self, batch: Batch, notes: Notes | None = None, beside: Sequence[EventBatch] = ()) -> None:
+        await super().append(batch, notes, beside)
         if isinstance(batch, SampleBatch | CountBatch):
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from core.batch import Batch, Event, EventBatch, Gap, GapBatch, SampleBatch
 from core.errors import SpoolFull
@@ -22,10 +22,10 @@ class MemoryAppender:
         self.notes: dict[str, str] = dict(notes or {})
         self._changed = asyncio.Event()
 
-    async def append(self, batch: Batch, notes: Notes | None = None) -> None:
+    async def append(self, batch: Batch, notes: Notes | None = None, beside: Sequence[EventBatch] = ()) -> None:
         if self.full and isinstance(batch, SampleBatch):
             raise SpoolFull("full, as the test wants it")
-        self.batches.append(batch)
+        self.batches += [*beside, batch]
         await self.note(notes or {})
 
     async def note(self, notes: Notes) -> None:

@@ -13,7 +13,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import count
 
@@ -105,7 +105,7 @@ class AlarmEvaluator:
         """Limits of the spool."""
         return self._spool.limits
 
-    async def append(self, batch: Batch, notes: Notes | None = None) -> None:
+    async def append(self, batch: Batch, notes: Notes | None = None, beside: Sequence[EventBatch] = ()) -> None:
         """Evaluate samples, and look for resets of counters, then append. Raises SpoolFull and SpoolError."""
         if isinstance(batch, SampleBatch):
             inside = self.limits.inside(batch.received_at, batch.samples.time)
@@ -116,10 +116,12 @@ class AlarmEvaluator:
             if self.columns is not None:
                 self._queue(self.columns.evaluate(evaluated))
         if not self._unwritten:
-            await self._save_with(lambda channel_notes: self._spool.append(batch, {**(notes or {}), **channel_notes}))
+            await self._save_with(lambda saved: self._spool.append(batch, {**(notes or {}), **saved}, beside))
             return
         # Both are handed over before the spool's next commit, so they are in one.
-        for error in await asyncio.gather(self._flush(), self._spool.append(batch, notes), return_exceptions=True):
+        for error in await asyncio.gather(
+            self._flush(), self._spool.append(batch, notes, beside), return_exceptions=True
+        ):
             if error is not None:
                 raise error
 

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 
 from asyncua import Client, ua
@@ -68,6 +68,7 @@ class Publisher:
         self._rebuild = rebuild
         self._unacknowledged: list[tuple[Subscription, int]] = []  # on disk, to be acknowledged
         self._in_flight = 0
+        self._in_turn = asyncio.Lock()  # held by the message that is being stored, where timestamps repeat
         self._under_way: set[object] = set()  # publish requests without a response
         self._response_came = asyncio.Condition()
         self._awaited: set[tuple[int, int]] = set()  # subscription and sequence number of messages that are requested
@@ -159,28 +160,40 @@ class Publisher:
         await self._store(body, notification, subscription, offered)
 
     async def _store(self, body: bytes, notification: Notification, subscription: Subscription, offered: bool) -> None:
+        """Store a message with its progress, so that a process that is killed does not request it again.
+
+        Where timestamps repeat, a value that comes again can get another time: no message is then stored beside others,
+        whose progress includes only what was on disk before it.
+        """
         tracker, noted_first = subscription.tracker, 0
 
-        def progress(is_whole: bool) -> Notes:
-            """Note of the progress, for samples of the message; ``is_whole``: nothing else of it is to be saved."""
+        def progress(portions: int | None) -> Notes:
+            """Note of the progress, to be saved with portions of the message up to this one; None: with all of it."""
             nonlocal noted_first
-            if is_whole and tracker.first == notification.sequence:
+            if tracker.first != notification.sequence:
+                note = tracker.note()
+            elif portions is None:
                 note = tracker.note_with(notification.sequence, self._completed_by(notification))
             else:
-                note = tracker.note()
+                note = tracker.note(portions)
             noted_first = tracker.noted_first
             return {self._note_name(subscription): note}
 
         store = self._events.store if subscription.event_items else self._receiver.store
-        await store(body, notification, subscription, progress)
-        self._check_all_publishing()
-        tracker.saved(noted_first)
-        tracker.done(notification.sequence, self._completed_by(notification))
+        async with self._in_turn if self._receiver.repeats_timestamps else nullcontext():
+            await store(body, notification, subscription, progress)
+            self._stored(notification, subscription, noted_first)
         if (key := (subscription.id, notification.sequence)) in self._lost:
             self._lost.remove(key)
             await self._losses.record_late(subscription, notification.sequence)
         if offered:
             self._unacknowledged.append((subscription, notification.sequence))
+
+    def _stored(self, notification: Notification, subscription: Subscription, noted_first: int) -> None:
+        tracker = subscription.tracker
+        self._check_all_publishing()
+        tracker.saved(noted_first)
+        tracker.done(notification.sequence, self._completed_by(notification))
 
     def _completed_by(self, notification: Notification) -> int:
         """Time (µs) up to which samples are complete with the message; 0: more of the same time follows."""

@@ -49,14 +49,14 @@ _RESERVE = 1 / 64  # of the limit, for events and gaps: what is rejected must st
 
 @dataclass(slots=True)
 class _PendingAppend:
-    record: Record | None  # None: notes only
+    records: Sequence[Record]  # none: notes only
     notes: Notes
     since: float  # time.monotonic()
     durable: asyncio.Future[None]
 
     @property
     def is_columnar(self) -> bool:
-        return self.record is not None and self.record.kind in COLUMNAR
+        return any(record.kind in COLUMNAR for record in self.records)
 
 
 class Spool:
@@ -117,7 +117,7 @@ class Spool:
         """Bytes in use: in the file and queued."""
         return self._used + self._pending_bytes
 
-    async def append(self, batch: Batch, notes: Notes | None = None) -> None:
+    async def append(self, batch: Batch, notes: Notes | None = None, beside: Sequence[EventBatch] = ()) -> None:
         """Return once ``batch`` is on disk. Raises SpoolFull at the limit, SpoolError on disk errors."""
         if self._no_room(batch):
             await self._check_room()
@@ -128,26 +128,25 @@ class Spool:
                 raise SpoolFull(
                     f"{self.path.name} is full: it has {self.bytes:,} bytes, max_bytes is {self.max_bytes:,}"
                 )
-        if isinstance(batch, EventBatch):
-            batch = limited(batch, self._max_text)
-        await self._enqueue(encode(batch), notes or {})
+        batches = [limited(one, self._max_text) if isinstance(one, EventBatch) else one for one in (*beside, batch)]
+        await self._enqueue([encode(one) for one in batches], notes or {})
 
     def _no_room(self, batch: Batch) -> bool:
         return (isinstance(batch, SampleBatch | CountBatch) and self.full) or self.bytes >= self.max_bytes
 
     async def note(self, notes: Notes) -> None:
         """Return once ``notes`` are on disk. Raises SpoolError on disk errors."""
-        await self._enqueue(None, notes)
+        await self._enqueue((), notes)
 
-    async def _enqueue(self, record: Record | None, notes: Notes) -> None:
+    async def _enqueue(self, records: Sequence[Record], notes: Notes) -> None:
         if self._pending_bytes >= _MAX_PENDING_BYTES:
             async with self._committed:
                 await self._committed.wait_for(lambda: self._pending_bytes < _MAX_PENDING_BYTES or self._closing)
         if self._closing:
             raise SpoolError(f"{self.path.name} is closed")
-        pending = _PendingAppend(record, notes, time.monotonic(), asyncio.get_running_loop().create_future())
+        pending = _PendingAppend(records, notes, time.monotonic(), asyncio.get_running_loop().create_future())
         self._pending.append(pending)
-        if record is not None:
+        for record in records:
             self._pending_bytes += len(record.body)
             metrics.spool_waiting_rows.inc(record.rows)
         self._wake_up.set()
@@ -237,7 +236,7 @@ class Spool:
         return columnar, full
 
     def _commit(self, appends: Sequence[_PendingAppend]) -> None:
-        records = [w.record for w in appends if w.record is not None]
+        records = [record for pending in appends for record in pending.records]
         self._used = self._file.run(lambda connection: self._transaction(connection, records, appends), locked=True)
 
     def _transaction(
@@ -276,7 +275,7 @@ class Spool:
 
     def _finish(self, appends: Sequence[_PendingAppend], error: SpoolError | None) -> None:
         now = time.monotonic()
-        records = [w.record for w in appends if w.record is not None]
+        records = [record for pending in appends for record in pending.records]
         rows = sum(r.rows for r in records)
         self._pending_bytes -= sum(len(r.body) for r in records)
         metrics.spool_waiting_rows.dec(rows)

@@ -130,7 +130,11 @@ class ServerEvents:
         await self._append([Event("events_missing", now_us(), text=why, detail=detail)], {})
 
     async def store(
-        self, body: bytes, notification: Notification, subscription: Subscription, progress: Callable[[bool], Notes]
+        self,
+        body: bytes,
+        notification: Notification,
+        subscription: Subscription,
+        progress: Callable[[int | None], Notes],
     ) -> None:
         """Record one notification; return once it is on disk, together with ``progress``."""
         arrival = now_us()
@@ -154,7 +158,7 @@ class ServerEvents:
                 row, more = self._row(handle ^ subscription.key, event, arrival, notification.sequence)
                 rows += [] if row is None else [row]
                 noted |= more
-        await self._append(rows, {**noted, **progress(False)})
+        await self._append(rows, {**noted, **progress(0)})
 
     async def _append(self, rows: list[Event], notes: Notes) -> None:
         """Return once both are on disk. The notes are with the last rows."""

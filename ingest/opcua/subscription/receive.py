@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -106,13 +106,22 @@ class Receiver:
         tracking = self._tracking
         tracking.floor[:-1] = [self._versions.pending_floor(channel) for channel in tracking.tags.ids.tolist()]
 
+    @property
+    def repeats_timestamps(self) -> bool:
+        """Whether source timestamps of a channel repeat: what came before a sample then tells which time it gets."""
+        return bool(self._tracking.repeated.repeats.any())
+
     async def store(
-        self, body: bytes, notification: Notification, subscription: Subscription, progress: Callable[[bool], Notes]
+        self,
+        body: bytes,
+        notification: Notification,
+        subscription: Subscription,
+        progress: Callable[[int | None], Notes],
     ) -> None:
-        """Decode one notification; return once it is on disk, together with ``progress``, told whether it is whole.
+        """Decode one notification; return once it is on disk, together with ``progress``.
 
         A large one is processed in portions, between which other sources have their turn. No other notification of this
-        source overtakes it.
+        source overtakes it. Those that are on disk already, of one that comes again, are not stored again.
         """
         arrival = now_us()
         self._skew.observe_wall_clock()
@@ -120,30 +129,38 @@ class Receiver:
             self._skew.observe_message(notification.publish_time, arrival)
         async with asyncio.TaskGroup() as appends:
             async with self._in_turn:
-                in_order = subscription.tracker.first == notification.sequence
+                tracker = subscription.tracker
+                in_order = tracker.first == notification.sequence
+                on_disk = tracker.portions if in_order else 0
                 message = _Arrived(notification, subscription, arrival, in_order)
                 changes, undecodable = await self._decoded(body, message)
-                last: tuple[Batch, Notes] | None = None  # waits until it is known whether there are more
-                is_whole = True
+                is_noted = False
                 for part, change in enumerate(changes, 1):
+                    is_last = part == len(changes)
                     if part > 1:
                         await asyncio.sleep(0)
-                    for batch in await self._batches(message, change, notification.more or part < len(changes)):
-                        if last is not None:
-                            is_whole = False
-                            appends.create_task(self.append(last[0], {**progress(False), **last[1]}))
-                        last = batch, self._reached(batch, notification.publish_time)
-                is_whole &= undecodable is None and self._gaps.are_written
-                if last is not None:
-                    appends.create_task(self.append(last[0], {**progress(is_whole), **last[1]}))
+                    more = notification.more or not is_last
+                    batch, events = await self._batches(message, change, more, is_stored=part <= on_disk)
+                    if batch is None:
+                        continue
+                    is_whole = is_last and undecodable is None and self._gaps.are_written
+                    notes = {**progress(None if is_whole else part), **self._reached(batch, notification.publish_time)}
+                    append = self.append(batch, notes, events)
+                    if is_last:
+                        is_noted = True
+                        appends.create_task(append)
+                        continue
+                    await append  # before the next one, which may be smaller: it must not be on disk without this one
+                    if in_order:
+                        tracker.portions = max(tracker.portions, part)
                 if undecodable is not None:
                     await self._record_undecodable(message, undecodable)
                 elif self._undecodable.channels and notification.data_changes:
                     await self._undecodable.close(
                         self.times.begin_of_gap(notification.publish_time), subscription.items
                     )
-            if last is None:
-                await self._spool.note(progress(False))
+            if not is_noted:
+                await self._spool.note(progress(len(changes)))
         await self._stored(message)
 
     async def _decoded(self, body: bytes, message: _Arrived) -> tuple[list[DataChange], DecodeError | None]:
@@ -169,10 +186,13 @@ class Receiver:
             changes += of_one
         return changes, undecodable
 
-    async def _batches(self, message: _Arrived, change: DataChange, more: bool) -> list[Batch]:
-        """Samples, changed texts and events of a part of a notification. ``more`` of it, or of others, follows.
+    async def _batches(
+        self, message: _Arrived, change: DataChange, more: bool, *, is_stored: bool
+    ) -> tuple[Batch | None, Sequence[EventBatch]]:
+        """Samples of a part of a notification, or its events; and those beside samples, changed texts among them.
 
-        What the values say of losses is recorded before they are returned.
+        ``more`` of it, or of others, follows. ``is_stored``: its samples and texts are on disk. What the values say of
+        losses is recorded before they are returned.
         """
         tracking, tags, arrival = self._tracking, self._tracking.tags, message.arrival
         # Whose values they are
@@ -204,8 +224,9 @@ class Receiver:
             await self._gaps.open_each(begins, _REPEATED_REASON, "different values have the same timestamps")
         events += dated.conflicts
         # What is stored
-        if dated.keep is not None:
-            place, time, value, status = place[dated.keep], time[dated.keep], value[dated.keep], status[dated.keep]
+        keep = np.zeros(len(place), bool) if is_stored else dated.keep
+        if keep is not None:
+            place, time, value, status = place[keep], time[keep], value[keep], status[keep]
         message.on_disk.append(partial(tracking.repeated.stored, place, time, value, status))
         if len(again):
             tracking.record_samples(*stated[:2])
@@ -213,15 +234,17 @@ class Receiver:
             place, time = np.append(place, stated[0]), np.append(time, stated[1])
             value, status = np.append(value, stated[2]), np.append(status, stated[3])
         columns = place, time, value, status
-        samples, texts = split_texts(self._status.source_id, tags, *columns, change.texts, arrival)
+        samples, texts = split_texts(self._status.source_id, tags, *columns, () if is_stored else change.texts, arrival)
         if texts:
             changed = self._texts.changed(texts, message.in_order, message.texts)
             message.on_disk.append(partial(self._texts.stored, changed))
             events += changed
         events += tracking.origins(change, with_texts[0])
         events += tracking.rounded(change)
-        batches: list[Batch] = [] if samples is None else [samples]
-        return [*batches, EventBatch(self._status.source_id, arrival, events)] if events else batches
+        batch = EventBatch(self._status.source_id, arrival, events) if events else None
+        if samples is None:
+            return batch, ()
+        return samples, () if batch is None else (batch,)
 
     async def _inspect(
         self, tracking: ChannelTracking, message: Message, subscription: Subscription, publish_time: int
@@ -270,15 +293,16 @@ class Receiver:
         clocks = self._skew.note()
         return notes if clocks is None else {**notes, self._clocks_note: clocks}
 
-    async def append(self, batch: Batch, notes: Notes | None = None) -> None:
-        """Return once ``batch`` is on disk, however long the spool is full or the disk fails."""
-        await until_durable(self._spool, self._status.name, lambda: self._spool.append(batch, notes))
-        if isinstance(batch, SampleBatch):
-            self._status.count_samples(len(batch))
-            self._status.record_samples(batch.samples.time)
-        elif isinstance(batch, EventBatch):
-            for event in batch.events:
-                metrics.events.labels(source=self._status.name, type=event.type).inc()
+    async def append(self, batch: Batch, notes: Notes | None = None, beside: Sequence[EventBatch] = ()) -> None:
+        """Return once ``batch`` is on disk, with the events ``beside`` it, however long the disk is full or fails."""
+        await until_durable(self._spool, self._status.name, lambda: self._spool.append(batch, notes, beside))
+        for one in (batch, *beside):
+            if isinstance(one, SampleBatch):
+                self._status.count_samples(len(one))
+                self._status.record_samples(one.samples.time)
+            elif isinstance(one, EventBatch):
+                for event in one.events:
+                    metrics.events.labels(source=self._status.name, type=event.type).inc()
 
     async def _stored(self, message: _Arrived) -> None:
         """A notification is on disk: the state by which the next ones are judged follows."""

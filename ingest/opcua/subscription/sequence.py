@@ -19,8 +19,9 @@ def distance(start: int, end: int) -> int:
 class SequenceTracker:
     """Progress of one subscription. Everything before ``first`` is on disk, or recorded as lost."""
 
-    def __init__(self, first: int = 1, complete_to: int = 0) -> None:
+    def __init__(self, first: int = 1, complete_to: int = 0, portions: int = 0) -> None:
         self.first = first  # the lowest sequence number not on disk
+        self.portions = portions  # of the message ``first`` that are on disk
         self.complete_to = complete_to  # µs, by the clock of sample times: what was published until then is on disk
         self.saved_first = first  # ``first`` as last saved: only earlier messages are acknowledged
         self.noted_first = first  # that of the last note that is to be saved
@@ -30,13 +31,13 @@ class SequenceTracker:
     @classmethod
     def read(cls, note: str) -> SequenceTracker:
         """Load from a :meth:`note`."""
-        first, complete_to = note.split()
-        return cls(int(first), int(complete_to))
+        return cls(*map(int, note.split()))
 
-    def note(self) -> str:
-        """The state to be saved."""
+    def note(self, portions: int = 0) -> str:
+        """The state to be saved; ``portions``: with these of the message ``first``, which are saved at once."""
         self.noted_first = self.first
-        return f"{self.first} {self.complete_to}"
+        portions = max(self.portions, portions)
+        return f"{self.first} {self.complete_to} {portions}" if portions else f"{self.first} {self.complete_to}"
 
     def note_with(self, sequence: int, publish_time: int) -> str:
         """The state to be saved at once with the next message: a restarted process does not request that again."""
@@ -60,7 +61,7 @@ class SequenceTracker:
         missing: list[int] | None = []
         if steps > _MOST_MISSING:
             missing = None
-            self.first, self._done = sequence, {}
+            self.first, self.portions, self._done = sequence, 0, {}
         elif steps:
             missing = [self._next]
             for _ in range(steps - 1):
@@ -75,7 +76,7 @@ class SequenceTracker:
         self._done[sequence] = publish_time
         while self.first in self._done:
             self.complete_to = self._done.pop(self.first) or self.complete_to
-            self.first = following(self.first)
+            self.first, self.portions = following(self.first), 0
 
     def keep_alive(self, publish_time: int) -> None:
         """A keep-alive came: up to ``publish_time`` there is no more data, if everything received is on disk."""

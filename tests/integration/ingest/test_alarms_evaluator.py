@@ -154,10 +154,10 @@ class Refusing(MemoryAppender):
 
     refuses = False
 
-    async def append(self, batch, notes=None):  # type: ignore[no-untyped-def]
+    async def append(self, batch, notes=None, beside=()):  # type: ignore[no-untyped-def]
         if self.refuses:
             raise SpoolFull("as the test wants it")
-        await super().append(batch, notes)
+        await super().append(batch, notes, beside)
 
     async def note(self, notes) -> None:  # type: ignore[no-untyped-def]
         if self.refuses:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 from itertools import chain
@@ -12,9 +13,10 @@ import numpy as np
 import pytest
 from asyncua.server.subscription_service import SubscriptionService
 
-from core.batch import SampleBatch
+from core.batch import Batch, EventBatch, SampleBatch
 from core.timestamps import now_us
 from ingest.appender import Notes
+from ingest.opcua.decode.message import PublishResponse, publish_response
 from ingest.opcua.subscription.subscriptions import Subscriptions
 from ops.certificates import trust
 from simulator.relay import Relay
@@ -68,27 +70,64 @@ async def test_killed_collector_continues_its_subscription(tmp_path: Path) -> No
         assert [[g.reason for g in k.gaps()] for k in spools] == [[], *([["killed"]] * 4)]
 
 
-async def test_killed_collector_stores_no_value_a_second_time_under_another_time(tmp_path: Path) -> None:
+class SlowDisk(MemoryAppender):
+    """Samples are on disk once they may be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_store = asyncio.Event()
+        self.may_store.set()
+
+    async def append(self, batch: Batch, notes: Notes | None = None, beside: Sequence[EventBatch] = ()) -> None:
+        await self.may_store.wait()
+        await super().append(batch, notes, beside)
+
+
+@pytest.mark.parametrize("kind", ["alone", "with a text", "in flight"])
+async def test_killed_collector_stores_no_value_a_second_time_under_another_time(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The source timestamps are whole seconds: values within a second take the server's, the first one does not."""
     second = (now_us() // 1_000_000 - 60) * 1_000_000
+    tags = [OURS[0], OURS[2]] if kind == "with a text" else OURS[:1]
+    messages: list[int] = []
+
+    def received(body: bytes) -> PublishResponse:
+        response = publish_response(body)
+        if response.notification.data_changes:
+            messages.append(response.notification.sequence)
+        return response
+
+    monkeypatch.setattr("ingest.opcua.publish.publish_response", received)
     async with simulated_server(TAGS, tmp_path, port := free_port()) as server:
 
         async def write(value: int, after: int, milliseconds: int) -> None:
             source = second + after * 1_000_000
             await server.write(0, value, source, 0, source + milliseconds * 1000)
+            if kind == "with a text":
+                await server.write(2, str(value), source, 0, source + milliseconds * 1000)
 
         address = f"opc.tcp://127.0.0.1:{port}/"
-        async with collecting(address, OURS[:1], tmp_path / "pki", insecure=True) as (kept, status):
+        kept = SlowDisk()
+        async with collecting(address, tags, tmp_path / "pki", kept, insecure=True) as (_, status):
             await until(lambda: status.state == "connected" and status.open_gaps == 0)
-            for value, after, milliseconds in ((1, 0, 10), (2, 0, 500), (3, 1, 10)):
+            for value, after, milliseconds in ((1, 0, 10), (2, 0, 500)):
                 await write(value, after, milliseconds)
                 await kept.until(lambda value=value: any(v == value for _, v, _ in kept.samples(0)))  # type: ignore[misc]
+            if kind == "in flight":
+                kept.may_store.clear()
+            for value, milliseconds in ((3, 10), (4, 500)):
+                before = len(messages)
+                await write(value, 1, milliseconds)
+                await until(lambda before=before: len(messages) > before)  # type: ignore[misc]
+            kept.may_store.set()
+            await kept.until(lambda: any(v == 4 for _, v, _ in kept.samples(0)))
             killed = MemoryAppender(deepcopy(kept.notes))
-        async with collecting(address, OURS[:1], tmp_path / "pki", killed, insecure=True):
-            await write(4, 1, 500)
-            await killed.until(lambda: any(v == 4 for _, v, _ in killed.samples(0)))
+        async with collecting(address, tags, tmp_path / "pki", killed, insecure=True):
+            await write(5, 1, 700)
+            await killed.until(lambda: any(v == 5 for _, v, _ in killed.samples(0)))
     stored = {(time - second, value) for time, value, _ in kept.samples(0) + killed.samples(0) if value}
-    assert stored == {(0, 1), (500_000, 2), (1_000_000, 3), (1_500_000, 4)}
+    assert stored == {(0, 1), (500_000, 2), (1_000_000, 3), (1_500_000, 4), (1_700_000, 5)}
 
 
 async def test_no_sample_is_later_than_the_begin_of_the_gap_of_a_killed_collector(tmp_path: Path) -> None:

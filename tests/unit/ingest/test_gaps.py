@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import pytest
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
-from core.batch import Batch, Gap, GapBatch
+from core.batch import Batch, EventBatch, Gap, GapBatch
 from core.errors import SpoolError, SpoolFull
 from core.timestamps import now_us
 from ingest.appender import Notes
@@ -24,10 +24,10 @@ class Disk(MemoryAppender):
 
     refuses = False
 
-    async def append(self, batch: Batch, notes: Notes | None = None) -> None:
+    async def append(self, batch: Batch, notes: Notes | None = None, beside: Sequence[EventBatch] = ()) -> None:
         if self.refuses:
             raise SpoolFull("not now")
-        await super().append(batch, notes)
+        await super().append(batch, notes, beside)
 
     def recorded(self) -> list[Gap]:
         """Every word, in order."""

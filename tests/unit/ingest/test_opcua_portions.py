@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,23 +13,26 @@ import pytest
 from asyncua import ua
 from asyncua.ua.ua_binary import struct_to_binary
 
-from core.batch import EventBatch, SampleBatch
+from core.batch import Batch, EventBatch, SampleBatch
 from core.config.sources import ChannelKind, OpcuaSource, OpcuaTag
 from core.errors import DecodeError
 from core.opcua.binary import UNIX_EPOCH_TICKS
 from core.samples import joined
 from core.timestamps import now_us
+from ingest.appender import Notes
 from ingest.downtime import Downtime
 from ingest.gaps import Gaps
 from ingest.opcua.decode.data_change import data_change, portions
 from ingest.opcua.decode.decoded import DataChange
 from ingest.opcua.decode.message import Notification
 from ingest.opcua.subscription.receive import Receiver
+from ingest.opcua.subscription.sequence import SequenceTracker
 from ingest.opcua.subscription.subscription_state import Item, Subscription
 from ingest.opcua.subscription.tags import Tags
 from ingest.status import SourceStatus
 from ingest.versions import ChannelVersions
 from tests.memory_appender import MemoryAppender
+from tests.waiting import until
 
 _TEXT = 40  # bytes
 _TEXTS = 30_000  # 2 MB: four portions
@@ -52,8 +56,13 @@ class Source:
 
     async def publish(self, body: bytes) -> None:
         self._sequence += 1
-        notification = Notification(self._sequence, now_us(), False, ((0, len(body)),), None)
-        await self.receiver.store(body, notification, self.subscription, lambda _: {})
+        sequence, tracker = self._sequence, self.subscription.tracker
+
+        def progress(portions: int | None) -> Notes:
+            return {"progress": tracker.note_with(sequence, 1) if portions is None else tracker.note(portions)}
+
+        notification = Notification(sequence, now_us(), False, ((0, len(body)),), None)
+        await self.receiver.store(body, notification, self.subscription, progress)
 
 
 def texts(count: int, since: int) -> bytes:
@@ -162,18 +171,53 @@ def test_texts_that_end_early_are_an_error() -> None:
             data_change(body, 0, end, 0)
 
 
-async def test_numbers_of_a_large_notification_are_all_stored() -> None:
-    spool = MemoryAppender()
-    source = Source(1, "analog", spool)
-    n, start = 100_000, now_us() - 1_000_000
+def numbers(n: int, start: int) -> bytes:
+    """A DataChangeNotification of ``n`` numbers, 1 µs apart."""
     items = np.zeros(
         n, np.dtype([("handle", "<u4"), ("mask", "u1"), ("kind", "u1"), ("value", "<f8"), ("time", "<i8")])
     )
     items["handle"], items["mask"], items["kind"] = np.arange(n) % 10, 0x05, 11
     items["value"], items["time"] = np.arange(n), UNIX_EPOCH_TICKS + (start + np.arange(n)) * 10
-    await source.publish(b"".join((struct.pack("<i", n), items.tobytes(), struct.pack("<i", 0))))
+    return b"".join((struct.pack("<i", n), items.tobytes(), struct.pack("<i", 0)))
+
+
+async def test_numbers_of_a_large_notification_are_all_stored() -> None:
+    spool = MemoryAppender()
+    source = Source(1, "analog", spool)
+    n, start = 100_000, now_us() - 1_000_000
+    await source.publish(numbers(n, start))
     batches = [batch for batch in spool.batches if isinstance(batch, SampleBatch)]
     assert len(batches) == 5
     samples = joined(batch.samples for batch in batches)
     assert samples.value.tolist() == [*range(n)]
     assert samples.time.tolist() == [*range(start, start + n)]
+
+
+class _Frozen(MemoryAppender):
+    """Takes two batches, then nothing more."""
+
+    async def append(self, batch: Batch, notes: Notes | None = None, beside: Sequence[EventBatch] = ()) -> None:
+        if len(self.batches) == 2:
+            await asyncio.Event().wait()
+        await super().append(batch, notes, beside)
+
+
+@pytest.mark.parametrize("kind", ["analog", "text"])
+async def test_portions_that_are_on_disk_are_not_stored_again(kind: ChannelKind) -> None:
+    """A collector is killed within a large notification, which the server then sends again."""
+    start = now_us() - 1_000_000
+    body = numbers(100_000, start) if kind == "analog" else texts(_TEXTS, start)
+    spools = [_Frozen(), MemoryAppender()]
+    before = Source(1, kind, spools[0])
+    storing = asyncio.create_task(before.publish(body))
+    await until(lambda: len(spools[0].batches) == 2)
+    storing.cancel()
+    await asyncio.wait([storing])
+    source = Source(1, kind, spools[1])
+    source.subscription.tracker = SequenceTracker.read(spools[0].notes["progress"])
+    await source.publish(body)
+    assert spools[1].notes["progress"] == "2 1"
+    batches = [batch for spool in spools for batch in spool.batches]
+    stored = [event.time for batch in batches if isinstance(batch, EventBatch) for event in batch.events]
+    stored += joined(batch.samples for batch in batches if isinstance(batch, SampleBatch)).time.tolist()
+    assert stored == [*range(start, start + len(stored))] and len(stored) >= _TEXTS
