@@ -545,11 +545,12 @@ def _add_names(rows: Any, names_in_file: NamesInFile, since: int = 0) -> None:
 def misnamed(names_in_file: NamesInFile, labels: Mapping[int, Sequence[ChannelLabel]]) -> Iterator[str]:
     """Problems of rows that call a channel what it was not called at their time: each name once."""
     reported: set[tuple[int, str, str]] = set()
-    for (channel, *texts, _), span in sorted(names_in_file.items()):
-        sealed_as = {label_at(labels[channel], us) for us in span} if channel in labels else {tuple(texts)}
-        if sealed_as != {tuple(texts)} and (channel, *texts) not in reported:
-            reported.add((channel, *texts))
-            in_file, in_seal = (" in ".join(filter(None, one)) for one in (texts, min(sealed_as - {tuple(texts)})))
+    for (channel, name, unit, _), span in sorted(names_in_file.items()):
+        label = (name, unit)
+        sealed_as = {label_at(labels[channel], us) for us in span} if channel in labels else {label}
+        if sealed_as != {label} and (channel, *label) not in reported:
+            reported.add((channel, *label))
+            in_file, in_seal = (" in ".join(filter(None, one)) for one in (label, min(sealed_as - {label})))
             yield f"channel {channel} is called {in_file} in rows of the file, and {in_seal} in the seal"
 
 

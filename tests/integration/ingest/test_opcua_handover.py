@@ -119,7 +119,7 @@ async def test_killed_collector_stores_no_value_a_second_time_under_another_time
             for value, milliseconds in ((3, 10), (4, 500)):
                 before = len(messages)
                 await write(value, 1, milliseconds)
-                await until(lambda before=before: len(messages) > before)  # type: ignore[misc]
+                await until(lambda before=before: len(messages) > before)
             kept.may_store.set()
             await kept.until(lambda: any(v == 4 for _, v, _ in kept.samples(0)))
             killed = MemoryAppender(deepcopy(kept.notes))
