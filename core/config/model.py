@@ -45,8 +45,8 @@ class SpoolOptions(Frozen):
     max_bytes: ByteCount = 2 * 1024**3
     """The maximum size of each file. A full spool causes backpressure; data that a source can't keep become a gap."""
     keep: Keep = 86400.0
-    """How long the journal keeps committed data, so that `plantlog admin spool replay` can write them again. `"0s"`: no
-    journal."""
+    """The time for which the journal keeps committed data, so that `plantlog admin spool replay` can write them again.
+    `"0s"`: no journal."""
     keep_bytes: ByteCount = 10 * 1024**3
     """The maximum size of the journal. It leaves `max_bytes` of the disk free, and at least a sixteenth of it. The
     oldest data are dropped first."""
@@ -126,7 +126,7 @@ class ViewerOptions(ServerOptions):
     port: Annotated[int, Field(ge=1, le=65_535)] = 9110
     """The port to listen on."""
     url: Annotated[str, Field(pattern=r"^https?://[^/\s?#]+$")] | None = None
-    """What browsers call the viewer by. Grafana's dashboards 3 and 4 link to it. Not set: the scheme, `host` and
+    """The address of the viewer for browsers. Grafana's dashboards 3 and 4 link to it. Not set: the scheme, `host` and
     `port` of the viewer."""
     trusted_proxies: Annotated[tuple[Host, ...], BeforeValidator(parse_texts)] = ()
     """Addresses of reverse proxies, which say in `X-Forwarded-For` whose request it is: wrong passwords are counted by
@@ -161,7 +161,7 @@ class StorageOptions(Frozen):
     compression: Literal["native", "packed"] | None = None
     """The form of closed hours or days. Not set: native (the columnstore) on Community, packed on Apache-2."""
     lateness: Duration = 3600.0
-    """How long to wait for late data before an hour or day is compressed and sealed."""
+    """The time to wait for late data before an hour or day is compressed and sealed."""
     disk_budget: ByteCount | None = None
     """The maximum size of the database. Beyond it, the oldest closed days of samples are dropped. Not set: data are
     dropped by age only."""
@@ -196,7 +196,7 @@ class BackupOptions(Frozen):
     none are made. It requires `passphrase_file`."""
 
     repository: Annotated[str, Field(pattern=_REPOSITORY)] | None = None
-    """Where the backups go: a folder on another disk or, better, another machine (such as NFS);
+    """The location of the backups: a folder on another disk or, better, another machine (such as NFS);
     `sftp://USER@HOST[:PORT]/PATH`, which requires `key_file` and `known_hosts_file`; or `s3://BUCKET/PATH`, which
     requires `key_file` and `s3_endpoint`. Empty at first."""
     passphrase_file: Path | None = None
@@ -221,17 +221,17 @@ class BackupOptions(Frozen):
     full_every: Age = 7 * 86400.0
     """The interval between full backups."""
     keep: Span = 30 * 86400.0
-    """How long backups are kept, in whole days. The newest full backup that is older is kept, too."""
+    """The time for which backups are kept, in whole days. The newest full backup that is older is kept, too."""
     max_wal: ByteCount = 16 * 1024**3
-    """How much write-ahead log may wait for an unreachable repository. Beyond it, it is dropped: a restore to a time
-    between then and the next backup is impossible."""
+    """The maximum size of write-ahead log that waits for an unreachable repository. Beyond it, all of it is dropped: a
+    restore to a time between then and the next backup is impossible."""
 
 
 class ArchiveOptions(Frozen):
     """The archive of sealed days as Parquet files. Without `location` there is none. It requires `[sealing]`."""
 
     location: Annotated[str, Field(pattern=r"^(s3://[^/@:\s]+)?/[^\n]*[^/\s]$")] | None = None
-    """Where sealed days are archived: a folder, such as one on NFS, which must exist; or `s3://BUCKET/PATH`, which
+    """The location of the archive: a folder, such as one on NFS, which must exist; or `s3://BUCKET/PATH`, which
     requires `key_file` and `s3_endpoint`. Empty at first. Samples of a day are then dropped only if it is archived."""
     key_file: Path | None = None
     """S3: a file with one line: the access key ID, a space, and the secret access key."""
@@ -272,7 +272,7 @@ class NotifyOptions(Frozen):
     smtp: Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]+:[0-9]+$")] | None = None
     """HOST:PORT of the mail server. It requires `mail_from` and `mail_to`."""
     smtp_security: Literal["starttls", "tls", "none"] = "starttls"
-    """How the connection to the mail server is encrypted."""
+    """The encryption of the connection to the mail server."""
     smtp_ca_file: Path | None = None
     """The CA certificates that the mail server's certificate is verified with. Not set: those of the system."""
     smtp_username: str | None = None
@@ -293,7 +293,7 @@ class NotifyOptions(Frozen):
     flood_window: Duration = 600.0
     """The time in which alarms are counted for `flood`."""
     max_age: Age = 86400.0
-    """How long delivery of a message is attempted."""
+    """The time for which delivery of a message is attempted."""
     time_out: Duration = 10.0
     """The timeout of one attempt."""
 

@@ -101,15 +101,15 @@ _TAG = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_TAG)
 class Tag:
-    """One row of a tag list: the columns common to all protocols."""
+    """A row of a tag list: the columns common to all protocols."""
 
     name: ChannelName
     """The channel's name, unique in the plant."""
     kind: ChannelKind = "analog"
-    """What the values are. `counter`: they only increase, unless the counter is reset. `text`: the values are events,
-    not samples, and integers stay exact beyond 2^53."""
+    """The kind of the values. `counter`: they only increase, unless the counter is reset. `text`: the values are
+    events, not samples, and integers stay exact beyond 2^53."""
     wraps_at: float | None = None
-    """Of a counter: the number of its steps, in the unit, after which it starts again, as 65536 for a uint16 without
+    """For a counter: the number of its steps, in the unit, after which it starts again, as 65536 for a uint16 without
     scaling. Not set: it does not; every decrease is a reset to 0."""
     unit: Text = ""
     """The unit of measurement, for people."""
@@ -137,11 +137,12 @@ class Tag:
     alarm_hihi: float | None = None
     """The high-high alarm limit, in the unit."""
     alarm_deadband: Annotated[float, Field(ge=0)] = 0.0
-    """How far inside the limit the value must be before the alarm returns to normal, in the unit."""
+    """The distance from the limit, inside it, at which the alarm returns to normal, in the unit."""
     alarm_delay: Duration | None = None
-    """How long the value must be beyond the limit before the alarm is raised. Not set: immediately."""
+    """The time for which the value must be beyond the limit before the alarm is raised. Not set: immediately."""
     alarm_off_delay: Duration | None = None
-    """How long the value must be inside the limit before the alarm returns to normal. Not set: immediately."""
+    """The time for which the value must be inside the limit before the alarm returns to normal. Not set:
+    immediately."""
     alarm_rate: float | None = None
     """An alarm is raised if the value changes faster than this, in units per second. Of a counter the increase counts,
     over wraps and resets."""
@@ -200,7 +201,7 @@ class OpcuaTag(Tag):
 
 @dataclass(frozen=True, slots=True, kw_only=True, config=_TAG)
 class ModbusTag(Tag):
-    """One value in a device's registers, coils or discrete inputs."""
+    """A value in a device's registers, coils or discrete inputs."""
 
     address: Annotated[str, Field(pattern=r"^(coil|discrete|input|holding):[0-9]{1,5}$")]
     """The register table and the address, as in `holding:100`. Addresses count from 0, not from 40001."""
@@ -307,11 +308,12 @@ class OpcuaSource(_Source):
     """The number of values of a monitored item that the server queues. A queue of one does not report lost values (OPC
     10000-4, 5.13.1.5)."""
     discard_oldest: bool = True
-    """Which value the server drops if a queue is full. true: the oldest; false: the newest in the queue."""
+    """The value that the server drops if a queue is full. true: the oldest; false: the newest in the queue."""
     publish_requests: Annotated[int, Field(ge=1, le=50)] = 3
     """The number of publish requests in flight."""
     lifetime: Duration = 600.0
-    """How long the server keeps a subscription without publish requests. At least three times `keep_alive`."""
+    """The time for which the server keeps a subscription without publish requests. At least three times
+    `keep_alive`."""
     keep_alive: Duration = 10.0
     """The interval at which the server sends a keep-alive message if it has no data to send."""
     time: TimeOrigin = "source"
@@ -378,8 +380,8 @@ class ModbusSource(_Source):
     request without a response then ends the connection, so that no other response can be taken for it. Only for `tcp://`
     and `tls://`."""
     standby: Literal["idle", "poll"] = "idle"
-    """What the standby of a redundant pair does. `idle`: it polls once it writes, which leaves a gap of the time that a
-    take-over takes. `poll`: it polls, too, so that nothing is missing; the device needs a second connection. Only for
+    """Polling by the standby of a redundant pair. `idle`: it polls once it writes, which leaves a gap of the time that
+    a take-over takes. `poll`: it polls, too, so that nothing is missing; the device needs a second connection. Only for
     `tcp://` and `tls://`: a serial line has one client."""
     tags: tuple[ModbusTag, ...]
     """The tag list, a CSV file."""
@@ -412,7 +414,7 @@ class PushSource(Frozen):
     different values with the same time the first is stored, and the others are a gap `time_stands_still`. `arrival`:
     plantlog's clock, for devices whose clock stands still."""
     unknown: Literal["create", "reject"] = "reject"
-    """What happens to a channel that is not in the tag list: it is created, or its lines are rejected."""
+    """The treatment of a channel that is not in the tag list: it is created, or its lines are rejected."""
     counts: Patterns = ()
     """Measurements, or fields as `measurement.field`, that are increments and are counted. `*` matches any text."""
     status: StatusPlace = ""
@@ -420,7 +422,7 @@ class PushSource(Frozen):
     without it: Good. The field is no channel. Legal are Good, Uncertain, Bad, an OPC UA StatusCode, a text that ends
     with one as `OK (0x0)` does, and what `status_codes` has; any other word is stored as Uncertain, with an event."""
     status_codes: StatusCodes = ()
-    """What the words of `status` mean, as `WORD=STATUS`."""
+    """The meanings of the words of `status`, as `WORD=STATUS`."""
     max_channels: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
     """The maximum number of channels that are created."""
     max_rate: Annotated[int, Field(ge=1, le=10_000_000)] = 50_000
