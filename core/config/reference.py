@@ -192,15 +192,19 @@ def _tables() -> str:
         shown[f"`[{name.replace(DEFAULT_CLASS, 'CLASS')}]`"] = table
     shown["`[notify]`"] = NotifyOptions
     shown |= {f'`[[source]]` with `kind = "{kind}"`': table for kind, table in SOURCES.items()}
-    return "\n".join(f"### {title}\n\n{about(table)}\n\n{_rows(table, 'Option')}" for title, table in shown.items())
+    return "\n".join(_section(f"### {title}", table, "Option") for title, table in shown.items())
 
 
 def _tag_columns() -> str:
-    parts = []
-    for title, table in TAGS.items():
-        common = fields_of(Tag) if table is not Tag else {}
-        parts.append(f"## {title}\n\n{about(table)}\n\n{_rows(table, 'Column', common)}")
-    return "\n".join(parts)
+    common = fields_of(Tag)
+    return "\n".join(
+        _section(f"## {title}", table, "Column", common if table is not Tag else {}) for title, table in TAGS.items()
+    )
+
+
+def _section(title: str, table: type[Any], first: str, without: Mapping[str, Any] | None = None) -> str:
+    text = textwrap.fill(about(table), 120, break_on_hyphens=False)
+    return f"{title}\n\n{text}\n\n{_rows(table, first, without)}"
 
 
 def _rows(table: type[Any], first: str, without: Mapping[str, Any] | None = None) -> str:
