@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from core.samples import Places, Samples, check_columns
+from core.samples import Samples, Selection, check_columns
 
 Int32s: TypeAlias = NDArray[np.int32]
 Int64s: TypeAlias = NDArray[np.int64]
@@ -36,9 +36,9 @@ class SampleBatch:
     def __len__(self) -> int:
         return len(self.samples)
 
-    def part(self, which: Places) -> SampleBatch:
+    def part(self, rows: Selection) -> SampleBatch:
         """The batch with some of its samples."""
-        return replace(self, samples=self.samples.part(which))
+        return replace(self, samples=self.samples.part(rows))
 
 
 @dataclass(frozen=True, slots=True)

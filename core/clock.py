@@ -17,9 +17,9 @@ from core.timestamps import iso
 
 ReadClocks: TypeAlias = Callable[[], tuple[int, int]]  # (wall clock, steady clock), both in µs
 
-_SLEW = 20  # times differ from elapsed time by one part in this many, at most
-_SAME_MOMENT_US = 20  # two clocks read within this time are read at once
-_TRIES = 10  # on a machine that lets us read them no faster; the closest counts
+_SLEW = 20  # times differ from elapsed time by at most 1/20
+_MAX_READ_US = 20  # between two reads of clocks that count as simultaneous
+_TRIES = 10  # on a slower machine; the fastest read counts
 
 
 def boot_seconds() -> float:
@@ -28,19 +28,19 @@ def boot_seconds() -> float:
 
 
 def machine_clocks() -> tuple[int, int]:
-    """This machine's wall clock and steady clock, µs, of one moment: a process may be suspended between two looks.
+    """This machine's wall clock and steady clock, µs, of one moment: a process may be suspended between two reads.
 
     The steady clock is read first: a time made of both is no earlier than the wall clock's.
     """
-    looks: list[tuple[int, int, int]] = []
-    while len(looks) < _TRIES:
+    reads: list[tuple[int, int, int]] = []
+    while len(reads) < _TRIES:
         before = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         wall = time.time_ns()
-        took = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - before
-        looks.append((took, wall, before))
-        if took <= _SAME_MOMENT_US * 1000:
+        elapsed = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - before
+        reads.append((elapsed, wall, before))
+        if elapsed <= _MAX_READ_US * 1000:
             break
-    _, wall, before = min(looks)
+    _, wall, before = min(reads)
     return wall // 1000, before // 1000
 
 
@@ -48,12 +48,12 @@ def machine_clocks() -> tuple[int, int]:
 class ClockStep:
     """A step of the wall clock. Times are µs."""
 
-    before: int  # what the time would have been; later than any that was given
-    after: int  # what it is
+    before: int  # the time without the step; later than any that was returned
+    after: int  # the time after it
 
     @property
     def seconds(self) -> float:
-        """Negative where the clock was set back."""
+        """Size of the step (s), negative if the clock was set back."""
         return (self.after - self.before) / 1e6
 
     def event(self) -> Event:
@@ -66,13 +66,13 @@ class ArrivalClock:
     """Strictly increasing times, except across a clock step that :meth:`detect_step` reports."""
 
     def __init__(self, limit: float, since: int = 0, read_clocks: ReadClocks = machine_clocks) -> None:
-        """``limit``: s; ``since``: µs, the last time that an earlier process gave (0: none)."""
+        """``limit``: s; ``since``: µs, the last time that an earlier process returned (0: none)."""
         self._limit = round(limit * 1e6)
         self._read_clocks = read_clocks
         wall, self._base_boot_us = read_clocks()
-        self._base = max(wall, since)  # µs, the time at _steady
-        self._lag_us = 0  # µs that the wall clock was ahead then
-        self.last = since  # µs, the latest time that was given
+        self._base = max(wall, since)  # µs, the time at _base_boot_us
+        self._lag_us = 0  # µs by which the wall clock was ahead then
+        self.last = since  # µs, the latest time that was returned
 
     def set_limit(self, limit: float) -> None:
         """Set another limit (s)."""

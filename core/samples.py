@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-Places: TypeAlias = slice | NDArray[np.bool_] | NDArray[np.intp]  # of rows: a slice, a mask or indices
+Selection: TypeAlias = slice | NDArray[np.bool_] | NDArray[np.intp]  # of rows: a slice, a mask or indices
 
 _INT32, _INT64, _FLOAT64, _UINT32 = np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.float64), np.dtype(np.uint32)
 
@@ -67,9 +67,9 @@ class Samples:
         """The values' bits, (n,): a NaN equals itself and has its payload, and -0 differs from 0."""
         return self.value.view(np.uint64)
 
-    def part(self, which: Places) -> Samples:
+    def part(self, rows: Selection) -> Samples:
         """The samples selected by a mask, a slice or indices."""
-        return Samples(self.channel[which], self.time[which], self.value[which], self.status[which])
+        return Samples(self.channel[rows], self.time[rows], self.value[rows], self.status[rows])
 
     def order(self) -> NDArray[np.intp]:
         """Indices by channel and time, (n,); samples with the same channel and time stay in their order."""

@@ -36,7 +36,7 @@ async def within(seconds: float, work: Awaitable[T]) -> T:
             task.cancel()
             await asyncio.wait((task,), timeout=seconds)
         if not task.cancelled():
-            task.exception()  # it is known
+            task.exception()  # mark as retrieved
     raise TimeoutError(f"no response within {seconds:g} s")
 
 
@@ -79,7 +79,7 @@ async def sleep_overrun(seconds: float) -> float:
 def unread_seconds(connection: asyncio.BaseTransport) -> float:
     """Time (s) that the last data received over TCP waited in the kernel before we read it; accurate to some ms.
 
-    0 for what is no socket, which does not say.
+    0 if the transport has no socket.
     """
     tcp = connection.get_extra_info("socket")
     if tcp is None:

@@ -53,7 +53,7 @@ def chains(server: x509.Certificate, others: Sequence[x509.Certificate]) -> Iter
 
 
 def issued(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
-    """Whether ``certificate`` has a valid signature by ``issuer``."""
+    """Return whether ``certificate`` has a valid signature by ``issuer``."""
     try:
         certificate.verify_directly_issued_by(issuer)
     except (InvalidSignature, ValueError, TypeError, UnsupportedAlgorithm):
@@ -62,17 +62,17 @@ def issued(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
 
 
 def is_root(certificate: x509.Certificate) -> bool:
-    """Whether it is signed by itself: a chain ends there."""
+    """Return whether a certificate is signed by itself: a chain ends there."""
     return certificate.issuer == certificate.subject and issued(certificate, certificate)
 
 
 def is_authority(certificate: x509.Certificate) -> bool:
-    """Whether it may issue certificates. Servers' own certificates are often made as CAs: a CA is no application."""
+    """Return whether a certificate is a CA. Servers' own certificates are often made as CAs: a CA is no application."""
     return not application_uris(certificate) and _constraints(certificate) is not None
 
 
 def authority_faults(chain: Chain, policy: SecurityPolicy, now: datetime) -> Iterator[Fault]:
-    """The failed checks of all CAs in a chain, and of what they forbid."""
+    """Failed checks of all CAs in a chain, and of the certificates that they restrict."""
     for certificate in chain if len(chain) > 1 else ():
         unknown = [e.oid._name for e in certificate.extensions if e.critical and e.oid not in _UNDERSTOOD]
         if unknown:
@@ -80,15 +80,15 @@ def authority_faults(chain: Chain, policy: SecurityPolicy, now: datetime) -> Ite
             yield Fault("critical-extension", f"{named(certificate)} with {', '.join(unknown)}", f"only {understood}")
     below = 0  # CAs below the current one
     for authority in chain[1:]:
-        yield from _authorised(authority, below)
+        yield from _authority_faults(authority, below)
         below += authority.subject != authority.issuer  # a CA that issued itself a new certificate does not count
         who = f"CA {named(authority)}: "
         yield from key_faults(authority, policy, who)
         yield from validity_faults(authority, now, who)
 
 
-def _authorised(authority: x509.Certificate, below: int) -> Iterator[Fault]:
-    """Whether it may issue certificates, with so many CAs ``below`` (RFC 5280, 4.2.1.3 and 4.2.1.9)."""
+def _authority_faults(authority: x509.Certificate, below: int) -> Iterator[Fault]:
+    """Failed checks of a CA with a number of CAs ``below`` it (RFC 5280, 4.2.1.3 and 4.2.1.9)."""
     constraints = _constraints(authority)
     if not is_authority(authority):
         actual = "has an application URI" if application_uris(authority) else "is none by its basic constraints"
@@ -128,7 +128,7 @@ class Fault:
 
     @property
     def tolerable(self) -> bool:
-        """Whether the option ``accept`` may list it."""
+        """Return whether the option ``accept`` may list it."""
         return self.check in _TOLERABLE
 
     def __str__(self) -> str:
@@ -141,18 +141,18 @@ def named(certificate: x509.Certificate) -> str:
 
 
 def key_faults(certificate: x509.Certificate, policy: SecurityPolicy, who: str = "") -> Iterator[Fault]:
-    """The key is an RSA key of a length that ``policy`` allows. ``who``: begins what was found, as in ``CA CN=x: ``."""
+    """Failed check for an RSA key of a length that ``policy`` allows. ``who``: prefix, as in ``CA CN=x: ``."""
     key = certificate.public_key()
-    least, most = _KEY_BITS[policy]
-    expected = f"{least} to {most} bits for {policy}"
+    low, high = _KEY_BITS[policy]
+    expected = f"{low} to {high} bits for {policy}"
     if not isinstance(key, RSAPublicKey):
         yield Fault("key-size", f"{who}{type(key).__name__}", f"RSA, {expected}")
-    elif not least <= key.key_size <= most:
+    elif not low <= key.key_size <= high:
         yield Fault("key-size", f"{who}{key.key_size} bits", expected)
 
 
 def validity_faults(certificate: x509.Certificate, now: datetime, who: str = "") -> Iterator[Fault]:
-    """``now`` is in the period of validity."""
+    """Failed check that ``now`` is in the period of validity."""
     if now > certificate.not_valid_after_utc:
         until = f"{who}valid until {certificate.not_valid_after_utc:%Y-%m-%d %H:%M}Z"
         yield Fault("expired", until, f"after {now:%Y-%m-%d}")

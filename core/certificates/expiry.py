@@ -1,4 +1,4 @@
-"""The ends of certificates and CRLs: gauges, and those that end soon."""
+"""Expiry of certificates and CRLs, as gauges and warnings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Certificate:
 
     @property
     def days(self) -> float:
-        """Days that are left; less than 0: it has ended."""
+        """Days until the expiry; less than 0: it has expired."""
         return (self.ends - datetime.now(UTC)).total_seconds() / 86400
 
     def __str__(self) -> str:
@@ -45,8 +45,8 @@ class Certificate:
 
 
 def certificate_files(pki: Path, sources: Iterable[OpcuaSource | ModbusSource]) -> list[Path]:
-    """Our own certificate, the trust list, and what the options of sources name: files, or folders of them."""
-    named = [
+    """Files, or folders of them: our own certificate, the trust list, and the files in options of sources."""
+    in_options = [
         path
         for source in sources
         for path in (
@@ -55,18 +55,18 @@ def certificate_files(pki: Path, sources: Iterable[OpcuaSource | ModbusSource]) 
         )
     ]
     listed = [pki / name / kind for name in ("trusted", "issuers") for kind in ("certs", _CRLS)]
-    return [pki / "own.der", *listed, *dict.fromkeys(path for path in named if path is not None)]
+    return [pki / "own.der", *listed, *dict.fromkeys(path for path in in_options if path is not None)]
 
 
-def measure_certificates(places: Iterable[Path], shown: Mapping[str, datetime] = _NONE) -> list[Certificate]:
+def measure_certificates(paths: Iterable[Path], shown: Mapping[str, datetime] = _NONE) -> list[Certificate]:
     """Set the expiry gauges of certificates; return those that expire within 30 days, and CRLs that have expired.
 
-    ``places``: files, or folders of them; ``shown``: when those end that servers show, by host and port. Unreadable
+    ``paths``: files, or folders of them; ``shown``: expiry of servers' certificates, by host and port. Unreadable
     files are skipped.
     """
     certificates = [Certificate(server, ends) for server, ends in shown.items()]
     crls = []
-    for folder_or_file in places:
+    for folder_or_file in paths:
         if folder_or_file.name == _CRLS:
             crls += [
                 Certificate(str(crl.path), crl.expires) for crl in crls_of(folder_or_file) if crl.expires is not None
@@ -74,9 +74,11 @@ def measure_certificates(places: Iterable[Path], shown: Mapping[str, datetime] =
             continue
         with suppress(SourceError):
             certificates += [
-                Certificate(str(path), expires_at(certificate)) for path, certificate in certificates_in(folder_or_file)
+                Certificate(str(path), expires_at(content)) for path, content in certificates_in(folder_or_file)
             ]
-    metrics.certificate_expiry.clear()  # one that was removed ends no more
-    for one in certificates:
-        metrics.certificate_expiry.labels(certificate=Path(one.name).name).set(one.ends.timestamp())
-    return [one for one in certificates if one.days < _WARN_DAYS] + [one for one in crls if one.days < 0]
+    metrics.certificate_expiry.clear()  # of those that were removed
+    for certificate in certificates:
+        metrics.certificate_expiry.labels(certificate=Path(certificate.name).name).set(certificate.ends.timestamp())
+    return [certificate for certificate in certificates if certificate.days < _WARN_DAYS] + [
+        crl for crl in crls if crl.days < 0
+    ]

@@ -1,7 +1,7 @@
 """plantlog's own application instance certificate (OPC 10000-6, 6.2.2): created once, renewed only on request.
 
-Servers trust exactly this certificate, so automatic renewal would lock us out. The application URI is the one in the
-certificate: unique per installation, and unchanged by a renewal.
+Servers trust exactly this certificate, so an automatic renewal would lock plantlog out. The application URI is the one
+in the certificate: unique per installation, and unchanged by a renewal.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def store(pki: Path, certificate: x509.Certificate, key: RSAPrivateKey) -> Ident
 
 
 def paths(pki: Path) -> tuple[Path, Path]:
-    """Key (PEM) and certificate (DER)."""
+    """Paths of key (PEM) and certificate (DER)."""
     return pki / "own.pem", pki / "own.der"
 
 
@@ -116,15 +116,15 @@ def load_identity(certificate: bytes, key: bytes, path: Path) -> Identity:
     return Identity(parsed, private, path)
 
 
-def load_pair(certificate: bytes, key: bytes, path: Path, way_out: str = "") -> tuple[x509.Certificate, RSAPrivateKey]:
-    """A certificate and its key, each DER or PEM. Raises SourceError; ``way_out`` is for keys that don't match."""
+def load_pair(certificate: bytes, key: bytes, path: Path, remedy: str = "") -> tuple[x509.Certificate, RSAPrivateKey]:
+    """A certificate and its key, each DER or PEM. Raises SourceError; ``remedy`` is for keys that don't match."""
     parsed = read(certificate, path)
     try:
         private = load_pem_private_key(key, None) if b"-----BEGIN" in key else load_der_private_key(key, None)
     except (ValueError, TypeError) as error:  # TypeError: encrypted
         raise SourceError(f"cannot read the key of {path}: {error}; legal: an RSA key without a password") from error
     if not isinstance(private, RSAPrivateKey) or private.public_key() != parsed.public_key():
-        raise SourceError(f"the key does not match the certificate {path}{way_out}")
+        raise SourceError(f"the key does not match the certificate {path}{remedy}")
     return parsed, private
 
 
@@ -154,7 +154,7 @@ def thumbprint(certificate: x509.Certificate) -> str:
 
 
 def expires_at(certificate: x509.Certificate) -> datetime:
-    """The end of its validity."""
+    """The end of a certificate's validity."""
     return certificate.not_valid_after_utc.astimezone(UTC)
 
 

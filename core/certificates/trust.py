@@ -94,7 +94,7 @@ def revocation_faults(
 
 
 def _signs_lists(issuer: x509.Certificate) -> bool:
-    """Whether a certificate may sign revocation lists (RFC 5280, 4.2.1.3)."""
+    """Return whether a certificate may sign revocation lists (RFC 5280, 4.2.1.3)."""
     try:
         return issuer.extensions.get_extension_for_class(x509.KeyUsage).value.crl_sign
     except x509.ExtensionNotFound:

@@ -1,4 +1,4 @@
-"""Validates server certificates (OPC 10000-4, 6.1.3), by named checks.
+"""Validation of server certificates (OPC 10000-4, 6.1.3), by named checks.
 
 A certificate is trusted if it is in the trust list itself, or if its chain is complete and has a CA of the trust list.
 """
@@ -36,13 +36,13 @@ from core.config.sources import OpcuaSource, SecurityPolicy
 from core.errors import SourceError
 
 _WEAK = ("md5", "sha1")
-_MOST_SENT = 10  # certificates that a server may send along
-_MOST_CHAINS = 100
+_MAX_SENT = 10  # certificates that a server may send along
+_MAX_CHAINS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``trusted``: whether the trust list vouches for the certificate; ``faults``: those that are not tolerated."""
+    """Result of a validation. ``trusted``: by the trust list; ``faults``: those that are not tolerated."""
 
     trusted: bool
     chain: Chain
@@ -105,7 +105,7 @@ def judge(
     certificates: list[x509.Certificate], uri: str | None, source: OpcuaSource, trust_list: TrustList, now: datetime
 ) -> Verdict:
     """Judge the certificates of a server, its own first, by the chain that has the fewest faults."""
-    server, sent = certificates[0], certificates[1 : _MOST_SENT + 1]
+    server, sent = certificates[0], certificates[1 : _MAX_SENT + 1]
     stored = (*trust_list.trusted, *trust_list.issuers)
     if source.server_certificate is not None:
         pinned = server in (certificate for _, certificate in trust.certificates_in(source.server_certificate))
@@ -123,7 +123,7 @@ def judge(
         return Verdict(trusted, chain, tuple(_chain_faults(chain, source, trust_list, now)) if trusted else ())
 
     best = min(
-        map(judged, islice(chains(server, pool), _MOST_CHAINS)),
+        map(judged, islice(chains(server, pool), _MAX_CHAINS)),
         key=lambda verdict: (not verdict.trusted, len(verdict.faults), -len(verdict.chain)),
     )
     own_faults = _own_faults(server, (*stored, *sent), uri, source, now)
@@ -131,7 +131,7 @@ def judge(
 
 
 def _chain_faults(chain: Chain, source: OpcuaSource, trust_list: TrustList, now: datetime) -> Iterator[Fault]:
-    """All failed checks of the CAs, and of what they revoked, except those accepted for the source."""
+    """Failed checks of the CAs, and revocations, except those accepted for the source."""
     for fault in (
         *authority_faults(chain, source.security, now),
         *(fault for pair in pairwise(chain) for fault in revocation_faults(*pair, trust_list.crls, now)),
@@ -143,7 +143,7 @@ def _chain_faults(chain: Chain, source: OpcuaSource, trust_list: TrustList, now:
 def _own_faults(
     server: x509.Certificate, others: Chain, uri: str | None, source: OpcuaSource, now: datetime
 ) -> Iterator[Fault]:
-    """All failed checks of the server's certificate alone."""
+    """Failed checks of the server's certificate alone."""
     yield from _signature(server, others)
     yield from key_faults(server, source.security)
     yield from _hash(server, source.security)
@@ -159,8 +159,8 @@ def _untrusted_authority(chain: Chain, trust_list: TrustList) -> str:
     if len(chain) == 1 and last.issuer == last.subject:
         return ""
     if not is_root(last):
-        ours = any(authority in trust_list.trusted for authority in chain)
-        option = " --issuer" if ours else ""
+        has_trusted = any(authority in trust_list.trusted for authority in chain)
+        option = " --issuer" if has_trusted else ""
         return (
             f", or complete its chain: run `plantlog source certificate add FILE{option}` with the certificate of the "
             f"CA {last.issuer.rfc4514_string()}, which issued {named(last)}"
@@ -169,7 +169,7 @@ def _untrusted_authority(chain: Chain, trust_list: TrustList) -> str:
 
 
 def _signature(server: x509.Certificate, others: Chain) -> Iterator[Fault]:
-    """Check that the issuer, if it is known, signed the certificate. Else it is enough that exactly it is trusted."""
+    """Check that the issuer, if known, signed the certificate. Otherwise, the certificate itself has to be trusted."""
     issuers = [other for other in (server, *others) if other.subject == server.issuer]
     if issuers and not any(issued(server, issuer) for issuer in issuers):
         who = "itself" if issuers[0] is server else named(issuers[0])
@@ -196,7 +196,7 @@ def _application(server: x509.Certificate, uri: str | None) -> Iterator[Fault]:
 
 
 def _usage(server: x509.Certificate) -> Iterator[Fault]:
-    """OPC 10000-6, 6.2.2; a certificate without key usage may be used for everything (RFC 5280, 4.2.1.3)."""
+    """Check the usage (OPC 10000-6, 6.2.2). Without key usage, all is allowed (RFC 5280, 4.2.1.3)."""
     with suppress(x509.ExtensionNotFound):
         usage = server.extensions.get_extension_for_class(x509.KeyUsage).value
         usages = {name: getattr(usage, name) for name in ("digital_signature", "key_encipherment", "data_encipherment")}

@@ -1,6 +1,6 @@
 """Browse and read many nodes of a server in few calls, within its operation limits (OPC 10000-4, 5.9.2 and 5.11.2).
 
-What an answer has is reduced at once to what is needed of it.
+An answer is reduced to the fields that are needed as it arrives.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAX_TYPE_DEPTH = 32  # levels of subtypes
 _STUCK_PAGES = 100  # consecutive answers to BrowseNext without a new node, before a node is given up
 _LIMITS = ua.ObjectIds
 _NO_SUCH_TYPE = ("BadNodeIdUnknown", "BadNodeIdInvalid")
-_WANTED = ua.BrowseResultMask.ReferenceTypeId | ua.BrowseResultMask.NodeClass | ua.BrowseResultMask.BrowseName
+_RESULT_MASK = ua.BrowseResultMask.ReferenceTypeId | ua.BrowseResultMask.NodeClass | ua.BrowseResultMask.BrowseName
 # The server has freed a continuation point for another call, or had none left. Alone, a call gets one.
 _NO_POINT = ("BadNoContinuationPoints", "BadContinuationPointInvalid")
 
@@ -33,21 +33,21 @@ _NO_POINT = ("BadNoContinuationPoints", "BadContinuationPointInvalid")
 class Browser:
     """Calls of one session. ``progress`` is called after each answer with its number of nodes.
 
-    ``most_references``: per node and answer; 0: no limit.
+    ``max_references``: per node and answer; 0: no limit.
     """
 
     def __init__(
-        self, client: Client, time_out: float, progress: Callable[[int], None], most_references: int = 0
+        self, client: Client, time_out: float, progress: Callable[[int], None], max_references: int = 0
     ) -> None:
         self._client = client
         self._time_out = time_out
         self._progress = progress
-        self._most_references = most_references
+        self._max_references = max_references
         self._browsing = Operations(_NODES_PER_CALL, _IN_FLIGHT)
         self._reading = Operations(4 * _NODES_PER_CALL, _IN_FLIGHT)
         self._alone = Operations(1)
         self._references = 0
-        self.refused: list[tuple[Any, str]] = []  # nodes whose references are not all known, with the reason
+        self.refused: list[tuple[Any, str]] = []  # nodes with unknown references, and the reason
 
     async def prepare(self) -> None:
         """Read the server's operation limits."""
@@ -63,7 +63,7 @@ class Browser:
         return [result.references for result in results]
 
     async def supertypes(self, types: Sequence[Any]) -> list[Any | None]:
-        """The node id of each one's supertype."""
+        """The node id of each type's supertype; None: it has none."""
         results = await self._browse(types, ua.ObjectIds.HasSubtype, ua.BrowseDirection.Inverse, 0)
         self.refused += [
             (node, result.fault)
@@ -73,15 +73,14 @@ class Browser:
         return [result.references[0].node if result.references else None for result in results]
 
     async def ancestors(self, types: Iterable[Any], is_known: Callable[[Any], bool]) -> dict[Any, Any | None]:
-        """Each type → the nearest known one above it, or itself; None: there is none."""
-        above: dict[Any, Any | None] = {one: one for one in types}
+        """Each type → its nearest known supertype, or itself; None: there is none."""
+        tops: dict[Any, Any | None] = {data_type: data_type for data_type in types}
         for _ in range(_MAX_TYPE_DEPTH):
-            unknown = {one: top for one, top in above.items() if top is not None and not is_known(top)}
+            unknown = {data_type: top for data_type, top in tops.items() if top is not None and not is_known(top)}
             if not unknown:
                 break
-            for one, top in zip(unknown, await self.supertypes(list(unknown.values())), strict=True):
-                above[one] = top
-        return {one: top if top is not None and is_known(top) else None for one, top in above.items()}
+            tops |= zip(unknown, await self.supertypes(list(unknown.values())), strict=True)
+        return {data_type: top if top is not None and is_known(top) else None for data_type, top in tops.items()}
 
     async def binary_encodings(self, types: Sequence[Any]) -> list[Any | None]:
         """The node id of each type's binary encoding (OPC 10000-3, 5.8.3)."""
@@ -104,7 +103,7 @@ class Browser:
     async def _browse(self, nodes: Sequence[Any], references: int, direction: Any, classes: int) -> list[BrowseResult]:
         async def browse_some(portion: Sequence[Any]) -> list[BrowseResult]:
             request = ua.BrowseRequest()
-            request.Parameters.RequestedMaxReferencesPerNode = self._most_references
+            request.Parameters.RequestedMaxReferencesPerNode = self._max_references
             request.Parameters.NodesToBrowse = [
                 ua.BrowseDescription(
                     NodeId=node,
@@ -112,7 +111,7 @@ class Browser:
                     ReferenceTypeId=ua.NodeId(references),
                     IncludeSubtypes=True,
                     NodeClassMask=classes,
-                    ResultMask=_WANTED,
+                    ResultMask=_RESULT_MASK,
                 )
                 for node in portion
             ]
@@ -123,9 +122,9 @@ class Browser:
             return [await self._rest(*result) if result.point else result for result in results]
 
         browsed_nodes = await self._browsing.results(nodes, browse_some, _refused)
-        again = [i for i, result in enumerate(browsed_nodes) if result.fault in _NO_POINT]
-        one_by_one = await self._alone.results([nodes[i] for i in again], browse_some, _refused)
-        for i, browsed in zip(again, one_by_one, strict=True):
+        failed = [i for i, result in enumerate(browsed_nodes) if result.fault in _NO_POINT]
+        retried = await self._alone.results([nodes[i] for i in failed], browse_some, _refused)
+        for i, browsed in zip(failed, retried, strict=True):
             browsed_nodes[i] = browsed
         return browsed_nodes
 
@@ -165,8 +164,8 @@ def _refused(code: int) -> BrowseResult:
 
 
 _RESPONSES = {ua.BrowseResponse: 530, ua.BrowseNextResponse: 536}  # binary encodings' node ids (OPC 10000-6, A.3)
-_LEAST_RESULT = 12  # bytes: status, continuation point, no references
-_LEAST_REFERENCE = 18
+_MIN_RESULT = 12  # bytes: status, continuation point, no references
+_MIN_REFERENCE = 18
 
 
 class Reference(NamedTuple):
@@ -190,13 +189,13 @@ def browse_results(body: bytes, response: type) -> list[BrowseResult]:
     """The result of each node, or continuation point, that was browsed. Raises DecodeError."""
     reader = Reader(body)
     response_header(reader, _RESPONSES[response])
-    return [_result(reader) for _ in range(reader.count(_LEAST_RESULT))]
+    return [_result(reader) for _ in range(reader.count(_MIN_RESULT))]
 
 
 def _result(reader: Reader) -> BrowseResult:
     status = ua.StatusCode(reader.uint32())
     point = reader.string()
-    references = [_reference(reader) for _ in range(reader.count(_LEAST_REFERENCE))]
+    references = [_reference(reader) for _ in range(reader.count(_MIN_REFERENCE))]
     return BrowseResult(references, point, "" if status.is_good() else str(status.name))
 
 

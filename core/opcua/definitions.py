@@ -1,4 +1,4 @@
-"""Reads the definitions of structured data types (OPC 10000-3, 5.8.3 and 8.49) from a server."""
+"""Definitions of structured data types (OPC 10000-3, 5.8.3 and 8.49), read from a server."""
 
 from __future__ import annotations
 
@@ -24,17 +24,19 @@ _BUILT_IN = {
     _IDS.Enumeration: _ENUMERATED,
 }
 _FORMS: Mapping[int, Literal["plain", "optional", "union"]] = {0: "plain", 1: "optional", 2: "union"}
-_MAX_TYPES = 5000  # a server that makes up data types never ends
+_MAX_TYPES = 5000  # a server that generates data types on request never ends
 
-_Read: TypeAlias = tuple[str, Any] | str | None  # name and StructureDefinition; why there is none; any type
+_Read: TypeAlias = (
+    tuple[str, Any] | str | None
+)  # name and StructureDefinition; the reason why there is none; None: any type
 
 
 class Definitions:
-    """The data types of a session that are structured, and those within them. Equal ones read the same."""
+    """Structured data types of a session, and those within them. Equal objects have read the same."""
 
     def __init__(self) -> None:
-        self._tops: dict[Any, int] = {}  # of each, the key in _BUILT_IN; 0: unknown
-        self._read: dict[Any, _Read] = {}  # of the structured ones
+        self._tops: dict[Any, int] = {}  # type → key in _BUILT_IN; 0: unknown
+        self._read: dict[Any, _Read] = {}  # structured types
         self._structures: dict[Any, Structure | str] = {}
 
     def __eq__(self, other: object) -> bool:
@@ -43,7 +45,7 @@ class Definitions:
     __hash__ = None  # type: ignore[assignment]
 
     async def read(self, browser: Browser, types: Iterable[Any]) -> None:
-        """Read what is not known of these types, and of all within.
+        """Read the unknown ones of these types, and of all types within them.
 
         Raises ua.UaError, OSError, TimeoutError or SourceError.
         """
@@ -58,19 +60,20 @@ class Definitions:
 
     async def _read_level(self, browser: Browser, types: set[Any]) -> set[Any]:
         """Read the definitions of these types. Returns the types within."""
-        above = await browser.ancestors(types, _is_built_in)
-        tops = {one: 0 if top is None else int(top.Identifier) for one, top in above.items()}
-        structured = [one for one, top in tops.items() if top == STRUCTURE]
-        values = iter(
-            await browser.read([(one, attribute) for one in structured for attribute in _ATTRIBUTES], _itself)
-        )
-        self._read |= {one: _definition(one, *(next(values) for _ in _ATTRIBUTES)) for one in structured}
+        ancestors = await browser.ancestors(types, _is_built_in)
+        tops = {data_type: 0 if top is None else int(top.Identifier) for data_type, top in ancestors.items()}
+        structured = [data_type for data_type, top in tops.items() if top == STRUCTURE]
+        attributes = [(data_type, attribute) for data_type in structured for attribute in _ATTRIBUTES]
+        values = iter(await browser.read(attributes, _itself))
+        self._read |= {
+            data_type: _definition(data_type, *(next(values) for _ in _ATTRIBUTES)) for data_type in structured
+        }
         self._tops |= tops
         await self._read_encodings(browser, structured)
-        return {field.DataType for one in structured for field in _fields(self._read[one])}
+        return {field.DataType for data_type in structured for field in _fields(self._read[data_type])}
 
     async def _read_encodings(self, browser: Browser, types: Iterable[Any]) -> None:
-        """Read which nodes are the encodings of types: some servers do not say so in the definition."""
+        """Read the encoding nodes of types whose definition, from some servers, does not name them."""
         definitions = {data_type: read[1] for data_type in types if isinstance(read := self._read[data_type], tuple)}
         unknown = [data_type for data_type, definition in definitions.items() if definition.DefaultEncodingId.is_null()]
         for data_type, encoding in zip(unknown, await browser.binary_encodings(unknown), strict=True):
@@ -80,16 +83,18 @@ class Definitions:
                 definitions[data_type].DefaultEncodingId = encoding
 
     def structure(self, data_type: Any) -> Structure | str:
-        """A data type that was read; or why it cannot be decoded."""
+        """A data type that was read, or the reason why it cannot be decoded."""
         if self._tops.get(data_type) != STRUCTURE:
             return f"no structure, but of data type {data_type.to_string()}: clear the column member"
         return self._structures[data_type]
 
     def _link(self) -> None:
-        """Make the structures of what was read. Those that contain one that cannot be decoded cannot be, either."""
+        """Make structures of the definitions. One that contains an undecodable structure is undecodable itself."""
         self._structures = {data_type: _empty(read) for data_type, read in self._read.items()}
         undecodable = -1
-        while undecodable != (undecodable := sum(isinstance(one, str) for one in self._structures.values())):
+        while undecodable != (
+            undecodable := sum(isinstance(structure, str) for structure in self._structures.values())
+        ):
             for data_type, structure in self._structures.items():
                 if isinstance(structure, Structure):
                     reasons = ((field.Name, self._why_not(field)) for field in _fields(self._read[data_type]))

@@ -22,7 +22,7 @@ class Namespaces:
     """The NamespaceArray (OPC 10000-5, 6.3.1) of the server in one session."""
 
     def __init__(self, uris: Sequence[str | None] = (), unreadable: str = "") -> None:
-        """``unreadable``: the reason if the server does not tell its namespaces."""
+        """``unreadable``: the reason why the namespaces are unknown; empty: they are known."""
         self._unreadable = unreadable
         self._uris = uris
         self._indices: dict[str, list[int]] = {}

@@ -1,4 +1,4 @@
-"""Service calls of a session, with deadlines and within the server's operation limits, also those it does not tell.
+"""Service calls of a session, with deadlines and within the server's operation limits, also unannounced ones.
 
 A server that refuses a call as too large gets smaller ones; one that refuses a call for the moment gets it again.
 Neither ends the session.
@@ -36,7 +36,7 @@ _PAUSE = 0.05  # s, before the second try; twice as long before each further one
 
 
 async def send(client: Client, request: Any, time_out: float, *, divisible: bool = False) -> Any:
-    """The response's body; a refused call is repeated. ``divisible``: not one that was refused as too large.
+    """The response's body; a refused call is repeated, but not one that is too large and ``divisible``.
 
     Raises ua.UaError, OSError or TimeoutError.
     """
@@ -84,13 +84,13 @@ class Operations:
         self._accepted = 1  # operations, of the largest call that was not refused
 
     def limit(self, size: int) -> None:
-        """The server announces that it accepts no more in a call."""
+        """Set the maximum number of operations in a call that the server announces."""
         self.size = min(self.size, size)
 
     async def results(self, items: Sequence[T], call_with: CallWith[T, R], refused: Callable[[int], R]) -> list[R]:
         """The result of each item. ``call_with`` makes one call, ``divisible``, with some of them.
 
-        ``refused``: the result of an item whose call the server refuses again and again, by the status code.
+        ``refused``: returns the result of an item whose call the server keeps refusing, from the status code.
 
         Raises ua.UaError, OSError, TimeoutError or SourceError.
         """
@@ -119,7 +119,7 @@ class Operations:
                 results = checked(await call_with(part), part)
             except REFUSED as error:
                 too_large = isinstance(error, TOO_LARGE)
-                if too_large and len(part) > self._accepted:  # otherwise it was not the size
+                if too_large and len(part) > self._accepted:  # otherwise the size is not the reason
                     self.limit(-(-len(part) // 2))
                     log.info("the server refuses %d operations in a call: %s", len(part), type(error).__name__)
                     parts: list[R] = []
@@ -143,7 +143,7 @@ def checked(results: Sequence[R] | None, requested: Sequence[Any]) -> Sequence[R
 
 
 async def operation_limit(client: Client, node: int, time_out: float) -> int:
-    """One of the server's operation limits; 0 or null: no limit."""
+    """An operation limit of the server; 0 or null: no limit."""
     try:
         value = await read_value(client, node, time_out)
     except ua.UaStatusCodeError:
@@ -177,13 +177,13 @@ def chunks(items: Sequence[T], size: int) -> Iterable[Sequence[T]]:
 def index_range_of(tag: OpcuaTag) -> str | None:
     """The IndexRange (OPC 10000-4, 7.27) of a tag; None: the value is read as it is.
 
-    Of a matrix, too: of one of several dimensions, some servers send another element, also Good where there is none.
+    A matrix is read whole, too: some servers send a wrong element of it, or a Good one that does not exist.
     """
     return None if tag.reads_whole else tag.index
 
 
 async def sends_whole_arrays(client: Client, time_out: float) -> bool:
-    """Whether the server ignores or rejects an IndexRange. Raises ua.UaError, OSError or TimeoutError.
+    """Return whether the server ignores or rejects an IndexRange. Raises ua.UaError, OSError or TimeoutError.
 
     Tried with the NamespaceArray, which has at least two elements.
     """

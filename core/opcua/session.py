@@ -204,14 +204,14 @@ def _endpoint(endpoints: list[Any], policy: str, source: OpcuaSource) -> Any:
 
 
 def _needs_security(error: Exception) -> bool:
-    """Whether the server refuses sessions without security."""
+    """Return whether the server refuses sessions without security."""
     if isinstance(error, ua.UaStatusCodeError):
         return str(ua.StatusCode(error.code).name) == "BadSecurityPolicyRejected"
     return isinstance(error, ua.UaError) and str(error).startswith("No matching endpoints")  # asyncua's text
 
 
 async def refuses(source: OpcuaSource) -> bool:
-    """Whether nobody listens at the address."""
+    """Return whether nobody listens at the address."""
     parts = urlsplit(_with_port(source.address))
     try:
         _, writer = await within(source.time_out, asyncio.open_connection(parts.hostname, parts.port))

@@ -1,4 +1,4 @@
-"""Structured data types as a server defines them (OPC 10000-3, 8.48 and 8.49): which members can be read, and how."""
+"""Structured data types as a server defines them (OPC 10000-3, 8.48 and 8.49), and their members."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Field:
 
     @property
     def is_value(self) -> bool:
-        """Whether it is a number or has a text form, or its elements are and have."""
+        """Return whether it, or an element of it, is a number or has a text form."""
         return self.type in NUMBERS or self.type in FORMS
 
     @property
@@ -116,23 +116,23 @@ class Structure:
         """Bytes of each value; None: it depends on the value."""
         if self._size == -1:
             self._size = None  # of one that contains itself
-            sizes = [one.size for one in self.fields]
+            sizes = [member.size for member in self.fields]
             if self.form == "plain" and None not in sizes:
                 self._size = sum(filter(None, sizes))
         return self._size
 
     def members(self, path: str = "", depth: int = 0) -> Iterator[tuple[str, Field]]:
-        """(path, field) of everything below that is no structure, in order."""
-        for one in self.fields:
-            name = f"{path}{one.name}"
-            if one.structure is None or one.dimensions:
-                yield name, one
+        """(path, field) of all members, also of nested structures, that are no structures, in order."""
+        for member in self.fields:
+            name = f"{path}{member.name}"
+            if member.structure is None or member.dimensions:
+                yield name, member
             elif depth < _MAX_DEPTH:
-                yield from one.structure.members(f"{name}.", depth + 1)
+                yield from member.structure.members(f"{name}.", depth + 1)
 
 
 def locate(structure: Structure, path: Path) -> Field | str:
-    """The field that a path leads to, or what is wrong with the path. An element is a field without dimensions."""
+    """The field at a path, or the fault of the path. An element is a field without dimensions."""
     reached: Field | str = Field("", STRUCTURE, structure)
     if len(path) > 2 * _MAX_DEPTH:
         return f"more than {_MAX_DEPTH} structures deep"
@@ -175,21 +175,21 @@ def _reads_element(array: Field, member: str = "Speed") -> str:
 
 
 def _listed(structure: Structure) -> str:
-    names = [one.name for one in structure.fields]
+    names = [member.name for member in structure.fields]
     more = f" and {len(names) - _SHOWN} others" if len(names) > _SHOWN else ""
     return f"{', '.join(names[:_SHOWN])}{more}"
 
 
 def union_field(reader: Reader, fields: int) -> int:
-    """Read which field a union has, from 1; 0: none (OPC 10000-6, 5.2.8). Raises DecodeError."""
+    """Read the number of the field that a union has, from 1; 0: none (OPC 10000-6, 5.2.8). Raises DecodeError."""
     switch = reader.uint32()
     if switch > fields:
         raise DecodeError(f"a union of {fields} fields has number {switch}")
     return switch
 
 
-def fields_there(reader: Reader, fields: Sequence[Field]) -> list[bool]:
-    """Read whether the value has each field: a mask has a bit for each optional one (OPC 10000-6, 5.2.7).
+def present_fields(reader: Reader, fields: Sequence[Field]) -> list[bool]:
+    """Read the mask of optional fields (OPC 10000-6, 5.2.7); for each field, True if the value has it.
 
     Raises DecodeError.
     """
@@ -203,37 +203,37 @@ def fields_there(reader: Reader, fields: Sequence[Field]) -> list[bool]:
     return there
 
 
-def read_lengths(reader: Reader, one: Field, size: int | None) -> Indexes:
+def read_lengths(reader: Reader, array: Field, size: int | None) -> Indexes:
     """Read the lengths of a field that is an array, of each dimension (OPC 10000-6, 5.2.5). Raises DecodeError.
 
     ``size``: bytes of an element; None: it depends on the value.
     """
-    if one.dimensions == 1:
+    if array.dimensions == 1:
         return (reader.count(1 if size is None else size),)
-    lengths = tuple(max(reader.int32(), 0) for _ in range(reader.count(4))) or (0,) * one.dimensions
-    if len(lengths) != one.dimensions or prod(lengths) > len(reader.body):
-        raise DecodeError(f"{one.type_name} has the lengths {lengths}, in a structure of {len(reader.body)} bytes")
+    lengths = tuple(max(reader.int32(), 0) for _ in range(reader.count(4))) or (0,) * array.dimensions
+    if len(lengths) != array.dimensions or prod(lengths) > len(reader.body):
+        raise DecodeError(f"{array.type_name} has the lengths {lengths}, in a structure of {len(reader.body)} bytes")
     return lengths
 
 
-def skip(reader: Reader, one: Field, depth: int = 0) -> None:
+def skip(reader: Reader, member: Field, depth: int = 0) -> None:
     """Skip a field. Raises DecodeError."""
-    size = one.structure.size if one.structure else SIZES.get(one.type)
-    count = prod(read_lengths(reader, one, size)) if one.dimensions else 1
+    size = member.structure.size if member.structure else SIZES.get(member.type)
+    count = prod(read_lengths(reader, member, size)) if member.dimensions else 1
     if size is not None:
         reader.skip(count * size)
         return
     if depth > _MAX_DEPTH or count > len(reader.body):
         raise DecodeError(f"{count} structures in {len(reader.body)} bytes, {depth} deep")
     for _ in range(count):
-        if one.structure is None:
-            reader.built_in(one.type)
+        if member.structure is None:
+            reader.built_in(member.type)
             continue
-        fields: Sequence[Field] = one.structure.fields
-        if one.structure.form == "union":
+        fields: Sequence[Field] = member.structure.fields
+        if member.structure.form == "union":
             switch = union_field(reader, len(fields))
             fields = fields[max(switch - 1, 0) : switch]
-        elif one.structure.form == "optional":
-            fields = [part for part, is_there in zip(fields, fields_there(reader, fields), strict=True) if is_there]
+        elif member.structure.form == "optional":
+            fields = [part for part, is_there in zip(fields, present_fields(reader, fields), strict=True) if is_there]
         for part in fields:
             skip(reader, part, depth + 1)

@@ -104,14 +104,14 @@ class TextRun(NamedTuple):
 
     starts: list[int]  # bytes of the message, where each item begins
     texts: list[str]
-    tails: list[int]  # where what follows each text begins
+    tails: list[int]  # where the bytes after each text begin
 
 
-def text_run(reader: Reader, head: int, tail: int, most: int, upto: int) -> TextRun:
+def text_run(reader: Reader, head: int, tail: int, max_items: int, upto: int) -> TextRun:
     """Read the items whose two encoding bytes are those of the first one. Raises DecodeError.
 
-    ``head`` and ``tail``: bytes of an item before its encoding bytes, and behind its text. The run has ``most`` items
-    at most, and ends with the one that reaches byte ``upto``.
+    ``head`` and ``tail``: bytes of an item before its encoding bytes, and after its text. The run has at most
+    ``max_items`` items, and ends with the one that reaches byte ``upto``.
     """
     body, at = reader.body, reader.at
     encoding = body[at + head : at + head + 2]
@@ -119,13 +119,13 @@ def text_run(reader: Reader, head: int, tail: int, most: int, upto: int) -> Text
     starts: list[int] = []
     texts: list[str] = []
     tails: list[int] = []
-    while len(starts) < most and body.startswith(encoding, at + head) and (at < upto or not starts):
+    while len(starts) < max_items and body.startswith(encoding, at + head) and (at < upto or not starts):
         starts.append(at)
         reader.at = at + head + 2
         texts.append(text(reader))
         tails.append(reader.at)
         at = reader.at + tail
     if at > len(body):
-        raise DecodeError(f"notification ends within an item, {most - len(starts) + 1} items short")
+        raise DecodeError(f"notification ends within an item, {max_items - len(starts) + 1} items short")
     reader.at = at
     return TextRun(starts, texts, tails)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.batch import Float64s, Int64s, UInt32s
-from core.samples import Places, Samples
+from core.samples import Samples, Selection
 from core.samples import joined as joined_samples
 
 
@@ -26,9 +26,9 @@ class Portion:
     def __len__(self) -> int:
         return len(self.line)
 
-    def part(self, which: Places) -> Portion:
-        """The samples selected by a mask, a slice or their places."""
-        return Portion(self.samples.part(which), self.line[which], self.bytes_read)
+    def part(self, rows: Selection) -> Portion:
+        """The samples selected by a mask, a slice or indices."""
+        return Portion(self.samples.part(rows), self.line[rows], self.bytes_read)
 
 
 def joined(portions: Sequence[Portion]) -> Portion:

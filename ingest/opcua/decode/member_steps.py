@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from core.config.value_path import Indexes, Path, flat_index
 from core.opcua.binary import Reader
-from core.opcua.structure import NUMBERS, Field, Structure, fields_there, read_lengths, skip, union_field
+from core.opcua.structure import NUMBERS, Field, Structure, present_fields, read_lengths, skip, union_field
 from core.opcua.text import FORMS
 
 
@@ -149,7 +149,7 @@ def _union(parts: Sequence[Sequence[Step]]) -> Step:
 
 def _optional(fields: Sequence[Field], parts: Sequence[Sequence[Step]]) -> Step:
     def step(reader: Reader, values: list[Any]) -> None:
-        for is_there, part in zip(fields_there(reader, fields), parts, strict=True):
+        for is_there, part in zip(present_fields(reader, fields), parts, strict=True):
             for inner in part if is_there else ():
                 inner(reader, values)
 

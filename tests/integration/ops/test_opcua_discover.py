@@ -382,7 +382,7 @@ async def test_discover_on_a_foreign_server(name: str, tmp_path: Path) -> None:
         source = OpcuaSource(name="d", kind="opcua", address=address, insecure=True, time_out=30.0, tags=())
         client = await connect(source, tmp_path)
         try:
-            browser = Browser(client, 30.0, lambda _: None, most_references=10)
+            browser = Browser(client, 30.0, lambda _: None, max_references=10)
             (children,) = await browser.children([ua.NodeId(ua.ObjectIds.ObjectsFolder)], 0)
         finally:
             await close(client, 5.0)
