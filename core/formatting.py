@@ -33,9 +33,11 @@ def wide(console: Console, columns: int = 160) -> Console:
 
 
 def table(*columns: str, title: str | None = None, box: Box | None = None) -> Table:
-    """An empty table. Columns that begin with ``>`` are aligned to the right; only the last one is folded."""
+    """An empty table. Columns that begin with ``>`` are aligned to the right. Only a last one that does not is folded."""
     empty = Table(title=title, box=box, pad_edge=False, header_style="dim")
     for column in columns:
-        justify: Literal["left", "right"] = "right" if column.startswith(">") else "left"
-        empty.add_column(column.lstrip(">"), justify=justify, no_wrap=column != columns[-1], overflow="fold")
+        is_figure = column.startswith(">")
+        justify: Literal["left", "right"] = "right" if is_figure else "left"
+        no_wrap = is_figure or column != columns[-1]
+        empty.add_column(column.lstrip(">"), justify=justify, no_wrap=no_wrap, overflow="fold")
     return empty
