@@ -33,7 +33,7 @@ def wide(console: Console, columns: int = 160) -> Console:
 
 
 def table(*columns: str, title: str | None = None, box: Box | None = None) -> Table:
-    """An empty table. Columns that begin with ``>`` are aligned to the right. Only a last one that does not is folded."""
+    """Empty table. Columns that begin with ``>`` are figures, aligned to the right; a last one of texts is folded."""
     empty = Table(title=title, box=box, pad_edge=False, header_style="dim")
     for column in columns:
         is_figure = column.startswith(">")
