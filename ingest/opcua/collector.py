@@ -108,7 +108,7 @@ class Collector:
 
     @property
     def is_synchronising(self) -> bool:
-        """Whether a changed tag list is still to be applied on the server."""
+        """True if a changed tag list is still to be applied on the server."""
         return self._tags_changed.is_set() or self._subscriptions.lock.locked()
 
     async def run(self) -> None:
@@ -212,9 +212,9 @@ class Collector:
         whole_arrays = managed.state.whole_arrays
         server = Server(address, await server_start(client, self._source))
         began = await server_time(client, self._source)
-        self._receiver.times.begin_session(began)
+        self._receiver.clocks.begin_session(began)
         transferred = {}
-        if server.continues(managed.server) and not self._receiver.times.has_restarted(began):
+        if server.continues(managed.server) and not self._receiver.clocks.fell_behind(began):
             transferred = await transfer(client, self._source, managed.state)
             for number in transferred:
                 await prove_ours(client, self._source, subscriptions[number])
@@ -239,7 +239,7 @@ class Collector:
         tags = self._tags
         changes = difference(tags, managed.state)
         if self._versions.not_yet_read(tags.versions):
-            self._receiver.times.set_server_clock(await server_time(client, self._source))
+            self._receiver.clocks.set_server_clock(await server_time(client, self._source))
             await managed.start_versions(tags, changes)
         await managed.create(client, tags, changes.create)
         await self._events.create(client, managed)
@@ -298,7 +298,7 @@ class Collector:
         if before == address:
             return
         self._servers.in_use = address
-        self._receiver.times.start_server()
+        self._receiver.clocks.start_server()
         if before:
             detail = {"before": before, "reason": self._reason}
             event = Event("failover", now_us(), text=address, detail=detail)

@@ -79,12 +79,12 @@ class Receiver:
         self.session_rules = PLAIN  # how this session's server sends values
         self._overflows = Overflows(status, gaps)
         self._clocks_note = f"clocks:{status.source_id}"
-        self._skew = ClockSkew(tags.source.skew_limit, known=spool.notes.get(self._clocks_note, "{}"))
+        self.clocks = ClockSkew(tags.source.skew_limit, known=spool.notes.get(self._clocks_note, "{}"))
         self._removed: dict[int, int] = {}  # channels without a tag → µs, up to where their values were stored
         self._downtime = downtime
         before = downtime.interruption()
         newest = 0 if before is None else before[0]
-        self.times = SourceTimes(self._skew, spool, gaps, newest, tags.source.skew_limit)
+        self.times = SourceTimes(self.clocks, spool, gaps, newest, tags.source.skew_limit)
         # Subscription → set once everything queued before its marker came
         self._marker_events: dict[int, asyncio.Event] = {}
         self._marker_came: set[int] = set()  # subscriptions whose marker came, with more messages to follow
@@ -124,9 +124,9 @@ class Receiver:
         source overtakes it. Those that are on disk already, of one that comes again, are not stored again.
         """
         arrival = now_us()
-        self._skew.observe_wall_clock()
+        self.clocks.observe_wall_clock()
         if notification.publish_time:
-            self._skew.observe_message(notification.publish_time, arrival)
+            self.clocks.observe_message(notification.publish_time, arrival)
         async with asyncio.TaskGroup() as appends:
             async with self._in_turn:
                 tracker = subscription.tracker
@@ -256,12 +256,12 @@ class Receiver:
         if len(times):
             # By the best fitting time: single tags with another clock are detected separately.
             nearest = int(np.argmin(np.abs(times - message.arrival)))
-            self._skew.observe_samples(int(times[nearest]), publish_time, message.arrival)
+            self.clocks.observe_samples(int(times[nearest]), publish_time, message.arrival)
             if prolonged := await self.times.prove_end(times, last[continues], publish_time, message.arrival):
                 self.expect_unchanged(*prolonged, self._tracking.tags.ids.tolist())
                 await self._gaps.flush_or_raise()
             if subscription.published:
-                self._skew.observe_late(times[times > last[continues]], subscription.published)
+                self.clocks.observe_late(times[times > last[continues]], subscription.published)
         tracking.observe_clocks(message.place, message.time, message.arrival)
         if self._first_awaited:
             await self._close_move_gaps(tracking.tags, message)
@@ -290,7 +290,7 @@ class Receiver:
         if (n := int(np.count_nonzero(repeats))) != self._noted_repeats:
             self._noted_repeats = n
             notes = {**notes, self._repeats_note: json.dumps(to_ranges(self._tracking.tags.ids[repeats].tolist()))}
-        clocks = self._skew.note()
+        clocks = self.clocks.note()
         return notes if clocks is None else {**notes, self._clocks_note: clocks}
 
     async def append(self, batch: Batch, notes: Notes | None = None, beside: Sequence[EventBatch] = ()) -> None:
@@ -338,7 +338,7 @@ class Receiver:
         await self._gaps.close_each(self._tracking.repeated.ended())
         self._status.remark_repeated(self._tracking.repeated.gaps)
         self._overflows.refresh_remark()
-        events = self._skew.events(self._tracking)
+        events = self.clocks.events(self._tracking)
         if events:
             await self.append(EventBatch(self._status.source_id, now_us(), events))
 
@@ -378,7 +378,7 @@ class Receiver:
         """
         if not (new := self._versions.not_yet_read(versions)):
             return
-        now = self._skew.own_times()[0]
+        now = self.clocks.own_times()[0]
         for channel, version in new.items():
             since = max(now, self._tracking.last(channel) + 1)
             self._versions.start(channel, version, since, new_address=another_node)

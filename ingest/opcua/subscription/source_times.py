@@ -32,9 +32,9 @@ class _UnprovenEnd(NamedTuple):
 class SourceTimes:
     """Begins and ends of the gaps of one source."""
 
-    def __init__(self, skew: ClockSkew, spool: Appender, gaps: Gaps, newest: int, skew_limit: float) -> None:
+    def __init__(self, clocks: ClockSkew, spool: Appender, gaps: Gaps, newest: int, skew_limit: float) -> None:
         """``newest``: µs, the last sample on disk; ``skew_limit``: s."""
-        self._skew = skew
+        self._clocks = clocks
         self._spool = spool
         self._gaps = gaps
         self._unproven_end: _UnprovenEnd | None = None  # see :meth:`end_outage`
@@ -45,30 +45,13 @@ class SourceTimes:
         """Apply another limit (s)."""
         self._skew_limit = skew_limit
 
-    def set_server_clock(self, time: int) -> None:
-        """Set the server's current time (µs) if nothing is known of its clocks; 0: unknown."""
-        if time and not self._skew.is_known:
-            self._skew.observe("server", time, now_us())
-
-    def begin_session(self, server_time: int) -> None:
-        """A session begins at this time of the server (µs); 0: unknown."""
-        self._skew.begin_session(server_time)
-
-    def start_server(self) -> None:
-        """Data comes from another server from now on, which has another clock."""
-        self._skew.start_server()
-
-    def has_restarted(self, server_time: int) -> bool:
-        """Whether the server's clock says so."""
-        return self._skew.fell_behind(server_time)
-
     def begin_of_gap(self, server_time: int) -> int:
         """The time (µs) of the last sample that was published by a time of the server."""
-        return self._plausible(self._skew.published_to(server_time))
+        return self._plausible(self._clocks.published_to(server_time))
 
     def end_of_gap(self, server_time: int) -> int:
         """The time (µs) of the first sample that can follow a time of the server; 0: now, by our clock."""
-        latest = self._skew.first_after(server_time)[0] if server_time else self._skew.own_times()[1]
+        latest = self._clocks.first_after(server_time)[0] if server_time else self._clocks.own_times()[1]
         return self._plausible(latest)
 
     def end_outage(self, server_time: int, since: int | None, reason: str) -> int:
@@ -76,9 +59,9 @@ class SourceTimes:
 
         Where only our clock says so, the next new sample proves it, or that the server's clock was set.
         """
-        time, is_proven = self._skew.first_after(server_time)
+        time, is_proven = self._clocks.first_after(server_time)
         end = self._plausible(time)
-        back = min(0, server_time - end) if self._skew.fell_behind(server_time) else 0
+        back = min(0, server_time - end) if self._clocks.fell_behind(server_time) else 0
         self._unproven_end = None
         if since is not None and not is_proven:
             self._unproven_end = _UnprovenEnd(since, end, end - now_us(), server_time, back, reason)
@@ -110,8 +93,8 @@ class SourceTimes:
         self._unproven_end = None
         if unproven.back and ahead <= unproven.back / 2:
             await self._set_back(unproven)
-            self._skew.observe("server", publish_time, arrival)
-            self._skew.observe_samples(int(time[is_new].max()), publish_time, arrival)
+            self._clocks.observe("server", publish_time, arrival)
+            self._clocks.observe_samples(int(time[is_new].max()), publish_time, arrival)
             return None
         prolonged = unproven.end + ahead
         if ahead <= limit or not self._gaps.ends_with(prolonged):
@@ -134,7 +117,7 @@ class SourceTimes:
         span = outage.begin + outage.back, outage.end + outage.back
         await self._gaps.record(*span, outage.reason, "the server's clock was set back")
         await self._gaps.flush_or_raise()
-        self._skew.start_server()
+        self._clocks.start_server()
         self.newest = 0
 
 
@@ -171,6 +154,11 @@ class ClockSkew:
         self._least, self._known = dict.fromkeys(self._least, np.inf), {}
         self._lead = self._known_lead = None
         self._late = self._known_late = 0
+
+    def set_server_clock(self, time: int) -> None:
+        """Set the server's current time (µs) if nothing is known of its clocks; 0: unknown."""
+        if time and not self.is_known:
+            self.observe("server", time, now_us())
 
     def begin_session(self, server_time: int) -> None:
         """Messages from before this time of the server (µs, 0: unknown) come late for a while, and prove no clock."""
@@ -212,7 +200,7 @@ class ClockSkew:
         return server_time + min(lead, 0), server_time + max(lead, 0)
 
     def _is_from_before(self, publish_time: int) -> bool:
-        """Whether a message is from before the session: later ones may be so because the clock was set."""
+        """True if a message is from before the session: later ones may be so because the clock was set."""
         return 0 < publish_time < self._session and monotonic() - self._session_began < self._interval
 
     def observe(self, which: str, time: int, arrival: int) -> None:
@@ -247,11 +235,11 @@ class ClockSkew:
 
     @property
     def is_known(self) -> bool:
-        """Whether anything is known of the server's clocks."""
+        """True if anything is known of the server's clocks."""
         return bool(self._ahead())
 
     def fell_behind(self, server_time: int) -> bool:
-        """Whether the server's clock (µs, 0: unknown) was set back, as by a restart without a clock that goes on."""
+        """True if the server's clock (µs, 0: unknown) was set back, as by a restart without a clock that goes on."""
         return server_time > 0 and self._server_ahead(server_time) < -self._limit
 
     def own_times(self) -> tuple[int, int]:
