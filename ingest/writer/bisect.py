@@ -13,26 +13,37 @@ lock table is shared by all sessions.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, TypeAlias
 
+import asyncpg
 import numpy as np
 from numpy.typing import NDArray
 
 from core.batch import Batch, CountBatch, EventBatch, GapBatch, Int64s, SampleBatch
+from core.database import bounded
 from core.samples import NO_SAMPLES
 from core.time_limits import TimeLimits
+from ingest.journal.replay import BY_OTHER
 from ingest.spool.format import SpooledBatch
+from ingest.writer.pair.polled import WRITE, lonely
 from ingest.writer.transaction import quarantine
 from ingest.writer.transaction.group import Group, assemble
 from ingest.writer.transaction.quarantine import Quarantined
+from schema.queries import load
+
+log = logging.getLogger(__name__)
 
 # Days per transaction. Creating a chunk takes 6.4 locks until its end (measured), and no server has fewer than
 # about 6,000 for all sessions.
 MOST_DAYS = 100
 _DAY_US = 86_400_000_000
 _NO_DAYS = np.zeros(0, np.int64)
+
+_ByFile: TypeAlias = list[tuple[Path, list[SpooledBatch]]]
 
 
 @dataclass(slots=True)
@@ -195,3 +206,35 @@ def _gap_halves(batch: GapBatch) -> Sequence[Batch]:
         replace(batch, gaps=(replace(gap, channel_ids=ids),))
         for ids in (gap.channel_ids[:half], gap.channel_ids[half:])
     ]
+
+
+async def split_known(
+    connection: asyncpg.Connection[Any], pieces: Sequence[Piece], time_out: float
+) -> tuple[_ByFile, _ByFile]:
+    """The batches of ``pieces`` that the database has, and the others. None are known if it can't tell.
+
+    Of what both members of a redundant pair polled, and the other one wrote, the database has samples nearby.
+    """
+    batches = [(path, spooled) for piece in pieces for path, of_file in piece.complete for spooled in of_file]
+    keys = [spooled.key for _, spooled in batches]
+    polled = [
+        (index, spooled.batch)
+        for index, (path, spooled) in enumerate(batches)
+        if spooled.is_polled and isinstance(spooled.batch, SampleBatch) and path.name.endswith(BY_OTHER)
+    ]
+
+    async def fetch(query: str, *parameters: object) -> list[asyncpg.Record]:
+        return await bounded(connection, time_out, connection.fetch(query, *parameters))
+
+    try:
+        rows = await fetch(load("write")["select_batches"], [key[0] for key in keys], [key[1] for key in keys])
+        stored_keys = {(row["source_id"], row["sequence"]) for row in rows}
+        stored = {index for index, key in enumerate(keys) if key in stored_keys}
+        stored |= {index for index, _ in polled} - await lonely(polled, WRITE, fetch)
+    except Exception as error:
+        log.warning("replay: %s: %s; writing batches that the database may have", type(error).__name__, error)
+        stored = set()
+    return (
+        [(path, [spooled]) for index, (path, spooled) in enumerate(batches) if index in stored],
+        [(path, [spooled]) for index, (path, spooled) in enumerate(batches) if index not in stored],
+    )

@@ -1,6 +1,6 @@
 """The writer: reads the backlog of the spools, commits it in one transaction, moves it to the journal.
 
-Group commit: batches queue up, and the next group takes all of them; ``pace`` decides when. Each
+Group commit: batches queue up, and the next group takes all of them; ``GroupPace`` decides when. Each
 connection is a worker; a group belongs to one worker until it is committed, whatever fails. If a group
 spans many days, all but its first piece are deferred: one worker writes one of them after each live group.
 """
@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -27,19 +28,16 @@ from core.errors import LeaseLost, OldTimeline
 from core.time_limits import TimeLimits
 from core.timestamps import now_us
 from ingest.journal.journal import JournalReport
-from ingest.journal.replay import BY_OTHER, is_request
+from ingest.journal.replay import is_request
 from ingest.spool.metadata import WakeUpListener
 from ingest.writer.backlog import Backlog, BatchesByFile, is_low_priority
-from ingest.writer.bisect import Piece, bisect, split_by_days
+from ingest.writer.bisect import Piece, bisect, split_by_days, split_known
 from ingest.writer.minutes.closer import MinuteCloser
 from ingest.writer.minutes.open_minutes import OpenMinutes
-from ingest.writer.pace import GroupPace
-from ingest.writer.pair.polled import WRITE, lonely
 from ingest.writer.restored.restore_check import RestoreCheck
 from ingest.writer.transaction.failures import Backoffs, Failure, backoffs, classify, timed_out, too_much
 from ingest.writer.transaction.group import DayLimits, assemble
 from ingest.writer.transaction.write import Fence, RepeatingChannels, WriteResult, write
-from schema.queries import load
 
 log = logging.getLogger(__name__)
 
@@ -354,33 +352,49 @@ class Writer:
         self.lag_seconds = max(lags)
 
 
-async def split_known(
-    connection: asyncpg.Connection[Any], pieces: Sequence[Piece], time_out: float
-) -> tuple[BatchesByFile, BatchesByFile]:
-    """The batches of ``pieces`` that the database has, and the others. None are known if it can't tell.
+_GATHER = 1e-3  # s per (sample/s)
+_SETTLE = 3.0  # s, time constant of the measured rate
+_FADE = 0.95  # decay, per group, of the slowest write and the oldest arrival
+_WRITES = 2.0  # reserve, as a multiple of the slowest write
+_FREE = 0.2  # reserve, as a fraction of max_delay
 
-    Of what both members of a redundant pair polled, and the other one wrote, the database has samples nearby.
+
+class GroupPace:
+    """Schedules the groups of all connections of one writer: fewer, larger ones cost less per sample, but add latency.
+
+    The more samples per second, the longer a group gathers: 1 ms for each, so that a quiet plant's samples are written
+    immediately. The time is limited to what is left of ``max_delay`` after the age of arriving samples and the duration
+    of writes.
     """
-    batches = [(path, spooled) for piece in pieces for path, of_file in piece.complete for spooled in of_file]
-    keys = [spooled.key for _, spooled in batches]
-    polled = [
-        (index, spooled.batch)
-        for index, (path, spooled) in enumerate(batches)
-        if spooled.is_polled and isinstance(spooled.batch, SampleBatch) and path.name.endswith(BY_OTHER)
-    ]
 
-    async def fetch(query: str, *parameters: object) -> list[asyncpg.Record]:
-        return await bounded(connection, time_out, connection.fetch(query, *parameters))
+    def __init__(self, max_delay: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._max_delay = max_delay
+        self._clock = clock
+        self._taken = -math.inf
+        self._rate = 0.0  # samples a second
+        self._write = 0.0  # s
+        self._age = max_delay / 2  # s; initially the maximum
+        self._more = False
 
-    try:
-        rows = await fetch(load("write")["select_batches"], [key[0] for key in keys], [key[1] for key in keys])
-        stored_keys = {(row["source_id"], row["sequence"]) for row in rows}
-        stored = {index for index, key in enumerate(keys) if key in stored_keys}
-        stored |= {index for index, _ in polled} - await lonely(polled, WRITE, fetch)
-    except Exception as error:
-        log.warning("replay: %s: %s; writing batches that the database may have", type(error).__name__, error)
-        stored = set()
-    return (
-        [(path, [spooled]) for index, (path, spooled) in enumerate(batches) if index in stored],
-        [(path, [spooled]) for index, (path, spooled) in enumerate(batches) if index not in stored],
-    )
+    def wait(self) -> float:
+        """Seconds until the next group; 0 after a pause."""
+        if self._more:
+            return 0.0
+        return max(0.0, self._taken + self.interval() - self._clock())
+
+    def interval(self) -> float:
+        """Seconds from the start of one group to the next."""
+        left = self._max_delay * (1 - _FREE) - self._age - _WRITES * self._write
+        return max(0.0, min(self._rate * _GATHER, left))
+
+    def group_taken(self, rows: int, *, more: bool) -> None:
+        """A group was read. ``more``: batches were left, so the next one need not wait."""
+        now = self._clock()
+        passed = now - self._taken
+        self._rate += (rows / max(passed, 1e-3) - self._rate) * -math.expm1(-passed / _SETTLE)
+        self._taken, self._more = now, more
+
+    def group_written(self, seconds: float, age: float) -> None:
+        """A group was committed; ``age``: of its oldest sample on arrival; at most half of max_delay counts."""
+        self._write = max(seconds, self._write * _FADE)
+        self._age = max(min(max(0.0, age), self._max_delay / 2), self._age * _FADE)

@@ -154,5 +154,5 @@ class OpenMinutes:
 
 
 def _fits(channels: Sequence[int] | Int32s) -> bool:
-    """Whether the ascending ids can be array indices."""
+    """True if the ascending ids can be array indices."""
     return not len(channels) or 0 <= int(channels[0]) <= int(channels[-1]) < _MOST_CHANNELS

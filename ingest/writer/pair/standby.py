@@ -273,7 +273,7 @@ class Standby:
         return absent, owed - changed
 
     def _is_outside(self, spooled: SpooledBatch) -> bool:
-        """Whether some samples have times that go to the quarantine: those cannot be looked up."""
+        """True if some samples have times that go to the quarantine: those cannot be looked up."""
         batch = spooled.batch
         return (
             isinstance(batch, SampleBatch)

@@ -83,12 +83,12 @@ def _of_state(state: str) -> Failure:
 
 
 def timed_out(error: Exception) -> bool:
-    """Whether it timed out: fewer rows may succeed."""
+    """True if it timed out: fewer rows may succeed."""
     return isinstance(error, TimeoutError) or sqlstate(error) in _TIMED_OUT
 
 
 def too_much(error: Exception) -> bool:
-    """Whether it exceeded a resource limit of a transaction: fewer rows can be tried immediately."""
+    """True if it exceeded a resource limit of a transaction: fewer rows can be tried immediately."""
     return sqlstate(error) in _TOO_MUCH
 
 

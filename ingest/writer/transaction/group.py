@@ -157,7 +157,7 @@ def _merge(batches: Sequence[SampleBatch]) -> tuple[Samples, int, tuple[tuple[in
 
 
 def same_sample(one: tuple[float, int], other: tuple[float, int]) -> bool:
-    """Whether two (value, status) are identical: a NaN equals itself, -0 differs from 0."""
+    """True if two (value, status) are identical: a NaN equals itself, -0 differs from 0."""
     return struct.pack("=dq", *one) == struct.pack("=dq", *other)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingest.writer.pace import GroupPace
+from ingest.writer.writer import GroupPace
 
 
 class Writing:
