@@ -13,6 +13,7 @@ from core.batch import Int32s, Int64s
 T = TypeVar("T", bound=Hashable)
 
 _NO_VALUE = -1
+_MOST_CHANNELS = 2**21  # in ranges that are read
 _SPARE_VALUES = 64  # values that no channel has any more, before they are looked for
 
 
@@ -123,11 +124,11 @@ def to_ranges(channels: Iterable[int]) -> list[int]:
     return np.stack((ids[begins], ids[ends]), axis=1).ravel().tolist()
 
 
-def from_ranges(ranges: Sequence[int], most: int = 2**21) -> NDArray[np.int64]:
-    """The inverse of :func:`to_ranges`, sorted. Raises ValueError for invalid ranges or more than ``most`` channels."""
+def from_ranges(ranges: Sequence[int]) -> NDArray[np.int64]:
+    """The inverse of :func:`to_ranges`, sorted. Raises ValueError for invalid ranges or too many channels."""
     ends = np.array(ranges, np.int64).reshape(-1, 2)
     if len(ends) and not (np.all(ends[:, 0] <= ends[:, 1]) and np.all(ends[1:, 0] > ends[:-1, 1])):
         raise ValueError("ranges must be ascending")
-    if len(ends) and float(np.sum(ends[:, 1].astype(float) - ends[:, 0] + 1)) > most:
+    if len(ends) and float(np.sum(ends[:, 1].astype(float) - ends[:, 0] + 1)) > _MOST_CHANNELS:
         raise ValueError("too many channels")
     return np.concatenate([np.empty(0, np.int64), *(np.arange(first, last + 1) for first, last in ends)])

@@ -86,7 +86,7 @@ class Gaps:
 
     @property
     def are_written(self) -> bool:
-        """Whether all are on disk."""
+        """Return whether all are on disk."""
         return not self._unwritten
 
     def channels_open_for(self, reason: str) -> list[int]:
@@ -117,7 +117,7 @@ class Gaps:
                 yield closed.gap.from_time, ids[places]
 
     def ends_with(self, time: int) -> bool:
-        """Whether a sample of ``time`` (µs) ends a gap: not if it is dated so far ahead that it is quarantined."""
+        """Return whether a sample of ``time`` (µs) ends a gap: not if it is so far ahead that it is quarantined."""
         return time <= self._spool.limits.bounds(now_us())[1]
 
     def _gap(self, channel: int | None) -> _OpenGap | None:

@@ -136,7 +136,7 @@ class Journal:
                     raise
 
     def _is_over(self, more: int) -> bool:
-        """Whether ``more`` bytes need a new segment."""
+        """Return whether ``more`` bytes need a new segment."""
         return (
             self._file is None
             or not os.fstat(self._file).st_nlink  # a collector dropped it

@@ -59,11 +59,11 @@ class ReplayReader:
 
     @property
     def done(self) -> bool:
-        """Whether everything is written."""
+        """Return whether everything is written."""
         return self._next is None and not self._in_flight
 
     def has_unread(self) -> bool:
-        """Whether there are unread batches."""
+        """Return whether there are unread batches."""
         return self._next is not None
 
     def read(self, max_rows: int) -> list[SpooledBatch]:

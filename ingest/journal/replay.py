@@ -107,12 +107,12 @@ def load(path: Path) -> Request:
 
 
 def is_request(path: Path) -> bool:
-    """Whether a file is a request, by its name."""
+    """Return whether a file is a request, by its name."""
     return path.name.endswith(SUFFIX)
 
 
 def has_requests(spool: Path, own: bool = False) -> bool:
-    """Whether something of the journal waits to be written again; ``own``: that this appliance itself wrote."""
+    """Return whether something of the journal waits to be written again; ``own``: that this appliance itself wrote."""
     with os.scandir(spool) as entries:
         names = [entry.name for entry in entries if entry.name.endswith(SUFFIX)]
     return any(not (own and name.endswith(BY_OTHER)) for name in names)

@@ -270,7 +270,7 @@ class Publisher:
         return True
 
     async def _comes(self, key: tuple[int, int], late: _Late) -> bool:
-        """Whether a response to a request that was under way has the message. Waits for them for a while."""
+        """Return whether a response to a request that was under way has the message. Waits for them for a while."""
         with suppress(TimeoutError):
             async with asyncio.timeout_at(late.until), self._response_came:
                 await self._response_came.wait_for(
@@ -279,7 +279,7 @@ class Publisher:
         return key not in self._awaited
 
     def _was_transferred_status(self, subscription: Subscription, sequence: int, error: Exception) -> bool:
-        """Whether an unavailable message contained no data: a server that lists messages would have listed it."""
+        """Return whether a missing message had no data: a server that lists messages would have listed it."""
         gone = isinstance(error, ua.uaerrors.BadMessageNotAvailable)
         lists_available = any(s.lists_available for s in self._subscriptions.values())
         return gone and lists_available and sequence == subscription.transferred_status

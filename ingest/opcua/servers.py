@@ -50,7 +50,7 @@ class Servers:
 
     @property
     def are_redundant(self) -> bool:
-        """Whether there are several."""
+        """Return whether there are several."""
         return len(self._addresses) > 1
 
     def next(self) -> str:
@@ -63,11 +63,11 @@ class Servers:
 
     @property
     def is_round_over(self) -> bool:
-        """Whether all were tried: it is time to wait."""
+        """Return whether all were tried: it is time to wait."""
         return self._tried.issuperset(self._addresses)
 
     async def all_refuse(self, source: OpcuaSource) -> bool:
-        """Whether nobody listens at any address."""
+        """Return whether nobody listens at any address."""
         return all(await asyncio.gather(*(refuses(source.at(address)) for address in self._addresses)))
 
     def _order(self, address: str) -> tuple[int, bool, int, int]:
@@ -224,5 +224,5 @@ class ConnectionBackoff:
 
 
 def connection_refused(group: BaseExceptionGroup[BaseException]) -> bool:
-    """Whether an attempt failed because nobody listens."""
+    """Return whether an attempt failed because nobody listens."""
     return any(isinstance(error.__cause__, ConnectionRefusedError) for error in group.exceptions)

@@ -243,7 +243,7 @@ class _RunningSource:
     def has_configuration(
         self, source: OpcuaSource | ModbusSource, channel_ids: Mapping[str, int], versions: Mapping[int, int]
     ) -> bool:
-        """Whether this is its current configuration."""
+        """Return whether this is its current configuration."""
         now = self.source, self._ids, self._versions, self._files
         return (source, channel_ids, versions, digests(source)) == now
 
@@ -270,7 +270,7 @@ class _RunningSource:
         return None if self._opcua is None else self._opcua.conditions
 
     def stands_by(self) -> bool:
-        """Whether the other member of a redundant pair reads the source instead."""
+        """Return whether the other member of a redundant pair reads the source instead."""
         source = self.source
         return isinstance(source, ModbusSource) and source.standby == "idle" and stands_by(self._state / "spool")
 

@@ -109,7 +109,7 @@ class Spool:
 
     @property
     def full(self) -> bool:
-        """Whether samples and counts are rejected: all but the reserve is in use, or the disk is full."""
+        """Return whether samples and counts are rejected: all but the reserve is in use, or the disk is full."""
         return self._disk_full or self.bytes >= self.max_bytes * (1 - _RESERVE)
 
     @property
@@ -305,7 +305,7 @@ def limited(batch: EventBatch, most: int) -> EventBatch:
 
 
 def _is_short(event: Event, most: int) -> bool:
-    """Whether it fits at first sight, as a value of a text channel usually does."""
+    """Return whether it fits at first sight, as a value of a text channel usually does."""
     return not event.detail and (event.text is None or len(event.text) * 4 <= most)
 
 

@@ -32,7 +32,7 @@ class Ballast:
         return True
 
     def restore(self) -> bool:
-        """Whether it exists; allocates it again once the disk has twice that much free space.
+        """Return whether it exists; allocates it again once the disk has twice that much free space.
 
         The journal is dropped for that.
         """

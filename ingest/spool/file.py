@@ -194,7 +194,7 @@ def find_damage(path: Path) -> str | None:
 
 
 def _wrong_header(header: bytes) -> str | None:
-    """Whether the header is one of ours: https://www.sqlite.org/fileformat2.html, section 1.3."""
+    """Fault of a header; None: it is one of ours. https://www.sqlite.org/fileformat2.html, section 1.3."""
     if len(header) < 100 or not header.startswith(_MAGIC):
         return "its header is destroyed"
     page_size, versions, fixed = header[16:18], header[18:20], header[20:24]

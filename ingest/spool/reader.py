@@ -71,7 +71,7 @@ class SpoolReader:
         return batches
 
     def has_unread(self) -> bool:
-        """Whether there are unread batches."""
+        """Return whether there are unread batches."""
         query = self._queries["has_batch_after"]
         return self._file.run(lambda connection: connection.execute(query, (self._last_read,)).fetchone()) is not None
 

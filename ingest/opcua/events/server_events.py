@@ -91,7 +91,7 @@ class ServerEvents:
             self._channels[self._namespaces.address(node)] = channel
 
     def fits(self, subscription: Subscription) -> bool:
-        """Whether a subscription has the configured notifiers; those of channels have none."""
+        """Return whether a subscription has the configured notifiers; those of channels have none."""
         return not subscription.event_items or [*subscription.event_items] == [*self._tags.source.notifiers]
 
     async def create(self, client: Client, subscriptions: Subscriptions) -> None:
@@ -284,7 +284,7 @@ class ServerEvents:
         return status
 
     async def _is_refreshed(self, subscription: Subscription) -> bool:
-        """Whether the refresh ends in time, and all that was sent before its end is on disk."""
+        """Return whether the refresh ends in time, and all that was sent before its end is on disk."""
         try:
             async with asyncio.timeout(_REFRESH_SECONDS):
                 await self._refreshed.wait()

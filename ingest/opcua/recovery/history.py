@@ -151,7 +151,7 @@ async def read_history(
 
 
 def _makes_progress(tag: int, change: DataChange, reached: dict[int, int], stuck: Counter[int]) -> bool:
-    """Whether there is progress: ``reached`` (µs) grows now and then; ``stuck`` counts the pages in between."""
+    """Return whether there is progress: ``reached`` (µs) grows now and then; ``stuck`` counts the pages in between."""
     latest = max([int(times.max()) for times in change.time] + [text.time for text in change.texts], default=None)
     if latest is not None and latest > reached.get(tag, latest - 1):
         reached[tag], stuck[tag] = latest, 0

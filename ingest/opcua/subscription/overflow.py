@@ -128,13 +128,12 @@ class Overflows:
             return Queue(0, tags.source.discard_oldest) if item is None else Queue(item.queue_size, item.parameters[2])
 
         before = None if run is None else run.of_tags(tags)
-        found = overflows(message, last, before, subscription.sampled_to, queue)
-        gaps = {int(tags.ids[place]): (start, end) for place, start, end in found}
+        losses = overflows(message, last, before, subscription.sampled_to, queue)
+        gaps = [([int(tags.ids[place])], start, end) for place, start, end in losses]
         if gaps:
-            self._seen |= dict.fromkeys(gaps, time.monotonic())
+            self._seen |= {channel: time.monotonic() for (channel,), _, _ in gaps}
             self.refresh_remark()
-            spans = [([channel], *span) for channel, span in gaps.items()]
-            await self._gaps.record_each(spans, "overflow", "the server's queue was full")
+            await self._gaps.record_each(gaps, "overflow", "the server's queue was full")
             await self._gaps.flush_or_raise()
 
     def refresh_remark(self) -> None:

@@ -93,5 +93,5 @@ class SequenceTracker:
         self._next = self.first
 
     def can_be_acknowledged(self, sequence: int) -> bool:
-        """Whether the server may delete the message: even a restarted process would not request it."""
+        """Return whether the server may delete the message: even a restarted process would not request it."""
         return distance(sequence, self.saved_first) - 1 < _LAST_SEQUENCE // 2 and sequence != self.saved_first

@@ -79,7 +79,7 @@ class Server:
     start: int = 0  # µs, its StartTime; 0: unknown
 
     def continues(self, before: Server) -> bool:
-        """Whether it may still have subscriptions from before. Others may have their ids after a restart."""
+        """Return whether it may still have subscriptions from before. Others may have their ids after a restart."""
         return self == before and self.start > 0
 
 
@@ -128,7 +128,7 @@ class Subscription:
             raise SourceError(f"subscription {self.id} belongs to another client")
 
     def fits(self, namespaces: Namespaces, whole_arrays: bool) -> bool:
-        """Whether its items mean in this session what they were created for.
+        """Return whether its items mean in this session what they were created for.
 
         If a namespace has another index now, its items may belong to other variables.
         """

@@ -48,7 +48,7 @@ class Tags:
         self._origin = np.array([*origins, 0], np.uint8)  # (n + 1,) of times; the last one is for unknown handles
 
     def _exact(self) -> NDArray[np.bool_] | None:
-        """Whether it is a text channel."""
+        """Mask of text channels, by client handle; None: there are none."""
         if not self.is_text.any():
             return None
         exact = np.zeros(len(self._places), bool)
@@ -56,7 +56,7 @@ class Tags:
         return exact
 
     def _elements(self) -> tuple[Int64s | None, list[Indexes]]:
-        """The elements of arrays of one dimension, and which one of them it is."""
+        """Of each channel, by client handle, the place of its array element; and these elements."""
         indexes = {
             c: tag.index for c, tag in zip(self.ids, self.source.tags, strict=True) if tag.index and not tag.reads_whole
         }
