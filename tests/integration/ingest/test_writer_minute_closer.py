@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import math
 import random
 from dataclasses import replace
 from functools import partial
@@ -12,191 +11,33 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
-import numpy as np
 import pytest
 
-from core.batch import Batch, Gap, GapBatch, SampleBatch
-from core.config.model import WriterOptions
-from core.samples import Samples
+from core.batch import Gap, GapBatch, SampleBatch
 from core.timestamps import timestamp
-from history.rollups.verify import verify
-from ingest.spool.append import Spool
-from ingest.writer.minutes import closer
-from ingest.writer.writer import Writer
 from schema.queries import load
-from tests.database import Database, add_channels, add_sources, connected
+from tests.database import Database, connected
+from tests.minute_writer import (
+    CHANNELS,
+    MINUTE_US,
+    SECOND,
+    Clock,
+    Running,
+    assert_exact,
+    batch,
+    clock,
+    dirty_channels,
+    minute_of,
+    minutes_made,
+    other_dsn,
+    owner,
+    refreshed,
+    without,
+)
 from tests.sample_tables import DAY_US
-from tests.waiting import PATIENCE, until
+from tests.waiting import until
 
-MINUTE_US = 60_000_000
-SECOND = 1_000_000
-CHANNELS = 12  # even ones are discrete
-_LEFT = """
-SELECT count(*) FROM plant.rollup_dirty
-WHERE open_since IS NULL AND NOT hours AND to_time <= coalesce(plant.first_open_minute(), now())
-"""
-
-
-class Clock:
-    """Our clock, as writers see it; the database has its own."""
-
-    def __init__(self) -> None:
-        self.now = DAY_US
-
-    def __call__(self) -> int:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    for module in ("writer", "minutes.closer"):
-        monkeypatch.setattr(f"ingest.writer.{module}.now_us", clock)
-    monkeypatch.setattr("ingest.writer.minutes.closer._POLL_SECONDS", 0.02)
-    return clock
-
-
-@pytest.fixture
-async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
-    await add_sources(owner, "a")
-    await add_channels(owner, range(1, CHANNELS + 1), discrete=True)
-    await owner.execute("INSERT INTO plant.setting VALUES ('lateness', '1e9')")  # days are not packed
-    return owner
-
-
-@pytest.fixture
-async def other_dsn(database: Database, owner: asyncpg.Connection[Any]) -> str:
-    """The DSN of another installation's writer."""
-    login = "plantlog_ingest_other"
-    if not await owner.fetchval("SELECT to_regrole($1) IS NOT NULL", login):  # it is the server's
-        await owner.execute(f"CREATE ROLE {login} LOGIN PASSWORD 'other' IN ROLE plant_ingest")
-    return f"postgresql://{login}:other@{database.ingest_dsn.rpartition('@')[2]}"
-
-
-class Running:
-    """A writer at work, and the spool that feeds it."""
-
-    def __init__(self, folder: Path, database: Database, clock: Clock, dsn: str = "") -> None:
-        folder.mkdir(exist_ok=True)
-        self._folder = folder
-        self.spool = Spool(folder / "push.sqlite", 2**29)
-        self.writer = Writer(folder, dsn or database.ingest_dsn, WriterOptions(connections=3, max_rows=1000))
-        self._clock = clock
-        self._task = asyncio.create_task(self.writer.run())
-
-    async def send(self, *batches: Batch) -> None:
-        """The database has them."""
-        for batch in batches:
-            await self.spool.append(batch)
-        await until(self._empty)
-
-    async def send_minute(self, minute: int, some: random.Random) -> None:
-        """What is of ``minute`` (since the day began), at its end."""
-        self._clock.now = DAY_US + minute * MINUTE_US + 59 * SECOND
-        await self.send(*minute_of(minute, some))
-
-    async def _empty(self) -> bool:
-        backlog = await self.writer.backlog()  # of the files that it has found
-        return (self._folder / "push.sqlite") in self.writer._backlog._files and backlog[0] == 0
-
-    async def close(self, owner: asyncpg.Connection[Any], minute: int, login: str | None = None) -> None:
-        """It closes ``minute`` (since the day began), and so do all others; ``login``: those with this one."""
-        begin = DAY_US + minute * MINUTE_US
-        self._clock.now = begin + MINUTE_US + 50 * SECOND
-
-        async def closed() -> bool:
-            open_rows = (
-                "SELECT count(*) FROM plant.rollup_dirty"
-                " WHERE open_since IS NOT NULL AND from_time <= $1 AND coalesce(held_by = $2, true)"
-            )
-            return not await owner.fetchval(open_rows, timestamp(begin), login)
-
-        await until(closed)
-
-    async def stop(self) -> None:
-        self.writer.drain()
-        await asyncio.wait_for(self._task, PATIENCE)
-        await self.spool.close()
-
-    async def kill(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Without the last words."""
-
-        async def nothing(_: object) -> None:
-            return
-
-        with monkeypatch.context() as patch:
-            patch.setattr(closer.MinuteCloser, "_release", nothing)
-            self._task.cancel()
-            await asyncio.wait((self._task,))
-        await self.spool.close()
-
-
-def batch(samples: list[tuple[int, int, float, int]]) -> SampleBatch:
-    """(channel, µs since the day began, value, status) each."""
-    channel, time, value, status = zip(*samples, strict=True)
-    times = np.array(time, np.int64) + DAY_US
-    columns = np.array(channel, np.int32), times, np.array(value, np.float64), np.array(status, np.uint32)
-    return SampleBatch(1, int(times.max()), Samples(*columns))
-
-
-def minute_of(minute: int, some: random.Random) -> list[SampleBatch]:
-    """A minute at 1 Hz of all channels, in batches, in order."""
-    batches: list[SampleBatch] = []
-    at = 0
-    while at < 60:
-        seconds = range(at, min(60, at + some.randrange(1, 9)))
-        at = seconds.stop
-        samples = [
-            (c, minute * MINUTE_US + s * SECOND + 1000 * c, *_value(c, some)) for c in range(1, 13) for s in seconds
-        ]
-        batches.append(batch(samples))
-    return batches
-
-
-def _value(channel: int, some: random.Random) -> tuple[float, int]:
-    if some.random() < 0.03:
-        return some.choice((math.nan, math.inf, -0.0, 1e300)), some.choice((0, 0x80050000))
-    return (float(some.randrange(3)) if channel % 2 == 0 else round(some.gauss(50, 20), 2)), 0
-
-
-async def refreshed(owner: asyncpg.Connection[Any]) -> None:
-    """All that nobody holds open is made."""
-
-    async def done() -> bool:
-        await owner.execute("CALL plant.refresh_rollups()")
-        return not await owner.fetchval(_LEFT)
-
-    await until(done)
-
-
-async def assert_exact(owner: asyncpg.Connection[Any]) -> None:
-    """Nothing is dirty, and all is as it would be made from scratch."""
-    await refreshed(owner)
-    assert await owner.fetch("SELECT * FROM plant.rollup_dirty") == []
-    verified = await verify(owner)
-    assert (verified.channels, verified.differences) == (CHANNELS, [])
-    assert await owner.fetchval("SELECT sum(n) FROM plant.samples_1m") == await owner.fetchval(
-        "SELECT count(*) FROM plant.samples"
-    )
-
-
-async def minutes_made(owner: asyncpg.Connection[Any], minute: int) -> int:
-    """Rows of a minute."""
-    query = "SELECT count(*) FROM plant.rollup_1m WHERE bucket = $1"
-    return int(await owner.fetchval(query, timestamp(DAY_US + minute * MINUTE_US)))
-
-
-async def dirty_channels(owner: asyncpg.Connection[Any], minute: int) -> list[int]:
-    """Those that a minute is to be made anew of."""
-    query = """
-        SELECT DISTINCT c FROM plant.rollup_dirty CROSS JOIN unnest(coalesce(channels, '{0}')) AS c
-        WHERE NOT hours AND from_time <= $1 AND to_time > $1 ORDER BY c"""
-    return [row["c"] for row in await owner.fetch(query, timestamp(DAY_US + minute * MINUTE_US))]
-
-
-def without(one: SampleBatch, channel: int) -> SampleBatch:
-    """The samples of all other channels."""
-    return one.part(one.samples.channel != channel)
+__all__ = ["clock", "other_dsn", "owner"]  # fixtures
 
 
 async def test_minutes_in_order_are_not_refreshed_again(

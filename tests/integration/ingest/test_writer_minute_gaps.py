@@ -13,7 +13,7 @@ import pytest
 from core.batch import Batch, Gap, GapBatch, SampleBatch
 from core.timestamps import timestamp
 from tests.database import Database
-from tests.integration.ingest.test_writer_minute_closer import (
+from tests.minute_writer import (
     MINUTE_US,
     SECOND,
     Clock,

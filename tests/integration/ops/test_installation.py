@@ -17,13 +17,10 @@ from core.errors import PlantlogError
 from core.paths import State
 from core.process import starts
 from history.questions.ask import ask
-from ops.appliance.database import Database as Used
 from ops.appliance.status import StatusMonitor
 from ops.maintenance.job import Job, JobContext, Session, run
 from ops.maintenance.jobs import jobs
 from ops.maintenance.retention import Retention
-from ops.postgres.bootstrap import create_database
-from ops.postgres.server import Server
 from ops.registration import heartbeat
 from ops.registration import register as registering
 from ops.registration.installation import installation_id, leader
@@ -35,7 +32,7 @@ from tests.integration.ops.test_register import plant
 from tests.maintenance import SAMPLES, add_plant, day, sample_counts
 from tests.waiting import until
 
-_TAGS = "a,holding:0,,,,,,,,\n"
+TAGS = "a,holding:0,,,,,,,,\n"
 _OTHERS = "b,holding:0,,,,,,,,\n"
 
 
@@ -64,7 +61,7 @@ def named(described: Plant, source: str) -> Plant:
 async def test_two_installations_share_a_database(database: Database, tmp_path: Path) -> None:
     """Each registers, changes and retires its own only."""
     first, second = state_in(tmp_path / "first"), state_in(tmp_path / "second")
-    ours = plant(tmp_path / "p", _TAGS, '[retention.default]\nraw = "3650d"\n')
+    ours = plant(tmp_path / "p", TAGS, '[retention.default]\nraw = "3650d"\n')
     theirs = named(plant(tmp_path / "q", _OTHERS, '[retention.default]\nraw = "1d"\n'), "theirs")
     one = (await register(ours, database.owner_dsn, first)).registry
     joined = await register(theirs, database.owner_dsn, second)
@@ -97,7 +94,7 @@ async def test_two_installations_share_a_database(database: Database, tmp_path: 
 
 async def test_settings_are_those_of_the_first_installation(database: Database, tmp_path: Path) -> None:
     first, second = state_in(tmp_path / "first"), state_in(tmp_path / "second")
-    ours = plant(tmp_path / "p", _TAGS, '[storage]\nlateness = "2h"\n')
+    ours = plant(tmp_path / "p", TAGS, '[storage]\nlateness = "2h"\n')
     theirs = plant(tmp_path / "q", _OTHERS, '[storage]\nlateness = "3h"\n[sealing]\nenabled = false\n')
     await register(ours, database.owner_dsn, first)
     lines: list[str] = []
@@ -109,7 +106,7 @@ async def test_settings_are_those_of_the_first_installation(database: Database, 
 
 async def test_sealing_is_by_installation(database: Database, tmp_path: Path) -> None:
     first, second = state_in(tmp_path / "first"), state_in(tmp_path / "second")
-    ours = plant(tmp_path / "p", _TAGS)
+    ours = plant(tmp_path / "p", TAGS)
     theirs = named(plant(tmp_path / "q", _OTHERS, "[sealing]\nenabled = false\n"), "theirs")
     for described, state in ((ours, first), (theirs, second), (theirs, second)):
         await register(described, database.owner_dsn, state)
@@ -129,12 +126,12 @@ async def test_sealing_is_by_installation(database: Database, tmp_path: Path) ->
 @pytest.mark.parametrize("what", ["source", "channel"])
 async def test_a_name_of_another_installation_is_refused(database: Database, tmp_path: Path, what: str) -> None:
     first, second = state_in(tmp_path / "first"), state_in(tmp_path / "second")
-    await register(plant(tmp_path / "p", _TAGS), database.owner_dsn, first)
+    await register(plant(tmp_path / "p", TAGS), database.owner_dsn, first)
     before = await everything(database)
-    theirs = plant(tmp_path / "q", _OTHERS if what == "source" else _TAGS)
+    theirs = plant(tmp_path / "q", _OTHERS if what == "source" else TAGS)
     both = r"source plc belongs to another installation of this database \(and 1 more name\): installation"
     with pytest.raises(PlantlogError, match=both):
-        await register(plant(tmp_path / "r", _TAGS), database.owner_dsn, second)
+        await register(plant(tmp_path / "r", TAGS), database.owner_dsn, second)
     name = "plc" if what == "source" else "a"
     words = rf"{what} {name} belongs to another installation.*{installation_id(first)} of plant demo.*--take-over"
     with pytest.raises(PlantlogError, match=words):
@@ -145,7 +142,7 @@ async def test_a_name_of_another_installation_is_refused(database: Database, tmp
 
 async def test_takeover_of_an_installation_is_recorded(database: Database, tmp_path: Path) -> None:
     first, second, third = (state_in(tmp_path / name) for name in ("first", "second", "third"))
-    described = plant(tmp_path / "p", _TAGS)
+    described = plant(tmp_path / "p", TAGS)
     await register(described, database.owner_dsn, first)
     await register(named(plant(tmp_path / "r", "c,holding:0,,,,,,,,\n"), "theirs"), database.owner_dsn, third)
     untouched = await rows(database, "SELECT * FROM plant.source WHERE name = 'theirs'")
@@ -174,14 +171,14 @@ async def test_takeover_of_an_installation_is_recorded(database: Database, tmp_p
 async def test_each_installation_puts_its_own_ids_back(database: Database, tmp_path: Path, first_adds: bool) -> None:
     """In a restored database. An id that another one was given there meanwhile is refused."""
     first, second = state_in(tmp_path / "first"), state_in(tmp_path / "second")
-    ours = plant(tmp_path / "p", _TAGS)
+    ours = plant(tmp_path / "p", TAGS)
     await register(ours, database.owner_dsn, first)
     await register(named(plant(tmp_path / "q", _OTHERS), "theirs"), database.owner_dsn, second)
     theirs = named(plant(tmp_path / "q", f"{_OTHERS}c,holding:1,,,,,,,,\n"), "theirs")
     async with backup_of(database) as backup:
         known = (await register(theirs, database.owner_dsn, second)).registry
         if first_adds:
-            ours = plant(tmp_path / "p", f"{_TAGS}d,holding:1,,,,,,,,\n")
+            ours = plant(tmp_path / "p", f"{TAGS}d,holding:1,,,,,,,,\n")
         assert (await register(ours, backup.owner_dsn, first)).put_back.describe() == ""
         if first_adds:
             before = await everything(backup)
@@ -202,7 +199,7 @@ async def test_sources_without_installation_are_adopted(database: Database, tmp_
         )
     state = state_in(tmp_path / "first")
     done = await registering.register(
-        plant(tmp_path / "p", _TAGS), database.owner_dsn, state, decisions=TagDecisions(("a",))
+        plant(tmp_path / "p", TAGS), database.owner_dsn, state, decisions=TagDecisions(("a",))
     )
     assert (done.taken_over, done.registry.channels) == ("", {"plc": {"a": 1}})
 
@@ -212,7 +209,7 @@ async def test_retention_is_by_installation(
 ) -> None:
     """A day goes as a whole where the classes of all agree; else the rows of the channels whose time is over."""
     first, second = state_in(tmp_path / "first"), state_in(tmp_path / "second")
-    for folder, tags, age, state in (("p", _TAGS, 6, first), ("q", _OTHERS, 3, second)):
+    for folder, tags, age, state in (("p", TAGS, 6, first), ("q", _OTHERS, 3, second)):
         options = f'[sealing]\nenabled = false\n[retention.default]\nraw = "{age}d"\n'
         described = plant(tmp_path / folder, tags, options)
         await register(described if state is first else named(described, "theirs"), database.owner_dsn, state)
@@ -273,7 +270,7 @@ async def test_status_and_questions_are_by_installation(
     database: Database, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:
     states = [state_in(tmp_path / name) for name in ("first", "second")]
-    for state, tags in zip(states, (_TAGS, _OTHERS), strict=True):
+    for state, tags in zip(states, (TAGS, _OTHERS), strict=True):
         described = named(plant(tmp_path / f"{state.root.name}-plant", tags), state.root.name)
         await register(described, database.owner_dsn, state)
         (state.root / "secrets").mkdir()
@@ -315,7 +312,7 @@ async def test_a_copy_of_a_state_folder_is_refused_while_the_first_runs(
     database: Database, owner: asyncpg.Connection, tmp_path: Path
 ) -> None:
     first = state_in(tmp_path / "first")
-    await register(plant(tmp_path / "p", _TAGS), database.owner_dsn, first)
+    await register(plant(tmp_path / "p", TAGS), database.owner_dsn, first)
     (job,) = (job for job in jobs() if job.name == "presence")
 
     async def runs(state: State) -> str:
@@ -344,7 +341,7 @@ async def test_a_copy_of_a_state_folder_is_refused_while_the_first_runs(
 async def test_starts_of_processes_are_events(database: Database, owner: asyncpg.Connection, tmp_path: Path) -> None:
     state = state_in(tmp_path / "state")
     starts.note(state.root, "writer")  # nobody's yet
-    await register(plant(tmp_path / "p", _TAGS), database.owner_dsn, state)
+    await register(plant(tmp_path / "p", TAGS), database.owner_dsn, state)
     for process in ("writer", "viewer", "writer", "postgres"):
         starts.note(state.root, process)
     (job,) = (job for job in jobs() if job.name == "presence")
@@ -359,79 +356,3 @@ async def test_starts_of_processes_are_events(database: Database, owner: asyncpg
     events = [tuple(row) for row in await owner.fetch(query)]
     assert events == [(process, own, None) for process in ("writer", "viewer", "writer", "postgres")]
     assert list(starts.notes(state.root)) == []
-
-
-_STORED = (
-    "SELECT string_agg(rolpassword, ' ' ORDER BY rolname) FROM pg_authid"
-    " WHERE rolname IN ('plantlog_ingest', 'plantlog_reader', 'plantlog_maintenance')"
-)
-
-
-@pytest.mark.slow
-def test_each_installation_has_logins_of_its_own(server: str, tmp_path: Path) -> None:
-    """Logins are the server's: a second installation, in this or in another database, leaves those of the first."""
-    assert server  # it sees to the programs being there
-
-    async def logins(dsn: str) -> None:
-        states = [state_in(tmp_path / name) for name in ("first", "second", "elsewhere")]
-        databases = [f"{dsn}/{name}" for name in ("north", "north", "south")]
-        first, second, elsewhere = (
-            _used(state, database, state.root.name) for state, database in zip(states, databases, strict=True)
-        )
-        for name in ("north", "south"):
-            await create_database(f"{dsn}/{name}")
-        await first.prepare()
-        before = await _fetchval(f"{dsn}/north", _STORED)
-        assert "new passwords" not in await second.prepare()
-        assert "new passwords" not in await elsewhere.prepare()
-        assert "new passwords" not in await first.prepare()
-        assert await _fetchval(f"{dsn}/north", _STORED) == before, "those of the first are not altered"
-        roles = ("ingest", "reader", "maintenance")
-        users = [await _fetchval(state.dsn(role), "SELECT session_user") for state in states for role in roles]
-        identities = ["", *(f"_{installation_id(state)!s:.8}" for state in states[1:])]
-        assert users == [f"plantlog_{role}{identity}" for identity in identities for role in roles]
-        await _execute(f"{dsn}/north", "ALTER ROLE plantlog_ingest PASSWORD 'stolen'")
-        assert "new passwords for plantlog_ingest" in await first.prepare(), "its own it restores"
-
-        await register(plant(tmp_path / "p", _TAGS), f"{dsn}/north", states[0])
-        heir = _used(state_in(tmp_path / "heir"), f"{dsn}/north", "heir")
-        async with connected(f"{dsn}/north") as owner:
-            await heartbeat.record(owner, states[0])
-            lines: list[str] = []
-            refused = asyncio.create_task(heir.prepare("demo", lines.append))
-            await until(lambda: lines)
-            await heartbeat.record(owner, states[0])  # it goes on
-            with pytest.raises(PlantlogError, match=r"of plant demo, last seen .* is running, and cannot be taken"):
-                await refused
-        await _execute(f"{dsn}/north", "UPDATE plant.presence SET seen_at = seen_at - INTERVAL '1 minute'")
-        await heir.prepare("demo")
-        assert await _fetchval(heir.state.dsn("ingest"), "SELECT session_user") == "plantlog_ingest"
-        for role in roles:
-            with pytest.raises(asyncpg.InvalidPasswordError):
-                await _fetchval(states[0].dsn(role), "SELECT 1")
-            assert await _fetchval(states[1].dsn(role), "SELECT 1") == 1
-
-    with Server(tmp_path / "server") as private:
-        asyncio.run(logins(private.owner_dsn.rpartition("/")[0]))
-
-
-def _used(state: State, owner_dsn: str, password: str = "secret") -> Used:
-    """A given database, and the DSNs of its logins."""
-    (state.root / "secrets").mkdir()
-    state.dsn_file("owner").write_text(owner_dsn)
-    for role in ("ingest", "reader", "maintenance"):
-        state.dsn_file(role).write_text(f"postgresql://plantlog_{role}:{password}@{owner_dsn.rpartition('@')[2]}")
-    return Used(state, None)
-
-
-async def _fetchval(dsn: str, query: str) -> Any:
-    connection = await asyncpg.connect(dsn)
-    try:
-        return await connection.fetchval(query)
-    finally:
-        await connection.close()
-
-
-async def _execute(dsn: str, query: str) -> None:
-    async with connected(dsn) as connection:
-        await connection.execute(query)

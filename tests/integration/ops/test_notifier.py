@@ -8,10 +8,8 @@ import hmac
 import json
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from email import message_from_bytes
-from email.message import Message
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -19,8 +17,6 @@ from uuid import uuid4
 import asyncpg
 import pytest
 from aiohttp import ClientError, ClientSession, web
-from aiosmtpd.controller import Controller
-from aiosmtpd.smtp import AuthResult, Envelope, LoginPassword
 
 from core.batch import Event
 from core.config.model import NotifyOptions
@@ -28,15 +24,13 @@ from ingest.writer.transaction.rows import write_alarms
 from ops.notifier.process import Notifier
 from ops.notifier.receivers import receivers
 from schema.queries import load
-from tests.certificates import make, pem
 from tests.config_in_force import activate
 from tests.database import Database, add_sources, connected
 from tests.ports import free_ports
 from tests.samples import T0
-from tests.waiting import PATIENCE, until
+from tests.waiting import until
 
 SECRET = "a secret of the webhook"
-PASSWORD = "a password of the mail server"
 
 
 class Hook:
@@ -146,7 +140,7 @@ async def test_a_message_has_an_id_and_a_signature_and_is_on_record(
     await happen(ingest, alarm(7))
     await happen(ingest, alarm(7))  # a replay
     async with notifying(database, to(hook, webhook_secret_file=tmp_path / "secret")):
-        await until(lambda: _recorded(ingest, 1))
+        await until(lambda: recorded(ingest, 1))
     (message,) = hook.got
     assert (message["kind"], message["alarm"]["channel"], message["alarm"]["value"]) == ("alarm", "area/unit2/c7", 9.5)
     digest = hmac.new(SECRET.encode(), hook.bodies[0], hashlib.sha256).hexdigest()
@@ -164,12 +158,12 @@ async def test_messages_older_than_a_year_are_deleted(
     )
     await happen(ingest, alarm(7))
     async with notifying(database, to(hook)):
-        await until(lambda: _recorded(ingest, 1))
+        await until(lambda: recorded(ingest, 1))
     kept = await ingest.fetch("SELECT m.subject FROM plant.notification AS m ORDER BY m.created_at")
     assert [row["subject"] for row in kept][:-1] == ["364"]
 
 
-async def _recorded(connection: asyncpg.Connection[Any], deliveries: int) -> bool:
+async def recorded(connection: asyncpg.Connection[Any], deliveries: int) -> bool:
     query = "SELECT count(*) FROM plant.notification_delivery WHERE delivered_at IS NOT NULL"
     return bool(await connection.fetchval(query) == deliveries)
 
@@ -188,7 +182,7 @@ async def test_unreachable_receiver_gets_the_message_later(
         await hook.start()
         await until(lambda: hook.asked >= 2)
         hook.status = 200
-        await until(lambda: _recorded(ingest, 6))
+        await until(lambda: recorded(ingest, 6))
         assert not second.failing
     assert {message["alarm"]["channel"] for message in hook.got} == {f"area/unit{c % 5}/c{c}" for c in range(6)}
     assert len(hook.got) == len(hook.ids()) == 6
@@ -200,7 +194,7 @@ async def test_flood_is_one_message_and_the_rest_is_held_back(
 ) -> None:
     await happen(ingest, *(alarm(channel, -channel) for channel in range(500)))
     async with notifying(database, to(hook)):
-        await until(lambda: _recorded(ingest, 1))
+        await until(lambda: recorded(ingest, 1))
         await happen(ingest, *(alarm(channel) for channel in range(500, 520)))
         await happen(ingest, alarm(600, state="shelved"), alarm(601, priority="low"))
         (flood,) = hook.got
@@ -208,7 +202,7 @@ async def test_flood_is_one_message_and_the_rest_is_held_back(
         assert flood["first_out"]["channel"] == "area/unit4/c499"
         assert flood["by_unit"] == {f"area/unit{unit}": 100 for unit in range(5)}
         await age(database)
-        await until(lambda: _recorded(ingest, 2))
+        await until(lambda: recorded(ingest, 2))
     assert [(message["kind"], message["alarms"]) for message in hook.got] == [("flood", 500), ("flood", 21)]
     outcomes = await ingest.fetch("SELECT outcome, count(*)::int AS n FROM plant.alarm_notice GROUP BY outcome")
     assert {row["outcome"]: row["n"] for row in outcomes} == {"sent": 521}
@@ -234,18 +228,18 @@ async def test_alarm_that_chatters_is_summed_up_and_others_get_through(
 
     await happen(ingest, *raised(7, range(29)), *raised(8, range(3), 31))
     async with notifying(database, to(hook, returns=False)):
-        await until(lambda: _recorded(ingest, 4))
+        await until(lambda: recorded(ingest, 4))
         assert sorted(message["subject"] for message in hook.got) == [
             "[demo] medium: area/unit2/c7 above its high limit × 29",
             *["[demo] medium: area/unit3/c8 above its high limit"] * 3,
         ]
         await happen(ingest, *raised(7, range(29, 50)), *(alarm(channel) for channel in range(20, 25)))
-        await until(lambda: _recorded(ingest, 9))
+        await until(lambda: recorded(ingest, 9))
         assert {message["kind"] for message in hook.got} == {"alarm"}
         held = "SELECT count(*) FROM plant.alarm_notice WHERE outcome IS NULL AND channel_id = 7 AND kind = 'alarm'"
         assert await ingest.fetchval(held) == 21
         await age(database)
-        await until(lambda: _recorded(ingest, 10))
+        await until(lambda: recorded(ingest, 10))
     assert hook.got[-1]["alarm"]["channel"] == "area/unit2/c7"
     assert hook.got[-1]["alarm"]["times"] == 21
 
@@ -263,12 +257,12 @@ async def test_alarms_from_before_notifications_were_enabled_are_not_sent(
         await happen(ingest, alarm(2))
         await owner.execute(queries["update_notifies_from"], own, True)  # the next `up` changes nothing
         async with notifying(database, to(hook)):
-            await until(lambda: _recorded(ingest, 1))
+            await until(lambda: recorded(ingest, 1))
             await owner.execute(queries["update_notifies_from"], own, False)
             await happen(ingest, alarm(3))
             await owner.execute(queries["update_notifies_from"], own, True)
             await happen(ingest, alarm(4))
-            await until(lambda: _recorded(ingest, 2))
+            await until(lambda: recorded(ingest, 2))
     assert [message["alarm"]["channel"][-2:] for message in hook.got] == ["c2", "c4"]
     outcomes = "SELECT n.outcome FROM plant.alarm_notice AS n ORDER BY n.channel_id"
     assert [row["outcome"] for row in await ingest.fetch(outcomes)][::2] == ["notifications were disabled"] * 2
@@ -281,7 +275,7 @@ async def test_alarm_shelved_meanwhile_is_not_sent(
     await happen(ingest, alarm(1, 1, state="shelved", action="shelved"))
     await happen(ingest, alarm(2, 1, state="return_to_normal_unacknowledged", action="returned"))
     async with notifying(database, to(hook, returns=True)):
-        await until(lambda: _recorded(ingest, 3))
+        await until(lambda: recorded(ingest, 3))
     assert sorted((m["kind"], m["alarm"]["channel"][-2:]) for m in hook.got) == [
         ("alarm", "c2"), ("alarm", "c3"), ("return", "c2"),
     ]  # fmt: skip
@@ -302,10 +296,10 @@ async def test_notifier_killed_before_recording_sends_again(
         await until(lambda asked=asked: hook.asked >= asked)
         process.kill()
         assert await process.wait() == -signal.SIGKILL
-    assert not await _recorded(ingest, 20)
+    assert not await recorded(ingest, 20)
     hook.silent_from = None
     process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
-    await until(lambda: _recorded(ingest, 20))
+    await until(lambda: recorded(ingest, 20))
     process.terminate()
     assert await process.wait() == 0
     assert len(hook.ids()) == 20, "each was sent, and none is another one when it comes again"
@@ -343,82 +337,6 @@ async def test_notifier_without_receivers_says_so_and_waits(database: Database, 
     assert process.returncode is None
     process.terminate()
     assert await process.wait() == 0
-
-
-class Mailbox:
-    """What an SMTP server took."""
-
-    def __init__(self) -> None:
-        self.mails: list[tuple[Envelope, Message]] = []
-        self.refuses = 0
-
-    async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:  # noqa: N802
-        if self.refuses:
-            self.refuses -= 1
-            return "451 try again later"
-        self.mails.append((envelope, message_from_bytes(envelope.content)))
-        return "250 taken"
-
-
-def _authenticated(_server: Any, _session: Any, _envelope: Any, mechanism: str, given: Any) -> AuthResult:
-    right = isinstance(given, LoginPassword) and (given.login, given.password) == (b"plantlog", PASSWORD.encode())
-    return AuthResult(success=right)
-
-
-@pytest.fixture(params=["starttls", "tls", "none"])
-def mail(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Mailbox, Controller, NotifyOptions]]:
-    import ssl
-
-    certificate, key = make(tmp_path / "mail")
-    certificate = pem(certificate)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    security = request.param
-    port = free_ports(1)
-    box = Mailbox()
-    options: dict[str, Any] = {}
-    if security != "none":
-        options = {"authenticator": _authenticated, "auth_required": True, "auth_require_tls": security == "starttls"}
-    if security == "starttls":
-        options |= {"tls_context": context, "require_starttls": True}
-    if security == "tls":
-        options |= {"ssl_context": context}
-    controller = Controller(box, hostname="127.0.0.1", port=port, ready_timeout=PATIENCE, **options)
-    (tmp_path / "password").write_text(PASSWORD)
-    secret = {"smtp_username": "plantlog", "smtp_password_file": tmp_path / "password"} if security != "none" else {}
-    wanted = NotifyOptions(
-        smtp=f"127.0.0.1:{port}",
-        smtp_security=security,
-        smtp_ca_file=certificate,
-        mail_from="plantlog@example.org",
-        mail_to=("shift@example.org", "duty@example.org"),
-        **secret,  # type: ignore[arg-type]
-    )
-    yield box, controller, wanted
-    controller.stop(no_assert=True)
-
-
-@pytest.mark.filterwarnings("ignore:Requiring AUTH while not requiring TLS")  # TLS is around it, from the start
-async def test_mail_is_sent_over_each_kind_of_connection(
-    database: Database, ingest: asyncpg.Connection[Any], mail: tuple[Mailbox, Controller, NotifyOptions]
-) -> None:
-    box, controller, options = mail
-    await happen(ingest, alarm(7), alarm(8, value=None))
-    async with notifying(database, options) as notifier:
-        await until(lambda: "mail" in notifier.failing)  # no server is there yet
-        box.refuses = 1
-        controller.start()
-        await until(lambda: _recorded(ingest, 2))
-        assert not notifier.failing
-    # The one that was refused at first may come last.
-    envelope, message = min(box.mails, key=lambda mail: str(mail[1]["Subject"]))
-    assert envelope.rcpt_tos == ["shift@example.org", "duty@example.org"]
-    assert message["Subject"] == "[demo] medium: area/unit2/c7 above its high limit"
-    ids = await ingest.fetch("SELECT id FROM plant.notification")
-    assert {m["Message-ID"] for _, m in box.mails} == {f"<{row['id']}@plantlog>" for row in ids}
-    text = message.get_payload(decode=True)
-    assert isinstance(text, bytes)
-    assert "value     9.5 bar" in text.decode()
 
 
 async def test_an_installation_sends_its_own_messages_only(

@@ -26,15 +26,12 @@ from tests.maintenance import (
     day,
     job_context,
     pack_days,
-    run_ok,
     sample_counts,
     set_retention,
     set_setting,
-    vacuumed_size,
 )
 
 RETAIN = next(job for job in jobs() if job.name == "retain")
-AHEAD = next(job for job in jobs() if job.name == "ahead")
 _EVENTS = "SELECT e.text, e.detail FROM plant.event AS e WHERE e.type = 'retention' ORDER BY e.time, e.id"
 
 _CHUNK_READS = "SELECT f.calls FROM pg_stat_user_functions AS f WHERE f.funcname = 'chunks_of'"
@@ -244,40 +241,6 @@ async def test_raw_data_wait_for_the_rollups_that_are_made_from_them(
     await owner.execute("DELETE FROM plant.rollup_dirty")
     await retain(maintenance, database, tmp_path)
     assert await sample_counts(owner) == {}
-
-
-async def test_disk_budget_drops_the_oldest_permitted_days(
-    owner: Connection, maintenance: Connection, database: Database, tmp_path: Path
-) -> None:
-    await add_plant(owner, 9, 8, 7, 2, 0)
-    await compress_before(owner, day(7))
-    await add_seals(owner, 9, 7, 2)
-    await run_ok(AHEAD, job_context(database, tmp_path))  # the chunk of the events that are about to come
-    await set_setting(owner, "disk_budget", str(await vacuumed_size(owner) - 10_000))
-    planned = await retain(maintenance, database, tmp_path)
-    assert [(one.from_time, one.why, one.action) for one in planned][:1] == [(day(9), "budget", "chunk")]
-    assert {ago for ago, _ in await sample_counts(owner)} == {8, 7, 2, 0}, "one packed day is enough"
-    assert [one["why"] for one in await recorded(owner)] == ["budget"]
-    await set_setting(owner, "disk_budget", str(await vacuumed_size(owner) - 500_000))
-    await retain(maintenance, database, tmp_path)
-    assert {ago for ago, _ in await sample_counts(owner)} == {8, 2, 0}, "8 has no seal, and one day of rows is enough"
-    assert (await plan(maintenance)).lacking == 0
-
-
-async def test_unreachable_disk_budget_drops_nothing_and_is_reported_once(
-    owner: Connection, maintenance: Connection, database: Database, tmp_path: Path
-) -> None:
-    await add_plant(owner, 3, 2, 0)
-    await set_setting(owner, "disk_budget", str(1024**2))
-    before = await sample_counts(owner)
-    for _ in range(2):
-        assert await retain(maintenance, database, tmp_path) == []
-    assert await sample_counts(owner) == before
-    (detail,) = await recorded(owner)
-    assert (detail["why"], detail["budget"]) == ("budget", 1024**2)
-    assert 0 < detail["lacking"] < detail["bytes"] - detail["budget"]
-    done = await run_ok(RETAIN, job_context(database, tmp_path))
-    assert "over the disk budget" in done.done.detail
 
 
 async def test_record_of_a_deletion_outlives_the_data(

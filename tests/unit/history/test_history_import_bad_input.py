@@ -1,0 +1,170 @@
+"""Files of samples that cannot be imported: which line, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.errors import OperationError
+from history.imports.check import check
+from history.imports.csv_file import CsvFile
+from history.imports.csv_layout import Options, find_layout
+from history.imports.line_protocol_file import LineProtocolFile
+from tests.unit.history.test_history_import import BERLIN, LIMITS, NOW, read
+
+BAD: dict[str, tuple[str, dict[str, Any], str]] = {
+    "no time zone": (
+        "tag,time,value\na,2026-03-10 10:00:00,1\n",
+        {},
+        ":2: time: found '2026-03-10 10:00:00'; legal: a time with an offset from UTC; or name its time zone",
+    ),
+    "two kinds of times": (
+        "tag,time,value\na,2026-03-10 10:00:00Z,1\na,2026-03-10 10:00:01,1\n",
+        {},
+        ":3: time: found '2026-03-10 10:00:01'; legal: a time with an offset from UTC, as in the lines before",
+    ),
+    "missing time": (
+        "tag,time,value\na,2026-03-29 02:30:00,1\n",
+        {"zone": BERLIN},
+        ":2: time: found '2026-03-29 02:30:00'; legal: a time that exists in Europe/Berlin",
+    ),
+    "ambiguous time": (
+        "tag,time,value\na,2026-10-25 01:30:00,1\na,2026-10-25 02:30:00,1\n",
+        {"zone": BERLIN},
+        ":3: time: found '2026-10-25 02:30:00'; legal: a time that occurs once in Europe/Berlin",
+    ),
+    "no day": (
+        "tag,time,value\na,2026-02-29 02:30:00Z,1\n",
+        {},
+        ":2: time: found '2026-02-29 02:30:00Z'; legal: a time such as",
+    ),
+    "day or month": (
+        "tag,time,value\na,03/04/2026 02:30:00Z,1\n",
+        {},
+        ":2: time: found '03/04/2026 02:30:00Z'; legal: a date whose order is plain; say it: --date-order",
+    ),
+    "decimal comma": (
+        'tag,time,value\na,2026-03-10 10:00:00Z,1.5\na,2026-03-10 10:00:01Z,"1,5"\n',
+        {},
+        ":3: value: found '1,5'; legal: a number with the decimal separator '.'",
+    ),
+    "thousands": (
+        "tag;time;value\na;2026-03-10 10:00:00Z;1.234,5\n",
+        {},
+        ":2: value: found '1.234,5'; legal: a number with the decimal separator '.'",
+    ),
+    "not a number": (
+        "tag,time,value\na,2026-03-10 10:00:00Z,1_000\n",
+        {},
+        ":2: value: found '1_000'; legal: a number",
+    ),
+    "no value": ("tag,time,value\na,2026-03-10 10:00:00Z,\n", {}, ":2: value: found ''; legal: a number"),
+    "long": (
+        f"tag,time,value\na,2026-03-10 10:00:00Z,{'x' * 100}\n",
+        {},
+        f":2: value: found '{'x' * 76}...; legal: a number",  # as in a configuration
+    ),
+    "infinite": ("tag,time,value\na,2026-03-10 10:00:00Z,inf\n", {}, ":2: value: found 'inf'; legal: a finite number"),
+    "nearly zero": (
+        "tag,time,value\na,2026-03-10 10:00:00Z,0e-9\na,2026-03-10 10:00:01Z,-1e-400\n",
+        {},
+        ":3: value: found '-1e-400'; legal: 0, or a number that is at least 5e-324 away from it",
+    ),
+    "two values of one time": (
+        "tag,time,value\na,2026-03-10 10:00:00Z,1\nb,2026-03-10 10:00:00Z,1\na,2026-03-10 10:00:00Z,2\n",
+        {},
+        ":4: value: found '2'; legal: the value of line 2, 1: a has one value at 2026-03-10T10:00:00+00:00",
+    ),
+    "unknown column": (
+        "tag,time,value,operator\na,2026-03-10 10:00:00Z,1,x\n",
+        {},
+        ":1: operator: found 'tag, time, value, operator'; legal: known columns: say what this one is, as in --column",
+    ),
+    "no column for the time": ("a,b\n1,2\n", {}, ":1: time: found 'a, b'; legal: one column: name it, as in --column"),
+    "column of an option": (
+        "time,b\n1,2\n",
+        {"columns": {"c": "time"}},
+        ":1: header: found 'time, b'; legal: a column",
+    ),
+    "cut off": (
+        "tag,time,value\na,2026-03-10 10:00:00Z,1\na,2026-03-10 10:00:01Z,1.5",
+        {},
+        ":3: line: found 'a,2026-03-10 10:00:01Z,1.5'; legal: a line end: the file ends in the middle",
+    ),
+    "too few fields": (
+        "tag,time,value\na,2026-03-10 10:00:00Z,1\na,2026-03-10\n",
+        {},
+        ":3: line: found '2 fields'; legal: 3 fields, as in the first line: tag, time, value",
+    ),
+    "decimal commas": (
+        "tag,time,value\na,2026-03-10 10:00:00Z,1,5\na,2026-03-10 10:00:01Z,2,5\n",
+        {},
+        ":2: line: found 'a,2026-03-10 10:00:00Z,1,5'; legal: 3 fields, as in the first line; decimal commas need",
+    ),
+    "quote": (
+        'tag,time,value\na,2026-03-10 10:00:00Z,1\n"a,2026-03-10 10:00:00Z,1\n',
+        {},
+        ":3: line: found ",
+    ),
+    "future": (
+        "tag,time,value\na,2026-12-10 10:00:00Z,1\n",
+        {},
+        ":2: time: found '2026-12-10T10:00:00+00:00'; legal: times until 2026-11-02",
+    ),
+    "too old": ("tag,time,value\na,1950-12-10 10:00:00Z,1\n", {}, ":2: time: found '1950-12-10T10:00:00+00:00'"),
+    "good or bad": (
+        "tag,time,value,quality\na,2026-03-10 10:00:00Z,1,0\n",
+        {},
+        ":2: quality: found '0'; legal: other codes beside 0, which is Good in OPC UA and Bad in OPC DA",
+    ),
+    "status": (
+        "tag,time,value,quality\na,2026-03-10 10:00:00Z,1,perhaps\n",
+        {},
+        ":2: quality: found 'perhaps'; legal: Good, Uncertain, Bad, or an OPC UA StatusCode",
+    ),
+    "no name": ("tag,time,value\n/,2026-03-10 10:00:00Z,1\n", {}, ":2: tag: found '/'; legal: the name of a channel"),
+    "no samples": ("time,a\n2026-03-10 10:00:00Z,\n", {}, " has no samples"),
+    "empty": ("", {}, " is empty"),
+    "only a header": ("tag,time,value\n", {}, ":2: line: found 'the end of the file'; legal: a line with a sample"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_named_with_file_line_and_field(case: str, tmp_path: Path) -> None:
+    text, options, expected = BAD[case]
+    file = tmp_path / "bad.csv"
+    file.write_text(text)
+    with pytest.raises(OperationError) as error:
+        check(CsvFile(file, find_layout(file, Options(**options))), NOW, LIMITS, lambda done: None)
+    assert str(error.value).startswith(f"{file}{expected}"), str(error.value)
+
+
+def test_other_encoding_is_named_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "latin.csv"
+    file.write_bytes("tag,time,value\na,2026-03-10 10:00:00Z,1\nä,2026-03-10 10:00:00Z,1\n".encode("latin-1"))
+    with pytest.raises(OperationError, match=r"latin\.csv:3: text: found .*; legal: utf-8, or name another one"):
+        find_layout(file, Options())
+    reader = CsvFile(file, find_layout(file, Options(encoding="latin-1")))
+    assert [row[0] for row in read(reader)] == ["a", "ä"]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('m f="on" 1773100800000000000', ":2: f: found 'on'; legal: a number, true or false; leave the texts"),
+        ("m f=1", ":2: time: found 'the end of the line'; legal: a time"),
+        ("m f= 1773100800000000000", ":2: field 'f': the value is missing"),
+        ("m,a=b f=1 1773100800000000000", ":2: f: found 'm.f'; legal: a channel for each series: m.f is of another"),
+    ],
+)
+def test_bad_line_protocol_is_named_with_file_line_and_field(line: str, expected: str, tmp_path: Path) -> None:
+    file = tmp_path / "points.lp"
+    file.write_text(f"m f=1 1773100800000000000\n{line}\n")
+    with pytest.raises(OperationError) as error:
+        read(LineProtocolFile(file, "{measurement}.{field}"))
+    assert str(error.value).startswith(f"{file}{expected}"), str(error.value)
+    file.write_text("m f=1 1773100800000000000\nm f=2 17731008")
+    with pytest.raises(OperationError, match=r"points\.lp:2: line: found 'm f=2 17731008'; legal: a line end"):
+        read(LineProtocolFile(file, "{measurement}.{field}"))
