@@ -23,7 +23,7 @@ from history.sql.execution import Limits
 
 NARROW = "choose a shorter time range or fewer channels, or use `plantlog ask`"
 _MEMORY = "256MiB"
-MAX_ROWS = 20_000  # of an answer
+_MAX_ROWS = 20_000  # of an answer
 
 
 class Questions:
@@ -60,8 +60,8 @@ class Questions:
         rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
         if text_bytes(rows) > MAX_BYTES:
             raise QueryError(504, f"the texts of the answer have more than {MAX_BYTES:,} bytes: {NARROW}")
-        if len(rows) > MAX_ROWS:
-            raise QueryError(504, f"the answer has more than {MAX_ROWS:,} rows: {NARROW}")
+        if len(rows) > _MAX_ROWS:
+            raise QueryError(504, f"the answer has more than {_MAX_ROWS:,} rows: {NARROW}")
         return frame(table.column_names, [_kind(one.type) for one in table.schema], rows)
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONNECTIONS = 6
-MAX_ROWS = 20_000  # per result
+_MAX_ROWS = 20_000  # per result
 _PORTION = 50  # rows that are fetched first
 _REPETITIONS = 2  # of a query that met the removal of a chunk
 _CONTENTION = (asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)
@@ -75,25 +75,25 @@ class Reader:
         self._pool: asyncpg.Pool[Any] | None = None
         self._opening = asyncio.Lock()
 
-    async def query(self, sql: str, parameters: list[object], max_rows: int = MAX_ROWS) -> Frame:
-        """Fetch at most ``max_rows`` rows of one statement, over archived samples as well if it is of a chart.
+    async def query(self, sql: str, parameters: list[object]) -> Frame:
+        """Fetch the rows of one statement, at most 20,000, over archived samples as well if it is of a chart.
 
         Raises DatabaseError, and QueryError on a timeout.
         """
         for _ in range(_REPETITIONS):
             with suppress(_ContendedError):
-                return await self._query(sql, parameters, max_rows)
-        return await self._query(sql, parameters, max_rows)
+                return await self._query(sql, parameters)
+        return await self._query(sql, parameters)
 
-    async def _query(self, sql: str, parameters: list[object], max_rows: int) -> Frame:
+    async def _query(self, sql: str, parameters: list[object]) -> Frame:
         async with self._transaction() as connection:
             with _details_of_missing_samples(connection) as details:
-                answer = await _fetched(connection, sql, parameters, max_rows)
+                answer = await _fetched(connection, sql, parameters)
             if details:
                 try:
                     archive = await self._archive_opened()
                     if await archive.load_samples(connection, details):
-                        answer = await _fetched(connection, sql, parameters, max_rows)
+                        answer = await _fetched(connection, sql, parameters)
                 except OperationError as error:
                     answer.notice = f"Minutes instead of samples: {error}"
         return answer
@@ -185,12 +185,12 @@ def _details_of_missing_samples(connection: Any) -> Iterator[list[str]]:
         connection.remove_log_listener(noticed)
 
 
-async def _fetched(connection: Any, sql: str, parameters: list[object], max_rows: int) -> Frame:
+async def _fetched(connection: Any, sql: str, parameters: list[object]) -> Frame:
     statement = await connection.prepare(sql)
     cursor = await statement.cursor(*parameters)
     rows: list[tuple[Any, ...]] = []
     portion, size = _PORTION, 0
-    while size < MAX_BYTES and (most := min(portion, max_rows - len(rows))):
+    while size < MAX_BYTES and (most := min(portion, _MAX_ROWS - len(rows))):
         if not (fetched := await cursor.fetch(most)):
             break
         rows += map(tuple, fetched)
