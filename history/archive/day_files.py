@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from core.batch import Int64s
 from core.errors import OperationError
-from core.samples import NO_SAMPLES, Samples, joined
-from history.archive import row_group
+from core.samples import Samples, joined
 from history.archive.channel_table import PLACE, Place, places_of
 from history.archive.location import Location
 from history.archive.manifest import METADATA, ArchivedFile, DayFolder, Manifest, footer_crc32
-from history.codec.row_groups import SAMPLES, value_bits
+from history.codec import row_groups
+from history.codec.row_groups import SAMPLES, Rows
 from history.reading import parquet as rows_in
 from history.standalone import UnverifiableError, require_schema, rows_of
 
@@ -103,81 +103,69 @@ class DayFiles:
             return list(rows_of(parquet, ROWS[table].names))
 
     def between(self, channels: Collection[int], since: int, until: int) -> Iterator[tuple[int, Samples]]:
-        """Channels and their samples with since <= time < until (µs). Row groups without any are not read."""
-        for channel, samples in self.samples(channels, (since, until)):
-            first, last = np.searchsorted(samples.time, (since, until)).tolist()
-            if first < last:
-                yield channel, samples.part(slice(first, last))
+        """Channels and their samples with since <= time < until (µs), by time. What statistics say is not read."""
+        return self._by_channel(channels, (since, until))
 
-    def samples(
-        self, channels: Collection[int] | None = None, bounds: tuple[int, int] | None = None
-    ) -> Iterator[tuple[int, Samples]]:
-        """Channels (None: all) and their samples by time, in the order of the files. ``bounds``: row groups without
-        such times need not be read.
+    def samples(self, channels: Collection[int] | None = None) -> Iterator[tuple[int, Samples]]:
+        """Channels (None: all) and their samples by time, in the order of the files.
+
+        They are what any reader of Parquet finds in the pages, whatever statistics say: for evidence.
         """
-        places = self.places(channels)
-        with ExitStack() as stack:
-            added = [
-                _Added(stack.enter_context(self.opened(f))) for f in self.manifest.of_table("samples") if f.amendment
-            ]
-            yielded: set[int] = set()
-            for file in [one for one in self.manifest.of_table("samples") if not one.amendment]:
-                here = {number: place for number, place in places.items() if place.file == file.path}
-                if channels is not None and not here:
-                    continue
-                groups = sorted({g for one in here.values() for g in range(one.first_group, one.last_group + 1)})
-                with self.opened(file) as parquet:
-                    if bounds is not None and file.footer_crc32 is not None:
-                        metadata = parquet.metadata
-                        groups = [one for one in groups if not row_group.is_outside(metadata.row_group(one), bounds)]
-                    for number, samples in by_channel(parquet, None if channels is None else groups):
-                        if channels is None or number in here:
-                            yielded.add(number)
-                            yield number, merged([samples, *(one.of_channel(number) for one in added)])
-            others = {number for one in added for number in one.channels()} - yielded
-            for number in sorted(others if channels is None else others & set(channels)):
-                yield number, merged([one.of_channel(number) for one in added])
+        return self._by_channel(channels, None)
 
+    def parts(
+        self,
+        file: ArchivedFile,
+        places: Mapping[int, Place] | None,
+        names: Collection[str] = row_groups.VALUES,
+        bounds: tuple[int, int] | None = None,
+        footers: dict[str, Any] | None = None,
+    ) -> Iterator[Rows]:
+        """The samples of channels in a file, in its order. Row groups of other channels are not read.
 
-class _Added:
-    """An amendment: few samples of any channels, which are looked up by channel."""
+        ``places``: of the channels; None: of all. ``names``: which of value and status are needed; ``bounds``: of the
+        times (µs); None: there are none, and statistics are not used. ``footers``: see :meth:`opened`.
+        """
+        groups: Iterable[int] | None = None
+        if places is not None and not file.amendment:
+            here = (place for place in places.values() if place.file == file.path)
+            groups = sorted({group for place in here for group in range(place.first_group, place.last_group + 1)})
+            if not groups:
+                return
+        checked = bounds is not None and file.footer_crc32 is not None
+        with self.opened(file, footers) as parquet:
+            if groups is None:
+                groups = range(parquet.num_row_groups)
+                if places is not None and checked:
+                    first, last, metadata = min(places), max(places), parquet.metadata
+                    groups = [one for one in groups if row_groups.may_have(metadata.row_group(one), first, last)]
+            for rows in row_groups.read(parquet, groups, names, bounds, checked=checked):
+                chosen = rows if places is None else rows.of_channels(places)
+                if chosen is not None:
+                    yield chosen
 
-    def __init__(self, parquet: Any) -> None:
-        self._parquet = parquet
-        metadata = parquet.metadata
-        statistics = [metadata.row_group(g).column(0).statistics for g in range(metadata.num_row_groups)]
-        self._bounds = [(one.min, one.max) for one in statistics]
-        self._last: tuple[int, dict[int, Samples]] = (-1, {})
+    def _by_channel(
+        self, channels: Collection[int] | None, bounds: tuple[int, int] | None
+    ) -> Iterator[tuple[int, Samples]]:
+        places = None if channels is None else self.places(channels)
+        if places == {}:
+            return
+        added: dict[int, list[Samples]] = {}
+        for number, samples in self._read(places, bounds, amendment=True):
+            added.setdefault(number, []).append(samples)
+        for number, samples in self._read(places, bounds, amendment=False):
+            yield number, merged([samples, *added.pop(number, ())])
+        for number in sorted(added):
+            yield number, merged(added[number])
 
-    def channels(self) -> set[int]:
-        """Channels with samples in it."""
-        return {number for group in range(len(self._bounds)) for number in self._group(group)}
-
-    def of_channel(self, channel: int) -> Samples:
-        """A channel's samples."""
-        groups = [group for group, (first, last) in enumerate(self._bounds) if first <= channel <= last]
-        return merged([self._group(group).get(channel, NO_SAMPLES) for group in groups])
-
-    def _group(self, group: int) -> dict[int, Samples]:
-        if self._last[0] != group:
-            self._last = group, dict(samples_of(self._parquet.read_row_group(group)).by_channel())
-        return self._last[1]
-
-
-def by_channel(parquet: Any, groups: Iterable[int] | None = None) -> Iterator[tuple[int, Samples]]:
-    """Channels and their samples in a file, or some row groups of it; one group, or one channel, is in memory."""
-    waiting = NO_SAMPLES
-    for group in range(parquet.num_row_groups) if groups is None else groups:
-        *complete, (_, waiting) = joined((waiting, samples_of(parquet.read_row_group(group)))).by_channel()
-        yield from complete
-    yield from waiting.by_channel()
-
-
-def samples_of(table: Any) -> Samples:
-    """The samples of a table with the file's columns."""
-    channel, status = table.column("channel_id").to_numpy(), table.column("status").to_numpy()
-    time = table.column("time").cast(pa.int64()).to_numpy()
-    return Samples(channel, time, value_bits(table).view(np.float64), status)
+    def _read(
+        self, places: Mapping[int, Place] | None, bounds: tuple[int, int] | None, *, amendment: bool
+    ) -> Iterator[tuple[int, Samples]]:
+        """Channels and their samples in the amendments or in the other files; one row group or channel is in memory."""
+        for file in self.manifest.of_table("samples"):
+            if file.amendment == amendment:
+                for samples in row_groups.together(self.parts(file, places, bounds=bounds)):
+                    yield from samples.by_channel()
 
 
 def merged(parts: Iterable[Samples]) -> Samples:

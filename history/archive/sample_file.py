@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 
 from core.samples import Samples
 from history.codec import row_groups
-from history.codec.row_groups import SAMPLES, record_batch
+from history.codec.row_groups import MAX_GROUP, SAMPLES, record_batch
 
 TIME = row_groups.TIME
 OWN_GROUP = 32_768  # samples of a channel that has row groups of its own
-MAX_GROUP = 65_536  # rows of a row group: an hour of a day at 1 Hz is read with eleven others
 WRITER_OPTIONS: Mapping[str, Any] = {
     "compression": "zstd",
     "compression_level": 3,

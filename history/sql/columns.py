@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -13,16 +12,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from core.batch import Float64s, Int64s
-from core.samples import Samples, segments
-from history.archive import row_group
-from history.archive.row_group import Rows
+from core.samples import Samples
 from history.archive.sample_file import TIME, rows_of
 
 # channel_id (int32), time (int64, µs) and, if wanted, value (uint64, its bits) and status (uint32); (n,) each
 Columns: TypeAlias = dict[str, NDArray[Any]]
 Result = TypeVar("Result")
 NEVER = np.iinfo(np.int64).max  # a time
-_PART = 131_072  # samples of one channel: of twice as many, each takes twice as long to be joined
 _ROWS = 65_536  # of samples that something is made of: arrays of twice as many no longer fit into caches
 
 ChannelFields = Mapping[str, Any]  # the fields of CHANNEL
@@ -88,22 +84,6 @@ def columns_of(samples: Samples) -> Columns:
     return {"channel_id": samples.channel, "time": samples.time, "value": samples.bits, "status": samples.status}
 
 
-def together(parts: Iterable[Rows], *, whole: bool = True) -> Iterator[Columns]:
-    """Small ones as larger ones: most of the time would go into the calls for each.
-
-    ``parts``: those of a channel follow each other. ``whole``: all samples of a channel are in one of the larger ones.
-    """
-    gathered, n, most = list[Rows](), 0, _ROWS if whole else _PART
-    for samples in parts:
-        if gathered and n + samples.n > most and not (whole and gathered[-1].channels[1] == samples.channels[0]):
-            yield row_group.joined(gathered)
-            gathered, n = [], 0
-        gathered.append(samples)
-        n += samples.n
-    if gathered:
-        yield row_group.joined(gathered)
-
-
 def by_portion(kernel: Callable[[Columns], Result]) -> Callable[[Iterable[Columns]], Iterable[Result]]:
     """Kernel of several portions, from one of a single portion."""
     return partial(map, kernel)
@@ -151,20 +131,6 @@ def good_samples(samples: Columns) -> tuple[NDArray[np.int32], Int64s, Float64s]
     value, good = good_values(samples["value"].view(np.float64), samples["status"].view(np.int32))
     channel, time = samples["channel_id"], samples["time"]
     return (channel, time, value) if good.all() else (channel[good], time[good], value[good])
-
-
-def by_channel(portions: Iterable[Columns]) -> Iterator[Rows]:
-    """The samples of each channel, by time. ``portions``: those of a channel in one of them are so already."""
-    parts: dict[int, list[Columns]] = {}
-    for portion in portions:
-        for rows in segments(portion["channel_id"]):
-            parts.setdefault(int(portion["channel_id"][rows.start]), []).append(part(portion, rows))
-    for number in sorted(parts):
-        ordered = sorted(parts.pop(number), key=lambda columns: int(columns["time"][0]))
-        samples = joined(ordered)
-        if any(earlier["time"][-1] >= later["time"][0] for earlier, later in pairwise(ordered)):  # an amendment
-            samples = part(samples, np.argsort(samples["time"], kind="stable"))
-        yield Rows(len(samples["time"]), samples)
 
 
 def typed(column: Any, kind: Any) -> Any:

@@ -11,17 +11,13 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
-from core.samples import segments
-from history.archive import row_group
+from core.samples import Samples, joined
 from history.archive.archived_samples import ArchivedSamples
 from history.archive.channel_table import Place
 from history.archive.day_files import DayFiles
-from history.archive.manifest import ArchivedFile
-from history.archive.row_group import Rows
+from history.codec.row_groups import Rows, samples_of, together
 from history.reading.reader import slices
-from history.sql.columns import Columns, by_channel, together
+from history.sql.columns import Columns, columns_of
 
 if TYPE_CHECKING:
     from history.sql.scan import Hours  # whose imports of pyarrow take 0.3 s, which processes that compute can save
@@ -47,33 +43,9 @@ class Stored:
         return any(file.amendment for file in self.files.manifest.files)
 
     def read(self, names: Sequence[str]) -> Iterator[Rows]:
-        """The samples, in the order of the files. Row groups of other channels are not read."""
+        """The samples, in the order of the files."""
         for file in self.files.manifest.files:
-            for rows in self._read(file, names):
-                yield from self._only(rows)
-
-    def _read(self, file: ArchivedFile, names: Sequence[str]) -> Iterator[Rows]:
-        with self.files.opened(file, _footers) as parquet:
-            checked = file.footer_crc32 is not None
-            if file.amendment:
-                first, last = min(self.places), max(self.places)
-                every, metadata = range(parquet.num_row_groups), parquet.metadata
-                groups = [n for n in every if not checked or row_group.may_have(metadata.row_group(n), first, last)]
-            else:
-                here = (place for place in self.places.values() if place.file == file.path)
-                groups = sorted({group for place in here for group in range(place.first_group, place.last_group + 1)})
-            yield from row_group.read(parquet, groups, names, self.bounds, checked=checked)
-
-    def _only(self, rows: Rows) -> Iterator[Rows]:
-        """Rows without those of other channels."""
-        channel = rows.columns["channel_id"]
-        if not isinstance(channel, np.ndarray):
-            if channel in self.places:
-                yield rows
-        elif self.places.keys() >= {int(channel[one.start]) for one in segments(channel)}:
-            yield rows
-        elif (chosen := np.isin(channel, list(self.places))).any():
-            yield rows.part(chosen)
+            yield from self.files.parts(file, self.places, names, self.bounds, _footers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +53,20 @@ class Portion:
     """Samples of some channels."""
 
     stored: Sequence[Stored]
-    others: Sequence[Columns]  # those that are not read in the archive only, of a channel each, by time
+    others: Sequence[Samples]  # those that are not read in the archive only, of a channel each, by time
     names: Sequence[str]  # which of ``value`` and ``status`` are needed
     in_parts: bool  # whether they may be read as some samples of one channel; else channels are whole
 
     def read(self) -> Iterator[Columns]:
         """The samples by channel and time, some at a time."""
+        return map(columns_of, self._read())
+
+    def _read(self) -> Iterator[Samples]:
         rows = (rows for one in self.stored for rows in one.read(self.names))
         is_one_channel = self._is_one_channel()
         if (is_one_channel or len(self.stored) == 1) and self._is_in_order():
             return together(rows, whole=not (is_one_channel and self.in_parts))
-        return together(by_channel([*(row_group.joined([one]) for one in rows), *self.others]))
+        return together(by_channel([*(samples_of([one]) for one in rows), *self.others]))
 
     def _is_in_order(self) -> bool:
         """Whether the samples of a channel are by time as they are read."""
@@ -103,6 +78,20 @@ class Portion:
 
     def _is_one_channel(self) -> bool:
         return len({number for one in self.stored for number in one.places}) == 1
+
+
+def by_channel(portions: Iterable[Samples]) -> Iterator[Rows]:
+    """The samples of each channel, by time. ``portions``: those of a channel in one of them are so already."""
+    parts: dict[int, list[Samples]] = {}
+    for portion in portions:
+        for number, samples in portion.by_channel():
+            parts.setdefault(number, []).append(samples)
+    for number in sorted(parts):
+        ordered = sorted(parts.pop(number), key=lambda samples: int(samples.time[0]))
+        samples = joined(ordered)
+        if any(earlier.time[-1] >= later.time[0] for earlier, later in pairwise(ordered)):  # an amendment
+            samples = samples.sorted()
+        yield Rows.of_samples(samples)
 
 
 Kernel = Callable[[Iterable[Columns]], Iterable[Result]]  # of samples by channel and time, some at a time

@@ -28,7 +28,7 @@ from history.archive.channel_table import places_of
 from history.archive.meanings import TEXT, Meanings
 from history.archive.sample_file import TIME
 from history.reading.reader import begin, portions, slices
-from history.sql.columns import Columns, as_arrow, by_portion, columns_of, part
+from history.sql.columns import as_arrow, by_portion
 from history.sql.execution import THREADS, in_order
 from history.sql.portion import ArchivedDay, Day, Kernel, Portion, compute, divided, forget_footers
 from history.sql.reader import Reader
@@ -112,11 +112,7 @@ class SampleSource:
     ) -> Iterator[Portion]:
         for group in divided(days, in_parts=in_parts):
             stored = [archived for day in group for archived in day.stored(within)]
-            others = [
-                {name: columns[name] for name in ("channel_id", "time", *names)}
-                for day in group
-                for columns in self._others(day, within)
-            ]
+            others = [samples for day in group for samples in self._others(day, within)]
             yield Portion(stored, others, names, in_parts)
 
     def first(self, channel: int, since: datetime, until: datetime) -> datetime | None:
@@ -165,7 +161,7 @@ class SampleSource:
         there = {number for one in parts for number in (*one.archived, *one.merged)}
         return Day(hours, parts, frozenset(stored - there), _dropped(archived))
 
-    def _others(self, day: Day, within: tuple[int, int]) -> Iterator[Columns]:
+    def _others(self, day: Day, within: tuple[int, int]) -> Iterator[Samples]:
         """The samples of a day that are not read in the archive only, of a channel at a time."""
         merged = (
             self._merged(parts, channels, day.hours)
@@ -173,9 +169,9 @@ class SampleSource:
             for channels in slices(sorted(parts.merged), _CHANNELS)
         )
         live = self._live(day) if day.live else ()
-        for columns in map(columns_of, chain.from_iterable(samples.values() for samples in chain(merged, live))):
-            if (inside := slice(*np.searchsorted(columns["time"], within).tolist())).start < inside.stop:
-                yield part(columns, inside)
+        for samples in chain.from_iterable(by_channel.values() for by_channel in chain(merged, live)):
+            if (inside := slice(*np.searchsorted(samples.time, within).tolist())).start < inside.stop:
+                yield samples.part(inside)
 
     def _live(self, day: Day) -> Iterator[dict[int, Samples]]:
         return self._reader.iterate(portions(self._reader.connection, sorted(day.live), *day.hours.bounds))

@@ -7,19 +7,24 @@ from itertools import groupby
 
 import numpy as np
 
-from history.sql.columns import Columns
+from core.samples import Samples
+from history.sql.columns import Columns, columns_of
 
 Sample = tuple[int, int, float, int]  # channel, time (µs), value, status; sorted
 
 
-def columns(samples: Sequence[Sample]) -> Columns:
+def samples_of(samples: Sequence[Sample]) -> Samples:
     channel, time, value, status = zip(*samples, strict=True) if samples else ([], [], [], [])
-    return {
-        "channel_id": np.array(channel, np.int32),
-        "time": np.array(time, np.int64),
-        "value": np.array(value, np.float64).view(np.uint64),
-        "status": np.array([one & 0xFFFFFFFF for one in status], np.uint32),
-    }
+    return Samples(
+        np.array(channel, np.int32),
+        np.array(time, np.int64),
+        np.array(value, np.float64),
+        np.array([one & 0xFFFFFFFF for one in status], np.uint32),
+    )
+
+
+def columns(samples: Sequence[Sample]) -> Columns:
+    return columns_of(samples_of(samples))
 
 
 def parts(samples: Sequence[Sample], size: int | None) -> Iterator[Columns]:

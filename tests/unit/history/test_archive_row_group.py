@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.samples import Samples, joined
-from history.archive import row_group
-from history.archive.day_files import samples_of
 from history.archive.sample_file import OWN_GROUP, SampleWriter
+from history.codec import row_groups
 from history.reading.reader import slices
 
 NAN, OTHER_NAN, MINUS_ZERO = 0x7FF8000000000000, 0x7FF8000000000ABC, 0x8000000000000000
@@ -44,12 +43,22 @@ def parquet_of(channels: list[tuple[list[int], list[int]]], own: int = OWN_GROUP
 
 
 def _write(writer: SampleWriter, channels: list[tuple[list[int], list[int]]]) -> None:
-    for number, (values, statuses) in enumerate(channels, 1):
-        n = len(values)
-        status = np.resize(np.array(statuses, np.uint32), n)
-        channel, time = np.full(n, number, np.int32), np.arange(n, dtype=np.int64) * 1_000_000
-        writer.write(Samples(channel, time, np.array(values, np.uint64).view(np.float64), status))
+    for number, one in enumerate(channels, 1):
+        writer.write(samples_of(number, one))
     writer.close()
+
+
+def samples_of(number: int, of_channel: tuple[list[int], list[int]]) -> Samples:
+    values, statuses = of_channel
+    n = len(values)
+    status = np.resize(np.array(statuses, np.uint32), n)
+    channel, time = np.full(n, number, np.int32), np.arange(n, dtype=np.int64) * 1_000_000
+    return Samples(channel, time, np.array(values, np.uint64).view(np.float64), status)
+
+
+def assert_same(samples: Samples, expected: Samples) -> None:
+    for name in ("channel", "time", "bits", "status"):
+        assert np.array_equal(getattr(samples, name), getattr(expected, name)), name
 
 
 @given(
@@ -74,21 +83,20 @@ def test_groups_are_read_as_all_their_columns_say(
     bounds = first * 1_000_000, max(first, last) * 1_000_000
     groups = range(parquet.num_row_groups)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_group, "_ROWS", rows)
-        found = list(row_group.read(parquet, groups, ("value", "status"), bounds, checked=checked))
-        whole = [row_group.joined(some) for some in slices(found, together)]
-    every = joined(samples_of(parquet.read_row_group(group)) for group in groups)
+        patch.setattr(row_groups, "_ROWS", rows)
+        found = list(row_groups.read(parquet, groups, ("value", "status"), bounds, checked=checked))
+        whole = [row_groups.samples_of(some) for some in slices(found, together)]
+    every = joined(map(samples_of, range(1, len(channels) + 1), channels))
+    unchecked = row_groups.together(row_groups.read(parquet, groups, row_groups.VALUES, None, checked=False))
+    assert_same(joined(unchecked), every)
     expected = every.part((every.time >= bounds[0]) & (every.time < bounds[1]))
     if not len(expected):
         assert found == []
         return
     assert [one.channels for one in found] == [
-        (one["channel_id"][0], one["channel_id"][-1]) for one in map(row_group.joined, slices(found, 1))
+        (one.channel[0], one.channel[-1]) for one in map(row_groups.samples_of, slices(found, 1))
     ]
-    ids = np.concatenate([one["channel_id"] for one in whole]).tolist()
-    assert ids == expected.channel.tolist()
-    for name, column in (("time", expected.time), ("value", expected.bits), ("status", expected.status)):
-        assert np.array_equal(np.concatenate([one[name] for one in whole]), column), name
+    assert_same(joined(whole), expected)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +116,7 @@ def test_only_what_differs_is_read(values: list[int], columns: list[str], monkey
         return read(rows, groups, names, **options)  # type: ignore[no-any-return]
 
     monkeypatch.setattr(parquet, "iter_batches", observed)
-    found = list(row_group.read(parquet, [0], ("value", "status"), (0, 9_000_000), checked=True))
-    assert row_group.joined(found)["value"].tolist() == values
-    assert list(row_group.read(parquet, [0], ("value", "status"), (9_000_000, 99_000_000), checked=True)) == []
+    found = list(row_groups.read(parquet, [0], ("value", "status"), (0, 9_000_000), checked=True))
+    assert row_groups.samples_of(found).bits.tolist() == values
+    assert list(row_groups.read(parquet, [0], ("value", "status"), (9_000_000, 99_000_000), checked=True)) == []
     assert asked == [columns]

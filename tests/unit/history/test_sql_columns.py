@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.sql import columns as sql_columns
+from history.codec import row_groups
+from history.codec.row_groups import together
 from history.sql import portion as sql_portion
-from history.sql.columns import by_channel, together
-from history.sql.portion import Day, divided
+from history.sql.portion import Day, by_channel, divided
 from history.sql.scan import Hours
-from tests.unit.history.sql_samples import Sample, columns
+from tests.unit.history.sql_samples import Sample, samples_of
 
 _PIECE = st.lists(
     st.tuples(st.integers(1, 4), st.integers(0, 90), st.just(1.0), st.just(0)),
@@ -28,15 +28,13 @@ _DAYS = [date(2026, 3, day) for day in (9, 10, 11)]
 @given(st.lists(_PIECE, max_size=6), st.integers(1, 30))
 def test_pieces_become_whole_channels_in_order(pieces: list[list[Sample]], rows: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sql_columns, "_ROWS", rows)
-        found = list(together(by_channel(map(columns, pieces))))
+        patch.setattr(row_groups, "_SAMPLES", rows)
+        found = list(together(by_channel(map(samples_of, pieces))))
     expected = sorted((channel, time) for piece in pieces for channel, time, _, _ in piece)
-    assert [
-        row for one in found for row in zip(one["channel_id"].tolist(), one["time"].tolist(), strict=True)
-    ] == expected
+    assert [row for one in found for row in zip(one.channel.tolist(), one.time.tolist(), strict=True)] == expected
     for one, other in pairwise(found):
-        assert one["channel_id"][-1] != other["channel_id"][0]
-        assert len(one["time"]) + len(other["time"]) > rows or len(np.unique(other["channel_id"])) > 1
+        assert one.channel[-1] != other.channel[0]
+        assert len(one) + len(other) > rows or len(np.unique(other.channel)) > 1
 
 
 @given(st.lists(st.frozensets(st.integers(1, 9)), min_size=3, max_size=3), st.integers(1, 400_000), st.booleans())

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.archive.row_group import Rows
-from history.sql import columns as sql_columns
+from history.codec import row_groups
+from history.codec.row_groups import Rows
 from history.sql.portion import Portion
-from tests.unit.history.sql_samples import Sample, columns
+from tests.unit.history.sql_samples import Sample, samples_of
 
 _DAY = 100
 
@@ -35,7 +35,7 @@ class Day:
         return self.number * _DAY, (self.number + 1) * _DAY
 
     def read(self, names: Sequence[str]) -> Iterator[Rows]:
-        yield from (Rows(len(group), columns(group)) for group in self.groups)
+        yield from (Rows.of_samples(samples_of(group)) for group in self.groups)
 
 
 def days(times: Sequence[set[tuple[int, int]]], size: int, amended: bool, others: set[tuple[int, int]]) -> list[Day]:
@@ -75,10 +75,10 @@ def test_samples_are_by_channel_and_time(
     live: bool,
 ) -> None:
     stored = days(times, size, amended, late)
-    others = [columns([(7, time, 1.0, 0) for time in range(5)])] if live else []
+    others = [samples_of([(7, time, 1.0, 0) for time in range(5)])] if live else []
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("_ROWS", "_PART"):
-            patch.setattr(sql_columns, name, rows)
+        for name in ("_SAMPLES", "_PART"):
+            patch.setattr(row_groups, name, rows)
         portion = Portion(stored, others, (), in_parts)  # type: ignore[arg-type]
         found = [one for one in portion.read() if len(one["time"])]
     expected = [(one, number * _DAY + time) for number, of_day in enumerate(times) for one, time in of_day]

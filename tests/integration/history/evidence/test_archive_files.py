@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,13 @@ from core.errors import OperationError
 from core.samples import Samples
 from core.timestamps import microseconds
 from history.archive import location
-from history.archive.day_files import by_channel
+from history.archive.day_files import DayFiles
 from history.archive.location import Location
-from history.archive.manifest import DayFolder
-from history.archive.sample_file import MAX_GROUP, OWN_GROUP, SampleWriter
+from history.archive.manifest import ArchivedFile, DayFolder, Manifest, footer_crc32
+from history.archive.sample_file import OWN_GROUP, SampleWriter
 from history.archive.writer import files_of
+from history.codec import row_groups
+from history.codec.row_groups import MAX_GROUP
 from history.codec.scaling import ScaledValues, scale
 from history.codec.segments import Segments
 from history.reading.reader import begin
@@ -56,11 +59,25 @@ def series(channel: int, bits: list[int] | Float64s, step: int = 1_000_000) -> S
 
 def written(samples: list[Samples]) -> tuple[pq.ParquetFile, list[tuple[int, int]]]:
     """A file with these channels, and the row groups of each."""
+    groups = list[tuple[int, int]]()
+    return pq.ParquetFile(pa.BufferReader(file_of(samples, groups))), groups
+
+
+def file_of(samples: list[Samples], groups: list[tuple[int, int]] | None = None) -> bytes:
+    """The bytes of a file with these channels. ``groups``: the row groups of each are added."""
     sink = pa.BufferOutputStream()
     writer = SampleWriter(sink, FOLDER.identity("samples"))
-    groups = [writer.write(one) for one in samples]
+    where = [writer.write(one) for one in samples]
     writer.close()
-    return pq.ParquetFile(pa.BufferReader(sink.getvalue())), groups
+    if groups is not None:
+        groups += where
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def by_channel(parquet: Any) -> Iterator[tuple[int, Samples]]:
+    groups = range(parquet.num_row_groups)
+    for some in row_groups.together(row_groups.read(parquet, groups, row_groups.VALUES, None, checked=False)):
+        yield from some.by_channel()
 
 
 @given(values=st.lists(st.lists(_bits, min_size=1, max_size=40), min_size=1, max_size=4))
@@ -72,6 +89,24 @@ def test_every_bit_survives_the_file(values: list[list[int]]) -> None:
     for (_, one), other in zip(found, samples, strict=True):
         for name in ("time", "bits", "status"):
             assert np.array_equal(getattr(one, name), getattr(other, name)), name
+
+
+def test_statistics_prove_nothing(tmp_path: Path) -> None:
+    """A footer that says other statuses than the pages, which DuckDB shows, must not pass for what was sealed."""
+    pages, footer = (file_of([replace(series(1, [0] * 50), status=np.full(50, one, np.uint32))]) for one in (7, 8))
+    length = int.from_bytes(footer[-8:-4], "little") + 8
+    assert len(pages) == len(footer) and pages[-length:] != footer[-length:]
+    (tmp_path / "forged.parquet").write_bytes(pages[:-length] + footer[-length:])
+    location = Location.at(str(tmp_path))
+    with location.opened("forged.parquet") as source:
+        crc32 = footer_crc32(source)
+    file = ArchivedFile("forged.parquet", "samples", 50, len(pages), "", footer_crc32=crc32)
+    manifest = Manifest(1, "", "", "", 1, 0, 1, "", 50, 1, (file,))
+    [(_, found)] = DayFiles(location, FOLDER, manifest).samples()
+    assert set(found.status.tolist()) == {7}
+    everything = (0, 2**62)
+    by_statistics = row_groups.together(DayFiles(location, FOLDER, manifest).parts(file, None, bounds=everything))
+    assert set(next(by_statistics).status.tolist()) == {8}  # what questions read, of files whose day was compared
 
 
 def walk(n: int = 4000) -> Float64s:
