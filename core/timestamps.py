@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 POSTGRES_EPOCH_US = 946_684_800_000_000  # PostgreSQL counts from 2000-01-01
@@ -32,6 +32,11 @@ def utc(us: int) -> datetime:
 def timestamp(us: int) -> datetime:
     """Convert as :func:`utc` does, but clamped to EARLIEST_US and LATEST_US, so that it can be stored."""
     return utc(min(max(us, EARLIEST_US), LATEST_US))
+
+
+def begin(day: date, hour: int = 0) -> datetime:
+    """The first moment of a day (UTC), or of an hour of it; hour 24 is the day's end."""
+    return datetime.combine(day, datetime.min.time(), UTC) + timedelta(hours=hour)
 
 
 def iso(us: int) -> str:

@@ -19,12 +19,11 @@ import numpy as np
 
 from core.errors import OperationError
 from core.samples import NO_SAMPLES, Samples, joined
-from core.timestamps import microseconds
+from core.timestamps import begin, microseconds
 from history.archive.archived_days import ArchivedDays
-from history.archive.archived_samples import added
-from history.archive.day_files import merged
 from history.archive.location import in_background
-from history.reading.reader import begin, read
+from history.reading.day_samples import both
+from history.reading.reader import read
 from schema.queries import load
 
 MAX_SAMPLES = 150_000  # a panel; as many as plant.series_width lets a chart read
@@ -99,9 +98,7 @@ class Archive:
         stored = await read(connection, sorted(archived), *bounds)
         if rows != await connection.fetch(load("sql")["select_archived"], [day]):
             raise OperationError(f"samples of {day} were dropped while they were read: refresh the page")
-        return {
-            channel: merged([one, added(one, stored.get(channel, NO_SAMPLES))]) for channel, one in archived.items()
-        }
+        return {channel: both(one, stored.get(channel, NO_SAMPLES)) for channel, one in archived.items()}
 
     def _archived(
         self,

@@ -11,10 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from core.timestamps import microseconds
+from core.timestamps import begin, microseconds
 from history.archive.manifest import DayFolder
-from history.archive.sample_file import TIME
-from history.reading.reader import begin
+from history.codec.row_groups import TIME
 
 CHANNELS = pa.schema(
     [

@@ -20,10 +20,9 @@ from history.archive.location import Location
 from history.archive.manifest import METADATA, ArchivedFile, DayFolder, Manifest, footer_crc32
 from history.codec import row_groups
 from history.codec.row_groups import SAMPLES, Rows
-from history.reading import parquet as rows_in
-from history.standalone import UnverifiableError, require_schema, rows_of
+from history.standalone import UnverifiableError, require_schema, rows_of, schema_of
 
-ROWS = {"events": rows_in.EVENTS, "gaps": rows_in.GAPS}
+ROWS = {table: schema_of(table) for table in ("events", "gaps")}
 TABLES = {**ROWS, "samples": SAMPLES}
 
 

@@ -16,10 +16,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from core.samples import Samples
-from history.codec import row_groups
 from history.codec.row_groups import MAX_GROUP, SAMPLES, record_batch
 
-TIME = row_groups.TIME
 OWN_GROUP = 32_768  # samples of a channel that has row groups of its own
 WRITER_OPTIONS: Mapping[str, Any] = {
     "compression": "zstd",

@@ -18,19 +18,12 @@ from typing import Any
 from core.errors import OperationError
 from core.files import atomic_path, write_atomically
 from core.paths import State
-from core.timestamps import microseconds
+from core.timestamps import begin, microseconds
 from history import standalone
+from history.archive.archived_days import ArchivedDays
 from history.reading import parquet
-from history.reading.day_samples import DaySamples, SamplesOf, in_database
-from history.reading.reader import (
-    begin,
-    by_label,
-    connect,
-    gap_rows,
-    has_data,
-    hour_digests,
-    seal_time,
-)
+from history.reading.day_samples import DaySamples
+from history.reading.reader import by_label, connect, gap_rows, has_data, hour_digests, seal_time
 from history.reading.scope import Scope, choose, load_scope
 from history.seals.keys import stored_keys
 from history.seals.seal_store import SealedDay, sealed_day, seals_of_day
@@ -79,12 +72,10 @@ async def export(
     patterns: Sequence[str],
     with_verifier: bool,
     installation: str | None = None,
-    samples_of: SamplesOf = in_database,
 ) -> ExportResult:
     """Write ``to`` (samples) and, beside it, ``.events.parquet`` and ``.gaps.parquet``. Raises OperationError.
 
     ``installation``: the plant or the beginning of the id of another one than the state folder's.
-    ``samples_of``: where the samples of the day are.
     """
     paths = new_files(to)
     verifier = to.with_name(VERIFIER)
@@ -106,7 +97,7 @@ async def export(
             )
         sealed = await sealed_day(connection, day, day_seals)
         keys = await stored_keys(connection, day_seals[0].chain)
-        day_samples = await samples_of(connection, day, day_seals[0].chain)
+        day_samples = await DaySamples.of_day(connection, ArchivedDays(state.root), day, day_seals[0].chain)
         writer = _Export(day_samples, scope.of_installation(day_seals[0].installation), sealed, keys)
         with ExitStack() as stack:
             samples_path, events_path, gaps_path = [stack.enter_context(atomic_path(path)) for path in paths]

@@ -20,18 +20,19 @@ from core.errors import OperationError
 from core.files import atomic_path
 from core.formatting import count
 from core.paths import State
-from core.timestamps import microseconds
+from core.timestamps import begin, microseconds
+from history.archive.archived_days import ArchivedDays
 from history.exports.export import new_files
 from history.reading import parquet
-from history.reading.day_samples import DaySamples, SamplesOf, in_database
-from history.reading.reader import begin, by_label, connect, hour_digests, slices
+from history.reading.day_samples import DaySamples
+from history.reading.reader import by_label, connect, hour_digests
 from history.reading.scope import Scope, choose, load_scope
+from history.seals.partial_digests import ByHour
 from history.seals.seal_store import SealedDay, sealed_day, seals_of_day
 from history.standalone import ChannelLabel, HourDigests, compare, labels_of
 from schema.queries import load
 
 METADATA = b"plantlog.export"  # key of what the file is, in its metadata
-_CHANNELS = 64  # of which a day is in memory
 _HOUR = timedelta(hours=1)
 
 
@@ -86,7 +87,6 @@ async def export_interval(
     interval: Interval,
     to: Path,
     installation: str | None = None,
-    samples_of: SamplesOf = in_database,
 ) -> IntervalResult:
     """Write ``to`` (samples, by day, channel and time) and, beside it, events and gaps. Raises OperationError.
 
@@ -107,7 +107,7 @@ async def export_interval(
                 raise OperationError(f"no channel matches {', '.join(interval.patterns)} (* matches any text)")
         with ExitStack() as stack:
             samples_path, events_path, gaps_path = [stack.enter_context(atomic_path(path)) for path in paths]
-            writer = _Writer(connection, interval, scope, chosen, samples_of)
+            writer = _Writer(connection, interval, scope, chosen, ArchivedDays(state.root))
             return await writer.write(paths, samples_path, events_path, gaps_path)
     except OSError as error:
         raise OperationError(f"{to}: {error.strerror or error}") from error
@@ -121,7 +121,7 @@ class _Writer:
     interval: Interval
     scope: Scope
     selected: set[int] | None  # channels; None: all
-    samples_of: SamplesOf
+    archived: ArchivedDays
 
     async def write(
         self, paths: Sequence[Path], samples_path: Path, events_path: Path, gaps_path: Path
@@ -137,7 +137,8 @@ class _Writer:
             for day in self.interval.days():
                 seals = await seals_of_day(self.connection, self.scope.number, day)
                 sealed = await sealed_day(self.connection, day, seals) if seals else None
-                stored = await self.samples_of(self.connection, day, seals[0].chain if seals else self.scope.chain)
+                chain = seals[0].chain if seals else self.scope.chain
+                stored = await DaySamples.of_day(self.connection, self.archived, day, chain)
                 n, differs = await self._samples(samples, stored, sealed)
                 rows = await self._events(stored)
                 events.write(rows)
@@ -161,22 +162,22 @@ class _Writer:
         channels = sorted({*await stored.channels(self.scope), *digests})
         channels = [number for number in channels if self.selected is None or number in self.selected]
         bounds = microseconds(self.interval.since), microseconds(self.interval.until)
-        rows = differs = 0
-        for part in slices(channels, _CHANNELS):
-            by_channel = await stored.read(part, self.interval.hours(day))
-            for number in part:
-                was = digests[number].by_hour() if number in digests else {}
-                now = hour_digests(by_channel[number], day) if number in by_channel else {}
-                if sealed is not None:
-                    differs += sum(one.hour in whole_hours for one in compare("", number, was, now))
-                if number not in by_channel:
-                    continue
-                first, last = np.searchsorted(by_channel[number].time, bounds).tolist()
-                cut = by_channel[number].part(slice(first, last))
-                for (_, name, unit), samples in by_label(cut, labels.get(number, [(0, "", "")])):
-                    file.write(samples, name, unit)
-                rows += last - first
-        return rows, differs
+        now: dict[int, ByHour] = {}
+        rows = 0
+        async for number, samples in stored.stream(channels, self.interval.hours(day)):
+            now[number] = hour_digests(samples, day)
+            first, last = np.searchsorted(samples.time, bounds).tolist()
+            cut = samples.part(slice(first, last))
+            for (_, name, unit), part in by_label(cut, labels.get(number, [(0, "", "")])):
+                file.write(part, name, unit)
+            rows += last - first
+        if sealed is None:
+            return rows, 0
+        was = {number: digests[number].by_hour() for number in channels if number in digests}
+        differences = (
+            one for number in channels for one in compare("", number, was.get(number, {}), now.get(number, {}))
+        )
+        return rows, sum(one.hour in whole_hours for one in differences)
 
     async def _labels(self, day: date, sealed: SealedDay | None) -> dict[int, list[ChannelLabel]]:
         if sealed is not None:

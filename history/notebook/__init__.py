@@ -14,7 +14,7 @@ from uuid import UUID
 
 from core.errors import OperationError as ArchiveError
 from history.archive.location import S3Options
-from history.archive.reader import Archive
+from history.notebook.archive import Archive
 from history.questions.ask import ask
 from history.standalone import UnverifiableError, read_keys
 

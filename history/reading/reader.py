@@ -5,7 +5,7 @@ that samples are stored in.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from core import database
 from core.samples import Samples, joined
-from core.timestamps import POSTGRES_EPOCH_US, microseconds
+from core.timestamps import POSTGRES_EPOCH_US, begin, microseconds
 from history.codec.packed_rows import elements, samples_of
 from history.standalone import EVENT_WIDTHS, ChannelLabel, HourDigests, event_digests, row_bytes, tagged_hash
 from schema.queries import load
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 _HOUR_US = 3_600_000_000
 _CURSOR_ROWS = 5000
-_STREAMED = 1_000_000  # samples in memory, unless a single channel has more
 _SAMPLE = np.dtype([("time", ">i8"), ("value", ">u8"), ("status", ">u4")])  # the canonical form: 20 bytes
 
 
@@ -52,11 +51,6 @@ def by_label(samples: Samples, labels: Sequence[ChannelLabel]) -> Iterator[tuple
     for label, i, j in zip(labels, edges[:-1], edges[1:], strict=True):
         if i < j:
             yield label, samples.part(slice(i, j))
-
-
-def begin(day: date, hour: int = 0) -> datetime:
-    """The first moment of a day (UTC), or of an hour of it; hour 24 is the day's end."""
-    return datetime.combine(day, time(), UTC) + timedelta(hours=hour)
 
 
 async def connect(dsn: str, application: str) -> asyncpg.Connection[Any]:
@@ -94,27 +88,6 @@ async def read(
         if first < last:
             samples_by_channel[channel] = samples.part(slice(first, last))
     return samples_by_channel
-
-
-async def stream(
-    connection: asyncpg.Connection[Any], channels: Sequence[int], since: datetime, until: datetime
-) -> AsyncIterator[tuple[int, Samples]]:
-    """Samples in the order of ``channels``, some of them at a time."""
-    async for samples in portions(connection, channels, since, until):
-        for one in samples.items():
-            yield one
-
-
-async def portions(
-    connection: asyncpg.Connection[Any], channels: Sequence[int], since: datetime, until: datetime
-) -> AsyncIterator[dict[int, Samples]]:
-    """The same, as what is read at a time."""
-    size, done = 1, 0
-    while part := channels[done : done + size]:
-        samples = await read(connection, part, since, until)
-        done += len(part)
-        size = max(1, min(2 * size, size * _STREAMED // max(1, sum(map(len, samples.values())))))
-        yield samples
 
 
 def _packed(rows: Sequence[asyncpg.Record]) -> Iterator[Samples]:

@@ -15,9 +15,9 @@ import asyncpg
 
 from core.errors import OperationError
 from core.paths import State
-from core.timestamps import microseconds
+from core.timestamps import begin, microseconds
 from history.reading.day_samples import DaySamples
-from history.reading.reader import begin, connect, hour_digests
+from history.reading.reader import connect, hour_digests
 from history.reading.scope import load_scope, own_number
 from history.seals.partial_digests import ByHour
 from history.seals.proof import NOTHING

@@ -9,7 +9,8 @@ from typing import Any
 
 import asyncpg
 
-from history.reading.reader import begin, connect
+from core.timestamps import begin
+from history.reading.reader import connect
 from history.seals.seal_store import SealedDay
 from schema.queries import load
 

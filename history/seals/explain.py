@@ -16,9 +16,9 @@ import asyncpg
 import numpy as np
 
 from core.formatting import count
-from core.timestamps import microseconds, utc
+from core.timestamps import begin, microseconds, utc
 from history.reading.day_samples import DaySamples
-from history.reading.reader import begin, event_rows, events_of, slices
+from history.reading.reader import event_rows, events_of, slices
 from history.reading.scope import Scope
 from history.seals.documents import SIGNED
 from history.seals.partial_digests import MARGIN

@@ -17,8 +17,9 @@ from typing import Any
 
 import asyncpg
 
+from core.timestamps import begin
 from history.reading.day_samples import DaySamples
-from history.reading.reader import begin, hour_digests, slices
+from history.reading.reader import hour_digests, slices
 from history.reading.scope import Scope
 from schema.queries import load
 

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.samples import Samples
-from core.timestamps import microseconds
+from core.timestamps import begin, microseconds
 from history.reading.day_samples import DaySamples
-from history.reading.reader import begin, gap_rows, hour_digests, slices
+from history.reading.reader import gap_rows, hour_digests, slices
 from history.reading.scope import Scope
 from history.seals.partial_digests import MAX_CHANNELS, MAX_SAMPLES
 from history.seals.receipts import Receipts, bits

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 
 from core.batch import Int64s
 from core.sealing_key import receipt_statement
-from core.timestamps import microseconds
-from history.reading.reader import begin
+from core.timestamps import begin, microseconds
 from history.reading.scope import Scope
 from history.seals.keys import stored_keys
 from history.standalone import GapRow, signed, trusted_keys

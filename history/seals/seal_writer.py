@@ -14,9 +14,9 @@ import numpy as np
 
 from core.batch import Int64s
 from core.formatting import count
-from core.timestamps import microseconds, utc
+from core.timestamps import begin, microseconds, utc
 from history.reading.day_samples import DaySamples
-from history.reading.reader import begin, event_rows, events_of, gap_rows
+from history.reading.reader import event_rows, events_of, gap_rows
 from history.reading.scope import Scope
 from history.seals import partial_digests
 from history.seals.documents import merged

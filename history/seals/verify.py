@@ -14,7 +14,8 @@ import asyncpg
 from core.errors import OperationError
 from core.formatting import count
 from core.paths import State
-from history.reading.day_samples import DaySamples, SamplesOf, in_database
+from history.archive.archived_days import ArchivedDays
+from history.reading.day_samples import DaySamples
 from history.reading.reader import (
     channels_of,
     connect,
@@ -60,7 +61,7 @@ class _Question:
     key: Path | None
     day: date | None
     patterns: Sequence[str]
-    samples_of: SamplesOf
+    archived: ArchivedDays
 
 
 async def verify(
@@ -70,19 +71,18 @@ async def verify(
     day: date | None,
     patterns: Sequence[str],
     installation: str | None = None,
-    samples_of: SamplesOf = in_database,
 ) -> list[Report]:
     """Check chains, and one day or all of some channels or of all; a report for each chain.
 
     ``dsn``: the reader's. ``installation``: a plant or the beginning of an id; all; None: the state folder's.
-    ``samples_of``: where the samples of a day are. Raises OperationError.
+    Raises OperationError.
     """
     connection = await connect(dsn, "plantlog verify")
     try:
         scope = await load_scope(connection, 0)
         labels = {chain.number: chain.label for chain in await choose(connection, state, "all")}
         chosen = await choose(connection, state, installation)
-        question = _Question(key, day, patterns, samples_of)
+        question = _Question(key, day, patterns, ArchivedDays(state.root))
         reports = [await _verify_chain(connection, state, chain, question, scope) for chain in chosen]
         if patterns and not any(report.days for report in reports):
             await _matching_channels(connection, patterns, {}, scope)
@@ -180,7 +180,7 @@ async def _verify_day(
     patterns = question.patterns
     channels = await _matching_channels(connection, patterns, names, scope) if patterns else set(hours)
     try:
-        samples = await question.samples_of(connection, day, seal.chain)
+        samples = await DaySamples.of_day(connection, question.archived, day, seal.chain)
         if not patterns:
             channels |= set(await samples.channels(scope))
         kept = dict.fromkeys(amended_hours(sealed.differs) if digests_match_root else (), b"")
@@ -249,7 +249,7 @@ async def _digests(
     ``kept``: the values of its channels and hours become their samples in the canonical form.
     """
     digests: dict[int, ByHour] = {}
-    size, hours = (_FIRST_SLICE, 1) if samples.by_hour and len(channels) > _FEW_CHANNELS else (1, 24)
+    size, hours = (_FIRST_SLICE, 1) if samples.files is None and len(channels) > _FEW_CHANNELS else (1, 24)
     for hour in range(0, 24, hours):
         done = 0
         while part := channels[done : done + size]:

@@ -15,7 +15,7 @@ from core.batch import Float64s, Int64s
 from core.counters import increases
 from core.errors import OperationError
 from core.samples import segments
-from history.archive.sample_file import TIME
+from history.codec.row_groups import TIME
 from history.sql.columns import Columns, count_up, joined
 from history.sql.courses import GAP, GOOD, HOLD, Course, Courses, courses
 from history.sql.resampled import require_length

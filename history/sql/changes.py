@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from core.batch import Float64s
 from core.samples import segments
-from history.archive.sample_file import TIME
+from history.codec.row_groups import TIME
 from history.sql.columns import Columns
 from history.sql.resampled import Grid
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from core.batch import Float64s, Int64s
 from core.samples import Samples
-from history.archive.sample_file import TIME, rows_of
+from history.archive.sample_file import rows_of
+from history.codec.row_groups import TIME
 
 # channel_id (int32), time (int64, µs) and, if wanted, value (uint64, its bits) and status (uint32); (n,) each
 Columns: TypeAlias = dict[str, NDArray[Any]]

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from core.timestamps import microseconds
-from history.archive.sample_file import TIME
+from history.codec.row_groups import TIME
 from history.sql import runs, weighted_statistics
 from history.sql.aggregates import AGGREGATES, Aggregates, require_intervals
 from history.sql.changes import CHANGES, Changes

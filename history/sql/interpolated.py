@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from core.batch import Int64s
 from core.samples import segments
-from history.archive.sample_file import TIME
+from history.codec.row_groups import TIME
 from history.sql.aggregates import NO_DATA, SUBNORMAL
 from history.sql.columns import Columns
 from history.sql.courses import BAD, EARLY, HOLD, Courses, Points, courses

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from core.samples import segments
-from history.archive.sample_file import TIME
+from history.codec.row_groups import TIME
 from history.sql.columns import Columns, following
 
 PAUSES = pa.struct(

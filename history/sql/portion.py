@@ -12,10 +12,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from core.samples import Samples, joined
-from history.archive.archived_samples import ArchivedSamples
 from history.archive.channel_table import Place
 from history.archive.day_files import DayFiles
 from history.codec.row_groups import Rows, samples_of, together
+from history.reading.day_samples import DaySamples
 from history.reading.reader import slices
 from history.sql.columns import Columns, columns_of
 
@@ -115,7 +115,8 @@ class ArchivedDay:
 
     archived: dict[int, Place]  # channels that are read in the archive only
     merged: frozenset[int]  # in the database, or in both
-    samples: ArchivedSamples
+    files: DayFiles
+    samples: DaySamples
 
     def of_channels(self, channels: frozenset[int]) -> ArchivedDay:
         """Day of some of the channels."""
@@ -124,10 +125,10 @@ class ArchivedDay:
 
     def stored(self, bounds: tuple[int, int]) -> Stored:
         """The samples within bounds (µs) that are read in the archive only."""
-        files = self.samples.files
         paths = {place.file for place in self.archived.values()}
-        needed = tuple(one for one in files.manifest.of_table("samples") if one.amendment or one.path in paths)
-        files = replace(files, manifest=replace(files.manifest, files=needed))
+        of_samples = self.files.manifest.of_table("samples")
+        needed = tuple(one for one in of_samples if one.amendment or one.path in paths)
+        files = replace(self.files, manifest=replace(self.files.manifest, files=needed))
         return Stored(files, self.archived, bounds)
 
 

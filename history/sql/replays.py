@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from core.batch import Float64s, Int64s
 from core.samples import segments
-from history.archive.sample_file import TIME
+from history.codec.row_groups import TIME
 from history.sql.columns import Columns, count_up, good_samples, joined, part
 
 PAIRS = pa.struct(

@@ -17,7 +17,7 @@ from core.batch import Float64s, Int64s
 from core.counters import increases
 from core.errors import OperationError
 from core.samples import segments
-from history.archive.sample_file import TIME
+from history.codec.row_groups import TIME
 from history.sql.columns import Channels, Columns, count_up, following, good_samples
 
 _SEVERAL = 32  # samples of a bucket: to look up where it begins takes less time than to compute the bucket of each

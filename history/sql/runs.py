@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from core.samples import segments
-from history.archive.sample_file import TIME
+from history.codec.row_groups import TIME
 from history.sql.columns import Columns, good_samples
 
 _USUAL = 0.95  # of the values of a channel are held no longer than what is usual

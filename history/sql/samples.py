@@ -21,13 +21,12 @@ import pyarrow.dataset as ds
 from core.errors import OperationError
 from core.paths import State
 from core.samples import Samples
-from core.timestamps import microseconds, utc
+from core.timestamps import begin, microseconds, utc
 from history.archive.archived_days import ArchivedDays
-from history.archive.archived_samples import ArchivedSamples
 from history.archive.channel_table import places_of
 from history.archive.meanings import TEXT, Meanings
-from history.archive.sample_file import TIME
-from history.reading.reader import begin, portions, slices
+from history.codec.row_groups import TIME
+from history.reading.day_samples import DaySamples
 from history.sql.columns import as_arrow, by_portion
 from history.sql.execution import THREADS, in_order
 from history.sql.portion import ArchivedDay, Day, Kernel, Portion, compute, divided, forget_footers
@@ -47,7 +46,6 @@ SAMPLES = pa.schema(
 )
 Result = TypeVar("Result")
 _TABLES = ("samples_raw", "samples_packed")
-_CHANNELS = 64  # of which a day is in memory where two places are compared
 _VALUES = ("value", "status")
 
 
@@ -163,18 +161,13 @@ class SampleSource:
 
     def _others(self, day: Day, within: tuple[int, int]) -> Iterator[Samples]:
         """The samples of a day that are not read in the archive only, of a channel at a time."""
-        merged = (
-            self._merged(parts, channels, day.hours)
-            for parts in day.parts
-            for channels in slices(sorted(parts.merged), _CHANNELS)
-        )
-        live = self._live(day) if day.live else ()
-        for samples in chain.from_iterable(by_channel.values() for by_channel in chain(merged, live)):
-            if (inside := slice(*np.searchsorted(samples.time, within).tolist())).start < inside.stop:
-                yield samples.part(inside)
-
-    def _live(self, day: Day) -> Iterator[dict[int, Samples]]:
-        return self._reader.iterate(portions(self._reader.connection, sorted(day.live), *day.hours.bounds))
+        in_database = DaySamples(self._reader.connection, day.hours.day)
+        for samples, channels in [*((one.samples, one.merged) for one in day.parts), (in_database, day.live)]:
+            portions = samples.portions(sorted(channels), day.hours.hours)
+            for of_channel in chain.from_iterable(one.values() for one in self._reader.iterate(portions)):
+                first, last = np.searchsorted(of_channel.time, within).tolist()
+                if first < last:
+                    yield of_channel.part(slice(first, last))
 
     def _require_kept(self, days: Sequence[Day]) -> None:
         archived = self._archived([one.hours.day for one in days])
@@ -182,9 +175,6 @@ class SampleSource:
             if one.dropped != _dropped(archived[one.hours.day]):
                 day = one.hours.day
                 raise OperationError(f"samples of {day} were dropped while they were read: run the query again")
-
-    def _merged(self, parts: ArchivedDay, channels: Sequence[int], hours: Hours) -> dict[int, Samples]:
-        return self._reader.run(lambda _: parts.samples.read(channels, hours.hours))
 
     def _archived(self, days: Sequence[date]) -> dict[date, list[asyncpg.Record]]:
         rows: dict[date, list[asyncpg.Record]] = {day: [] for day in days}
@@ -205,8 +195,8 @@ class SampleSource:
             if number not in same_channels and (number in whole_channels or number in stored)
         }
         archived = {number: places[number] for number in channels if number in places and number not in merged}
-        samples = ArchivedSamples(self._reader.connection, day, files, whole_channels)
-        return ArchivedDay(archived, frozenset(merged), samples)
+        samples = DaySamples(self._reader.connection, day, files, whole_channels)
+        return ArchivedDay(archived, frozenset(merged), files, samples)
 
 
 def _dropped(rows: Sequence[asyncpg.Record]) -> dict[int, list[int]]:

@@ -19,9 +19,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
-from core.timestamps import microseconds
-from history.archive.sample_file import TIME
-from history.reading.reader import begin
+from core.timestamps import begin, microseconds
+from history.codec.row_groups import TIME
 
 _HOUR_US = 3_600_000_000
 _DESCRIBED = ("name", "unit")  # columns that are known by the channel, but for changes of its meaning

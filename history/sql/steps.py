@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from core.batch import Float64s
 from core.counters import wraps
 from core.samples import segments
-from history.archive.sample_file import TIME
+from history.codec.row_groups import TIME
 from history.sql.columns import Channels, Columns, good_samples, good_values, joined, part
 
 STEPS = pa.struct(

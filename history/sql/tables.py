@@ -8,10 +8,9 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from core.timestamps import microseconds
-from history.archive.sample_file import TIME
+from core.timestamps import begin, microseconds
+from history.codec.row_groups import TIME
 from history.reading.parquet import EVENTS
-from history.reading.reader import begin
 from history.sql.reader import Reader
 from history.sql.samples import SAMPLES, SampleSource
 from history.sql.scan import Scan, ScannedTable, Scans

@@ -26,9 +26,9 @@ from core.errors import OperationError
 from core.paths import State
 from core.samples import Samples
 from core.timestamps import microseconds
-from history.archive.day import archive_day, own_installation
 from history.archive.location import Location
 from history.archive.manifest import Manifest, claim
+from history.archiving.day import archive_day, own_installation
 from history.imports.whole_hours import copy_packed, packed_days
 from history.seals.seal import seal_days
 from history.sql.execution import Limits

@@ -20,11 +20,12 @@ import asyncpg
 from core.errors import OperationError
 from core.paths import State
 from core.samples import Samples
-from history.archive.day import OwnInstallation, archive_day, own_installation
+from core.timestamps import begin
 from history.archive.location import Location
 from history.archive.manifest import claim
+from history.archiving.day import OwnInstallation, archive_day, own_installation
 from history.reading.day_samples import DaySamples
-from history.reading.reader import begin, connect, hour_digests, slices
+from history.reading.reader import connect, hour_digests, slices
 from history.reading.scope import Scope, load_scope
 from history.seals import partial_digests
 from history.seals.keys import signer
@@ -132,7 +133,7 @@ class _Generated(DaySamples):
         """Ids of the channels with samples, ascending."""
         return list(self.numbers)
 
-    async def stream(self, channels: Sequence[int]) -> AsyncIterator[tuple[int, Samples]]:
+    async def stream(self, channels: Sequence[int], hours: range = range(24)) -> AsyncIterator[tuple[int, Samples]]:
         """The day of channels in their order."""
         with ThreadPoolExecutor(_THREADS) as threads:
             for one in in_order(lambda number: threads.submit(self._samples, number), channels, _THREADS):
@@ -198,8 +199,5 @@ async def _archive(
         await write_first_seal(connection, await signer(connection, state), samples, scope, started)
     samples.progress(f"{day}: sealed")
 
-    async def samples_of(_: asyncpg.Connection[Any], day: date, chain: int) -> DaySamples:
-        return samples
-
-    manifest = await archive_day(connection, installation, location, day, state, samples_of)
+    manifest = await archive_day(connection, installation, location, day, state, samples)
     samples.progress(f"{day}: {manifest.samples:,} samples in {manifest.bytes / 1e6:,.0f} MB")

@@ -14,8 +14,7 @@ import numpy as np
 
 from core.batch import Float64s, Int64s
 from core.samples import Samples
-from core.timestamps import microseconds
-from history.reading.reader import begin
+from core.timestamps import begin, microseconds
 from lab.bench.data import BAD, values
 
 UPSET_HOUR = 15

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from core.paths import CHECKOUT, State
-from history.reading.reader import begin
+from core.timestamps import begin
 from lab.bench.generated_archive import Plan, existing_plan, make, place_of, state_of
 from lab.bench.generated_plant import TARGET, UPSET_HOUR, channel
 from lab.bench.server import private

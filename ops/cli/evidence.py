@@ -147,7 +147,6 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Verify seals, rollups or an exported file. Lists what differs. Exits with 1 for unexplained differences."""
-    from history.archive.day import archived_samples
     from history.seals.report import format_report
     from history.seals.verify import verify as run
 
@@ -161,8 +160,7 @@ def verify(
         _verify_file(state, what, key, as_json)
         return
     day = _parse_day(what, "neither a day such as 2026-03-09 nor an existing file")
-    samples_of = archived_samples(state)
-    reports = _run(run(state.dsn("reader"), state, key, day, channel or [], installation, samples_of))
+    reports = _run(run(state.dsn("reader"), state, key, day, channel or [], installation))
     if as_json:
         written = [report.as_json() for report in reports]
         typer.echo(json.dumps(written if installation == "all" else written[0], indent=2))
@@ -262,7 +260,6 @@ def export(
 
     The output says which days of an interval are sealed, and whether what was exported is as sealed.
     """
-    from history.archive.day import archived_samples
     from history.exports.export import export as run
 
     state = State.current()
@@ -276,7 +273,7 @@ def export(
         _export_interval(state, since, until, to or Path("export.parquet"), channel or [], installation)
         return
     path = to or Path(f"{sealed_day}.parquet")
-    options = channel or [], with_verifier, installation, archived_samples(state)
+    options = channel or [], with_verifier, installation
     result = _run(run(state.dsn("reader"), state, sealed_day, path, *options))
     for name, rows in result.files:
         typer.echo(f"{name}: {count(rows, 'row')}, {name.stat().st_size:,} bytes")
@@ -290,13 +287,12 @@ def export(
 def _export_interval(
     state: State, since: str, until: str, to: Path, patterns: list[str], installation: str | None
 ) -> None:
-    from history.archive.day import archived_samples
     from history.exports.export_interval import Interval, export_interval
 
     interval = Interval(_parse_time("--from", since), _parse_time("--until", until), patterns)
     if interval.since >= interval.until:
         raise OperationError(f"--from: found {since}; legal: a time before --until {until}")
-    result = _run(export_interval(state.dsn("reader"), state, interval, to, installation, archived_samples(state)))
+    result = _run(export_interval(state.dsn("reader"), state, interval, to, installation))
     for name, rows in result.files:
         typer.echo(f"{name}: {count(rows, 'row')}, {name.stat().st_size:,} bytes")
     for day in result.days:

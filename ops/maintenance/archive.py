@@ -13,9 +13,9 @@ from core.errors import NotAsSealed, OperationError
 from core.formatting import count
 from core.scheduling import lower_priority
 from history.archive.configured import location_of
-from history.archive.day import OwnInstallation, archive_day, own_installation
 from history.archive.location import Location, in_thread, responding
 from history.archive.manifest import PROBE, begun, claim, sweep
+from history.archiving.day import OwnInstallation, archive_day, own_installation
 from history.reading.reader import connect
 from ops.maintenance.job import Connection, JobContext, JobResult, JobSkipped
 from schema.queries import load

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 from core.paths import CHECKOUT
 from core.samples import Samples
-from core.timestamps import microseconds
+from core.timestamps import begin, microseconds
 from history import standalone
 from history.reading.parquet import ENCODINGS, SAMPLES, SampleFile, best_encoding
-from history.reading.reader import begin, hour_digests
+from history.reading.reader import hour_digests
 from history.seals.receipts import bits
 from history.seals.report import DayReport, Finding, Report
 from history.seals.seal_store import chain_problems

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from core.timestamps import begin
 from dashboards.viewer import archive
 from dashboards.viewer.library import Library
 from dashboards.viewer.macros import TimeRange, expand
 from dashboards.viewer.reader import Reader, Timeouts
 from history.archive.location import Location
-from history.reading.reader import begin
 from tests.database import Database
 from tests.integration.dashboards.viewer.browser_page import open_page, running_browser
 from tests.integration.dashboards.viewer.serving import reading, served

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from history.reading.reader import begin
+from core.timestamps import begin
 from ops.maintenance.job import RUNS_ELSEWHERE, Job, JobContext, JobRun, run
 from ops.maintenance.jobs import jobs
 from tests.config_in_force import activate

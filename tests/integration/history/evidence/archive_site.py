@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from history.archive.day import archive_day, own_installation
+from core.timestamps import begin
 from history.archive.location import Location
 from history.archive.manifest import Manifest, claim
-from history.archive.reader import Archive
-from history.reading.reader import begin
+from history.archiving.day import archive_day, own_installation
+from history.notebook.archive import Archive
 from tests.database import Database
 from tests.integration.history.evidence.plant import DAY, SealedPlant, minute
 from tests.sample_tables import Sample

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from history.reading.reader import begin
+from core.timestamps import begin
 from tests.database import Database
 from tests.integration.history.evidence.archive_site import Site, archive_site
 from tests.integration.history.evidence.plant import DAY, SealedPlant, minute

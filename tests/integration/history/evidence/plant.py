@@ -13,8 +13,7 @@ import numpy as np
 
 from core.paths import State
 from core.sealing_key import receipt_statement
-from core.timestamps import microseconds
-from history.reading.reader import begin
+from core.timestamps import begin, microseconds
 from history.seals.delete import Deletion, delete
 from history.seals.keys import load_signer
 from history.seals.report import Report

@@ -15,11 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from core.errors import OperationError
-from core.timestamps import microseconds
+from core.timestamps import begin, microseconds
 from history.archive.location import Location
 from history.archive.manifest import claim, footer_crc32
-from history.archive.reader import Archive
-from history.reading.reader import begin
+from history.notebook.archive import Archive
 from history.seals.keys import load_signer
 from tests.integration.history.evidence.archive_site import ODD, Site, tmpfs
 from tests.integration.history.evidence.plant import DAY, SealedPlant, minute

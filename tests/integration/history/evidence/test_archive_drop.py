@@ -11,7 +11,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from history.reading.reader import begin
+from core.timestamps import begin
 from tests.database import Database, connected
 from tests.integration.history.evidence.archive_maintenance import Maintained, maintained_plant
 from tests.integration.history.evidence.plant import DAY, SealedPlant, minute

@@ -23,18 +23,17 @@ from hypothesis import strategies as st
 from core.batch import Float64s
 from core.errors import OperationError
 from core.samples import Samples
-from core.timestamps import microseconds
+from core.timestamps import begin, microseconds
 from history.archive import location
 from history.archive.day_files import DayFiles
 from history.archive.location import Location
 from history.archive.manifest import ArchivedFile, DayFolder, Manifest, footer_crc32
 from history.archive.sample_file import OWN_GROUP, SampleWriter
-from history.archive.writer import files_of
+from history.archiving.writer import files_of
 from history.codec import row_groups
 from history.codec.row_groups import MAX_GROUP
 from history.codec.scaling import ScaledValues, scale
 from history.codec.segments import Segments
-from history.reading.reader import begin
 from tests.waiting import until
 
 DAY = date(2026, 3, 9)

@@ -12,8 +12,8 @@ from typing import Any
 import asyncpg
 import pytest
 
+from core.timestamps import begin
 from history.archive import location as storage
-from history.reading.reader import begin
 from ops.maintenance.packing import compress_before
 from tests.database import Database
 from tests.integration.history.evidence.archive_maintenance import Key, Maintained, maintained_plant

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from core.installation import installation_of
-from history.archive.reader import Archive
-from history.reading.reader import begin
+from core.timestamps import begin
+from history.notebook.archive import Archive
 from schema.queries import load
 from tests.config_in_force import activate
 from tests.database import Database

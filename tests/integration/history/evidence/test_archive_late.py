@@ -15,13 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from core.timestamps import microseconds
-from history.archive.day import archived_samples
+from core.timestamps import begin, microseconds
 from history.archive.location import Location
 from history.archive.manifest import Manifest, footer_crc32, read_manifest
-from history.archive.writer import DayWriter
+from history.archiving.writer import DayWriter
 from history.exports.export import export
-from history.reading.reader import begin
 from history.seals.report import DayReport
 from history.seals.verify import verify
 from history.standalone import verify_file
@@ -143,7 +141,7 @@ async def test_dropped_day_is_verified_and_exported_from_the_files(plant: Mainta
     await plant.owner.execute("DELETE FROM plant.event WHERE type = 'text'")  # as retention does
 
     async def verified(*channels: str) -> DayReport:
-        [report] = await verify(site.database.reader_dsn, state, None, DAY, channels, None, archived_samples(state))
+        [report] = await verify(site.database.reader_dsn, state, None, DAY, channels, None)
         return report.days[0]
 
     report = await verified()
@@ -151,9 +149,7 @@ async def test_dropped_day_is_verified_and_exported_from_the_files(plant: Mainta
     assert [(one.difference.kind, one.explained != "") for one in report.findings] == [("added", True)]
     assert (await verified("unit/pressure")).samples == 241
     path = tmp_path / "day.parquet"
-    done = await export(
-        site.database.reader_dsn, state, DAY, path, ["unit/pressure"], False, None, archived_samples(state)
-    )
+    done = await export(site.database.reader_dsn, state, DAY, path, ["unit/pressure"], False, None)
     assert ([rows for _, rows in done.files], done.differs) == ([241, 1, 1], 0)
     assert verify_file(str(path), None).ok
     [file, *_] = sorted(plant.site.folder.glob(f"samples/*/day={DAY}/00001-*.parquet"))
@@ -232,7 +228,9 @@ async def test_readers_find_one_state_of_a_day_or_the_other(plant: Maintained, m
     assert set(seen) == {False, True}
     assert seen == sorted(seen)
     manifests = iter([stale])
-    monkeypatch.setattr("history.archive.reader.read_manifest", lambda *of: next(manifests, None) or read_manifest(*of))
+    monkeypatch.setattr(
+        "history.notebook.archive.read_manifest", lambda *of: next(manifests, None) or read_manifest(*of)
+    )
     assert len(archive.samples(["*"], begin(DAY), begin(DAY, 24))) == len(new)
 
 

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from core.installation import installation_of
-from history.archive.day import archived_samples
-from history.archive.reader import Archive
-from history.reading.reader import begin
+from core.timestamps import begin
+from history.notebook.archive import Archive
 from history.seals.verify import verify
 from ops.maintenance.jobs import jobs
 from schema.queries import load
@@ -98,7 +97,7 @@ async def test_other_location_gets_what_is_stored_and_waits_for_copies(plant: Ma
         assert await plant.drop() == ["unarchived"]
     [report] = await verify(
         site.plant.database.reader_dsn,
-        *(state, None, DAY, (), None, archived_samples(state)),
+        *(state, None, DAY, (), None),
     )
     assert report.days[0].problems == []  # read from the old one
     assert await plant.drop(_NEXT) == ["chunk"]

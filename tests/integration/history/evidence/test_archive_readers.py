@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from history.reading.reader import begin
+from core.timestamps import begin
 from tests.docs import blocks
 from tests.integration.history.evidence.archive_site import Site
 from tests.integration.history.evidence.plant import DAY

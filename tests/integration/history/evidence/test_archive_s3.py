@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from core.errors import OperationError
-from history.archive.day import archive_day, own_installation
+from core.timestamps import begin
 from history.archive.location import Location, S3Options
 from history.archive.manifest import claim
-from history.archive.reader import Archive
-from history.reading.reader import begin
+from history.archiving.day import archive_day, own_installation
+from history.notebook.archive import Archive
 from tests import repository_servers
 from tests.database import Database
 from tests.integration.history.evidence.plant import DAY, SealedPlant, minute

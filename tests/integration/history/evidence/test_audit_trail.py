@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.config.model import WriterOptions
-from core.timestamps import microseconds
-from history.reading.reader import begin
+from core.timestamps import begin, microseconds
 from ingest.spool import audit
 from ingest.spool.audit import Action, Person, record
 from ingest.writer.writer import Writer

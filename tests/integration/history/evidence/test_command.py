@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from history.reading.reader import begin
+from core.timestamps import begin
 from tests.command import CommandResult, plantlog
 from tests.database import Database
 from tests.integration.history.evidence.plant import BEFORE, DAY, SealedPlant

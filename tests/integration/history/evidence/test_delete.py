@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from core.errors import OperationError
-from history.reading.reader import begin
+from core.timestamps import begin
 from history.seals.delete import Deletion, DeletionResult, delete
 from tests.integration.history.evidence.plant import DAY, SealedPlant
 from tests.sample_tables import HOUR_US, bits

@@ -15,9 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from core.errors import OperationError
-from core.timestamps import microseconds
+from core.timestamps import begin, microseconds
 from history.exports.export import VERIFIER, ExportResult, export
-from history.reading.reader import begin
 from history.seals.keys import rotate
 from history.standalone import METADATA, UnverifiableError, read_keys, report, verify_file
 from tests.integration.history.evidence.plant import DAY, SealedPlant, public_key

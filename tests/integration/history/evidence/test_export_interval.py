@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from core.errors import OperationError
+from core.timestamps import begin
 from history.exports.export_interval import METADATA, Interval, IntervalResult, export_interval
-from history.reading.reader import begin
 from history.standalone import UnverifiableError, schema_of, verify_file
 from tests.integration.history.evidence.plant import BEFORE, DAY, SealedPlant
 

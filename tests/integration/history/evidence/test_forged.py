@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from core.timestamps import microseconds
-from history.reading.reader import begin
+from core.timestamps import begin, microseconds
 from tests.integration.history.evidence.plant import BEFORE, DAY, SealedPlant
 from tests.sample_tables import HOUR_US, bits
 

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.samples import Samples
-from core.timestamps import microseconds
+from core.timestamps import begin, microseconds
 from history.reading.parquet import SampleFile
-from history.reading.reader import begin, hour_digests, read
+from history.reading.reader import hour_digests, read
 from history.standalone import sample_hours, tagged_hash
 from tests.integration.history.evidence.plant import DAY, SealedPlant
 from tests.sample_tables import HOUR_US, Sample

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from core.errors import OperationError
+from core.timestamps import begin
 from history.exports.export import export
-from history.reading.reader import begin
 from history.seals.keys import key_path, load_signer, signer
 from history.seals.report import Report, format_report
 from history.seals.seal_store import seals

@@ -16,7 +16,7 @@ import asyncpg
 import pytest
 
 from core.paths import CHECKOUT
-from history.reading.reader import begin
+from core.timestamps import begin
 from history.seals.seal import seal_closed
 from tests.integration.history.evidence.plant import BEFORE, DAY, SealedPlant
 from tests.sample_tables import HOUR_US, bits

@@ -10,9 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from core.timestamps import microseconds
+from core.timestamps import begin, microseconds
 from history.exports.export import export
-from history.reading.reader import begin
 from history.standalone import verify_file
 from tests.integration.history.evidence.plant import BEFORE, DAY, SealedPlant
 from tests.integration.history.evidence.test_export import rewritten

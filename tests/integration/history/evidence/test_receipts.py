@@ -13,8 +13,7 @@ import pytest
 from core.batch import Batch, Event, EventBatch, Gap, GapBatch, SampleBatch
 from core.config.model import WriterOptions
 from core.samples import Samples
-from core.timestamps import microseconds, now_us
-from history.reading.reader import begin
+from core.timestamps import begin, microseconds, now_us
 from ingest.spool.append import Spool
 from ingest.writer.writer import Writer
 from ops.maintenance.job import JobContext, run

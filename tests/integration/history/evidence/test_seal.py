@@ -8,8 +8,7 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from core.timestamps import microseconds
-from history.reading.reader import begin
+from core.timestamps import begin, microseconds
 from history.seals.seal import seal_closed, sealed_days
 from history.standalone import rows_before
 from tests.integration.history.evidence.plant import BEFORE, DAY, SealedPlant, minute

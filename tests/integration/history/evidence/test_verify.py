@@ -10,7 +10,8 @@ from unittest.mock import patch
 import pytest
 
 from core.errors import DatabaseError, OperationError
-from history.reading.reader import begin, connect
+from core.timestamps import begin
+from history.reading.reader import connect
 from history.seals.keys import key_path, rotate
 from history.seals.report import Report, format_report
 from ops.maintenance.packing import pack_before

@@ -11,8 +11,9 @@ import pytest
 
 from core.errors import OperationError
 from core.paths import CHECKOUT, State
+from core.timestamps import begin
 from history.archive.day_files import DayFiles
-from history.reading.reader import portions
+from history.reading.day_samples import DaySamples
 from history.sql.execution import Limits
 from history.sql.session import opened
 from tests.integration.history.evidence.archive_maintenance import Key, Maintained
@@ -86,9 +87,12 @@ class Opened:
                 self.files.append(str(files.folder.day))
             return opened_file(files, one, *footers)
 
-        def live(connection: Any, channels: Any, since: Any, until: Any) -> Any:
-            self.live.append((list(channels), since, until))
-            return portions(connection, channels, since, until)
+        portions = DaySamples.portions
+
+        def live(samples: DaySamples, channels: list[int], hours: range) -> Any:
+            if samples.files is None and channels:
+                self.live.append((channels, begin(samples.day, hours.start), begin(samples.day, hours.stop)))
+            return portions(samples, channels, hours)
 
         monkeypatch.setattr(DayFiles, "opened", file)
-        monkeypatch.setattr("history.sql.samples.portions", live)
+        monkeypatch.setattr(DaySamples, "portions", live)

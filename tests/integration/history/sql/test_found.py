@@ -6,9 +6,9 @@ from datetime import date
 
 import pytest
 
+from core.timestamps import begin
 from history.archive.location import Location
 from history.archive.manifest import DayFolder, Manifest, read_manifest
-from history.reading.reader import begin
 from tests.integration.history.evidence.archive_maintenance import Maintained
 from tests.integration.history.evidence.plant import DAY
 from tests.integration.history.sql.asking import NEXT, answers, archived_and_dropped, asked

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from history.reading.reader import begin, portions
+from core.timestamps import begin
+from history.reading.day_samples import DaySamples
 from tests import repository_servers
 from tests.config_in_force import activate
 from tests.integration.history.evidence.archive_maintenance import Maintained
@@ -83,7 +84,7 @@ async def test_deleted_samples_are_gone_although_they_are_archived(plant: Mainta
 async def test_day_that_is_dropped_while_it_is_read_is_an_error(
     plant: Maintained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    main = asyncio.get_running_loop()
+    main, portions = asyncio.get_running_loop(), DaySamples.portions
 
     async def dropped_before(*arguments: Any) -> AsyncIterator[Any]:
         future = asyncio.run_coroutine_threadsafe(archived_and_dropped(plant), main)
@@ -91,7 +92,7 @@ async def test_day_that_is_dropped_while_it_is_read_is_an_error(
         async for found in portions(*arguments):
             yield found
 
-    monkeypatch.setattr("history.sql.samples.portions", dropped_before)
+    monkeypatch.setattr(DaySamples, "portions", dropped_before)
     query = f"SELECT count(*) FROM samples WHERE time < '{NEXT}'"
     assert "dropped while they were read" in await failure(plant, query)
     monkeypatch.undo()

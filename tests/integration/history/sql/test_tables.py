@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from history.reading.reader import begin
+from core.timestamps import begin
 from history.sql.reader import Reader
 from history.sql.session import opened
 from schema.queries import load

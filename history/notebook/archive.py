@@ -14,14 +14,13 @@ import pyarrow as pa
 
 from core.errors import OperationError
 from core.samples import Samples
-from core.timestamps import microseconds
+from core.timestamps import begin, microseconds
 from history.archive.day_files import DayFiles
 from history.archive.location import Location, S3Options
 from history.archive.manifest import MANIFESTS, DayFolder, Manifest, read_manifest
 from history.archive.meanings import TEXT, Meanings
-from history.archive.sample_file import TIME
-from history.archive.verify import problems_of, read_bundle
-from history.reading.reader import begin
+from history.archiving.verify import problems_of, read_bundle
+from history.codec.row_groups import TIME
 from history.seals.seal_store import chain_problems
 from history.standalone import Key, Seal, UnverifiableError, seal_problems
 

@@ -15,22 +15,18 @@ from core.errors import NotAsSealed, OperationError
 from core.installation import installation_of
 from core.paths import State
 from core.samples import NO_SAMPLES, Samples
-from history.archive.archived_samples import ArchivedSamples, added
-from history.archive.configured import location_in_force
 from history.archive.day_files import DayFiles, among
 from history.archive.location import Location, in_thread
-from history.archive.manifest import DayFolder, Manifest, find_manifest, read_manifest
-from history.archive.verify import problems_of
-from history.archive.writer import DayWriter, Origin
-from history.reading.day_samples import DaySamples, SamplesOf, in_database
+from history.archive.manifest import DayFolder, Manifest, find_manifest
+from history.archiving.verify import problems_of
+from history.archiving.writer import DayWriter, Origin
+from history.reading.day_samples import DaySamples, added
 from history.reading.reader import hour_digests
 from history.reading.scope import Scope, load_scope
 from history.seals.keys import stored_keys
 from history.seals.seal import amend_archived_day
 from history.seals.seal_store import SealedDay, sealed_day, seals_of_day
 from schema.queries import load
-
-_CHANNELS = 64  # of which a day is in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +53,12 @@ async def archive_day(
     location: Location,
     day: date,
     state: State,
-    samples_of: SamplesOf = in_database,
+    samples: DaySamples | None = None,
 ) -> Manifest:
     """Bring the archive of a day up to date, and put on record what of the day may be dropped. Raises OperationError.
 
     As long as nothing was dropped, the day is written from the database. After that, late samples are sealed together
-    with those in the archive, and added to it. ``samples_of``: where those are that are not archived yet.
+    with those in the archive, and added to it. ``samples``: those of the day, if they are not in the database.
     """
     folder = DayFolder(installation.id, day)
     key = installation.number, day
@@ -77,9 +73,9 @@ async def archive_day(
             await connection.execute(load("archive")["update_location"], day, installation.number, location.name)
             return copied
     if row is None or not row["dropped"]:
-        day_samples = await samples_of(connection, day, installation.number)
         sealed, origin = await _sealed(connection, installation, day)
-        manifest = await DayWriter(location, folder, sealed, origin, day_samples).write()
+        stored_samples = samples or DaySamples(connection, day)
+        manifest = await DayWriter(location, folder, sealed, origin, stored_samples).write()
         stored = _Stored({number: hours.n for number, hours in sealed.hours().items()})
         await _record(connection, installation, location, sealed, manifest, started, stored, "written", dropped=False)
         return manifest
@@ -90,7 +86,7 @@ async def archive_day(
     if current is None:
         raise OperationError(f"archive {location.name}: {day} is not in it; restore {folder.manifest}")
     before = DayFiles(location, folder, current)
-    samples = await ArchivedSamples.recorded(connection, day, before, installation.number)
+    samples = await DaySamples.in_files(connection, day, before, installation.number)
     if row["late"] and not await amend_archived_day(state, samples):
         raise OperationError(f"{day}: another session seals")
     sealed, origin = await _sealed(connection, installation, day)
@@ -135,21 +131,6 @@ async def _require_known(
         )
 
 
-def archived_samples(state: State) -> SamplesOf:
-    """Places of the samples of a day: in the database, or where retention dropped some, in the archive as well."""
-
-    async def samples_of(connection: asyncpg.Connection[Any], day: date, chain: int) -> DaySamples:
-        row = await connection.fetchrow(load("archive")["select_archived_day"], chain, day)
-        if row is None or not row["dropped"]:
-            return DaySamples(connection, day)
-        location = await in_thread(location_in_force, state.root, row["location"])
-        folder = DayFolder(row["installation"], day)
-        manifest = await in_thread(read_manifest, location, folder)
-        return await ArchivedSamples.recorded(connection, day, DayFiles(location, folder, manifest), chain)
-
-    return samples_of
-
-
 def _amendments(manifest: Manifest) -> list[str]:
     return [file.path for file in manifest.files if file.amendment]
 
@@ -183,7 +164,7 @@ async def _compared(
 ) -> _Stored:
     """Compare what is stored with what is archived. Channels of which that is known are left out, unless changed."""
     queries, day = load("archive"), files.folder.day
-    stored, archived = DaySamples(connection, day), ArchivedSamples(connection, day, files, frozenset())
+    stored, archived = DaySamples(connection, day), DaySamples(connection, day, files)
     known_channels = {row["channel_id"] for row in await connection.fetch(queries["select_known_channels"], day)}
     unknown = {row["channel_id"] for row in await connection.fetch(queries["select_unknown_channels"], day)}
     to_compare = [
@@ -191,10 +172,9 @@ async def _compared(
     ]
     n: dict[int, list[int]] = {}
     conflicts = False
-    for first in range(0, len(to_compare), _CHANNELS):
-        part = to_compare[first : first + _CHANNELS]
-        archived_samples = await archived.in_archive(part)
-        for number, samples in (await stored.read(part, range(24))).items():
+    async for portion in stored.portions(to_compare):
+        archived_samples = await archived.in_archive(portion)
+        for number, samples in portion.items():
             before = archived_samples.get(number, NO_SAMPLES)
             if len(added(before, samples)):
                 n[number] = [-1] * 24

@@ -15,7 +15,6 @@ from typing import Any
 
 from core.errors import NotAsSealed
 from core.samples import NO_SAMPLES, Samples, joined
-from history.archive.archived_samples import added
 from history.archive.channel_table import Place, channel_table, plant_unit, write_channels
 from history.archive.day_files import ROWS, DayFiles
 from history.archive.location import Location, clean_up, in_thread, in_threads
@@ -30,10 +29,10 @@ from history.archive.manifest import (
     sweep,
 )
 from history.archive.sample_file import SampleWriter
-from history.archive.verify import problems_of
+from history.archiving.verify import problems_of
 from history.reading import parquet
-from history.reading.day_samples import DaySamples
-from history.reading.reader import gap_rows
+from history.reading.day_samples import DaySamples, added
+from history.reading.reader import gap_rows, slices
 from history.reading.scope import Scope
 from history.seals.seal_store import SealedDay
 from history.standalone import Key, SealBundle, gaps_digest
@@ -89,8 +88,7 @@ class DayWriter:
         """
         assert self._before is not None
         additions: list[Samples] = []
-        for first in range(0, len(changed), _CHANNELS):
-            part = changed[first : first + _CHANNELS]
+        for part in slices(changed, _CHANNELS):
             archived = await in_thread(self._archived, part)
             for number, one in (await self._samples.read(part, range(24))).items():
                 before = archived.pop(number, NO_SAMPLES)

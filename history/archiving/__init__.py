@@ -1,0 +1,1 @@
+"""Archiving of sealed days: they are written, verified and amended."""
