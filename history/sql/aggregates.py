@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from core.batch import Float64s, Int64s
 from core.counters import increases
 from core.errors import OperationError
-from core.samples import segments
+from core.samples import Samples, segments
 from history.codec.row_groups import TIME
 from history.sql.columns import Columns, count_up, joined
 from history.sql.courses import GAP, GOOD, HOLD, Course, Courses, courses
@@ -71,12 +71,12 @@ class Aggregates:
         if not abs(self.state) < np.inf:
             raise OperationError(f"in_state: found {self.state:g}; legal: the number that is its value, such as 1")
 
-    def compute(self, samples: Columns) -> Columns:
+    def compute(self, samples: Samples) -> Columns:
         """The columns of AGGREGATES. ``samples``: all samples in the window of some channels, by channel and time."""
-        channel = samples["channel_id"]
+        channel = samples.channel
         return self.of_channels([int(channel[rows.start]) for rows in segments(channel)], samples)
 
-    def of_channels(self, ids: Sequence[int], samples: Columns) -> Columns:
+    def of_channels(self, ids: Sequence[int], samples: Samples) -> Columns:
         """Columns of AGGREGATES for these channels, ascending, whether they have samples or not."""
         calculation = _Calculation(self, ids, samples)
         starts, n = self.starts, len(self.starts)
@@ -134,7 +134,7 @@ class _Counts:
 class _Calculation:
     """Aggregates of some channels."""
 
-    def __init__(self, aggregates: Aggregates, ids: Sequence[int], samples: Columns) -> None:
+    def __init__(self, aggregates: Aggregates, ids: Sequence[int], samples: Samples) -> None:
         self._aggregates, self._configuration = aggregates, aggregates.courses.configuration
         self._channels = aggregates.courses.channels
         self._own = self._channels.places(np.array(ids, np.int32))

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from core.batch import Float64s
-from core.samples import segments
+from core.samples import Samples, segments
 from history.codec.row_groups import TIME
 from history.sql.columns import Columns
 from history.sql.resampled import Grid
@@ -52,7 +52,7 @@ class Changes:
     spans: Mapping[int, float]  # of the ranges of channels that have one
     least_score: float
 
-    def compute(self, samples: Columns) -> Columns:
+    def compute(self, samples: Samples) -> Columns:
         """The columns of CHANGES. ``samples``: all samples of some channels, by channel and time."""
         means = self.grid.numbers(samples)
         rows = [segment for segment in segments(means["channel_id"]) if segment.stop - segment.start >= 4 * _LEAST]

@@ -1,8 +1,8 @@
-"""Samples as columns, and channels as questions name them, for kernels."""
+"""Columns of the tables that kernels make, and channels as questions name them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
@@ -16,7 +16,7 @@ from core.samples import Samples
 from history.archive.sample_file import rows_of
 from history.codec.row_groups import TIME
 
-# channel_id (int32), time (int64, µs) and, if wanted, value (uint64, its bits) and status (uint32); (n,) each
+# Rows of a table that a kernel makes: name → (n,)
 Columns: TypeAlias = dict[str, NDArray[Any]]
 Result = TypeVar("Result")
 NEVER = np.iinfo(np.int64).max  # a time
@@ -80,12 +80,7 @@ def spans(channels: Iterable[ChannelFields]) -> dict[int, float]:
     return {channel["channel_id"]: channel["span"] for channel in channels if channel["span"] is not None}
 
 
-def columns_of(samples: Samples) -> Columns:
-    """The columns of samples."""
-    return {"channel_id": samples.channel, "time": samples.time, "value": samples.bits, "status": samples.status}
-
-
-def by_portion(kernel: Callable[[Columns], Result]) -> Callable[[Iterable[Columns]], Iterable[Result]]:
+def by_portion(kernel: Callable[[Samples], Result]) -> Callable[[Iterable[Samples]], Iterable[Result]]:
     """Kernel of several portions, from one of a single portion."""
     return partial(map, kernel)
 
@@ -96,15 +91,10 @@ def joined(portions: Sequence[Columns]) -> Columns:
     return first if len(portions) == 1 else {name: np.concatenate([one[name] for one in portions]) for name in first}
 
 
-def part(samples: Columns, rows: Any) -> Columns:
-    """Some rows of samples."""
-    return {name: column[rows] for name, column in samples.items()}
-
-
-def as_arrow(samples: Columns) -> list[dict[str, Any]]:
-    """Samples as arrays of Arrow, some rows at a time."""
-    rows = (slice(start, start + _ROWS) for start in range(0, len(samples["time"]), _ROWS))
-    return [_arrays(part(samples, portion)) for portion in rows]
+def as_arrow(names: Collection[str], samples: Samples) -> list[dict[str, Any]]:
+    """Samples as arrays of Arrow, some rows at a time. ``names``: which of value and status are needed."""
+    rows = (slice(start, start + _ROWS) for start in range(0, len(samples), _ROWS))
+    return [_arrays(names, samples.part(portion)) for portion in rows]
 
 
 def following(channel: NDArray[np.int32], values: Int64s) -> Int64s:
@@ -127,10 +117,10 @@ def good_values(value: Float64s, status: NDArray[np.int32]) -> tuple[Float64s, N
     return np.where(small, 0.0, value) if small.any() else value, (status >= 0) & (size < 1e50)  # not NaN
 
 
-def good_samples(samples: Columns) -> tuple[NDArray[np.int32], Int64s, Float64s]:
+def good_samples(samples: Samples) -> tuple[NDArray[np.int32], Int64s, Float64s]:
     """Channels, times and values of those that good_samples() (schema/queries/duckdb.sql) has; (n,) each."""
-    value, good = good_values(samples["value"].view(np.float64), samples["status"].view(np.int32))
-    channel, time = samples["channel_id"], samples["time"]
+    value, good = good_values(samples.value, samples.status.view(np.int32))
+    channel, time = samples.channel, samples.time
     return (channel, time, value) if good.all() else (channel[good], time[good], value[good])
 
 
@@ -159,15 +149,15 @@ def _as_list(struct: Any) -> Any:
     return pa.ListArray.from_arrays(pa.array([0, len(struct)], pa.int32()), struct)
 
 
-def _arrays(samples: Columns) -> dict[str, Any]:
-    arrays = {"channel_id": pa.array(samples["channel_id"]), "time": pa.array(samples["time"]).view(TIME)}
-    if "value" in samples:
-        arrays["value"] = _doubles(samples["value"])
-    if "status" in samples:
-        arrays["status"] = pa.array(samples["status"].view(np.int32))
+def _arrays(names: Collection[str], samples: Samples) -> dict[str, Any]:
+    arrays = {"channel_id": pa.array(samples.channel), "time": pa.array(samples.time).view(TIME)}
+    if "value" in names:
+        arrays["value"] = _doubles(samples.value)
+    if "status" in names:
+        arrays["status"] = pa.array(samples.status.view(np.int32))
     return arrays
 
 
-def _doubles(bits: Any) -> Any:
+def _doubles(values: Float64s) -> Any:
     """Convert without Python or a cast: a NaN keeps its payload."""
-    return pa.Array.from_buffers(pa.float64(), len(bits), [None, pa.py_buffer(np.ascontiguousarray(bits))])
+    return pa.Array.from_buffers(pa.float64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from core.batch import Float64s
-from core.samples import segments
+from core.samples import Samples, segments
 from history.reading.reader import slices
 from history.sql.columns import Columns, joined
 from history.sql.resampled import Grid
@@ -35,7 +35,7 @@ class Correlations:
     target: Float64s  # (buckets,) NaN: it has none there
     most: int
 
-    def compute_parts(self, portions: Iterable[Columns]) -> Iterator[Columns]:
+    def compute_parts(self, portions: Iterable[Samples]) -> Iterator[Columns]:
         """The columns of CORRELATIONS. ``portions``: samples by channel and time, all of some channels at a time."""
         parts = [self.grid.numbers(samples) for samples in portions]
         if not parts:

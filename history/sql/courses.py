@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from core.batch import Float64s, Int64s
 from core.errors import OperationError
-from core.samples import segments
-from history.sql.columns import ChannelFields, Channels, Columns, joined, part
+from core.samples import Samples, joined, segments
+from history.sql.columns import ChannelFields, Channels
 
 HOLD = 24 * 3_600_000_000  # µs that a value holds at most
 EARLY, LATE = -(2**56), 2**56  # before and after all times (µs)
@@ -38,14 +38,8 @@ CONFIGURATION = pa.struct(
 )
 _HUGE, _TINY = 1e280, 1e-200  # sums of values above, and products of those below, would be out of range
 # What a function makes of samples of channels (ids) within bounds (µs): it is given those of some channels at a time.
-Read: TypeAlias = Callable[[Collection[int], tuple[int, int], Callable[[Columns], Columns]], Iterable[Columns]]
+Read: TypeAlias = Callable[[Collection[int], tuple[int, int], Callable[[Samples], Samples]], Iterable[Samples]]
 _NEAR = (60_000_000, 3_600_000_000)  # µs: most channels have samples nearby
-NO_SAMPLES: Columns = {
-    "channel_id": np.empty(0, np.int32),
-    "time": np.empty(0, np.int64),
-    "value": np.empty(0, np.uint64),
-    "status": np.empty(0, np.uint32),
-}
 _BLOCK = 65_536  # rows: arrays of twice as many no longer fit into caches
 
 
@@ -75,9 +69,9 @@ class Configuration:
         return GOOD if self.treat_uncertain_as_bad else UNCERTAIN
 
 
-def qualities(samples: Columns) -> NDArray[np.int8]:
+def qualities(samples: Samples) -> NDArray[np.int8]:
     """GOOD, UNCERTAIN or BAD for each sample. NaN, infinities and huge values are Bad."""
-    value, status = samples["value"].view(np.float64), samples["status"].view(np.int32)
+    value, status = samples.value, samples.status.view(np.int32)
     with np.errstate(invalid="ignore"):
         bad = (status < 0) | ~(np.abs(value) <= _HUGE)
     return np.where(bad, BAD, status >= 1 << 30).astype(np.int8)
@@ -126,7 +120,7 @@ class Courses:
     channels: Channels
     analog: NDArray[np.bool_]  # (channels,)
     window: tuple[int, int]  # µs
-    around: Columns  # samples before and after the window that values in it depend on: of :func:`neighbours`
+    around: Samples  # samples before and after the window that values in it depend on: of :func:`neighbours`
     configuration: Configuration
 
     @classmethod
@@ -134,7 +128,7 @@ class Courses:
         cls,
         channels: list[ChannelFields],
         window: tuple[int, int],
-        around: Columns,
+        around: Samples,
         configuration: Configuration,
     ) -> Courses:
         """``channels``: with gaps and ends from 24 hours before until 24 hours after the window."""
@@ -143,14 +137,14 @@ class Courses:
         analog = np.array([kinds[number] == "analog" for number in chosen.channels.tolist()], np.bool_)
         return cls(chosen, analog, window, around, configuration)
 
-    def points(self, ids: Sequence[int], inside: Columns) -> Points:
+    def points(self, ids: Sequence[int], inside: Samples) -> Points:
         """The points of some channels, ascending. ``inside``: their samples in the window, by channel and time."""
         samples = self._with_those_around(ids, inside)
-        channel, time = samples["channel_id"], samples["time"]
-        value, quality = samples["value"].view(np.float64), qualities(samples)
+        channel, time = samples.channel, samples.time
+        value, quality = samples.value, qualities(samples)
         with np.errstate(invalid="ignore"):
             value = np.where(np.abs(value) < _TINY, 0.0, value)
-        status, place = samples["status"].view(np.int32), np.searchsorted(ids, channel)
+        status, place = samples.status.view(np.int32), np.searchsorted(ids, channel)
         at, begins, owners = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for rows in segments(channel):
             edges = self._gaps(int(channel[rows.start]), int(time[rows.stop - 1])) + 1
@@ -168,16 +162,16 @@ class Courses:
         stepped = ~self.analog[indices] if always is None else np.full(len(ids), always)
         return Points(place, time, value, quality, status, self.channels.ends[indices], stepped)
 
-    def _with_those_around(self, ids: Sequence[int], inside: Columns) -> Columns:
-        numbers, pieces = np.array(ids, np.int32), [part(inside, slice(0, 0))]
-        of_inside, of_around = (_edges(samples["channel_id"], numbers) for samples in (inside, self.around))
-        before = self.around["time"] < self.window[0]
+    def _with_those_around(self, ids: Sequence[int], inside: Samples) -> Samples:
+        numbers, pieces = np.array(ids, np.int32), list[Samples]()
+        of_inside, of_around = (_edges(samples.channel, numbers) for samples in (inside, self.around))
+        before = self.around.time < self.window[0]
         for (first, last), (oldest, newest) in zip(of_inside, of_around, strict=True):
             middle = oldest + int(np.count_nonzero(before[oldest:newest]))
             pieces += [
-                part(self.around, slice(oldest, middle)),
-                part(inside, slice(first, last)),
-                part(self.around, slice(middle, newest)),
+                self.around.part(slice(oldest, middle)),
+                inside.part(slice(first, last)),
+                self.around.part(slice(middle, newest)),
             ]
         return joined(pieces)
 
@@ -282,38 +276,37 @@ class Nearest:
     later: bool  # after the window, else before it
     n: int  # so many of them
 
-    def compute(self, samples: Columns) -> Columns:
+    def compute(self, samples: Samples) -> Samples:
         """Nearest samples of some channels, by channel and time; of a channel without such a quality, one."""
         suffices = qualities(samples) <= self.worst
         kept = np.zeros(len(suffices), np.bool_)
-        for rows in segments(samples["channel_id"]):
+        for rows in segments(samples.channel):
             enough = np.flatnonzero(suffices[rows])
             if self.later:
                 kept[rows][: 1 + (enough[self.n - 1] if len(enough) >= self.n else 0)] = True
             else:
                 kept[rows][enough[-min(self.n, len(enough))] if len(enough) else -1 :] = True
-        return part(samples, kept)
+        return samples.part(kept)
 
-    def complete(self, samples: Columns) -> frozenset[int]:
+    def complete(self, samples: Samples) -> frozenset[int]:
         """Channels of which there are enough. ``samples``: of :meth:`compute`."""
-        channel, n = np.unique(samples["channel_id"][qualities(samples) <= self.worst], return_counts=True)
+        channel, n = np.unique(samples.channel[qualities(samples) <= self.worst], return_counts=True)
         return frozenset(channel[n >= self.n].tolist())
 
 
-def neighbours(read: Read, ids: Collection[int], window: tuple[int, int], configuration: Configuration) -> Columns:
+def neighbours(read: Read, ids: Collection[int], window: tuple[int, int], configuration: Configuration) -> Samples:
     """Samples of channels around a window (µs) that values in it depend on, by channel and time."""
     since, until = window
     n = 2 if configuration.use_sloped_extrapolation else 1
     before, after = Nearest(configuration.worst, False, n), Nearest(configuration.worst, True, 1)
-    parts = [NO_SAMPLES]
+    parts = list[Samples]()
     for nearest, farthest in ((before, n * HOLD), (after, HOLD)):
         missing = frozenset(ids)
         for distance in (*_NEAR, farthest):
             within = (until, until + distance) if nearest.later else (since - distance, since)
-            samples = joined([NO_SAMPLES, *read(missing, within, nearest.compute)])
+            samples = joined(read(missing, within, nearest.compute))
             enough = missing if distance == farthest else nearest.complete(samples)
-            parts.append(part(samples, np.isin(samples["channel_id"], [*enough])))
+            parts.append(samples.part(np.isin(samples.channel, [*enough])))
             if not (missing := missing - enough):
                 break
-    around = joined(parts)
-    return part(around, np.lexsort((around["time"], around["channel_id"])))
+    return joined(parts).sorted()

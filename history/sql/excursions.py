@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from core.batch import Float64s, Int64s
-from core.samples import segments
+from core.samples import Samples, segments
 from history.codec.row_groups import TIME
 from history.sql.columns import Columns, count_up, good_samples, joined
 from history.sql.resampled import require_length
@@ -52,7 +52,7 @@ class Excursions:
         require_length("short", self.short)
         require_length("long", self.long)
 
-    def compute(self, samples: Columns) -> Columns:
+    def compute(self, samples: Samples) -> Columns:
         """The columns of FAR_OFF. ``samples``: all samples of some channels, by channel and time."""
         channel, time, value = good_samples(samples)
         bins = _Bins.of_samples(channel, (time - self.since) // self.short, (time - self.since) // self.long, value)

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import wraps
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
+from core.samples import NO_SAMPLES, Samples
 from core.timestamps import microseconds
 from history.codec.row_groups import TIME
 from history.sql import runs, weighted_statistics
@@ -19,7 +20,7 @@ from history.sql.aggregates import AGGREGATES, Aggregates, require_intervals
 from history.sql.changes import CHANGES, Changes
 from history.sql.columns import CHANNEL, ChannelFields, Channels, Columns, by_portion, listed, spans, structs
 from history.sql.correlations import CORRELATIONS, Correlations, dense
-from history.sql.courses import CONFIGURATION, HOLD, NO_SAMPLES, Configuration, Courses, neighbours
+from history.sql.courses import CONFIGURATION, HOLD, Configuration, Courses, neighbours
 from history.sql.excursions import FAR_OFF, Excursions
 from history.sql.interpolated import VALUES, Values
 from history.sql.intervals import INTERVALS, PAUSES, SampleIntervals, pauses
@@ -41,6 +42,7 @@ _SQL_TYPES = {
     pa.string(): "VARCHAR",
     TIME: "TIMESTAMP WITH TIME ZONE",
 }
+Result = TypeVar("Result")
 _USUAL = pa.struct([("channel_id", pa.int32()), ("seconds", pa.float64())])
 
 
@@ -279,20 +281,20 @@ class Functions:
         for columns in self._read(ids.tolist(), courses.window, kernel.compute):
             results.append(columns)
             yield columns
-        with_samples = np.concatenate([NO_SAMPLES["channel_id"], *(columns["channel_id"] for columns in results)])
+        with_samples = np.concatenate([NO_SAMPLES.channel, *(columns["channel_id"] for columns in results)])
         if others := np.setdiff1d(ids, with_samples).tolist():
             yield kernel.of_channels(others, NO_SAMPLES)
 
     def _read(
-        self, ids: Iterable[int], within: tuple[int, int], compute: Callable[[Columns], Columns]
-    ) -> Iterator[Columns]:
+        self, ids: Iterable[int], within: tuple[int, int], compute: Callable[[Samples], Result]
+    ) -> Iterator[Result]:
         return self._source.results(_scan(ids), within, by_portion(compute))
 
     def _results(
         self,
         channels: Iterable[ChannelFields],
         within: tuple[int, int],
-        kernel: Callable[[Iterable[Columns]], Iterable[Columns]],
+        kernel: Callable[[Iterable[Samples]], Iterable[Columns]],
     ) -> Iterator[Columns]:
         return self._source.results(_scan(one["channel_id"] for one in channels), within, kernel)
 

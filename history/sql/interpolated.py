@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from core.batch import Int64s
-from core.samples import segments
+from core.samples import Samples, segments
 from history.codec.row_groups import TIME
 from history.sql.aggregates import NO_DATA, SUBNORMAL
 from history.sql.columns import Columns
@@ -44,12 +44,12 @@ class Values:
     courses: Courses
     times: Int64s  # µs, ascending
 
-    def compute(self, samples: Columns) -> Columns:
+    def compute(self, samples: Samples) -> Columns:
         """The columns of VALUES. ``samples``: all samples in the window of some channels, by channel and time."""
-        channel = samples["channel_id"]
+        channel = samples.channel
         return self.of_channels([int(channel[rows.start]) for rows in segments(channel)], samples)
 
-    def of_channels(self, ids: Sequence[int], samples: Columns) -> Columns:
+    def of_channels(self, ids: Sequence[int], samples: Samples) -> Columns:
         """Columns of VALUES for these channels, ascending, whether they have samples or not."""
         points = self.courses.points(ids, samples)
         time = np.tile(self.times, len(ids))

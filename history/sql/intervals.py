@@ -8,7 +8,7 @@ from math import ceil
 import numpy as np
 import pyarrow as pa
 
-from core.samples import segments
+from core.samples import Samples, segments
 from history.codec.row_groups import TIME
 from history.sql.columns import Columns, following
 
@@ -19,9 +19,9 @@ _LEAST = 20  # distances
 _SHARE, _FACTOR = 0.9, 5
 
 
-def pauses(samples: Columns) -> Columns:
+def pauses(samples: Samples) -> Columns:
     """Pauses of channels with enough distances, of samples by channel and time. The columns of PAUSES; times in µs."""
-    channel, time = samples["channel_id"], samples["time"]
+    channel, time = samples.channel, samples.time
     rows, usual = [np.empty(0, np.int64)], [np.empty(0)]
     for segment in segments(channel):
         distances = np.diff(time[segment])
@@ -57,12 +57,12 @@ class SampleIntervals:
 
     pause: int
 
-    def compute(self, samples: Columns) -> Columns:
+    def compute(self, samples: Samples) -> Columns:
         """The columns of INTERVALS, of samples by channel and time.
 
         An interval may have several rows, with parts of its samples.
         """
-        channel, time, status = samples["channel_id"], samples["time"], samples["status"].view(np.int32)
+        channel, time, status = samples.channel, samples.time, samples.status.view(np.int32)
         ends = np.flatnonzero((time[1:] - time[:-1] >= self.pause) | (channel[1:] != channel[:-1]))
         first, last = np.append(0, ends + 1)[: len(time)], np.append(ends, len(time) - 1)[: len(time)]
         n, good = last - first + 1, status >= 0

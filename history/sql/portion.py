@@ -17,7 +17,6 @@ from history.archive.day_files import DayFiles
 from history.codec.row_groups import Rows, samples_of, together
 from history.reading.day_samples import DaySamples
 from history.reading.reader import slices
-from history.sql.columns import Columns, columns_of
 
 if TYPE_CHECKING:
     from history.sql.scan import Hours  # whose imports of pyarrow take 0.3 s, which processes that compute can save
@@ -57,11 +56,8 @@ class Portion:
     names: Sequence[str]  # which of ``value`` and ``status`` are needed
     in_parts: bool  # whether they may be read as some samples of one channel; else channels are whole
 
-    def read(self) -> Iterator[Columns]:
+    def read(self) -> Iterator[Samples]:
         """The samples by channel and time, some at a time."""
-        return map(columns_of, self._read())
-
-    def _read(self) -> Iterator[Samples]:
         rows = (rows for one in self.stored for rows in one.read(self.names))
         is_one_channel = self._is_one_channel()
         if (is_one_channel or len(self.stored) == 1) and self._is_in_order():
@@ -94,7 +90,7 @@ def by_channel(portions: Iterable[Samples]) -> Iterator[Rows]:
         yield Rows.of_samples(samples)
 
 
-Kernel = Callable[[Iterable[Columns]], Iterable[Result]]  # of samples by channel and time, some at a time
+Kernel = Callable[[Iterable[Samples]], Iterable[Result]]  # of samples by channel and time, some at a time
 
 
 def compute(kernel: Kernel[Result], portion: Portion) -> list[Result]:

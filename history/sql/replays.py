@@ -14,9 +14,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from core.batch import Float64s, Int64s
-from core.samples import segments
+from core.samples import Samples, segments
 from history.codec.row_groups import TIME
-from history.sql.columns import Columns, count_up, good_samples, joined, part
+from history.sql.columns import Columns, count_up, good_samples, joined
 
 PAIRS = pa.struct(
     [
@@ -59,14 +59,14 @@ class Replays:
     since: int
     samples: int
 
-    def compute(self, samples: Columns) -> Columns:
+    def compute(self, samples: Samples) -> Columns:
         """Each sample of a copy and the one that it is a copy of: the columns of PAIRS, times in µs.
 
         ``samples``: all samples of some channels, by channel and time.
         """
-        return joined([self._of_channel(part(samples, rows)) for rows in segments(samples["channel_id"])])
+        return joined([self._of_channel(samples.part(rows)) for rows in segments(samples.channel)])
 
-    def _of_channel(self, samples: Columns) -> Columns:
+    def _of_channel(self, samples: Samples) -> Columns:
         _, time, value = good_samples(samples)
         step = np.diff(value, prepend=np.nan)[: len(value)]
         bits = len(step).bit_length()
@@ -78,7 +78,7 @@ class Replays:
         signs = np.sign(step[position])
         turns = np.append(False, signs[1:] * signs[:-1] < 0)[: len(signs)] & (count_up(lengths) > 0)
         return {
-            "channel_id": np.full(len(position), samples["channel_id"][0]),
+            "channel_id": np.full(len(position), samples.channel[0]),
             "distance": np.repeat(distance, lengths),
             "stretch": np.repeat(np.arange(len(first)), lengths),
             "time": time[position],

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from core.batch import Float64s, Int64s
 from core.counters import increases
 from core.errors import OperationError
-from core.samples import segments
+from core.samples import Samples, segments
 from history.codec.row_groups import TIME
 from history.sql.columns import Channels, Columns, count_up, following, good_samples
 
@@ -42,7 +42,7 @@ class Grid:
         """Check the length of a bucket. Raises OperationError."""
         require_length("step", self.step)
 
-    def numbers(self, samples: Columns) -> Columns:
+    def numbers(self, samples: Samples) -> Columns:
         """``channel_id``, ``number`` (of the bucket, from 0) and ``value``, by channel and bucket.
 
         ``samples``: all samples of some channels, by channel and time; those before since are held, too.
@@ -62,7 +62,7 @@ class Grid:
         value = np.where(carried == 0, mean[row], last_value[row])
         return {"channel_id": channel[kept], "number": number[kept], "value": value[kept]}
 
-    def compute(self, samples: Columns) -> Columns:
+    def compute(self, samples: Samples) -> Columns:
         """The columns of MEANS of some channels."""
         one = self.numbers(samples)
         time = self.since + one["number"] * self.step
@@ -117,7 +117,7 @@ class Movers:
     since: int  # µs
     sigmas: float
 
-    def compute(self, samples: Columns) -> Columns:
+    def compute(self, samples: Samples) -> Columns:
         """The columns of MOVES. ``samples``: all samples of some channels, by channel and time."""
         means = self.grid.numbers(self._continued(samples))
         time = self.grid.since + means["number"] * self.grid.step
@@ -129,7 +129,7 @@ class Movers:
         kinds = (np.int32, np.int64, np.float64, np.float64, np.float64)
         return {field.name: np.array(column, kind) for field, column, kind in zip(MOVES, columns, kinds, strict=True)}
 
-    def _continued(self, samples: Columns) -> Columns:
+    def _continued(self, samples: Samples) -> Samples:
         """The good samples, of counters as if they had never wrapped or been reset."""
         channels = self.grid.channels
         if not channels.counters.any():
@@ -142,7 +142,7 @@ class Movers:
                 wraps_at = channels.wraps[channels.places(channel[rows.start : rows.start + 1])]
                 value[rows][1:] += np.cumsum(increases(before, after, wraps_at) - (after - before))
         status = np.zeros(len(channel), np.uint32)
-        return {"channel_id": channel, "time": time, "value": value.view(np.uint64), "status": status}
+        return Samples(channel, time, value, status)
 
     def _move(self, channel: int, time: Any, value: Float64s) -> tuple[int, int, float, float, float] | None:
         """A row of MOVES; None: the channel does not move."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from core.samples import segments
+from core.samples import Samples, segments
 from history.codec.row_groups import TIME
 from history.sql.columns import Columns, good_samples
 
@@ -35,11 +35,11 @@ class Runs:
 
     least: int
 
-    def compute_parts(self, portions: Iterable[Columns]) -> list[Any]:
+    def compute_parts(self, portions: Iterable[Samples]) -> list[Any]:
         """Runs of samples that follow each other, by channel and time, as one batch of _PARTS."""
         return [pa.concat_batches(map(_batch, self._joined(map(self._of, portions))))]
 
-    def _of(self, samples: Columns) -> _Rows:
+    def _of(self, samples: Samples) -> _Rows:
         """Runs of samples by channel and time."""
         channel, time, value = good_samples(samples)
         new = channel[1:] != channel[:-1]
@@ -142,7 +142,7 @@ def _batch(rows: _Rows) -> Any:
     return pa.RecordBatch.from_arrays(columns, schema=_PARTS)
 
 
-def usual_lengths(samples: Columns) -> Columns:
+def usual_lengths(samples: Samples) -> Columns:
     """Time (s) that 95 % of a channel's values last at most until the next one, of those that have a next one.
 
     Of samples by channel and time: ``channel_id`` and ``seconds``.

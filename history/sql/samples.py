@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from datetime import date, datetime
+from functools import partial
 from itertools import chain, islice
 from typing import Any, TypeVar
 
@@ -69,11 +70,12 @@ class SampleSource:
         rows = self._reader.fetch(load("sql")["select_meanings"]) if needs_names else []
         meanings = Meanings([tuple(row) for row in rows])
         names = [name for name in _VALUES if scan.mentions(name)]
+        kernel = by_portion(partial(as_arrow, names))
         days = self._days()
         for hours in scan.hours(days, "time"):
             [day] = self._placed(scan, meanings, [hours], days)
             of_day = self._portions([day], hours.within, names, in_parts=True)
-            results = in_order(lambda portion: self._threads.submit(compute, by_portion(as_arrow), portion), of_day)
+            results = in_order(lambda portion: self._threads.submit(compute, kernel, portion), of_day)
             for columns in chain.from_iterable(chain.from_iterable(results)):
                 yield _finished(columns, scan, meanings)
             self._require_kept([day])

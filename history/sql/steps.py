@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from core.batch import Float64s
 from core.counters import wraps
-from core.samples import segments
+from core.samples import Samples, segments
 from history.codec.row_groups import TIME
-from history.sql.columns import Channels, Columns, good_samples, good_values, joined, part
+from history.sql.columns import Channels, Columns, good_samples, good_values, joined
 
 STEPS = pa.struct(
     [
@@ -44,12 +44,12 @@ class Steps:
     few: int
     jump: float
 
-    def compute(self, samples: Columns) -> Columns:
+    def compute(self, samples: Samples) -> Columns:
         """The columns of STEPS, of all samples of some channels, by channel and time."""
-        return joined([self._of_channel(part(samples, rows)) for rows in segments(samples["channel_id"])])
+        return joined([self._of_channel(samples.part(rows)) for rows in segments(samples.channel)])
 
-    def _of_channel(self, samples: Columns) -> Columns:
-        value, status = samples["value"].view(np.float64), samples["status"].view(np.int32)
+    def _of_channel(self, samples: Samples) -> Columns:
+        value, status = samples.value, samples.status.view(np.int32)
         good = good_values(value, status)[1]
         is_step = good[1:] & good[:-1] & (value[1:] != value[:-1])
         steps = np.flatnonzero(is_step) + 1
@@ -58,8 +58,8 @@ class Steps:
         quality = np.minimum((status >> 30) & 3, 2)  # two numbers mean Bad
         rows = np.union1d(np.flatnonzero(quality[1:] != quality[:-1]) + 1, steps if len(steps) <= self.few else jumps)
         return {
-            "channel_id": samples["channel_id"][rows],
-            "time": samples["time"][rows],
+            "channel_id": samples.channel[rows],
+            "time": samples.time[rows],
             "old_value": value[rows - 1],
             "value": value[rows],
             "old_status": status[rows - 1],
@@ -98,7 +98,7 @@ class Decreases:
 
     channels: Channels
 
-    def compute(self, samples: Columns) -> Columns:
+    def compute(self, samples: Samples) -> Columns:
         """The columns of DECREASES. ``samples``: all of some channels, by channel and time."""
         channel, time, value = good_samples(samples)
         place = self.channels.places(channel[1:])

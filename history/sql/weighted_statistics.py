@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from core.batch import Float64s, Int64s
 from core.counters import increases
-from core.samples import segments
-from history.sql.columns import CHANNEL, NEVER, Channels, Columns, following, good_samples, joined, part
+from core.samples import Samples, segments
+from history.sql.columns import CHANNEL, NEVER, Channels, Columns, following, good_samples, joined
 
 STATISTICS = pa.struct(
     [("later", pa.bool_()), ("channel_id", pa.int32()), ("mean", pa.float64()), ("spread", pa.float64())]
@@ -42,12 +42,12 @@ class WeightedInterval:
         """``one``: the fields of INTERVAL."""
         return cls(Channels.of_fields(one["channels"]), one["since"], (one["first"], one["until"]), one["later"])
 
-    def compute(self, samples_in_order: Columns) -> Columns:
+    def compute(self, samples_in_order: Samples) -> Columns:
         """Mean and standard deviation by time from since until the end: the columns of STATISTICS.
 
         ``samples_in_order``: samples by channel and time. Channels without values there are left out.
         """
-        samples = good_samples(part(samples_in_order, self._inside(samples_in_order)))
+        samples = good_samples(samples_in_order.part(self._inside(samples_in_order)))
         starts = range(0, max(1, len(samples[0])), _BLOCK)
         sums = joined([self._of_rows(*samples, slice(start, start + _BLOCK)) for start in starts])
         first, n = _first(sums["channel_id"])
@@ -95,10 +95,10 @@ class WeightedInterval:
             "squares": _sums(off * off * seconds, first),
         }
 
-    def _inside(self, samples: Columns) -> Any:
+    def _inside(self, samples: Samples) -> Any:
         """The rows of samples that count."""
-        time = samples["time"]
-        if len(time) and samples["channel_id"][0] == samples["channel_id"][-1]:
+        time = samples.time
+        if len(time) and samples.channel[0] == samples.channel[-1]:
             return slice(*np.searchsorted(time, self.samples).tolist())
         return (time >= self.samples[0]) & (time < self.samples[1])
 
@@ -125,7 +125,7 @@ class OverlappingIntervals:
         firsts, untils = zip(*(one.samples for one in self.intervals), strict=True)
         return min(firsts), max(untils)
 
-    def compute(self, samples: Columns) -> Columns:
+    def compute(self, samples: Samples) -> Columns:
         """The columns of STATISTICS."""
         return joined([one.compute(samples) for one in self.intervals])
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from core.samples import segments
+from core.samples import NO_SAMPLES, Samples
 from history.sql.aggregates import Aggregates
-from history.sql.columns import ChannelFields, Columns, part
-from history.sql.courses import NO_SAMPLES, Configuration, Courses, neighbours
+from history.sql.columns import ChannelFields, Columns
+from history.sql.courses import Configuration, Courses, neighbours
 from history.sql.interpolated import Values
 from tests.unit.history.sql_samples import columns
 
@@ -75,22 +75,21 @@ def values(
 
 def _courses(
     channels: Sequence[Channel], window: tuple[int, int], configuration: Configuration
-) -> tuple[Courses, Columns]:
+) -> tuple[Courses, Samples]:
     """Courses, and the samples in the window."""
     every = columns([(number, *one) for number, channel in enumerate(channels) for one in channel.samples])
 
-    def read(ids: Collection[int], within: tuple[int, int], of: Callable[[Columns], Columns]) -> Iterable[Columns]:
-        time = every["time"]
-        here = part(every, np.isin(every["channel_id"], [*ids]) & (time >= within[0]) & (time < within[1]))
-        return (of(part(here, rows)) for rows in segments(here["channel_id"]))
+    def read(ids: Collection[int], within: tuple[int, int], of: Callable[[Samples], Samples]) -> Iterable[Samples]:
+        here = np.isin(every.channel, [*ids]) & (every.time >= within[0]) & (every.time < within[1])
+        return (of(samples) for _, samples in every.part(here).by_channel())
 
     fields = [channel.fields(number) for number, channel in enumerate(channels)]
     around = neighbours(read, range(len(channels)), window, configuration)
-    inside = (every["time"] >= window[0]) & (every["time"] < window[1])
-    return Courses.of_fields(fields, window, around, configuration), part(every, inside)
+    inside = (every.time >= window[0]) & (every.time < window[1])
+    return Courses.of_fields(fields, window, around, configuration), every.part(inside)
 
 
-def _all(kernel: Aggregates | Values, n: int, inside: Columns) -> Columns:
+def _all(kernel: Aggregates | Values, n: int, inside: Samples) -> Columns:
     """What a kernel makes of all channels: of those with samples in the window together, then of the others."""
     some = kernel.compute(inside)
     others = sorted(set(range(n)) - set(some["channel_id"].tolist()))

@@ -8,12 +8,11 @@ from itertools import groupby
 import numpy as np
 
 from core.samples import Samples
-from history.sql.columns import Columns, columns_of
 
 Sample = tuple[int, int, float, int]  # channel, time (µs), value, status; sorted
 
 
-def samples_of(samples: Sequence[Sample]) -> Samples:
+def columns(samples: Sequence[Sample]) -> Samples:
     channel, time, value, status = zip(*samples, strict=True) if samples else ([], [], [], [])
     return Samples(
         np.array(channel, np.int32),
@@ -23,11 +22,7 @@ def samples_of(samples: Sequence[Sample]) -> Samples:
     )
 
 
-def columns(samples: Sequence[Sample]) -> Columns:
-    return columns_of(samples_of(samples))
-
-
-def parts(samples: Sequence[Sample], size: int | None) -> Iterator[Columns]:
+def parts(samples: Sequence[Sample], size: int | None) -> Iterator[Samples]:
     """All of them; or parts of a channel each, of so many samples."""
     if size is None:
         yield columns(samples)

@@ -15,7 +15,7 @@ from history.codec.row_groups import together
 from history.sql import portion as sql_portion
 from history.sql.portion import Day, by_channel, divided
 from history.sql.scan import Hours
-from tests.unit.history.sql_samples import Sample, samples_of
+from tests.unit.history.sql_samples import Sample, columns
 
 _PIECE = st.lists(
     st.tuples(st.integers(1, 4), st.integers(0, 90), st.just(1.0), st.just(0)),
@@ -29,7 +29,7 @@ _DAYS = [date(2026, 3, day) for day in (9, 10, 11)]
 def test_pieces_become_whole_channels_in_order(pieces: list[list[Sample]], rows: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(row_groups, "_SAMPLES", rows)
-        found = list(together(by_channel(map(samples_of, pieces))))
+        found = list(together(by_channel(map(columns, pieces))))
     expected = sorted((channel, time) for piece in pieces for channel, time, _, _ in piece)
     assert [row for one in found for row in zip(one.channel.tolist(), one.time.tolist(), strict=True)] == expected
     for one, other in pairwise(found):

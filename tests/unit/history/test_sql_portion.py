@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from history.codec import row_groups
 from history.codec.row_groups import Rows
 from history.sql.portion import Portion
-from tests.unit.history.sql_samples import Sample, samples_of
+from tests.unit.history.sql_samples import Sample, columns
 
 _DAY = 100
 
@@ -35,7 +35,7 @@ class Day:
         return self.number * _DAY, (self.number + 1) * _DAY
 
     def read(self, names: Sequence[str]) -> Iterator[Rows]:
-        yield from (Rows.of_samples(samples_of(group)) for group in self.groups)
+        yield from (Rows.of_samples(columns(group)) for group in self.groups)
 
 
 def days(times: Sequence[set[tuple[int, int]]], size: int, amended: bool, others: set[tuple[int, int]]) -> list[Day]:
@@ -75,19 +75,19 @@ def test_samples_are_by_channel_and_time(
     live: bool,
 ) -> None:
     stored = days(times, size, amended, late)
-    others = [samples_of([(7, time, 1.0, 0) for time in range(5)])] if live else []
+    others = [columns([(7, time, 1.0, 0) for time in range(5)])] if live else []
     with pytest.MonkeyPatch.context() as patch:
         for name in ("_SAMPLES", "_PART"):
             patch.setattr(row_groups, name, rows)
         portion = Portion(stored, others, (), in_parts)  # type: ignore[arg-type]
-        found = [one for one in portion.read() if len(one["time"])]
+        found = [one for one in portion.read() if len(one)]
     expected = [(one, number * _DAY + time) for number, of_day in enumerate(times) for one, time in of_day]
     expected += [(7, time) for time in range(5)] if live else []
-    assert [
-        row for one in found for row in zip(one["channel_id"].tolist(), one["time"].tolist(), strict=True)
-    ] == sorted(expected)
+    assert [row for one in found for row in zip(one.channel.tolist(), one.time.tolist(), strict=True)] == sorted(
+        expected
+    )
     channels = {one for one, _ in expected}
     for one, other in pairwise(found):
-        assert one["channel_id"][-1] != other["channel_id"][0] or (in_parts and len(channels) == 1)
+        assert one.channel[-1] != other.channel[0] or (in_parts and len(channels) == 1)
     if in_parts and len(channels) == 1 and not (amended or live):
-        assert all(len(one["time"]) <= max(rows, size) for one in found)
+        assert all(len(one) <= max(rows, size) for one in found)

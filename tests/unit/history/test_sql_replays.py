@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.samples import Samples, joined
 from history.codec.row_groups import TIME
-from history.sql.columns import Columns, joined, listed
+from history.sql.columns import listed
 from history.sql.replays import PAIRS, Replays, proportions
 
 BAD = 0x80000000
@@ -68,16 +69,10 @@ def test_copies_are_those_of_a_loop(
     values = [float(one) for one in (*original, *random.integers(-spread, spread, between), *copy, *copy[:20])]
     status = np.where(random.random(len(values)) < 0.02, BAD, 0).astype(np.uint32)
     time = np.arange(len(values), dtype=np.int64) * 10
-    own: Columns = {
-        "channel_id": np.full(len(values), 2, np.int32),
-        "time": time,
-        "value": np.array(values).view(np.uint64),
-        "status": status,
-    }
-    others = [{**own, "channel_id": np.full(len(values), number, np.int32)} for number in (1, 3)]
+    of_channels = [Samples(np.full(len(values), n, np.int32), time, np.array(values), status) for n in (1, 2, 3)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("history.sql.replays._BLOCK", block)
-        found = Replays(since * 10, samples).compute(joined([others[0], own, others[1]]))
+        found = Replays(since * 10, samples).compute(joined(of_channels))
     assert found["channel_id"].tolist() == sorted(found["channel_id"])
     good = np.flatnonzero(status == 0)
     kept = np.array(values)[good].tolist()
