@@ -163,8 +163,9 @@ class SampleSource:
 
     def _others(self, day: Day, within: tuple[int, int]) -> Iterator[Samples]:
         """The samples of a day that are not read in the archive only, of a channel at a time."""
-        in_database = DaySamples(self._reader.connection, day.hours.day)
-        for samples, channels in [*((one.samples, one.merged) for one in day.parts), (in_database, day.live)]:
+        live = DaySamples(self._reader.connection, day.hours.day), day.live
+        places = [live, *((one.samples, one.merged) for one in day.parts)]
+        for samples, channels in (one for one in places if one[1]):
             portions = samples.portions(sorted(channels), day.hours.hours)
             for of_channel in chain.from_iterable(one.values() for one in self._reader.iterate(portions)):
                 first, last = np.searchsorted(of_channel.time, within).tolist()

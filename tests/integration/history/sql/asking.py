@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from core.errors import OperationError
 from core.paths import CHECKOUT, State
+from core.samples import Samples
 from core.timestamps import begin
 from history.archive.day_files import DayFiles
 from history.reading.day_samples import DaySamples
@@ -87,12 +89,13 @@ class Opened:
                 self.files.append(str(files.folder.day))
             return opened_file(files, one, *footers)
 
-        portions = DaySamples.portions
+        live = self.live
 
-        def live(samples: DaySamples, channels: list[int], hours: range) -> Any:
-            if samples.files is None and channels:
-                self.live.append((channels, begin(samples.day, hours.start), begin(samples.day, hours.stop)))
-            return portions(samples, channels, hours)
+        class Observed(DaySamples):
+            def portions(self, channels: Sequence[int], hours: range = range(24)) -> AsyncIterator[dict[int, Samples]]:
+                if self.files is None and channels:
+                    live.append((list(channels), begin(self.day, hours.start), begin(self.day, hours.stop)))
+                return super().portions(channels, hours)
 
         monkeypatch.setattr(DayFiles, "opened", file)
-        monkeypatch.setattr(DaySamples, "portions", live)
+        monkeypatch.setattr("history.sql.samples.DaySamples", Observed)

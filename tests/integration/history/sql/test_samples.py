@@ -84,15 +84,16 @@ async def test_deleted_samples_are_gone_although_they_are_archived(plant: Mainta
 async def test_day_that_is_dropped_while_it_is_read_is_an_error(
     plant: Maintained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    main, portions = asyncio.get_running_loop(), DaySamples.portions
+    main = asyncio.get_running_loop()
 
-    async def dropped_before(*arguments: Any) -> AsyncIterator[Any]:
-        future = asyncio.run_coroutine_threadsafe(archived_and_dropped(plant), main)
-        await asyncio.wrap_future(future)
-        async for found in portions(*arguments):
-            yield found
+    class DroppedBefore(DaySamples):
+        async def portions(self, *arguments: Any) -> AsyncIterator[Any]:
+            future = asyncio.run_coroutine_threadsafe(archived_and_dropped(plant), main)
+            await asyncio.wrap_future(future)
+            async for found in super().portions(*arguments):
+                yield found
 
-    monkeypatch.setattr(DaySamples, "portions", dropped_before)
+    monkeypatch.setattr("history.sql.samples.DaySamples", DroppedBefore)
     query = f"SELECT count(*) FROM samples WHERE time < '{NEXT}'"
     assert "dropped while they were read" in await failure(plant, query)
     monkeypatch.undo()
