@@ -1,4 +1,4 @@
-"""Faults of options that name a certificate and its key."""
+"""Faults of two options that belong together, such as a certificate and its key."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from core.config.base import Frozen
 from core.config.explain import Fault, shown
 
 
-def incomplete(options: Frozen, certificate_name: str, key_name: str) -> Iterator[Fault]:
-    """The fault that only one of the two options is set."""
-    certificate, key = getattr(options, certificate_name), getattr(options, key_name)
-    if (certificate is None) != (key is None):
-        missing = key_name if key is None else certificate_name
-        yield missing, "nothing", f"{certificate_name} and {key_name}, or neither"
+def incomplete(options: Frozen, *names: str) -> Iterator[Fault]:
+    """The fault that only one of two options is set."""
+    missing = [name for name in names if getattr(options, name) is None]
+    if len(missing) == 1:
+        yield missing[0], "nothing", f"{' and '.join(names)}, or neither"
 
 
 def unusable(options: Frozen, certificate_name: str, key_name: str) -> Iterator[Fault]:

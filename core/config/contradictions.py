@@ -126,8 +126,7 @@ def in_notify(options: NotifyOptions) -> Iterator[Fault]:
                 shown(value) if value else "nothing",
                 "an address, because smtp is set" if mail else "no value, or set smtp",
             )
-    if (options.smtp_username is None) != (options.smtp_password_file is None):
-        yield "smtp_username", shown(options.smtp_username), "smtp_username and smtp_password_file, or neither"
+    yield from certificate_files.incomplete(options, "smtp_username", "smtp_password_file")
     if options.smtp_username is not None and options.smtp_security == "none":
         yield "smtp_security", shown("none"), "starttls or tls: a password is never sent unencrypted"
 
