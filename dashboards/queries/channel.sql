@@ -133,23 +133,44 @@ WHERE c.name = ${channel:sqlstring} AND c.kind <> 'text'
 ORDER BY d.time;
 
 -- name: earlier
--- An earlier time range of the same length, shifted onto the selected one.
+-- An earlier time range of the same length, shifted onto the selected one; of a counter the rate, as in now_beside.
 SELECT d.time + INTERVAL '1 second' * (${compare:sqlstring})::int AS time, d.mean AS "earlier"
 FROM plant.channel AS c
 CROSS JOIN LATERAL plant.chart_steps(
                                c.id, $__timeFrom()::timestamptz - INTERVAL '1 second' * (${compare:sqlstring})::int,
                                $__timeTo()::timestamptz - INTERVAL '1 second' * (${compare:sqlstring})::int,
                                plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS d
-WHERE c.name = ${channel:sqlstring} AND c.kind <> 'text'
-ORDER BY d.time;
+WHERE c.name = ${channel:sqlstring} AND c.kind NOT IN ('text', 'counter')
+UNION ALL
+SELECT r.time + INTERVAL '1 second' * (${compare:sqlstring})::int, r.rate
+FROM plant.channel AS c
+CROSS JOIN LATERAL plant.chart_rates(
+                               c.id, $__timeFrom()::timestamptz - INTERVAL '1 second' * (${compare:sqlstring})::int,
+                               $__timeTo()::timestamptz - INTERVAL '1 second' * (${compare:sqlstring})::int,
+                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS r
+WHERE c.name = ${channel:sqlstring} AND c.kind = 'counter'
+ORDER BY 1;
 
 -- name: now_beside
 SELECT d.time, d.mean AS "this time"
 FROM plant.channel AS c
 CROSS JOIN LATERAL plant.chart_steps(c.id, $__timeFrom(), $__timeTo(),
                                plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS d
-WHERE c.name = ${channel:sqlstring} AND c.kind <> 'text'
-ORDER BY d.time;
+WHERE c.name = ${channel:sqlstring} AND c.kind NOT IN ('text', 'counter')
+UNION ALL
+SELECT r.time, r.rate
+FROM plant.channel AS c
+CROSS JOIN LATERAL plant.chart_rates(c.id, $__timeFrom(), $__timeTo(),
+                               plant.points_of($__timeFrom(), $__timeTo(), $__interval_ms)) AS r
+WHERE c.name = ${channel:sqlstring} AND c.kind = 'counter'
+ORDER BY 1;
+
+-- name: compared_unit
+-- That of unit; of a counter, whose rate is compared, a second.
+SELECT coalesce('suffix:' || nullif(u.unit || CASE WHEN c.kind = 'counter' THEN '/s' ELSE '' END, ''), 'none') AS unit
+FROM plant.channel AS c
+CROSS JOIN LATERAL (SELECT coalesce(plant.unit_at(c.id, $__timeTo()), '') AS unit) AS u
+WHERE c.name = ${channel:sqlstring};
 
 -- name: distribution
 -- 40 classes from the lowest to the highest value. Of a time range of up to a day, every sample counts; of a longer

@@ -25,7 +25,7 @@ _CARRIED_COLUMNS = ("area", "known")  # columns that depend on what was before t
 class Difference:
     """One column of one bucket that is not what its samples give; None: there is no such row, or it is NULL there."""
 
-    relation: str  # samples_1m, samples_1h, states_1m, states_1h
+    relation: str  # samples_1m, samples_1h, states_1m, states_1h, increases_1m, increases_1h
     channel: str
     bucket: datetime
     state: float | None  # of states_1m and states_1h
@@ -75,24 +75,25 @@ async def verify(
     for day in days:
         for first in range(0, len(channels), _CHANNELS):
             part = channels[first : first + _CHANNELS]
-            ids, discrete = [c["id"] for c in part], [c["id"] for c in part if c["discrete"]]
-            differences += await _day(connection, day, ids, discrete)
+            differences += await _day(connection, day, part)
     return VerificationResult(len(days), len(channels), differences)
 
 
 async def _day(
-    connection: asyncpg.Connection[Any], day: datetime, channels: Sequence[int], discrete: Sequence[int]
+    connection: asyncpg.Connection[Any], day: datetime, some_channels: Sequence[asyncpg.Record]
 ) -> list[Difference]:
-    """The differences of some channels on one day; ``discrete`` are those of them that have states."""
+    """The differences of some channels on one day."""
     queries = load("rollups")
+    channels = [channel["id"] for channel in some_channels]
     hours = [row["hour"] for row in await connection.fetch(queries["select_hours"], channels, day)]
     comparisons: list[tuple[str, str, tuple[object, ...]]] = [
         ("samples_1m", "compare_minutes", (channels, day, day + _DAY)),
         *(("samples_1h", "compare_hours", (channels, hour)) for hour in hours),
     ]
-    if discrete:
-        comparisons.append(("states_1m", "compare_state_minutes", (discrete, day, day + _DAY)))
-        comparisons += [("states_1h", "compare_state_hours", (discrete, hour)) for hour in hours]
+    for kind, relation, word in (("discrete", "states", "state"), ("counter", "increases", "increase")):
+        if of_kind := [channel["id"] for channel in some_channels if channel["kind"] == kind]:
+            comparisons.append((f"{relation}_1m", f"compare_{word}_minutes", (of_kind, day, day + _DAY)))
+            comparisons += [(f"{relation}_1h", f"compare_{word}_hours", (of_kind, hour)) for hour in hours]
     differences: list[Difference] = []
     for relation, query, arguments in comparisons:
         if rows := await connection.fetch(queries[query], *arguments):

@@ -15,10 +15,10 @@ CROSS JOIN LATERAL generate_series(plant.day_of(greatest(b.first, $1::timestampt
 ORDER BY d.day;
 
 -- name: select_channels
-SELECT c.id, c.kind = 'discrete' AS discrete FROM plant.channel AS c WHERE c.kind <> 'text' ORDER BY c.id;
+SELECT c.id, c.kind FROM plant.channel AS c WHERE c.kind <> 'text' ORDER BY c.id;
 
 -- name: select_hours
--- Hours of the day $2 in which channels $1 have minutes, or an hour, of samples or states.
+-- Hours of the day $2 in which channels $1 have minutes, or an hour, of samples, states or increases.
 WITH filled (hour) AS (
     SELECT plant.hour_of(m.bucket)
     FROM plant.minutes_between($1, $2::timestamptz, $2::timestamptz + INTERVAL '24 hours') AS m
@@ -31,6 +31,12 @@ WITH filled (hour) AS (
     UNION
     SELECT s.bucket FROM plant.rollup_states_1h AS s
     WHERE s.channel_id = ANY ($1) AND s.bucket >= $2::timestamptz AND s.bucket < $2::timestamptz + INTERVAL '24 hours'
+    UNION
+    SELECT plant.hour_of(i.bucket) FROM plant.rollup_increases_1m AS i
+    WHERE i.channel_id = ANY ($1) AND i.bucket >= $2::timestamptz AND i.bucket < $2::timestamptz + INTERVAL '24 hours'
+    UNION
+    SELECT i.bucket FROM plant.rollup_increases_1h AS i
+    WHERE i.channel_id = ANY ($1) AND i.bucket >= $2::timestamptz AND i.bucket < $2::timestamptz + INTERVAL '24 hours'
 )
 SELECT f.hour FROM filled AS f ORDER BY f.hour;
 
@@ -132,6 +138,49 @@ WHERE (e IS NULL OR f IS NULL OR e.n <> f.n OR e.known <> f.known)
   AND NOT EXISTS (SELECT FROM dirty AS d
                   WHERE d.channels IS NULL OR coalesce(e.channel_id, f.channel_id) = ANY (d.channels))
 ORDER BY 1, 3;
+
+-- name: compare_increase_minutes
+-- The same for the increases of counters $1 from $2 to $3.
+WITH
+oldest AS MATERIALIZED (
+    SELECT c.id,
+           (SELECT min(s.time) FROM plant.samples_between(ARRAY[c.id], $2::timestamptz, $3::timestamptz) AS s) AS time
+    FROM unnest($1::int[]) AS c (id)
+),
+dirty AS MATERIALIZED (
+    SELECT d.from_time, d.to_time, d.channels
+    FROM plant.rollup_dirty AS d
+    WHERE NOT d.hours AND d.from_time < $3::timestamptz AND d.to_time > $2::timestamptz
+)
+SELECT coalesce(e.channel_id, f.channel_id) AS channel_id, coalesce(e.bucket, f.bucket) AS bucket,
+       to_jsonb(f) AS found, to_jsonb(e) AS expected, false AS first_of_all
+FROM plant.increase_minutes_of($1, $2::timestamptz, $3::timestamptz) AS e
+FULL JOIN (SELECT r.* FROM plant.rollup_increases_1m AS r
+           WHERE r.channel_id = ANY ($1) AND r.bucket >= $2::timestamptz AND r.bucket < $3::timestamptz) AS f
+    ON f.channel_id = e.channel_id AND f.bucket = e.bucket
+JOIN oldest AS o ON o.id = coalesce(e.channel_id, f.channel_id)
+WHERE e.increase IS DISTINCT FROM f.increase AND coalesce(e.bucket, f.bucket) > plant.minute_of(o.time)
+  AND NOT EXISTS (SELECT FROM dirty AS d
+                  WHERE coalesce(e.bucket, f.bucket) >= d.from_time AND coalesce(e.bucket, f.bucket) < d.to_time
+                    AND (d.channels IS NULL OR o.id = ANY (d.channels)))
+ORDER BY 1, 2;
+
+-- name: compare_increase_hours
+-- The same for the hour $2, from stored minutes.
+WITH dirty AS MATERIALIZED (
+    SELECT d.channels
+    FROM plant.rollup_dirty AS d
+    WHERE d.from_time < $2::timestamptz + INTERVAL '1 hour' AND d.to_time > $2::timestamptz
+)
+SELECT coalesce(e.channel_id, f.channel_id) AS channel_id, $2::timestamptz AS bucket, to_jsonb(f) AS found,
+       to_jsonb(e) AS expected, false AS first_of_all
+FROM plant.increase_hours_of($1, $2::timestamptz) AS e
+FULL JOIN (SELECT r.* FROM plant.rollup_increases_1h AS r
+           WHERE r.channel_id = ANY ($1) AND r.bucket = $2::timestamptz) AS f ON f.channel_id = e.channel_id
+WHERE e.increase IS DISTINCT FROM f.increase
+  AND NOT EXISTS (SELECT FROM dirty AS d
+                  WHERE d.channels IS NULL OR coalesce(e.channel_id, f.channel_id) = ANY (d.channels))
+ORDER BY 1;
 
 -- name: select_channel_names
 SELECT c.id, c.name FROM plant.channel AS c WHERE c.id = ANY ($1);

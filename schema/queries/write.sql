@@ -317,8 +317,12 @@ UPDATE plant.rollup_dirty AS d SET open_since = NULL WHERE d.open_since < $1::ti
 UPDATE plant.rollup_dirty AS d SET open_since = NULL
 WHERE d.open_since IS NOT NULL AND d.from_time <= $1 AND d.held_by = session_user;
 
--- name: select_discrete_channels
-SELECT c.id FROM plant.channel AS c WHERE c.kind = 'discrete' ORDER BY c.id;
+-- name: select_kinds
+-- Channels whose minutes have states or increases.
+SELECT c.id, c.kind, (c.attributes ->> 'wraps_at')::float8 AS wraps_at
+FROM plant.channel AS c
+WHERE c.kind IN ('discrete', 'counter')
+ORDER BY c.id;
 
 -- name: close_minute
 -- Begins to close the minute $1. The row lock waits for a refresh that runs, and blocks the next.

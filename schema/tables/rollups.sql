@@ -1,4 +1,5 @@
--- Rollups by minute and hour: samples_1m, samples_1h, and the time in each state of discrete channels.
+-- Rollups by minute and hour: samples_1m, samples_1h, the time in each state of discrete channels, and increases of
+-- counters.
 --
 -- Columns of a bucket (begin <= time < begin + width):
 --   n                       number of samples
@@ -132,6 +133,23 @@ SELECT public.create_hypertable('plant.rollup_states_1h', public.by_range('bucke
                                 create_default_indexes => false);
 GRANT INSERT ON plant.rollup_states_1m TO plant_ingest;
 GRANT ALL ON plant.rollup_states_1m, plant.rollup_states_1h TO plant_owner;
+
+-- Counters: the increase within a bucket, from its first to its last reading, where one is lower than that before it.
+-- Of the other buckets it is last - first, so nothing is stored. The increase from one bucket to the next is that of
+-- the later one, which the views derive (routines/rollups/increases_between.sql): so no bucket depends on another.
+CREATE TABLE plant.rollup_increases_1m (
+    channel_id int         NOT NULL,
+    bucket     timestamptz NOT NULL,
+    increase   float8      NOT NULL,
+    PRIMARY KEY (channel_id, bucket)
+);
+SELECT public.create_hypertable('plant.rollup_increases_1m', public.by_range('bucket', INTERVAL '30 days'),
+                                create_default_indexes => false);
+CREATE TABLE plant.rollup_increases_1h (LIKE plant.rollup_increases_1m INCLUDING ALL);
+SELECT public.create_hypertable('plant.rollup_increases_1h', public.by_range('bucket', INTERVAL '30 days'),
+                                create_default_indexes => false);
+GRANT INSERT ON plant.rollup_increases_1m TO plant_ingest;
+GRANT ALL ON plant.rollup_increases_1m, plant.rollup_increases_1h TO plant_owner;
 
 -- Integers over a power of ten in byte planes if they restore the values to the bit, else the values unchanged: see the
 -- comment on samples_packed in samples.sql.

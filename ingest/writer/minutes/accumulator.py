@@ -16,8 +16,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.batch import Float64s, Int32s, Int64s
+from core.counters import increases
 from core.samples import Samples, joined
-from ingest.writer.minutes.rollup_rows import Bools, Rows, SampleCourse, States, rows, states, summable, weight
+from ingest.writer.minutes.rollup_rows import (
+    Bools,
+    Increases,
+    Kinds,
+    Rows,
+    SampleCourse,
+    States,
+    rows,
+    states,
+    summable,
+    weight,
+)
 from ingest.writer.transaction.counts import MINUTE_US
 from ingest.writer.transaction.group import changes
 from ingest.writer.transaction.rows import NO_GAPS, GapStarts
@@ -62,11 +74,11 @@ class _Sums(_Channels):
 
     _empty: ClassVar = {
         **dict.fromkeys(("n", "n_good", "gaps"), np.int32(0)),
-        **dict.fromkeys(("sum", "area", "first", "last", "carried"), np.float64(0)),
-        **{"min": np.float64(np.inf), "max": np.float64(-np.inf)},
+        **dict.fromkeys(("sum", "area", "first", "last", "carried", "increase"), np.float64(0)),
+        **{"min": np.float64(np.inf), "max": np.float64(-np.inf), "reading": np.float64(np.nan)},
         **dict.fromkeys(("known", "first_time", "last_time"), np.int64(0)),
         "carried_time": np.int64(_NOTHING_CARRIED),
-        **dict.fromkeys(("holds", "carries", "doubtful"), np.False_),
+        **dict.fromkeys(("holds", "carries", "doubtful", "decreases"), np.False_),
     }
     n: Int32s
     n_good: Int32s
@@ -85,12 +97,15 @@ class _Sums(_Channels):
     carried: Float64s
     carries: Bools
     doubtful: Bools
+    reading: Float64s  # the last one of a counter; NaN: none
+    increase: Float64s
+    decreases: Bools  # a reading is lower than that before it
 
 
 @dataclass(slots=True, eq=False)
 class _Minute:
     begin: int  # µs
-    discrete: Int32s  # channels with states, ascending
+    kinds: Kinds
     sums: _Sums = field(default_factory=_Sums)
     courses: list[SampleCourse] = field(default_factory=list)  # of discrete channels
 
@@ -100,10 +115,11 @@ class ClosedMinute:
     """A minute that is complete."""
 
     begin: int  # µs
-    discrete: Int32s  # the channels accumulated as discrete
+    kinds: Kinds  # that were accumulated
     rows: Rows
     gaps: Int32s  # that begin in the minute, of each row
     states: States
+    increases: Increases
     doubtful: Int32s  # channels to be computed from stored samples
 
 
@@ -113,7 +129,7 @@ class Accumulator:
     def __init__(self) -> None:
         self._last = _Last()
         self._open: dict[int, _Minute] = {}
-        self.discrete: Int32s = np.zeros(0, np.int32)  # for minutes opened from now on; ascending
+        self.kinds = Kinds.of_rows(())  # for minutes opened from now on
 
     def fold(self, samples: Samples, minutes: Iterable[int], gaps: GapStarts = NO_GAPS) -> None:
         """Accumulate stored samples and gaps. ``minutes`` (since 1970) are open; of others only the last counts."""
@@ -152,11 +168,14 @@ class Accumulator:
         state_rows = states(closed.courses, channel, closed.begin)
         doubtful = np.flatnonzero(sums.doubtful).astype(np.int32)
         made_rows = rows(closed.begin, channel, columns)
-        return ClosedMinute(closed.begin, closed.discrete, made_rows, sums.gaps[channel], state_rows, doubtful)
+        lower = channel[sums.decreases[channel]]
+        increase_rows = Increases(lower, sums.increase[lower])
+        gaps = sums.gaps[channel]
+        return ClosedMinute(closed.begin, closed.kinds, made_rows, gaps, state_rows, increase_rows, doubtful)
 
     def _minute(self, minute: int) -> _Minute:
         if minute not in self._open:
-            self._open[minute] = _Minute(minute * MINUTE_US, self.discrete)
+            self._open[minute] = _Minute(minute * MINUTE_US, self.kinds)
         return self._open[minute]
 
     def _course(self, samples: Samples) -> SampleCourse:
@@ -211,8 +230,11 @@ def _add(minute: _Minute, course: SampleCourse, sample: Bools | None) -> None:
         sums.n[at] += samples
         sums.gaps[at] += runs.count - samples
     sums.holds[at] = runs.last(course.holds)
-    if minute.discrete.size and (discrete := np.isin(course.channel, minute.discrete)).any():
+    kinds = minute.kinds
+    if kinds.discrete.size and (discrete := np.isin(course.channel, kinds.discrete)).any():
         minute.courses.append(course.part(discrete))
+    if kinds.counters.size and (readings := course.holds & np.isin(course.channel, kinds.counters)).any():
+        _add_readings(minute, course.channel[readings], weight(course.value[readings]))
     if not good.all():  # the rest counts good ones only
         course = course.part(good)
         if not len(course.channel):
@@ -228,6 +250,17 @@ def _add(minute: _Minute, course: SampleCourse, sample: Bools | None) -> None:
         sums.first[channel[new]], sums.first_time[channel[new]] = value[begins], course.time[begins]
     sums.last[at], sums.last_time[at] = runs.last(value), runs.last(course.time)
     sums.n_good[at] += runs.count
+
+
+def _add_readings(minute: _Minute, channel: Int32s, value: Float64s) -> None:
+    """Add readings of counters, in order for each."""
+    sums, kinds, runs = minute.sums, minute.kinds, _Runs.of_channels(channel)
+    before = np.roll(value, 1)
+    before[runs.begins] = sums.reading[runs.at]
+    wraps_at = kinds.wraps_at[np.searchsorted(kinds.counters, channel)]
+    runs.add(sums.increase, np.where(np.isnan(before), 0.0, increases(before, value, wraps_at)))
+    sums.decreases[runs.channel[runs.total((value < before).astype(np.int32)) > 0]] = True
+    sums.reading[runs.at] = runs.last(value)
 
 
 def _places(channel: Int32s) -> slice | NDArray[np.intp]:

@@ -22,7 +22,16 @@ from core.database import bounded, connect_writer
 from core.timestamps import now_us, timestamp
 from ingest.writer.minutes.accumulator import Accumulator, ClosedMinute
 from ingest.writer.minutes.open_minutes import OpenMinutes, PendingGroup
-from ingest.writer.minutes.rollup_rows import MINUTE_COLUMNS, STATE_COLUMNS, Rows, minute_stream, state_stream
+from ingest.writer.minutes.rollup_rows import (
+    INCREASE_COLUMNS,
+    MINUTE_COLUMNS,
+    STATE_COLUMNS,
+    Kinds,
+    Rows,
+    increase_stream,
+    minute_stream,
+    state_stream,
+)
 from ingest.writer.restored.restore_check import RestoreCheck
 from ingest.writer.transaction.counts import MINUTE_US
 from ingest.writer.transaction.failures import classify
@@ -102,7 +111,7 @@ class MinuteCloser:
                 connection = await self._connected()
                 if database != self._minutes.databases:
                     return True  # its rows are gone, and what is written again marks the minute
-                self._accumulator.discrete = await bounded(
+                self._accumulator.kinds = await bounded(
                     connection, self._time_out, self._close(connection, minute, rows)
                 )
                 return True
@@ -115,8 +124,8 @@ class MinuteCloser:
                     return False
                 await asyncio.sleep(_POLL_SECONDS)
 
-    async def _close(self, connection: asyncpg.Connection[Any], minute: ClosedMinute, rows: list[int]) -> Int32s:
-        """The transaction of one minute. Returns the channels with states.
+    async def _close(self, connection: asyncpg.Connection[Any], minute: ClosedMinute, rows: list[int]) -> Kinds:
+        """The transaction of one minute. Returns the kinds of channels now.
 
         Channels that are inconsistent with the previous minute get a row, too, unless there are later ones. It will be
         recomputed, but the next minute can continue from it.
@@ -127,8 +136,8 @@ class MinuteCloser:
             await connection.execute(queries["close_minute"], begin)
             held_channels = await _ids(connection, "delete_minute_rows", rows)
             await connection.execute(queries["release_lost_minutes"], begin)
-            discrete = await _ids(connection, "select_discrete_channels")
-            complete = await _complete_rows(connection, minute, discrete)
+            kinds = await _kinds(connection)
+            complete = await _complete_rows(connection, minute, kinds)
             inconsistent = await _inconsistent(connection, minute.begin, complete)
             silent = np.setdiff1d(held_channels, np.union1d(minute.rows.channel_id, minute.doubtful))
             having_later = await _ids(
@@ -149,7 +158,7 @@ class MinuteCloser:
             await connection.execute(queries["update_closed_counts"], len(consistent))
             if self._fence is not None:
                 await self._fence.check(connection)
-        return discrete
+        return kinds
 
     async def _connected(self) -> asyncpg.Connection[Any]:
         if self._connection is None or self._connection.is_closed():
@@ -171,7 +180,7 @@ class MinuteCloser:
                     clock = await connection.fetchval(load("write")["select_clock"])
                     began = clock - timedelta(seconds=time.monotonic() - self._began)  # or slightly earlier
                     await connection.execute(load("write")["release_predecessor_minutes"], began)
-                    self._accumulator.discrete = await _ids(connection, "select_discrete_channels")
+                    self._accumulator.kinds = await _kinds(connection)
                     self._has_predecessor = False
 
     async def _release(self) -> None:
@@ -195,16 +204,20 @@ async def _ids(connection: asyncpg.Connection[Any], query: str, *parameters: obj
     return np.unique(np.fromiter((row["id"] for row in rows), np.int32))
 
 
-async def _complete_rows(connection: asyncpg.Connection[Any], minute: ClosedMinute, discrete: Int32s) -> Rows:
+async def _kinds(connection: asyncpg.Connection[Any]) -> Kinds:
+    return Kinds.of_rows(await connection.fetch(load("write")["select_kinds"]))
+
+
+async def _complete_rows(connection: asyncpg.Connection[Any], minute: ClosedMinute, kinds: Kinds) -> Rows:
     """The rows of channels without missing data: no other writer has recorded a gap that begins in the minute."""
     rows = minute.rows
-    is_discrete, was_discrete = np.isin(rows.channel_id, discrete), np.isin(rows.channel_id, minute.discrete)
     begun = await connection.fetch(load("write")["count_gaps_in_minute"], timestamp(minute.begin))
     ids, counts = (np.fromiter((row[name] for row in begun), np.int32) for name in ("id", "gaps"))
     begun_here = np.zeros(len(ids), np.int32)
     has_row, row_at = np.isin(ids, rows.channel_id), np.searchsorted(rows.channel_id, ids)
     begun_here[has_row] = minute.gaps[row_at[has_row]]
-    return rows.part((is_discrete == was_discrete) & ~np.isin(rows.channel_id, ids[counts > begun_here]))
+    doubtful = np.concatenate((minute.kinds.changed(kinds), ids[counts > begun_here]))
+    return rows.part(~np.isin(rows.channel_id, doubtful))
 
 
 async def _inconsistent(connection: asyncpg.Connection[Any], begin: int, rows: Rows) -> Int32s:
@@ -238,4 +251,10 @@ async def _copy(connection: asyncpg.Connection[Any], minute: ClosedMinute, rows_
         stream = cast(Any, state_stream(states, minute.begin))
         await connection.copy_to_table(
             "rollup_states_1m", schema_name="plant", source=stream, columns=STATE_COLUMNS, format="binary"
+        )
+    increases = minute.increases.part(np.isin(minute.increases.channel_id, rows_to_write.channel_id))
+    if len(increases.channel_id):
+        stream = cast(Any, increase_stream(increases, minute.begin))
+        await connection.copy_to_table(
+            "rollup_increases_1m", schema_name="plant", source=stream, columns=INCREASE_COLUMNS, format="binary"
         )

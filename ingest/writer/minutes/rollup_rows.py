@@ -1,12 +1,12 @@
 """Computes the rollup rows of one minute with numpy, without the database.
 
-As ``plant.minutes_of`` and ``plant.state_minutes_of`` (schema/routines/rollups) make them, to the bit. They are
-written by binary COPY (see ``copy_stream``).
+As ``plant.minutes_of``, ``plant.state_minutes_of`` and ``plant.increase_minutes_of`` (schema/routines/rollups) make
+them, to the bit. They are written by binary COPY (see ``copy_stream``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -24,10 +24,37 @@ MINUTE_COLUMNS = (
     *("min", "max", "first", "last", "first_time", "last_time"),
 )
 STATE_COLUMNS = ("channel_id", "bucket", "state", "n", "known")
+INCREASE_COLUMNS = ("channel_id", "bucket", "increase")
 _HOLD_US = 86_400_000_000  # plant.hold_limit()
 
 Bools: TypeAlias = NDArray[np.bool_]
 _Field: TypeAlias = tuple[str, Any]  # numpy type of a field, and its values; None: NULL
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kinds:
+    """Channels whose minutes have more than rows of rollup_1m, ascending."""
+
+    discrete: Int32s
+    counters: Int32s
+    wraps_at: Float64s  # of the counters; NaN: they do not wrap
+
+    @classmethod
+    def of_rows(cls, rows: Iterable[Mapping[str, Any]]) -> Kinds:
+        """``rows``: of section ``select_kinds`` of write.sql."""
+        discrete, counters = ([row for row in rows if row["kind"] == kind] for kind in ("discrete", "counter"))
+        return cls(
+            np.array([row["id"] for row in discrete], np.int32),
+            np.array([row["id"] for row in counters], np.int32),
+            np.array([row["wraps_at"] for row in counters], np.float64),
+        )
+
+    def changed(self, other: Kinds) -> Int32s:
+        """Channels of another kind, and counters that wrap elsewhere."""
+        both, here, there = np.intersect1d(self.counters, other.counters, return_indices=True)
+        before, now = self.wraps_at[here], other.wraps_at[there]
+        others = np.setxor1d(self.discrete, other.discrete), np.setxor1d(self.counters, other.counters)
+        return np.concatenate((*others, both[(before != now) & ~(np.isnan(before) & np.isnan(now))]))
 
 
 class SampleCourse(NamedTuple):
@@ -140,6 +167,17 @@ def states(courses: Sequence[SampleCourse], channels: Int32s, begin: int) -> Sta
     return States(channel[first][there], state[first][there], entered[there], known_time[there])
 
 
+class Increases(NamedTuple):
+    """Rows of rollup_increases_1m of one minute by channel."""
+
+    channel_id: Int32s
+    increase: Float64s
+
+    def part(self, which: Bools) -> Increases:
+        """Some of the rows."""
+        return Increases._make(column[which] for column in self)
+
+
 def weight(value: Float64s) -> Float64s:
     """Weight of values in sums, as by ``plant.rollup_weight``."""
     size = np.abs(value)
@@ -197,6 +235,16 @@ def state_stream(states: States, begin: int) -> memoryview:
         (">i8", states.known),
     ]
     return _stream(_tuples(len(states.channel_id), fields))
+
+
+def increase_stream(increases: Increases, begin: int) -> memoryview:
+    """``INCREASE_COLUMNS`` of the minute that starts at ``begin`` (µs)."""
+    fields: list[_Field] = [
+        (">i4", increases.channel_id),
+        (">i8", begin - POSTGRES_EPOCH_US),
+        (">f8", increases.increase),
+    ]
+    return _stream(_tuples(len(increases.channel_id), fields))
 
 
 def _tuples(n: int, fields: Sequence[_Field]) -> NDArray[np.uint8]:

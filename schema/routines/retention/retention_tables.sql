@@ -8,8 +8,9 @@ WITH RECURSIVE
 named (relation) AS (
     SELECT to_regclass('plant.' || n.name)
     FROM unnest(CASE what WHEN 'raw' THEN ARRAY['samples_raw', 'samples_packed']
-                          WHEN '1m' THEN ARRAY['samples_1m', 'rollup_minutes', 'rollup_states_1m', 'event_count_1m']
-                          WHEN '1h' THEN ARRAY['rollup_1h', 'rollup_states_1h']
+                          WHEN '1m' THEN ARRAY['samples_1m', 'rollup_minutes', 'rollup_states_1m',
+                                               'rollup_increases_1m', 'event_count_1m']
+                          WHEN '1h' THEN ARRAY['rollup_1h', 'rollup_states_1h', 'rollup_increases_1h']
                           WHEN 'event' THEN ARRAY['event'] END) AS n (name)
 ),
 behind (relation) AS (

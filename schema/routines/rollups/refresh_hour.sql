@@ -13,6 +13,7 @@ DECLARE
     whole    boolean;
     ids      int[];
     discrete int[];
+    counters int[];
 BEGIN
     WITH deleted AS (
         DELETE FROM plant.rollup_dirty AS d
@@ -50,6 +51,11 @@ BEGIN
     IF discrete <> '{}' THEN
         DELETE FROM plant.rollup_states_1h AS r WHERE r.channel_id = ANY (discrete) AND r.bucket = hour;
         INSERT INTO plant.rollup_states_1h SELECT s.* FROM plant.state_hours_of(discrete, hour) AS s;
+    END IF;
+    counters := ARRAY(SELECT c.id FROM plant.channel AS c WHERE c.kind = 'counter' AND c.id = ANY (ids));
+    IF counters <> '{}' THEN
+        DELETE FROM plant.rollup_increases_1h AS r WHERE r.channel_id = ANY (counters) AND r.bucket = hour;
+        INSERT INTO plant.rollup_increases_1h SELECT s.* FROM plant.increase_hours_of(counters, hour) AS s;
     END IF;
 END
 $$;

@@ -17,7 +17,8 @@ DECLARE
     others   CONSTANT int[] := ARRAY(SELECT e.id FROM unnest(everyone) AS e (id)
                                      EXCEPT SELECT i.id FROM unnest(ids) AS i (id));
     whole    CONSTANT boolean := everyone IS NOT NULL AND others = '{}';
-    discrete int[] := ARRAY(SELECT c.id FROM plant.channel AS c WHERE c.kind = 'discrete' AND c.id = ANY (ids));
+    discrete int[];
+    counters int[];
     of_day   CONSTANT timestamptz := plant.day_of("from");
     obsolete_ids     int[];
     obsolete_buckets timestamptz[];
@@ -68,10 +69,11 @@ BEGIN
     -- Minutes whose raw data was dropped by retention cannot be recomputed and stay as they are; so do hours whose
     -- minutes were dropped.
     ids := plant.retained_channels(ids, 'raw', "from");
-    discrete := ARRAY(SELECT i.id FROM unnest(ids) AS i (id) INTERSECT SELECT c.id FROM unnest(discrete) AS c (id));
     IF ids = '{}' THEN
         RETURN;
     END IF;
+    discrete := ARRAY(SELECT c.id FROM plant.channel AS c WHERE c.kind = 'discrete' AND c.id = ANY (ids));
+    counters := ARRAY(SELECT c.id FROM plant.channel AS c WHERE c.kind = 'counter' AND c.id = ANY (ids));
     -- Convert packed days to rows.
     WITH unpacked AS (
         DELETE FROM plant.rollup_1m_packed AS p
@@ -138,7 +140,7 @@ BEGIN
             SELECT g.channel_id, g.bucket FROM obsolete AS g
             UNION ALL
             -- An hour depends on the value carried into its first minute, even if that minute has not changed.
-            SELECT f.channel_id, f.bucket FROM fresh AS f WHERE NOT whole OR f.channel_id = ANY (discrete)
+            SELECT f.channel_id, f.bucket FROM fresh AS f WHERE NOT whole OR f.channel_id = ANY (discrete || counters)
         ) AS m
         GROUP BY plant.hour_of(m.bucket)
         UNION ALL
@@ -165,6 +167,14 @@ BEGIN
             WHERE r.channel_id = ANY (discrete) AND r.bucket >= "from" AND r.bucket < "to";
         END IF;
         INSERT INTO plant.rollup_states_1m SELECT s.* FROM plant.state_minutes_of(discrete, "from", "to") AS s;
+    END IF;
+    IF counters <> '{}' THEN
+        IF EXISTS (SELECT FROM plant.rollup_increases_1m AS r
+                   WHERE r.channel_id = ANY (counters) AND r.bucket >= "from" AND r.bucket < "to") THEN
+            DELETE FROM plant.rollup_increases_1m AS r
+            WHERE r.channel_id = ANY (counters) AND r.bucket >= "from" AND r.bucket < "to";
+        END IF;
+        INSERT INTO plant.rollup_increases_1m SELECT s.* FROM plant.increase_minutes_of(counters, "from", "to") AS s;
     END IF;
 END
 $$;

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from core.samples import NO_SAMPLES, Samples
 from core.timestamps import microseconds, timestamp
 from ingest.writer.minutes.accumulator import Accumulator, ClosedMinute
+from ingest.writer.minutes.rollup_rows import Kinds
 from ingest.writer.transaction.counts import MINUTE_US
 from ingest.writer.transaction.rows import GapStarts
 from tests.sample_tables import DAY_US, HOUR_US, Sample, bits, copy
@@ -57,6 +58,7 @@ class Recorded:
     courses: list[list[Sample]]
     gaps: list[tuple[int, int | None]]  # since when, and of which channel; None: of all
     ends: list[int]
+    wraps_at: list[float | None]  # of channels, as of counters
 
 
 @st.composite
@@ -69,7 +71,8 @@ def _plants(draw: st.DrawFn) -> Recorded:
     channels = st.sampled_from([None, *range(len(courses))])
     gaps = draw(st.lists(st.tuples(near, channels), max_size=12, unique=True))
     ends = draw(st.lists(st.sampled_from(times), max_size=8, unique=True))
-    return Recorded(courses, gaps, [*sorted(ends), 2**60])
+    wraps_at = [draw(st.sampled_from([None, 4.0, 1000.0])) for _ in courses]
+    return Recorded(courses, gaps, [*sorted(ends), 2**60], wraps_at)
 
 
 def _columns(samples: list[tuple[int, int, int, int]]) -> Samples:
@@ -80,11 +83,11 @@ def _columns(samples: list[tuple[int, int, int, int]]) -> Samples:
 
 
 def _accumulated(
-    samples: list[tuple[int, int, int, int]], gaps: list[tuple[int, int]], ends: list[int]
+    samples: list[tuple[int, int, int, int]], gaps: list[tuple[int, int]], ends: list[int], kinds: Kinds
 ) -> list[ClosedMinute]:
     """Every minute, of samples and gaps (µs since the day began, channel) that come in groups."""
     made = Accumulator()
-    made.discrete = np.unique(np.array([channel for channel, *_ in samples], np.int32))
+    made.kinds = kinds
     minutes: set[int] = set()
     for begin, end in itertools.pairwise([-1, *ends]):
         group = [s for s in samples if begin < s[1] <= end]
@@ -103,8 +106,12 @@ def _bits(number: float | None) -> int | None:
     return None if number is None else bits(number)
 
 
-def _found(closed: list[ClosedMinute]) -> tuple[dict[tuple[int, int], Any], dict[tuple[int, int, int], Any]]:
-    minutes, states = {}, {}
+Minutes = dict[tuple[int, int], Any]
+States = dict[tuple[int, int, int], Any]
+
+
+def _found(closed: list[ClosedMinute]) -> tuple[Minutes, States, Minutes]:
+    minutes, states, increases = {}, {}, {}
     for minute in closed:
         rows = minute.rows
         for i, channel in enumerate(rows.channel_id.tolist()):
@@ -117,14 +124,14 @@ def _found(closed: list[ClosedMinute]) -> tuple[dict[tuple[int, int], Any], dict
             minutes[channel, minute.begin] = (*of_good, *times, *sums, *counts)
         for channel, state, entered, known in zip(*(column.tolist() for column in minute.states), strict=True):
             states[channel, minute.begin, bits(state)] = (entered, known)
-    return minutes, states
+        for channel, increase in zip(*(column.tolist() for column in minute.increases), strict=True):
+            increases[channel, minute.begin] = bits(increase)
+    return minutes, states, increases
 
 
-async def _expected(
-    owner: asyncpg.Connection[Any], channels: list[int], last: int
-) -> tuple[dict[tuple[int, int], Any], dict[tuple[int, int, int], Any]]:
+async def _expected(owner: asyncpg.Connection[Any], channels: list[int], last: int) -> tuple[Minutes, States, Minutes]:
     """What the database makes, a day at a time as it does."""
-    minutes, states = {}, {}
+    minutes, states, increases = {}, {}, {}
     for day in range(DAY_US, DAY_US + last + 1, 24 * HOUR_US):
         bounds = timestamp(day), timestamp(day + 24 * HOUR_US)
         for row in await owner.fetch("SELECT * FROM plant.minutes_of($1, $2, $3)", channels, *bounds):
@@ -135,7 +142,9 @@ async def _expected(
             minutes[key] = (*of_good, *times, bits(row["sum"]), bits(row["area"]), *counts)
         for row in await owner.fetch("SELECT * FROM plant.state_minutes_of($1, $2, $3)", channels, *bounds):
             states[row["channel_id"], microseconds(row["bucket"]), bits(row["state"])] = (row["n"], row["known"])
-    return minutes, states
+        for row in await owner.fetch("SELECT * FROM plant.increase_minutes_of($1, $2, $3)", channels, *bounds):
+            increases[row["channel_id"], microseconds(row["bucket"])] = bits(row["increase"])
+    return minutes, states, increases
 
 
 async def _store(owner: asyncpg.Connection[Any], plant: Recorded) -> list[int]:
@@ -144,9 +153,9 @@ async def _store(owner: asyncpg.Connection[Any], plant: Recorded) -> list[int]:
         "INSERT INTO plant.source (name, kind, address) VALUES (gen_random_uuid()::text, 'push', '') RETURNING id"
     )
     query = """
-        INSERT INTO plant.channel (name, source_id, address, kind)
-        VALUES (gen_random_uuid()::text, $1, '', 'discrete') RETURNING id"""
-    channels = [await owner.fetchval(query, source) for _ in plant.courses]
+        INSERT INTO plant.channel (name, source_id, address, kind, attributes)
+        VALUES (gen_random_uuid()::text, $1, '', 'discrete', jsonb_build_object('wraps_at', $2::float8)) RETURNING id"""
+    channels = [await owner.fetchval(query, source, wraps_at) for wraps_at in plant.wraps_at]
     for channel, course in zip(channels, plant.courses, strict=True):
         await copy(owner, channel, course)
     of_gap = "INSERT INTO plant.gap (source_id, channel_id, from_time, reason) VALUES ($1, $2, $3, 'stale')"
@@ -165,7 +174,9 @@ async def test_minutes_equal_those_of_the_database(owner: asyncpg.Connection[Any
     each = list(zip(channels, plant.courses, strict=True))
     samples = [(channel, *sample) for channel, course in each for sample in course]
     gaps = [(at, c) for at, place in plant.gaps for c in (channels if place is None else [channels[place]])]
-    minutes, states = _found(_accumulated(samples, gaps, plant.ends))
+    ids = np.array(channels, np.int32)
+    kinds = Kinds(ids, ids, np.array(plant.wraps_at, np.float64))  # of both, so that both are tested with all
+    minutes, states, increases = _found(_accumulated(samples, gaps, plant.ends, kinds))
     expected = await _expected(owner, channels, max(time for _, time, *_ in samples))
     # Of the first minute of a channel it is not known what was before.
     began = {
@@ -175,3 +186,4 @@ async def test_minutes_equal_those_of_the_database(owner: asyncpg.Connection[Any
     first = {(channel, DAY_US + minute) for channel, minute in began.items()}
     assert minutes == {key: row for key, row in expected[0].items() if key not in first}
     assert states == {key: row for key, row in expected[1].items() if key[:2] not in first}
+    assert increases == {key: row for key, row in expected[2].items() if key not in first}

@@ -22,6 +22,7 @@ from core.samples import Samples
 from core.time_limits import TimeLimits
 from core.timestamps import microseconds, now_us, timestamp
 from history.rollups.verify import verify
+from history.sql.courses import Configuration
 from ingest.spool.format import SpooledBatch
 from ingest.writer.transaction.group import assemble
 from ingest.writer.transaction.write import RepeatingChannels, write
@@ -30,6 +31,7 @@ from schema.queries import load
 from tests.database import Database, add_channels, add_sources
 from tests.expected_rollups import Rollups, rollups
 from tests.sample_tables import DAY_US, HOUR_US
+from tests.unit.history.aggregates_of import Channel, aggregates
 
 MINUTE_US = 60_000_000
 SECOND = 1_000_000
@@ -86,12 +88,15 @@ class WrittenSamples:
 
 
 PATH = Path("a.sqlite")
+COUNTERS = {5: None, 7: 100.0}  # channels, and where they wrap
 
 
 @pytest.fixture
 async def owner(owner: asyncpg.Connection) -> asyncpg.Connection:
     await add_sources(owner, "a")
     await add_channels(owner, range(1, 9), discrete=True)
+    counter = "UPDATE plant.channel SET kind = 'counter', attributes = jsonb_build_object('wraps_at', $2::float8)"
+    await owner.executemany(f"{counter} WHERE id = $1", COUNTERS.items())
     await owner.execute(load("write")["create_staging"])
     return owner
 
@@ -136,6 +141,28 @@ async def assert_exact(connection: asyncpg.Connection[Any], plant: WrittenSample
         assert there.keys() == right.keys(), name
         wrong = {key: (there[key], right[key]) for key in right if there[key] != right[key]}
         assert not wrong, (name, len(wrong), next(iter(wrong.items())))
+    for width, view in ((MINUTE_US, "increases_1m"), (HOUR_US, "increases_1h")):
+        rows = await connection.fetch(f"SELECT channel_id, bucket, increase, seconds FROM plant.{view}")
+        increases = {(row[0], microseconds(row[1])): row["increase"] for row in rows}
+        assert increases == pytest.approx(expected_increases(plant, width), rel=1e-12, abs=1e-9), view
+        assert all(row["seconds"] >= 0 for row in rows)
+
+
+def expected_increases(plant: WrittenSamples, width: int) -> dict[tuple[int, int], float]:
+    """Increases by counter and bucket (µs), as the aggregate ``increase`` has them."""
+    expected = {}
+    configuration = Configuration(treat_uncertain_as_bad=False)
+    for channel in sorted(COUNTERS.keys() & plant.samples.keys()):
+        samples = [(at, *sample) for at, sample in sorted(plant.samples[channel].items())]
+        gaps = [at for of, at in plant.gaps if of == channel]
+        counter = Channel(samples, gaps, "counter", wraps_at=COUNTERS[channel])
+        window = samples[0][0] // width * width, samples[-1][0] // width * width + width
+        [rows] = aggregates([counter], window, width, configuration, ["increase"])
+        readings = {at // width * width for at, value, status in samples if not (status >> 31 or math.isnan(value))}
+        for begin, (increase, *_) in zip(range(*window, width), rows, strict=True):
+            if begin in readings:
+                expected[channel, begin] = increase
+    return expected
 
 
 def random_samples(some: random.Random, channels: Sequence[int], hours: int, n: int) -> Rows:
@@ -148,7 +175,7 @@ def random_samples(some: random.Random, channels: Sequence[int], hours: int, n: 
         at -= at % some.choice((1, SECOND, MINUTE_US))
         for i in range(some.randrange(1, 90)):
             value = some.choice((0.0, 1.0, 2.0, round(some.gauss(50, 20), 2), some.gauss(0, 1)))
-            if some.random() < 0.04:
+            if some.random() < 0.04 and channel not in COUNTERS:
                 value = some.choice((math.nan, math.inf, -math.inf, -0.0, 5e-324, 1e300, -1e300, 1e-290, 3e15))
             status = some.choice((0, 0, 0, 0, 0, 0, 0, 0x40000000, 0x80050000, 0x800A0000)) if channel % 3 else 0
             samples.append((channel, at + i * step, value, status))

@@ -1,0 +1,38 @@
+-- chart_rates: the points of a chart of how fast a counter increases
+--
+-- Not a question; the dashboards use it. A step is at least a minute long and ends with its last reading: the rate is
+-- that since the last reading before the step, whenever that was.
+--
+-- Parameters
+--   channel  int          id
+--   since    timestamptz  from the step that contains this moment
+--   until    timestamptz  before this moment
+--   points   int          maximum number of steps; their length is that of plant.series
+-- Cost: that of plant.increases_between.
+-- Example: SELECT * FROM plant.chart_rates(17, '2026-03-09 10:00+00', '2026-03-09 11:00+00', 500);
+CREATE OR REPLACE FUNCTION plant.chart_rates(channel int, since timestamptz, until timestamptz, points int)
+RETURNS TABLE ("time" timestamptz, rate float8)
+LANGUAGE sql STABLE
+AS $$
+WITH width AS (
+    SELECT greatest(plant.series_width(until - since, greatest(points, 1)), INTERVAL '1 minute') AS step
+),
+increase AS (
+    SELECT i.bucket, i.increase, i.seconds, w.step
+    FROM width AS w
+    CROSS JOIN LATERAL plant.increases_between(
+        INTERVAL '1 minute', date_bin(w.step, since, '2000-01-01 00:00:00+00'), until) AS i
+    WHERE w.step < INTERVAL '1 hour' AND i.channel_id = channel
+    UNION ALL
+    SELECT i.bucket, i.increase, i.seconds, w.step
+    FROM width AS w
+    CROSS JOIN LATERAL plant.increases_between(
+        INTERVAL '1 hour', date_bin(w.step, since, '2000-01-01 00:00:00+00'), until) AS i
+    WHERE w.step >= INTERVAL '1 hour' AND i.channel_id = channel
+)
+SELECT b.time, sum(i.increase) / nullif(sum(i.seconds), 0)
+FROM increase AS i
+CROSS JOIN LATERAL (SELECT date_bin(i.step, i.bucket, '2000-01-01 00:00:00+00') AS time) AS b
+GROUP BY b.time
+ORDER BY b.time
+$$;
