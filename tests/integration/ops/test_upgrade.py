@@ -92,7 +92,11 @@ async def test_an_upgraded_database_keeps_its_data(earlier: str, owner: asyncpg.
     before = await _data(owner, queries)
     assert [query for query, lines in before.items() if not lines] == []
     await migrate(earlier)
-    assert await _data(owner, queries) == before
+    after = await _data(owner, queries)
+    for query in queries:
+        if "FROM (TABLE plant.rollup_dirty)" in query:  # a migration may have more to be recomputed
+            assert set(before.pop(query)) <= set(after.pop(query))
+    assert after == before
 
 
 async def test_seals_of_an_earlier_release_hold(earlier: str, owner: asyncpg.Connection[Any]) -> None:
@@ -122,6 +126,14 @@ async def test_upgraded_database_continues(earlier: str, owner: asyncpg.Connecti
     await owner.execute("CALL plant.refresh_rollups()")
     made = "SELECT last FROM plant.samples_1m WHERE channel_id = $1 AND bucket = $2"
     assert await owner.fetchval(made, channel, minute) == 42.5
+    increases = (
+        "SELECT * FROM plant.rollup_increases_1m ORDER BY 1, 2",
+        "SELECT * FROM plant.increase_minutes_of("
+        "ARRAY(SELECT c.id FROM plant.channel AS c WHERE c.kind = 'counter'), '-infinity', 'infinity') ORDER BY 1, 2",
+    )
+    stored, computed = [await owner.fetch(query) for query in increases]
+    assert stored == computed
+    assert await owner.fetchval("SELECT sum(increase) FROM plant.increases_1h") > 0
     before = await owner.fetchval("SELECT count(*) FROM plant.samples")
     await pack_before(owner, datetime.now(UTC))
     assert await owner.fetchval("SELECT count(*) FROM plant.samples") == before

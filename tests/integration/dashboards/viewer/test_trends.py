@@ -24,20 +24,25 @@ WITH source AS (
     RETURNING id, name
 )
 INSERT INTO plant.channel (name, source_id, address, kind, unit, range_lo, range_hi, attributes, configured_at)
-SELECT c.name, s.id, '', 'analog', 'kPa', 0, c.range_hi, c.attributes::jsonb, $1::timestamptz - INTERVAL '1 day'
-FROM (VALUES ('plc', 'pump/house/suction', 10, '{"alarm_hi": 8, "alarm_lo": 1, "alarm_rate": 5, "alarm_bad": true}'),
-             ('plc', 'pump/house/outlet', 900, '{}'),
-             ('away', 'pump/yard/level', 10, '{}')) AS c (source, name, range_hi, attributes)
+SELECT c.name, s.id, '', c.kind, c.unit, 0, c.range_hi, c.attributes::jsonb, $1::timestamptz - INTERVAL '1 day'
+FROM (VALUES ('plc', 'pump/house/suction', 'analog', 'kPa', 10,
+              '{"alarm_hi": 8, "alarm_lo": 1, "alarm_rate": 5, "alarm_bad": true}'),
+             ('plc', 'pump/house/outlet', 'analog', 'kPa', 900, '{}'),
+             ('plc', 'meters/house/energy', 'counter', 'Wh', NULL, '{}'),
+             ('away', 'pump/yard/level', 'analog', 'kPa', 10, '{}')
+) AS c (source, name, kind, unit, range_hi, attributes)
 JOIN source AS s ON s.name = c.source
 """
-# One peak of one second; and a source that has not answered for 30 s, of whose channel the newest sample is Bad.
+# One peak of one second; a counter of 1/s that is reset once; and a source that has not answered for 30 s, of whose
+# channel the newest sample is Bad.
 _STORY = (
     """
     INSERT INTO plant.rollup_dirty (from_time, to_time) VALUES ($1::timestamptz - INTERVAL '1 hour', $1)
     """,
     """
     INSERT INTO plant.samples_raw (channel_id, time, value, status)
-    SELECT c.id, $1::timestamptz - n * INTERVAL '1 s', CASE n WHEN 1000 THEN 9.0 ELSE 5.0 END::float8, 0
+    SELECT c.id, $1::timestamptz - n * INTERVAL '1 s',
+           CASE WHEN c.kind = 'counter' THEN (3600 - n) % 2500 WHEN n = 1000 THEN 9.0 ELSE 5.0 END::float8, 0
     FROM plant.channel AS c CROSS JOIN generate_series(0, 3599) AS n
     WHERE c.name <> 'pump/yard/level' OR n > 30
     UNION ALL
@@ -108,6 +113,16 @@ async def test_distribution_counts_samples_rather_than_means(panels: Panels) -> 
     assert shares["Share"][0] == pytest.approx(100 * (n - 1) / n)
     assert shares["Share"][-1] == pytest.approx(100 / n)
     assert float(shares["Value"][-1]) == pytest.approx(9, abs=0.1)
+
+
+@pytest.mark.parametrize("ref", ["A", "B"])
+async def test_rates_of_a_counter_are_compared(panels: Panels, ref: str) -> None:
+    points = await panels.ask("channel", "Compared with ${compare:text}", ref, channel="meters/house/energy")
+    rates = points["this time" if ref == "A" else "earlier"]
+    assert len(rates) >= 29
+    assert rates == pytest.approx([1.0] * len(rates), abs=0.02)
+    unit = await panels.ask("channel", "Compared with ${compare:text}", "Unit", channel="meters/house/energy")
+    assert unit == {"unit": ["suffix:Wh/s"]}
 
 
 async def test_value_before_an_outage_is_shown_with_its_age(panels: Panels) -> None:
