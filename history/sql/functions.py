@@ -61,7 +61,7 @@ class Functions:
         for call, arguments, result in (
             (self.channel_ids, [duckdb.list_type("VARCHAR")], duckdb.list_type(integer)),
             (self.shortest_interval, [duckdb.list_type("VARCHAR")], "DOUBLE"),
-            (self.calm_channels, [duckdb.list_type("VARCHAR"), time, time, "INTERVAL"], duckdb.list_type(integer)),
+            (self.steady_channels, [duckdb.list_type("VARCHAR"), time, time, "INTERVAL"], duckdb.list_type(integer)),
             (self.quarantined_channels, [time, time], duckdb.list_type(integer)),
             (self.first_sample, [integer, time, time], time),
         ):
@@ -73,7 +73,7 @@ class Functions:
         ids, names, number = duckdb.list_type(integer), duckdb.list_type("VARCHAR"), "BIGINT"
         channels, configuration = _sql_type(pa.list_(CHANNEL)), _sql_type(CONFIGURATION)
         for function, arguments, kind in (
-            (self.sample_stretches, [ids, *[number] * 3], INTERVALS),
+            (self.sample_intervals, [ids, *[number] * 3], INTERVALS),
             (self.value_runs, [ids, *[number] * 3], RUNS),
             (self.value_steps, [ids, *[number] * 3, "DOUBLE"], STEPS),
             (self.usual_run_lengths, [ids, *[number] * 2], _USUAL),
@@ -98,7 +98,7 @@ class Functions:
         """The channels that have one of these names, in which ``*`` stands for any text; null: all."""
         return None if patterns is None else self._value("select_matching_channels", patterns)
 
-    def calm_channels(
+    def steady_channels(
         self, patterns: Sequence[str] | None, since: datetime | None, until: datetime | None, hold: timedelta | None
     ) -> list[int] | None:
         """Channels of such names that hold their values for so long on average, from the first one until the end."""
@@ -136,7 +136,7 @@ class Functions:
 
     # Of all channels at a time, which several processes read. They return a list in an array of Arrow.
 
-    def sample_stretches(self, channels: list[int] | None, since: int, until: int, pause: int) -> Any:
+    def sample_intervals(self, channels: list[int] | None, since: int, until: int, pause: int) -> Any:
         """Samples up to each pause, counted (history/sql/intervals.py). ``channels``: None: all."""
         kernel = SampleIntervals(pause)
         intervals = self._source.results(

@@ -123,8 +123,8 @@ WHERE s.status >= 0        -- Bad is negative
 
 -- Intervals without pauses of channels, with their samples counted before DuckDB has them. One interval may have
 -- several rows.
-CREATE MACRO stretches_of(patterns, since, until, pause) AS TABLE
-SELECT unnest(sample_stretches(channel_ids(patterns), epoch_us(since), epoch_us(until),
+CREATE MACRO intervals_of(patterns, since, until, pause) AS TABLE
+SELECT unnest(sample_intervals(channel_ids(patterns), epoch_us(since), epoch_us(until),
                                coalesce(epoch_us(pause::INTERVAL), 9223372036854775807)), recursive := true);
 
 -- Runs of good samples of one value, until that of the next one: those of least or longer, and the first and the last
@@ -248,9 +248,9 @@ JOIN channels_like(patterns) AS c ON c.channel_id = d.channel_id;
 SELECT c.name, c.kind, s.channel_id IS NOT NULL AS has_samples, e.channel_id IS NOT NULL AS has_earlier
 FROM channels_like($1::TEXT[]) AS c
 LEFT JOIN (SELECT DISTINCT channel_id
-           FROM stretches_of($1::TEXT[], $3::TIMESTAMPTZ, $4::TIMESTAMPTZ, NULL)) AS s ON s.channel_id = c.channel_id
+           FROM intervals_of($1::TEXT[], $3::TIMESTAMPTZ, $4::TIMESTAMPTZ, NULL)) AS s ON s.channel_id = c.channel_id
 LEFT JOIN (SELECT DISTINCT channel_id
-           FROM stretches_of($1::TEXT[], $2::TIMESTAMPTZ, $3::TIMESTAMPTZ, NULL)) AS e ON e.channel_id = c.channel_id;
+           FROM intervals_of($1::TEXT[], $2::TIMESTAMPTZ, $3::TIMESTAMPTZ, NULL)) AS e ON e.channel_id = c.channel_id;
 
 -- name: ask
 -- DuckDB takes each of these tables for one row, and may keep the samples in memory to join a few rows with them. The

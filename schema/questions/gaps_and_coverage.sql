@@ -34,7 +34,7 @@ quarantined AS MATERIALIZED (
 -- Parted where there may be a silence.
 parts AS MATERIALIZED (
     SELECT b.channel_id, b.samples, b.not_bad, b.first_time, b.last_time
-    FROM stretches_of(channels, since, until, to_microseconds(floor(3e6 * shortest_interval(channels))::BIGINT)) AS b
+    FROM intervals_of(channels, since, until, to_microseconds(floor(3e6 * shortest_interval(channels))::BIGINT)) AS b
 ),
 counts AS MATERIALIZED (
     SELECT p.channel_id, sum(p.samples)::BIGINT AS samples, sum(p.not_bad)::BIGINT AS good,

@@ -24,7 +24,7 @@ wanted AS (
 numbers AS (
     SELECT r.channel_id, r.from_time AS time, r.value,
            lag(r.value) OVER (PARTITION BY r.channel_id ORDER BY r.from_time) AS old
-    FROM runs_of(calm_channels(channels, since - lookback, until, hold), since - lookback, until, INTERVAL '0 s') AS r
+    FROM runs_of(steady_channels(channels, since - lookback, until, hold), since - lookback, until, INTERVAL '0 s') AS r
 ),
 texts AS (
     SELECT e.channel_id, e.time, e.text AS value,

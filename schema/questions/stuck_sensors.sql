@@ -41,7 +41,7 @@ still AS MATERIALIZED (
                         AND coalesce(g.to_time, 'infinity') > r.from_time)
 ),
 -- Few sensors change often and were held for long. Only of these it matters what is usual.
-restless AS (
+varying AS (
     SELECT unnest(usual_run_lengths(l.channels, epoch_us(since - lookback), epoch_us(until)), recursive := true)
     FROM (SELECT list(r.channel_id) AS channels
           FROM runs AS r
@@ -50,7 +50,7 @@ restless AS (
 ),
 habits AS (
     SELECT r.channel_id, r.seconds AS usual, b.longest_before
-    FROM restless AS r
+    FROM varying AS r
     LEFT JOIN (SELECT r.channel_id, max(r.next_time - r.from_time) AS longest_before
                FROM runs AS r
                WHERE r.next_time < since

@@ -97,8 +97,8 @@ judged AS (
                      WHEN m.mean_b IS NULL THEN 'appeared'
                      WHEN m.mean_a IS NULL THEN CASE WHEN m.ends < until THEN 'retired' ELSE 'fell silent' END
                      WHEN m.shift >= abs(m.widening) THEN CASE WHEN m.mean_a > m.mean_b THEN 'higher' ELSE 'lower' END
-                     WHEN m.widening > 0 THEN 'restless'
-                     ELSE 'calmer' END AS change,
+                     WHEN m.widening > 0 THEN 'wider spread'
+                     ELSE 'narrower spread' END AS change,
            CASE WHEN m.shift IS NOT NULL THEN greatest(m.shift, abs(m.widening)) END AS score
     FROM measured AS m
     LEFT JOIN (SELECT DISTINCT b.channel_id, b.later FROM breaks AS b

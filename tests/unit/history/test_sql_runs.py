@@ -68,7 +68,7 @@ def test_samples_of_one_channel_after_another_in_batches_of_their_own() -> None:
     assert rows == [{"channel_id": 1, "value": 5.0}, {"channel_id": 2, "value": 5.0}]
 
 
-def test_channels_are_calm_by_the_mean_length_of_their_runs() -> None:
+def test_channels_are_steady_by_the_mean_length_of_their_runs() -> None:
     samples = [(1, 0, 5.0, 0), (1, 6, 6.0, 0), (2, 0, 5.0, 0), (2, 3, 6.0, 0), (2, 4, 5.0, 0), (3, 11, 5.0, 0)]
     batches = found_by(Runs(9), samples, 2)
     assert steady_channels(batches, 20, 9) == [1, 3]  # 10, 20 / 3 and 9 on average

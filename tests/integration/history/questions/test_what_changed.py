@@ -15,8 +15,8 @@ async def test_the_most_changed_come_first(recorded: Recording) -> None:
     await recorded.samples("same", seconds, 50 + noise[0])
     await recorded.samples("higher", seconds, 50 + noise[1] + 20 * later)
     await recorded.samples("lower", seconds, 50 + noise[2] - 10 * later)
-    await recorded.samples("restless", seconds, 50 + noise[3] * np.where(later, 16, 1))
-    await recorded.samples("calmer", seconds, 50 + noise[3] * np.where(later, 0.25, 1))
+    await recorded.samples("swinging", seconds, 50 + noise[3] * np.where(later, 16, 1))
+    await recorded.samples("settled", seconds, 50 + noise[3] * np.where(later, 0.25, 1))
     await recorded.channel("counter", "counter", lo=None, hi=None)
     await recorded.samples("counter", seconds, np.cumsum(np.where(later, 3, 1) + random.random(1200)))
     await recorded.channel("even_counter", "counter", lo=None, hi=None)
@@ -26,8 +26,8 @@ async def test_the_most_changed_come_first(recorded: Recording) -> None:
         ("higher", "higher"),
         ("lower", "lower"),
         ("counter", "higher"),
-        ("restless", "restless"),
-        ("calmer", "calmer"),
+        ("swinging", "wider spread"),
+        ("settled", "narrower spread"),
     ]
     assert abs(rows[0]["score"] - 20) < 1
     assert abs(rows[2]["mean_before"] - 1.5) < 0.1
@@ -65,7 +65,7 @@ async def test_another_interval_can_be_given(recorded: Recording) -> None:
     assert [(r["channel"], r["change"]) for r in rows] == [("x", "lower")]
 
 
-async def test_a_gap_is_no_calm(recorded: Recording) -> None:
+async def test_a_gap_is_no_narrower_spread(recorded: Recording) -> None:
     """A value does not hold through a gap, nor behind a channel's retirement."""
     seconds = np.arange(0.0, 1200.0)
     noise = np.random.default_rng(1).normal(50, 1, 1200)

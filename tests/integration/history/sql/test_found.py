@@ -17,14 +17,14 @@ from tests.sample_tables import HOUR_US, bits
 _SINCE, _UNTIL = f"TIMESTAMPTZ '{begin(DAY, 5)}' + INTERVAL '30 s'", f"TIMESTAMPTZ '{begin(NEXT, 24)}'"
 _SPANS = f"""
 SELECT channel_id, sum(samples), sum(not_bad), min(first_time), max(last_time)
-FROM stretches_of(NULL, {_SINCE}, {_UNTIL}, INTERVAL '2 s')
+FROM intervals_of(NULL, {_SINCE}, {_UNTIL}, INTERVAL '2 s')
 GROUP BY ALL ORDER BY ALL"""
 _COUNTS = f"""
 SELECT channel_id, count(*), count(*) FILTER (status >= 0), min(time), max(time)
 FROM samples WHERE time >= {_SINCE} AND time < {_UNTIL} GROUP BY ALL ORDER BY ALL"""
 _PAUSES = f"""
 FROM (SELECT channel_id, first_time AS time, epoch_us(first_time) - max(epoch_us(last_time)) OVER before AS pause
-      FROM stretches_of(NULL, {_SINCE}, {_UNTIL}, INTERVAL '2 s')
+      FROM intervals_of(NULL, {_SINCE}, {_UNTIL}, INTERVAL '2 s')
       WINDOW before AS (PARTITION BY channel_id ORDER BY first_time ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING))
 WHERE pause >= 2e6 ORDER BY ALL"""
 _LAGS = f"""
