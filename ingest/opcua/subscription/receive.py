@@ -28,14 +28,13 @@ from ingest.opcua.subscription.source_times import ClockSkew, SourceTimes
 from ingest.opcua.subscription.subscription_state import Subscription
 from ingest.opcua.subscription.tags import Tags
 from ingest.opcua.subscription.texts import RepeatedTexts, merge_texts, split_texts
-from ingest.opcua.subscription.tracking import ChannelTracking
+from ingest.opcua.subscription.tracking import ChannelTracking, Moves
 from ingest.opcua.subscription.unreadable import UndecodableNotifications, Unreadable
 from ingest.status import SourceStatus
 from ingest.versions import ChannelVersions
 
 log = logging.getLogger(__name__)
 
-_MOVE_REASON = "stopped"  # reason of a gap between the items of two nodes
 _REPEATED_REASON = "time_stands_still"
 
 
@@ -93,7 +92,7 @@ class Receiver:
         self._repeats_note = f"repeats:{status.source_id}"
         repeats = from_ranges(json.loads(spool.notes.get(self._repeats_note, "[]"))).tolist()
         self._tracking.repeated.restore(repeats, gaps.channels_open_for(_REPEATED_REASON), newest)
-        self._first_awaited = set(gaps.channels_open_for(_MOVE_REASON))  # moved to other nodes, without data so far
+        self.moves = Moves(gaps)
 
     def configure(self, tags: Tags) -> None:
         """Use these tags from now on; a notification being processed keeps the previous ones."""
@@ -263,28 +262,19 @@ class Receiver:
             if subscription.published:
                 self.clocks.observe_late(times[times > last[continues]], subscription.published)
         tracking.observe_clocks(message.place, message.time, message.arrival)
-        if self._first_awaited:
-            await self._close_move_gaps(tracking.tags, message)
+        if self.moves.awaited:
+            inside = self._spool.limits.inside(message.arrival, message.time)
+            await self.moves.close(tracking.tags.ids[message.place[inside]], message.time[inside])
         heard_again = tracking.record_samples(message.place, message.time)
         if again := [channel for channel in heard_again if self._gaps.reason(channel) == "stale"]:
             await self._gaps.close(self.times.end_of_gap(publish_time), again)
-
-    async def _close_move_gaps(self, tags: Tags, message: Message) -> None:
-        """Close the gaps of moved channels among these."""
-        channels = tags.ids[message.place]
-        inside = self._spool.limits.inside(message.arrival, message.time)
-        awaited = np.flatnonzero(inside & np.isin(channels, list(self._first_awaited)))
-        first = dict(zip(channels[awaited[::-1]].tolist(), message.time[awaited[::-1]].tolist(), strict=True))
-        self._first_awaited -= first.keys()
-        await self._gaps.close_each([([channel], at) for channel, at in first.items()])
 
     def _reached(self, batch: Batch, publish_time: int) -> Notes:
         """The note of the last sample: the next process can't know it from the subscriptions."""
         if not isinstance(batch, SampleBatch):
             return {}
-        self.times.newest = min(
-            max(self.times.newest, int(batch.samples.time.max())), self.times.end_of_gap(publish_time)
-        )
+        newest = max(self.times.newest, int(batch.samples.time.max()))
+        self.times.newest = min(newest, self.times.end_of_gap(publish_time))
         notes = self._downtime.notes(self.times.newest)
         repeats = self._tracking.repeated.repeats
         if (n := int(np.count_nonzero(repeats))) != self._noted_repeats:
@@ -387,13 +377,7 @@ class Receiver:
 
     async def open_move_gaps(self, subscription: Subscription, channels: Iterable[int]) -> None:
         """The items of these channels are replaced by items of other nodes: open gaps until then."""
-        begins = [([channel], max(self._tracking.last(channel), subscription.sampled_to)) for channel in channels]
-        await self._gaps.open_each(begins, _MOVE_REASON, "read from another node")
-        await self._gaps.flush_or_raise()
-
-    def expect_first(self, channels: Iterable[int]) -> None:
-        """Data of these channels is from the new nodes from now on, and closes the gaps."""
-        self._first_awaited.update(channels)
+        await self.moves.open({c: max(self._tracking.last(c), subscription.sampled_to) for c in channels})
 
     def drop_removed(self, tags: Tags, subscriptions: Iterable[Subscription]) -> None:
         """Values of channels that have no tag any more are dropped from now on: what was not published yet is lost."""

@@ -155,7 +155,7 @@ class Subscriptions:
         """Create items of new nodes once all data of the deleted former items is on disk."""
         await self._wait_until_published(client, tags, changes.obsolete)
         await self._receiver.start_versions(_subset(tags.versions, changes.replace), another_node=True)
-        self._receiver.expect_first(changes.replace)
+        self._receiver.moves.expect_first(changes.replace)
         async with self._changing():
             await self._create_items(client, tags, changes.replace)
             await self._delete_idle(client, tags)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from time import monotonic
 from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from core.batch import ROUNDED_DETAIL, Event, Int64s, UInt32s
+from core.batch import ROUNDED_DETAIL, Event, Int32s, Int64s, UInt32s
 from core.timestamps import now_us
+from ingest.gaps import Gaps
 from ingest.opcua.decode.decoded import DataChange
 from ingest.opcua.subscription.repeated_timestamps import RepeatedTimestamps
 from ingest.opcua.subscription.source_times import clock_skew
@@ -89,6 +90,7 @@ class Unchanged:
 
 
 _KEPT = ("time", "floor", "_origin", "_seen", "_stale", "_rounded", "_off", "_skewed")  # when tags change
+_MOVED = "stopped"  # reason of a gap between the items of two nodes
 _MIN_INTERVALS = 3  # consecutive intervals with samples in which a channel's clock must be off
 _ORIGINS = ("source", "server", "arrival", "change")
 
@@ -261,3 +263,28 @@ class ChannelTracking:
         fresh = places[~self._rounded[places]]
         self._rounded[fresh] = True
         return [Event("rounded", now_us(), int(self._ids[i]), detail=ROUNDED_DETAIL) for i in fresh.tolist()]
+
+
+class Moves:
+    """Channels that are read from other nodes: a gap each, until the first value from there."""
+
+    def __init__(self, gaps: Gaps) -> None:
+        self._gaps = gaps
+        self.awaited = set(gaps.channels_open_for(_MOVED))  # channels without data from there so far
+
+    async def open(self, begins: Mapping[int, int]) -> None:
+        """Open gaps of channels at times (µs), durably, before their items are replaced."""
+        spans = [([channel], at) for channel, at in begins.items()]
+        await self._gaps.open_each(spans, _MOVED, "read from another node")
+        await self._gaps.flush_or_raise()
+
+    def expect_first(self, channels: Iterable[int]) -> None:
+        """Data of these channels is from the new nodes from now on, and closes the gaps."""
+        self.awaited.update(channels)
+
+    async def close(self, channel: Int32s, time: Int64s) -> None:
+        """Close the gaps of those channels that have samples, (n,), each at its first one (µs)."""
+        awaited = np.flatnonzero(np.isin(channel, list(self.awaited)))[::-1]
+        first = dict(zip(channel[awaited].tolist(), time[awaited].tolist(), strict=True))
+        self.awaited -= first.keys()
+        await self._gaps.close_each([([moved], at) for moved, at in first.items()])
