@@ -20,6 +20,7 @@ from itertools import pairwise
 from typing import Any
 
 from core.backoff import Backoff, after_refusal
+from core.clock import boot_seconds
 from core.config.modbus_address import parse
 from core.config.sources import ModbusSource, ModbusTag
 from ingest.modbus.decode import Decoder
@@ -228,3 +229,23 @@ class PollGroup:
         """Plan again: the only tag of ``block``, once rejected, can be read now, so others may be readable, too."""
         self._backoffs.pop(block.read.tags[0], None)
         self.plan()
+
+
+def intervals(source: ModbusSource) -> list[float]:
+    """Poll intervals (s) by tag index."""
+    return [tag.interval or source.poll_interval for tag in source.tags]
+
+
+def poll_groups(source: ModbusSource, before: Sequence[PollGroup]) -> list[PollGroup]:
+    """Tags by poll interval. A group that existed ``before`` keeps its schedule and its pace."""
+    by_interval: dict[float, list[int]] = {}
+    for i, interval in enumerate(intervals(source)):
+        by_interval.setdefault(interval, []).append(i)
+    old, now, groups = {group.schedule.interval: group for group in before}, boot_seconds(), []
+    for interval, indices in by_interval.items():
+        schedule = old[interval].schedule if interval in old else Schedule(interval, now)
+        group = PollGroup(schedule, indices, source.tags, source)
+        if interval in old:
+            group.pace = old[interval].pace
+        groups.append(group)
+    return groups

@@ -19,7 +19,7 @@ from core.errors import DecodeError
 from core.timestamps import now_us
 from ingest.appender import Appender
 from ingest.downtime import Downtime
-from ingest.modbus.blocks import Block, PollGroup, Schedule
+from ingest.modbus.blocks import Block, PollGroup, intervals, poll_groups
 from ingest.modbus.failures import (
     BAD_DECODING_ERROR,
     BAD_TIMEOUT,
@@ -79,7 +79,7 @@ class Collector:
         self._status = status
         interruption = Downtime(status.source_id, spool).interruption()
         self._clock = ArrivalClock(source.skew_limit, interruption[0] if interruption else 0, read_clocks)
-        self._poll_writer = PollWriter(status, self._ids, _intervals(source), spool, self._clock.now(), versions)
+        self._poll_writer = PollWriter(status, self._ids, intervals(source), spool, self._clock.now(), versions)
         self._late_answers = metrics.late_answers.labels(source=status.name)
         self._request_seconds = metrics.request_seconds.labels(source=status.name)
         connection, clock = connections.get(source.address, tls_options(source)), self._clock
@@ -95,7 +95,7 @@ class Collector:
         self._last_time_out = ""  # description of the last time-out
         # Configured since the last poll
         self._new_configuration: tuple[ModbusSource, Mapping[str, int], Mapping[int, int]] | None = None
-        self._groups = _groups(source, ())
+        self._groups = poll_groups(source, ())
 
     def configure(
         self, source: ModbusSource, channel_ids: Mapping[str, int], versions: Mapping[int, int] = NO_VERSIONS
@@ -114,8 +114,8 @@ class Collector:
         bad, ended = {int(self._ids[i]): reason for i, reason in self._bad.items()}, self._ids[~self._holds]
         self._source, self._tags, self._ids = source, source.tags, _ids(source, channel_ids)
         self._holds = ~np.isin(self._ids, ended)
-        self._groups = _groups(source, self._groups)
-        self._poll_writer.configure(self._ids, _intervals(source), self._clock.now(), versions)
+        self._groups = poll_groups(source, self._groups)
+        self._poll_writer.configure(self._ids, intervals(source), self._clock.now(), versions)
         paces: list[tuple[Sequence[int], float]] = [(g.indices, g.pace.seconds) for g in self._groups]
         self._poll_writer.add(Poll(self._clock.now(), paces=paces))
         self._status.remarks.clear()
@@ -400,24 +400,3 @@ class Collector:
 def _ids(source: ModbusSource, channel_ids: Mapping[str, int]) -> Int32s:
     """Channel ids by tag index."""
     return np.array([channel_ids[tag.name] for tag in source.tags], np.int32)
-
-
-def _intervals(source: ModbusSource) -> list[float]:
-    """Poll intervals (s) by tag index."""
-    return [tag.interval or source.poll_interval for tag in source.tags]
-
-
-def _groups(source: ModbusSource, before: Sequence[PollGroup]) -> list[PollGroup]:
-    """Group tags by poll interval. A group that existed before keeps its schedule."""
-    intervals = _intervals(source)
-    old = {group.schedule.interval: group for group in before}
-    now, groups = boot_seconds(), []
-    for interval in dict.fromkeys(intervals):
-        schedule = old[interval].schedule if interval in old else Schedule(interval, now)
-        group = PollGroup(
-            schedule, [i for i, tag_interval in enumerate(intervals) if tag_interval == interval], source.tags, source
-        )
-        if interval in old:
-            group.pace = old[interval].pace
-        groups.append(group)
-    return groups
