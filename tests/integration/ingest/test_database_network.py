@@ -48,7 +48,8 @@ async def test_silent_address_fails_over_to_the_other(
         direct = urlsplit(database.ingest_dsn).netloc.rpartition("@")[2]
         dsn = through.replace("/test_", f",{direct}/test_") + "?target_session_attrs=read-write"
         await spooled(tmp_path, ROWS)
-        async with writing(tmp_path, dsn) as writer:
+        options = WriterOptions(connections=1, time_out=5.0)  # also a busy machine writes a batch of these in that time
+        async with writing(tmp_path, dsn, options) as writer:
             await until_rows(owner, 1000)
             relay.silence(True)
             many = [
