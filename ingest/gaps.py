@@ -386,6 +386,14 @@ def _encode(gaps: Iterable[tuple[_OpenGap, Int32s]]) -> str | None:
     return json.dumps(rows) if rows else None
 
 
+def open_gaps_note(gaps: Iterable[tuple[int | None, int, str, str]]) -> str:
+    """The note of a source's open gaps: (channel, None for the source; from, µs; reason; detail) each."""
+    by_gap: dict[_OpenGap, list[int]] = {}
+    for channel, since, reason, detail in gaps:
+        by_gap.setdefault(_OpenGap(since, reason, detail), []).append(_SOURCE if channel is None else channel)
+    return _encode((gap, _ids(channels)) for gap, channels in by_gap.items()) or "[]"
+
+
 def _decode(note: str) -> list[tuple[_OpenGap, Int32s]]:
     """The inverse of :func:`_encode`."""
     return [(_OpenGap(*gap), from_ranges(ranges).astype(np.int32)) for ranges, *gap in json.loads(note)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import shutil
 from collections import defaultdict
@@ -20,6 +19,7 @@ import asyncpg
 from core.database import connected, database_errors
 from core.errors import DatabaseError, OperationError
 from core.paths import State
+from ingest.gaps import open_gaps_note
 from ingest.opcua.subscription.sequence import SequenceTracker
 from ingest.spool.file import connect as open_spool
 from ingest.spool.file import read_notes, write_notes
@@ -183,7 +183,7 @@ def _notes(
     source: int, newest: int | None, gaps: list[tuple[int | None, int, str, str]], before: dict[str, str]
 ) -> dict[str, str]:
     """Notes of a source that have to change (``ingest/downtime.py``, ``gaps.py``, ``opcua/checkpoint.py``)."""
-    notes = {f"gaps:{source}": json.dumps(gaps)}
+    notes = {f"gaps:{source}": open_gaps_note(gaps)}
     for name, value in before.items():
         if newest is not None and name == f"heard:{source}":
             notes[name] = str(max(int(value), newest))
