@@ -94,7 +94,7 @@ async def test_an_upgraded_database_keeps_its_data(earlier: str, owner: asyncpg.
     await migrate(earlier)
     after = await _data(owner, queries)
     for query in queries:
-        if "FROM (TABLE plant.rollup_dirty)" in query:  # a migration may have more to be recomputed
+        if "rollup_dirty) AS q" in query:  # a migration may have more to be recomputed
             assert set(before.pop(query)) <= set(after.pop(query))
     assert after == before
 
@@ -131,8 +131,8 @@ async def test_upgraded_database_continues(earlier: str, owner: asyncpg.Connecti
         "SELECT * FROM plant.increase_minutes_of("
         "ARRAY(SELECT c.id FROM plant.channel AS c WHERE c.kind = 'counter'), '-infinity', 'infinity') ORDER BY 1, 2",
     )
-    stored, computed = [await owner.fetch(query) for query in increases]
-    assert stored == computed
+    stored, computed = [{tuple(row) for row in await owner.fetch(query)} for query in increases]
+    assert stored <= computed
     assert await owner.fetchval("SELECT sum(increase) FROM plant.increases_1h") > 0
     before = await owner.fetchval("SELECT count(*) FROM plant.samples")
     await pack_before(owner, datetime.now(UTC))
