@@ -82,10 +82,10 @@ class Rows:
     columns: Mapping[str, Any]  # those of _KINDS that are needed: (n,) each, or the only value
 
     @classmethod
-    def of_samples(cls, samples: Samples) -> Rows:
-        """Rows of samples from elsewhere, at least one."""
-        columns = {"channel_id": samples.channel, "time": samples.time, "value": samples.value}
-        return cls(len(samples), {**columns, "status": samples.status})
+    def of_samples(cls, samples: Samples, names: Collection[str] = VALUES) -> Rows:
+        """Rows of samples from elsewhere, at least one. ``names``: those of ``VALUES`` that are needed."""
+        values = {name: getattr(samples, name) for name in names}
+        return cls(len(samples), {"channel_id": samples.channel, "time": samples.time, **values})
 
     @property
     def channels(self) -> tuple[int, int]:

@@ -6,15 +6,15 @@ The places of the samples are found by day; a portion is read in this process or
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from core.samples import Samples, joined
+from core.samples import Samples
 from history.archive.channel_table import Place
 from history.archive.day_files import DayFiles
-from history.codec.row_groups import Rows, samples_of, together
+from history.codec.row_groups import VALUES, Rows, samples_of, together
 from history.reading.day_samples import DaySamples
 from history.reading.reader import slices
 
@@ -62,7 +62,7 @@ class Portion:
         is_one_channel = self._is_one_channel()
         if (is_one_channel or len(self.stored) == 1) and self._is_in_order():
             return together(rows, whole=not (is_one_channel and self.in_parts))
-        return together(by_channel([*(samples_of([one]) for one in rows), *self.others]))
+        return together(by_channel([*(samples_of([one]) for one in rows), *self.others], self.names))
 
     def _is_in_order(self) -> bool:
         """Whether the samples of a channel are by time as they are read."""
@@ -76,7 +76,7 @@ class Portion:
         return len({number for one in self.stored for number in one.places}) == 1
 
 
-def by_channel(portions: Iterable[Samples]) -> Iterator[Rows]:
+def by_channel(portions: Iterable[Samples], names: Collection[str] = VALUES) -> Iterator[Rows]:
     """The samples of each channel, by time. ``portions``: those of a channel in one of them are so already."""
     parts: dict[int, list[Samples]] = {}
     for portion in portions:
@@ -84,10 +84,10 @@ def by_channel(portions: Iterable[Samples]) -> Iterator[Rows]:
             parts.setdefault(number, []).append(samples)
     for number in sorted(parts):
         ordered = sorted(parts.pop(number), key=lambda samples: int(samples.time[0]))
-        samples = joined(ordered)
+        samples = samples_of([Rows.of_samples(one, names) for one in ordered])
         if any(earlier.time[-1] >= later.time[0] for earlier, later in pairwise(ordered)):  # an amendment
             samples = samples.sorted()
-        yield Rows.of_samples(samples)
+        yield Rows.of_samples(samples, names)
 
 
 Kernel = Callable[[Iterable[Samples]], Iterable[Result]]  # of samples by channel and time, some at a time
