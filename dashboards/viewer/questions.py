@@ -19,7 +19,7 @@ from dashboards.viewer.frames import MAX_BYTES, Frame, frame, text_bytes
 from history.archive.location import in_background
 from history.questions import portions
 from history.questions.request import Request
-from history.sql.execution import Limits
+from history.sql.sources.execution import Limits
 
 NARROW = "choose a shorter time range or fewer channels, or use `plantlog ask`"
 _MEMORY = "256MiB"

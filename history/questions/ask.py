@@ -25,7 +25,7 @@ from core.formatting import wide
 from core.installation import ALL, chosen
 from core.paths import State
 from history.questions.request import Request, prepare
-from history.sql.execution import Limits
+from history.sql.sources.execution import Limits
 from schema.question_files import Question, questions
 
 _ZERO_DURATION = re.compile(r"0+(\.0+)?\s*(us|ms|s|m|h|d)")

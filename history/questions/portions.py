@@ -17,8 +17,8 @@ from itertools import groupby
 from core.formatting import count
 from core.paths import State
 from history.questions.request import Request
-from history.sql.execution import Limits
 from history.sql.session import OutOfMemoryError, Session, opened
+from history.sql.sources.execution import Limits
 from schema.queries import load
 from schema.question_files import Question
 

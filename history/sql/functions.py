@@ -15,23 +15,23 @@ import pyarrow as pa
 from core.samples import NO_SAMPLES, Samples
 from core.timestamps import microseconds
 from history.codec.row_groups import TIME
-from history.sql import runs, weighted_statistics
-from history.sql.aggregates import AGGREGATES, Aggregates, require_intervals
-from history.sql.changes import CHANGES, Changes
-from history.sql.columns import CHANNEL, ChannelFields, Channels, Columns, by_portion, listed, spans, structs
-from history.sql.correlations import CORRELATIONS, Correlations, dense
-from history.sql.courses import CONFIGURATION, HOLD, Configuration, Courses, neighbours
-from history.sql.excursions import FAR_OFF, Excursions
-from history.sql.interpolated import VALUES, Values
-from history.sql.intervals import INTERVALS, PAUSES, SampleIntervals, pauses
-from history.sql.reader import Reader
-from history.sql.replays import PAIRS, Replays
-from history.sql.resampled import MEANS, MOVES, Grid, Movers
-from history.sql.runs import RUNS, Runs
-from history.sql.samples import SAMPLES, SampleSource
-from history.sql.scan import Scan
-from history.sql.steps import DECREASES, STEPS, Decreases, Steps
-from history.sql.weighted_statistics import STATISTICS, WeightedInterval
+from history.sql.kernels import runs, weighted_statistics
+from history.sql.kernels.aggregates import AGGREGATES, Aggregates, require_intervals
+from history.sql.kernels.changes import CHANGES, Changes
+from history.sql.kernels.columns import CHANNEL, ChannelFields, Channels, Columns, by_portion, listed, spans, structs
+from history.sql.kernels.correlations import CORRELATIONS, Correlations, dense
+from history.sql.kernels.courses import CONFIGURATION, HOLD, Configuration, Courses, neighbours
+from history.sql.kernels.excursions import FAR_OFF, Excursions
+from history.sql.kernels.interpolated import VALUES, Values
+from history.sql.kernels.intervals import INTERVALS, PAUSES, SampleIntervals, pauses
+from history.sql.kernels.replays import PAIRS, Replays
+from history.sql.kernels.resampled import MEANS, MOVES, Grid, Movers
+from history.sql.kernels.runs import RUNS, Runs
+from history.sql.kernels.steps import DECREASES, STEPS, Decreases, Steps
+from history.sql.kernels.weighted_statistics import STATISTICS, WeightedInterval
+from history.sql.sources.reader import Reader
+from history.sql.sources.samples import SAMPLES, SampleSource
+from history.sql.sources.scan import Scan
 from schema.queries import load
 
 _SQL_TYPES = {
@@ -137,7 +137,7 @@ class Functions:
     # Of all channels at a time, which several processes read. They return a list in an array of Arrow.
 
     def sample_intervals(self, channels: list[int] | None, since: int, until: int, pause: int) -> Any:
-        """Samples up to each pause, counted (history/sql/intervals.py). ``channels``: None: all."""
+        """Samples up to each pause, counted (kernels/intervals.py). ``channels``: None: all."""
         kernel = SampleIntervals(pause)
         intervals = self._source.results(
             _scan(channels), (since, until), by_portion(kernel.compute), ("status",), in_parts=True
@@ -145,7 +145,7 @@ class Functions:
         return listed(INTERVALS, intervals)
 
     def value_runs(self, channels: list[int] | None, since: int, until: int, least: int) -> Any:
-        """Runs of equal values (history/sql/runs.py). ``channels``: None: all."""
+        """Runs of equal values (kernels/runs.py). ``channels``: None: all."""
         return structs(RUNS, self._runs(channels, (since, until), least))
 
     def _runs(self, channels: list[int] | None, within: tuple[int, int], least: int) -> Iterator[Any]:
@@ -153,7 +153,7 @@ class Functions:
         return kernel.joined(self._source.results(_scan(channels), within, kernel.compute_parts, in_parts=True))
 
     def value_steps(self, channels: list[int] | None, since: int, until: int, few: int, jump: float) -> Any:
-        """Far and seldom steps (history/sql/steps.py). ``channels``: None: all."""
+        """Far and seldom steps (kernels/steps.py). ``channels``: None: all."""
         return listed(
             STEPS, self._source.results(_scan(channels), (since, until), by_portion(Steps(few, jump).compute))
         )
@@ -167,7 +167,7 @@ class Functions:
         return listed(PAUSES, self._source.results(_scan(channels), (since, until), by_portion(pauses), names=()))
 
     def held_statistics(self, intervals: list[dict[str, Any]]) -> Any:
-        """The mean and the spread of the values of channels in intervals (history/sql/weighted_statistics.py)."""
+        """The mean and the spread of the values of channels in intervals (kernels/weighted_statistics.py)."""
         results = [
             self._source.results(
                 _scan(kernel.intervals[0].channels.channels.tolist()), kernel.samples, by_portion(kernel.compute)
@@ -177,7 +177,7 @@ class Functions:
         return listed(STATISTICS, chain.from_iterable(results))
 
     def replays(self, channels: list[int], first: int, since: int, until: int, samples: int) -> Any:
-        """Pairs of history/sql/replays.py of channels, of samples with first <= time < until (µs)."""
+        """Pairs of history/sql/kernels/replays.py of channels, of samples with first <= time < until (µs)."""
         return listed(
             PAIRS, self._source.results(_scan(channels), (first, until), by_portion(Replays(since, samples).compute))
         )
@@ -185,14 +185,14 @@ class Functions:
     # ``channels`` and ``target`` are lists of CHANNEL; of samples with first <= time < until (µs).
 
     def resampled_means(self, channels: list[ChannelFields], first: int, since: int, until: int, step: int) -> Any:
-        """The means of buckets from since on (history/sql/resampled.py)."""
+        """The means of buckets from since on (kernels/resampled.py)."""
         grid = Grid(Channels.of_fields(channels), since, step)
         return listed(MEANS, self._results(channels, (first, until), by_portion(grid.compute)))
 
     def first_moves(
         self, channels: list[ChannelFields], first: int, begin: int, since: int, until: int, step: int, sigmas: float
     ) -> Any:
-        """The first moves from since on, by what was usual from begin on (history/sql/resampled.py)."""
+        """The first moves from since on, by what was usual from begin on (kernels/resampled.py)."""
         movers = Movers(Grid(Channels.of_fields(channels), begin, step), spans(channels), since, sigmas)
         return listed(MOVES, self._results(channels, (first, until), by_portion(movers.compute)))
 
@@ -206,7 +206,7 @@ class Functions:
         step: int,
         most: int,
     ) -> Any:
-        """The correlations with a target (history/sql/correlations.py)."""
+        """The correlations with a target (kernels/correlations.py)."""
         of_target = self._results(
             target, (first, until), by_portion(Grid(Channels.of_fields(target), since, step).numbers)
         )
@@ -216,19 +216,19 @@ class Functions:
     def far_samples(
         self, channels: list[ChannelFields], first: int, since: int, until: int, short: int, long: int, sigmas: float
     ) -> Any:
-        """Samples far from what was usual before since (history/sql/excursions.py)."""
+        """Samples far from what was usual before since (kernels/excursions.py)."""
         kernel = Excursions(spans(channels), since, sigmas, short, long)
         return listed(FAR_OFF, self._results(channels, (first, until), by_portion(kernel.compute)))
 
     def changes_of(
         self, channels: list[ChannelFields], first: int, since: int, until: int, step: int, least_score: float
     ) -> Any:
-        """Changes of level, slope or spread from since on (history/sql/changes.py)."""
+        """Changes of level, slope or spread from since on (kernels/changes.py)."""
         changes = Changes(Grid(Channels.of_fields(channels), since, step), spans(channels), least_score)
         return listed(CHANGES, self._results(channels, (first, until), by_portion(changes.compute)))
 
     def counter_decreases_of(self, channels: list[ChannelFields], since: int, until: int) -> Any:
-        """Decreases of counters (history/sql/steps.py)."""
+        """Decreases of counters (kernels/steps.py)."""
         kernel = Decreases(Channels.of_fields(channels))
         return listed(DECREASES, self._results(channels, (since, until), by_portion(kernel.compute)))
 
@@ -245,7 +245,7 @@ class Functions:
         fraction: float,
         configuration: dict[str, Any],
     ) -> Any:
-        """Aggregates of intervals from since until the end (history/sql/aggregates.py)."""
+        """Aggregates of intervals from since until the end (kernels/aggregates.py)."""
         courses = self._courses(channels, (since, until), configuration)
         return listed(AGGREGATES, self._of_courses(courses, Aggregates(courses, step, names, state, fraction)))
 
@@ -258,7 +258,7 @@ class Functions:
         times: list[int] | None,
         configuration: dict[str, Any],
     ) -> Any:
-        """Values at times (µs), ascending (history/sql/interpolated.py). Without times: from since on every step."""
+        """Values at times (µs), ascending (kernels/interpolated.py). Without times: from since on every step."""
         require_intervals(since, until, step)
         every = np.arange(since, until, step) if times is None else np.array(times, np.int64)
         values = list[Columns]()

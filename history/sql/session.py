@@ -23,12 +23,12 @@ from core.database import FAILURES, database_errors
 from core.errors import DatabaseError, OperationError, PlantlogError
 from core.folder_lock import folder_lock
 from core.paths import State, temporary_folder
-from history.sql.execution import THREADS, Limits
 from history.sql.functions import Functions
-from history.sql.reader import Reader
-from history.sql.samples import SampleSource
-from history.sql.scan import Scans
-from history.sql.tables import tables
+from history.sql.sources.execution import THREADS, Limits
+from history.sql.sources.reader import Reader
+from history.sql.sources.samples import SampleSource
+from history.sql.sources.scan import Scans
+from history.sql.sources.tables import tables
 from schema.queries import load
 from schema.question_files import Question
 

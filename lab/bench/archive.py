@@ -31,8 +31,8 @@ from history.archive.manifest import Manifest, claim
 from history.archiving.day import archive_day, own_installation
 from history.imports.whole_hours import copy_packed, packed_days
 from history.seals.seal import seal_days
-from history.sql.execution import Limits
 from history.sql.session import opened
+from history.sql.sources.execution import Limits
 from lab.bench.data import SECOND, values
 from lab.bench.usage import used_seconds
 from ops.registration.installation import installation_id

@@ -30,7 +30,7 @@ from history.reading.scope import Scope, load_scope
 from history.seals import partial_digests
 from history.seals.keys import signer
 from history.seals.seal_writer import write_first_seal
-from history.sql.execution import in_order
+from history.sql.sources.execution import in_order
 from lab.bench import generated_plant
 from ops.registration.installation import installation_id
 from schema.queries import load

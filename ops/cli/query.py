@@ -13,7 +13,7 @@ from core.terminal import Console
 from ops.cli.options import AsCsv, AsJson, Channels, Limit, Memory, Threads, Timeout
 
 if TYPE_CHECKING:
-    from history.sql.execution import Limits
+    from history.sql.sources.execution import Limits
 
 # Commands import what they need when they run, so that --help and a typing error are answered at once.
 # ruff: noqa: PLC0415
@@ -118,7 +118,7 @@ def sql(
 
 def _limits(memory: str, threads: int, timeout: str) -> Limits:
     from history.questions.ask import parse_duration
-    from history.sql.execution import Limits
+    from history.sql.sources.execution import Limits
 
     return Limits(memory, threads, parse_duration("--timeout", timeout).total_seconds())
 

@@ -1,6 +1,6 @@
 -- What `plantlog sql` makes in DuckDB: settings, views and macros. The tables stored_samples, event, samples_1m,
 -- samples_1h, gap, channel, source, channel_version, described_channel, retirement and quarantine are those of
--- history/sql/tables.py; what is defined nowhere here is a function of history/sql/functions.py.
+-- history/sql/sources/tables.py; what is defined nowhere here is a function of history/sql/functions.py.
 
 -- name: settings
 -- Nothing is read but these tables, and nothing is written but temporary files.

@@ -22,7 +22,7 @@ from core.samples import Samples
 from core.time_limits import TimeLimits
 from core.timestamps import microseconds, now_us, timestamp
 from history.rollups.verify import verify
-from history.sql.courses import Configuration
+from history.sql.kernels.courses import Configuration
 from ingest.spool.format import SpooledBatch
 from ingest.writer.transaction.group import assemble
 from ingest.writer.transaction.write import RepeatingChannels, write

@@ -12,7 +12,7 @@ import pytest
 from core.batch import Gap
 from core.timestamps import microseconds, timestamp
 from history.rollups.verify import Difference, verify
-from history.sql.courses import Configuration
+from history.sql.kernels.courses import Configuration
 from ops.maintenance.packing import compress_before
 from tests.database import Database
 from tests.integration.schema.test_rollups import (

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from core.samples import NO_SAMPLES, Samples
-from history.sql.aggregates import Aggregates
-from history.sql.columns import ChannelFields, Columns
-from history.sql.courses import Configuration, Courses, neighbours
-from history.sql.interpolated import Values
+from history.sql.kernels.aggregates import Aggregates
+from history.sql.kernels.columns import ChannelFields, Columns
+from history.sql.kernels.courses import Configuration, Courses, neighbours
+from history.sql.kernels.interpolated import Values
 from tests.unit.history.sql_samples import columns
 
 _NOW = 4_000_000_000_000_000  # µs: later than all samples

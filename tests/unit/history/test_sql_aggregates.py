@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from core.errors import OperationError
-from history.sql.courses import Configuration
+from history.sql.kernels.courses import Configuration
 from tests.unit.history import aggregates_model as model
 from tests.unit.history.aggregates_model import History, Point
 from tests.unit.history.aggregates_of import Channel, aggregates, values
@@ -120,7 +120,7 @@ def test_aggregates_are_as_defined(
     )
     percent = (configuration.percent_data_bad, configuration.percent_data_good)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("history.sql.courses._BLOCK", block)
+        patch.setattr("history.sql.kernels.courses._BLOCK", block)
         every = [channel_of(one) for one in channels]
         found = aggregates(every, (begin, end), step, own, _NAMES, 1.0, 0.3)
         at_starts = values(every, range(begin, end, step), own)

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from history.sql.courses import Configuration
+from history.sql.kernels.courses import Configuration
 from tests.unit.history.aggregates_of import Channel, aggregates, values
 from tests.unit.history.aggregates_published import DIFFERENT, END_OF_DATA, HISTORIANS, LENGTH, RESULTS, Historian
 

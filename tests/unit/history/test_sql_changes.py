@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from core.batch import Float64s
 from core.errors import OperationError
-from history.sql.changes import Changes
-from history.sql.columns import Channels
-from history.sql.resampled import Grid
+from history.sql.kernels.changes import Changes
+from history.sql.kernels.columns import Channels
+from history.sql.kernels.resampled import Grid
 from tests.unit.history.sql_samples import columns
 
 STEP = 10  # µs

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from history.codec import row_groups
 from history.codec.row_groups import together
-from history.sql import portion as sql_portion
-from history.sql.portion import Day, by_channel, divided
-from history.sql.scan import Hours
+from history.sql.sources import portion as sql_portion
+from history.sql.sources.portion import Day, by_channel, divided
+from history.sql.sources.scan import Hours
 from tests.unit.history.sql_samples import Sample, columns
 
 _PIECE = st.lists(

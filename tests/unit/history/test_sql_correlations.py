@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.sql import correlations
-from history.sql.columns import Channels
-from history.sql.correlations import CORRELATIONS, Correlations, dense
-from history.sql.resampled import Grid
+from history.sql.kernels import correlations
+from history.sql.kernels.columns import Channels
+from history.sql.kernels.correlations import CORRELATIONS, Correlations, dense
+from history.sql.kernels.resampled import Grid
 from tests.unit.history.sql_samples import columns
 
 Values = dict[int, float]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import OperationError
-from history.sql.excursions import Excursions
+from history.sql.kernels.excursions import Excursions
 from tests.unit.history.sql_samples import columns
 
 BAD = 0x80000000

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.sql.columns import NEVER
-from history.sql.intervals import SampleIntervals, pauses
+from history.sql.kernels.columns import NEVER
+from history.sql.kernels.intervals import SampleIntervals, pauses
 from tests.unit.history.sql_samples import Sample, columns, parts
 
 BAD = 0x80000000

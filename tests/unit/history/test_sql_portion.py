@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from history.codec import row_groups
 from history.codec.row_groups import Rows
-from history.sql.portion import Portion
+from history.sql.sources.portion import Portion
 from tests.unit.history.sql_samples import Sample, columns
 
 _DAY = 100

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from core.samples import Samples, joined
 from history.codec.row_groups import TIME
-from history.sql.columns import listed
-from history.sql.replays import PAIRS, Replays, proportions
+from history.sql.kernels.columns import listed
+from history.sql.kernels.replays import PAIRS, Replays, proportions
 
 BAD = 0x80000000
 
@@ -71,7 +71,7 @@ def test_copies_are_those_of_a_loop(
     time = np.arange(len(values), dtype=np.int64) * 10
     of_channels = [Samples(np.full(len(values), n, np.int32), time, np.array(values), status) for n in (1, 2, 3)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("history.sql.replays._BLOCK", block)
+        patch.setattr("history.sql.kernels.replays._BLOCK", block)
         found = Replays(since * 10, samples).compute(joined(of_channels))
     assert found["channel_id"].tolist() == sorted(found["channel_id"])
     good = np.flatnonzero(status == 0)

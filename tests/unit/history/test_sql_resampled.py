@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import OperationError
-from history.sql.columns import Channels, spans
-from history.sql.correlations import dense
-from history.sql.resampled import Grid, Movers
+from history.sql.kernels.columns import Channels, spans
+from history.sql.kernels.correlations import dense
+from history.sql.kernels.resampled import Grid, Movers
 from tests.unit.history.sql_samples import Sample, columns
 
 BAD = 0x80000000
@@ -71,7 +71,7 @@ def samples_of(channels: list[Channel]) -> list[Sample]:
 @given(st.lists(_CHANNEL, min_size=1, max_size=4), st.integers(1, 30), st.sampled_from([1, 32]))
 def test_means_are_those_of_a_loop(channels: list[Channel], step: int, several: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("history.sql.resampled._SEVERAL", several)
+        patch.setattr("history.sql.kernels.resampled._SEVERAL", several)
         check_means(channels, step)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.sql.runs import Runs, steady_channels, usual_lengths
+from history.sql.kernels.runs import Runs, steady_channels, usual_lengths
 from tests.unit.history.sql_samples import Sample, columns, parts
 
 BAD = -(2**31)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from history.sql.scan import Scans
+from history.sql.sources.scan import Scans
 from tests.waiting import until_sync
 
 

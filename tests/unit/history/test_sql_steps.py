@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.sql.columns import Columns
-from history.sql.steps import Steps
+from history.sql.kernels.columns import Columns
+from history.sql.kernels.steps import Steps
 from tests.unit.history.sql_samples import Sample, columns
 
 BAD, UNCERTAIN = -(2**31), 2**30

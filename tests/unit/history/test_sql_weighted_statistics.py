@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from history.sql.columns import Channels
-from history.sql.weighted_statistics import WeightedInterval, overlapping
+from history.sql.kernels.columns import Channels
+from history.sql.kernels.weighted_statistics import WeightedInterval, overlapping
 from tests.unit.history.sql_samples import columns
 
 BAD = 0x80000000
@@ -90,7 +90,7 @@ def test_what_was_held(
     )
     samples = [(number, time * 1_000_000, *of[time]) for number, (of, *_) in enumerate(channels) for time in sorted(of)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("history.sql.weighted_statistics._BLOCK", block)
+        patch.setattr("history.sql.kernels.weighted_statistics._BLOCK", block)
         found = held.compute(columns(samples))
     wanted = []
     for number, (_, _, end, counter) in enumerate(channels):

@@ -21,8 +21,8 @@ from dashboards.viewer.reader import Timeouts
 from history.archive.day_files import DayFiles
 from history.questions import portions
 from history.questions.request import Request
-from history.sql.execution import Limits
 from history.sql.session import Session
+from history.sql.sources.execution import Limits
 from tests.database import Database
 from tests.integration.dashboards.viewer.serving import reading, served
 from tests.integration.history.evidence.archive_maintenance import Maintained

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from history.sql.execution import Limits
+from history.sql.sources.execution import Limits
 
 LIMITS = Limits("1GiB", 2, 300)
 _TOLERANCE = 1e-9  # of floats, relative and absolute: sums are made in another order, and what is left of 0 is not 0

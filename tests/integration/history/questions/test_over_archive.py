@@ -19,8 +19,8 @@ from core.installation import ALL
 from history.questions import portions
 from history.questions.ask import TimeRange, answer
 from history.questions.request import Request
-from history.sql.execution import Limits
 from history.sql.session import Session
+from history.sql.sources.execution import Limits
 from schema.queries import load
 from schema.question_files import questions
 from tests.command import run as plantlog

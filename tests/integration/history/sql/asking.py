@@ -16,8 +16,8 @@ from core.samples import Samples
 from core.timestamps import begin
 from history.archive.day_files import DayFiles
 from history.reading.day_samples import DaySamples
-from history.sql.execution import Limits
 from history.sql.session import opened
+from history.sql.sources.execution import Limits
 from tests.integration.history.evidence.archive_maintenance import Key, Maintained
 from tests.integration.history.evidence.plant import DAY
 from tests.sample_tables import bits
@@ -98,4 +98,4 @@ class Opened:
                 return super().portions(channels, hours)
 
         monkeypatch.setattr(DayFiles, "opened", file)
-        monkeypatch.setattr("history.sql.samples.DaySamples", Observed)
+        monkeypatch.setattr("history.sql.sources.samples.DaySamples", Observed)

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from core.paths import CHECKOUT
-from history.sql.reader import Reader
 from history.sql.session import opened
+from history.sql.sources.reader import Reader
 from tests.integration.history.evidence.archive_maintenance import Maintained
 from tests.integration.history.evidence.plant import DAY
 from tests.integration.history.sql.asking import LIMITS, NEXT, Rows, archived_and_dropped, asked, environment

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from core.errors import OperationError
-from history.sql.execution import Processes, in_order
+from history.sql.sources.execution import Processes, in_order
 from tests.waiting import until_sync
 
 Result = TypeVar("Result")

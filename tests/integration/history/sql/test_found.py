@@ -77,7 +77,7 @@ async def test_what_is_found_while_reading_is_that_of_the_samples(
     plant: Maintained, monkeypatch: pytest.MonkeyPatch, at_a_time: int
 ) -> None:
     """Also by other processes, and of a channel in parts."""
-    monkeypatch.setattr("history.sql.portion._AT_A_TIME", at_a_time)
+    monkeypatch.setattr("history.sql.sources.portion._AT_A_TIME", at_a_time)
 
     one = "SELECT * FROM ({}) WHERE channel_id IN channel_ids(['*/pressure'])"
 
@@ -111,6 +111,6 @@ async def test_days_are_looked_up_once_for_all_channels(plant: Maintained, monke
         return read_manifest(location, folder)
 
     monkeypatch.setattr("history.archive.archived_days.read_manifest", observed)
-    monkeypatch.setattr("history.sql.portion._AT_A_TIME", 1)
+    monkeypatch.setattr("history.sql.sources.portion._AT_A_TIME", 1)
     assert await asked(plant, _STEPS) == expected
     assert read == [DAY, NEXT]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from core.timestamps import microseconds
 from history.archive.meanings import TEXT, Meanings
 from history.codec.row_groups import TIME
-from history.sql.scan import Hours, Scan, ScannedTable, Scans, hours_within
+from history.sql.sources.scan import Hours, Scan, ScannedTable, Scans, hours_within
 
 DAYS = [date(2026, 3, 9), date(2026, 3, 10)]
 FIRST = datetime(2026, 3, 9, tzinfo=UTC)

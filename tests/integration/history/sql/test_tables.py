@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from core.timestamps import begin
-from history.sql.reader import Reader
 from history.sql.session import opened
+from history.sql.sources.reader import Reader
 from schema.queries import load
 from schema.question_files import questions
 from tests import docs

@@ -19,7 +19,7 @@ from history.reading.day_samples import DaySamples
 from history.reading.reader import slices
 
 if TYPE_CHECKING:
-    from history.sql.scan import Hours  # whose imports of pyarrow take 0.3 s, which processes that compute can save
+    from history.sql.sources.scan import Hours  # which imports pyarrow: 0.3 s that processes can save
 
 Result = TypeVar("Result")
 _AT_A_TIME = 1_000_000  # samples that are read at a time, about

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from core.batch import Float64s, Int64s
 from core.samples import Samples, segments
 from history.codec.row_groups import TIME
-from history.sql.columns import Columns, count_up, good_samples, joined
+from history.sql.kernels.columns import Columns, count_up, good_samples, joined
 
 PAIRS = pa.struct(
     [

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from core.samples import Samples, segments
 from history.codec.row_groups import TIME
-from history.sql.columns import Columns, good_samples
+from history.sql.kernels.columns import Columns, good_samples
 
 _USUAL = 0.95  # of the values of a channel are held no longer than what is usual
 RUNS = pa.struct(

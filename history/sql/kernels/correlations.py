@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from core.batch import Float64s
 from core.samples import Samples, segments
 from history.reading.reader import slices
-from history.sql.columns import Columns, joined
-from history.sql.resampled import Grid
+from history.sql.kernels.columns import Columns, joined
+from history.sql.kernels.resampled import Grid
 
 CORRELATIONS = pa.struct([("channel_id", pa.int32()), ("n", pa.int32()), ("r", pa.float64()), ("pairs", pa.int64())])
 _LEAST = 20  # pairs, for a correlation

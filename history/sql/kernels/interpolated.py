@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from core.batch import Int64s
 from core.samples import Samples, segments
 from history.codec.row_groups import TIME
-from history.sql.aggregates import NO_DATA, SUBNORMAL
-from history.sql.columns import Columns
-from history.sql.courses import BAD, EARLY, HOLD, Courses, Points, courses
+from history.sql.kernels.aggregates import NO_DATA, SUBNORMAL
+from history.sql.kernels.columns import Columns
+from history.sql.kernels.courses import BAD, EARLY, HOLD, Courses, Points, courses
 
 VALUES = pa.struct(
     [

@@ -16,7 +16,7 @@ from core.batch import Float64s
 from core.counters import wraps
 from core.samples import Samples, segments
 from history.codec.row_groups import TIME
-from history.sql.columns import Channels, Columns, good_samples, good_values, joined
+from history.sql.kernels.columns import Channels, Columns, good_samples, good_values, joined
 
 STEPS = pa.struct(
     [

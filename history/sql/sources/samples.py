@@ -28,11 +28,11 @@ from history.archive.channel_table import places_of
 from history.archive.meanings import TEXT, Meanings
 from history.codec.row_groups import TIME
 from history.reading.day_samples import DaySamples
-from history.sql.columns import as_arrow, by_portion
-from history.sql.execution import THREADS, in_order
-from history.sql.portion import ArchivedDay, Day, Kernel, Portion, compute, divided, forget_footers
-from history.sql.reader import Reader
-from history.sql.scan import Hours, Scan, hours_within
+from history.sql.kernels.columns import as_arrow, by_portion
+from history.sql.sources.execution import THREADS, in_order
+from history.sql.sources.portion import ArchivedDay, Day, Kernel, Portion, compute, divided, forget_footers
+from history.sql.sources.reader import Reader
+from history.sql.sources.scan import Hours, Scan, hours_within
 from schema.queries import load
 
 SAMPLES = pa.schema(

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from core.samples import Samples, segments
 from history.codec.row_groups import TIME
-from history.sql.columns import Columns, following
+from history.sql.kernels.columns import Columns, following
 
 PAUSES = pa.struct(
     [("channel_id", pa.int32()), ("usual_seconds", pa.float64()), ("from_time", TIME), ("to_time", TIME)]

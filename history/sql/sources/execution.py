@@ -31,7 +31,7 @@ from core.paths import CHECKOUT
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 THREADS = 2  # of this process, that read an archive or compute
-_IMPORTED = ("pyarrow.compute", "history.sql.portion")  # before the fork: together they take 0.6 s of CPU
+_IMPORTED = ("pyarrow.compute", "history.sql.sources.portion")  # before the fork: together they take 0.6 s of CPU
 # Memory is kept for the next arrays: to get it from the kernel takes a fifth of the CPU.
 _MEMORY = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
@@ -141,7 +141,7 @@ class Processes(Executor):
         pairs = [socket.socketpair() for _ in range(self._n)]
         ends = [end.fileno() for _, end in pairs]
         self._first = subprocess.Popen(
-            [sys.executable, "-P", "-m", "history.sql.execution", *map(str, ends)],
+            [sys.executable, "-P", "-m", "history.sql.sources.execution", *map(str, ends)],
             stdin=subprocess.DEVNULL,
             pass_fds=ends,
             env={**os.environ, **_MEMORY, "PYTHONPATH": str(CHECKOUT)},

@@ -16,9 +16,9 @@ from core.counters import increases
 from core.errors import OperationError
 from core.samples import Samples, segments
 from history.codec.row_groups import TIME
-from history.sql.columns import Columns, count_up, joined
-from history.sql.courses import GAP, GOOD, HOLD, Course, Courses, courses
-from history.sql.resampled import require_length
+from history.sql.kernels.columns import Columns, count_up, joined
+from history.sql.kernels.courses import GAP, GOOD, HOLD, Course, Courses, courses
+from history.sql.kernels.resampled import require_length
 
 AGGREGATES = pa.struct(
     [

@@ -18,7 +18,7 @@ from core.counters import increases
 from core.errors import OperationError
 from core.samples import Samples, segments
 from history.codec.row_groups import TIME
-from history.sql.columns import Channels, Columns, count_up, following, good_samples
+from history.sql.kernels.columns import Channels, Columns, count_up, following, good_samples
 
 _SEVERAL = 32  # samples of a bucket: to look up where it begins takes less time than to compute the bucket of each
 MEANS = pa.struct([("channel_id", pa.int32()), ("time", TIME), ("value", pa.float64())])

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from core.batch import Float64s, Int64s
 from core.counters import increases
 from core.samples import Samples, segments
-from history.sql.columns import CHANNEL, NEVER, Channels, Columns, following, good_samples, joined
+from history.sql.kernels.columns import CHANNEL, NEVER, Channels, Columns, following, good_samples, joined
 
 STATISTICS = pa.struct(
     [("later", pa.bool_()), ("channel_id", pa.int32()), ("mean", pa.float64()), ("spread", pa.float64())]

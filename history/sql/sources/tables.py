@@ -11,9 +11,9 @@ import pyarrow as pa
 from core.timestamps import begin, microseconds
 from history.codec.row_groups import TIME
 from history.reading.parquet import EVENTS
-from history.sql.reader import Reader
-from history.sql.samples import SAMPLES, SampleSource
-from history.sql.scan import Scan, ScannedTable, Scans
+from history.sql.sources.reader import Reader
+from history.sql.sources.samples import SAMPLES, SampleSource
+from history.sql.sources.scan import Scan, ScannedTable, Scans
 from schema.queries import load
 
 Read: TypeAlias = Callable[[Scan], Iterator[Any]]

@@ -19,8 +19,8 @@ import pyarrow as pa
 from core.batch import Float64s
 from core.samples import Samples, segments
 from history.codec.row_groups import TIME
-from history.sql.columns import Columns
-from history.sql.resampled import Grid
+from history.sql.kernels.columns import Columns
+from history.sql.kernels.resampled import Grid
 
 CHANGES = pa.struct(
     [

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from core.batch import Float64s, Int64s
 from core.errors import OperationError
 from core.samples import Samples, joined, segments
-from history.sql.columns import ChannelFields, Channels
+from history.sql.kernels.columns import ChannelFields, Channels
 
 HOLD = 24 * 3_600_000_000  # µs that a value holds at most
 EARLY, LATE = -(2**56), 2**56  # before and after all times (µs)

@@ -1,0 +1,1 @@
+"""Sources of what DuckDB reads: archive and database together, in portions, and the processes that read these."""
