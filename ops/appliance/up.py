@@ -192,7 +192,7 @@ def deployment_for(state: State, options: UpOptions) -> Deployment:
 def _check_config(deployment: Deployment, state: State, options: UpOptions, step: Step) -> tuple[Plant, dict[str, str]]:
     if deployment.generated:
         size = deployment.channels and f" of {count(deployment.channels, 'channel')} at {deployment.hz:g} Hz"
-        step.note(f"generating a simulated plant{size or ''} in {state.plant}")
+        step.note(f"generating a simulated plant{size or ''} in {state.plant}; to change it, use a copy and --config")
         _export_simulated(deployment, state)
     plant, digests = load_with_digests(deployment.config)
     refusals.check_plant(state, deployment, plant, replace=options.replace_plant)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -26,7 +27,7 @@ from ops.appliance.database import provide
 from ops.appliance.down import _drain
 from ops.appliance.programs import check_ports
 from ops.appliance.steps import Step
-from ops.appliance.up import UpOptions, deployment_for
+from ops.appliance.up import UpOptions, _check_config, deployment_for
 from ops.cli.appliance import tail_command
 from ops.deployment import Deployment, Running
 from ops.ports import PortRequirement
@@ -133,6 +134,18 @@ def test_up_without_config_uses_the_last_one(tmp_path: Path) -> None:
     load.save(state)
     assert deployment_for(state, UpOptions(channels=10)).port == 21000
     assert deployment_for(state, UpOptions(port=22000)).channels is None
+
+
+def test_up_says_where_to_change_a_generated_plant(tmp_path: Path) -> None:
+    state = claimed(tmp_path)
+    options, console = UpOptions(port=21000), Console(record=True, file=io.StringIO(), width=500)
+    deployment = deployment_for(state, options)
+    _check_config(deployment, state, options, Step(console, "check configuration"))
+    with deployment.config.open("a") as file:
+        file.write('[backup]\nrepository = "/mnt/backup"\n')
+    plant, _ = _check_config(deployment, state, options, Step(console, "check configuration"))
+    assert plant.backup.repository is None
+    assert console.export_text().count("to change it, use a copy and --config") == 2
 
 
 def test_check_without_config_uses_the_last_one(tmp_path: Path) -> None:
