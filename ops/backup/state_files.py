@@ -82,13 +82,14 @@ def unpack(packed: Path, state: State, configuration: bool) -> list[Path]:
     """
     kept: list[Path] = []
     with _opened(packed) as archive:
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.2 of Debian 12 has none
         for member in archive:
             kind, _, name = member.name.partition("/")
             if kind == "state":
                 member.name = _UNFINISHED if name == state.installation.name else name
                 path = state.root / member.name
                 if os.access(path, os.W_OK) or not path.exists():  # a secret that is mounted read-only counts
-                    archive.extract(member, state.root, filter="data")
+                    archive.extract(member, state.root)
             elif kind == "files" and not configuration:
                 continue
             elif kind == "files" and (path := Path("/", name)).exists():
