@@ -95,10 +95,10 @@ async def test_a_schema_from_before_1_0_says_what_to_do(database: Database, owne
 async def test_a_schema_that_former_migrations_brought_to_1_0_is_that_of_1_0(
     database: Database, owner: asyncpg.Connection
 ) -> None:
-    await owner.execute("DELETE FROM plant.migration")
+    await owner.execute("DELETE FROM plant.migration WHERE version <= $1", BASELINE)
     for version, name in ((100, "version_1_0"), (BASELINE, "notifies_from")):
         await owner.execute(load("migrate")["insert_migration"], version, name, "0")
-    assert await migrate(database.owner_dsn) == [m.version for m in migrations()[1:]]
+    assert await migrate(database.owner_dsn) == []
     assert await is_current(owner)
 
 

@@ -37,7 +37,8 @@ JOIN source AS s ON s.name = c.source
 # channel the newest sample is Bad.
 _STORY = (
     """
-    INSERT INTO plant.rollup_dirty (from_time, to_time) VALUES ($1::timestamptz - INTERVAL '1 hour', $1)
+    INSERT INTO plant.rollup_dirty (from_time, to_time)
+    VALUES (plant.minute_of($1::timestamptz - INTERVAL '1 hour'), plant.minute_of($1) + INTERVAL '1 minute')
     """,
     """
     INSERT INTO plant.samples_raw (channel_id, time, value, status)
