@@ -15,11 +15,9 @@ def folder_lock(folder: Path, before_waiting: Callable[[], None] = lambda: None)
 
     ``before_waiting`` is called before waiting.
     """
-    descriptor = _locked(folder, before_waiting)
+    while not _is(folder, descriptor := _locked(folder, before_waiting)):  # who had it removed the folder
+        os.close(descriptor)
     try:
-        while not _is(folder, descriptor):  # who had it removed the folder
-            os.close(descriptor)
-            descriptor = _locked(folder, before_waiting)
         yield
     finally:
         os.close(descriptor)

@@ -293,7 +293,7 @@ def backed_up(stack: Stack) -> str:
                 raise
         return bool(lines)
 
-    until_sync(done, 120, 1)
+    until_sync(done, 240, 1)  # the first full one, beside other tests
     return lines[0]
 
 

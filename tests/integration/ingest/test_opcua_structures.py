@@ -19,6 +19,7 @@ from core.config.templates import TagLocation
 from core.timestamps import now_us
 from ops.registration.discovery.compare import compare
 from ops.registration.discovery.discover import discover
+from simulator.subscriptions import Subscriptions, Transit
 from tests.integration.ingest.test_opcua_collector import collecting
 from tests.integration.ops.test_opcua_discover import discovered
 from tests.memory_appender import MemoryAppender
@@ -101,6 +102,8 @@ class Drive:
 async def serving() -> AsyncIterator[Drive]:
     server = Server()
     await server.init()
+    # Those of asyncua answer to publish requests of the former session, and never publish again after three.
+    server.iserver.subscription_service = Subscriptions(server.iserver.aspace, server.iserver, Transit(), {})
     address = f"opc.tcp://127.0.0.1:{free_port()}/"
     server.set_endpoint(address)
     server.set_security_policy([ua.SecurityPolicyType.NoSecurity])
