@@ -182,18 +182,14 @@ class Publisher:
         store = self._events.store if subscription.event_items else self._receiver.store
         async with self._in_turn if self._receiver.repeats_timestamps else nullcontext():
             await store(body, notification, subscription, progress)
-            self._stored(notification, subscription, noted_first)
+            self._check_all_publishing()
+            tracker.saved(noted_first)
+            tracker.done(notification.sequence, self._completed_by(notification))
         if (key := (subscription.id, notification.sequence)) in self._lost:
             self._lost.remove(key)
             await self._losses.record_late(subscription, notification.sequence)
         if offered:
             self._unacknowledged.append((subscription, notification.sequence))
-
-    def _stored(self, notification: Notification, subscription: Subscription, noted_first: int) -> None:
-        tracker = subscription.tracker
-        self._check_all_publishing()
-        tracker.saved(noted_first)
-        tracker.done(notification.sequence, self._completed_by(notification))
 
     def _completed_by(self, notification: Notification) -> int:
         """Time (µs) up to which samples are complete with the message; 0: more of the same time follows."""

@@ -56,7 +56,7 @@ class Tags:
         return exact
 
     def _elements(self) -> tuple[Int64s | None, list[Indexes]]:
-        """Of each channel, by client handle, the place of its array element; and these elements."""
+        """Place of the array element of each channel, by client handle; and these elements."""
         indexes = {
             c: tag.index for c, tag in zip(self.ids, self.source.tags, strict=True) if tag.index and not tag.reads_whole
         }
