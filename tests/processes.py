@@ -14,14 +14,6 @@ def command_line(process: psutil.Process) -> list[str]:
     return []
 
 
-def has_ended(process: psutil.Process) -> bool:
-    """Whether a process has ended, waited for or not."""
-    try:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
 def environment(process: psutil.Process) -> dict[str, str]:
     """Environment; empty of a process that has ended."""
     with suppress(psutil.Error, OSError):

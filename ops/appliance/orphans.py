@@ -49,7 +49,7 @@ def _end(name: str, processes: list[psutil.Process], first_signal: signal.Signal
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(signal_number)
         deadline = time.monotonic() + seconds
-        while any(_runs(process) for process in processes):
+        while any(runs(process) for process in processes):
             if time.monotonic() > deadline:
                 break
             time.sleep(0.02)
@@ -58,8 +58,8 @@ def _end(name: str, processes: list[psutil.Process], first_signal: signal.Signal
     raise OperationError(f"{name} (process {processes[0].pid}) does not terminate, even after SIGKILL")
 
 
-def _runs(process: psutil.Process) -> bool:
-    """Return whether it runs; a zombie does not."""
+def runs(process: psutil.Process) -> bool:
+    """Return whether a process runs; a zombie does not."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -29,7 +29,6 @@ from ops.deployment import Deployment
 from ops.ports import is_free
 from tests.config_in_force import activate
 from tests.ports import free_ports
-from tests.processes import has_ended
 from tests.supervised import end
 from tests.waiting import until_sync
 
@@ -196,7 +195,7 @@ def test_orphans_of_a_killed_supervisor_are_found_and_ended(state: State) -> Non
         orphans.end(state, lines.append)
         assert lines == [f"stopping orphaned a (process {left.pid})"]
         assert orphans.find(state) == {}
-        assert has_ended(left)
+        assert not orphans.runs(left)
         supervisor.start([sleeper("a")])  # over the socket and the pid file of the dead one
         assert supervisor.start_program("a") is True
         until_running(supervisor, "a")
