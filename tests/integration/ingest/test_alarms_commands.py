@@ -1,4 +1,4 @@
-"""What operators do about alarms, and what they are shown."""
+"""Operators' commands about alarms, and the lists that they are shown."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ async def test_alarm_command_reaches_the_collector_of_the_channel(spool: Spool, 
 
 
 async def test_alarm_command_says_what_it_did_not_do(spool: Spool, tmp_path: Path) -> None:
-    """Of limits and conditions of one channel; a collector without conditions is asked first."""
+    """Alarms of limits and conditions of one channel; a collector without conditions is asked first."""
     await spool.note({"condition:1:i=1": json.dumps(asdict(_condition(IDS["a/level"])))})
     conditions = Conditions("plc", 1, spool.notes)  # its server is not connected
     evaluator = AlarmEvaluator(SOURCE, IDS, 1, spool)

@@ -1,4 +1,4 @@
-"""What the Modbus collector records while its device does not answer, or is not there."""
+"""Records of the Modbus collector while its device does not answer, or is not there."""
 
 from __future__ import annotations
 

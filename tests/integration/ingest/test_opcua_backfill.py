@@ -26,8 +26,7 @@ async def test_lost_subscription_is_backfilled_from_history(tmp_path: Path) -> N
     ):
         await until(lambda: status.state == "connected")
         await server.write(20)
-        await server.server.refuse(True)
-        await until(lambda: status.state == "disconnected")
+        await server.cut_off(status)
         await server.write(1500, 0.0)
         await server.server.write(2, "RUNNING", now_us(), 0)
         await server.server.forget()
@@ -50,8 +49,7 @@ async def test_values_unsent_at_a_server_crash_stay_a_gap(tmp_path: Path) -> Non
     ):
         await until(lambda: status.state == "connected")
         await server.write(20)
-        await server.server.refuse(True)
-        await until(lambda: status.state == "disconnected")
+        await server.cut_off(status)
         await server.write(20)
         began = datetime.now(UTC)
         assert server.server._server is not None
@@ -79,8 +77,7 @@ async def test_server_without_history_backfills_nothing(tmp_path: Path) -> None:
     ):
         await until(lambda: status.state == "degraded")
         await server.write(5)
-        await server.server.refuse(True)
-        await until(lambda: status.state == "disconnected")
+        await server.cut_off(status)
         await server.write(5)
         assert server.server._server is not None
         start_time = server.server._server.get_node(ua.ObjectIds.Server_ServerStatus_StartTime)
@@ -102,8 +99,7 @@ async def test_time_beyond_the_history_stays_a_gap(tmp_path: Path) -> None:
     ):
         await until(lambda: status.state == "connected")
         await server.write(20)
-        await server.server.refuse(True)
-        await until(lambda: status.state == "disconnected")
+        await server.cut_off(status)
         await server.write(3000, 0.0)
         await server.server.forget()
         await until(lambda: status.state == "connected")

@@ -219,7 +219,7 @@ async def test_silent_event_subscription_is_created_again(tmp_path: Path) -> Non
 async def test_samples_come_where_the_server_refuses_a_subscription_for_events(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As one does that allows a single subscription; it is asked again later."""
+    """A server may allow a single subscription; it is asked again later."""
     monkeypatch.setattr(backoff, "REFUSED", (0.2, 0.2))
     async with simple_server() as (server, address):
         await server.nodes.objects.add_variable(ua.NodeId("Double0", 1), "Double0", 0.0)

@@ -43,8 +43,7 @@ async def test_kill_during_transfer_loses_no_subscription(tmp_path: Path) -> Non
             await note(notes)
 
         kept.note = noted  # type: ignore[method-assign]
-        await server.server.refuse(True)
-        await until(lambda: status.state == "disconnected")
+        await server.cut_off(status)
         await server.server.refuse(False)
         await until(lambda: status.state == "connected" and status.open_gaps == 0)
     assert any(facts)
@@ -164,8 +163,8 @@ async def test_stopped_collector_hands_its_subscription_to_the_next(tmp_path: Pa
 async def test_dead_transferred_subscriptions_are_recreated(
     subscriptions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As asyncua's own server does it: it says Good, and publishes to the session before. What that costs is a gap, but
-    not one that lasts until a keep-alive is missed."""
+    """asyncua's own server says Good, and publishes to the session before. That costs a gap, but not one that lasts
+    until a keep-alive is missed."""
     options = {**OPTIONS, "keep_alive": 600.0, "lifetime": 3600.0}
     tags = OURS if subscriptions == 1 else [OURS[0], replace(OURS[1], interval=0.5), OURS[2]]
     stock = SubscriptionService.transfer_subscriptions

@@ -185,8 +185,7 @@ async def test_tags_that_change_while_the_server_is_away(tmp_path: Path) -> None
         async with living(configured(server.address, [A]), tmp_path / "pki", kept) as (collector, status):
             await until(lambda: status.state == "connected")
             await server.write(10)
-            await server.server.refuse(True)
-            await until(lambda: status.state == "disconnected")
+            await server.cut_off(status)
             collector.configure(configured(server.address, [MODE, A]), IDS)
             await server.write(10)
             await server.server.refuse(False)

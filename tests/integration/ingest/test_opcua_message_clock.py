@@ -157,8 +157,7 @@ async def test_old_value_of_another_channel_ends_no_gap_where_the_clock_was_set_
         await until(lambda: status.state == "connected")
         await samples.write(30)
         await samples.stored(kept)
-        await server.server.refuse(True)
-        await until(lambda: status.state == "disconnected")
+        await server.cut_off(status)
         await samples.write(5)
         clock.ahead = _HOUR
         await server.server.write(1, True, now_us() + us, 0)

@@ -23,6 +23,7 @@ from core.batch import GapBatch, SampleBatch
 from core.config.sources import OpcuaTag
 from core.timestamps import now_us
 from ingest.opcua.subscription.source_times import ClockSkew
+from ingest.status import SourceStatus
 from lab.chaos.machines.member import WallClock
 from simulator.opcua_server import OpcuaServer
 from simulator.tags import SimTag
@@ -60,6 +61,11 @@ class Server:
             self.written.append(value)
             await self.server.write(0, value, now_us(), 0)
             await asyncio.sleep(pause)
+
+    async def cut_off(self, status: SourceStatus) -> None:
+        """Cut the connection, and accept none, until the collector has noticed."""
+        await self.server.refuse(True)
+        await until(lambda: status.state == "disconnected")
 
     async def lose(self, loss: Literal["sent again", "gone"]) -> None:
         """Publish values until a message with some of them is lost."""
@@ -120,8 +126,7 @@ async def test_cut_connection_loses_nothing(tmp_path: Path) -> None:
         await until(lambda: status.state == "connected")
         await server.write(10)
         for _ in range(3):
-            await server.server.refuse(True)
-            await until(lambda: status.state == "disconnected")
+            await server.cut_off(status)
             assert status.open_gaps == 1
             await server.write(10)
             await server.server.refuse(False)
@@ -232,8 +237,7 @@ async def test_half_created_subscriptions_hide_no_gap(tmp_path: Path) -> None:
                 await asyncio.Event().wait()
             return made
 
-        await server.server.refuse(True)
-        await until(lambda: status.state == "disconnected")
+        await server.cut_off(status)
         subscriptions.create_monitored_items = half
         lost_from = now_us()
         await server.write(20, 0.0)

@@ -34,7 +34,7 @@ FOREIGN: list[tuple[str, ChannelKind, str | None]] = [
 
 
 def of_round(n: int) -> list[Any]:
-    """What FOREIGN is in a round: values, or the status code that says why there is none."""
+    """Values of FOREIGN in a round, or the status code that says why there are none."""
     odd = n % 2 == 1
     none = ua.StatusCode(ABSENT)
     extra = [none, f"step {n}"] if odd else [n, none]
@@ -42,7 +42,7 @@ def of_round(n: int) -> list[Any]:
 
 
 def rounds(kept: Sequence[MemoryAppender], tags: Sequence[OpcuaTag]) -> dict[int, list[Any]]:
-    """What there is of each time (µs), by channel; a text holds until the next one. Raises KeyError where a channel has
+    """Values of each time (µs), by channel; a text holds until the next one. Raises KeyError where a channel has
     none."""
     found: list[dict[int, Any]] = []
     for channel, tag in enumerate(tags):
