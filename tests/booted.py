@@ -7,9 +7,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -105,12 +104,11 @@ def machine(folder: Path) -> Iterator[Machine]:
         process = subprocess.Popen([*command, *folders], stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         booted = Machine(state, process, log)
         try:
-            deadline = time.monotonic() + PATIENCE
-            while not booted.has_booted():
-                if process.poll() is not None or time.monotonic() > deadline:
-                    found = f"{log.read_text()}{booted.waits_for()}"
-                    pytest.skip(f"no system can be booted in name spaces here: {found}")
-                time.sleep(0.2)
+            with suppress(AssertionError):
+                until_sync(lambda: booted.has_booted() or process.poll() is not None)
+            if not booted.has_booted():
+                reason = f"{log.read_text()}{booted.waits_for()}"
+                pytest.skip(f"no system can be booted in name spaces here: {reason}")
             yield booted
         finally:
             process.send_signal(signal.SIGKILL)

@@ -62,13 +62,12 @@ async def test_changed_number_of_collectors_loses_nothing(tmp_path: Path) -> Non
         await appliance.until_stored(start + SECOND)
         for processes in (3, 1):
             plant.configure(processes)
+            before = _readers(appliance)
             following = asyncio.create_task(asyncio.to_thread(appliance.plantlog, "up"))
-            while not following.done():
-                await asyncio.sleep(0.3 + 2 * chance.random())
-                if not following.done() and (left := _readers(appliance)):
-                    with suppress(ProcessLookupError):  # `up` may have ended it
-                        os.kill(chance.choice(left), signal.SIGKILL)
-                    break
+            await until(lambda before=before: following.done() or _readers(appliance) not in ([], before))  # type: ignore[misc]
+            if not following.done():
+                with suppress(ProcessLookupError):  # `up` may have ended it
+                    os.kill(chance.choice(_readers(appliance)), signal.SIGKILL)
             try:
                 await following
             except AssertionError:  # it says so where a process ended under its eyes

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from core import health, http
 from core.log import RateLimitFilter
 from simulator.simulation import control_application
 from tests.ports import free_ports
+from tests.waiting import until
 
 
 @asynccontextmanager
@@ -79,6 +80,21 @@ async def serving() -> AsyncIterator[int]:
         yield port
 
 
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Times (s) at which a server looked whether a connection is late, which it does often."""
+    is_late: Callable[[http._Connection, float], bool] = http._Connection.is_late
+    looks: list[float] = []
+
+    def look(connection: http._Connection, now: float) -> bool:
+        looks.append(now)
+        return is_late(connection, now)
+
+    monkeypatch.setattr(http._Connection, "is_late", look)
+    monkeypatch.setattr(http, "_CHECK_SECONDS", 0.05)
+    return looks
+
+
 HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n"
 
 
@@ -87,12 +103,13 @@ HEAD = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n"
     [(b"", HEAD + b"\r\nabcde"), (HEAD, b"\r\nabcde"), (HEAD + b"\r\nab", b"cde")],
     ids=["nothing", "half a header", "half a body"],
 )
-async def test_silent_client_is_disconnected(begun: bytes, rest: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "_CHECK_SECONDS", 0.05)
+async def test_silent_client_is_disconnected(
+    begun: bytes, rest: bytes, looks: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with serving() as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(begun)
-        await asyncio.sleep(0.2)
+        await until(lambda: len(looks) >= 3)
         writer.write(rest)  # in time
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
         writer.close()

@@ -42,15 +42,15 @@ async def test_suspended_process_has_one_gap_for_all_channels(tmp_path: Path) ->
             await spooled.until(3 * CHANNELS)
             process.send_signal(signal.SIGSTOP)
             stopped = time.time()
-            await asyncio.sleep(5.0)
+            await asyncio.sleep(5.0)  # longer than the time-out: the length is what is tested
             process.send_signal(signal.SIGCONT)
             went_on, then = time.time(), rounds[0]
             await until(lambda: rounds[0] >= then + 8)
         spooled.read()
     known = {gap.from_time: gap for gap in spooled.gaps}
     assert {(gap.reason, gap.channel_ids) for gap in known.values()} == {("poll_missed", None)}
-    (gap,) = [gap for gap in known.values() if (gap.to_time or 0) - gap.from_time >= 4e6]
-    assert gap.to_time is not None and gap.from_time <= stopped * 1e6 + 1e6 and gap.to_time >= went_on * 1e6
+    begin, end = stopped * 1e6 + 1e6, went_on * 1e6
+    assert len([gap for gap in known.values() if gap.from_time <= begin and (gap.to_time or 0) >= end]) == 1
     spans = sorted((gap.from_time, gap.to_time or now_us()) for gap in known.values())  # others: the machine is busy
     assert all(end <= start for (_, end), (start, _) in pairwise(spans)), "each silence is one gap"
     assert max(rounds.values()) - min(rounds.values()) <= 2, "every block is read as often as the others"
@@ -120,7 +120,7 @@ async def test_polls_late_while_suspended_are_not_blamed_on_the_device(tmp_path:
             async def suspended() -> None:
                 while True:
                     process.send_signal(signal.SIGSTOP)
-                    await asyncio.sleep(0.7)
+                    await asyncio.sleep(0.7)  # two polls are due in it
                     process.send_signal(signal.SIGCONT)
                     await asyncio.sleep(0.05)
 

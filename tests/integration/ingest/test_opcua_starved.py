@@ -29,7 +29,7 @@ async def test_session_survives_suspension_of_either_side(name: str, tmp_path: P
             asyncio.get_running_loop().call_soon(time.sleep, 6.5)
             await kept.until(lambda: len(kept.samples(0)) >= n + 25)
             os.kill(server.pid, signal.SIGSTOP)
-            await asyncio.sleep(2.0)
+            await asyncio.sleep(2.0)  # four times the keep-alive: the length is what is tested
             os.kill(server.pid, signal.SIGCONT)
             n = len(kept.samples(0))
             await kept.until(lambda: len(kept.samples(0)) >= n + 5)

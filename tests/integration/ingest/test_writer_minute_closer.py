@@ -309,22 +309,27 @@ async def test_minutes_are_exact_under_random_interference(
         await owner.execute("DELETE FROM plant.setting WHERE key = 'lateness'")
     dsns = ("", other_dsn if seed % 2 else "")  # of one installation, or of two
     writers = [Running(tmp_path / str(i), database, clock, dsn) for i, dsn in enumerate(dsns)]
-    done = False
+    done = asyncio.Event()
+
+    async def pause(seconds: float) -> None:
+        """At most; what runs beside the writers comes at random times."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(done.wait(), seconds)
 
     async def maintenance() -> None:
         connection = await asyncpg.connect(database.owner_dsn)
-        while not done:
+        while not done.is_set():
             await connection.execute("CALL plant.refresh_rollups()")
-            await asyncio.sleep(some.choice((0.05, 3.0)) * some.random())
+            await pause(some.choice((0.05, 3.0)) * some.random())
         await connection.close()
 
     async def deletions() -> None:
         connection = await asyncpg.connect(database.owner_dsn)
-        while not done:
+        while not done.is_set():
             begin = clock.now - some.randrange(1, 90) * SECOND
             query = "SELECT plant.delete_samples($1, $2, $3, 'test')"
             await connection.execute(query, [some.randrange(1, 13)], timestamp(begin), timestamp(begin + 9 * SECOND))
-            await asyncio.sleep(1.5 * some.random())
+            await pause(1.5 * some.random())
         await connection.close()
 
     others = [asyncio.create_task(work()) for work in (maintenance, deletions)]
@@ -356,7 +361,7 @@ async def test_minutes_are_exact_under_random_interference(
             await running.send()
         if some.random() < 0.8:
             await writers[0].close(owner, minute)  # and so does the other one
-    done = True
+    done.set()
     await asyncio.gather(*others)
     for running in writers:
         await running.stop()

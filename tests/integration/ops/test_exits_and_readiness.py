@@ -103,8 +103,13 @@ def started(state: State, program: Program) -> Supervisor:
     return supervisor
 
 
+def failing() -> Program:
+    """Ends after it has begun to run in the eyes of the supervisor, which takes 1 s."""
+    return python("import time; time.sleep(1.2); raise SystemExit('plant.toml:7: no such thing')")
+
+
 def test_status_names_a_restarting_process_and_the_reason(state: State) -> None:
-    started(state, python("import time; time.sleep(1.2); raise SystemExit('plant.toml:7: no such thing')"))
+    started(state, failing())
     monitor = StatusMonitor(state)
 
     def twice_ended() -> dict[str, Any]:
@@ -117,7 +122,7 @@ def test_status_names_a_restarting_process_and_the_reason(state: State) -> None:
 
 
 def test_up_does_not_wait_for_an_exited_process(state: State) -> None:
-    supervisor = started(state, python("import time; time.sleep(1.2); raise SystemExit('plant.toml:7: no such thing')"))
+    supervisor = started(state, failing())
     with pytest.raises(OperationError, match=r"writer exited \(exit 1\): see .*\nplant.toml:7: no such thing"):
         wait_until(lambda: False, Progress(supervisor, state, ["writer"]), lambda: "never")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import re
-import time
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -29,6 +28,7 @@ from ingest.status import SourceStatus
 from tests.manual_clock import ManualClock
 from tests.memory_appender import MemoryAppender
 from tests.samples import T0
+from tests.waiting import until
 
 # names
 
@@ -391,11 +391,14 @@ async def test_silence_after_samples_that_the_disk_was_slow_to_take_is_a_gap() -
 
 async def test_refused_gateway_is_not_silent() -> None:
     spool = MemoryAppender()
-    async with watched(spool, 0.5) as (silence, _):
-        until = time.monotonic() + 0.75
-        while time.monotonic() < until:
+    other = MemoryAppender()
+    async with watched(spool, 0.2) as (silence, _), watched(other, 0.2):
+
+        def other_is_silent() -> bool:
             silence.record_activity()
-            await asyncio.sleep(0.01)
+            return bool(other.gaps())
+
+        await until(other_is_silent)
         assert spool.gaps() == []
 
 
