@@ -53,6 +53,25 @@ def _readers(appliance: Appliance) -> list[int]:
     return [one.pid for one in appliance.supervisor.processes() if is_collector(one.name) and one.pid]
 
 
+async def _up_beside_a_kill(appliance: Appliance, chance: random.Random) -> None:
+    """Apply the configuration; a collector is killed once others run than before."""
+    before = _readers(appliance)
+    following = asyncio.create_task(asyncio.to_thread(appliance.plantlog, "up"))
+
+    def changed() -> bool | list[int]:
+        readers = _readers(appliance)
+        return following.done() or (readers if readers != before else [])
+
+    readers = await until(changed, every=0.1)
+    if not following.done():
+        with suppress(ProcessLookupError):  # `up` may have ended it
+            os.kill(chance.choice(readers), signal.SIGKILL)
+    try:
+        await following
+    except AssertionError:  # it says so where a process ended under its eyes
+        appliance.plantlog("up")
+
+
 @pytest.mark.slow
 async def test_changed_number_of_collectors_loses_nothing(tmp_path: Path) -> None:
     plant, chance = SplitDemoPlant(tmp_path / "plant"), random.Random(5)
@@ -62,16 +81,7 @@ async def test_changed_number_of_collectors_loses_nothing(tmp_path: Path) -> Non
         await appliance.until_stored(start + SECOND)
         for processes in (3, 1):
             plant.configure(processes)
-            before = _readers(appliance)
-            following = asyncio.create_task(asyncio.to_thread(appliance.plantlog, "up"))
-            await until(lambda before=before: following.done() or _readers(appliance) not in ([], before))  # type: ignore[misc]
-            if not following.done():
-                with suppress(ProcessLookupError):  # `up` may have ended it
-                    os.kill(chance.choice(_readers(appliance)), signal.SIGKILL)
-            try:
-                await following
-            except AssertionError:  # it says so where a process ended under its eyes
-                appliance.plantlog("up")
+            await _up_beside_a_kill(appliance, chance)
             await appliance.until_stored(now_us() + SECOND)
             await until(partial(appliance.fetchval, _NO_OPEN_GAP), every=0.5)
             body = json.loads(appliance.plantlog("status", "--json"))

@@ -13,18 +13,14 @@ from asyncua import ua
 from core.config.sources import OpcuaTag
 from core.timestamps import microseconds, now_us
 from tests.integration.ingest.test_opcua_collector import collecting
-from tests.integration.ingest.test_opcua_recovery import OPTIONS, OURS, of_outage, serving, values
+from tests.integration.ingest.test_opcua_recovery import OPTIONS, OURS, connected, of_outage, serving, values
 from tests.memory_appender import MemoryAppender
 from tests.waiting import until
 
 
 async def test_lost_subscription_is_backfilled_from_history(tmp_path: Path) -> None:
     backfill_spool = MemoryAppender()
-    async with (
-        serving(tmp_path) as server,
-        collecting(server.address, OURS, tmp_path / "pki", backfill_spool=backfill_spool, **OPTIONS) as (kept, status),
-    ):
-        await until(lambda: status.state == "connected")
+    async with connected(tmp_path, backfill_spool=backfill_spool) as (server, kept, status):
         await server.write(20)
         await server.cut_off(status)
         await server.write(1500, 0.0)
@@ -43,11 +39,7 @@ async def test_lost_subscription_is_backfilled_from_history(tmp_path: Path) -> N
 
 async def test_values_unsent_at_a_server_crash_stay_a_gap(tmp_path: Path) -> None:
     backfill_spool = MemoryAppender()
-    async with (
-        serving(tmp_path) as server,
-        collecting(server.address, OURS, tmp_path / "pki", backfill_spool=backfill_spool, **OPTIONS) as (kept, status),
-    ):
-        await until(lambda: status.state == "connected")
+    async with connected(tmp_path, backfill_spool=backfill_spool) as (server, kept, status):
         await server.write(20)
         await server.cut_off(status)
         await server.write(20)
@@ -71,11 +63,7 @@ async def test_values_unsent_at_a_server_crash_stay_a_gap(tmp_path: Path) -> Non
 async def test_server_without_history_backfills_nothing(tmp_path: Path) -> None:
     """It was started anew, and one tag is refused: neither says that anything was filled."""
     tags = [*OURS, OpcuaTag(name="unknown", address="ns=2;s=nobody")]
-    async with (
-        serving(tmp_path, history=0) as server,
-        collecting(server.address, tags, tmp_path / "pki", **OPTIONS) as (kept, status),
-    ):
-        await until(lambda: status.state == "degraded")
+    async with connected(tmp_path, tags, history=0, state="degraded") as (server, kept, status):
         await server.write(5)
         await server.cut_off(status)
         await server.write(5)
@@ -93,11 +81,7 @@ async def test_server_without_history_backfills_nothing(tmp_path: Path) -> None:
 async def test_time_beyond_the_history_stays_a_gap(tmp_path: Path) -> None:
     """The server's history holds 2,000 values of a node."""
     backfill_spool = MemoryAppender()
-    async with (
-        serving(tmp_path) as server,
-        collecting(server.address, OURS, tmp_path / "pki", backfill_spool=backfill_spool, **OPTIONS) as (kept, status),
-    ):
-        await until(lambda: status.state == "connected")
+    async with connected(tmp_path, backfill_spool=backfill_spool) as (server, kept, status):
         await server.write(20)
         await server.cut_off(status)
         await server.write(3000, 0.0)

@@ -21,7 +21,17 @@ from ingest.opcua.subscription.subscriptions import Subscriptions
 from ops.certificates import trust
 from simulator.relay import Relay
 from tests.integration.ingest.test_opcua_collector import collecting, simulated_server
-from tests.integration.ingest.test_opcua_recovery import OPTIONS, OURS, TAGS, lasting, more, of_outage, serving, values
+from tests.integration.ingest.test_opcua_recovery import (
+    OPTIONS,
+    OURS,
+    TAGS,
+    connected,
+    lasting,
+    more,
+    of_outage,
+    serving,
+    values,
+)
 from tests.memory_appender import MemoryAppender
 from tests.peers import opcua_tags, peer
 from tests.ports import free_port
@@ -30,11 +40,7 @@ from tests.waiting import until
 
 async def test_kill_during_transfer_loses_no_subscription(tmp_path: Path) -> None:
     """No item is made or deleted, so at no moment it is unknown which ones the server has."""
-    async with (
-        serving(tmp_path) as server,
-        collecting(server.address, OURS, tmp_path / "pki", **OPTIONS) as (kept, status),
-    ):
-        await until(lambda: status.state == "connected")
+    async with connected(tmp_path) as (server, kept, status):
         facts: list[str] = []
         note = kept.note
 

@@ -14,7 +14,7 @@ import pytest
 from core.timestamps import now_us
 from ingest.status import SourceStatus
 from tests.integration.ingest.test_opcua_collector import collecting
-from tests.integration.ingest.test_opcua_recovery import OPTIONS, OURS, Server, serving
+from tests.integration.ingest.test_opcua_recovery import OPTIONS, OURS, Server, connected, serving
 from tests.memory_appender import MemoryAppender
 from tests.waiting import until
 
@@ -111,12 +111,8 @@ async def outage(server: Server, samples: Samples, kept: MemoryAppender, status:
 @asynccontextmanager
 async def running(folder: Path) -> AsyncIterator[tuple[Server, Samples, MemoryAppender, SourceStatus]]:
     """A server without history, and a collector that has stored its samples."""
-    async with (
-        serving(folder, history=0) as server,
-        collecting(server.address, OURS[:1], folder / "pki", **OPTIONS) as (kept, status),
-    ):
+    async with connected(folder, OURS[:1], history=0) as (server, kept, status):
         samples = Samples(server)
-        await until(lambda: status.state == "connected")
         await samples.write(30)
         await samples.stored(kept)
         yield server, samples, kept, status
@@ -149,12 +145,8 @@ async def test_old_value_of_another_channel_ends_no_gap_where_the_clock_was_set_
 ) -> None:
     """The server begins with it, and goes on for a while before it is reached again."""
     us = round(_HOUR.total_seconds() * 1e6)
-    async with (
-        serving(tmp_path, history=0) as server,
-        collecting(server.address, OURS[:2], tmp_path / "pki", **OPTIONS) as (kept, status),
-    ):
+    async with connected(tmp_path, OURS[:2], history=0) as (server, kept, status):
         samples = Samples(server)
-        await until(lambda: status.state == "connected")
         await samples.write(30)
         await samples.stored(kept)
         await server.cut_off(status)

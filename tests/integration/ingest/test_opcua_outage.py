@@ -22,7 +22,7 @@ from simulator.relay import Relay
 from tests.database import Database, add_channels, add_sources
 from tests.integration.history.questions.recording import reading
 from tests.integration.ingest.test_opcua_collector import collecting
-from tests.integration.ingest.test_opcua_recovery import OPTIONS, OURS, Server, more, serving, values
+from tests.integration.ingest.test_opcua_recovery import OPTIONS, OURS, Server, connected, more, serving, values
 from tests.memory_appender import MemoryAppender
 from tests.peers import opcua_tags, peer
 from tests.ports import free_port
@@ -138,10 +138,7 @@ async def test_no_value_is_known_during_an_outage(
 
 async def test_while_a_clock_is_set_back_after_an_outage_few_values_are_stated_again(tmp_path: Path) -> None:
     """Of each channel, the first value and the next one: all values are dated before the end of the outage."""
-    async with (
-        serving(tmp_path, history=0) as server,
-        collecting(server.address, OURS[:2], tmp_path / "pki", **OPTIONS) as (kept, status),
-    ):
+    async with connected(tmp_path, OURS[:2], history=0) as (server, kept, status):
         await kept.until(lambda: bool(kept.samples(0) and kept.samples(1)))
         await server.write(1)
         await kept.until(lambda: values(kept) == server.written)
@@ -162,10 +159,7 @@ async def test_while_a_clock_is_set_back_after_an_outage_few_values_are_stated_a
 
 async def test_value_that_is_sent_again_after_a_lost_message_is_stated_again(tmp_path: Path) -> None:
     """The server has ResendData."""
-    async with (
-        serving(tmp_path, history=0) as server,
-        collecting(server.address, OURS[:2], tmp_path / "pki", **OPTIONS) as (kept, status),
-    ):
+    async with connected(tmp_path, OURS[:2], history=0) as (server, kept, status):
         await kept.until(lambda: bool(kept.samples(0) and kept.samples(1)))
         before = kept.samples(1)
         await server.lose("gone")

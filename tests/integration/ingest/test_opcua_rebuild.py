@@ -11,7 +11,7 @@ import pytest
 from core.timestamps import now_us
 from tests.integration.ingest.test_opcua_collector import collecting, simulated_server
 from tests.integration.ingest.test_opcua_live import IDS, configured, living
-from tests.integration.ingest.test_opcua_recovery import OPTIONS, OURS, TAGS, lasting, serving, values
+from tests.integration.ingest.test_opcua_recovery import OPTIONS, OURS, TAGS, connected, lasting, serving, values
 from tests.memory_appender import MemoryAppender
 from tests.ports import free_port
 from tests.waiting import until
@@ -21,11 +21,7 @@ from tests.waiting import until
 async def test_silent_subscription_is_created_again_while_another_goes_on(tmp_path: Path) -> None:
     tags = [OURS[0], replace(OURS[1], interval=0.5)]
     options = {**OPTIONS, "time_out": 1.0}
-    async with (
-        serving(tmp_path, history=0) as server,
-        collecting(server.address, tags, tmp_path / "pki", **options) as (kept, status),
-    ):
-        await until(lambda: status.state == "connected")
+    async with connected(tmp_path, tags, history=0, **options) as (server, kept, status):
         await kept.until(lambda: bool(kept.samples(0) and kept.samples(1)))
         subscriptions = server.server._subscriptions.subscriptions
         silent = next(n for n, s in subscriptions.items() if s.data.RevisedPublishingInterval == 500.0)

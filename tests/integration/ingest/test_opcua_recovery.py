@@ -7,7 +7,7 @@ are all that the next one has.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -85,6 +85,24 @@ async def serving(folder: Path, history: int | None = None) -> AsyncIterator[Ser
         yield Server(server, port)
 
 
+@asynccontextmanager
+async def connected(
+    folder: Path,
+    tags: Sequence[OpcuaTag] = OURS,
+    *,
+    history: int | None = None,
+    state: str = "connected",
+    **options: Any,
+) -> AsyncIterator[tuple[Server, MemoryAppender, SourceStatus]]:
+    """A server, and a collector whose source is in this state."""
+    async with (
+        serving(folder, history) as server,
+        collecting(server.address, [*tags], folder / "pki", **{**OPTIONS, **options}) as (kept, status),
+    ):
+        await until(lambda: status.state == state)
+        yield server, kept, status
+
+
 def values(*kept: MemoryAppender) -> list[float]:
     """Of channel 0, each (time, value) once; 0 is what the server begins with."""
     rows = {(time, value) for k in kept for time, value, _ in k.samples(0)}
@@ -119,11 +137,7 @@ async def more(kept: MemoryAppender) -> None:
 
 
 async def test_cut_connection_loses_nothing(tmp_path: Path) -> None:
-    async with (
-        serving(tmp_path) as server,
-        collecting(server.address, OURS, tmp_path / "pki", **OPTIONS) as (kept, status),
-    ):
-        await until(lambda: status.state == "connected")
+    async with connected(tmp_path) as (server, kept, status):
         await server.write(10)
         for _ in range(3):
             await server.cut_off(status)
@@ -140,11 +154,7 @@ async def test_cut_connection_loses_nothing(tmp_path: Path) -> None:
 
 
 async def test_missing_message_is_republished(tmp_path: Path) -> None:
-    async with (
-        serving(tmp_path) as server,
-        collecting(server.address, OURS, tmp_path / "pki", **OPTIONS) as (kept, status),
-    ):
-        await until(lambda: status.state == "connected")
+    async with connected(tmp_path) as (server, kept, status):
         await server.write(10)
         for _ in range(3):
             await server.lose("sent again")
@@ -155,11 +165,7 @@ async def test_missing_message_is_republished(tmp_path: Path) -> None:
 
 async def test_unavailable_message_is_a_gap(tmp_path: Path) -> None:
     backfill_spool = MemoryAppender()
-    async with (
-        serving(tmp_path) as server,
-        collecting(server.address, OURS, tmp_path / "pki", backfill_spool=backfill_spool, **OPTIONS) as (kept, status),
-    ):
-        await until(lambda: status.state == "connected")
+    async with connected(tmp_path, backfill_spool=backfill_spool) as (server, kept, status):
         await server.write(20)
         start = now_us()
         await server.lose("gone")
@@ -190,11 +196,7 @@ async def test_lost_samples_that_the_server_queued_late_are_in_a_gap(tmp_path: P
             await asyncio.sleep(0.02)
         return written
 
-    async with (
-        serving(tmp_path) as server,
-        collecting(server.address, OURS, tmp_path / "pki", **OPTIONS) as (kept, status),
-    ):
-        await until(lambda: status.state == "connected")
+    async with connected(tmp_path) as (server, kept, _status):
         written = await write(server, 40)
         server.server.transit.loss = "gone"
         while server.server.transit.lost < 2:  # the first may have values of channel 1 only
@@ -278,12 +280,7 @@ async def test_a_server_that_takes_fewer_publish_requests_gets_fewer(
 
 
 async def test_overflow_is_a_gap_of_only_that_channel(tmp_path: Path) -> None:
-    options = {**OPTIONS, "queue_size": 5}
-    async with (
-        serving(tmp_path) as server,
-        collecting(server.address, OURS, tmp_path / "pki", **options) as (kept, status),
-    ):
-        await until(lambda: status.state == "connected")
+    async with connected(tmp_path, queue_size=5) as (server, kept, _status):
         await server.write(5, 0.15)
         await kept.until(lambda: values(kept) == server.written)
         kept.full = True
@@ -310,11 +307,7 @@ async def test_overflow_is_a_gap_of_only_that_channel(tmp_path: Path) -> None:
 
 async def test_silence_of_a_channel_is_a_gap_where_it_is_told_to_be(tmp_path: Path) -> None:
     tags = [replace(OURS[0], stale_after=0.5), OURS[1]]
-    async with (
-        serving(tmp_path) as server,
-        collecting(server.address, tags, tmp_path / "pki", **OPTIONS) as (kept, status),
-    ):
-        await until(lambda: status.state == "connected")
+    async with connected(tmp_path, tags) as (server, kept, status):
         await server.write(3)
         await kept.until(lambda: values(kept) == server.written)
         last = max(time for time, _, _ in kept.samples(0))
@@ -327,11 +320,7 @@ async def test_silence_of_a_channel_is_a_gap_where_it_is_told_to_be(tmp_path: Pa
 
 
 async def test_bad_text_keeps_its_status_code(tmp_path: Path) -> None:
-    async with (
-        serving(tmp_path) as server,
-        collecting(server.address, OURS, tmp_path / "pki", **OPTIONS) as (kept, status),
-    ):
-        await until(lambda: status.state == "connected")
+    async with connected(tmp_path) as (server, kept, _status):
         await server.server.write(2, "", now_us(), 0x80050000)
         await kept.until(lambda: 0x80050000 in [e.status for e in kept.events("text")])
         assert [e.text for e in kept.events("text") if e.status] == [None]
@@ -341,11 +330,7 @@ async def test_bad_text_keeps_its_status_code(tmp_path: Path) -> None:
 @pytest.mark.parametrize("server_timestamp", [True, False])
 async def test_frozen_source_timestamp(tmp_path: Path, server_timestamp: bool) -> None:
     """While the server's timestamp moves, no value is lost; without it, that is one gap, and few events."""
-    async with (
-        serving(tmp_path) as server,
-        collecting(server.address, OURS, tmp_path / "pki", **OPTIONS) as (kept, status),
-    ):
-        await until(lambda: status.state == "connected")
+    async with connected(tmp_path) as (server, kept, status):
         await kept.until(lambda: bool(kept.samples(0)))
         time, before = now_us(), len(kept.samples(0))
         for n in range(1, 21):
@@ -370,11 +355,7 @@ async def test_frozen_source_timestamp(tmp_path: Path, server_timestamp: bool) -
 
 async def test_clock_skew_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ingest.opcua.subscription.receive.ClockSkew", partial(ClockSkew, interval=0.5))
-    async with (
-        serving(tmp_path) as server,
-        collecting(server.address, OURS, tmp_path / "pki", **OPTIONS, skew_limit=60.0) as (kept, status),
-    ):
-        await until(lambda: status.state == "connected")
+    async with connected(tmp_path, skew_limit=60.0) as (server, kept, _status):
         for ahead, text in ((0, "good"), (600_000_000, "skewed"), (0, "good")):
 
             async def noticed(ahead: int = ahead, text: str = text) -> bool:

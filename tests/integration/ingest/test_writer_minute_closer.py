@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -298,6 +299,12 @@ async def test_minutes_of_another_installation_stay_open(
     await assert_exact(owner)
 
 
+async def _pause(done: asyncio.Event, seconds: float) -> None:
+    """What runs beside the writers comes at random times, until it is done."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(done.wait(), seconds)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 async def test_minutes_are_exact_under_random_interference(
@@ -311,16 +318,11 @@ async def test_minutes_are_exact_under_random_interference(
     writers = [Running(tmp_path / str(i), database, clock, dsn) for i, dsn in enumerate(dsns)]
     done = asyncio.Event()
 
-    async def pause(seconds: float) -> None:
-        """At most; what runs beside the writers comes at random times."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(done.wait(), seconds)
-
     async def maintenance() -> None:
         connection = await asyncpg.connect(database.owner_dsn)
         while not done.is_set():
             await connection.execute("CALL plant.refresh_rollups()")
-            await pause(some.choice((0.05, 3.0)) * some.random())
+            await _pause(done, some.choice((0.05, 3.0)) * some.random())
         await connection.close()
 
     async def deletions() -> None:
@@ -329,7 +331,7 @@ async def test_minutes_are_exact_under_random_interference(
             begin = clock.now - some.randrange(1, 90) * SECOND
             query = "SELECT plant.delete_samples($1, $2, $3, 'test')"
             await connection.execute(query, [some.randrange(1, 13)], timestamp(begin), timestamp(begin + 9 * SECOND))
-            await pause(1.5 * some.random())
+            await _pause(done, 1.5 * some.random())
         await connection.close()
 
     others = [asyncio.create_task(work()) for work in (maintenance, deletions)]
