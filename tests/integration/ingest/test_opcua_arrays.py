@@ -14,11 +14,11 @@ from asyncua import Server, ua
 
 from core.config.sources import OpcuaTag
 from core.timestamps import now_us
+from tests.asyncua_server import unsecured
 from tests.integration.ingest.test_opcua_collector import collecting
 from tests.memory_appender import MemoryAppender
 from tests.opcua_history import backfilled
 from tests.peers import KINDS, peer
-from tests.ports import free_port
 from tests.waiting import until
 
 V = ua.VariantType
@@ -28,12 +28,7 @@ NO_DATA = ua.StatusCodes.BadIndexRangeNoData
 
 @asynccontextmanager
 async def serving(values: dict[str, Any]) -> AsyncIterator[tuple[str, Server, dict[str, Any]]]:
-    server = Server()
-    await server.init()
-    address = f"opc.tcp://127.0.0.1:{free_port()}/"
-    server.set_endpoint(address)
-    server.set_security_policy([ua.SecurityPolicyType.NoSecurity])
-    await server.register_namespace("urn:arrays")
+    server, address = await unsecured("urn:arrays")
     nodes = {}
     for number, (name, value) in enumerate(values.items()):
         nodes[name] = await server.nodes.objects.add_variable(ua.NodeId(name, 2), f"2:n{number}", value)

@@ -18,7 +18,8 @@ from core.opcua.service import call
 from ingest.opcua.events import event_requests
 from ops.certificates import trust
 from simulator.relay import Relay
-from tests.integration.ingest.test_opcua_events import COUNT, all_recorded, plant, simple_server, tags, watching
+from tests.asyncua_server import unsecured
+from tests.integration.ingest.test_opcua_events import COUNT, all_recorded, plant, tags, watching
 from tests.memory_appender import MemoryAppender
 from tests.peers import peer
 from tests.ports import free_port
@@ -197,7 +198,8 @@ async def test_lost_event_subscription_is_created_again_while_samples_go_on(
 
 async def test_silent_event_subscription_is_created_again(tmp_path: Path) -> None:
     """Events come again; the subscription of the samples is the same."""
-    async with simple_server() as (server, address):
+    server, address = await unsecured()
+    async with server:
         variable = await server.nodes.objects.add_variable(ua.NodeId("Double0", 1), "Double0", 0.0)
         kept = MemoryAppender()
         async with watching(address, tmp_path, kept, tags=tags("open62541-conditions"), time_out=1.0) as watch:
@@ -221,7 +223,8 @@ async def test_samples_come_where_the_server_refuses_a_subscription_for_events(
 ) -> None:
     """A server may allow a single subscription; it is asked again later."""
     monkeypatch.setattr(backoff, "REFUSED", (0.2, 0.2))
-    async with simple_server() as (server, address):
+    server, address = await unsecured()
+    async with server:
         await server.nodes.objects.add_variable(ua.NodeId("Double0", 1), "Double0", 0.0)
         service = server.iserver.subscription_service
         create = service.create_subscription

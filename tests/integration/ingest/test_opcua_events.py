@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asyncua import Client, Server, ua
+from asyncua import Client, ua
 
 from core.config.model import AlarmOptions
 from core.config.sources import OpcuaSource, OpcuaTag
@@ -21,9 +21,9 @@ from ingest.event_rows import event_id
 from ingest.opcua.collector import Collector
 from ingest.opcua.events import event_requests
 from ingest.status import SourceStatus
+from tests.asyncua_server import unsecured
 from tests.memory_appender import MemoryAppender
 from tests.peers import KINDS, Peer, peer
-from tests.ports import free_port
 from tests.waiting import PATIENCE, running, until
 
 # RefreshStartEventType and RefreshEndEventType are none of the plant; node-opcua keeps audit events to itself.
@@ -269,21 +269,10 @@ async def test_overflow_of_milos_event_queue(tmp_path: Path, monkeypatch: pytest
         assert missing == {"the server's event queue was full"}
 
 
-@asynccontextmanager
-async def simple_server() -> AsyncIterator[tuple[Server, str]]:
-    """asyncua's: without conditions."""
-    server = Server()
-    await server.init()
-    address = f"opc.tcp://127.0.0.1:{free_port()}/"
-    server.set_endpoint(address)
-    server.set_security_policy([ua.SecurityPolicyType.NoSecurity])
-    async with server:
-        yield server, address
-
-
 async def test_server_without_conditions(tmp_path: Path) -> None:
     """Fields that an event lacks are left out; an overflow of its queue is on record."""
-    async with simple_server() as (server, address), watching(address, tmp_path, tags=[]) as watch:
+    server, address = await unsecured()
+    async with server, watching(address, tmp_path, tags=[]) as watch:
         await until(lambda: "does not refresh" in watch.status.remarks.get("conditions", ""))
         generator = await server.get_event_generator()
         generator.event.Severity = 900

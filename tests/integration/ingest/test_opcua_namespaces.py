@@ -16,6 +16,7 @@ from core.config.sources import OpcuaSource, OpcuaTag
 from core.timestamps import now_us, utc
 from ops.registration.discovery.discover import discover
 from simulator.opcua_server import NAMESPACE
+from tests.asyncua_server import unsecured
 from tests.integration.ingest.test_opcua_collector import SERVERS, collecting, simulated_server
 from tests.integration.ingest.test_opcua_recovery import OPTIONS, TAGS
 from tests.memory_appender import MemoryAppender
@@ -32,11 +33,7 @@ LEVELS = {LINE: 1.0, OTHER: 2.0}
 @asynccontextmanager
 async def serving(port: int, uris: Sequence[str]) -> AsyncIterator[tuple[Server, str]]:
     """A server with a variable Level in each of these namespaces, in this order."""
-    server = Server()
-    await server.init()
-    address = f"opc.tcp://127.0.0.1:{port}/"
-    server.set_endpoint(address)
-    server.set_security_policy([ua.SecurityPolicyType.NoSecurity])
+    server, address = await unsecured(port=port)
     for uri in uris:
         await add_level(server, uri)
     async with server:

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asyncua import Server, ua
+from asyncua import ua
 
 from core.config.sources import OpcuaTag
 from core.timestamps import now_us
 from ops.certificates import trust
 from simulator.opcua_server import OpcuaServer
 from simulator.tags import SimTag
+from tests.asyncua_server import unsecured
 from tests.integration.ingest.test_opcua_collector import collecting, simulated_server
 from tests.memory_appender import MemoryAppender
 from tests.peers import opcua_tags, peer
@@ -170,11 +171,7 @@ async def test_it_starts_with_the_highest_service_level_and_stays_if_none_is_bet
 
 @pytest.mark.parametrize("support", ["None_", "Hot", "Transparent"])
 async def test_redundant_server_that_is_not_configured_is_named(support: str, tmp_path: Path) -> None:
-    server = Server()
-    await server.init()
-    address = f"opc.tcp://127.0.0.1:{free_port()}/"
-    server.set_endpoint(address)
-    server.set_security_policy([ua.SecurityPolicyType.NoSecurity])
+    server, address = await unsecured()
     redundancy = server.get_node(ua.NodeId(ua.ObjectIds.Server_ServerRedundancy))
     await redundancy.add_property(0, "ServerUriArray", ["urn:one", "urn:two"])
     told = await redundancy.get_child("0:RedundancySupport")

@@ -20,11 +20,11 @@ from core.timestamps import now_us
 from ops.registration.discovery.compare import compare
 from ops.registration.discovery.discover import discover
 from simulator.subscriptions import Subscriptions, Transit
+from tests.asyncua_server import unsecured
 from tests.integration.ingest.test_opcua_collector import collecting
 from tests.integration.ops.test_opcua_discover import discovered
 from tests.memory_appender import MemoryAppender
 from tests.opcua_history import backfilled
-from tests.ports import free_port
 from tests.waiting import until
 
 V = ua.VariantType
@@ -100,14 +100,9 @@ class Drive:
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[Drive]:
-    server = Server()
-    await server.init()
+    server, address = await unsecured("urn:structures")
     # Those of asyncua answer to publish requests of the former session, and never publish again after three.
     server.iserver.subscription_service = Subscriptions(server.iserver.aspace, server.iserver, Transit(), {})
-    address = f"opc.tcp://127.0.0.1:{free_port()}/"
-    server.set_endpoint(address)
-    server.set_security_policy([ua.SecurityPolicyType.NoSecurity])
-    await server.register_namespace("urn:structures")
     drive = Drive(server, address)
     await drive.define()
     await drive.add(drive.value(Speed=1.0, Name="a"))

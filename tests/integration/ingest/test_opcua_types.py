@@ -10,15 +10,15 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from asyncua import Server, ua
+from asyncua import ua
 
 from core.config.sources import ChannelKind, OpcuaTag
 from core.timestamps import now_us
+from tests.asyncua_server import unsecured
 from tests.integration.ingest.test_opcua_collector import SERVERS, collecting
 from tests.memory_appender import MemoryAppender
 from tests.opcua_history import backfilled
 from tests.peers import peer
-from tests.ports import free_port
 from tests.waiting import until
 
 V = ua.VariantType
@@ -74,12 +74,7 @@ STANDARD = {
 async def serving(
     values: Mapping[str, Any] = VALUES, historized: bool = False
 ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-    server = Server()
-    await server.init()
-    address = f"opc.tcp://127.0.0.1:{free_port()}/"
-    server.set_endpoint(address)
-    server.set_security_policy([ua.SecurityPolicyType.NoSecurity])
-    await server.register_namespace("urn:types")
+    server, address = await unsecured("urn:types")
     nodes = {}
     for name, value in values.items():
         nodes[name] = await server.nodes.objects.add_variable(ua.NodeId(name, 2), f"2:{name}", value)

@@ -26,6 +26,7 @@ from core.paths import State
 from ops.cli.discover import discover as command
 from ops.cli.discover import show_difference
 from ops.registration.discovery.discover import Discovered, discover, write_tag_list
+from tests.asyncua_server import unsecured
 from tests.peers import peer
 from tests.ports import free_port
 
@@ -33,12 +34,7 @@ from tests.ports import free_port
 @asynccontextmanager
 async def serving() -> AsyncIterator[tuple[Server, Any, str]]:
     """An empty server: itself, the folder for nodes, its address."""
-    server = Server()
-    await server.init()
-    address = f"opc.tcp://127.0.0.1:{free_port()}"
-    server.set_endpoint(address)
-    server.set_security_policy([ua.SecurityPolicyType.NoSecurity])
-    await server.register_namespace("urn:tests")
+    server, address = await unsecured("urn:tests")
     folder = await server.nodes.objects.add_folder(ua.NodeId("plant", 2), "2:Plant")
     async with server:
         yield server, folder, address
