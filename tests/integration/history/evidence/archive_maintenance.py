@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from core.timestamps import begin
 from ops.maintenance.job import RUNS_ELSEWHERE, Job, JobContext, JobRun, run
@@ -104,6 +105,13 @@ async def maintained_plant(database: Database, folder: Path) -> AsyncIterator[Ma
     """With two sealed days that are not archived yet."""
     async with archive_site(database, folder) as site:
         yield await maintained(site, folder)
+
+
+@pytest.fixture
+async def plant(database: Database, tmp_path: Path) -> AsyncIterator[Maintained]:
+    """Two days."""
+    async with maintained_plant(database, tmp_path) as made:
+        yield made
 
 
 async def maintained(site: Site, folder: Path) -> Maintained:

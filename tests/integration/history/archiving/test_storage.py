@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,19 +14,12 @@ from history.archive import location as storage
 from history.archive.location import Location
 from history.archive.manifest import PROBE
 from ops.maintenance import archive
-from tests.database import Database
-from tests.integration.history.evidence.archive_maintenance import Maintained, maintained_plant
+from tests.integration.history.evidence.archive_maintenance import Maintained
 from tests.integration.history.evidence.plant import DAY
 from tests.waiting import until
 
 _ACCESSES = ("created", "write", "move", "opened", "read", "facts", "size", "listing", "remove", "clear")
 _SESSIONS = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'plantlog archive'"
-
-
-@pytest.fixture
-async def plant(database: Database, tmp_path: Path) -> AsyncIterator[Maintained]:
-    async with maintained_plant(database, tmp_path) as made:
-        yield made
 
 
 def _release(pipe: Path) -> None:

@@ -6,7 +6,7 @@ import io
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -24,17 +24,10 @@ from history.seals.report import DayReport
 from history.seals.verify import verify
 from history.standalone import verify_file
 from tests.command import plantlog
-from tests.database import Database
-from tests.integration.history.evidence.archive_maintenance import Maintained, maintained_plant
+from tests.integration.history.evidence.archive_maintenance import Maintained
 from tests.integration.history.evidence.archive_site import remount, tmpfs
 from tests.integration.history.evidence.plant import DAY, minute
 from tests.sample_tables import HOUR_US, bits
-
-
-@pytest.fixture
-async def plant(database: Database, tmp_path: Path) -> AsyncIterator[Maintained]:
-    async with maintained_plant(database, tmp_path) as made:
-        yield made
 
 
 async def dropped(plant: Maintained) -> dict[Any, Any]:

@@ -6,24 +6,16 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 
 from core.paths import CHECKOUT
-from tests.database import Database
-from tests.integration.history.evidence.archive_maintenance import Maintained, maintained_plant
+from tests.integration.history.evidence.archive_maintenance import Maintained
 from tests.integration.history.evidence.plant import DAY
 from tests.waiting import until
 
-_JOB = "tests.integration.history.evidence.killed_job"
+_JOB = "tests.integration.history.archiving.killed_job"
 _EVERY = 5  # steps: with 1, the test takes four minutes
-
-
-@pytest.fixture
-async def plant(database: Database, tmp_path: Path) -> AsyncIterator[Maintained]:
-    async with maintained_plant(database, tmp_path) as made:
-        yield made
 
 
 class Killed:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -15,8 +13,7 @@ import pytest
 from core.timestamps import begin
 from history.archive import location as storage
 from ops.maintenance.packing import compress_before
-from tests.database import Database
-from tests.integration.history.evidence.archive_maintenance import Key, Maintained, maintained_plant
+from tests.integration.history.evidence.archive_maintenance import Key, Maintained
 from tests.integration.history.evidence.plant import BEFORE, DAY
 from tests.sample_tables import HOUR_US, Sample, bits
 
@@ -34,12 +31,6 @@ SELECT s.action FROM plant.retention_units('raw') AS u
 CROSS JOIN LATERAL plant.drop_slice('raw', u.relation, u.from_time, u.to_time, NULL, 'age', false) AS s
 WHERE u.from_time = $1
 """
-
-
-@pytest.fixture
-async def plant(database: Database, tmp_path: Path) -> AsyncIterator[Maintained]:
-    async with maintained_plant(database, tmp_path) as made:
-        yield made
 
 
 class Interleaving:

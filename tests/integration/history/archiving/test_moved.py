@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
-
-import pytest
 
 from core.installation import installation_of
 from core.timestamps import begin
@@ -16,18 +13,11 @@ from history.seals.verify import verify
 from ops.maintenance.jobs import jobs
 from schema.queries import load
 from tests.config_in_force import activate
-from tests.database import Database
-from tests.integration.history.evidence.archive_maintenance import Maintained, maintained_plant
+from tests.integration.history.evidence.archive_maintenance import Maintained
 from tests.integration.history.evidence.plant import DAY, minute
 from tests.sample_tables import HOUR_US, bits
 
 _NEXT = DAY + timedelta(days=1)
-
-
-@pytest.fixture
-async def plant(database: Database, tmp_path: Path) -> AsyncIterator[Maintained]:
-    async with maintained_plant(database, tmp_path) as made:
-        yield made
 
 
 async def configure(plant: Maintained, location: Path | None) -> None:

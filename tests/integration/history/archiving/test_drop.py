@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,8 @@ import asyncpg
 import pytest
 
 from core.timestamps import begin
-from tests.database import Database, connected
-from tests.integration.history.evidence.archive_maintenance import Maintained, maintained_plant
+from tests.database import connected
+from tests.integration.history.evidence.archive_maintenance import Maintained
 from tests.integration.history.evidence.plant import DAY, SealedPlant, minute
 from tests.maintenance import set_setting
 from tests.sample_tables import HOUR_US, bits
@@ -33,12 +32,6 @@ INSERT INTO plant.archived_day (day, installation, revision, root, location, sam
 VALUES ($1, 1, 0, '', '', 0, 0, clock_timestamp())
 """
 _LATE = "INSERT INTO plant.samples_raw (time, channel_id, value, status) VALUES ($1, $2, 1, 0)"
-
-
-@pytest.fixture
-async def plant(database: Database, tmp_path: Path) -> AsyncIterator[Maintained]:
-    async with maintained_plant(database, tmp_path) as made:
-        yield made
 
 
 async def test_samples_without_evidence_are_never_dropped(plant: Maintained) -> None:

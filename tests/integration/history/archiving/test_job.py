@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,17 +13,10 @@ from core.timestamps import begin
 from history.notebook.archive import Archive
 from schema.queries import load
 from tests.config_in_force import activate
-from tests.database import Database
-from tests.integration.history.evidence.archive_maintenance import Maintained, maintained_plant
+from tests.integration.history.evidence.archive_maintenance import Maintained
 from tests.integration.history.evidence.plant import DAY
 
 _NEXT = DAY + timedelta(days=1)
-
-
-@pytest.fixture
-async def plant(database: Database, tmp_path: Path) -> AsyncIterator[Maintained]:
-    async with maintained_plant(database, tmp_path) as made:
-        yield made
 
 
 async def test_sealed_days_are_archived_and_then_dropped(plant: Maintained) -> None:

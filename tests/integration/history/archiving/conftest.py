@@ -1,0 +1,7 @@
+"""A plant of two days, whose maintenance archives."""
+
+from __future__ import annotations
+
+from tests.integration.history.evidence.archive_maintenance import plant
+
+__all__ = ["plant"]
