@@ -8,7 +8,7 @@ from importlib.metadata import metadata
 from pathlib import Path
 
 _ROOT = Path(__file__).parents[1]
-_LOCKS = ("requirements.lock", "requirements-page.lock")
+_LOCKS = ("requirements.lock", "requirements-first.lock")
 _HEAD = """\
 plantlog
 Copyright 2026 The plantlog authors
@@ -16,7 +16,7 @@ Copyright 2026 The plantlog authors
 Licensed under the Apache License, Version 2.0: see LICENSE.
 
 plantlog contains no third-party code. It runs with these packages, which are installed from requirements.lock and
-requirements-page.lock, each under its own licence, whose text comes with the package:
+requirements-first.lock, each under its own licence, whose text comes with the package:
 
 """
 # Where the metadata says nothing, or something else than the package's own LICENSE.
@@ -30,7 +30,7 @@ def notice() -> str:
     """The text of NOTICE."""
     locks = "".join((_ROOT / lock).read_text(encoding="utf-8") for lock in _LOCKS)
     names = sorted(re.findall(r"^([\w.-]+)==", locks, re.MULTILINE))
-    return _HEAD + "".join(f"{name:20}{_licence(name)}\n" for name in names)
+    return _HEAD + "".join(f"{name:24}{_licence(name)}\n" for name in names)
 
 
 def _licence(name: str) -> str:

@@ -12,8 +12,8 @@ import pytest
 from core.paths import CHECKOUT
 
 _LAUNCHER = CHECKOUT / "plantlog"
-_LOCKS = ("requirements.lock", "requirements-page.lock")
-_TOOLS = ("bash", "readlink", "dirname", "cmp", "flock", "touch", "cp", "rm")
+_LOCKS = ("requirements.lock", "requirements-first.lock")
+_TOOLS = ("bash", "readlink", "dirname", "cmp", "flock", "touch", "cp", "rm", "grep")
 
 
 @pytest.fixture
@@ -89,12 +89,40 @@ def test_environment_of_the_same_lock_is_reused(checkout: Path) -> None:
     assert run(checkout).stdout == f"{checkout} -P -m ops config check\n"
 
 
+@pytest.mark.parametrize(
+    ("configuration", "status", "installers"),
+    [
+        ("global.cert='/etc/ssl/ca.crt'", 0, ["uv"]),
+        ("", 1, ["uv", "pip"]),
+        ("global.index-url='https://registry.plant/simple'", 0, ["pip"]),
+    ],
+)
+def test_uv_installs_where_pip_has_no_registry_of_its_own(
+    checkout: Path, configuration: str, status: int, installers: list[str]
+) -> None:
+    venv, log = checkout / ".venv", checkout.parent / "installers"
+    (venv / "bin").mkdir(parents=True)
+    shutil.copy(checkout / "requirements-first.lock", venv)
+    programs = {
+        "python": f'case "$*" in *"pip "*" config list") echo "{configuration}";;'
+        f' *"pip "*" install "*) echo pip >> "{log}";; esac',
+        "uv": f'echo uv >> "{log}"; exit {status}',
+    }
+    for name, code in programs.items():
+        (venv / "bin" / name).write_text(f"#!/bin/bash\n{code}\n")
+        (venv / "bin" / name).chmod(0o755)
+    assert run(checkout).returncode == 0
+    assert log.read_text().split() == installers
+    assert (venv / "requirements.lock").exists()
+    assert not (venv / "installing").exists()
+
+
 def test_concurrent_start_waits_for_the_installation(checkout: Path) -> None:
     venv, hold = checkout / ".venv", checkout.parent / "hold"
     (venv / "bin").mkdir(parents=True)
     os.mkfifo(hold)
-    shutil.copy(checkout / "requirements-page.lock", venv)
-    (venv / "bin" / "python").write_text(f'#!/bin/bash\n[ "$4" != --quiet ] || read -r < "{hold}"\necho "$@"\n')
+    shutil.copy(checkout / "requirements-first.lock", venv)
+    (venv / "bin" / "python").write_text(f'#!/bin/bash\n[ "$3" != --quiet ] || read -r < "{hold}"\necho "$@"\n')
     (venv / "bin" / "python").chmod(0o755)
     python(checkout, "python3", 'case $1 in -c) exit 0;; *) echo "$@"; exit 3;; esac')
     other = checkout.parent / "other"
