@@ -24,7 +24,7 @@ def test_sigterm_ends_the_whole_chaos_run() -> None:
         while " s  " not in (line := running.stdout.readline()):
             assert line, "it ended before the first fault"
         running.terminate()
-        output, _ = running.communicate(timeout=120)
+        output, _ = running.communicate(timeout=PATIENCE)
     assert running.returncode == 2
     assert "chaos failed: terminated" in output
     folder = output.rsplit(" ", maxsplit=1)[-1].strip()

@@ -162,15 +162,22 @@ async def test_a_full_disk(disk: Disk) -> None:
     await again.close()
 
 
-async def test_a_full_disk_is_full_until_it_has_space(disk: Disk) -> None:
+async def test_a_full_disk_is_full_until_it_has_space(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also while the ballast was not needed yet: only samples were rejected."""
     spool = Spool(disk.folder / "opcua.sqlite", LIMIT)
     disk.fill(leave=0)
     await until_full(spool, iter(range(1000)))
+    measure, looks = spool._measure, list[tuple[int, bool]]()
+
+    def look() -> tuple[int, bool]:
+        looks.append(measure())
+        return looks[-1]
+
+    monkeypatch.setattr(spool, "_measure", look)
     room = asyncio.create_task(spool.wait_for_room())
-    done, _ = await asyncio.wait([room], timeout=1)
+    await until(lambda: len(looks) > 2)
     assert spool.full
-    assert not done
+    assert not room.done()
     disk.clear()
     await asyncio.wait_for(room, PATIENCE)
     await spool.append(samples(1))

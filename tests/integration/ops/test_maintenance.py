@@ -46,7 +46,7 @@ from tests.maintenance import (
     until_awake,
 )
 from tests.ports import free_ports
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 JOBS = {job.name: job for job in jobs()}
 
@@ -355,7 +355,7 @@ async def test_two_maintenance_processes_do_each_job_once(
 
 def _health(port: int) -> Any:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port + 4}/health", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port + 4}/health", timeout=PATIENCE) as answer:
             return json.load(answer)
     except OSError:
         return None

@@ -21,7 +21,7 @@ from ops.service import install
 from ops.service.foreground import ServiceManager, StuckProcesses
 from ops.service.unit import MARK
 from tests.command import run
-from tests.waiting import until_sync
+from tests.waiting import PATIENCE, until_sync
 
 _HOLD = """
 import sys, time
@@ -42,7 +42,7 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     address = str(tmp_path / "notify") if request.param == "path" else f"@plantlog-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(address.replace("@", "\0", 1) if request.param == "abstract" else address)
-        listening.settimeout(60)
+        listening.settimeout(PATIENCE)
         monkeypatch.setenv("NOTIFY_SOCKET", address)
         yield listening
 

@@ -32,14 +32,14 @@ def _release(pipe: Path) -> None:
 
 async def test_storage_that_never_answers_ends_the_run(plant: Maintained, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two pipes that nobody reads: the file that shows whether the storage answers, and a manifest."""
-    monkeypatch.setattr(archive, "_ANSWER_SECONDS", 0.5)
-    monkeypatch.setattr(storage, "_CANCEL_SECONDS", 0.1)
     folder = plant.site.folder
     samples = await plant.stored()
     await plant.job()
     await plant.late()
     await plant.site.plant.seal()
     late = await plant.stored()
+    monkeypatch.setattr(archive, "_ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(storage, "_CANCEL_SECONDS", 0.1)
     [manifest] = folder.glob(f"manifests/*/{DAY}.json")
     pipes = [folder / f"{PROBE}.partial", manifest.with_name(f"{manifest.name}.partial")]
     for pipe in pipes:

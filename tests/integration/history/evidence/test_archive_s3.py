@@ -18,6 +18,7 @@ from tests.database import Database
 from tests.integration.history.evidence.plant import DAY, SealedPlant, minute
 from tests.repository_servers import Peer, running
 from tests.sample_tables import HOUR_US, bits
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.skipif(repository_servers.missing() != "", reason=repository_servers.missing())
 
@@ -56,6 +57,6 @@ async def test_archive_in_a_bucket(database: Database, tmp_path: Path) -> None:
             with pytest.raises(OperationError, match=rf"archive {NAME}: .*access key"):
                 claim(Location.at(NAME, S3Options("other", "secret", options.endpoint, ca_file=options.ca_file)), False)
         with pytest.raises(OperationError, match=rf"archive {NAME}: "):  # the server is away
-            await asyncio.wait_for(archive_day(plant.owner, own, location, DAY, plant.state), 120)
+            await asyncio.wait_for(archive_day(plant.owner, own, location, DAY, plant.state), PATIENCE)
         with running(peer):
             assert archive.verify(DAY) == []

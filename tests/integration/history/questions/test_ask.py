@@ -26,6 +26,7 @@ from tests.command import CommandResult
 from tests.command import run as plantlog
 from tests.database import Database
 from tests.integration.history.questions.recording import Recording, at
+from tests.waiting import PATIENCE
 
 FROM, TO = at(3600).isoformat(), at(4200).isoformat()
 
@@ -192,5 +193,5 @@ def test_documented_program_prints_an_answer(state: Path) -> None:
     environment = {**os.environ, "PLANTLOG_STATE": str(state), "PYTHONPATH": str(CHECKOUT)}
     text = program.replace("boilerhouse/*", "unit/*")
     run = [sys.executable, "-P", "-c", text]
-    done = subprocess.run(run, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(run, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr

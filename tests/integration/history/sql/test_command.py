@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,14 +23,13 @@ from history.sql.sources.reader import Reader
 from tests.integration.history.evidence.archive_maintenance import Maintained
 from tests.integration.history.evidence.plant import DAY
 from tests.integration.history.sql.asking import LIMITS, NEXT, Rows, archived_and_dropped, asked, environment
-from tests.waiting import until, until_sync
+from tests.waiting import PATIENCE, until, until_sync
 
 
-def run(plant: Maintained, *arguments: str, typed: str | None = None) -> subprocess.CompletedProcess[str]:
+def run(plant: Maintained, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-P", "-m", "ops", "sql", *arguments]
-    return subprocess.run(
-        command, env=environment(plant), input=typed, capture_output=True, text=True, check=False, timeout=120
-    )
+    options |= {"env": environment(plant), "timeout": PATIENCE}
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
 
 
 @pytest.mark.slow
@@ -40,7 +40,7 @@ async def test_command_prints_tables_csv_and_json(plant: Maintained) -> None:
         table = run(plant, query, "--limit", "2")
         assert "unit/pressure" in table.stdout
         assert table.stdout.splitlines()[-1] == "more rows (--limit 0 prints all)"
-        assert run(plant, "--csv", typed=query).stdout.splitlines() == [
+        assert run(plant, "--csv", input=query).stdout.splitlines() == [
             "name,time,value",
             *(f"unit/pressure,{DAY}T05:00:0{i}+00:00,{40 + i / 100}" for i in range(3)),
         ]
@@ -57,12 +57,9 @@ async def test_command_prints_tables_csv_and_json(plant: Maintained) -> None:
 async def test_prompt_goes_on_after_an_error(plant: Maintained) -> None:
     def work() -> tuple[int, str]:
         ours, theirs = pty.openpty()
-        command = [sys.executable, "-P", "-m", "ops", "sql"]
         try:
             os.write(ours, b"SELECT count(*) AS n\nFROM samples;\nSELEC 1;\n\nSELECT 'the ' || 'last';\n\x04")
-            done = subprocess.run(
-                command, env=environment(plant), stdin=theirs, capture_output=True, text=True, check=False, timeout=120
-            )
+            done = run(plant, stdin=theirs)
         finally:
             os.close(ours)
             os.close(theirs)
@@ -90,7 +87,7 @@ async def test_interrupt_ends_the_query_and_not_the_prompt(plant: Maintained) ->
                 assert interrupt.wait(120)
                 process.send_signal(signal.SIGINT)
                 os.write(ours, b"SELECT 'the ' || 'last';\n\x04")
-                printed, _ = process.communicate(timeout=120)
+                printed, _ = process.communicate(timeout=PATIENCE)
             finally:
                 process.kill()
                 os.close(ours)

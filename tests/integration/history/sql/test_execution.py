@@ -15,7 +15,7 @@ import pytest
 
 from core.errors import OperationError
 from history.sql.sources.execution import Processes, in_order
-from tests.waiting import until_sync
+from tests.waiting import PATIENCE, until_sync
 
 Result = TypeVar("Result")
 
@@ -53,7 +53,7 @@ def test_results_of_other_processes_are_in_order() -> None:
         assert len(ids) == 2
         assert os.getpid() not in ids
         running = [psutil.Process(one) for one in ids]
-    assert not psutil.wait_procs(running, timeout=60)[1]
+    assert not psutil.wait_procs(running, timeout=PATIENCE)[1]
 
 
 def test_no_more_is_submitted_than_is_needed_soon() -> None:
@@ -98,7 +98,7 @@ def test_what_runs_is_ended_if_nobody_waits_for_it() -> None:
     processes.shutdown(wait=False, cancel_futures=True)
     with pytest.raises(OperationError, match=r"was ended|have ended"):
         waited.result(60)
-    assert not psutil.wait_procs([running], timeout=60)[1]
+    assert not psutil.wait_procs([running], timeout=PATIENCE)[1]
 
 
 def test_they_end_with_the_process_that_started_them() -> None:
@@ -120,4 +120,4 @@ def test_they_end_with_the_process_that_started_them() -> None:
         assert {int(one) for one in parent.stdout.readline().split()} & {one.pid for one in found}
         assert all(one.is_running() for one in found)
         parent.kill()
-    assert not psutil.wait_procs(found, timeout=60)[1]
+    assert not psutil.wait_procs(found, timeout=PATIENCE)[1]
