@@ -6,18 +6,16 @@ import asyncio
 import gzip
 from pathlib import Path
 
-import aiohttp
 import pytest
 
 from core.batch import CountBatch
-from ingest.spool.reader import SpoolReader
 from tests.database import Database, rows
-from tests.integration.ingest.test_push import Site, push_unacknowledged, registered, site, written
+from tests.integration.ingest.test_push import Site, registered, site, written
 
-_COUNTS = 'counts = ["pulses", "alarms.*", "line.rejects"]'
+COUNTS = 'counts = ["pulses", "alarms.*", "line.rejects"]'
 _TAG = '[[source.tag]]\nname = "line1/pulses"\naddress = "line1.pulses"\nkind = "counter"\n'
 _TIME = 1_790_000_000_000_000_000  # ns
-_CELLS = "SELECT type, channel_id, n FROM plant.event_count_1m WHERE type LIKE '%.%' ORDER BY 1, 2"
+CELLS = "SELECT type, channel_id, n FROM plant.event_count_1m WHERE type LIKE '%.%' ORDER BY 1, 2"
 
 
 def increments(here: Site) -> list[tuple[str, int, int, int]]:
@@ -31,7 +29,7 @@ def increments(here: Site) -> list[tuple[str, int, int, int]]:
 
 
 async def test_counts_are_distinguished_from_samples(tmp_path: Path) -> None:
-    here = site(tmp_path, f'{_COUNTS}\nchannel = "{{measurement}}.{{field}}"')
+    here = site(tmp_path, f'{COUNTS}\nchannel = "{{measurement}}.{{field}}"')
     body = (
         b"pulses a=3i,b=4u 1000\n"  # all fields of a measurement
         b"boiler pressure=1.5 1000\n"
@@ -54,7 +52,7 @@ async def test_counts_are_distinguished_from_samples(tmp_path: Path) -> None:
 
 
 async def test_invalid_count_is_named_with_its_line_and_the_rest_kept(tmp_path: Path) -> None:
-    here = site(tmp_path, _COUNTS)
+    here = site(tmp_path, COUNTS)
     body = (
         b'pulses a=3 1000\npulses a=2i,b=-1i 2000\npulses a="x",b=true 3000\n'
         b"pulses a=10000000001i\nline rejects=1i 4000"
@@ -75,7 +73,7 @@ async def test_invalid_count_is_named_with_its_line_and_the_rest_kept(tmp_path: 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
 async def test_retry_of_a_committed_body_adds_nothing(database: Database, tmp_path: Path, packed: bool) -> None:
-    here = await registered(tmp_path, database, f'{_COUNTS}\nchannel = "{{tag.line}}.{{measurement}}"', _TAG)
+    here = await registered(tmp_path, database, f'{COUNTS}\nchannel = "{{tag.line}}.{{measurement}}"', _TAG)
     body = b"pulses,line=line1 a=3i %d\npulses,line=line2 a=5i %d\nalarms high=1i %d" % (_TIME, _TIME, _TIME)
     sent = gzip.compress(body) if packed else body
     headers = {"Authorization": "Token token-of-edge-gateway", **({"Content-Encoding": "gzip"} if packed else {})}
@@ -95,7 +93,7 @@ async def test_retry_of_a_committed_body_adds_nothing(database: Database, tmp_pa
         assert (await here.push(sent, headers=headers)).status == 204
     await written(here, database)
     ((channel,),) = await rows(database, "SELECT id FROM plant.channel WHERE name = 'line1/pulses'")
-    assert await rows(database, _CELLS) == [
+    assert await rows(database, CELLS) == [
         ("alarms.high", 0, 1),
         ("pulses.a", 0, 105),
         ("pulses.a", channel, 13),
@@ -107,33 +105,9 @@ async def test_retry_of_a_committed_body_adds_nothing(database: Database, tmp_pa
     assert facts == [(True, 3)]
 
 
-async def test_same_lines_without_times_after_an_answer_count_again(database: Database, tmp_path: Path) -> None:
-    here = await registered(tmp_path, database, _COUNTS, tags="")
-    async with here.running(), aiohttp.ClientSession() as session:
-        for _ in range(3):
-            assert (await here.push(b"pulses a=2i", session=session)).status == 204
-    await written(here, database)
-    assert await rows(
-        database, "SELECT type, sum(n)::int FROM plant.event_count_1m WHERE type LIKE '%.%' GROUP BY 1"
-    ) == [("pulses.a", 6)]
-
-
-async def test_retry_after_a_kill_before_the_answer_adds_nothing(database: Database, tmp_path: Path) -> None:
-    here = await registered(tmp_path, database, _COUNTS, tags="")
-    body = b"pulses a=7i\nalarms high=1i %d" % _TIME
-    await push_unacknowledged(here, body)
-    assert len(increments(here)) == 2
-    await written(here, database)
-    async with here.running():
-        assert (await here.push(body)).status == 204
-        assert len(increments(here)) == 2
-    await written(here, database)
-    assert await rows(database, _CELLS) == [("alarms.high", 0, 1), ("pulses.a", 0, 7)]
-
-
 async def test_counts_are_taken_only_with_the_whole_body(database: Database, tmp_path: Path) -> None:
     """A channel that can't be created now: what can be kept is kept, but an increment must not come twice."""
-    here = await registered(tmp_path, database, f'{_COUNTS}\nunknown = "create"', tags="")
+    here = await registered(tmp_path, database, f'{COUNTS}\nunknown = "create"', tags="")
     dsn = here.state.dsn_file("ingest")
     async with here.running():
         assert (await here.push(b"pulses a=1i %d" % _TIME)).status == 204
@@ -153,25 +127,3 @@ async def test_counts_are_taken_only_with_the_whole_body(database: Database, tmp
     named = await rows(database, f"SELECT c.name, c.kind, n.type, n.n FROM {of_channels} ORDER BY 1")
     assert named == [("pulses.a", "counter", "pulses.a", 11), ("pulses.b", "counter", "pulses.b", 20)]
     assert await rows(database, "SELECT sum(value) FROM plant.samples") == [(1.5,)]
-
-
-async def test_a_full_spool_is_503_and_the_retry_counts_once(tmp_path: Path) -> None:
-    here = site(tmp_path, f"{_COUNTS}\nmax_rate = 10000000", more='[spool]\nmax_bytes = "1 MiB"')
-    bodies = [
-        b"\n".join(b"pulses a=%di %d" % (i * 999_983, _TIME + (n * 10_000 + i) * 1000) for i in range(10_000))
-        for n in range(12)
-    ]
-    async with here.running():
-        held = 0
-        answers = [(await here.push(body)).status for body in bodies]
-        assert set(answers) == {204, 503}
-        for body in (body for body, status in zip(bodies, answers, strict=True) if status == 503):
-            status = 503
-            while status == 503:
-                held += len(increments(here))
-                file = SpoolReader(here.state.spool / "push.sqlite")
-                file.delete([spooled.sequence for spooled in file.read(10_000_000)])
-                file.close()
-                status = (await here.push(body)).status
-            assert status == 204
-        assert held + len(increments(here)) == 120_000

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 
-from core.batch import GapBatch
+from core.batch import CountBatch, GapBatch
 from core.timestamps import now_us
 from ingest.spool.reader import SpoolReader
 from tests.database import Database, rows
-from tests.integration.ingest.test_push import TOKEN, push_unacknowledged, registered, site, written
+from tests.integration.ingest.test_push import TOKEN, Site, push_unacknowledged, registered, site, written
+from tests.integration.ingest.test_push_counts import CELLS, COUNTS, increments
 from tests.waiting import until
 
 _TIME = 1_790_000_000_000_000_000  # ns
 
 
-async def test_a_full_spool_is_503_and_the_gateways_retry_loses_nothing(tmp_path: Path) -> None:
-    here = site(tmp_path, "max_rate = 10000000", more='[spool]\nmax_bytes = "1 MiB"')
+@pytest.mark.parametrize(
+    ("line", "stored"), [(b"boiler pressure=%d %d", Site.samples), (b"pulses a=%di %d", increments)]
+)
+async def test_a_full_spool_is_503_and_the_gateways_retry_loses_nothing(
+    tmp_path: Path, line: bytes, stored: Callable[[Site], Sequence[Any]]
+) -> None:
+    here = site(tmp_path, f"{COUNTS}\nmax_rate = 10000000", more='[spool]\nmax_bytes = "1 MiB"')
     bodies = [
-        b"\n".join(b"boiler pressure=%d %d" % (i, _TIME + (n * 10_000 + i) * 1000) for i in range(10_000))
-        for n in range(10)
+        b"\n".join(line % (i * 999_983, _TIME + (n * 10_000 + i) * 1000) for i in range(10_000)) for n in range(12)
     ]
     async with here.running():
         answers = [await here.push(body) for body in bodies]
@@ -32,18 +39,18 @@ async def test_a_full_spool_is_503_and_the_gateways_retry_loses_nothing(tmp_path
         refused = next(answer for answer in answers if answer.status != 204)
         assert (refused.status, refused.body["code"], refused.headers["Retry-After"]) == (503, "unavailable", "5")
         assert (await here.health())["sources"][0]["state"] == "degraded"
-        held: list[tuple[int, int, float]] = []
+        held: list[Any] = []
         for body in (body for body, done in zip(bodies, taken, strict=True) if not done):
             status = 503
             while status == 503:
-                held += here.samples()
+                held += stored(here)
                 file = SpoolReader(here.state.spool / "push.sqlite")
                 file.delete([spooled.sequence for spooled in file.read(10_000_000)])
                 file.close()
                 status = (await here.push(body)).status
             assert status == 204
-        held += here.samples()
-        assert len(held) == len(set(held)) == 100_000
+        held += stored(here)
+        assert len(held) == len(set(held)) == 120_000
         (source,) = (await here.health())["sources"]
         assert (source["state"], source["open_gaps"]) == ("connected", 0)
 
@@ -61,34 +68,44 @@ async def test_a_retry_of_a_body_adds_nothing(database: Database, tmp_path: Path
     ]
 
 
-async def test_retry_after_a_kill_before_the_answer_adds_nothing(database: Database, tmp_path: Path) -> None:
-    here = await registered(tmp_path, database)
-    body = b'boiler pressure=1.5,mode="auto"\nboiler pressure=2\nboiler pressure=3 1790000000000000000'
+@pytest.mark.parametrize("committed", [False, True], ids=["in the spool", "in the database"])
+async def test_retry_after_a_kill_before_the_answer_adds_nothing(
+    database: Database, tmp_path: Path, committed: bool
+) -> None:
+    here = await registered(tmp_path, database, COUNTS)
+    samples = b'boiler pressure=1.5,mode="auto"\nboiler pressure=2\nboiler pressure=3 1790000000000000000'
+    body = samples + b"\npulses a=7i\nalarms high=1i 1790000000000000000"
     before = now_us()
     await push_unacknowledged(here, body)
     killed = now_us()
-    assert len(here.samples()) == 3
+    assert (len(here.samples()), len(increments(here))) == (3, 2)
+    if committed:
+        await written(here, database)
+    kept = len(here.samples())
     async with here.running():
         assert (await here.push(body)).status == 204
-        assert len(here.samples()) == 6
+        assert len(here.samples()) == kept + 3
     await written(here, database)
     found = await rows(database, "SELECT value, (extract(epoch FROM time) * 1e6)::int8 FROM plant.samples ORDER BY 1")
     assert [value for value, _ in found] == [1.5, 2.0, 3.0]
     assert before <= found[0][1] < found[1][1] <= killed
     assert await rows(database, "SELECT text FROM plant.event WHERE type = 'text'") == [("auto",)]
     assert await rows(database, "SELECT count(*) FROM plant.event WHERE type = 'conflict'") == [(0,)]
+    assert await rows(database, CELLS) == [("alarms.high", 0, 1), ("pulses.a", 0, 7)]
 
 
 @pytest.mark.parametrize("close", [False, True], ids=["keep-alive", "close"])
 async def test_same_body_after_an_answer_is_a_new_value(tmp_path: Path, close: bool) -> None:
-    here = site(tmp_path)
+    here = site(tmp_path, COUNTS)
     headers = {**TOKEN, "Connection": "close"} if close else TOKEN
     async with here.running(), aiohttp.ClientSession() as session:
         for _ in range(3):
-            assert (await here.push(b"boiler pressure=20", headers=headers, session=session)).status == 204
+            answer = await here.push(b"boiler pressure=20\npulses a=2i", headers=headers, session=session)
+            assert answer.status == 204
     times = [time for _, time, _ in here.samples()]
     assert len(set(times)) == 3
     assert times == sorted(times)
+    assert len({batch.digest for batch in here.spooled() if isinstance(batch, CountBatch)}) == 3
 
 
 async def test_a_body_whose_answer_never_arrived_is_a_retry(tmp_path: Path) -> None:
