@@ -1,19 +1,15 @@
-"""Packing while others read or write; what samples_between reads; late data and replays; who may."""
+"""How hours are packed, beside what others do; what samples_between reads of them."""
 
 from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
 
-from core.config.model import WriterOptions
-from core.timestamps import timestamp
-from ingest.writer.writer import Writer
 from ops.maintenance import packing
 from ops.maintenance.packing import pack_hour
 from tests.database import Database, connected
@@ -30,8 +26,6 @@ from tests.sample_tables import (
     samples_between,
     samples_in_view,
 )
-from tests.samples import T0, batch
-from tests.spooling import drained, spooled
 from tests.waiting import until
 
 SECOND = 1_000_000  # µs
@@ -62,59 +56,8 @@ async def filled(owner: asyncpg.Connection[Any]) -> tuple[int, int, int]:
     return look["rows"], look["keys"], look["digest"]
 
 
-class Readers:
-    """Connections that look again and again; ``looks`` is (rows left in samples_raw, what was seen)."""
-
-    def __init__(self, dsn: str) -> None:
-        self._dsn = dsn
-        self._stop = False
-        self.looks: list[tuple[int, tuple[int, int, int]]] = []
-        self._tasks: list[asyncio.Task[None]] = []
-
-    async def __aenter__(self) -> Readers:
-        relations = (
-            "plant.samples",
-            f"plant.samples_between(ARRAY(SELECT generate_series(1, {_CHANNELS})), '{DAY}', '{NEXT_DAY}')",
-            f"plant.samples_between('{DAY}', '{NEXT_DAY}')",
-        )
-        self._tasks = [asyncio.create_task(self._read(relation)) for relation in relations]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._stop = True
-        await asyncio.gather(*self._tasks)
-
-    async def look_again(self) -> None:
-        """Wait until each has looked since."""
-        before = len(self.looks)
-        await until(lambda: len(self.looks) >= before + 6)
-
-    async def _read(self, relation: str) -> None:
-        connection = await asyncpg.connect(self._dsn)
-        while not self._stop:
-            look = await connection.fetchrow(_LOOK.format(relation))
-            assert look is not None
-            self.looks.append((look["raw"], (look["rows"], look["keys"], look["digest"])))
-        await connection.close()
-
-
 async def raw_rows(owner: asyncpg.Connection[Any]) -> int:
     return int(await owner.fetchval("SELECT count(*) FROM plant.samples_raw"))
-
-
-@pytest.mark.slow
-async def test_readers_see_each_sample_once_at_every_moment(database: Database, owner: asyncpg.Connection[Any]) -> None:
-    whole = await filled(owner)
-    async with Readers(database.reader_dsn) as readers:
-        packer = await asyncpg.connect(database.owner_dsn)
-        for hour in range(1, 25):
-            await compress(packer, DAY + timedelta(hours=hour))
-            if hour <= _HOURS:
-                await readers.look_again()
-        await packer.close()
-    assert {look for _, look in readers.looks} == {whole}
-    assert len({raw for raw, _ in readers.looks}) > 3  # in the middle of it too
-    assert await raw_rows(owner) == 0
 
 
 @pytest.mark.parametrize("relation", ["plant.samples", f"plant.samples_between('{DAY}', '{NEXT_DAY}')"])
@@ -134,19 +77,6 @@ async def test_query_that_is_being_planned_misses_nothing(
         looks += await reader.fetch(query)
     assert [tuple(look)[1:] for look in looks] == [whole] * 3
     assert await raw_rows(owner) == 0
-
-
-async def test_older_snapshot_keeps_its_rows(reader: asyncpg.Connection, owner: asyncpg.Connection[Any]) -> None:
-    whole = await filled(owner)
-    async with reader.transaction(isolation="repeatable_read"):
-        await reader.fetchval("SELECT 1 FROM plant.channel LIMIT 1")  # takes the snapshot, touches no chunk
-        await compress(owner)
-        await compress(owner)
-        look = await reader.fetchrow(_LOOK.format("plant.samples"))
-        assert look is not None
-        assert tuple(look) == (whole[0], *whole)
-    await compress(owner)
-    assert await owner.fetchval("SELECT count(*) FROM public.show_chunks('plant.samples_raw')") == 0
 
 
 async def test_packing_blocks_nobody(
@@ -190,27 +120,6 @@ async def test_locked_chunk_is_left_for_later(database: Database, owner: asyncpg
     assert await owner.fetchval("SELECT count(*) FROM public.show_chunks('plant.samples_raw')") == 0
 
 
-async def test_writing_continues_during_repeated_packing(database: Database, owner: asyncpg.Connection[Any]) -> None:
-    whole = await filled(owner)
-    sent = [(i * 3 * SECOND, bits(i / 10), 0) for i in range(1200)]
-
-    async def write() -> None:
-        writer = await asyncpg.connect(database.ingest_dsn)
-        for i in range(0, len(sent), 10):
-            await copy(writer, 1000, sent[i : i + 10])
-        await writer.close()
-
-    packer = await asyncpg.connect(database.owner_dsn)
-    async with Readers(database.reader_dsn) as readers:
-        writing = asyncio.create_task(write())
-        while not writing.done():
-            await compress(packer)
-        await writing
-    await packer.close()
-    assert await samples_in_view(owner, 1000) == sent
-    assert {look for _, look in readers.looks} == {whole}
-
-
 @pytest.mark.slow
 async def test_only_the_hours_within_the_bounds_are_read(owner: asyncpg.Connection[Any]) -> None:
     await owner.execute(_FILL.replace("60 s", "600 s"), DAY - timedelta(days=30), 40 * 24 * 6, 1)
@@ -246,42 +155,6 @@ async def test_samples_between_reads_packed_and_raw_rows(owner: asyncpg.Connecti
     assert any("samples_raw_pkey" in line for line in plan), plan
 
 
-async def test_the_writer_replays_into_a_packed_day(
-    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path
-) -> None:
-    async def write(*rows: tuple[int, int, float, int]) -> None:
-        await spooled(tmp_path, batch(rows))
-        await drained(Writer(tmp_path, database.ingest_dsn, WriterOptions()))
-
-    await owner.execute(
-        "INSERT INTO plant.source (id, name, kind, address) OVERRIDING SYSTEM VALUE VALUES (1, 'a', 'push', '');"
-        "INSERT INTO plant.channel (id, name, source_id, address, kind, unit) OVERRIDING SYSTEM VALUE"
-        " VALUES (1, 'c1', 1, '', 'analog', 'bar')"
-    )
-    await write((1, 0, 1.5, 0), (1, SECOND, 2.5, 0))
-    await write((1, SECOND, 9.5, 0))  # a conflict, of before the pack
-    after = timestamp(T0) + timedelta(days=2)
-    await compress(owner, after)
-    assert await raw_rows(owner) == 0
-    await write((1, 0, 1.5, 0), (1, SECOND, 9.5, 0), (1, 2 * SECOND, 3.5, 0))
-    await write((1, 3 * SECOND, 4.5, 0))
-    expected = [1.5, 2.5, 3.5, 4.5]
-    for _ in range(2):
-        named = await owner.fetch(
-            "SELECT s.value, s.name, s.unit, s.quality FROM plant.samples_named AS s ORDER BY time"
-        )
-        assert [tuple(row) for row in named] == [(value, "c1", "bar", "good") for value in expected]
-        await compress(owner, after)
-    conflicts = await owner.fetch("SELECT source_id, channel_id, detail FROM plant.event WHERE type = 'conflict'")
-    assert [(row["source_id"], row["channel_id"]) for row in conflicts] == [(1, 1)]
-    await write((1, 0, 7.25, 0x80050000))  # one of after it
-    await compress(owner, after)
-    details = await owner.fetch("SELECT detail FROM plant.event WHERE type = 'conflict' AND status = -2147155968")
-    assert [row["detail"] for row in details] == [
-        '{"kept_value": "1.5", "kept_status": "0x00000000", "refused_value": "7.25", "refused_status": "0x80050000"}'
-    ]
-
-
 async def test_hour_with_many_samples_is_packed(owner: asyncpg.Connection[Any]) -> None:
     """100 samples a second with breaks, values over the whole range of their whole numbers."""
     samples = [
@@ -306,18 +179,6 @@ async def test_session_time_zone_changes_nothing(owner: asyncpg.Connection[Any])
         assert await samples_in_view(owner, channel) == samples
         rows = await owner.fetch("SELECT FROM plant.samples_between(ARRAY[$1::int], '-infinity', 'infinity')", channel)
         assert len(rows) == len(samples)
-
-
-async def test_roles_have_only_their_privileges(database: Database, owner: asyncpg.Connection[Any]) -> None:
-    await owner.execute(_FILL, DAY, 60, 1)
-    await compress(owner)
-    for dsn in (database.reader_dsn, database.ingest_dsn):
-        connection = await asyncpg.connect(dsn)
-        assert len(await samples_in_view(connection, 1)) == 60
-        assert len(await samples_between(connection, 1, 0, HOUR_US)) == 60
-        with pytest.raises((asyncpg.InsufficientPrivilegeError, asyncpg.ReadOnlySQLTransactionError)):
-            await connection.execute("DELETE FROM plant.samples_packed")
-        await connection.close()
 
 
 _PACKED = """

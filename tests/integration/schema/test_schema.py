@@ -112,38 +112,6 @@ async def test_edition_and_chunks(reader: asyncpg.Connection) -> None:
     assert interval == "1 day"
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "INSERT INTO plant.samples_raw VALUES (now(), 1, 1, 0)",
-        "DELETE FROM plant.event",
-        "CREATE TABLE plant.mine ()",
-    ],
-)
-async def test_the_reader_only_reads(reader: asyncpg.Connection, statement: str) -> None:
-    assert await reader.fetchval("SELECT count(*) FROM plant.samples") == 0
-    with pytest.raises((asyncpg.InsufficientPrivilegeError, asyncpg.ReadOnlySQLTransactionError)):
-        await reader.execute(statement)
-    await reader.execute("SET default_transaction_read_only = off")
-    with pytest.raises(asyncpg.InsufficientPrivilegeError):
-        await reader.execute(statement)
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "DELETE FROM plant.samples_raw",
-        "UPDATE plant.samples_raw SET value = 0",
-        "UPDATE plant.source SET name = 'x'",
-        "DROP TABLE plant.event",
-        "TRUNCATE plant.gap",
-    ],
-)
-async def test_ingest_can_only_add(ingest: asyncpg.Connection, statement: str) -> None:
-    with pytest.raises(asyncpg.InsufficientPrivilegeError):
-        await ingest.execute(statement)
-
-
 async def test_quality_and_hex(reader: asyncpg.Connection) -> None:
     rows = await reader.fetch(
         "SELECT plant.quality(s) AS q, plant.status_hex(s) AS h"

@@ -54,6 +54,16 @@ def status() -> SourceStatus:
     return SourceStatus(1, "plc", "modbus", "", 3)
 
 
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+@pytest.fixture
+def gaps(disk: Disk) -> Gaps:
+    return Gaps(status(), disk)
+
+
 async def test_channels_of_one_cause_share_a_gap() -> None:
     disk = Disk()
     shown = status()
@@ -66,10 +76,8 @@ async def test_channels_of_one_cause_share_a_gap() -> None:
     assert shown.open_gaps == 1 and gaps.open_since(1) is None
 
 
-async def test_channels_that_are_removed_are_missing_from_then_on() -> None:
+async def test_channels_that_are_removed_are_missing_from_then_on(disk: Disk, gaps: Gaps) -> None:
     """Their open gaps end then. An empty gap would mean that nothing was missing."""
-    disk = Disk()
-    gaps = Gaps(status(), disk)
     await gaps.remove(5, [])
     await gaps.open(10, "poll_failed", "", [1])
     await gaps.remove(20, [1, 2, 3])
@@ -80,9 +88,7 @@ async def test_channels_that_are_removed_are_missing_from_then_on() -> None:
     assert gaps.channels() == []
 
 
-async def test_sample_from_the_future_ends_no_gap() -> None:
-    disk = Disk()
-    gaps = Gaps(status(), disk)
+async def test_sample_from_the_future_ends_no_gap(disk: Disk, gaps: Gaps) -> None:
     future = now_us() + 2 * 86_400_000_000
     await gaps.open(10, "stale", "", [1])
     await gaps.close(future, [1])
@@ -97,9 +103,7 @@ async def test_sample_from_the_future_ends_no_gap() -> None:
     assert since is not None and since <= now_us()
 
 
-async def test_open_gap_is_not_opened_twice_nor_closed_twice() -> None:
-    disk = Disk()
-    gaps = Gaps(status(), disk)
+async def test_open_gap_is_not_opened_twice_nor_closed_twice(disk: Disk, gaps: Gaps) -> None:
     await gaps.close(5, [1])
     assert disk.recorded() == []
     await gaps.open(10, "poll_failed", "", [1])
@@ -110,9 +114,7 @@ async def test_open_gap_is_not_opened_twice_nor_closed_twice() -> None:
     }
 
 
-async def test_adjacent_gaps_of_one_reason_merge() -> None:
-    disk = Disk()
-    gaps = Gaps(status(), disk)
+async def test_adjacent_gaps_of_one_reason_merge(disk: Disk, gaps: Gaps) -> None:
     await gaps.open(10, "poll_failed", "first", [1])
     await gaps.close(20, [1])
     await gaps.open(20, "poll_failed", "second", [1])
@@ -123,9 +125,7 @@ async def test_adjacent_gaps_of_one_reason_merge() -> None:
     assert disk.intervals(1) == [(10, 30), (30, 40), (41, None)]
 
 
-async def test_recorded_gaps_merge_as_opened_ones_do() -> None:
-    disk = Disk()
-    gaps = Gaps(status(), disk)
+async def test_recorded_gaps_merge_as_opened_ones_do(disk: Disk, gaps: Gaps) -> None:
     await gaps.record(10, 20, "poll_missed", "", [1, 2])
     await gaps.record(20, 30, "poll_missed", "", [1])
     await gaps.open(30, "poll_missed", "", [1])
@@ -133,45 +133,35 @@ async def test_recorded_gaps_merge_as_opened_ones_do() -> None:
     assert disk.intervals(1) == [(10, 40)] and disk.intervals(2) == [(10, 20)]
 
 
-async def test_gap_never_ends_before_it_begins() -> None:
-    disk = Disk()
-    gaps = Gaps(status(), disk)
+async def test_gap_never_ends_before_it_begins(disk: Disk, gaps: Gaps) -> None:
     await gaps.open(10, "killed")
     await gaps.close(5)
     await gaps.record(10, 3, "stale", "", [1])
     assert disk.intervals(None) == [(10, 10)] and disk.intervals(1) == [(10, 10)]
 
 
-async def test_source_gap_is_independent_of_channel_gaps() -> None:
-    disk = Disk()
-    gaps = Gaps(status(), disk)
+async def test_source_gap_is_independent_of_channel_gaps(disk: Disk, gaps: Gaps) -> None:
     await gaps.open(10, "disconnected")
     await gaps.open(5, "refused", "", [1])
     await gaps.close(20)
     assert disk.intervals(None) == [(10, 20)] and disk.intervals(1) == [(5, None)]
 
 
-async def test_cancelled_gap_means_nothing_was_missing() -> None:
-    disk = Disk()
-    gaps = Gaps(status(), disk)
+async def test_cancelled_gap_means_nothing_was_missing(disk: Disk, gaps: Gaps) -> None:
     await gaps.open(10, "subscription_lost", "", [1, 2])
     await gaps.retract([1, 3])
     assert disk.intervals(1) == [(10, 10)] and disk.intervals(2) == [(10, None)]
     assert gaps.open_since(1) is None and not disk.intervals(3)
 
 
-async def test_backfill_marks_the_same_gap() -> None:
-    disk = Disk()
-    gaps = Gaps(status(), disk)
+async def test_backfill_marks_the_same_gap(disk: Disk, gaps: Gaps) -> None:
     await gaps.record(10, 20, "disconnected")
     await gaps.backfilled(10, 20, "disconnected", "", None)
     assert disk.rows() == {(None, 10): Gap(10, 20, "disconnected", None, "", True)}
 
 
-async def test_backfill_leaves_what_was_joined_with_a_gap() -> None:
+async def test_backfill_leaves_what_was_joined_with_a_gap(disk: Disk, gaps: Gaps) -> None:
     """Two lost notifications after the same data: the second gap contains the first, and what was before it."""
-    disk = Disk()
-    gaps = Gaps(status(), disk)
     for end in (30, 40):
         await gaps.record(20, end, "not_available", "", [1, 2])
         await gaps.record(10, 20, "not_available", "", [1, 2])
@@ -184,9 +174,7 @@ async def test_backfill_leaves_what_was_joined_with_a_gap() -> None:
     assert disk.intervals(2) == [(10, 20), (20, 40)]
 
 
-async def test_backfill_leaves_an_open_gap_that_was_joined_with_a_gap() -> None:
-    disk = Disk()
-    gaps = Gaps(status(), disk)
+async def test_backfill_leaves_an_open_gap_that_was_joined_with_a_gap(disk: Disk, gaps: Gaps) -> None:
     await gaps.record(10, 20, "disconnected")
     await gaps.record(20, 25, "disconnected")
     await gaps.open(25, "disconnected")
@@ -197,9 +185,7 @@ async def test_backfill_leaves_an_open_gap_that_was_joined_with_a_gap() -> None:
     assert disk.intervals(None) == [(10, 12), (12, 20), (20, 25)]
 
 
-async def test_open_gap_stays_open_after_a_restart() -> None:
-    disk = Disk()
-    gaps = Gaps(status(), disk)
+async def test_open_gap_stays_open_after_a_restart(disk: Disk, gaps: Gaps) -> None:
     await gaps.open(10, "disconnected", "gone")
     await gaps.open(11, "refused", "illegal", [2])
     after = Disk(disk.notes)
@@ -216,9 +202,7 @@ async def test_open_gap_stays_open_after_a_restart() -> None:
     assert set(after.notes) == {"closed-gap:1", "gaps-said:1"}, "nothing is open; what ended last is known"
 
 
-async def test_gap_refused_by_the_disk_is_written_with_the_next_one() -> None:
-    disk = Disk()
-    gaps = Gaps(status(), disk)
+async def test_gap_refused_by_the_disk_is_written_with_the_next_one(disk: Disk, gaps: Gaps) -> None:
     disk.refuses = True
     await gaps.open(10, "spool_full", "", [1])
     await gaps.close(20, [1])
@@ -230,16 +214,6 @@ async def test_gap_refused_by_the_disk_is_written_with_the_next_one() -> None:
     await gaps.flush_or_raise()
     assert disk.intervals(1) == [(10, 20), (30, None)]
     assert Gaps(status(), Disk(disk.notes)).open_since(1) == 30
-
-
-async def test_later_statements_have_later_revisions() -> None:
-    disk = Disk()
-    gaps = Gaps(status(), disk)
-    await gaps.open(10, "poll_failed", "", [1])
-    await gaps.close(20, [1])
-    revisions = [batch.received_at for batch in disk.batches]
-    assert revisions == sorted(revisions)
-    assert [g.to_time for g in disk.recorded()] == [None, 20]
 
 
 async def test_metrics_count_all_gaps_and_open_gaps() -> None:
@@ -319,9 +293,7 @@ async def test_recorded_gaps_equal_the_model(story: list[tuple[tuple[str, int, s
         assert disk.times(channel, now, backfilled=False) >= told[channel] - filled[channel], channel
 
 
-async def test_empty_gap_extension_does_not_revoke_the_previous_gap() -> None:
-    disk = Disk()
-    gaps = Gaps(status(), disk)
+async def test_empty_gap_extension_does_not_revoke_the_previous_gap(disk: Disk, gaps: Gaps) -> None:
     await gaps.open(10, "disconnected", "cut")
     await gaps.close(60)
     await gaps.open(55, "disconnected", "cut again")  # the subscription made at 60 had not published yet
@@ -331,9 +303,7 @@ async def test_empty_gap_extension_does_not_revoke_the_previous_gap() -> None:
     assert disk.intervals(None) == [(10, 60)]
 
 
-async def test_gap_of_another_reason_does_not_replace_the_previous_one() -> None:
-    disk = Disk()
-    gaps = Gaps(status(), disk)
+async def test_gap_of_another_reason_does_not_replace_the_previous_one(disk: Disk, gaps: Gaps) -> None:
     await gaps.record(10, 60, "not_available", "notification 7")
     gaps = Gaps(status(), disk)
     await gaps.open(10, "killed")  # nothing was published behind notification 7
@@ -400,9 +370,7 @@ async def test_cost_of_a_gap_does_not_grow_with_its_channels() -> None:
     assert notes[100_000] < notes[10] + 30
 
 
-async def test_withdrawn_gap_leaves_what_it_was_joined_with() -> None:
-    disk = Disk()
-    gaps = Gaps(status(), disk)
+async def test_withdrawn_gap_leaves_what_it_was_joined_with(disk: Disk, gaps: Gaps) -> None:
     await gaps.record(10, 20, "not_available", "")
     await gaps.record(20, 30, "not_available", "")
     await gaps.withdraw(20, 30, "not_available")
