@@ -21,7 +21,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -29,7 +28,7 @@ import numpy as np
 from asyncua import ua
 from asyncua.common.utils import Buffer, NotEnoughData
 from asyncua.ua import ua_binary
-from asyncua.ua.ua_binary import struct_from_binary, struct_to_binary
+from asyncua.ua.ua_binary import struct_from_binary
 
 from core.batch import EventBatch, GapBatch, SampleBatch
 from core.config.sources import OpcuaSource, OpcuaTag
@@ -50,7 +49,10 @@ from ingest.opcua.subscription.tags import Tags
 from ingest.spool.format import decode, encode
 from ingest.status import SourceStatus
 from ingest.versions import ChannelVersions
+from tests.fuzz.opcua_seeds import seeds
 from tests.memory_appender import MemoryAppender
+
+__all__ = ["MAX_LEN", "WORDS", "check", "seeds"]
 
 MAX_LEN = 2048
 WORDS = (
@@ -353,89 +355,3 @@ async def _received(body: bytes) -> None:
         elif isinstance(batch, EventBatch):
             kept += [(e.channel_id or 0, e.status or 0) for e in batch.events if e.type == "text"]
     assert sorted(kept) == sorted(due)
-
-
-def seeds() -> dict[str, bytes]:
-    """Messages by asyncua's encoder, and those that were captured from node-opcua's server."""
-    found: dict[str, bytes] = {}
-    captured = Path(__file__).parents[1] / "unit" / "golden" / "opcua"
-    for file in sorted(captured.glob("*/message.hex")):
-        body = bytes.fromhex(file.read_text())
-        found[f"node-opcua-{file.parent.name}"] = b"\0" + body
-    for name, values in _values().items():
-        change = ua.DataChangeNotification(
-            MonitoredItems=[ua.MonitoredItemNotification(handle, value) for handle, value in enumerate(values)]
-        )
-        for kind, body in ((0, _response([change])), (1, _again([change])), (3, _response([change]))):
-            found[f"{('published', 'published-again', '', 'received')[kind]}-{name}"] = bytes((kind,)) + body
-        found[f"history-{name}"] = b"\2" + _history_of(values)
-    ended = ua.StatusChangeNotification(Status=ua.StatusCode(0x800A0000))
-    found["published-status"] = b"\0" + _response([ended])
-    found["published-nothing"] = b"\0" + _response([])
-    event = ua.EventNotificationList(Events=[ua.EventFieldList(1, [ua.Variant("overheated")])])
-    found["published-event"] = b"\0" + _response([event])
-    return found
-
-
-def _values() -> dict[str, list[Any]]:
-    kinds = ua.VariantType
-    time = datetime(2026, 9, 21, 12, 0, 0, 125000, tzinfo=UTC)
-    scalars: dict[str, list[tuple[Any, Any]]] = {
-        "numbers": [(1.5, kinds.Double), (2.5, kinds.Float), (-3, kinds.Int16), (2**53, kinds.Int64), (7, kinds.Byte)],
-        "booleans": [(True, kinds.Boolean), (False, kinds.Boolean)],
-        "texts": [("AUTO", kinds.String), ("", kinds.String), ("µ°C", kinds.String)],
-        "others": [
-            (time, kinds.DateTime),
-            (ua.NodeId("Boiler", 2), kinds.NodeId),
-            (ua.QualifiedName("Level", 2), kinds.QualifiedName),
-            (ua.LocalizedText("full", "en"), kinds.LocalizedText),
-            (ua.StatusCode(0x80050000), kinds.StatusCode),
-            (b"\1\2", kinds.ByteString),
-            (ua.Range(0.0, 10.0), kinds.ExtensionObject),
-        ],
-        "arrays": [([1.5, 2.5], kinds.Double), (["a", "b"], kinds.String), ([], kinds.Int32)],
-    }
-    found = {
-        name: [ua.DataValue(ua.Variant(*one), SourceTimestamp=time, ServerTimestamp=time) for one in ones]
-        for name, ones in scalars.items()
-    }
-    nested = ua.Variant([ua.Variant(1.5), ua.Variant("x")], kinds.Variant)
-    matrix = ua.Variant([[1, 2], [3, 4]], kinds.Int32, Dimensions=[2, 2])
-    found["nested"] = [ua.DataValue(nested), ua.DataValue(matrix)]
-    found["bare"] = [
-        ua.DataValue(None, ua.StatusCode(0x80050000)),
-        ua.DataValue(ua.Variant(1.5), None),
-        ua.DataValue(ua.Variant(1.5), ua.StatusCode(0x480), SourceTimestamp=time),
-    ]
-    alike = [ua.DataValue(ua.Variant(float(i), kinds.Double), SourceTimestamp=time) for i in range(9)]
-    found["run"] = alike
-    return found
-
-
-def _response(data: list[Any]) -> bytes:
-    response = ua.PublishResponse()
-    response.Parameters.SubscriptionId = 77
-    response.Parameters.AvailableSequenceNumbers = [4, 5]
-    _message(response.Parameters.NotificationMessage, data)
-    return bytes(struct_to_binary(response))
-
-
-def _again(data: list[Any]) -> bytes:
-    response = ua.RepublishResponse()
-    _message(response.NotificationMessage, data)
-    return bytes(struct_to_binary(response))
-
-
-def _message(message: Any, data: list[Any]) -> None:
-    message.SequenceNumber = 5
-    message.PublishTime = datetime(2026, 9, 21, 12, tzinfo=UTC)
-    message.NotificationData = data
-
-
-def _history_of(values: list[Any]) -> bytes:
-    response = ua.HistoryReadResponse()
-    response.Results = [
-        ua.HistoryReadResult(ua.StatusCode(0), b"more", ua.HistoryData(DataValues=values)),
-        ua.HistoryReadResult(ua.StatusCode(0x80340000), None, None),
-    ]
-    return bytes(struct_to_binary(response))
