@@ -108,7 +108,7 @@ def require_schema(file: Any, schema: Any) -> None:
         return
     for index in range(max(len(file.schema_arrow), len(schema))):
         actual, expected = (
-            str(one.field(index)) if index < len(one) else "none" for one in (file.schema_arrow, schema)
+            str(columns.field(index)) if index < len(columns) else "none" for columns in (file.schema_arrow, schema)
         )
         if actual != expected:
             raise UnverifiableError(f"column {index + 1}: found {actual}; legal: {expected}")
@@ -282,7 +282,7 @@ def trusted_keys(keys: Sequence[Key], anchors: Sequence[str]) -> set[str]:
         and signed(by_fingerprint[key.succeeds].public, key.former_signature, key.statement())
     ]
     for _ in ties:
-        trusted |= {one for tie in ties if trusted & set(tie) for one in tie}
+        trusted |= {fingerprint for tie in ties if trusted & set(tie) for fingerprint in tie}
     return trusted
 
 
@@ -293,7 +293,7 @@ def seal_problems(seals: Sequence[Seal], keys: Sequence[Key], anchors: Sequence[
     trusted = set(publics) if anchors is None else trusted_keys(keys, anchors)
     trusted_hash: str | None = None  # hash of the seal that a trusted later one builds on
     problems = []
-    for seal in sorted(seals, key=lambda one: -one.serial):
+    for seal in sorted(seals, key=lambda seal: -seal.serial):
         name = f"seal {seal.serial} ({seal.day}, revision {seal.revision})"
         if seal.key not in publics:
             problems.append(f"{name}: signed by the unknown key {seal.key[:16]}")
@@ -323,7 +323,7 @@ class ChannelDigests:
 def effective(rows: Sequence[ChannelDigests], revision: int) -> dict[int, ChannelDigests]:
     """Channel id → its newest row up to a revision, of channels that have samples then."""
     newest: dict[int, ChannelDigests] = {}
-    for row in sorted(rows, key=lambda one: one.revision):
+    for row in sorted(rows, key=lambda row: row.revision):
         if row.revision <= revision:
             newest[row.channel_id] = row
     return {number: row for number, row in newest.items() if row.digest}
@@ -426,7 +426,7 @@ class SealBundle:
             hours = [row.hours for row in sealed.values() if row.hours is not None]
             counts = [("events", seal.events, sum(parts.events.n)), ("channels", seal.channels, len(sealed))]
             if len(hours) == len(sealed):
-                counts.append(("samples", seal.samples, sum(sum(one.n) for one in hours)))
+                counts.append(("samples", seal.samples, sum(sum(counts_of_hours.n) for counts_of_hours in hours)))
             problems += [
                 f"seal {seal.serial} (revision {seal.revision}) says {number:,} {noun}, its digests {n:,}"
                 for noun, number, n in counts
@@ -550,7 +550,9 @@ def misnamed(names_in_file: NamesInFile, labels: Mapping[int, Sequence[ChannelLa
         sealed_as = {label_at(labels[channel], us) for us in span} if channel in labels else {label}
         if sealed_as != {label} and (channel, *label) not in reported:
             reported.add((channel, *label))
-            in_file, in_seal = (" in ".join(filter(None, one)) for one in (label, min(sealed_as - {label})))
+            in_file, in_seal = (
+                " in ".join(filter(None, name_and_unit)) for name_and_unit in (label, min(sealed_as - {label}))
+            )
             yield f"channel {channel} is called {in_file} in rows of the file, and {in_seal} in the seal"
 
 
@@ -682,7 +684,7 @@ class AmendedRows:
 def amended_hours(differs: Sequence[str]) -> set[tuple[int, int]]:
     """(channel id, hour) of all samples that amended seals have otherwise."""
     try:
-        return {(one["id"], one["hour"]) for text in differs if text for one in json.loads(text)["channels"]}
+        return {(change["id"], change["hour"]) for text in differs if text for change in json.loads(text)["channels"]}
     except (ValueError, KeyError, TypeError):
         return set()  # amendments() says so
 
@@ -918,8 +920,8 @@ def report(path: str, verdict: Verdict, anchored: bool) -> str:
     if bundle.table == "samples" and not bundle.complete:
         lines.append("contains only some of the day's channels")
     lines += [f"  seal: {problem}" for problem in verdict.problems]
-    lines += [f"  {one.describe()}" for one in verdict.differences]
-    lines += [f"  amended: {one.describe()}" for one in verdict.amended]
+    lines += [f"  {difference.describe()}" for difference in verdict.differences]
+    lines += [f"  amended: {amendment.describe()}" for amendment in verdict.amended]
     if not anchored and bundle.seals:
         lines.append(
             f"signed by key {bundle.seals[-1].key}, which is in the file: compare it with the plant's public key, "
@@ -935,11 +937,11 @@ def report(path: str, verdict: Verdict, anchored: bool) -> str:
 
 def as_json(path: str, verdict: Verdict) -> dict[str, Any]:
     """The verdict for programs."""
-    differences = [{**asdict(one), "kind": one.kind} for one in verdict.differences]
+    differences = [{**asdict(difference), "kind": difference.kind} for difference in verdict.differences]
     return {
         "ok": verdict.ok, "file": path, "table": verdict.bundle.table, "day": verdict.bundle.day,
         "complete": verdict.bundle.complete, "rows": verdict.rows, "problems": verdict.problems,
-        "differences": differences, "amended": [asdict(one) for one in verdict.amended],
+        "differences": differences, "amended": [asdict(amendment) for amendment in verdict.amended],
         "seals": [seal.as_dict() for seal in verdict.bundle.seals],
     }  # fmt: skip
 
@@ -971,7 +973,9 @@ def main() -> int:
         if arguments.json
         else report(arguments.file, verdict, bool(arguments.key))
     )
-    return 0 if verdict.ok and not (arguments.strict and any(not one.proven for one in verdict.amended)) else 1
+    return (
+        0 if verdict.ok and not (arguments.strict and any(not amendment.proven for amendment in verdict.amended)) else 1
+    )
 
 
 if __name__ == "__main__":

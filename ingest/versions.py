@@ -78,7 +78,7 @@ class ChannelVersions:
             durable = {**self._durable, **{c: read for c, (read, _) in started.items()}}
             await self._spool.append(EventBatch(self._source_id, now_us(), events), {self._note: json.dumps(durable)})
             self._durable = durable
-            self._started = {c: one for c, one in self._started.items() if started.get(c) != one}
+            self._started = {c: version for c, version in self._started.items() if started.get(c) != version}
             metrics.events.labels(source=self._source, type="version_read").inc(len(events))
 
     async def floor_reached(self, floors: Mapping[int, int]) -> None:

@@ -46,9 +46,10 @@ def check(requirements: Iterable[PortRequirement], ours: Collection[int] = ()) -
 def check_distinct(requirements: Iterable[PortRequirement]) -> None:
     """Raise OperationError if two processes are to listen on one port."""
     conflicts = [
-        f"{one.what}: port {one.port} is that of {other.what}, too: {one.option}"
-        for other, one in combinations(requirements, 2)
-        if one.port == other.port and (one.host == other.host or not {one.host, other.host}.isdisjoint(WILDCARDS))
+        f"{requirement.what}: port {requirement.port} is that of {other.what}, too: {requirement.option}"
+        for other, requirement in combinations(requirements, 2)
+        if requirement.port == other.port
+        and (requirement.host == other.host or not {requirement.host, other.host}.isdisjoint(WILDCARDS))
     ]
     if conflicts:
         raise OperationError("\n".join(conflicts))
@@ -131,8 +132,8 @@ def _listeners(port: int, host: str | None = None) -> set[int | None]:
     address = host and socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0]
     every = ("0.0.0.0", "::")
     return {
-        one.pid
-        for one in psutil.net_connections("tcp")
-        if one.status == psutil.CONN_LISTEN and (here := one.laddr) and here.port == port
+        connection.pid
+        for connection in psutil.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN and (here := connection.laddr) and here.port == port
         if address is None or {address, here.ip} & {*every} or address == here.ip
     }

@@ -71,7 +71,7 @@ def remove(file: Path, source: str, prefix: str, state: State) -> TokenHash:
 
     def without(content: list[str]) -> list[str]:
         hashes = _hashes(file, content, source)
-        removed[:] = [one for one in hashes if one.digest.hex().startswith(digits)]
+        removed[:] = [token for token in hashes if token.digest.hex().startswith(digits)]
         if len(removed) != 1:
             matches = f"{len(removed)} tokens" if removed else "no token"
             raise OperationError(f"source {source} has {matches} whose hash begins with {prefix}")
@@ -120,7 +120,7 @@ def listed(source: str | None, config: Path | None, state: State) -> list[Listed
         used = (report or {}).get("tokens", {}).get(name, {})
         with _errors(file):
             hashes = _hashes(file, lines(read(file)), name)
-        tokens += [ListedToken(name, one.short, one.comment, used.get(one.short)) for one in hashes]
+        tokens += [ListedToken(name, token.short, token.comment, used.get(token.short)) for token in hashes]
     return tokens
 
 

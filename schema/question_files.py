@@ -100,7 +100,7 @@ def read(path: Path) -> Question:
         name=name,
         purpose=title[1],
         parameters=tuple(parameters),
-        header="\n".join(line[3:] for line in lines[: next(i for i, one in enumerate(lines) if one[:2] != "--")]),
+        header="\n".join(line[3:] for line in lines[: next(i for i, line in enumerate(lines) if line[:2] != "--")]),
         portion=statements[0],
         finish=statements[1],
         portions=portions[1],

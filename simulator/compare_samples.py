@@ -198,7 +198,7 @@ def _overtaken(sent: NDArray[Any], stored: NDArray[Any], answer: NDArray[np.intp
     for k in np.flatnonzero(wrong):
         first = int(np.searchsorted(sent["time"], stored["time"][k] - ANSWER_US))
         same = first + np.flatnonzero(~_differs(sent[first : answer[k] + 1], stored[k]))
-        if free := [one for one in same.tolist() if one not in taken]:
+        if free := [row for row in same.tolist() if row not in taken]:
             answer_of[k] = free[-1]
             taken.add(free[-1])
     return answer_of

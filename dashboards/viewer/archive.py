@@ -64,17 +64,17 @@ class Archive:
         ``connection``: also one of a pool; ``details``: of the notices, at least one. Raises OperationError if the
         archive cannot be read, or not in time.
         """
-        intervals = [_Interval.of_detail(one) for one in details]
-        since, until = min(one.since for one in intervals), max(one.until for one in intervals)
+        intervals = [_Interval.of_detail(detail) for detail in details]
+        since, until = min(interval.since for interval in intervals), max(interval.until for interval in intervals)
         ends_at = asyncio.get_running_loop().time() + self._seconds
         parts_by_channel: dict[int, list[tuple[datetime, datetime, Samples]]] = {}
         left = MAX_SAMPLES
         for day in _days(since, until):
             bounds = max(since, begin(day)), min(until, begin(day, 24))
-            channels = {one.channel for one in intervals}
-            for channel, one in (await self._day(connection, day, channels, bounds, left, ends_at)).items():
-                parts_by_channel.setdefault(channel, []).append((*bounds, one))
-                left -= len(one)
+            channels = {interval.channel for interval in intervals}
+            for channel, samples in (await self._day(connection, day, channels, bounds, left, ends_at)).items():
+                parts_by_channel.setdefault(channel, []).append((*bounds, samples))
+                left -= len(samples)
         for channel, parts in parts_by_channel.items():
             await connection.execute(
                 load("viewer")["set_archived_samples"], channel, await asyncio.to_thread(_setting, parts)
@@ -98,7 +98,7 @@ class Archive:
         stored = await read(connection, sorted(archived), *bounds)
         if rows != await connection.fetch(load("sql")["select_archived"], [day]):
             raise OperationError(f"samples of {day} were dropped while they were read: refresh the page")
-        return {channel: both(one, stored.get(channel, NO_SAMPLES)) for channel, one in archived.items()}
+        return {channel: both(samples, stored.get(channel, NO_SAMPLES)) for channel, samples in archived.items()}
 
     def _archived(
         self,
@@ -111,9 +111,9 @@ class Archive:
         samples: dict[int, Samples] = {}
         for row in (row for row in rows if row["dropped"]):
             lacking = channels.difference(row["whole"])
-            for channel, one in self._days.files(row, day).between(lacking, *map(microseconds, bounds)):
-                samples[channel] = one
-                most -= len(one)
+            for channel, samples_of_channel in self._days.files(row, day).between(lacking, *map(microseconds, bounds)):
+                samples[channel] = samples_of_channel
+                most -= len(samples_of_channel)
                 if most < 0:
                     raise OperationError(f"there are more than {MAX_SAMPLES:,} samples: choose a shorter time range")
         return samples
@@ -142,7 +142,7 @@ def _days(since: datetime, until: datetime) -> list[date]:
 def _setting(parts: Sequence[tuple[datetime, datetime, Samples]]) -> str:
     """Samples of a channel as the text that ``plant.archived_samples`` reads."""
     ranges = ",".join(f"[{since.isoformat()},{until.isoformat()})" for since, until, _ in parts)
-    samples = joined(one for _, _, one in parts)
+    samples = joined(samples_of_day for _, _, samples_of_day in parts)
     columns: list[list[Any]] = [
         column.tolist() for column in (samples.time, samples.value, samples.status.view(np.int32))
     ]

@@ -30,7 +30,7 @@ class PanelQuestion:
         for name in sorted(set(_VARIABLE.findall(" ".join(patterns)))):
             if name not in variables:
                 raise QueryError(400, f"variable {name} has no value")
-            patterns = [one.replace(f"${{{name}}}", value) for one in patterns for value in variables[name]]
+            patterns = [pattern.replace(f"${{{name}}}", value) for pattern in patterns for value in variables[name]]
         return patterns
 
 
@@ -74,14 +74,18 @@ class Dashboard:
 
     def all_values_sql(self) -> dict[str, str]:
         """Variable → SQL for all its values, if it may have all."""
-        return {one["name"]: one["query"] for one in self.content["templating"]["list"] if one.get("includeAll")}
+        return {
+            variable["name"]: variable["query"]
+            for variable in self.content["templating"]["list"]
+            if variable.get("includeAll")
+        }
 
     def annotations(self) -> list[Query]:
         """Annotation queries by name."""
         return [
-            Query(one["name"], one["target"]["rawSql"])
-            for one in self.content["annotations"]["list"]
-            if "rawSql" in one.get("target", {}) and one["enable"]
+            Query(annotation["name"], annotation["target"]["rawSql"])
+            for annotation in self.content["annotations"]["list"]
+            if "rawSql" in annotation.get("target", {}) and annotation["enable"]
         ]
 
     def public(self) -> dict[str, Any]:
@@ -95,7 +99,9 @@ class Library:
     def __init__(self, *folders: Path) -> None:
         """``folders``: none: what the viewer shows."""
         by_file = dashboards(*(folders or (OF_GRAFANA, OF_VIEWER)))
-        self._by_uid = {one["uid"]: Dashboard(one["uid"], one["title"], one) for one in by_file.values()}
+        self._by_uid = {
+            content["uid"]: Dashboard(content["uid"], content["title"], content) for content in by_file.values()
+        }
 
     def __iter__(self) -> Iterator[Dashboard]:
         return iter(self._by_uid.values())

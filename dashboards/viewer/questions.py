@@ -63,7 +63,7 @@ class Questions:
             raise QueryError(504, f"the texts of the answer have more than {MAX_BYTES:,} bytes: {NARROW}")
         if len(rows) > _MAX_ROWS:
             raise QueryError(504, f"the answer has more than {_MAX_ROWS:,} rows: {NARROW}")
-        return frame(table.column_names, [_kind(one.type) for one in table.schema], rows)
+        return frame(table.column_names, [_kind(column.type) for column in table.schema], rows)
 
 
 def _answer(state: State, request: Request, limits: Limits, sql: str, parameters: Sequence[object]) -> Any:

@@ -48,7 +48,7 @@ class Viewer:
 
     async def dashboards(self, _: web.Request) -> web.StreamResponse:
         """The list of dashboards, by level."""
-        return web.json_response([{"uid": one.uid, "title": one.title} for one in self._library])
+        return web.json_response([{"uid": dashboard.uid, "title": dashboard.title} for dashboard in self._library])
 
     async def dashboard(self, request: web.Request) -> web.StreamResponse:
         """One dashboard, without SQL."""

@@ -64,21 +64,21 @@ def channel_table(document: str, folder: DayFolder, places: Mapping[int, Place])
     name.
     """
     data = json.loads(document)
-    sources = {one["id"]: one["name"] for one in data["sources"]}
+    sources = {source["id"]: source["name"] for source in data["sources"]}
     begins, ends = microseconds(begin(folder.day)), microseconds(begin(folder.day, 24))
     meanings: dict[int, list[dict[str, Any]]] = {number: [] for number in places}
-    for one in data["channels"]:
-        meanings.setdefault(one["id"], []).append(one)
+    for meaning in data["channels"]:
+        meanings.setdefault(meaning["id"], []).append(meaning)
     rows: list[tuple[Any, ...]] = []
     for number in sorted(meanings):
         of_channel = sorted(meanings[number], key=_valid_from) or [{"name": "", "unit": ""}]
-        starts = [begins, *(_valid_from(one) for one in of_channel[1:])]
+        starts = [begins, *(_valid_from(meaning) for meaning in of_channel[1:])]
         place = places.get(number)
         where = (place.samples if place else 0, *_where(place))
-        for one, first, last in zip(of_channel, starts, [*starts[1:], ends], strict=True):
-            described = [one.get(name) for name in ("kind", "address", "range_lo", "range_hi")]
-            attributes = json.dumps(one.get("attributes", {}), ensure_ascii=False)
-            name = one["name"], plant_unit(one["name"]), one["unit"]
+        for meaning, first, last in zip(of_channel, starts, [*starts[1:], ends], strict=True):
+            described = [meaning.get(name) for name in ("kind", "address", "range_lo", "range_hi")]
+            attributes = json.dumps(meaning.get("attributes", {}), ensure_ascii=False)
+            name = meaning["name"], plant_unit(meaning["name"]), meaning["unit"]
             rows.append(
                 (
                     number,
@@ -86,7 +86,7 @@ def channel_table(document: str, folder: DayFolder, places: Mapping[int, Place])
                     last,
                     *name,
                     described[0],
-                    sources.get(one.get("source")),
+                    sources.get(meaning.get("source")),
                     *described[1:],
                     attributes,
                     *where,

@@ -137,7 +137,7 @@ class DayFiles:
                 groups = range(parquet.num_row_groups)
                 if places is not None and checked:
                     first, last, metadata = min(places), max(places), parquet.metadata
-                    groups = [one for one in groups if row_groups.may_have(metadata.row_group(one), first, last)]
+                    groups = [group for group in groups if row_groups.may_have(metadata.row_group(group), first, last)]
             for rows in row_groups.read(parquet, groups, names, bounds, checked=checked):
                 chosen = rows if places is None else rows.of_channels(places)
                 if chosen is not None:
@@ -169,7 +169,7 @@ class DayFiles:
 
 def merged(parts: Iterable[Samples]) -> Samples:
     """All samples of a channel by time; those of one time stay in the order of the parts."""
-    present = [one for one in parts if len(one)]
+    present = [part for part in parts if len(part)]
     return joined(present).sorted() if len(present) > 1 else joined(present)
 
 

@@ -168,7 +168,7 @@ class Location:
         """Names of the files and folders at the root, in order."""
         with self.failures():
             selector = pafs.FileSelector("", allow_not_found=True)
-            return sorted(one.base_name for one in self._files.get_file_info(selector))
+            return sorted(entry.base_name for entry in self._files.get_file_info(selector))
 
     def listing(self, path: str) -> list[str]:
         """Paths of the files below a folder, in order; none where there is no such folder."""
@@ -176,7 +176,9 @@ class Location:
             if self._folder is not None:
                 return sorted(self._folder.listing(path))
             selector = pafs.FileSelector(path, allow_not_found=True, recursive=True)
-            return sorted(one.path for one in self._files.get_file_info(selector) if one.type == pafs.FileType.File)
+            return sorted(
+                entry.path for entry in self._files.get_file_info(selector) if entry.type == pafs.FileType.File
+            )
 
     def remove(self, path: str) -> None:
         """Remove a file."""

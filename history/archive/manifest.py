@@ -73,8 +73,8 @@ class Manifest:
             if not isinstance(data, dict) or data.get("format") != FORMAT:
                 actual = data.get("format") if isinstance(data, dict) else data
                 raise OperationError(f"{where}: format: found {actual!r}; legal: {FORMAT}")
-            data["files"] = tuple(ArchivedFile(**one) for one in data["files"])
-            manifest = cls(**{one.name: data[one.name] for one in fields(cls)})
+            data["files"] = tuple(ArchivedFile(**file) for file in data["files"])
+            manifest = cls(**{field.name: data[field.name] for field in fields(cls)})
             date.fromisoformat(manifest.day)
             return manifest
         except (ValueError, KeyError, TypeError) as error:
@@ -87,7 +87,7 @@ class Manifest:
 
     def of_table(self, table: Table) -> list[ArchivedFile]:
         """The files of a table."""
-        return [one for one in self.files if one.table == table]
+        return [file for file in self.files if file.table == table]
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ class Meanings:
         """Meanings from the table of channels of an archived day (docs/archive.md)."""
         columns = [channels.column(name) for name in ("channel_id", "valid_from", "name", "unit")]
         columns[1] = columns[1].cast(pa.int64())
-        return cls(list(zip(*(one.to_pylist() for one in columns), strict=True)))
+        return cls(list(zip(*(column.to_pylist() for column in columns), strict=True)))
 
     def of_channel(self, channel: int) -> Sequence[Mapping[str, Any]]:
         """All names and units that a channel had; None: there are samples before the first, or without any."""
@@ -43,9 +43,9 @@ class Meanings:
         first = np.searchsorted(self._channel, channel, "left")
         behind = np.searchsorted(self._channel, channel, "right")
         row = behind - 1
-        for one in np.unique(channel[behind - first > 1]).tolist():
-            rows = rows_of(self._channel, one)
-            here = np.flatnonzero(channel == one)
+        for number in np.unique(channel[behind - first > 1]).tolist():
+            rows = rows_of(self._channel, number)
+            here = np.flatnonzero(channel == number)
             row[here] = rows.start + np.searchsorted(self._valid_from[rows], time[here], "right") - 1
         has_meaning = row >= first
         has_meaning[has_meaning] &= self._valid_from[row[has_meaning]] <= time[has_meaning]

@@ -79,6 +79,6 @@ class SampleWriter:
         self._writer.close()
 
 
-def rows_of(channels: NDArray[Any], one: int) -> slice:
+def rows_of(channels: NDArray[Any], channel: int) -> slice:
     """The rows of a channel, of rows by channel."""
-    return slice(*np.searchsorted(channels, [one, one + 1]).tolist())
+    return slice(*np.searchsorted(channels, [channel, channel + 1]).tolist())

@@ -91,7 +91,7 @@ async def archive_day(
         raise OperationError(f"{day}: another session seals")
     sealed, origin = await _sealed(connection, installation, day)
     writer = DayWriter(location, folder, sealed, origin, samples, before)
-    changed = sorted({one.channel_id for one in sealed.rows if one.revision > before.manifest.revision})
+    changed = sorted({row.channel_id for row in sealed.rows if row.revision > before.manifest.revision})
     manifest, how = current, "compared"
     if manifest.revision != sealed.seals[-1].revision:
         amended = await writer.amend(changed)

@@ -53,7 +53,7 @@ def problems_of(files: DayFiles, anchors: Sequence[str] | None, changed: Set[int
             return [*problems, f"{seal.path} has no seal"]
         problems += _Check.of_manifest(files, bundle)
         check = _Check(files, bundle, changed)
-        differences = [one.describe() for one in check.differences()]
+        differences = [difference.describe() for difference in check.differences()]
         unproven = amendments(bundle.differs, bundle.parts, bundle.rows, check.rows)[1]
         return [*problems, *check.channels(), *check.lacking, *differences, *unproven]
     except UnverifiableError as error:
@@ -111,9 +111,9 @@ class _Check:
             row = None if number in checked else sealed.get(number)
             was = row.hours.by_hour() if row and row.hours else {}
             checked.add(number)
-            for one in compare(_name(names, number), number, was, hour_digests(samples, day, kept)):
-                kept.pop((number, one.hour or 0), None)
-                yield one
+            for difference in compare(_name(names, number), number, was, hour_digests(samples, day, kept)):
+                kept.pop((number, difference.hour or 0), None)
+                yield difference
         self.rows.samples = {place: content for place, content in kept.items() if content}
         self.lacking = [
             f"the seal lacks the digests of the hours of {_name(names, number)}"
@@ -127,9 +127,9 @@ class _Check:
         [events] = manifest.of_table("events")
         with self._files.opened(events) as parquet:
             self.rows.events = event_hours(parquet, manifest.day)
-        for one in compare("events", None, parts.events.by_hour(), event_digests(self.rows.events)):
-            self.rows.events.pop(one.hour or 0, None)
-            yield one
+        for difference in compare("events", None, parts.events.by_hour(), event_digests(self.rows.events)):
+            self.rows.events.pop(difference.hour or 0, None)
+            yield difference
         [gaps] = manifest.of_table("gaps")
         with self._files.opened(gaps) as parquet:
             rows = gaps_in(parquet)

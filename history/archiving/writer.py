@@ -90,11 +90,11 @@ class DayWriter:
         additions: list[Samples] = []
         for part in slices(changed, _CHANNELS):
             archived = await in_thread(self._archived, part)
-            for number, one in (await self._samples.read(part, range(24))).items():
+            for number, samples in (await self._samples.read(part, range(24))).items():
                 before = archived.pop(number, NO_SAMPLES)
-                new = added(before, one)
+                new = added(before, samples)
                 additions += [new] if len(new) else []
-                if len(one) - len(before) != len(new):
+                if len(samples) - len(before) != len(new):
                     return None
             if archived:
                 return None

@@ -90,7 +90,7 @@ def arrays(
         _ARRAY.pack(ARRAY_HEAD + end - begin, 1, nulls, kind, n, 1) + content[begin:end]
         for begin, end, n, nulls in zip([0, *ends[:-1]], ends, part.lengths.tolist(), has_null.tolist(), strict=True)
     )
-    return [next(encoded) if one else _NULL for one in there.tolist()]
+    return [next(encoded) if is_there else _NULL for is_there in there.tolist()]
 
 
 def byte_planes(numbers: NDArray[np.int64], planes: NDArray[np.int64], segments: Segments) -> list[list[bytes]]:

@@ -95,7 +95,9 @@ class Rows:
 
     def part(self, chosen: Any) -> Rows:
         """Rows that a mask or a slice chooses; at least one."""
-        columns = {name: one[chosen] if isinstance(one, np.ndarray) else one for name, one in self.columns.items()}
+        columns = {
+            name: column[chosen] if isinstance(column, np.ndarray) else column for name, column in self.columns.items()
+        }
         return Rows(len(columns["time"]), columns)
 
     def of_channels(self, channels: Collection[int]) -> Rows | None:
@@ -103,7 +105,7 @@ class Rows:
         ids = self.columns["channel_id"]
         if not isinstance(ids, np.ndarray):
             return self if ids in channels else None
-        if all(int(ids[one.start]) in channels for one in segments(ids)):
+        if all(int(ids[rows.start]) in channels for rows in segments(ids)):
             return self
         chosen = np.isin(ids, list(channels))
         return self.part(chosen) if chosen.any() else None
@@ -160,17 +162,19 @@ def together(parts: Iterable[Rows], *, whole: bool = True) -> Iterator[Samples]:
 
 def samples_of(parts: Sequence[Rows]) -> Samples:
     """Samples of rows with the same columns, at least one. Elements of columns that are not there are 0."""
-    lengths = [one.n for one in parts]
+    lengths = [part.n for part in parts]
     n = sum(lengths)
 
     def column(name: str) -> Any:
         """The elements, or the only one."""
-        ones, kind = [one.columns[name] for one in parts], _KINDS[name]
-        if not any(isinstance(one, np.ndarray) for one in ones):
-            return ones[0] if ones.count(ones[0]) == len(ones) else np.repeat(np.array(ones, kind), lengths)
+        columns, kind = [part.columns[name] for part in parts], _KINDS[name]
+        if not any(isinstance(column, np.ndarray) for column in columns):
+            return (
+                columns[0] if columns.count(columns[0]) == len(columns) else np.repeat(np.array(columns, kind), lengths)
+            )
         arrays = [
-            one if isinstance(one, np.ndarray) else np.full(length, one, kind)
-            for one, length in zip(ones, lengths, strict=True)
+            column if isinstance(column, np.ndarray) else np.full(length, column, kind)
+            for column, length in zip(columns, lengths, strict=True)
         ]
         return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 

@@ -71,7 +71,7 @@ class Interval:
 
     def days(self) -> list[date]:
         """Days (UTC) that it touches."""
-        first, last = (one.astimezone(UTC).date() for one in (self.since, self.until - timedelta(microseconds=1)))
+        first, last = (time.astimezone(UTC).date() for time in (self.since, self.until - timedelta(microseconds=1)))
         return [first + timedelta(days=n) for n in range((last - first).days + 1)]
 
     def hours(self, day: date, inside: bool = False) -> range:
@@ -149,8 +149,8 @@ class _Writer:
             gaps.write(gap_rows)
             span = {"from": self.interval.since.isoformat(), "until": self.interval.until.isoformat()}
             metadata = {METADATA: json.dumps({**span, "days": [asdict(day) for day in days]}).encode()}
-            for one in (samples, events, gaps):
-                one.close(metadata)
+            for part in (samples, events, gaps):
+                part.close(metadata)
         counts = [n_samples, n_events, len(gap_rows)]
         return IntervalResult(list(zip(paths, counts, strict=True)), days)
 
@@ -175,9 +175,11 @@ class _Writer:
             return rows, 0
         was = {number: digests[number].by_hour() for number in channels if number in digests}
         differences = (
-            one for number in channels for one in compare("", number, was.get(number, {}), now.get(number, {}))
+            difference
+            for number in channels
+            for difference in compare("", number, was.get(number, {}), now.get(number, {}))
         )
-        return rows, sum(one.hour in whole_hours for one in differences)
+        return rows, sum(difference.hour in whole_hours for difference in differences)
 
     async def _labels(self, day: date, sealed: SealedDay | None) -> dict[int, list[ChannelLabel]]:
         if sealed is not None:

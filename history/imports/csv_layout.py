@@ -210,7 +210,7 @@ def _delimiter(lines: Sequence[str]) -> str:
     best, most = ",", (0, 0)
     for delimiter in _DELIMITERS:
         counts = Counter(len(row) for row in csv.reader(lines, delimiter=delimiter) if row)
-        fields, n = max(counts.items(), key=lambda one: (one[1], one[0]))
+        fields, n = max(counts.items(), key=lambda fields_and_lines: (fields_and_lines[1], fields_and_lines[0]))
         if fields > 1 and (n, -_DELIMITERS.index(delimiter)) > most:
             best, most = delimiter, (n, -_DELIMITERS.index(delimiter))
     return best

@@ -168,9 +168,10 @@ class _Import:
 
     def _show(self, reader: Reader, checked: Checked, target: _Target) -> None:
         lines = [f"{checked.file}:", *(f"  {label:8} {how}" for label, how in reader.describe())]
-        for one in checked.examples:
+        for example in checked.examples:
             lines.append(
-                f"  line {one.line}: {one.channel} = {one.value!r} at {iso(one.time)}, status 0x{one.status:08X}"
+                f"  line {example.line}: {example.channel} = {example.value!r} at {iso(example.time)}, "
+                f"status 0x{example.status:08X}"
             )
         created = target.missing(reader, checked)
         span = f"from {iso(int(checked.first.min()))} to {iso(int(checked.last.max()))}"

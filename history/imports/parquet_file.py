@@ -257,7 +257,7 @@ def _coded(column: Any) -> Any:
 
 def _texts(column: Any) -> list[str]:
     """Texts and numbers as texts; null is empty."""
-    return ["" if one is None else str(one) for one in column.to_pylist()]
+    return ["" if value is None else str(value) for value in column.to_pylist()]
 
 
 def _numbers(column: Any) -> Float64s:

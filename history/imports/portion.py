@@ -33,8 +33,8 @@ class Portion:
 
 def joined(portions: Sequence[Portion]) -> Portion:
     """Portions joined one after the other."""
-    line = np.concatenate([one.line for one in portions])
-    return Portion(joined_samples(one.samples for one in portions), line, portions[-1].bytes_read)
+    line = np.concatenate([portion.line for portion in portions])
+    return Portion(joined_samples(portion.samples for portion in portions), line, portions[-1].bytes_read)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,10 +49,12 @@ class WideColumn:
 
 def wide_portion(columns: Sequence[WideColumn], time: Int64s, line: Int64s, bytes_read: int) -> Portion:
     """The samples of rows with these times and lines."""
-    which = np.concatenate([one.which for one in columns])
-    channel = np.repeat([one.channel for one in columns], [len(one.which) for one in columns]).astype(np.int32)
-    value = np.concatenate([one.value for one in columns])
-    status = np.concatenate([one.status for one in columns])
+    which = np.concatenate([column.which for column in columns])
+    channel = np.repeat([column.channel for column in columns], [len(column.which) for column in columns]).astype(
+        np.int32
+    )
+    value = np.concatenate([column.value for column in columns])
+    status = np.concatenate([column.status for column in columns])
     return Portion(Samples(channel, time[which], value, status), line[which], bytes_read)
 
 

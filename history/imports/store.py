@@ -77,7 +77,7 @@ class Store:
         """Look up what the keys of parts depend on; ``described``: how the file is understood."""
         span = timestamp(int(self.checked.first.min())), timestamp(int(self.checked.last.max()))
         deleted = await self.connection.fetchval(load("history_import")["select_deleted"], *span)
-        ids = [one.id for one in self.channels]
+        ids = [channel.id for channel in self.channels]
         self._key = hashlib.sha256(repr((self.checked.sha256, described, ids, deleted)).encode()).digest()
 
     async def add(self, part: Part) -> None:
@@ -86,17 +86,17 @@ class Store:
         if not len(part.portion):
             return
         spooled = self._spooled(part.portion)
-        keys = [one.key for one in spooled]
+        keys = [batch.key for batch in spooled]
         columns = [list(column) for column in zip(*keys, strict=True)]
         rows = await self.connection.fetch(load("write")["select_batches"], *columns)
         stored = {(row["source_id"], row["sequence"]) for row in rows}
-        self.counts.known += sum(len(one.batch) for one in spooled if one.key in stored)
-        lacking = [await self._without_packed(one) for one in spooled if one.key not in stored]
-        group = assemble([(_NO_FILE, [one for one in lacking if len(one.batch)])], NO_LIMITS)
+        self.counts.known += sum(len(batch.batch) for batch in spooled if batch.key in stored)
+        lacking = [await self._without_packed(batch) for batch in spooled if batch.key not in stored]
+        group = assemble([(_NO_FILE, [batch for batch in lacking if len(batch.batch)])], NO_LIMITS)
         if not len(group.samples):
             return
         for piece in split_by_days(group, NO_LIMITS):
-            complete = [one for _, of_file in piece.complete for one in of_file]
+            complete = [batch for _, of_file in piece.complete for batch in of_file]
             copy = await self._copy(piece.group) if part.is_whole else None
             work = write(self.connection, piece.group, complete, RepeatingChannels(), copy=copy)
             result = await bounded(self.connection, self.time_out, work)
@@ -112,7 +112,7 @@ class Store:
     async def record(self, event: Event, source_id: int | None = None) -> None:
         """Store an event of the import, or of a channel of ``source_id``."""
         if source_id is None:
-            source_id = next(one.source_id for one in self.channels if one is not NO_CHANNEL)
+            source_id = next(channel.source_id for channel in self.channels if channel is not NO_CHANNEL)
         batch = EventBatch(source_id, event.time, (event,))
         spooled = SpooledBatch(self._sequence(f"event {event.time} {event.channel_id}"), event.time, event.time, batch)
         group = assemble([(_NO_FILE, [spooled])], NO_LIMITS)
@@ -121,8 +121,8 @@ class Store:
     def _spooled(self, portion: Portion) -> list[SpooledBatch]:
         """A batch for each source."""
         channel_index = portion.samples.channel
-        ids = np.array([one.id for one in self.channels], np.int32)[channel_index]
-        sources = np.array([one.source_id for one in self.channels], np.int32)[channel_index]
+        ids = np.array([channel.id for channel in self.channels], np.int32)[channel_index]
+        sources = np.array([channel.source_id for channel in self.channels], np.int32)[channel_index]
         samples, now = replace(portion.samples, channel=ids), now_us()
         sequence = self._sequence(str(self._parts))
         return [
@@ -151,9 +151,9 @@ class Store:
         contents = zip(samples.value.view(np.int64).tolist(), samples.status.view(np.int32).tolist(), strict=True)
         packed_contents = [packed.get(key) for key in keys]
         equal: NDArray[np.bool_] = np.array(
-            [one == content for one, content in zip(packed_contents, contents, strict=True)]
+            [packed_content == content for packed_content, content in zip(packed_contents, contents, strict=True)]
         )
-        different = sum(one is not None for one in packed_contents) - int(equal.sum())
+        different = sum(content is not None for content in packed_contents) - int(equal.sum())
         self.counts.add(Counts(-different, int(equal.sum()), different))
         return _as_spooled(spooled.sequence, batch.part(~equal))
 

@@ -197,9 +197,9 @@ def _matched(index: int, text: str) -> re.Match[str]:
 def _order(matches: Sequence[re.Match[str]], first: str) -> Order:
     if len(matches[0]["a"]) == 4:
         return "ymd"
-    if matches[0]["between"] == "." or matches[0]["b"].isalpha() or any(int(one["a"]) > 12 for one in matches):
+    if matches[0]["between"] == "." or matches[0]["b"].isalpha() or any(int(match["a"]) > 12 for match in matches):
         return "dmy"
-    if any(one["b"].isdigit() and int(one["b"]) > 12 for one in matches):
+    if any(match["b"].isdigit() and int(match["b"]) > 12 for match in matches):
         return "mdy"
     raise BadField(0, first, "a date whose order is plain; say it: --date-order dmy or mdy")
 
@@ -246,7 +246,7 @@ def _fixed(chars: NDArray[np.uint32] | NDArray[np.uint8], order: Order, with_off
     if length > 19:  # what is finer than µs is cut off, but has to be digits
         fraction = _digits(chars, 20, length)
         fields.append(None if fraction is None else fraction * 1_000_000 // 10 ** (length - 20))
-    valid = [one for one in fields if one is not None]
+    valid = [field for field in fields if field is not None]
     return _moments(valid, offset_us) if len(valid) == len(fields) else None
 
 
@@ -271,7 +271,7 @@ def _moments(fields: Sequence[Int64s], offset: Int64s) -> Int64s | None:
     ).all():
         return None
     months = ((year - 1970) * 12 + month - 1).astype("datetime64[M]")
-    first, after = (one.astype("datetime64[D]").astype(np.int64) for one in (months, months + 1))
+    first, after = (month.astype("datetime64[D]").astype(np.int64) for month in (months, months + 1))
     if (first + day > after).any():
         return None
     moments: Int64s = ((first + day - 1) * 86_400 + hour * 3600 + minute * 60 + second) * 1_000_000 - offset

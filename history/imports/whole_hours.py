@@ -132,7 +132,7 @@ async def _packable(
         rows = await connection.fetch(
             queries["select_packable"],
             channel[places].tolist(),
-            [timestamp(one) for one in hour[places].tolist()],
+            [timestamp(begin) for begin in hour[places].tolist()],
             timestamp(day * _DAY_US),
             timestamp((day + 1) * _DAY_US),
         )

@@ -112,14 +112,14 @@ class Archive:
         """
         chosen = [channels] if isinstance(channels, int | str) else list(channels)
         bounds = microseconds(since), microseconds(until)
-        batches = [one for day in self.days_between(since, until) for one in self._day(day, chosen, bounds)]
+        batches = [batch for day in self.days_between(since, until) for batch in self._day(day, chosen, bounds)]
         table = pa.Table.from_batches(batches, SAMPLES).unify_dictionaries()
         read = table.select(["channel_id", "name"]).group_by(["channel_id", "name"]).aggregate([])
-        unknown = [one for one in chosen if one != "*" and not _has(read, one)]
+        unknown = [channel for channel in chosen if channel != "*" and not _has(read, channel)]
         days = reversed(self.days())
         while unknown and (day := next(days, None)) is not None:
             channels_of_day = self.channels(day)
-            unknown = [one for one in unknown if not _has(channels_of_day, one)]
+            unknown = [channel for channel in unknown if not _has(channels_of_day, channel)]
         if unknown:
             names = ", ".join(map(str, unknown))
             raise OperationError(f"archive {self.location.name}: no channel matches {names} (* matches any text)")
@@ -132,7 +132,7 @@ class Archive:
             try:
                 channels = files.channels()
                 meanings = Meanings.of_day(channels)
-                return [_batch(one, meanings) for _, one in files.between(_chosen(channels, chosen), *bounds)]
+                return [_batch(samples, meanings) for _, samples in files.between(_chosen(channels, chosen), *bounds)]
             except OperationError:
                 if self.manifest(day) == files.manifest:
                     raise
@@ -143,15 +143,15 @@ class Archive:
 
 def _chosen(table: Any, channels: Sequence[int | str]) -> set[int]:
     """The ids of the channels that are wanted."""
-    ids = {one for one in channels if isinstance(one, int)}
-    patterns = [".*".join(map(re.escape, one.split("*"))) for one in channels if isinstance(one, str)]
+    ids = {channel for channel in channels if isinstance(channel, int)}
+    patterns = [".*".join(map(re.escape, channel.split("*"))) for channel in channels if isinstance(channel, str)]
     names = zip(table.column("channel_id").to_pylist(), table.column("name").to_pylist(), strict=True)
     return ids | {number for number, name in names if any(re.fullmatch(pattern, name) for pattern in patterns)}
 
 
-def _has(table: Any, one: int | str) -> bool:
+def _has(table: Any, channel: int | str) -> bool:
     """Whether a table has a channel."""
-    ids = {one} if isinstance(one, int) else _chosen(table, [one])
+    ids = {channel} if isinstance(channel, int) else _chosen(table, [channel])
     return not ids.isdisjoint(table.column("channel_id").to_pylist())
 
 

@@ -166,9 +166,9 @@ def answer(
     if "times" in options:
         if not time_range.is_empty:
             raise OperationError("--times cannot be combined with --from, --to and --at")
-        times = sorted(parse_time("--times", one.strip(), now) for one in options["times"].split(","))
+        times = sorted(parse_time("--times", text.strip(), now) for text in options["times"].split(","))
         since, until = times[0], times[-1] + timedelta(microseconds=1)
-        options = {**options, "times": ",".join(one.isoformat() for one in times)}
+        options = {**options, "times": ",".join(time.isoformat() for time in times)}
     else:
         since, until = time_range.interval(now)
     arguments = {"since": since.isoformat(), "until": until.isoformat(), **options}

@@ -25,9 +25,9 @@ from schema.question_files import Question
 _SAMPLES = 300_000_000  # of a portion: four hours of 20,000 channels, or two months of 50
 _MAX_NAMES = 5  # that an answer without rows lists
 _TOGETHER: Mapping[str, Callable[[tuple[str, str]], str]] = {  # by name and unit of the plant
-    "channel": lambda one: one[0],
-    "unit": lambda one: one[1],
-    "namesake": lambda one: one[1].rpartition("/")[2],
+    "channel": lambda channel: channel[0],
+    "unit": lambda channel: channel[1],
+    "namesake": lambda channel: channel[1].rpartition("/")[2],
     "all": lambda _: "",
 }
 
@@ -59,8 +59,11 @@ def _add(session: Session, request: Request, groups: Sequence[Sequence[str]], fi
     names = [name for group in groups for name in group]
     if len(names) == len(request.channels) and request.installation is None:  # all of them need not be listed
         names = request.values["channels"]
-    parameters = [names if one.name == "channels" else request.values[one.name] for one in request.question.parameters]
-    call = ", ".join(f"${i}::{one.type}" for i, one in enumerate(request.question.parameters, 1))
+    parameters = [
+        names if parameter.name == "channels" else request.values[parameter.name]
+        for parameter in request.question.parameters
+    ]
+    call = ", ".join(f"${i}::{parameter.type}" for i, parameter in enumerate(request.question.parameters, 1))
     add = "CREATE TEMP TABLE portion_rows AS" if first else "INSERT INTO portion_rows"
     try:
         session.execute(f"{add} FROM {request.question.name}({call})", parameters, ends)

@@ -83,9 +83,9 @@ async def prepare(
 async def _values(
     connection: asyncpg.Connection[Any], question: Question, arguments: Mapping[str, str]
 ) -> dict[str, Any]:
-    parameters = [one for one in question.parameters if one.name != "channels"]
-    columns = (f"CAST(${i}::text AS {one.type}) AS {one.name}" for i, one in enumerate(parameters, 1))
-    texts = [arguments.get(one.name, one.default) for one in parameters]
+    parameters = [parameter for parameter in question.parameters if parameter.name != "channels"]
+    columns = (f"CAST(${i}::text AS {parameter.type}) AS {parameter.name}" for i, parameter in enumerate(parameters, 1))
+    texts = [arguments.get(parameter.name, parameter.default) for parameter in parameters]
     return dict(await connection.fetchrow(f"SELECT {', '.join(columns)}", *texts) or {})
 
 

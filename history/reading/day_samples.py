@@ -88,10 +88,10 @@ class DaySamples:
         """Channel → its samples in hours of the day, by time; channels ascend, those without any are left out."""
         bounds = begin(self.day, hours.start), begin(self.day, hours.stop)
         samples = await read(self.connection, channels, *bounds)
-        for number, one in (await self.in_archive(channels)).items():
-            first, last = np.searchsorted(one.time, [microseconds(bound) for bound in bounds]).tolist()
+        for number, archived in (await self.in_archive(channels)).items():
+            first, last = np.searchsorted(archived.time, [microseconds(bound) for bound in bounds]).tolist()
             if first < last:
-                samples[number] = both(one.part(slice(first, last)), samples.get(number, NO_SAMPLES))
+                samples[number] = both(archived.part(slice(first, last)), samples.get(number, NO_SAMPLES))
         return {number: samples[number] for number in sorted(samples)}
 
     async def portions(self, channels: Sequence[int], hours: range = range(24)) -> AsyncIterator[dict[int, Samples]]:
@@ -106,8 +106,8 @@ class DaySamples:
     async def stream(self, channels: Sequence[int], hours: range = range(24)) -> AsyncIterator[tuple[int, Samples]]:
         """The same, by channel."""
         async for samples in self.portions(channels, hours):
-            for one in samples.items():
-                yield one
+            for item in samples.items():
+                yield item
 
     async def in_archive(self, channels: Collection[int]) -> dict[int, Samples]:
         """The day of channels as the archive has it."""

@@ -47,7 +47,7 @@ def hour_digests(
 
 def by_label(samples: Samples, labels: Sequence[ChannelLabel]) -> Iterator[tuple[ChannelLabel, Samples]]:
     """A channel's samples, by time, under each of the day's meanings; those without samples are left out."""
-    edges = [0, *np.searchsorted(samples.time, [one[0] for one in labels[1:]]).tolist(), len(samples)]
+    edges = [0, *np.searchsorted(samples.time, [label[0] for label in labels[1:]]).tolist(), len(samples)]
     for label, i, j in zip(labels, edges[:-1], edges[1:], strict=True):
         if i < j:
             yield label, samples.part(slice(i, j))
@@ -82,8 +82,8 @@ async def read(
     bounds = microseconds(since), microseconds(until)
     packed = _packed([row for row in rows if row["times"] is None])
     samples_by_channel: dict[int, Samples] = {}
-    for channel, one in joined(next(packed) if row["times"] is None else _rows(row) for row in rows).by_channel():
-        samples = _ordered(one)
+    for channel, stored in joined(next(packed) if row["times"] is None else _rows(row) for row in rows).by_channel():
+        samples = _ordered(stored)
         first, last = np.searchsorted(samples.time, bounds).tolist()
         if first < last:
             samples_by_channel[channel] = samples.part(slice(first, last))

@@ -33,19 +33,26 @@ def report(result: VerificationResult, console: Console) -> bool:
 
 def as_json(result: VerificationResult) -> dict[str, Any]:
     """The result for programs."""
-    differences = [{**asdict(one), "bucket": one.bucket.isoformat()} for one in result.differences]
+    differences = [{**asdict(difference), "bucket": difference.bucket.isoformat()} for difference in result.differences]
     return {"channels": result.channels, "days": result.days, "differences": differences}
 
 
-def _format_row(one: Difference) -> tuple[str, ...]:
-    channel = one.channel if one.state is None else f"{one.channel} in state {one.state:g}"
-    if one.column == "row":
+def _format_row(difference: Difference) -> tuple[str, ...]:
+    channel = difference.channel if difference.state is None else f"{difference.channel} in state {difference.state:g}"
+    if difference.column == "row":
         return (
-            one.relation,
+            difference.relation,
             channel,
-            one.bucket.isoformat(),
+            difference.bucket.isoformat(),
             "row",
-            "there" if one.found else "missing",
-            ("there" if one.expected else "missing"),
+            "there" if difference.found else "missing",
+            ("there" if difference.expected else "missing"),
         )
-    return one.relation, channel, one.bucket.isoformat(), one.column, repr(one.found), repr(one.expected)
+    return (
+        difference.relation,
+        channel,
+        difference.bucket.isoformat(),
+        difference.column,
+        repr(difference.found),
+        repr(difference.expected),
+    )

@@ -106,8 +106,8 @@ async def _delete(
             return DeletionResult(total, [])
         arguments = channels, deletion.since, deletion.until, f"{deletion.why} (by {deletion.by})"
         deleted = await connection.fetchval(load("evidence")["delete_samples"], *arguments)
-        for one in days:
-            done += await _amended(connection, state, one, deletion, started)
+        for deleted_day in days:
+            done += await _amended(connection, state, deleted_day, deletion, started)
     for seal in done:
         ChainHead(seal.seal.serial, seal.seal.hash()).save(state)
     return DeletionResult(deleted, done)
@@ -148,7 +148,7 @@ async def _amended(
     day, sealed = deleted_day.samples.day, deleted_day.sealed
     names, before = sealed.names(), sealed.hours()
     there = await deleted_day.samples.read(sorted(deleted_day.after), deletion.hours(day))
-    left = {number: hour_digests(one, day) for number, one in there.items()}
+    left = {number: hour_digests(samples, day) for number, samples in there.items()}
     changed, listed = dict[int, HourDigests](), []
     for number, hours in deleted_day.after.items():
         was = before[number].by_hour()
@@ -157,7 +157,7 @@ async def _amended(
                 raise OperationError(f"channel {number}, {day}, hour {hour:02}: the database deleted something else")
             name = names.get(number, ("", ""))[0]
             listed.append({"id": number, "name": name, "hour": hour, "before": was[hour][0], "after": expected[0]})
-        changed[number] = HourDigests.of_hours({h: one for h, one in {**was, **hours}.items() if one[0]})
+        changed[number] = HourDigests.of_hours({h: digest for h, digest in {**was, **hours}.items() if digest[0]})
     span = {"from": deletion.since.isoformat(), "to": deletion.until.isoformat()}
     differs = {"channels": listed, "deleted": {**span, "by": deletion.by, "why": deletion.why}}
     scope = (await load_scope(connection, sealed.seals[-1].installation)).of_installation(sealed.seals[-1].installation)

@@ -49,24 +49,24 @@ async def changed_meanings(connection: asyncpg.Connection[Any], sealed: SealedDa
     span = begin(sealed.day), begin(sealed.day, 24)
     text = await connection.fetchval(load("evidence")["build_document"], *span, sealed.seals[-1].installation)
     now = json.loads(text)
-    present = {(one["installation"], one["revision"]): one["digest"] for one in now["configurations"]}
+    present = {(entry["installation"], entry["revision"]): entry["digest"] for entry in now["configurations"]}
     problems = [
-        f"{sealed.day}: configuration {one['revision']} of installation {one['installation']} is not as sealed"
-        for one in was.get("configurations", ())
-        if present.get((one["installation"], one["revision"])) != one["digest"]
+        f"{sealed.day}: configuration {entry['revision']} of installation {entry['installation']} is not as sealed"
+        for entry in was.get("configurations", ())
+        if present.get((entry["installation"], entry["revision"])) != entry["digest"]
     ]
     notes = []
     defined = _by_id(now)
-    for number, one in channels.items():
-        name = one[-1]["name"]
+    for number, meanings in channels.items():
+        name = meanings[-1]["name"]
         if number not in defined:
             notes.append(f"channel {number} was sealed as {name} and is no longer in plant.channel_version")
-        elif len(one) != len(defined[number]):
+        elif len(meanings) != len(defined[number]):
             notes.append(
-                f"channel {number} ({name}) was sealed with {len(one)} definitions, now {len(defined[number])}"
+                f"channel {number} ({name}) was sealed with {len(meanings)} definitions, now {len(defined[number])}"
             )
         else:
-            pairs = zip(one, defined[number], strict=True)
+            pairs = zip(meanings, defined[number], strict=True)
             changed = [f"{k} {o[k]!r}, now {n.get(k)!r}" for o, n in pairs for k in o if o[k] != n.get(k)]
             if changed:
                 notes.append(f"channel {number} ({name}) was sealed with {'; '.join(changed)}")

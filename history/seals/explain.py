@@ -48,18 +48,25 @@ class Explainer:
             return []
         reasons: dict[tuple[int | None, int | None, str], str] = {}
         removals = list(self.receipts.removals)
-        if any(one.kind == "missing" for one in differences):
+        if any(difference.kind == "missing" for difference in differences):
             removals += await self._recorded_removals()
         await self._came(differences, reasons)
-        for one in differences:
-            key, day = (one.channel_id, one.hour, one.what), self.sealed.day
-            if one.hour is not None and not reasons.get(key):
-                span = microseconds(begin(day, one.hour)), microseconds(begin(day, one.hour + 1))
-                gone = next((r for r in removals if r.covers(one.channel_id, *span)), None)
+        for difference in differences:
+            key, day = (difference.channel_id, difference.hour, difference.what), self.sealed.day
+            if difference.hour is not None and not reasons.get(key):
+                span = microseconds(begin(day, difference.hour)), microseconds(begin(day, difference.hour + 1))
+                gone = next((r for r in removals if r.covers(difference.channel_id, *span)), None)
                 # Of a channel, all samples of the hour went; of events, some stay by their type.
-                if gone is not None and one.kind == "missing" and (one.channel_id is None or one.found == 0):
+                if (
+                    gone is not None
+                    and difference.kind == "missing"
+                    and (difference.channel_id is None or difference.found == 0)
+                ):
                     reasons[key] = gone.description
-        return [Finding(one, reasons.get((one.channel_id, one.hour, one.what), "")) for one in differences]
+        return [
+            Finding(difference, reasons.get((difference.channel_id, difference.hour, difference.what), ""))
+            for difference in differences
+        ]
 
     async def _came(
         self, differences: Sequence[Difference], reasons: dict[tuple[int | None, int | None, str], str]
@@ -67,11 +74,11 @@ class Explainer:
         """Samples that came, as receipts prove."""
         hours = self.sealed.hours()
         by_hour: dict[int, dict[int, Difference]] = {}
-        for one in differences:
-            if one.channel_id is None or one.hour is None or one.kind != "added":
+        for difference in differences:
+            if difference.channel_id is None or difference.hour is None or difference.kind != "added":
                 continue
-            if len(self.receipts.of_hour(one.channel_id, one.hour)):
-                by_hour.setdefault(one.hour, {})[one.channel_id] = one
+            if len(self.receipts.of_hour(difference.channel_id, difference.hour)):
+                by_hour.setdefault(difference.hour, {})[difference.channel_id] = difference
         for hour, of_hour in by_hour.items():
             imported = await self._imported(hour)
             for part in slices(sorted(of_hour), _CHANNELS):
@@ -82,11 +89,11 @@ class Explainer:
                     if amended is not None:
                         text = self._late(int(np.count_nonzero(amended.added)), "sample")
                         reasons[number, hour, of_hour[number].what] = f"{text}{_DUE}{imported}"
-        if any(one.what == "events" and one.channel_id is None for one in differences):
+        if any(difference.what == "events" and difference.channel_id is None for difference in differences):
             for event_hour in (await amended_events(self.samples, self.sealed, self.scope, self.receipts))[0]:
                 text = self._late(int(np.count_nonzero(event_hour.added)), "event")
                 reasons[None, event_hour.hour, "events"] = f"{text}{_DUE}"
-        if any(one.what == "gaps" and one.channel_id is None for one in differences):
+        if any(difference.what == "gaps" and difference.channel_id is None for difference in differences):
             gaps = await amended_gaps(self.samples, self.sealed, self.scope, self.receipts)
             if gaps.changes:
                 reasons[None, None, "gaps"] = f"{self._late(len(gaps.changes), 'gap')}{_DUE}"

@@ -81,9 +81,10 @@ async def _digest(
 
 async def reread_hours(samples: DaySamples, chain: int, stale: Sequence[Stale]) -> None:
     """Read channel-hours once more."""
-    for hour in sorted({one.hour for one in stale}):
-        size = max(1, MAX_SAMPLES // max(1, *(one.now for one in stale if one.hour == hour)))
-        for part in slices([one.channel_id for one in stale if one.hour == hour], min(MAX_CHANNELS, size)):
+    for hour in sorted({channel_hour.hour for channel_hour in stale}):
+        of_hour = [channel_hour for channel_hour in stale if channel_hour.hour == hour]
+        size = max(1, MAX_SAMPLES // max(1, *(channel_hour.now for channel_hour in of_hour)))
+        for part in slices([channel_hour.channel_id for channel_hour in of_hour], min(MAX_CHANNELS, size)):
             await _digest(samples, chain, hour, part, include_empty=True)
 
 
@@ -150,17 +151,18 @@ async def stale(
         if not window.deleted:
             arrivals.append((channels, hours))
         compared = [
-            one
+            channel_hour
             for part in slices(sorted(channels), MAX_CHANNELS)
-            for one in await _compared(samples, part, hours, sealed)
+            for channel_hour in await _compared(samples, part, hours, sealed)
         ]
-        for one in compared:
-            channel_hour = (one.channel_id, one.hour)
+        for comparison in compared:
+            channel_hour = (comparison.channel_id, comparison.hour)
             rewritten = window.deleted and any(
-                one.channel_id in channels_of and one.hour in hours_of for channels_of, hours_of in arrivals
+                comparison.channel_id in channels_of and comparison.hour in hours_of
+                for channels_of, hours_of in arrivals
             )
-            if one.now != one.before or (rewritten and channel_hour not in reread):
-                stale_hours[channel_hour] = one
+            if comparison.now != comparison.before or (rewritten and channel_hour not in reread):
+                stale_hours[channel_hour] = comparison
     return [stale_hours[channel_hour] for channel_hour in sorted(stale_hours)]
 
 

@@ -86,11 +86,11 @@ async def amended_samples(
                 if number not in there:
                     amended.unproven |= {(number, hour)} if was != NOTHING else set()
                     continue
-                one = amended_hour(there[number], hour, samples.day, late[number], was)
-                if one is None:
+                changed_hour = amended_hour(there[number], hour, samples.day, late[number], was)
+                if changed_hour is None:
                     amended.unproven.add((number, hour))
-                elif one.now != was:
-                    amended.hours.append(one)
+                elif changed_hour.now != was:
+                    amended.hours.append(changed_hour)
     return amended
 
 
@@ -144,8 +144,9 @@ async def amended_gaps(samples: DaySamples, sealed: SealedDay, scope: Scope, rec
 def by_channel(hours: Sequence[AmendedHour]) -> Iterator[tuple[int, list[AmendedHour]]]:
     """Channel id → its amended hours, both ascending."""
     hours_by_channel: dict[int, list[AmendedHour]] = {}
-    for one in hours:
-        hours_by_channel.setdefault(one.channel_id or 0, []).append(one)
+    for amended in hours:
+        hours_by_channel.setdefault(amended.channel_id or 0, []).append(amended)
     yield from (
-        (number, sorted(hours_by_channel[number], key=lambda one: one.hour)) for number in sorted(hours_by_channel)
+        (number, sorted(hours_by_channel[number], key=lambda amended: amended.hour))
+        for number in sorted(hours_by_channel)
     )

@@ -128,13 +128,13 @@ class Receipts:
         now = {row[:3]: row for row in rows}
         first: dict[tuple[Any, ...], dict[str, Any]] = {}
         last: dict[tuple[Any, ...], dict[str, Any]] = {}
-        for one in self.gaps:
-            key = one["source"], one["channel"], one["from"]
-            first.setdefault(key, one)
-            last[key] = one
+        for gap in self.gaps:
+            key = gap["source"], gap["channel"], gap["from"]
+            first.setdefault(key, gap)
+            last[key] = gap
         changes = []
         for key in sorted(first, key=lambda key: (key[0], key[1] is not None, key[1] or 0, key[2])):
-            was, current = (self._row(key, one, ends) for one in (first[key]["was"], last[key]["now"]))
+            was, current = (self._row(key, state, ends) for state in (first[key]["was"], last[key]["now"]))
             if current != now.get(key):
                 return None
             if was != current:
@@ -202,7 +202,7 @@ async def receipts_of(
 def _used(differs: Sequence[str]) -> frozenset[int]:
     """Numbers of the receipts that seals used up."""
     try:
-        return frozenset(one for text in differs if text for one in json.loads(text).get("receipts", ()))
+        return frozenset(number for text in differs if text for number in json.loads(text).get("receipts", ()))
     except (ValueError, TypeError, AttributeError):
         return frozenset()  # altered: amendments() says so
 

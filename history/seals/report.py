@@ -48,7 +48,9 @@ class DayReport:
     @property
     def unexplained(self) -> list[str]:
         """Differences that nothing explains."""
-        return self.problems + [f"{self.day}: {one.describe()}" for one in self.findings if not one.explained]
+        return self.problems + [
+            f"{self.day}: {finding.describe()}" for finding in self.findings if not finding.explained
+        ]
 
 
 @dataclass(slots=True)
@@ -84,7 +86,7 @@ class Report:
             days.append({
                 "day": day.day.isoformat(), "ok": day.ok, "revision": day.revision, "samples": day.samples,
                 "problems": day.problems, "differences": findings, "notes": day.notes,
-                "amended": [asdict(one) for one in day.amended], "unsealed": day.unsealed,
+                "amended": [asdict(amendment) for amendment in day.amended], "unsealed": day.unsealed,
             })  # fmt: skip
         return {
             "ok": self.ok, "installation": self.installation or None, "seals": self.seals, "anchored": self.anchored,
@@ -107,15 +109,15 @@ def format_report(report: Report, limit: int) -> list[str]:
         verdict = "as sealed" if day.ok and not day.findings else "differs, explained" if day.ok else "NOT as sealed"
         lines.append(f"{day.day} (revision {day.revision}): {verdict}; {count(day.samples, 'sample')} read")
         lines += [f"  {problem}" for problem in day.problems]
-        listed = sorted(day.findings, key=lambda one: bool(one.explained))
-        lines += [f"  {one.describe()}" for one in listed[: limit or None]]
+        listed = sorted(day.findings, key=lambda finding: bool(finding.explained))
+        lines += [f"  {finding.describe()}" for finding in listed[: limit or None]]
         if limit and len(listed) > limit:
             lines.append(f"  {len(listed) - limit:,} more (--limit 0 lists all)")
-        lines += [f"  amended: {one.describe()}" for one in day.amended[: limit or None]]
+        lines += [f"  amended: {amendment.describe()}" for amendment in day.amended[: limit or None]]
         if limit and len(day.amended) > limit:
             lines.append(f"  {len(day.amended) - limit:,} more amendments (--limit 0 lists all)")
         lines += [f"  note: {note}" for note in day.notes]
-        lines += [f"  NOT sealed by anyone: samples of {one}" for one in day.unsealed]
+        lines += [f"  NOT sealed by anyone: samples of {installation}" for installation in day.unsealed]
     if report.not_verified:
         lines.append(f"not verified: {', '.join(report.not_verified)}; --installation all verifies every chain")
     return lines

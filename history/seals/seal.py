@@ -49,7 +49,7 @@ async def seal_closed(
     order.
     """
     done = await seal_days(dsn, state, before, on_backend=on_backend)
-    return sorted({date.fromisoformat(one.seal.day) for one in done or ()})
+    return sorted({date.fromisoformat(result.seal.day) for result in done or ()})
 
 
 async def sealed_days(connection: asyncpg.Connection[Any]) -> set[date]:
@@ -97,7 +97,7 @@ async def amend_archived_day(state: State, samples: DaySamples) -> bool:
     async with locked(connection, scope.chain) as acquired:
         if acquired:
             sealing, chain = await Sealing.begin(connection, state, scope)
-            await sealing.amend_day(samples, [one for one in chain if one.day == samples.day.isoformat()])
+            await sealing.amend_day(samples, [seal for seal in chain if seal.day == samples.day.isoformat()])
         return acquired
 
 
@@ -164,12 +164,12 @@ class Sealing:
             async with self.connection.transaction(isolation="repeatable_read"):
                 digests = await partial_digests.digests_so_far(self.connection, day, self.scope)
                 stale = await partial_digests.stale(samples, digests, read_from - MARGIN, self.scope, reread)
-                if sum(one.now for one in stale) <= _SAMPLES_IN_SNAPSHOT or attempt == _MAX_ROUNDS:
+                if sum(channel_hour.now for channel_hour in stale) <= _SAMPLES_IN_SNAPSHOT or attempt == _MAX_ROUNDS:
                     await partial_digests.reread_hours(samples, self.scope.chain, stale)
                     done = await write_first_seal(self.connection, self.key, samples, self.scope, read_from)
                     break
             await partial_digests.reread_hours(samples, self.scope.chain, stale)
-            reread |= {(one.channel_id, one.hour) for one in stale}
+            reread |= {(channel_hour.channel_id, channel_hour.hour) for channel_hour in stale}
         ChainHead(done.seal.serial, done.seal.hash()).save(self.state)
         return done
 
@@ -188,9 +188,11 @@ class Sealing:
     async def amend_day(self, samples: DaySamples, seals: Sequence[Seal]) -> list[SealResult]:
         """New seals for a day if what came since the last one makes a difference; several if that is much."""
         done: list[SealResult] = []
-        while (one := await self._amend_once(samples, [*seals, *(result.seal for result in done)])).done is not None:
-            done.append(one.done)
-            if not one.more:
+        while (
+            amended := await self._amend_once(samples, [*seals, *(result.seal for result in done)])
+        ).done is not None:
+            done.append(amended.done)
+            if not amended.more:
                 break
         return done
 
@@ -221,8 +223,8 @@ class Sealing:
 def summary(differs: str) -> str:
     """Difference that an amended seal records, in a line."""
     changes = json.loads(differs)
-    added = sum(one["after"] - one["before"] for one in changes["channels"])
-    channels = len({one["id"] for one in changes["channels"]})
+    added = sum(change["after"] - change["before"] for change in changes["channels"])
+    channels = len({change["id"] for change in changes["channels"]})
     where = f"{count(len(changes['channels']), 'hour')} of {count(channels, 'channel')}"
     parts = [f"{change(added, 'sample')} in {where}"] if channels else []
     parts += [change(sum(e["after"] - e["before"] for e in changes["events"]), "event")] if "events" in changes else []

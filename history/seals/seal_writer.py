@@ -74,7 +74,8 @@ async def write_first_seal(
     receipts = await receipts_of(connection, day, scope, [key.public])
     await _replace(connection, receipts, receipts.others, set())
     parts = Revision(tagged_hash("document", text.encode()), events, gaps_digest(gaps))
-    state = SealContent(parts, len(gaps), {number: one for number, one in hours.items() if any(one.n)}, text)
+    not_empty = {number: digests for number, digests in hours.items() if any(digests.n)}
+    state = SealContent(parts, len(gaps), not_empty, text)
     used = {"channels": [], "receipts": receipts.gap_changes} if receipts.gap_changes else {}
     return await write_revision(connection, key, day, scope, None, state, used, started)
 
@@ -103,20 +104,20 @@ async def amend(
     before, changed = sealed.hours(), dict[int, HourDigests]()
     for number, of_channel in by_channel(hours):
         was = before[number].by_hour() if number in before else {}
-        changed[number] = HourDigests.of_hours({**was, **{one.hour: one.now for one in of_channel}})
+        changed[number] = HourDigests.of_hours({**was, **{amended.hour: amended.now for amended in of_channel}})
         name = names.get(number, ("", ""))[0]
-        differs["channels"] += [one.as_json(id=number, name=name) for one in of_channel]
+        differs["channels"] += [amended.as_json(id=number, name=name) for amended in of_channel]
     last = sealed.parts[-1]
-    events = HourDigests.of_hours({**last.events.by_hour(), **{one.hour: one.now for one in event_hours}})
+    events = HourDigests.of_hours({**last.events.by_hour(), **{amended.hour: amended.now for amended in event_hours}})
     if event_hours:
-        differs["events"] = [one.as_json() for one in event_hours]
+        differs["events"] = [amended.as_json() for amended in event_hours]
     gaps_now, n_gaps = last.gaps, sealed.seals[-1].gaps
     if gaps.changes:
         differs["gaps"] = {"before": n_gaps, "after": len(gaps.rows), "rows": list(gaps.changes)}
         gaps_now, n_gaps = gaps.digest, len(gaps.rows)
     used = receipts.gap_changes
     if gaps.changes is None:
-        used, receipts.ids = [], [one for one in receipts.ids if one not in receipts.gap_ids]
+        used, receipts.ids = [], [number for number in receipts.ids if number not in receipts.gap_ids]
     if used:
         differs["receipts"] = used
     if meanings and (changed or event_hours or used):

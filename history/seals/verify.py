@@ -93,7 +93,8 @@ async def verify(
             sealed_by = [f"it is by {labels[number]}: use --installation" for number in others if labels.get(number)]
             raise OperationError("; ".join([f"{day} is not sealed{by}", *sealed_by, *problems]))
         if not patterns:
-            for day_report in {one.day: one for report in reversed(reports) for one in report.days}.values():
+            newest = {day_report.day: day_report for report in reversed(reports) for day_report in report.days}
+            for day_report in newest.values():
                 day_report.unsealed = await _unsealed(connection, day_report.day, scope, labels)
         if day is None and not patterns and state.dsn_file("owner").exists():
             reports[0].chain += await altered_files(state.dsn("owner"))
@@ -166,10 +167,10 @@ async def _verify_day(
     seal, day = sealed.seals[-1], sealed.day
     report = DayReport(day, seal.revision, 0, list(sealed.problems))
     digests_match_root = True
-    for one, parts in zip(sealed.seals, sealed.parts, strict=True):
-        if root_of(one, parts, sealed.rows).hex() != one.root:
+    for signed, parts in zip(sealed.seals, sealed.parts, strict=True):
+        if root_of(signed, parts, sealed.rows).hex() != signed.root:
             report.problems.append(
-                f"{day}: the digests kept for revision {one.revision} do not make up its signed root"
+                f"{day}: the digests kept for revision {signed.revision} do not make up its signed root"
             )
             digests_match_root = False
     if sealed.document and tagged_hash("document", sealed.document.encode()) != sealed.parts[-1].document:
@@ -191,9 +192,9 @@ async def _verify_day(
         report.problems.append(f"{day}: {error}")
         return report
     differences = [
-        one
+        difference
         for number in sorted(channels)
-        for one in compare(
+        for difference in compare(
             names.get(number, f"channel {number}"),
             number,
             hours[number].by_hour() if number in hours else {},
@@ -209,7 +210,7 @@ async def _verify_day(
             report.notes.append("what is stored makes up the signed root all the same: only the digests were altered")
     receipts = await receipts_of(connection, day, scope, trusted, sealed.differs)
     report.findings = await Explainer(samples, sealed, scope, receipts).explain(differences)
-    differing = {(one.channel_id, one.hour) for one in differences}
+    differing = {(difference.channel_id, difference.hour) for difference in differences}
     rows = AmendedRows(
         {channel_hour: content for channel_hour, content in kept.items() if content and channel_hour not in differing},
         {} if events is None else {h: r for h, r in event_rows.items() if (None, h) not in differing},
@@ -217,7 +218,7 @@ async def _verify_day(
     )
     report.amended, unproven = amendments(sealed.differs, sealed.parts, sealed.rows, rows)
     altered, notes = await changed_meanings(connection, sealed)
-    report.problems += [f"{day}: {one}" for one in unproven] + altered
+    report.problems += [f"{day}: {problem}" for problem in unproven] + altered
     report.notes += notes
     return report
 

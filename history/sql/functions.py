@@ -296,7 +296,7 @@ class Functions:
         within: tuple[int, int],
         kernel: Callable[[Iterable[Samples]], Iterable[Columns]],
     ) -> Iterator[Columns]:
-        return self._source.results(_scan(one["channel_id"] for one in channels), within, kernel)
+        return self._source.results(_scan(channel["channel_id"] for channel in channels), within, kernel)
 
     def _value(self, section: str, *arguments: Any) -> Any:
         """Value of the only row of a query."""

@@ -71,9 +71,9 @@ class Journal:
         self._committed_at = max(now_us(), self._committed_at + 1)
         try:
             records = [
-                encode_record(path.stem, one, self._committed_at, by_other)
+                encode_record(path.stem, spooled, self._committed_at, by_other)
                 for path, of_file in batches
-                for one in of_file
+                for spooled in of_file
             ]
             self._write(b"".join(records))
         except Exception as error:

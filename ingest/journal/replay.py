@@ -76,7 +76,7 @@ def keys(spool_folder: Path) -> Iterator[JournalKey]:
 def selected(files: list[tuple[int, Path]], since: int, until: int) -> list[tuple[int, Path]]:
     """The segments that may have batches committed from ``since`` to ``until``."""
     ends = [*(begin for begin, _ in files[1:]), until]
-    return [one for one, end in zip(files, ends, strict=False) if one[0] <= until and end >= since]
+    return [segment for segment, end in zip(files, ends, strict=False) if segment[0] <= until and end >= since]
 
 
 SUFFIX = ".replay"

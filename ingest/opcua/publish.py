@@ -122,12 +122,12 @@ class Publisher:
             ua.SubscriptionAcknowledgement(SubscriptionId=subscription.id, SequenceNumber=sequence)
             for subscription, sequence in acknowledge
         ]
-        one = object()
-        self._under_way.add(one)
+        in_flight = object()
+        self._under_way.add(in_flight)
         try:
             return bytes(await self._client.uaclient.protocol.send_request(request, 0))
         finally:
-            self._under_way.remove(one)
+            self._under_way.remove(in_flight)
 
     async def _handle(self, body: bytes) -> None:
         response = publish_response(body)

@@ -85,7 +85,10 @@ class Collectors:
         """
         configured = {s.name: (s, *registry.ids_of(s.name, [tag.name for tag in s.tags])) for s in sources}
         async with self._applying:
-            self._assigned = {name: _Assigned(*one, versions_of(one[2], versions)) for name, one in configured.items()}
+            self._assigned = {
+                name: _Assigned(*arguments, versions_of(arguments[2], versions))
+                for name, arguments in configured.items()
+            }
             gone = [(name, self._running[name]) for name in self._running if name not in configured]
             for name, running in gone:
                 await (running.hand_over() if name in elsewhere else running.remove())
@@ -113,7 +116,7 @@ class Collectors:
         """Run the assigned sources that this process can lock."""
         running_ids = {running.status.source_id for running in self._running.values()}
         acquired_ids = running_ids | {
-            one.source_id for one in self._assigned.values() if self._source_locks.acquire(one.source_id)
+            assigned.source_id for assigned in self._assigned.values() if self._source_locks.acquire(assigned.source_id)
         }
         reason = "still read by another process"
         try:
@@ -122,12 +125,14 @@ class Collectors:
         except SpoolError as error:
             log.error("%s", error)
             acquired_ids, reason = running_ids, str(error)
-        acquired = [one for one in self._assigned.values() if one.source_id in acquired_ids]
+        acquired = [assigned for assigned in self._assigned.values() if assigned.source_id in acquired_ids]
         self._ids = frozenset(acquired_ids)
-        self._channels = frozenset(channel for one in acquired for channel in one.channel_ids.values())
-        self._pending = {name: one.status(reason) for name, one in self._assigned.items() if one not in acquired}
-        for one in acquired:
-            source, source_id, channel_ids, channel_versions = one
+        self._channels = frozenset(channel for assigned in acquired for channel in assigned.channel_ids.values())
+        self._pending = {
+            name: assigned.status(reason) for name, assigned in self._assigned.items() if assigned not in acquired
+        }
+        for assigned in acquired:
+            source, source_id, channel_ids, channel_versions = assigned
             name = source.name
             before = self._running.get(name)
             if before is not None and before.has_configuration(source, channel_ids, channel_versions):
@@ -149,7 +154,7 @@ class Collectors:
                 source,
                 channel_ids,
                 channel_versions,
-                one.status(),
+                assigned.status(),
                 evaluator,
                 self._state,
                 self._backfill_spool,

@@ -139,7 +139,7 @@ async def run_collectors(
         ready = all(status.state in UP for status in statuses)
         watched: list[AlarmEvaluator | Conditions] = [*collectors.evaluators(), *collectors.conditions()]
         content = await _report(process, ready, since, statuses, spool, watched)
-        expiring = [str(one) for one in await certificates()]
+        expiring = [str(certificate) for certificate in await certificates()]
         return {**content, "certificates": expiring, "configuration": configuration.number}
 
     async with (
@@ -170,13 +170,17 @@ async def watch_certificates(
     while True:
         now = now_us()
         events = []
-        for one in await measure():
-            if time.monotonic() < reported.get(one.name, -math.inf) + _REPORT_SECONDS:
+        for certificate in await measure():
+            if time.monotonic() < reported.get(certificate.name, -math.inf) + _REPORT_SECONDS:
                 continue
-            reported[one.name] = time.monotonic()
-            log.warning("%s", one)
-            detail = {"certificate": one.name, "ends": one.ends.isoformat(), "days": round(one.days, 1)}
-            events.append(Event("certificate_expiry", now, text=str(one), detail=detail))
+            reported[certificate.name] = time.monotonic()
+            log.warning("%s", certificate)
+            detail = {
+                "certificate": certificate.name,
+                "ends": certificate.ends.isoformat(),
+                "days": round(certificate.days, 1),
+            }
+            events.append(Event("certificate_expiry", now, text=str(certificate), detail=detail))
         with suppress(SpoolError):  # the log has it, and it is said again tomorrow
             if events and sources:
                 await spool.append(EventBatch(min(sources), now, events))

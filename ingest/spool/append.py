@@ -128,8 +128,11 @@ class Spool:
                 raise SpoolFull(
                     f"{self.path.name} is full: it has {self.bytes:,} bytes, max_bytes is {self.max_bytes:,}"
                 )
-        batches = [limited(one, self._max_text) if isinstance(one, EventBatch) else one for one in (*beside, batch)]
-        await self._enqueue([encode(one) for one in batches], notes or {})
+        batches = [
+            limited(content, self._max_text) if isinstance(content, EventBatch) else content
+            for content in (*beside, batch)
+        ]
+        await self._enqueue([encode(content) for content in batches], notes or {})
 
     def _no_room(self, batch: Batch) -> bool:
         return (isinstance(batch, SampleBatch | CountBatch) and self.full) or self.bytes >= self.max_bytes
@@ -321,10 +324,10 @@ def _cut_within(value: Any, most: int) -> Any:
         case str():
             return _cut(value, most)
         case list() | tuple():
-            items = [_cut_within(one, most) for one in value]
+            items = [_cut_within(item, most) for item in value]
             return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
         case Mapping():
-            fields = {name: _cut_within(one, most) for name, one in value.items()}
+            fields = {name: _cut_within(item, most) for name, item in value.items()}
             return fields if any(fields[name] is not old for name, old in value.items()) else value
     return value
 

@@ -193,20 +193,22 @@ def _ask_archive(
                 [row] = rows
             return row
 
-        texts = [query(one.name, ids, archive=True)[0] for one in answers]
-        return [_cost(one, partial(row_of, text), progress) for one, text in zip(answers, texts, strict=True)]
+        texts = [query(answer.name, ids, archive=True)[0] for answer in answers]
+        return [_cost(answer, partial(row_of, text), progress) for answer, text in zip(answers, texts, strict=True)]
 
 
-def _cost(one: _Answer, ask: Callable[[], tuple[Any, ...]], progress: ProgressCallback) -> QueryCost:
+def _cost(answer: _Answer, ask: Callable[[], tuple[Any, ...]], progress: ProgressCallback) -> QueryCost:
     """Cost of the archive's answer, which has to be the database's."""
     started, cpu = time.perf_counter(), _cpu_seconds()
     row = ask()
     seconds, cpu = time.perf_counter() - started, _cpu_seconds() - cpu
-    if not np.allclose(np.array(row, float), one.row, rtol=1e-9, atol=0):
-        raise OperationError(f"{one.name}: found {row} in the archive, {one.row} in the database")
-    progress(f"{one.name} was asked of both")
-    per_sample = 1e9 / one.samples  # ns a second
-    return QueryCost(one.name, one.samples, one.seconds, one.cpu_seconds * per_sample, seconds, cpu * per_sample)
+    if not np.allclose(np.array(row, float), answer.row, rtol=1e-9, atol=0):
+        raise OperationError(f"{answer.name}: found {row} in the archive, {answer.row} in the database")
+    progress(f"{answer.name} was asked of both")
+    per_sample = 1e9 / answer.samples  # ns a second
+    return QueryCost(
+        answer.name, answer.samples, answer.seconds, answer.cpu_seconds * per_sample, seconds, cpu * per_sample
+    )
 
 
 def _cpu_seconds() -> float:

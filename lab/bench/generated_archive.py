@@ -136,10 +136,10 @@ class _Generated(DaySamples):
     async def stream(self, channels: Sequence[int], hours: range = range(24)) -> AsyncIterator[tuple[int, Samples]]:
         """The day of channels in their order."""
         with ThreadPoolExecutor(_THREADS) as threads:
-            for one in in_order(lambda number: threads.submit(self._samples, number), channels, _THREADS):
-                yield one
-                if one[0] % _PROGRESS_EVERY == 0:
-                    self.progress(f"{self.day}: {one[0]:,} of {len(self.numbers):,} channels are written")
+            for samples in in_order(lambda number: threads.submit(self._samples, number), channels, _THREADS):
+                yield samples
+                if samples[0] % _PROGRESS_EVERY == 0:
+                    self.progress(f"{self.day}: {samples[0]:,} of {len(self.numbers):,} channels are written")
 
     async def digest(self, scope: Scope) -> None:
         """Put the digests of all hours where those of samples in the database are put before they are sealed."""
@@ -168,7 +168,7 @@ class _Generated(DaySamples):
 async def _register(connection: asyncpg.Connection[Any], state: State, channels: int) -> None:
     """The channels, and an installation that seals and archives."""
     described = [generated_plant.channel(number) for number in range(1, channels + 1)]
-    columns = [[getattr(one, name) for one in described] for name in ("name", "source", "kind", "unit")]
+    columns = [[getattr(channel, name) for channel in described] for name in ("name", "source", "kind", "unit")]
     rows = await connection.fetch(load("bench")["insert_generated_channels"], *columns)
     if [(row["id"], row["name"]) for row in rows] != list(enumerate(columns[0], 1)):
         raise OperationError("the benchmark requires an empty database, whose channels have the ids from 1 on")
@@ -191,7 +191,7 @@ async def _archive(
     await connection.execute(queries["insert_generated_gaps"], upset, *gap)
     bounds = begin(day, samples.hours.start), begin(day, samples.hours.stop)
     await connection.execute(
-        queries["insert_generated_events"], [generated_plant.source(one) for one in units], *bounds
+        queries["insert_generated_events"], [generated_plant.source(unit) for unit in units], *bounds
     )
     started = await connection.fetchval(load("evidence")["select_clock"])
     await samples.digest(scope)

@@ -120,7 +120,7 @@ def command(question: Question, span: Span) -> list[str]:
     """The arguments of plantlog."""
     interval = ("--from", span.since(question).isoformat(), "--to", span.until.isoformat())
     channels = [channel(number).name for number in range(1, span.channels + 1)] if span.few else []
-    target = [channel(TARGET + 1).name] if any(one.name == "target" for one in question.parameters) else []
+    target = [channel(TARGET + 1).name] if any(parameter.name == "target" for parameter in question.parameters) else []
     options = ("--json", "--timeout", _TIMEOUT, *_each("--channel", channels), *_each("--target", target))
     return ["ask", question.name, *interval, *options]
 
@@ -143,7 +143,7 @@ async def _ask(state: State, question: Question, span: Span) -> QuestionCost:
         ended = asyncio.create_task(process.wait())
         try:
             while not (await asyncio.wait({ended}, timeout=_POLL_SECONDS))[0]:
-                peak = max(peak, sum(peak_mib(one.pid) for one in process_tree(process.pid)))
+                peak = max(peak, sum(peak_mib(child.pid) for child in process_tree(process.pid)))
         finally:
             if process.returncode is None:
                 process.kill()

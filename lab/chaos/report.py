@@ -102,7 +102,8 @@ class Report:
             "minutes_closed_in_the_end": asdict(self.rollups.closed_after),
             "rollups_seconds": round(self.rollups.seconds, 1),
             "rollups_differ": [
-                f"{one.relation} {one.channel} {one.bucket} {one.column}" for one in self.rollups.differences[:20]
+                f"{difference.relation} {difference.channel} {difference.bucket} {difference.column}"
+                for difference in self.rollups.differences[:20]
             ],
             "single": [
                 {

@@ -228,7 +228,11 @@ def psql_command(state: State, statements: Sequence[str] = ()) -> tuple[list[str
     address = parts._replace(netloc=f"{parts.username}@{parts.netloc.rpartition('@')[2]}")
     variables = {name: text for name, text in os.environ.items() if not statements or _HARMLESS.fullmatch(name)}
     environment = {**variables, "PGPASSWORD": parts.password or "", "PGAPPNAME": "plantlog psql"}
-    options = ["--no-psqlrc", "--pset=pager=off", *(f"--command={one}" for one in statements)] if statements else []
+    options = (
+        ["--no-psqlrc", "--pset=pager=off", *(f"--command={statement}" for statement in statements)]
+        if statements
+        else []
+    )
     return [*program, "--dbname", urlunsplit(address), *options], environment
 
 

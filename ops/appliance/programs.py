@@ -136,7 +136,10 @@ def ports(deployment: Deployment, plant: Plant) -> dict[str, list[PortRequiremen
             plant.health.host, health.control_port(plant.health), "the simulator's control", _OTHER_PORTS
         )
         simulated = map(_simulator_port, (source for source in plant.sources if not isinstance(source, PushSource)))
-        requirements["simulator"] = [control, *{(one.host, one.port): one for one in simulated}.values()]
+        requirements["simulator"] = [
+            control,
+            *{(requirement.host, requirement.port): requirement for requirement in simulated}.values(),
+        ]
     return requirements
 
 

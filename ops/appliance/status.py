@@ -100,7 +100,9 @@ class StatusMonitor:
             "journal": (writer or {}).get("journal"),
             "redundancy": (writer or {}).get("redundancy"),
             # Those that end soon
-            "certificates": [one for report in reports.values() if report for one in report.get("certificates", [])],
+            "certificates": [
+                certificate for report in reports.values() if report for certificate in report.get("certificates", [])
+            ],
             "jobs": [job | runs.get(job["name"], {}) for job in jobs],
             "overload": (reports.get("maintenance") or {}).get("overload"),  # None: nobody says
             "database": database,

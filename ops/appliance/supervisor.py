@@ -307,7 +307,7 @@ def database_stopped(state: State) -> Iterator[None]:
 
 def _sections(text: str) -> dict[str, str]:
     """Sections of ``supervisord.conf`` on each program, by name."""
-    return dict(one.strip().split("]", 1) for one in text.split("[program:")[1:])
+    return dict(section.strip().split("]", 1) for section in text.split("[program:")[1:])
 
 
 @contextmanager

@@ -128,15 +128,15 @@ def log(
 
     applied = revisions(State.current(), limit or None)
     if as_json:
-        typer.echo(json.dumps([one.to_json() for one in applied], indent=2))
+        typer.echo(json.dumps([revision.to_json() for revision in applied], indent=2))
         return
     counts = ("added", "moved", "changed", "retired")
     shown = table(">revision", "applied", "by", "host", *(f">{name}" for name in counts), "command")
-    for one in applied:
-        who = f"{one.who}, member {one.member}" if one.member else one.who
-        texts = (f"{one.applied_at:%Y-%m-%d %H:%M:%SZ}", escape(who), escape(one.host))
-        numbers = (f"{getattr(one, what):,}" for what in counts)
-        shown.add_row(str(one.number), *texts, *numbers, escape(one.command))
+    for revision in applied:
+        who = f"{revision.who}, member {revision.member}" if revision.member else revision.who
+        texts = (f"{revision.applied_at:%Y-%m-%d %H:%M:%SZ}", escape(who), escape(revision.host))
+        numbers = (f"{getattr(revision, what):,}" for what in counts)
+        shown.add_row(str(revision.number), *texts, *numbers, escape(revision.command))
     wide(Console()).print(shown)
 
 
@@ -152,18 +152,21 @@ def show(
     from ops.registration.revisions import contents
 
     state = State.current()
-    one = _revision(state, revision)
-    if file is not None and file not in one.files:
-        raise OperationError(f"revision {revision} has no file {file}; legal: {', '.join(sorted(one.files))}")
-    files = contents(state, one)
+    applied = _revision(state, revision)
+    if file is not None and file not in applied.files:
+        raise OperationError(f"revision {revision} has no file {file}; legal: {', '.join(sorted(applied.files))}")
+    files = contents(state, applied)
     if file is not None:
         sys.stdout.buffer.write(files[file])
     elif as_json:
-        typer.echo(json.dumps(one.to_json(), indent=2))
+        typer.echo(json.dumps(applied.to_json(), indent=2))
     else:
-        typer.echo(f"revision {one.number}, applied {one.applied_at:%Y-%m-%d %H:%M:%SZ} by {one.who} on {one.host}")
-        typer.echo(one.command)
-        for name, sha256 in sorted(one.files.items()):
+        typer.echo(
+            f"revision {applied.number}, applied {applied.applied_at:%Y-%m-%d %H:%M:%SZ} "
+            f"by {applied.who} on {applied.host}"
+        )
+        typer.echo(applied.command)
+        for name, sha256 in sorted(applied.files.items()):
             typer.echo(f"{sha256}  {len(files[name]):>11,} bytes  {name}")
 
 
@@ -211,9 +214,9 @@ def revert(
 
     state = State.current()
     applied = revisions(state)
-    one = find(revision, applied)
+    target = find(revision, applied)
     kept = {sha256 for other in applied for sha256 in other.files.values()}
-    replaced = run(state, _config(state), one, contents(state, one), kept, yes)
+    replaced = run(state, _config(state), target, contents(state, target), kept, yes)
     if not apply:
         typer.echo("Next: `plantlog config apply`")
         return

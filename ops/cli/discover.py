@@ -76,8 +76,8 @@ def _lines(file: Path, comparison: Comparison) -> Iterator[str]:
         yield f"  {tag.name} {tag.address}: {' '.join(filter(None, (tag.kind, tag.unit)))}"
     if comparison.only_list:
         yield "only in the tag list:"
-    for one in comparison.only_list:
-        yield f"  {file}:{one.place}: {one.tag.name} {one.tag.address}: {one.reason}"
+    for unreadable in comparison.only_list:
+        yield f"  {file}:{unreadable.place}: {unreadable.tag.name} {unreadable.tag.address}: {unreadable.reason}"
     if comparison.different:
         yield "different:"
     for other in comparison.different:
@@ -105,26 +105,26 @@ def _cell(value: object) -> str:
     return "empty" if value in ("", None) else f"{value:.15g}" if isinstance(value, float) else str(value)
 
 
-def _tag(one: Unreadable | Different) -> dict[str, object]:
-    line, instances, instance = one.place
+def _tag(difference: Unreadable | Different) -> dict[str, object]:
+    line, instances, instance = difference.place
     within = {"instances": instances, "instance_line": instance} if instances else {}
-    return {"line": line, **within, "name": one.tag.name, "address": one.tag.address}
+    return {"line": line, **within, "name": difference.tag.name, "address": difference.tag.address}
 
 
 def _as_json(file: Path, comparison: Comparison) -> dict[str, object]:
     return {
         "tag_list": str(file),
         "only_server": [{name: getattr(tag, name) for name in COLUMNS} for tag in comparison.only_server],
-        "only_list": [_tag(one) | {"reason": one.reason} for one in comparison.only_list],
+        "only_list": [_tag(tag) | {"reason": tag.reason} for tag in comparison.only_list],
         "different": [
-            _tag(one) | {column: {"list": ours, "server": theirs} for column, (ours, theirs) in one.columns.items()}
-            for one in comparison.different
+            _tag(tag) | {column: {"list": ours, "server": theirs} for column, (ours, theirs) in tag.columns.items()}
+            for tag in comparison.different
         ],
         "not_seen": [
-            _tag(one) | {"reason": one.reason}
-            if isinstance(one, Unreadable)
-            else {"name": one.name, "address": one.address, "reason": one.reason}
-            for one in comparison.not_seen
+            _tag(variable) | {"reason": variable.reason}
+            if isinstance(variable, Unreadable)
+            else {"name": variable.name, "address": variable.address, "reason": variable.reason}
+            for variable in comparison.not_seen
         ],
         "same": comparison.same,
     }

@@ -239,18 +239,18 @@ def _entry(command: str, context: typer.Context) -> str:
     """The command's entry: that with an argument or option that fewer may give, or with an option given alone."""
     if command == "psql":
         return command if sql_only(context.args) is None else "psql -c"
-    entries = [f"{command} {name}" for one in _given(context) for name in (*one.opts, one.metavar)]
-    entries = [one for one in entries if one in COMMANDS]
-    for one in entries:
+    entries = [f"{command} {name}" for parameter in _given(context) for name in (*parameter.opts, parameter.metavar)]
+    entries = [entry for entry in entries if entry in COMMANDS]
+    for entry in entries:
         if COMMANDS.get(command) == _ALL or len(_given(context)) == 1:
-            return one
+            return entry
     return command
 
 
 def _given(context: typer.Context) -> list[Any]:
     """The parameters that were given."""
-    sources = ((one, context.get_parameter_source(str(one.name))) for one in context.command.params)
-    return [one for one, source in sources if source is not None and source.name != "DEFAULT"]
+    sources = ((parameter, context.get_parameter_source(str(parameter.name))) for parameter in context.command.params)
+    return [parameter for parameter, source in sources if source is not None and source.name != "DEFAULT"]
 
 
 def _arguments(context: typer.Context) -> dict[str, str]:

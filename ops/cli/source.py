@@ -164,7 +164,7 @@ def import_history(
     roles = {}
     for text in column or ():
         name, _, role = text.rpartition("=")
-        roles[name] = _one_of("--column", role, {one: one for one in ROLES})
+        roles[name] = _one_of("--column", role, {legal: legal for legal in ROLES})
     state = State.current()
     run(
         state,
@@ -175,7 +175,7 @@ def import_history(
             decimal=_one_of("--decimal", decimal, {"point": ".", "comma": ","}),
             zone=_zone(time_zone),
             date_order=_one_of("--date-order", date_order, {"dmy": "dmy", "mdy": "mdy"}),
-            ambiguous=_one_of("--ambiguous", ambiguous, {one: one for one in get_args(Ambiguous)}),
+            ambiguous=_one_of("--ambiguous", ambiguous, {legal: legal for legal in get_args(Ambiguous)}),
             codes=_one_of("--status-codes", status_codes, {"opcua": "opcua", "opcda": "opcda"}),
             columns=roles,
             template=_template(channel),
@@ -238,9 +238,9 @@ def list_tokens(
     from ops import tokens
 
     table = Table("source", "hash", "comment", "last used")
-    for one in tokens.listed(source, config, State.current()):
-        used = "unknown" if one.used_at is None else _last_use(one.used_at)
-        table.add_row(one.source, one.short, escape(one.comment), used)
+    for token in tokens.listed(source, config, State.current()):
+        used = "unknown" if token.used_at is None else _last_use(token.used_at)
+        table.add_row(token.source, token.short, escape(token.comment), used)
     wide(Console()).print(table)
 
 

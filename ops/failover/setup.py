@@ -106,9 +106,9 @@ def node(monitor_dsn: str | None, address: str | None, port: int | None, console
             _change_monitor(state, ours, monitor_now, steps)
         with steps.step("wait for the others") as step:
             servers = _wait(state, ours, monitor_now or ours.monitor)
-            mine = next(one for one in servers if (one.address, one.port) == (ours.address, ours.port))
+            mine = next(server for server in servers if (server.address, server.port) == (ours.address, ours.port))
             step.result = mine.state
-    dsn = f"postgresql://{OWNER}:PASSWORD@{','.join(f'{one.address}:{one.port}' for one in servers)}/plantlog"
+    dsn = f"postgresql://{OWNER}:PASSWORD@{','.join(f'{server.address}:{server.port}' for server in servers)}/plantlog"
     environment = f"PLANTLOG_DSN='{dsn}?{verified_by('/PATH/OF/ca.crt')}'\n  ca.crt is a copy of {ca_file(state.pki)}"
     console.print(
         f"For the appliances: {environment}\n  the password is {_password_place(state, ours)}",
@@ -161,8 +161,8 @@ def _others(ours: Membership) -> list[Node]:
     with TemporaryDirectory(prefix="plantlog-") as folder:
         own_certificate.derive(Path(folder), ours.secret)
         servers = asyncio.run(nodes(checked_monitor("--monitor", ours.monitor, ca_file(Path(folder)))))
-    others = [one for one in servers if (one.address, one.port) != (ours.address, ours.port)]
-    if others and not any(one.is_primary for one in others):
+    others = [server for server in servers if (server.address, server.port) != (ours.address, ours.port)]
+    if others and not any(server.is_primary for server in others):
         raise OperationError("no node is the primary now: see `plantlog admin database status`, and try again")
     return others
 
@@ -185,7 +185,7 @@ def _make(state: State, ours: Membership, steps: Steps) -> None:
     if ours.ready:
         return
     others = _others(ours)
-    primary = next((one for one in others if one.is_primary), None)
+    primary = next((server for server in others if server.is_primary), None)
     own_certificate.derive(state.pki, ours.secret)
     with steps.step("prepare PostgreSQL") as step:
         binaries = provide(state.root, step.note)
@@ -301,7 +301,7 @@ def _wait(state: State, ours: Membership, monitor: str) -> list[Node]:
     while True:
         with suppress(OperationError):  # the monitor is away: the server runs all the same
             servers = asyncio.run(nodes(monitor))
-            if any((one.address, one.port) == (ours.address, ours.port) and one.settled for one in servers):
+            if any((server.address, server.port) == (ours.address, ours.port) and server.settled for server in servers):
                 return servers
         _check_running(supervisor, state, deadline, "the monitor does not see this node in order")
         time.sleep(_POLL_SECONDS)

@@ -101,7 +101,11 @@ async def pack_hour(connection: asyncpg.Connection[Any], hour: datetime, channel
         changed, kept, refused = merged(packed, rows)
         if len(refused):
             keys = refused.channel.tolist(), refused.time.tolist()
-            columns = [column.tolist() for one in (kept, refused) for column in (one.value, one.status.view(np.int32))]
+            columns = [
+                column.tolist()
+                for samples in (kept, refused)
+                for column in (samples.value, samples.status.view(np.int32))
+            ]
             await connection.execute(queries["insert_conflicts"], *keys, *columns)
         if len(changed):
             if len(packed):

@@ -43,7 +43,7 @@ async def find_other(connection: asyncpg.Connection[Any], state: State, name: st
     """The installation to take over: its id or the beginning of it, or its plant. Raises OperationError."""
     every = await installations(connection)
     installation = installation_id(state)
-    if registered := [one for one in every if one.id == installation]:
+    if registered := [registration for registration in every if registration.id == installation]:
         raise OperationError(
             f"{state.root} is {registered[0]} already: only a state folder that is not registered in the database yet "
             "can take over an installation. Use a new one (PLANTLOG_STATE)"
@@ -54,7 +54,7 @@ async def find_other(connection: asyncpg.Connection[Any], state: State, name: st
 async def leader(connection: asyncpg.Connection[Any], state: State) -> Installation | None:
     """The installation whose settings apply to the database; None: this one."""
     id_ = await connection.fetchval(load("installation")["select_leader"], installation_id(state))
-    return next((one for one in await installations(connection) if one.id == id_), None)
+    return next((installation for installation in await installations(connection) if installation.id == id_), None)
 
 
 async def unknown_ids(connection: asyncpg.Connection[Any], registry: Registry) -> list[asyncpg.Record]:
@@ -99,7 +99,7 @@ async def check_names(connection: asyncpg.Connection[Any], plant: Plant, install
     )
     if not taken:
         return
-    row, others = taken[0], {one.id: one for one in await installations(connection)}
+    row, others = taken[0], {other.id: other for other in await installations(connection)}
     more = (
         "" if len(taken) == 1 else " (and 1 more name)" if len(taken) == 2 else f" (and {len(taken) - 1:,} more names)"
     )

@@ -231,13 +231,15 @@ def _options(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         items = list(value.items())
     elif hasattr(value, "__pydantic_fields__"):
-        items = [(one, getattr(value, one)) for one in fields_of(type(value)) if one not in ("tags", "name")]
+        items = [
+            (option, getattr(value, option)) for option in fields_of(type(value)) if option not in ("tags", "name")
+        ]
     else:
         if not isinstance(value, Path):
             yield name, list(value) if isinstance(value, tuple | frozenset) else value
         return
-    for key, one in items:
-        yield from _options(f"{name}.{key}" if name else key, one)
+    for key, item in items:
+        yield from _options(f"{name}.{key}" if name else key, item)
 
 
 def _differences(plant: Plant, other: Any) -> Iterator[str]:

@@ -172,9 +172,9 @@ def _configured_since(state: State, names: Sequence[str]) -> dict[str, float]:
     """Time when the channels came into the configuration in force (s), where it is known."""
     since: dict[str, float] = {}
     remaining = set(names)
-    for one in snapshot.history(state.root):
-        remaining &= {tag.name for source in one.plant.sources for tag in source.tags}
-        since.update(dict.fromkeys(remaining, one.since / 1e6))
+    for snapshot_before in snapshot.history(state.root):
+        remaining &= {tag.name for source in snapshot_before.plant.sources for tag in source.tags}
+        since.update(dict.fromkeys(remaining, snapshot_before.since / 1e6))
         if not remaining:
             break
     return since

@@ -64,10 +64,10 @@ def redefinitions(
             f"{tags} of the configuration {have} a new definition under an old name:",
             *(f"  {name}: {change.describe()}" for name, change in undecided.items()),
             *(
-                f"{one} and {other} have exchanged their addresses. If only the names were exchanged: "
-                f"`plantlog config rename {one} {other} --exchange` gives each channel the name of the other; then "
+                f"{tag} and {other} have exchanged their addresses. If only the names were exchanged: "
+                f"`plantlog config rename {tag} {other} --exchange` gives each channel the name of the other; then "
                 "repeat this command."
-                for one, other in _exchanged(row for row in channels if row["name"] in undecided)
+                for tag, other in _exchanged(row for row in channels if row["name"] in undecided)
             ),
             "If a tag still measures the same quantity, use --same-quantity NAME: the channel continues and the change "
             "is recorded. If it measures another quantity, give it a new name, or use --new-channel NAME to retire the "

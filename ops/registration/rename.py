@@ -70,7 +70,7 @@ async def rename_channel(dsn: str, state: State, old: str, new: str, *, exchange
         records = await connection.fetch(queries["select_named"], [old, new], PRESENTATION)
         rows = {row["name"]: row for row in records}
         installation = installation_id(state)
-        others = {one.id: one for one in await installations(connection) if one.id != installation}
+        others = {other.id: other for other in await installations(connection) if other.id != installation}
         for name in (old, new) if exchange else (old,):
             if name not in rows:
                 raise OperationError(f"there is no channel {name}")
@@ -114,7 +114,7 @@ def _location(config: Path, source: str, name: str) -> str | None:
     """FILE:LINE of a tag; None where it is not found: the command itself is done."""
     try:
         content: dict[str, Any] = tomllib.loads(config.read_text())
-        [file] = [one["tags"] for one in content["source"] if one["name"] == source]
+        [file] = [table["tags"] for table in content["source"] if table["name"] == source]
         with (config.parent / file).open(newline="") as text:
             rows = csv.DictReader(text)
             for row in rows:

@@ -130,9 +130,9 @@ def revisions(state: State, limit: int | None = None) -> list[Revision]:
 
 def find(number: int, applied: Sequence[Revision]) -> Revision:
     """The revision of this number. Raises OperationError."""
-    for one in applied:
-        if one.number == number:
-            return one
+    for revision in applied:
+        if revision.number == number:
+            return revision
     raise OperationError(f"there is no revision {number}; legal: 1 to {applied[0].number}, see `plantlog config log`")
 
 

@@ -32,13 +32,13 @@ async def _list_rows(dsn: str, limit: int) -> dict[str, Any]:
         reasons = []
         for row in await connection.fetch(queries["select_reasons"]):
             newest = await connection.fetch(queries["select_newest"], row["reason"], limit)
-            listed = [_with_content(_json_row(one)) for one in newest]
-            inside = [one["channel"] for one in listed if isinstance(one["channel"], int)]
+            listed = [_with_content(_json_row(row)) for row in newest]
+            inside = [row["channel"] for row in listed if isinstance(row["channel"], int)]
             names = dict(await connection.fetch(queries["select_channel_names"], inside))
-            for one in listed:
-                one["channel"] = names.get(one["channel"], one["channel"])
+            for rejected in listed:
+                rejected["channel"] = names.get(rejected["channel"], rejected["channel"])
             reasons.append({**_json_row(row), "listed": listed})
-    return {"rows": sum(one["rows"] for one in reasons), "reasons": reasons}
+    return {"rows": sum(reason["rows"] for reason in reasons), "reasons": reasons}
 
 
 def _json_row(row: asyncpg.Record) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def tables(rows: dict[str, Any]) -> RenderableType:
     """The tables of :func:`list_rows`."""
     if not rows["reasons"]:
         return "the quarantine is empty"
-    return Group(*(_table(one) for one in rows["reasons"]))
+    return Group(*(_table(reason) for reason in rows["reasons"]))
 
 
 def _table(reason: dict[str, Any]) -> Table:

@@ -159,7 +159,7 @@ async def _batch(connection: asyncpg.Connection[Any], path: Path, limits: TimeLi
     pieces = deque([undivided(group)])
     while pieces:
         piece = pieces.popleft()
-        complete = [one for _, of_file in piece.complete for one in of_file]
+        complete = [spooled for _, of_file in piece.complete for spooled in of_file]
         try:
             await write(connection, piece.group, complete, RepeatingChannels(), isolate_bad_rows=piece.isolate_bad_rows)
         except Exception as error:

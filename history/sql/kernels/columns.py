@@ -88,7 +88,9 @@ def by_portion(kernel: Callable[[Samples], Result]) -> Callable[[Iterable[Sample
 def joined(portions: Sequence[Columns]) -> Columns:
     """Join portions, at least one, one behind the other."""
     first = portions[0]
-    return first if len(portions) == 1 else {name: np.concatenate([one[name] for one in portions]) for name in first}
+    if len(portions) == 1:
+        return first
+    return {name: np.concatenate([portion[name] for portion in portions]) for name in first}
 
 
 def as_arrow(names: Collection[str], samples: Samples) -> list[dict[str, Any]]:
@@ -135,7 +137,7 @@ def listed(kind: Any, portions: Iterable[Columns]) -> Any:
     parts = list(portions)
     if not parts:
         return pa.array([[]], pa.list_(kind))
-    columns = [typed(np.concatenate([one[field.name] for one in parts]), field.type) for field in kind]
+    columns = [typed(np.concatenate([part[field.name] for part in parts]), field.type) for field in kind]
     return _as_list(pa.StructArray.from_arrays(columns, fields=list(kind)))
 
 

@@ -81,8 +81,8 @@ def _correlations(values: Float64s, target: Float64s, lags: NDArray[np.int64]) -
         if first >= last:
             continue
         here, there = slice(first, last), slice(first - lag, last - lag)
-        n, y, yy = (channels.present[:, here] @ one[there] for one in (other.present, other.off, other.square))
-        x, xx = (one[:, here] @ other.present[there] for one in (channels.off, channels.square))
+        n, y, yy = (channels.present[:, here] @ terms[there] for terms in (other.present, other.off, other.square))
+        x, xx = (terms[:, here] @ other.present[there] for terms in (channels.off, channels.square))
         pairs[:, column] = n
         with np.errstate(divide="ignore", invalid="ignore"):
             spread, target_spread = xx - x * x / n, yy - y * y / n

@@ -71,7 +71,7 @@ class Excursions:
             for scale, (at, off, spread, is_known) in enumerate(self._of_channel(bins.part(rows), time, value)):
                 if not len(at):
                     continue
-                ids, scales = (np.full(len(at), one, np.int32) for one in (bins.channel[rows.start], scale))
+                ids, scales = (np.full(len(at), value, np.int32) for value in (bins.channel[rows.start], scale))
                 usual = {"spread": np.full(len(at), spread), "is_known": np.full(len(at), is_known)}
                 parts.append({"channel_id": ids, "scale": scales, "time": at, "value": off, **usual})
         return joined(parts)
@@ -155,7 +155,7 @@ class _Bins:
 
     def part(self, rows: Any) -> _Bins:
         """Some of the bins."""
-        return _Bins(*(getattr(self, one.name)[rows] for one in fields(self)))
+        return _Bins(*(getattr(self, column.name)[rows] for column in fields(self)))
 
     def variances(self, value: Float64s) -> Float64s:
         """Variances of bins that follow each other, at least one. ``value``: of all samples."""

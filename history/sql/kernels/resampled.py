@@ -64,9 +64,9 @@ class Grid:
 
     def compute(self, samples: Samples) -> Columns:
         """The columns of MEANS of some channels."""
-        one = self.numbers(samples)
-        time = self.since + one["number"] * self.step
-        return {"channel_id": one["channel_id"], "time": time, "value": one["value"]}
+        buckets = self.numbers(samples)
+        time = self.since + buckets["number"] * self.step
+        return {"channel_id": buckets["channel_id"], "time": time, "value": buckets["value"]}
 
     def _number(self, time: Int64s) -> Int64s:
         """Number of the bucket; -1: it is before the first one."""

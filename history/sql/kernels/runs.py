@@ -108,11 +108,11 @@ class _Rows:
 
     def part(self, chosen: Any) -> _Rows:
         """Some of the runs."""
-        return _Rows(*(getattr(self, one.name)[chosen] for one in fields(self)))
+        return _Rows(*(getattr(self, column.name)[chosen] for column in fields(self)))
 
     def behind(self, others: _Rows) -> _Rows:
         """All of them, and others."""
-        return _Rows(*(np.append(getattr(self, one.name), getattr(others, one.name)) for one in fields(self)))
+        return _Rows(*(np.append(getattr(self, column.name), getattr(others, column.name)) for column in fields(self)))
 
 
 def steady_channels(batches: Iterable[Any], until: int, hold: int) -> list[int]:

@@ -38,9 +38,9 @@ class WeightedInterval:
     later: bool  # which of two intervals it is
 
     @classmethod
-    def of_fields(cls, one: Mapping[str, Any]) -> WeightedInterval:
+    def of_fields(cls, row: Mapping[str, Any]) -> WeightedInterval:
         """``one``: the fields of INTERVAL."""
-        return cls(Channels.of_fields(one["channels"]), one["since"], (one["first"], one["until"]), one["later"])
+        return cls(Channels.of_fields(row["channels"]), row["since"], (row["first"], row["until"]), row["later"])
 
     def compute(self, samples_in_order: Samples) -> Columns:
         """Mean and standard deviation by time from since until the end: the columns of STATISTICS.
@@ -122,12 +122,12 @@ class OverlappingIntervals:
     @property
     def samples(self) -> tuple[int, int]:
         """Bounds (µs) of all samples that count."""
-        firsts, untils = zip(*(one.samples for one in self.intervals), strict=True)
+        firsts, untils = zip(*(interval.samples for interval in self.intervals), strict=True)
         return min(firsts), max(untils)
 
     def compute(self, samples: Samples) -> Columns:
         """The columns of STATISTICS."""
-        return joined([one.compute(samples) for one in self.intervals])
+        return joined([interval.compute(samples) for interval in self.intervals])
 
 
 def overlapping(intervals: Iterable[WeightedInterval]) -> list[OverlappingIntervals]:

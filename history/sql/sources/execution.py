@@ -78,8 +78,8 @@ def in_order(
                 return
             yield submitted.popleft().result()
     finally:
-        for one in submitted:
-            one.cancel()
+        for future in submitted:
+            future.cancel()
 
 
 class Processes(Executor):
@@ -192,8 +192,8 @@ def _forked(ends: Sequence[int]) -> Connection:
 
 def _wait(forks: Sequence[int], *_: Any) -> None:
     """End after all of them, which had the same signal."""
-    for one in forks:
-        os.waitpid(one, 0)
+    for process in forks:
+        os.waitpid(process, 0)
     os._exit(0)
 
 

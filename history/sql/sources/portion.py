@@ -58,22 +58,22 @@ class Portion:
 
     def read(self) -> Iterator[Samples]:
         """The samples by channel and time, some at a time."""
-        rows = (rows for one in self.stored for rows in one.read(self.names))
+        rows = (rows for day in self.stored for rows in day.read(self.names))
         is_one_channel = self._is_one_channel()
         if (is_one_channel or len(self.stored) == 1) and self._is_in_order():
             return together(rows, whole=not (is_one_channel and self.in_parts))
-        return together(by_channel([*(samples_of([one]) for one in rows), *self.others], self.names))
+        return together(by_channel([*(samples_of([group]) for group in rows), *self.others], self.names))
 
     def _is_in_order(self) -> bool:
         """Whether the samples of a channel are by time as they are read."""
         return (
             not self.others
-            and not any(one.is_amended for one in self.stored)
-            and all(one.bounds[1] <= other.bounds[0] for one, other in pairwise(self.stored))
+            and not any(day.is_amended for day in self.stored)
+            and all(day.bounds[1] <= other.bounds[0] for day, other in pairwise(self.stored))
         )
 
     def _is_one_channel(self) -> bool:
-        return len({number for one in self.stored for number in one.places}) == 1
+        return len({number for day in self.stored for number in day.places}) == 1
 
 
 def by_channel(portions: Iterable[Samples], names: Collection[str] = VALUES) -> Iterator[Rows]:
@@ -84,7 +84,7 @@ def by_channel(portions: Iterable[Samples], names: Collection[str] = VALUES) -> 
             parts.setdefault(number, []).append(samples)
     for number in sorted(parts):
         ordered = sorted(parts.pop(number), key=lambda samples: int(samples.time[0]))
-        samples = samples_of([Rows.of_samples(one, names) for one in ordered])
+        samples = samples_of([Rows.of_samples(samples, names) for samples in ordered])
         if any(earlier.time[-1] >= later.time[0] for earlier, later in pairwise(ordered)):  # an amendment
             samples = samples.sorted()
         yield Rows.of_samples(samples, names)
@@ -123,7 +123,7 @@ class ArchivedDay:
         """The samples within bounds (µs) that are read in the archive only."""
         paths = {place.file for place in self.archived.values()}
         of_samples = self.files.manifest.of_table("samples")
-        needed = tuple(one for one in of_samples if one.amendment or one.path in paths)
+        needed = tuple(file for file in of_samples if file.amendment or file.path in paths)
         files = replace(self.files, manifest=replace(self.files.manifest, files=needed))
         return Stored(files, self.archived, bounds)
 
@@ -139,21 +139,21 @@ class Day:
 
     def of_channels(self, channels: frozenset[int]) -> Day:
         """Day of some of the channels."""
-        return replace(self, parts=[one.of_channels(channels) for one in self.parts], live=self.live & channels)
+        return replace(self, parts=[day.of_channels(channels) for day in self.parts], live=self.live & channels)
 
     def sizes(self) -> Counter[int]:
         """Approximate number of samples of each channel."""
         n = len(self.hours.hours)
-        others = self.live.union(*(one.merged for one in self.parts))
+        others = self.live.union(*(day.merged for day in self.parts))
         sizes = Counter(dict.fromkeys(others, n * _PER_HOUR))
-        for one in self.parts:
-            sizes.update({number: 1 + place.samples * n // 24 for number, place in one.archived.items()})
+        for day in self.parts:
+            sizes.update({number: 1 + place.samples * n // 24 for number, place in day.archived.items()})
         return sizes
 
     def stored(self, within: tuple[int, int]) -> Iterator[Stored]:
         """The samples within bounds (µs) that are read in the archive only."""
         begin, end = self.hours.within
-        return (one.stored((max(begin, within[0]), min(end, within[1]))) for one in self.parts if one.archived)
+        return (day.stored((max(begin, within[0]), min(end, within[1]))) for day in self.parts if day.archived)
 
 
 def divided(days: Sequence[Day], *, in_parts: bool) -> Iterator[Sequence[Day]]:

@@ -76,8 +76,8 @@ class Reader:
 
     def cancel(self) -> None:
         """End what runs; who waits for it gets a CancelledError."""
-        for one in tuple(self._running):
-            one.cancel()
+        for task in tuple(self._running):
+            task.cancel()
 
     def close(self) -> None:
         """Close the connection and end the thread."""

@@ -149,8 +149,11 @@ class SampleSource:
     def _placed(
         self, scan: Scan, meanings: Meanings, hours: Sequence[Hours], in_database: Mapping[date, bool]
     ) -> list[Day]:
-        archived = self._archived([one.day for one in hours])
-        return [self._day(scan, meanings, one, archived[one.day], in_database[one.day]) for one in hours]
+        archived = self._archived([hours_of_day.day for hours_of_day in hours])
+        return [
+            self._day(scan, meanings, hours_of_day, archived[hours_of_day.day], in_database[hours_of_day.day])
+            for hours_of_day in hours
+        ]
 
     def _day(
         self, scan: Scan, meanings: Meanings, hours: Hours, archived: Sequence[asyncpg.Record], in_database: bool
@@ -158,25 +161,27 @@ class SampleSource:
         rows = self._reader.fetch(load("evidence")["select_channels"], *hours.bounds) if in_database else []
         stored = set(scan.channels((row["channel_id"] for row in rows), meanings.of_channel))
         parts = [self._parts(scan, meanings, hours.day, row, stored) for row in archived]
-        there = {number for one in parts for number in (*one.archived, *one.merged)}
+        there = {number for part in parts for number in (*part.archived, *part.merged)}
         return Day(hours, parts, frozenset(stored - there), _dropped(archived))
 
     def _others(self, day: Day, within: tuple[int, int]) -> Iterator[Samples]:
         """The samples of a day that are not read in the archive only, of a channel at a time."""
         live = DaySamples(self._reader.connection, day.hours.day), day.live
-        places = [live, *((one.samples, one.merged) for one in day.parts)]
-        for samples, channels in (one for one in places if one[1]):
+        places = [live, *((part.samples, part.merged) for part in day.parts)]
+        for samples, channels in (place for place in places if place[1]):
             portions = samples.portions(sorted(channels), day.hours.hours)
-            for of_channel in chain.from_iterable(one.values() for one in self._reader.iterate(portions)):
+            for of_channel in chain.from_iterable(
+                samples_by_channel.values() for samples_by_channel in self._reader.iterate(portions)
+            ):
                 first, last = np.searchsorted(of_channel.time, within).tolist()
                 if first < last:
                     yield of_channel.part(slice(first, last))
 
     def _require_kept(self, days: Sequence[Day]) -> None:
-        archived = self._archived([one.hours.day for one in days])
-        for one in days:
-            if one.dropped != _dropped(archived[one.hours.day]):
-                day = one.hours.day
+        archived = self._archived([day.hours.day for day in days])
+        for read_day in days:
+            if read_day.dropped != _dropped(archived[read_day.hours.day]):
+                day = read_day.hours.day
                 raise OperationError(f"samples of {day} were dropped while they were read: run the query again")
 
     def _archived(self, days: Sequence[date]) -> dict[date, list[asyncpg.Record]]:

@@ -125,14 +125,14 @@ class _Tables:
         if scan.mentions("type"):
             types = scan.types(row["type"] for row in self._reader.fetch_once(self._queries["select_event_types"]))
         every = list(scan.hours(self._days(("event",)), "time"))
-        rows = self._reader.fetch(self._queries["select_days_of_events"], [one.day for one in every], types)
+        rows = self._reader.fetch(self._queries["select_days_of_events"], [hours.day for hours in every], types)
         in_database = {row["day"] for row in rows}
         for hours in every:
             first, last = hours.bounds
             among = hours.day in in_database
             stored = self._reader.fetch(self._queries["select_events_of"], first, last, types) if among else []
             rows_by_key = {
-                (row[0], row[1]): row for row in ((microseconds(one[0]), *one[1:]) for one in map(tuple, stored))
+                (row[0], row[1]): row for row in ((microseconds(row[0]), *row[1:]) for row in map(tuple, stored))
             }
             if dropped_until is not None and begin(hours.day) < dropped_until:
                 for row in self._archived_events(hours.day):

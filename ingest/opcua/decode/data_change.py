@@ -234,7 +234,7 @@ class _Items:
             texts = [str(bool(v)).lower() if kind == _BOOLEAN else str(v) for v in raw[as_text]]
             columns = handles[as_text].tolist(), texts, *(c[as_text].tolist() for c in (status, time, server))
             rows = zip(*columns, strict=True)
-            decoded.texts += [Text(*one, "", last) for *one, last in rows]  # type: ignore[call-arg]
+            decoded.texts += [Text(*text, "", last) for *text, last in rows]  # type: ignore[call-arg]
             raw, handles, status = raw[~as_text], handles[~as_text], status[~as_text]
             time, server = time[~as_text], server[~as_text]
         with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN
@@ -349,7 +349,7 @@ def _each_member(
     if not (handles >= FIRST_STRUCTURE).any():
         return handles, status, time, server
     channels = [_channels(handle, rules) for handle in handles.tolist()]
-    sizes = [len(one) for one in channels]
+    sizes = [len(channels_of_item) for channels_of_item in channels]
     return np.concatenate(channels), np.repeat(status, sizes), np.repeat(time, sizes), np.repeat(server, sizes)
 
 

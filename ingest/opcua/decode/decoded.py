@@ -79,7 +79,7 @@ class DataChange:
 
     def handles(self) -> set[int]:
         """All handles."""
-        others = {text.handle for text in self.texts} | {one.handle for one in self.unsupported}
+        others = {text.handle for text in self.texts} | {value.handle for value in self.unsupported}
         return others.union(*(handles.tolist() for handles in self.handle))
 
     def columns(self) -> tuple[UInt32s, Int64s, Int64s, Float64s, UInt32s]:

@@ -162,7 +162,7 @@ class Members:
         compiled = Steps()
         compiled.add(structure, (), {path for _, path in targets})
         places = compiled.places
-        good = sorted(targets, key=lambda one: places[one[1]])
+        good = sorted(targets, key=lambda target: places[target[1]])
         self._encoding = structure.encoding
         self._head = b""  # type id and encoding, once known
         self._layout = compiled.layout()

@@ -95,13 +95,17 @@ async def _read(client: Client, time_out: float, nodes: Mapping[str, Any], defin
         await browser.prepare()
         read = await browser.read([(node, ua.AttributeIds.DataType) for node in nodes.values()], _data_type)
         types = dict(zip(nodes, read, strict=True))
-        await definitions.read(browser, {one for one in types.values() if not isinstance(one, str)})
+        await definitions.read(browser, {data_type for data_type in types.values() if not isinstance(data_type, str)})
     except _SESSION_ENDED:
         raise
     except Exception as error:  # whatever a server sends as a definition must not end the collector
         if len(nodes) > 1 and not isinstance(error, TimeoutError):  # only the one that it is about is lost
-            alone = [await _read(client, time_out, {one: node}, definitions) for one, node in nodes.items()]
-            return {address: type_or_reason for one in alone for address, type_or_reason in one.items()}
+            alone = [await _read(client, time_out, {address: node}, definitions) for address, node in nodes.items()]
+            return {
+                address: type_or_reason
+                for types_or_reasons in alone
+                for address, type_or_reason in types_or_reasons.items()
+            }
         reason = f"its data type cannot be read: {type(error).__name__}: {error}".rstrip(": ")
         return dict.fromkeys(nodes, reason)
     return types

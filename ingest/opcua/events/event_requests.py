@@ -72,7 +72,7 @@ def decode(body: bytes, namespaces: Namespaces) -> list[tuple[int, ServerEvent]]
     """Client handle and event of each element of an EventNotificationList. Raises DecodeError."""
     try:
         events = ua.ua_binary.struct_from_binary(ua.EventNotificationList, Buffer(body)).Events or ()
-        return [(int(one.ClientHandle), _event(one.EventFields or (), namespaces)) for one in events]
+        return [(int(event.ClientHandle), _event(event.EventFields or (), namespaces)) for event in events]
     except Exception as error:  # malformed messages can make asyncua raise anything
         raise DecodeError(f"event: {type(error).__name__}: {error}".rstrip(": ")) from error
 

@@ -286,12 +286,12 @@ class Receiver:
     async def append(self, batch: Batch, notes: Notes | None = None, beside: Sequence[EventBatch] = ()) -> None:
         """Return once ``batch`` is on disk, with the events ``beside`` it, however long the disk is full or fails."""
         await until_durable(self._spool, self._status.name, lambda: self._spool.append(batch, notes, beside))
-        for one in (batch, *beside):
-            if isinstance(one, SampleBatch):
-                self._status.count_samples(len(one))
-                self._status.record_samples(one.samples.time)
-            elif isinstance(one, EventBatch):
-                for event in one.events:
+        for appended in (batch, *beside):
+            if isinstance(appended, SampleBatch):
+                self._status.count_samples(len(appended))
+                self._status.record_samples(appended.samples.time)
+            elif isinstance(appended, EventBatch):
+                for event in appended.events:
                     metrics.events.labels(source=self._status.name, type=event.type).inc()
 
     async def _stored(self, message: _Arrived) -> None:

@@ -32,7 +32,7 @@ def is_content(spooled: SpooledBatch, event: Event | None = None) -> bool:
         text = event.type == "text" and not spooled.is_polled
         return text or event.type == "user_action" or "event_id" in event.detail
     if isinstance(batch, EventBatch):
-        return any(is_content(spooled, one) for one in batch.events)
+        return any(is_content(spooled, event) for event in batch.events)
     return not isinstance(batch, GapBatch)
 
 
@@ -99,15 +99,15 @@ class Lookup:
 
 async def _samples(batches: Sequence[SpooledBatch], limits: TimeLimits, fetch: Fetch) -> set[int]:
     sample_batches = [
-        (index, one.batch)
-        for index, one in enumerate(batches)
-        if isinstance(one.batch, SampleBatch) and not one.is_polled
+        (index, spooled.batch)
+        for index, spooled in enumerate(batches)
+        if isinstance(spooled.batch, SampleBatch) and not spooled.is_polled
     ]
     if not sample_batches:
         return set()
     which = np.repeat([index for index, _ in sample_batches], [len(batch) for _, batch in sample_batches])
     inside = np.concatenate(
-        [limits.inside(one.received_at, one.samples.time, one.source_id) for _, one in sample_batches]
+        [limits.inside(batch.received_at, batch.samples.time, batch.source_id) for _, batch in sample_batches]
     )
     samples = joined(batch.samples for _, batch in sample_batches).part(inside)
     if not len(samples):

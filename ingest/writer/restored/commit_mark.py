@@ -68,7 +68,7 @@ class CommitMark:
     def committed(self, batches: Iterable[tuple[Path, Sequence[SpooledBatch]]]) -> None:
         """Remember batches that are in the database, and leave the spool."""
         now = now_us()
-        for spooled in (one for _, of_file in batches for one in of_file):
+        for spooled in (batch for _, of_file in batches for batch in of_file):
             source, sequence = spooled.key
             self._keys.append((source, sequence, now))
             if isinstance(spooled.batch, SampleBatch):

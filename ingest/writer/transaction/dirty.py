@@ -31,7 +31,7 @@ def split_by_minutes(samples: Samples, minutes: Collection[int]) -> tuple[list[i
     if not minutes:
         return [], samples
     minute = samples.time // MINUTE_US
-    present = [one for one in minutes if (minute == one).any()]
+    present = [open_minute for open_minute in minutes if (minute == open_minute).any()]
     return present, samples.part(~np.isin(minute, present))
 
 

@@ -84,7 +84,7 @@ def assemble(batches_by_file: Sequence[tuple[Path, Sequence[SpooledBatch]]], lim
             case CountBatch() as batch if spooled.key not in counted:  # otherwise it was replayed within the group
                 counted[spooled.key] = _counted(spooled, batch, limits)
     merged, repeated, conflicts = _merge(samples)
-    counts = aggregate([one.inside for one in counted.values()])
+    counts = aggregate([counts_of_batch.inside for counts_of_batch in counted.values()])
     others = tuple(quarantined), tuple(counted.values()), counts
     return Group(by_file, merged, tuple(events), repeated, conflicts, *others)
 
@@ -141,7 +141,7 @@ def _merge(batches: Sequence[SampleBatch]) -> tuple[Samples, int, tuple[tuple[in
     first = np.maximum.accumulate(np.where(again, 0, np.arange(len(order))))  # the row kept for this key
     bits, status = samples.bits, samples.status
     differs = again & ((bits != bits[first]) | (status != status[first]))
-    batch = np.repeat(np.arange(len(batches)), [len(one) for one in batches])[order]
+    batch = np.repeat(np.arange(len(batches)), [len(samples) for samples in batches])[order]
     conflicts = [
         Conflict(
             int(batch[i]),
@@ -156,9 +156,9 @@ def _merge(batches: Sequence[SampleBatch]) -> tuple[Samples, int, tuple[tuple[in
     return samples.part(~again), int(again.sum() - differs.sum()), conflict_events(conflicts)
 
 
-def same_sample(one: tuple[float, int], other: tuple[float, int]) -> bool:
+def same_sample(first: tuple[float, int], other: tuple[float, int]) -> bool:
     """True if two (value, status) are identical: a NaN equals itself, -0 differs from 0."""
-    return struct.pack("=dq", *one) == struct.pack("=dq", *other)
+    return struct.pack("=dq", *first) == struct.pack("=dq", *other)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +182,8 @@ def conflict_events(conflicts: Iterable[Conflict]) -> tuple[tuple[int, Event], .
 
 
 def _conflict_event(conflicts: Sequence[Conflict]) -> Event:
-    first = min(conflicts, key=lambda one: one.time)
-    last = max(one.time for one in conflicts)
+    first = min(conflicts, key=lambda conflict: conflict.time)
+    last = max(conflict.time for conflict in conflicts)
     detail: dict[str, object] = {
         # repr: the shortest text for the exact double; and JSON has no NaN
         "kept_value": repr(first.kept[0]),

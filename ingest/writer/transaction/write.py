@@ -288,7 +288,7 @@ async def _finish(
     added, refused = await write_counts(connection, group, stored, named, written.not_good, isolate_bad_rows)
     quarantined = [
         *group.quarantined,
-        *(row for one in group.counted if one.key not in stored for row in one.quarantined),
+        *(row for counted in group.counted if counted.key not in stored for row in counted.quarantined),
         *(
             quarantine.refused_count(spooled.key, spooled.batch.received_at, row, error)
             for spooled in complete[:1]

@@ -208,7 +208,10 @@ async def check(
     compared = await rollup_verification.verify(
         owner, timestamp(start), timestamp(until) + timedelta(seconds=1), chosen
     )
-    wrong += [f"{one.relation} of {one.channel} at {one.bucket}: {one.column}" for one in compared.differences]
+    wrong += [
+        f"{difference.relation} of {difference.channel} at {difference.bucket}: {difference.column}"
+        for difference in compared.differences
+    ]
     failed = {
         f"{row['job']}: {row['detail']}": row["n"] for row in await owner.fetch(load("day")["select_failed_runs"])
     }

@@ -51,7 +51,7 @@ async def readings(read: Callable[[], Awaitable[Reading]], seconds: float) -> li
 def costs(before: Sequence[Reading], after: Sequence[Reading]) -> tuple[Cost, Cost]:
     """Costs of ``before``, in the seconds of a minute that ``after`` has (all if it is shorter), and of ``after``."""
     covers_minute = round(before[-1].at - before[0].at) >= _MINUTE
-    seconds = {_second(one) for one in after[:-1]} if covers_minute else _ALL_SECONDS
+    seconds = {_second(sample) for sample in after[:-1]} if covers_minute else _ALL_SECONDS
     return _cost(before, seconds), _cost(after, _ALL_SECONDS)
 
 
@@ -72,9 +72,9 @@ def _cost(series: Sequence[Reading], seconds: AbstractSet[int]) -> Cost:
     """Cost between each reading in one of ``seconds`` and the next."""
     used: dict[str, float] = {}
     written = 0
-    for one, following in itertools.pairwise(series):
-        if _second(one) in seconds:
-            written += following.written - one.written
+    for sample, following in itertools.pairwise(series):
+        if _second(sample) in seconds:
+            written += following.written - sample.written
             for part, cpu in following.cpu.items():
-                used[part] = used.get(part, 0.0) + cpu - one.cpu.get(part, 0.0)
+                used[part] = used.get(part, 0.0) + cpu - sample.cpu.get(part, 0.0)
     return Cost({part: cpu / max(1, written) * 1e6 for part, cpu in used.items()})

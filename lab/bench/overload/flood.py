@@ -45,7 +45,9 @@ class Flood:
     async def at(self, rate: float) -> AsyncIterator[None]:
         """Offer ``rate`` lines/s in all."""
         async with self._sessions(len(self._tokens)) as sessions, asyncio.TaskGroup() as group:
-            schedules = [group.create_task(self._on_schedule(one, LINES * len(sessions) / rate)) for one in sessions]
+            schedules = [
+                group.create_task(self._on_schedule(session, LINES * len(sessions) / rate)) for session in sessions
+            ]
             try:
                 yield
             finally:

@@ -77,7 +77,9 @@ class SpoolBacklog:
 def total_backlog(folder: Path) -> SpoolBacklog:
     """Backlog of all spools in ``folder``."""
     by_source = backlogs(folder).values()
-    return SpoolBacklog(max((one.seconds for one in by_source), default=0.0), sum(one.bytes for one in by_source))
+    return SpoolBacklog(
+        max((backlog.seconds for backlog in by_source), default=0.0), sum(backlog.bytes for backlog in by_source)
+    )
 
 
 def backlogs(folder: Path) -> dict[str, SpoolBacklog]:

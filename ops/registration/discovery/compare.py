@@ -83,7 +83,9 @@ def compare(tags: Sequence[tuple[OpcuaTag, TagLocation]], discovered: Discovered
         else:
             comparison.same += 1
     of_tags = {discovered.namespaces.address(node) for node, _ in listed} if discovered.not_seen else set()
-    comparison.not_seen += [one for one in discovered.not_seen if not one.name or one.address not in of_tags]
+    comparison.not_seen += [
+        skipped for skipped in discovered.not_seen if not skipped.name or skipped.address not in of_tags
+    ]
     comparison.only_server = [
         tag for tag in discovered.tags if (discovered.namespaces.node_id(tag.address), tag.member) not in listed
     ]

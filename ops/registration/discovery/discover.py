@@ -86,8 +86,12 @@ async def discover(source: OpcuaSource, pki: Path, progress: Progress = lambda _
     finally:
         await close(client, source.time_out)
     discovered = Discovered(namespaces=namespaces)
-    variables = [one for variable in variables for one in (variable, *members.get(variable.node, ())) if one.is_listed]
-    every = [one for variable in every for one in (variable, *members.get(variable.node, ()))]
+    variables = [
+        listed for variable in variables for listed in (variable, *members.get(variable.node, ())) if listed.is_listed
+    ]
+    every = [
+        variable_or_member for variable in every for variable_or_member in (variable, *members.get(variable.node, ()))
+    ]
     addresses = {variable.node: namespaces.address(variable.node) for variable in every}
     names = unique_names((v.key, v.path, addresses[v.node]) for v in every if v.is_listed)
     for address, status in sorted((namespaces.address(node), status) for node, status in browser.refused):
@@ -188,7 +192,11 @@ async def _elsewhere(
     for variable, references in zip(
         variables, await browser.children(list(nodes), int(ua.NodeClass.Variable)), strict=True
     ):
-        variable.properties = {one.name: one.node for one in reversed(references) if one.is_property and one.node}
+        variable.properties = {
+            reference.name: reference.node
+            for reference in reversed(references)
+            if reference.is_property and reference.node
+        }
     browser.refused[:] = refused  # why such a node cannot be read is told with the node
     return variables
 

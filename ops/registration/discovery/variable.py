@@ -104,14 +104,16 @@ async def members_of(
         of_tags = (tag.member for tag in configured.get(variable.node, ()) if tag.member)
         for number, member in enumerate(listed | dict.fromkeys(of_tags)):
             path, place = f"{variable.path}.{legal_name(member)}", (*variable.place, number)
-            one = Variable(variable.node, path, place, member=member, is_listed=member in listed)
+            member_variable = Variable(variable.node, path, place, member=member, is_listed=member in listed)
             member_field = _field(variable, structure, member)
-            one.reason = member_field if isinstance(member_field, str) else member_field.why_not
+            member_variable.reason = member_field if isinstance(member_field, str) else member_field.why_not
             if isinstance(member_field, Field) and member_field.is_value:
-                one.dimensions = member_field.dimensions
-                one.built_in = member_field.type
-                kinds[one.key] = "discrete" if member_field.enumeration else KINDS[member_field.type] or "analog"
-            by_node.setdefault(variable.node, []).append(one)
+                member_variable.dimensions = member_field.dimensions
+                member_variable.built_in = member_field.type
+                kinds[member_variable.key] = (
+                    "discrete" if member_field.enumeration else KINDS[member_field.type] or "analog"
+                )
+            by_node.setdefault(variable.node, []).append(member_variable)
     return by_node
 
 

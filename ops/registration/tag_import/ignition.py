@@ -143,7 +143,7 @@ def _merged(base: _Tag, over: _Tag) -> _Tag:
     """``over`` overrides properties, parameters and, by name, the tags of ``base``."""
     merged = {**base, **over}
     if parameters := [
-        own_parameters for one in (base, over) if isinstance(own_parameters := one.get("parameters"), dict)
+        own_parameters for tag in (base, over) if isinstance(own_parameters := tag.get("parameters"), dict)
     ]:
         merged["parameters"] = {name: value for own_parameters in parameters for name, value in own_parameters.items()}
     overrides = {str(child.get("name")): child for child in _children(over)}
