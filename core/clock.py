@@ -19,7 +19,7 @@ ReadClocks: TypeAlias = Callable[[], tuple[int, int]]  # (wall clock, steady clo
 
 _SLEW = 20  # times differ from elapsed time by at most 1/20
 _MAX_READ_US = 20  # between two reads of clocks that count as simultaneous
-_TRIES = 10  # on a slower machine; the fastest read counts
+_MAX_READS = 10  # on a slower machine; the fastest read counts
 
 
 def boot_seconds() -> float:
@@ -33,7 +33,7 @@ def machine_clocks() -> tuple[int, int]:
     The steady clock is read first: a time made of both is no earlier than the wall clock's.
     """
     reads: list[tuple[int, int, int]] = []
-    while len(reads) < _TRIES:
+    while len(reads) < _MAX_READS:
         before = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         wall = time.time_ns()
         elapsed = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - before

@@ -26,7 +26,7 @@ _END_SECONDS = 5.0  # for a cancelled task whose connection is already closed
 
 # Errors of connections and statements, whatever their cause
 FAILURES = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
-_AWAY = (OSError, asyncpg.TargetServerAttributeNotMatched)  # of a server that is down, or a standby
+_AWAY_ERRORS = (OSError, asyncpg.TargetServerAttributeNotMatched)  # of a server that is down, or a standby
 _STARTS_OR_STOPS = (
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
@@ -48,7 +48,7 @@ def database_errors() -> Iterator[None]:
 
 def is_away(error: BaseException) -> bool:
     """Return whether connecting failed because no server responds yet, so that trying again may help."""
-    return isinstance(error, (*_AWAY, *_STARTS_OR_STOPS)) and not isinstance(error, ssl.SSLError)
+    return isinstance(error, (*_AWAY_ERRORS, *_STARTS_OR_STOPS)) and not isinstance(error, ssl.SSLError)
 
 
 def addresses(dsn: str) -> list[str]:
@@ -96,7 +96,7 @@ async def connect(
         for host, failure in failed:
             log.info("database at %s: %s: %s", _host(host), type(failure).__name__, failure)
         failures = [failure for _, failure in failed if failure is not None]
-        raise next((failure for failure in failures if not isinstance(failure, _AWAY)), failures[0])
+        raise next((failure for failure in failures if not isinstance(failure, _AWAY_ERRORS)), failures[0])
     finally:
         await _close_others(attempts.values(), chosen)
 

@@ -18,11 +18,11 @@ def event_id(source_id: int, event: Event) -> int:
 
     An event of a server is that with its EventId, whatever else is known of it (OPC 10000-5, 6.4.2).
     """
-    known_by = event.detail.get("event_id")
+    server_event_id = event.detail.get("event_id")
     content = json.dumps(
         [source_id, event.type, event.time, event.channel_id, event.status, event.text, dict(event.detail)]
-        if known_by is None
-        else [source_id, event.time, known_by],
+        if server_event_id is None
+        else [source_id, event.time, server_event_id],
         sort_keys=True,
     )
     digest = hashlib.blake2b(content.encode(errors="surrogatepass"), digest_size=8).digest()

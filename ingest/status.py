@@ -21,7 +21,7 @@ from ingest.appender import Appender
 log = logging.getLogger(__name__)
 
 _RATE_SECONDS = 60.0  # of which a rate is the mean: polls may be many seconds apart
-_AHEAD_US = 60_000_000  # so far ahead of ours a source's clock may be
+_MAX_LEAD_US = 60_000_000  # so far ahead of ours a source's clock may be
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 _MAX_REASONS = 20  # of one state: texts of a foreign server may differ each time
 
@@ -106,7 +106,7 @@ class SourceStatus:
 
     def record_samples(self, times: Int64s) -> None:
         """Samples with these times (µs) are durable. Future times do not count as newest."""
-        latest = now_us() + _AHEAD_US
+        latest = now_us() + _MAX_LEAD_US
         past = times[times <= latest]
         if len(past):  # what was newest before our clock was set back is not
             before = self.last_sample_at if self.last_sample_at <= latest else 0

@@ -23,7 +23,7 @@ from core.config.sources import AcceptedFault, SecurityPolicy
 
 Chain = tuple[x509.Certificate, ...]  # a certificate, its issuer, the issuer's issuer …
 
-_LONGEST = 6  # certificates in a chain
+_MAX_CHAIN = 6  # certificates in a chain
 # Critical extensions that are checked here or in `validate`; with any other one, a certificate must be refused.
 _UNDERSTOOD = (
     ExtensionOID.BASIC_CONSTRAINTS,
@@ -43,7 +43,7 @@ def chains(server: x509.Certificate, others: Sequence[x509.Certificate]) -> Iter
         if last not in issuers:
             issuers[last] = [] if is_root(last) else [other for other in pool if issued(last, other)]
         above = [issuer for issuer in issuers[last] if issuer not in chain]
-        if not above or len(chain) == _LONGEST:
+        if not above or len(chain) == _MAX_CHAIN:
             yield chain
             return
         for issuer in above:

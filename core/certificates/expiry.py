@@ -18,7 +18,7 @@ from core.errors import SourceError
 _CRLS = "crl"  # the folders of revocation lists
 
 _WARN_DAYS = 30.0
-_NONE: Mapping[str, datetime] = MappingProxyType({})
+_NO_CERTIFICATES: Mapping[str, datetime] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def certificate_files(pki: Path, sources: Iterable[OpcuaSource | ModbusSource]) 
     return [pki / "own.der", *listed, *dict.fromkeys(path for path in in_options if path is not None)]
 
 
-def measure_certificates(paths: Iterable[Path], shown: Mapping[str, datetime] = _NONE) -> list[Certificate]:
+def measure_certificates(paths: Iterable[Path], shown: Mapping[str, datetime] = _NO_CERTIFICATES) -> list[Certificate]:
     """Set the expiry gauges of certificates; return those that expire within 30 days, and CRLs that have expired.
 
     ``paths``: files, or folders of them; ``shown``: expiry of servers' certificates, by host and port. Unreadable

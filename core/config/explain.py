@@ -95,7 +95,7 @@ UNKNOWN_OPTION = "an unknown option"
 _REPLACED = {  # class and option: by what
     ("ViewerOptions", "token_file"): "users log in with a password: `plantlog user add NAME --role engineer`",
 }
-_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+_UNKNOWN_OPTION_ERRORS = ("extra_forbidden", "unexpected_keyword_argument")
 _KINDS = {
     int: "a whole number",
     float: "a number",
@@ -175,7 +175,7 @@ def shortened(text: str) -> str:
 
 def invalid_value(error: ErrorDetails) -> str:
     """The value that ``error`` is about."""
-    if error["type"] in _UNKNOWN:
+    if error["type"] in _UNKNOWN_OPTION_ERRORS:
         return UNKNOWN_OPTION
     return "nothing" if error["type"] == "missing" else shown(error["input"])
 
@@ -191,7 +191,7 @@ def did_you_mean(name: str, legal_values: Iterable[str]) -> str:
 def legal_values(model: type[Any], error: ErrorDetails) -> str:
     """Legal values of the field that ``error`` is about."""
     name = str(error["loc"][0]) if error["loc"] else ""
-    if error["type"] in _UNKNOWN:
+    if error["type"] in _UNKNOWN_OPTION_ERRORS:
         choices = did_you_mean(name, fields_of(model))
         return f"{choices}; {instead}" if (instead := _REPLACED.get((model.__name__, name))) else choices
     field = fields_of(model).get(name)

@@ -22,7 +22,7 @@ _GUID = re.compile("[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
 _BASE64 = re.compile("(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 _URI_PREFIX = "nsu="
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")  # lone surrogates stand for bytes that are not UTF-8
-_LONGEST = 4096  # characters or bytes of an identifier (OPC 10000-3, 8.2.4)
+_MAX_IDENTIFIER = 4096  # characters or bytes of an identifier (OPC 10000-3, 8.2.4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +110,9 @@ def _identifier(kind: str, text: str) -> Identifier:
             if _BASE64.fullmatch(text) is None:
                 raise ValueError("not Base64")
             content = base64.b64decode(text)
-            if len(content) > _LONGEST:
-                raise ValueError(f"a node id with more than {_LONGEST} bytes")
+            if len(content) > _MAX_IDENTIFIER:
+                raise ValueError(f"a node id with more than {_MAX_IDENTIFIER} bytes")
             return content
-    if len(text) > _LONGEST:
-        raise ValueError(f"a node id with more than {_LONGEST} characters")
+    if len(text) > _MAX_IDENTIFIER:
+        raise ValueError(f"a node id with more than {_MAX_IDENTIFIER} characters")
     return text

@@ -29,7 +29,7 @@ from core.timestamps import now_us
 FOLDER = "config"
 _HISTORY = 20
 _NO_VERSIONS: Mapping[str, int] = MappingProxyType({})
-_ALL: Collection[SourceKind] = ("modbus", "opcua", "push")
+_ALL_KINDS: Collection[SourceKind] = ("modbus", "opcua", "push")
 _TAGS: dict[SourceKind, TypeAdapter[Any]] = {
     "modbus": TypeAdapter(tuple[ModbusTag, ...]),
     "opcua": TypeAdapter(tuple[OpcuaTag, ...]),
@@ -113,7 +113,7 @@ def latest_number(state: Path) -> int | None:
     return max(_numbers(state / FOLDER), default=None)
 
 
-def in_force(state: Path, tags_of: Collection[SourceKind] = _ALL, process: int | None = None) -> Snapshot | None:
+def in_force(state: Path, tags_of: Collection[SourceKind] = _ALL_KINDS, process: int | None = None) -> Snapshot | None:
     """The configuration that is in force; None before the first ``up``.
 
     The sources of kinds that are not in ``tags_of`` come without their tags; where ``process`` is given, so do those
@@ -129,7 +129,7 @@ def in_force(state: Path, tags_of: Collection[SourceKind] = _ALL, process: int |
     return snapshot
 
 
-def plant_in_force(state: Path, tags_of: Collection[SourceKind] = _ALL) -> Plant:
+def plant_in_force(state: Path, tags_of: Collection[SourceKind] = _ALL_KINDS) -> Plant:
     """The plant of :func:`in_force`. Raises OperationError if no configuration is in force yet."""
     snapshot = in_force(state, tags_of)
     if snapshot is None:
@@ -169,7 +169,7 @@ def _unchanged(path: Path, lines: Iterable[str]) -> dict[str, int] | None:
 
 
 def _read(
-    folder: Path, number: int, tags_of: Collection[SourceKind] = _ALL, process: int | None = None
+    folder: Path, number: int, tags_of: Collection[SourceKind] = _ALL_KINDS, process: int | None = None
 ) -> Snapshot | None:
     """The snapshot of a number; None: it can't be read, as one of another version of plantlog."""
     try:

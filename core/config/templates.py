@@ -21,7 +21,7 @@ from core.errors import Problem
 
 COLUMN = "instances"
 
-_SHOWN = 40  # columns in a message
+_MAX_LISTED = 40  # columns in a message
 _NAME = re.compile(r"\w{1,63}")
 _TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _PLACEHOLDER = re.compile(r"\s*(\w+)\s*(?:\*\s*(\d{1,9}))?\s*(?:([+-])\s*(\d{1,9}))?\s*")
@@ -186,7 +186,7 @@ def _filled(column: str, text: str, instances: _InstanceList, faults: list[Fault
         if match is None:
             faults.append((column, shown(token[0]), _LEGAL))
         elif match[1] not in instances.cells:
-            names = did_you_mean(match[1], list(instances.cells)[:_SHOWN])
+            names = did_you_mean(match[1], list(instances.cells)[:_MAX_LISTED])
             faults.append((column, shown(token[0]), f"a column of {instances.path}: {names}"))
         else:
             instances.used.add(match[1])

@@ -15,7 +15,7 @@ from core.config.node_address import NodeAddress
 from core.errors import SourceError
 from core.opcua.service import read
 
-_SHOWN = 20  # namespaces in a reason
+_MAX_LISTED = 20  # namespaces in a reason
 
 
 class Namespaces:
@@ -61,9 +61,9 @@ class Namespaces:
             also = " and ".join(map(str, indices))
             raise SourceError(f"the server has namespace {node_address.escaped(uri)} more than once, as {also}")
         listed = [node_address.escaped(uri) for uri in self._uris if uri]
-        others = f" and {len(listed) - _SHOWN} others" if len(listed) > _SHOWN else ""
+        others = f" and {len(listed) - _MAX_LISTED} others" if len(listed) > _MAX_LISTED else ""
         raise SourceError(
-            f"the server has no namespace {node_address.escaped(uri)}; it has {', '.join(listed[:_SHOWN])}{others}"
+            f"the server has no namespace {node_address.escaped(uri)}; it has {', '.join(listed[:_MAX_LISTED])}{others}"
         )
 
 

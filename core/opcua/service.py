@@ -31,7 +31,7 @@ REFUSED = (  # by a server that may answer the same call a moment later
     *(uaerrors.BadServerTooBusy, uaerrors.BadTcpServerTooBusy, uaerrors.BadResourceUnavailable),
     *(uaerrors.BadOutOfMemory, uaerrors.BadTcpNotEnoughResources, uaerrors.BadInternalError),
 )
-_TRIES = 6
+_MAX_TRIES = 6
 _PAUSE = 0.05  # s, before the second try; twice as long before each further one
 
 
@@ -45,7 +45,7 @@ async def send(client: Client, request: Any, time_out: float, *, divisible: bool
         try:
             return await client.uaclient.protocol.send_request(request, time_out)
         except REFUSED as error:
-            if tries == _TRIES or (divisible and isinstance(error, TOO_LARGE)):
+            if tries == _MAX_TRIES or (divisible and isinstance(error, TOO_LARGE)):
                 raise
         await asyncio.sleep(_PAUSE * 2 ** (tries - 1))
         tries += 1
@@ -126,7 +126,7 @@ class Operations:
                     while len(parts) < len(part):
                         parts += await self._part(part[len(parts) :][: self.size], call_with, refused)
                     return parts
-                if not too_large or tries == _TRIES:
+                if not too_large or tries == _MAX_TRIES:
                     return [refused(error.code)] * len(part)
             else:
                 self._accepted = max(self._accepted, len(part))

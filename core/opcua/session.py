@@ -32,7 +32,7 @@ _POLICIES = {
     "Aes128Sha256RsaOaep": security_policies.SecurityPolicyAes128Sha256RsaOaep,
     "Aes256Sha256RsaPss": security_policies.SecurityPolicyAes256Sha256RsaPss,
 }
-_NONE = security_policies.SecurityPolicyNone.URI
+_NO_SECURITY = security_policies.SecurityPolicyNone.URI
 _KNOWN = {policy.URI for policy in (*_POLICIES.values(), security_policies.SecurityPolicyBasic256)}  # of user tokens
 _WRONG_PATH = ("BadTcpEndpointUrlInvalid", "BadServerUriInvalid")
 NO_SECURITY = "no security"  # SecurityPolicy None in messages
@@ -142,7 +142,7 @@ class _Client(Client):  # type: ignore[misc]
         policies = [p for p in self._policy_ids if p.TokenType == token_type]
         policies = [replace(p, SecurityPolicyUri=p.SecurityPolicyUri or channel_policy) for p in policies]
         supported = [p for p in policies if p.SecurityPolicyUri in _KNOWN]
-        plain = [p for p in policies if p.SecurityPolicyUri == _NONE]
+        plain = [p for p in policies if p.SecurityPolicyUri == _NO_SECURITY]
         unknown = ", ".join(
             sorted({_policy_name(p.SecurityPolicyUri) for p in policies if p not in supported and p not in plain})
         )

@@ -20,7 +20,7 @@ _TYPE_NAMES = dict(enumerate(_NAMES, 1)) | {kind: name for kind, (name, _) in FO
 NO_ARRAY = "a structure, not an array: the column member begins with the name of a member"
 NOT_AN_ARRAY = ", not an array: clear the column index"
 _MAX_DEPTH = 16  # of structures in structures
-_SHOWN = 20  # members in a reason
+_MAX_LISTED = 20  # members in a reason
 
 
 def type_name(encoding: int, dimensions: int = 1) -> str:
@@ -176,8 +176,8 @@ def _reads_element(array: Field, member: str = "Speed") -> str:
 
 def _listed(structure: Structure) -> str:
     names = [member.name for member in structure.fields]
-    more = f" and {len(names) - _SHOWN} others" if len(names) > _SHOWN else ""
-    return f"{', '.join(names[:_SHOWN])}{more}"
+    more = f" and {len(names) - _MAX_LISTED} others" if len(names) > _MAX_LISTED else ""
+    return f"{', '.join(names[:_MAX_LISTED])}{more}"
 
 
 def union_field(reader: Reader, fields: int) -> int:

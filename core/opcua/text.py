@@ -15,7 +15,7 @@ from core.config.node_address import escaped
 from core.errors import DecodeError
 from core.opcua.binary import Reader
 
-_FIRST = datetime(1601, 1, 1, tzinfo=UTC)
+_EPOCH = datetime(1601, 1, 1, tzinfo=UTC)
 _LAST_TICKS = 2_650_467_743_990_000_000  # 9999-12-31 23:59:59, which stands for all later times (OPC 10000-6, 5.2.2.5)
 
 
@@ -25,7 +25,7 @@ def _string(reader: Reader) -> str:
 
 def _date_time(reader: Reader) -> str:
     ticks = min(max(reader.int64(), 0), _LAST_TICKS)
-    time = _FIRST + timedelta(microseconds=ticks // 10)
+    time = _EPOCH + timedelta(microseconds=ticks // 10)
     fraction = f"{ticks % 10_000_000:07d}".rstrip("0")
     return f"{time:%Y-%m-%dT%H:%M:%S}{'.' + fraction if fraction else ''}Z".rjust(20, "0")
 

@@ -16,7 +16,7 @@ from history.archive.day_files import DayFiles
 from history.archive.location import Location
 from history.archive.manifest import DayFolder, read_manifest
 
-_KEPT = 200_000  # channels of days, about
+_MAX_CACHED = 200_000  # channels of days, about
 
 
 class ArchivedDays:
@@ -50,7 +50,7 @@ class ArchivedDays:
         parts of a question need them."""
         key = files.folder, files.manifest.generation, files.manifest.revision
         if key not in self._places:
-            if sum(map(len, self._places.values())) > _KEPT:
+            if sum(map(len, self._places.values())) > _MAX_CACHED:
                 self._places.clear()
             self._places[key] = files.channels(PLACE).filter(pc.field("samples") > 0)
         return self._places[key]

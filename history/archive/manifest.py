@@ -22,11 +22,11 @@ FORMAT = 1
 MARKER = "plantlog-archive.json"
 MANIFESTS = "manifests"
 INCOMING = "incoming"  # files of days that are being written
-_MAY_BE_THERE = (f"{MARKER}.partial", "lost+found")  # of a writer that was killed, and of an empty disk
+_IGNORED_ENTRIES = (f"{MARKER}.partial", "lost+found")  # of a writer that was killed, and of an empty disk
 PROBE = f"{INCOMING}/answers"  # is written to see whether the storage answers
 _DAY = re.compile(r"\d{4}-[01]\d-[0-3]\d")
 _FILE, _SEAL = re.compile(r"[0-9]+-[0-9]+\.parquet"), re.compile(r"[0-9]+\.json\.gz")
-_TAIL = 8  # bytes at the end of a Parquet file: the footer's length, and PAR1
+_TAIL_BYTES = 8  # bytes at the end of a Parquet file: the footer's length, and PAR1
 METADATA = b"plantlog.archive"  # key of the file's identity in the metadata of a Parquet file
 
 Table = Literal["samples", "channels", "events", "gaps", "seal"]
@@ -133,8 +133,8 @@ class DayFolder:
 def footer_crc32(source: Any) -> int:
     """Checksum of the part of a Parquet file behind its pages. ``source``: a file object of pyarrow."""
     size = source.size()
-    length = int.from_bytes(source.read_at(min(size, _TAIL), max(0, size - _TAIL))[:4], "little")
-    footer = min(size, length + _TAIL)
+    length = int.from_bytes(source.read_at(min(size, _TAIL_BYTES), max(0, size - _TAIL_BYTES))[:4], "little")
+    footer = min(size, length + _TAIL_BYTES)
     return zlib.crc32(source.read_at(footer, size - footer))
 
 
@@ -193,7 +193,7 @@ def _require_marker(location: Location) -> None:
 
 
 def _require_empty(location: Location) -> None:
-    if others := [name for name in location.entries() if name not in _MAY_BE_THERE]:
+    if others := [name for name in location.entries() if name not in _IGNORED_ENTRIES]:
         raise OperationError(f"archive {location.name} contains {others[0]}, and is no archive: choose an empty folder")
 
 

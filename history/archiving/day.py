@@ -66,7 +66,7 @@ async def archive_day(
     started = await connection.fetchval(load("evidence")["select_clock"])
     current = await in_thread(find_manifest, location, folder)
     if current is not None:
-        await _require_known(connection, installation, location, folder, current)
+        await _require_seal_in_database(connection, installation, location, folder, current)
     if row is not None and row["location"] != location.name:
         copied = await _copied(location, folder, current, row)
         if copied is not None:
@@ -114,7 +114,7 @@ async def _copied(
     return None if problems else current
 
 
-async def _require_known(
+async def _require_seal_in_database(
     connection: asyncpg.Connection[Any],
     installation: OwnInstallation,
     location: Location,

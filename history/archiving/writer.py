@@ -40,7 +40,7 @@ from history.standalone import Key, SealBundle, gaps_digest
 _FILE_SAMPLES = 10_000_000  # units with fewer share a file
 _EVENT_ROWS = 50_000
 _CHANNELS = 64  # of which a day is in memory
-_NAMED = 3  # problems that an error names
+_MAX_LISTED = 3  # problems that an error names
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +119,10 @@ class DayWriter:
             files = await in_thread(self._day_files)
             problems = await in_thread(problems_of, files, None, changed)
             if problems:
-                more = f", and {len(problems) - _NAMED:,} more" if len(problems) > _NAMED else ""
+                more = f", and {len(problems) - _MAX_LISTED:,} more" if len(problems) > _MAX_LISTED else ""
                 raise NotAsSealed(
                     f"{folder.day} is not archived, because it is not as sealed: "
-                    f"{'; '.join(problems[:_NAMED])}{more}: see `plantlog evidence verify {folder.day}`"
+                    f"{'; '.join(problems[:_MAX_LISTED])}{more}: see `plantlog evidence verify {folder.day}`"
                 )
             await in_thread(self._publish, files.manifest)
         finally:

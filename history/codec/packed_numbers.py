@@ -12,7 +12,7 @@ from history.codec.scaling import Bits, extent, scale, unscale
 from history.codec.segments import Mask, Segments
 from history.codec.times import PLANES_MIDDLE, planes
 
-_FEW = 16  # at most one in so many values is not a float4 where values are stored as such
+_VALUES_PER_EXCEPTION = 16  # at most one in so many values is not a float4 where values are stored as such
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +43,7 @@ class PackedNumbers:
         exact = scaled.exact & segments.repeated(is_scaled)
         float4 = _as_float4(bits) == bits
         float4 &= segments.repeated(
-            ~is_scaled & (segments.count(float4) >= segments.lengths - segments.lengths // _FEW)
+            ~is_scaled & (segments.count(float4) >= segments.lengths - segments.lengths // _VALUES_PER_EXCEPTION)
         )
         packed = cls(
             segments,

@@ -36,7 +36,7 @@ MAX_GROUP = 65_536  # rows of a row group: an hour of a day at 1 Hz is read with
 _VALUE = ("scaled", "divisor", "single", "unscaled")
 _INDEX = {name: index for index, name in enumerate(SAMPLES.names)}
 _NO_CONSTANTS = ("time", "unscaled")  # statistics leave out NaN, and call -0.0 and 0.0 equal
-_ROWS = 16_384  # that are decoded at a time where not all of a row group are wanted
+_DECODED_ROWS = 16_384  # that are decoded at a time where not all of a row group are wanted
 _KINDS: Mapping[str, Any] = {
     "channel_id": np.int32,
     "time": np.int64,
@@ -49,7 +49,7 @@ _KINDS: Mapping[str, Any] = {
     "status": np.uint32,
 }
 _SAMPLES = 65_536  # that something is made of: arrays of twice as many no longer fit into caches
-_PART = 131_072  # of one channel: of twice as many, each takes twice as long to be joined
+_JOINED_ROWS = 131_072  # of one channel: of twice as many, each takes twice as long to be joined
 _Constants = Mapping[str, Any]  # column → its only value; None: all are null
 
 
@@ -128,7 +128,9 @@ def read(
         constants = _constants(facts, names) if checked else {}
         missing = [name for name in names if name not in constants]
         is_inside = bounds is None or (checked and _is_inside(facts, bounds))
-        for batch in parquet.iter_batches(MAX_GROUP if is_inside else _ROWS, [group], missing, use_threads=False):
+        for batch in parquet.iter_batches(
+            MAX_GROUP if is_inside else _DECODED_ROWS, [group], missing, use_threads=False
+        ):
             rows = decoded(batch, values, constants)
             if bounds is None or is_inside:
                 yield rows
@@ -149,7 +151,7 @@ def together(parts: Iterable[Rows], *, whole: bool = True) -> Iterator[Samples]:
 
     ``parts``: those of a channel follow each other. ``whole``: all samples of a channel are yielded at once.
     """
-    gathered, n, most = list[Rows](), 0, _SAMPLES if whole else _PART
+    gathered, n, most = list[Rows](), 0, _SAMPLES if whole else _JOINED_ROWS
     for rows in parts:
         if gathered and n + rows.n > most and not (whole and gathered[-1].channels[1] == rows.channels[0]):
             yield samples_of(gathered)

@@ -20,8 +20,8 @@ _MAX_INTEGER = 9e15  # below 2^53: exact as a double
 _DECIMALS = 9  # of doubles; of what was a float4 before, 6
 _SINGLE_DECIMALS = 6
 _SINGLE_RANGE = 65_536  # a wider range of what was a float4 is no resolution, but noise
-_FEW = 16  # at most one in so many finite values of a segment may have another form
-_PROBED = 64  # values of a segment that rule out a divisor
+_VALUES_PER_EXCEPTION = 16  # at most one in so many finite values of a segment may have another form
+_PROBE_VALUES = 64  # values of a segment that rule out a divisor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,8 +44,8 @@ def scale(bits: Bits, segments: Segments) -> ScaledValues:
     finite = np.isfinite(bits.view(np.float64))
     needed = segments.count(finite)
     undecided = needed > 0
-    needed -= needed // _FEW
-    probed = finite & (segments.places % segments.repeated(np.maximum(1, segments.lengths // _PROBED)) == 0)
+    needed -= needed // _VALUES_PER_EXCEPTION
+    probed = finite & (segments.places % segments.repeated(np.maximum(1, segments.lengths // _PROBE_VALUES)) == 0)
     probes = np.append(0, np.cumsum(segments.count(probed)))
     probe = bits[probed]
     for is_single, decimals in ((False, _DECIMALS), (True, _SINGLE_DECIMALS)):

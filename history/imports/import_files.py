@@ -78,7 +78,7 @@ def run(
                     kept.add(portion)
                     bar(portion.bytes_read)
 
-                checked_files.append(_Found(reader, check(reader, now_us(), limits, keep), kept))
+                checked_files.append(_CheckedFile(reader, check(reader, now_us(), limits, keep), kept))
         asyncio.run(_Import(state, dsn, writer.time_out, source, who, console).run(checked_files, yes))
 
 
@@ -101,7 +101,7 @@ def _bar(progress: Progress, step: str, file: Path) -> Callable[[int], None]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _CheckedFile:
     """A file without an error."""
 
     reader: Reader
@@ -118,7 +118,7 @@ class _Import:
     who: str
     console: Console
 
-    async def run(self, checked_files: Sequence[_Found], yes: bool) -> None:
+    async def run(self, checked_files: Sequence[_CheckedFile], yes: bool) -> None:
         try:
             connection = await connect_writer(self.dsn, self.time_out, "plantlog import")
         except FAILURES as error:
@@ -191,7 +191,7 @@ class _Import:
             lines.append(f"  rounds integers beyond 2^53 of {count(len(names), 'channel')}: {_names(names)}")
         self.console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
 
-    async def _store(self, connection: asyncpg.Connection[Any], checked_file: _Found) -> None:
+    async def _store(self, connection: asyncpg.Connection[Any], checked_file: _CheckedFile) -> None:
         checked = checked_file.checked
         channels = await self._channels(connection, checked_file.reader, checked)
         store = Store(connection, self.time_out, checked, channels)

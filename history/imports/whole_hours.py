@@ -23,8 +23,8 @@ from history.imports.portion import Portion, joined
 from ingest.writer.transaction.write import copy_rows
 from schema.queries import load
 
-_AT_ONCE = 2_000_000  # samples in memory, 100 bytes each for a moment
-_COMPACT = 1_000_000  # keys
+_MAX_SAMPLES = 2_000_000  # samples in memory, 100 bytes each for a moment
+_MAX_KEYS = 1_000_000  # keys
 _CHANNELS = 2**31
 _DAY_US = 86_400_000_000
 
@@ -48,7 +48,7 @@ class HourCounts:
         self._keys.append(keys)
         self._counts.append(counts)
         self._size += len(keys)
-        if self._size > _COMPACT:
+        if self._size > _MAX_KEYS:
             self._compact()
 
     def of_keys(self, keys: Int64s) -> Int64s:
@@ -71,7 +71,7 @@ class Part:
     is_whole: bool  # all of the file's samples of these channels and hours
 
 
-def regroup(portions: Iterable[Portion], counts: HourCounts, at_once: int = _AT_ONCE) -> Iterator[Part]:
+def regroup(portions: Iterable[Portion], counts: HourCounts, at_once: int = _MAX_SAMPLES) -> Iterator[Part]:
     """The samples of a file by whole hours, as far as ``at_once`` samples contain whole ones.
 
     The same file gives the same parts.

@@ -30,18 +30,18 @@ from schema.question_files import Question, questions
 
 _ZERO_DURATION = re.compile(r"0+(\.0+)?\s*(us|ms|s|m|h|d)")
 _LIMITS = Limits("2GiB", 2, 600)
-_NARROW = "narrow the question by --from, --to or --channel"
+_ADVICE = "narrow the question by --from, --to or --channel"
 _TABLE_NAME = re.compile(r"[A-Za-z_]\w*")
 _COMMON_PARAMETERS = ("since", "until", "channels")  # parameters with an option of their own
 
 
-class _Words(argparse.ArgumentParser):
+class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise OperationError(f"--with: {message}")
 
 
-_WORDS = _Words(prog="--with", add_help=False, allow_abbrev=False)
-_WORDS.add_argument("question")
+_PARSER = _Parser(prog="--with", add_help=False, allow_abbrev=False)
+_PARSER.add_argument("question")
 for _option, _name, _default in (
     ("--from", "since", None),
     ("--to", "until", None),
@@ -49,8 +49,8 @@ for _option, _name, _default in (
     ("--around", "around", "5m"),
     ("--installation", "installation", ALL),
 ):
-    _WORDS.add_argument(_option, dest=_name, default=_default)
-_WORDS.add_argument("--channel", "-c", action="append", default=[])
+    _PARSER.add_argument(_option, dest=_name, default=_default)
+_PARSER.add_argument("--channel", "-c", action="append", default=[])
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,13 +180,13 @@ def answer(
     with ExitStack() as stack:
         executor = limits.executor()
         stack.callback(executor.shutdown, wait=False, cancel_futures=True)
-        if request.reads_much_of_the_archive:
+        if request.reads_large_archive:
             executor.submit(int)  # its processes are ready when it is known where the samples are
         from history.questions import portions  # noqa: PLC0415 (DuckDB takes long to import: errors come first)
 
-        with portions.answered(state, request, replace(limits, narrow=_NARROW), executor) as session:
+        with portions.answered(state, request, replace(limits, narrow=_ADVICE), executor) as session:
             table = session.table("FROM answer")
-            return table, "" if table.num_rows else portions.why_nothing(session, request)
+            return table, "" if table.num_rows else portions.explain_empty(session, request)
 
 
 def tables(state: State, texts: Sequence[str], limits: Limits = _LIMITS) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def tables(state: State, texts: Sequence[str], limits: Limits = _LIMITS) -> dict
         if not _TABLE_NAME.fullmatch(name) or not words.strip():
             raise OperationError(f"--with: found {text!r}; legal: NAME='QUESTION --from TIME …', as for `plantlog ask`")
         try:
-            arguments, rest = _WORDS.parse_known_args(shlex.split(words))
+            arguments, rest = _PARSER.parse_known_args(shlex.split(words))
         except ValueError as error:
             raise OperationError(f"--with {name}: {error}") from error
         question = find_question(arguments.question)

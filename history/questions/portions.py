@@ -45,13 +45,13 @@ def answered(state: State, request: Request, limits: Limits, executor: Executor 
         yield session
 
 
-def why_nothing(session: Session, request: Request) -> str:
+def explain_empty(session: Session, request: Request) -> str:
     """Lines for people about an answer without rows."""
     interval = Interval(request.first, request.values["since"], request.values["until"])
     times = interval.first, interval.since, interval.until
     query = load("duckdb")["select_judged"]
     with session.rows(query, [request.values["channels"], *times]) as (_, channels):
-        return nothing_found(request.question, interval, channels)
+        return explain_no_rows(request.question, interval, channels)
 
 
 def _add(session: Session, request: Request, groups: Sequence[Sequence[str]], first: bool, ends: float) -> None:
@@ -107,7 +107,7 @@ class Interval:
     until: datetime
 
 
-def nothing_found(question: Question, interval: Interval, channels: Iterable[tuple[str, str, bool, bool]]) -> str:
+def explain_no_rows(question: Question, interval: Interval, channels: Iterable[tuple[str, str, bool, bool]]) -> str:
     """Lines for people. ``channels``: name, kind, and whether there are samples in the interval, and before since."""
     judged, other, empty, unknown = list[str](), list[str](), list[str](), list[str]()
     for name, kind, has_samples, has_earlier in sorted(channels):

@@ -14,7 +14,7 @@ from core.errors import OperationError
 from schema.queries import load
 from schema.question_files import Question
 
-_MANY = 10_000_000  # samples
+_MANY_SAMPLES = 10_000_000  # samples
 _LIVE_RATE = 1.0  # samples a second of a channel, where no archived day tells
 
 
@@ -36,9 +36,9 @@ class Request:
         return float((self.values["until"] - self.first).total_seconds())
 
     @property
-    def reads_much_of_the_archive(self) -> bool:
+    def reads_large_archive(self) -> bool:
         """Whether samples are read of it for a second and more."""
-        return self.is_archived and self.rate * self.seconds * len(self.channels) > _MANY
+        return self.is_archived and self.rate * self.seconds * len(self.channels) > _MANY_SAMPLES
 
 
 async def prepare(

@@ -67,7 +67,7 @@ class Chain:
     label: str  # the installation; empty where the database has only one
 
 
-async def own_number(connection: asyncpg.Connection[Any], state: State) -> int:
+async def own_scope_number(connection: asyncpg.Connection[Any], state: State) -> int:
     """The scope of what this state folder seals from now on. Raises OperationError if it is not registered."""
     rows = await connection.fetch(load("evidence")["select_numbers"])
     identifier = installation_of(state.root)

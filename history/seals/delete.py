@@ -18,7 +18,7 @@ from core.paths import State
 from core.timestamps import begin, microseconds
 from history.reading.day_samples import DaySamples
 from history.reading.reader import connect, hour_digests
-from history.reading.scope import load_scope, own_number
+from history.reading.scope import load_scope, own_scope_number
 from history.seals.partial_digests import ByHour
 from history.seals.proof import NOTHING
 from history.seals.seal import Sealing, locked
@@ -72,7 +72,7 @@ async def delete(dsn: str, state: State, deletion: Deletion, dry_run: bool) -> D
     """``dsn``: the owner's. ``dry_run``: only count. Raises OperationError, and deletes nothing then."""
     connection = await connect(dsn, "plantlog delete")
     try:
-        scope = await load_scope(connection, await own_number(connection, state))
+        scope = await load_scope(connection, await own_scope_number(connection, state))
         rows = await connection.fetch(load("evidence")["select_matching_channels"], list(deletion.patterns))
         channels = sorted(scope.select(row["id"] for row in rows))
         if not channels:
@@ -93,7 +93,7 @@ async def delete(dsn: str, state: State, deletion: Deletion, dry_run: bool) -> D
 async def _delete(
     connection: asyncpg.Connection[Any], state: State, deletion: Deletion, channels: list[int], dry_run: bool
 ) -> DeletionResult:
-    scope = await load_scope(connection, await own_number(connection, state))
+    scope = await load_scope(connection, await own_scope_number(connection, state))
     done: list[SealResult] = []
     async with connection.transaction(isolation="repeatable_read"):
         started = await connection.fetchval(load("evidence")["select_clock"])

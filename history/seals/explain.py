@@ -30,7 +30,7 @@ from history.standalone import Difference
 from schema.queries import load
 
 _CHANNELS = 64  # that are read again at a time
-_DUE = "; an amended seal is due"
+_SEAL_DUE = "; an amended seal is due"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Explainer:
         removals = list(self.receipts.removals)
         if any(difference.kind == "missing" for difference in differences):
             removals += await self._recorded_removals()
-        await self._came(differences, reasons)
+        await self._explain_additions(differences, reasons)
         for difference in differences:
             key, day = (difference.channel_id, difference.hour, difference.what), self.sealed.day
             if difference.hour is not None and not reasons.get(key):
@@ -68,7 +68,7 @@ class Explainer:
             for difference in differences
         ]
 
-    async def _came(
+    async def _explain_additions(
         self, differences: Sequence[Difference], reasons: dict[tuple[int | None, int | None, str], str]
     ) -> None:
         """Samples that came, as receipts prove."""
@@ -88,15 +88,15 @@ class Explainer:
                     amended = amended_hour(samples, hour, self.samples.day, late[number], was)
                     if amended is not None:
                         text = self._late(int(np.count_nonzero(amended.added)), "sample")
-                        reasons[number, hour, of_hour[number].what] = f"{text}{_DUE}{imported}"
+                        reasons[number, hour, of_hour[number].what] = f"{text}{_SEAL_DUE}{imported}"
         if any(difference.what == "events" and difference.channel_id is None for difference in differences):
             for event_hour in (await amended_events(self.samples, self.sealed, self.scope, self.receipts))[0]:
                 text = self._late(int(np.count_nonzero(event_hour.added)), "event")
-                reasons[None, event_hour.hour, "events"] = f"{text}{_DUE}"
+                reasons[None, event_hour.hour, "events"] = f"{text}{_SEAL_DUE}"
         if any(difference.what == "gaps" and difference.channel_id is None for difference in differences):
             gaps = await amended_gaps(self.samples, self.sealed, self.scope, self.receipts)
             if gaps.changes:
-                reasons[None, None, "gaps"] = f"{self._late(len(gaps.changes), 'gap')}{_DUE}"
+                reasons[None, None, "gaps"] = f"{self._late(len(gaps.changes), 'gap')}{_SEAL_DUE}"
 
     def _late(self, n: int, noun: str) -> str:
         return f"late data: {count(n, noun)}, the rest is as sealed; written from {self.receipts.since} on"

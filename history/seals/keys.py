@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from core.errors import OperationError
 from core.paths import State
 from core.timestamps import microseconds, now_us, utc
-from history.reading.scope import own_number
+from history.reading.scope import own_scope_number
 from history.standalone import Key, UnverifiableError, read_keys
 from schema.queries import load
 
@@ -108,7 +108,7 @@ async def signer(connection: asyncpg.Connection[Any], state: State, new: bool = 
 
     ``new``: make one that no other vouches for, where the old one is lost. Raises OperationError.
     """
-    chain = max(await own_number(connection, state), 1)
+    chain = max(await own_scope_number(connection, state), 1)
     stored = {key.fingerprint: key for key in await stored_keys(connection, chain)}
     next_key = load_signer(state, _NEXT_FILE)
     if next_key is not None and next_key.fingerprint in stored:  # a rotation that was interrupted
@@ -128,7 +128,9 @@ async def signer(connection: asyncpg.Connection[Any], state: State, new: bool = 
 
 async def check_member(connection: asyncpg.Connection[Any], state: State) -> None:
     """Raise OperationError if a member of a redundant pair has not the key that the pair seals with."""
-    stored = {key.fingerprint for key in await stored_keys(connection, max(await own_number(connection, state), 1))}
+    stored = {
+        key.fingerprint for key in await stored_keys(connection, max(await own_scope_number(connection, state), 1))
+    }
     own_keys = [load_signer(state), load_signer(state, _NEXT_FILE)]
     if stored and not any(key is not None and key.fingerprint in stored for key in own_keys):
         raise OperationError(
@@ -146,7 +148,7 @@ async def rotate(connection: asyncpg.Connection[Any], state: State) -> Signer:
     """A new key in place of the one in use, each vouching for the other. Raises OperationError."""
     previous_key = await signer(connection, state)
     own_key = _generate(state, _NEXT_FILE)
-    await _record(connection, max(await own_number(connection, state), 1), own_key, previous_key)
+    await _record(connection, max(await own_scope_number(connection, state), 1), own_key, previous_key)
     key_path(state).with_name(_NEXT_FILE).replace(key_path(state))
     return own_key
 

@@ -22,7 +22,7 @@ from core.formatting import change, count
 from core.paths import State
 from history.reading.day_samples import DaySamples
 from history.reading.reader import connect, has_data
-from history.reading.scope import Scope, load_scope, own_number
+from history.reading.scope import Scope, load_scope, own_scope_number
 from history.seals import partial_digests
 from history.seals.keys import Signer, signer, stored_keys
 from history.seals.partial_digests import MARGIN
@@ -70,7 +70,7 @@ async def seal_days(
     connection = await connect(dsn, "plantlog seal")
     try:
         on_backend(connection.get_server_pid())
-        scope = await load_scope(connection, await own_number(connection, state))
+        scope = await load_scope(connection, await own_scope_number(connection, state))
         async with locked(connection, scope.chain) as acquired:
             if not acquired:
                 return None
@@ -93,7 +93,7 @@ async def amend_archived_day(state: State, samples: DaySamples) -> bool:
     Raises OperationError and DatabaseError as :func:`seal_closed`.
     """
     connection = samples.connection
-    scope = await load_scope(connection, await own_number(connection, state))
+    scope = await load_scope(connection, await own_scope_number(connection, state))
     async with locked(connection, scope.chain) as acquired:
         if acquired:
             sealing, chain = await Sealing.begin(connection, state, scope)

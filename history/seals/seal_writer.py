@@ -127,7 +127,7 @@ async def amend(
     await _replace(
         connection,
         receipts,
-        {**receipts.others, **_left(receipts, unproven | amended.unread)},
+        {**receipts.others, **_not_sealed(receipts, unproven | amended.unread)},
         {*unproven_events, *await _not_covered(connection, day, receipts, scope)},
     )
     failed = [f"{count(len(unproven), 'channel-hour')}"] if unproven else []
@@ -141,7 +141,7 @@ async def amend(
     return Amended(done, failed, bool(amended.unread))
 
 
-def _left(receipts: Receipts, unproven: Set[tuple[int, int]]) -> dict[int, Int64s]:
+def _not_sealed(receipts: Receipts, unproven: Set[tuple[int, int]]) -> dict[int, Int64s]:
     """Times of samples by channel that are not sealed."""
     times_by_channel: dict[int, list[Int64s]] = {}
     for channel, hour in sorted(unproven):

@@ -43,7 +43,7 @@ _SQL_TYPES = {
     TIME: "TIMESTAMP WITH TIME ZONE",
 }
 Result = TypeVar("Result")
-_USUAL = pa.struct([("channel_id", pa.int32()), ("seconds", pa.float64())])
+_RUN_LENGTHS = pa.struct([("channel_id", pa.int32()), ("seconds", pa.float64())])
 
 
 class Functions:
@@ -76,7 +76,7 @@ class Functions:
             (self.sample_intervals, [ids, *[number] * 3], INTERVALS),
             (self.value_runs, [ids, *[number] * 3], RUNS),
             (self.value_steps, [ids, *[number] * 3, "DOUBLE"], STEPS),
-            (self.usual_run_lengths, [ids, *[number] * 2], _USUAL),
+            (self.usual_run_lengths, [ids, *[number] * 2], _RUN_LENGTHS),
             (self.pauses, [ids, *[number] * 2], PAUSES),
             (self.held_statistics, [_sql_type(pa.list_(weighted_statistics.INTERVAL))], STATISTICS),
             (self.replays, [ids, *[number] * 3, integer], PAIRS),
@@ -160,7 +160,9 @@ class Functions:
 
     def usual_run_lengths(self, channels: list[int], since: int, until: int) -> Any:
         """Time (s) that 95 % of the values of channels last at most, with since <= time < until (µs)."""
-        return listed(_USUAL, self._source.results(_scan(channels), (since, until), by_portion(runs.usual_lengths)))
+        return listed(
+            _RUN_LENGTHS, self._source.results(_scan(channels), (since, until), by_portion(runs.usual_lengths))
+        )
 
     def pauses(self, channels: list[int], since: int, until: int) -> Any:
         """Pauses as of ``plant.pauses``, of samples with since <= time < until (µs)."""

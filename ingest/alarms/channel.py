@@ -24,7 +24,7 @@ from ingest.alarms.state import Alarm, Inhibition, State, acknowledged, inhibite
 
 QUIET_US = 10_000_000
 SET_BACK_US = 300_000_000
-AHEAD_US = 60_000_000  # by which a source's clock may be ahead of ours before its times count as wrong
+MAX_LEAD_US = 60_000_000  # by which a source's clock may be ahead of ours before its times count as wrong
 GRACE_US = 2_000_000  # time that a sample may take to arrive before the clock is checked without it
 
 Action: TypeAlias = Literal[
@@ -130,7 +130,7 @@ class AlarmChannel:
     def _is_live(self, time: int, received_at: int) -> bool:
         if time > self.time:
             return True
-        set_back = time <= received_at + AHEAD_US < self.time
+        set_back = time <= received_at + MAX_LEAD_US < self.time
         return set_back or (time < self.time and received_at - self.seen > SET_BACK_US)
 
     def check_clock(self, now: int) -> list[AlarmChange]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from core.batch import Float64s, Int64s, SampleBatch, UInt32s
 from core.counters import increases
 from core.errors import OperationError
-from ingest.alarms.channel import AHEAD_US, SET_BACK_US, AlarmChange, AlarmChannel, LimitMonitor
+from ingest.alarms.channel import MAX_LEAD_US, SET_BACK_US, AlarmChange, AlarmChannel, LimitMonitor
 from ingest.alarms.limits import Limit
 
 _BAD = np.uint32(0x8000_0000)  # the severity Bad of a StatusCode (OPC 10000-4, 7.39)
@@ -144,7 +144,7 @@ class AlarmColumns:
         """Evaluate sample by sample the channels with a sample outside the band."""
         # Late samples are not evaluated, unless others of their channel came with them.
         last = self._time[index]
-        ahead = received_at + AHEAD_US
+        ahead = received_at + MAX_LEAD_US
         late = (time <= last) & ((last <= ahead) | (time > ahead)) & (received_at - self._seen[index] <= SET_BACK_US)
         has_late, has_live, marked = (np.zeros(self._above + 1, bool) for _ in range(3))
         has_late[index[late]] = True

@@ -20,7 +20,7 @@ from ingest.alarms.state import UNACKNOWLEDGED, Alarm, Inhibition, State
 CommandAction: TypeAlias = Literal[
     "ack", "shelve", "unshelve", "suppress", "unsuppress", "out-of-service", "in-service"
 ]
-_SHOWN = 5  # alarms in a message
+_MAX_LISTED = 5  # alarms in a message
 _BEGINS: dict[CommandAction, Inhibition] = {
     "shelve": "shelved",
     "suppress": "suppressed_by_design",
@@ -238,4 +238,4 @@ class Outcome:
 
 
 def _shown(lines: Sequence[str]) -> str:
-    return "; ".join(lines[:_SHOWN]) + (" ..." if len(lines) > _SHOWN else "")
+    return "; ".join(lines[:_MAX_LISTED]) + (" ..." if len(lines) > _MAX_LISTED else "")

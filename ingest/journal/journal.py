@@ -156,14 +156,14 @@ class Journal:
 
     def _make_room(self) -> None:
         """Drop segments until the disk has as much free space as is left to others."""
-        while self._lacks_space():
+        while self._is_short_of_space():
             if not drop_oldest(self._spool):
                 self.close()
                 raise OSError(errno.EDQUOT, "the disk has too little free space")
             if self._file is not None and not os.fstat(self._file).st_nlink:
                 self.close()  # only then its space is free
 
-    def _lacks_space(self) -> bool:
+    def _is_short_of_space(self) -> bool:
         disk = shutil.disk_usage(self._spool)
         return disk.free < max(self._options.max_bytes, disk.total * _LEFT_FREE)
 

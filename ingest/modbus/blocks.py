@@ -27,7 +27,7 @@ from ingest.modbus.decode import Decoder
 from ingest.modbus.plan import Read, plan, split, unambiguous
 
 _POLLS = 3  # consecutive polls, late or in time again, that define a new pace
-_LATE = 1.1  # times the interval
+_LATE_FACTOR = 1.1  # times the interval
 _TOLERANCE = 1.5  # factor between two paces that count as different
 _MIN_SHORTER_POLLS = 10  # consecutive polls that define a shorter pace: those of an overloaded machine vary
 
@@ -112,9 +112,9 @@ class PollPace:
         share = (self._waited[-1] - self._waited[0]) / (self._began[-1] - self._began[0])
         self._waited_share = max(0.0, min(1.0, share))
         shortest, median, _ = sorted(after - before for before, after in pairwise(self._began))
-        if median <= _LATE * self._interval:
+        if median <= _LATE_FACTOR * self._interval:
             new = self._interval
-        elif shortest <= _LATE * self._interval or (
+        elif shortest <= _LATE_FACTOR * self._interval or (
             self.stretched and self.seconds / _TOLERANCE <= median <= self.seconds * _TOLERANCE
         ):
             new = self.seconds

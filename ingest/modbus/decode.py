@@ -20,7 +20,9 @@ from core.errors import DecodeError
 from ingest.modbus.plan import Read
 from ingest.no_data import NoData
 
-_LONG = tuple(name for name in INTEGERS if 16 * NUMBERS[name].registers > 53)  # bits that a float64 holds exactly
+_INEXACT_TYPES = tuple(
+    name for name in INTEGERS if 16 * NUMBERS[name].registers > 53
+)  # bits that a float64 holds exactly
 # The numpy type, and the number of words that it has more than registers
 _DTYPES = {
     name: (number.dtype, np.dtype(number.dtype).itemsize // 2 - number.registers) for name, number in NUMBERS.items()
@@ -160,7 +162,7 @@ class Decoder:
         """(tag, its read) of each of :attr:`tags` whose integer float64 cannot hold exactly: beyond 2^53."""
         rounded: list[tuple[int, int]] = []
         for (kind, order), numbers in self._numbers.items():
-            if kind in _LONG:
+            if kind in _INEXACT_TYPES:
                 integers = _numbers(raw[numbers.at], order, kind)
                 rows = is_rounded(integers, integers.astype(np.float64))
                 rounded += zip(numbers.tags[rows].tolist(), numbers.read[rows].tolist(), strict=True)

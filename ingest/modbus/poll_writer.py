@@ -34,7 +34,7 @@ from ingest.versions import NO_VERSIONS, ChannelVersions
 _MAX_POLLS = 16  # that wait for the disk
 _MAX_EVENTS = 1000  # kept in memory after disk errors
 _OUTAGES = ("disconnected", "stopped", "killed")  # not STANDBY: the other member reads
-_NONE = np.empty(0, np.int32)
+_NO_TAGS = np.empty(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ class PollWriter:
         refuses = poll.lost is None and any(failure.reason == "refused" for failure in poll.failures)
         if (rounds or refuses) and self._gaps.open_since() is not None:  # a device that refuses does respond
             ended = max((int(at.max()) for _, at in rounds), default=poll.at)
-            await self._continue_outage(poll.failures, np.concatenate([_NONE, *(tags for tags, _ in rounds)]), ended)
+            await self._continue_outage(poll.failures, np.concatenate([_NO_TAGS, *(tags for tags, _ in rounds)]), ended)
             await self._close_source_gap(ended)
         for tags, at in rounds:
             await self._close_gaps(tags, at)
@@ -276,7 +276,7 @@ class PollWriter:
         try:
             await self._versions.flush()
             if batch is None:
-                return _NONE
+                return _NO_TAGS
             await self._spool.append(batch, self._downtime.notes(poll.at))
         except SpoolError:
             if batch is not None:
@@ -284,7 +284,7 @@ class PollWriter:
             return poll.tags()
         self._status.count_samples(len(batch))
         self._status.record_samples(batch.samples.time)
-        return _NONE
+        return _NO_TAGS
 
     async def _events(self, poll: Poll) -> Int32s:
         """Append a poll's events and changed texts; return the tags whose texts were rejected."""
@@ -297,7 +297,7 @@ class PollWriter:
                 changed.append(Event("text", at, int(self._ids[i]), status, text))
         events = (*self._retry_events, *poll.events, *changed)
         if not events:
-            return _NONE
+            return _NO_TAGS
         try:
             await self._spool.append(EventBatch(self._status.source_id, now_us(), events))
         except SpoolError:
@@ -307,7 +307,7 @@ class PollWriter:
         self._texts.update(texts)
         for event in events:
             metrics.events.labels(source=self._status.name, type=event.type).inc()
-        return _NONE
+        return _NO_TAGS
 
 
 def _max_silence(intervals: Sequence[float]) -> NDArray[np.int64]:

@@ -17,7 +17,7 @@ from core.config.modbus_address import ModbusAddress
 from ingest.modbus.failures import ConnectionLost
 
 _PARITY = {"N": 0, "E": termios.PARENB, "O": termios.PARENB | termios.PARODD}
-_OWN = "another source of this collector"
+_THIS_COLLECTOR = "another source of this collector"
 _PSEUDO_TERMINALS = range(136, 144)  # major numbers (Documentation/admin-guide/devices.txt of Linux)
 
 
@@ -97,7 +97,7 @@ def open_serial(address: ModbusAddress, protocol: asyncio.BufferedProtocol) -> S
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.ioctl(fd, termios.TIOCEXCL)
         if any(
-            process != _OWN for process in _holders(device)
+            process != _THIS_COLLECTOR for process in _holders(device)
         ):  # of processes without a lock: each would read a part of the bytes
             fcntl.ioctl(fd, termios.TIOCNXCL)
             raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
@@ -168,7 +168,7 @@ def _holders(device: str) -> Iterator[str]:
             if any(link.startswith("/dev/") and _is_device(fd, number) for fd, link in links):
                 is_own = process.name == str(os.getpid())
                 name = (process / "comm").read_text().strip()
-                yield _OWN if is_own else f"process {process.name} ({name})"
+                yield _THIS_COLLECTOR if is_own else f"process {process.name} ({name})"
 
 
 def _link(fd: Path) -> str:

@@ -192,7 +192,7 @@ class Collector:
             tasks.create_task(self._subscriptions.state.structures.follow(client, self._source.time_out))
             tasks.create_task(self._backfill.run(client))
             tasks.create_task(self._watch())
-            tasks.create_task(self._servers.watch_own(client, self._source.at(address)))
+            tasks.create_task(self._servers.watch_server_in_use(client, self._source.at(address)))
             tasks.create_task(self._servers.watch_others(self._source))
             tasks.create_task(self._events.run(client, self._subscriptions))
 

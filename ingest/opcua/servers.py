@@ -126,7 +126,7 @@ class Servers:
                 wait = backoff.next()
             await asyncio.sleep(wait)
 
-    async def watch_own(self, client: Client, source: OpcuaSource) -> None:
+    async def watch_server_in_use(self, client: Client, source: OpcuaSource) -> None:
         """Read the ServiceLevel of the server in use.
 
         Raises FailOverError if another one is in a better sub-range. A server that is healthy is kept (6.6.2.4.3).

@@ -21,8 +21,10 @@ from ingest.status import SourceStatus
 
 _REASON = "time_stands_still"
 _DETAIL = "different values have the same timestamps"
-_QUIET = 10.0  # s without a refused value until the gap is closed: one gap, however often the timestamp advances
-_NONE = np.iinfo(np.int64).min  # no sample
+_QUIET_SECONDS = (
+    10.0  # s without a refused value until the gap is closed: one gap, however often the timestamp advances
+)
+_NO_SAMPLE = np.iinfo(np.int64).min  # no sample
 
 
 @dataclass(slots=True)
@@ -78,7 +80,7 @@ class RepeatedTimes:
         if len(new):
             at = np.searchsorted(self._ids, new)
             self._ids = np.insert(self._ids, at, new)
-            self._time = np.insert(self._time, at, _NONE)
+            self._time = np.insert(self._time, at, _NO_SAMPLE)
             self._bits = np.insert(self._bits, at, 0)
             self._of_status = np.insert(self._of_status, at, 0)
         return np.searchsorted(self._ids, channel)
@@ -97,7 +99,7 @@ class RepeatedTimes:
             times = time[np.searchsorted(channel, i) : np.searchsorted(channel, i, "right")]
             if refused.resumed is None and times[-1] > refused.time:
                 refused.resumed = int(times[np.searchsorted(times, refused.time, "right")])
-        quiet_since = monotonic() - _QUIET
+        quiet_since = monotonic() - _QUIET_SECONDS
         return [
             (i, refused.resumed)
             for i, refused in self._refused.items()

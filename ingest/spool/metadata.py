@@ -57,18 +57,18 @@ class SpoolLock(_OpenFile):
 
     def shared(self) -> AbstractContextManager[None]:
         """The file is not replaced inside the block. If the disk cannot hold a lock file, there are no repairs."""
-        return self._held(fcntl.LOCK_SH)
+        return self._locked(fcntl.LOCK_SH)
 
     def exclusive(self) -> AbstractContextManager[None]:
         """Nobody commits inside the block. Raises SpoolError if the disk cannot hold a lock file."""
-        return self._held(fcntl.LOCK_EX, is_needed=True)
+        return self._locked(fcntl.LOCK_EX, is_needed=True)
 
     def commit(self) -> AbstractContextManager[None]:
         """Nobody else commits or replaces the file inside; not enforced if the disk cannot hold a lock file."""
-        return self._held(fcntl.LOCK_EX)
+        return self._locked(fcntl.LOCK_EX)
 
     @contextmanager
-    def _held(self, how: int, *, is_needed: bool = False) -> Iterator[None]:
+    def _locked(self, how: int, *, is_needed: bool = False) -> Iterator[None]:
         try:
             descriptor = self._descriptor()
         except OSError:

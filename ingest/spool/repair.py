@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 _READY = "ready.sqlite"  # in a repair's folder: complete and durable, to be moved into place
 _CLOCK_US = 1_000_000  # batches of two sources may be appended in another order than received
 _LAST_SEQUENCE = 2**62  # no sequence is higher
-_BEGIN = Mark(0, 0)
+_FIRST_MARK = Mark(0, 0)
 
 
 @dataclass(slots=True)
@@ -153,7 +153,7 @@ def _put_in_place(path: Path, folder: Path) -> None:
 def _write(fresh: Path, path: Path, folder: Path, why: str) -> tuple[int, int]:
     """Create the new file durably. Returns its numbers of batches and gaps."""
     queries = load("spool")
-    head, last = read_mark(path, "head") or _BEGIN, read_mark(path, "last") or _BEGIN
+    head, last = read_mark(path, "head") or _FIRST_MARK, read_mark(path, "last") or _FIRST_MARK
     with closing(connect(fresh, "FULL", create=True)) as connection:
         # Nobody else has it open: a WAL would only write everything twice.
         connection.execute("PRAGMA journal_mode = DELETE")

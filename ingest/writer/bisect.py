@@ -208,7 +208,7 @@ def _gap_halves(batch: GapBatch) -> Sequence[Batch]:
     ]
 
 
-async def split_known(
+async def split_committed(
     connection: asyncpg.Connection[Any], pieces: Sequence[Piece], time_out: float
 ) -> tuple[_ByFile, _ByFile]:
     """The batches of ``pieces`` that the database has, and the others. None are known if it can't tell.

@@ -25,7 +25,7 @@ from ingest.writer.writer import Writer
 log = logging.getLogger(__name__)
 
 _BEAT_SECONDS = 2.0
-_LET_SECONDS = 2 * LEASE_SECONDS  # for the member that asked for the lease
+_YIELD_SECONDS = 2 * LEASE_SECONDS  # for the member that asked for the lease
 _NO_JOURNAL = JournalReport(0, None, None)
 
 
@@ -180,7 +180,7 @@ class PairWriter:
         log.info("the lease is %s", "handed over" if error is None else "lost")
         await self.lease.release()
         if error is None and not self._draining.is_set():
-            await asyncio.sleep(_LET_SECONDS)
+            await asyncio.sleep(_YIELD_SECONDS)
 
     async def _hold(self, writer: Writer) -> None:
         """Renew the lease until the other member asks for it. Raises LeaseLost."""

@@ -31,11 +31,11 @@ from ingest.journal.journal import JournalReport
 from ingest.journal.replay import is_request
 from ingest.spool.metadata import WakeUpListener
 from ingest.writer.backlog import Backlog, BatchesByFile, is_low_priority
-from ingest.writer.bisect import Piece, bisect, split_by_days, split_known
+from ingest.writer.bisect import Piece, bisect, split_by_days, split_committed
 from ingest.writer.minutes.closer import MinuteCloser
 from ingest.writer.minutes.open_minutes import OpenMinutes
 from ingest.writer.restored.restore_check import RestoreCheck
-from ingest.writer.transaction.failures import Backoffs, Failure, backoffs, classify, timed_out, too_much
+from ingest.writer.transaction.failures import Backoffs, Failure, backoffs, classify, exceeds_limit, timed_out
 from ingest.writer.transaction.group import DayLimits, assemble
 from ingest.writer.transaction.write import Fence, RepeatingChannels, WriteResult, write
 
@@ -133,7 +133,7 @@ class Writer:
             while (pieces := await self._next()) is not None:
                 paths = [path for piece in pieces for path, _ in piece.group.batches_by_file]
                 if any(map(is_request, paths)):
-                    pieces = await self._without_known(connection, pieces)
+                    pieces = await self._without_committed(connection, pieces)
                 for piece in pieces[:1]:
                     connection = await self._commit(connection, piece)
                 self._deferred.extend(pieces[1:])
@@ -154,9 +154,9 @@ class Writer:
                 self._wake_up.set()
         return connection
 
-    async def _without_known(self, connection: asyncpg.Connection[Any], pieces: list[Piece]) -> list[Piece]:
+    async def _without_committed(self, connection: asyncpg.Connection[Any], pieces: list[Piece]) -> list[Piece]:
         """The pieces of a replay without batches that the database has."""
-        stored, others = await split_known(connection, pieces, self._options.time_out)
+        stored, others = await split_committed(connection, pieces, self._options.time_out)
         if not stored:
             return pieces
         self._backlog.committed(stored)
@@ -290,7 +290,7 @@ class Writer:
         """Prepare the next attempt after a failure: smaller, later, or on another connection."""
         poison = classify(error) == "poison"
         smaller = [pieces[0]]
-        if poison or timed_out(error) or too_much(error):
+        if poison or timed_out(error) or exceeds_limit(error):
             limits = self._limits_of(path for path, _ in pieces[0].group.batches_by_file)
             smaller = bisect(pieces[0], limits, error, poison)
         failed = pieces.popleft()
@@ -298,7 +298,7 @@ class Writer:
             await self._dead_letter(failed, error)
             return connection if not connection.is_closed() else await self._connect()
         pieces.extendleft(reversed(smaller))
-        if poison or (too_much(error) and len(smaller) > 1):
+        if poison or (exceeds_limit(error) and len(smaller) > 1):
             log.info(
                 "the database rejects a group of rows: %s: %s; splitting it to isolate them",
                 type(error).__name__,
@@ -354,9 +354,9 @@ class Writer:
 
 _GATHER = 1e-3  # s per (sample/s)
 _SETTLE = 3.0  # s, time constant of the measured rate
-_FADE = 0.95  # decay, per group, of the slowest write and the oldest arrival
-_WRITES = 2.0  # reserve, as a multiple of the slowest write
-_FREE = 0.2  # reserve, as a fraction of max_delay
+_DECAY = 0.95  # decay, per group, of the slowest write and the oldest arrival
+_WRITE_RESERVE = 2.0  # reserve, as a multiple of the slowest write
+_DELAY_RESERVE = 0.2  # reserve, as a fraction of max_delay
 
 
 class GroupPace:
@@ -384,7 +384,7 @@ class GroupPace:
 
     def interval(self) -> float:
         """Seconds from the start of one group to the next."""
-        left = self._max_delay * (1 - _FREE) - self._age - _WRITES * self._write
+        left = self._max_delay * (1 - _DELAY_RESERVE) - self._age - _WRITE_RESERVE * self._write
         return max(0.0, min(self._rate * _GATHER, left))
 
     def group_taken(self, rows: int, *, more: bool) -> None:
@@ -396,5 +396,5 @@ class GroupPace:
 
     def group_written(self, seconds: float, age: float) -> None:
         """A group was committed; ``age``: of its oldest sample on arrival; at most half of max_delay counts."""
-        self._write = max(seconds, self._write * _FADE)
-        self._age = max(min(max(0.0, age), self._max_delay / 2), self._age * _FADE)
+        self._write = max(seconds, self._write * _DECAY)
+        self._age = max(min(max(0.0, age), self._max_delay / 2), self._age * _DECAY)

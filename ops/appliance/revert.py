@@ -105,7 +105,7 @@ def _copy(path: Path) -> Path:
     copy = path.with_name(f"{path.name}.until-{datetime.now(UTC):%Y%m%dT%H%M%S}")
     try:
         write_atomically(copy, path.read_bytes())
-        _give(copy, path)
+        _copy_owner_and_mode(copy, path)
     except OSError as error:
         raise OperationError(f"{path} can't be copied: {error}. Nothing was written") from error
     return copy
@@ -120,12 +120,12 @@ def _write(contents: Mapping[Path, bytes]) -> None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 partial = replaced.enter_context(atomic_path(path))
                 partial.write_bytes(content)
-                _give(partial, path if path.exists() else path.parent)
+                _copy_owner_and_mode(partial, path if path.exists() else path.parent)
     except OSError as error:
         raise OperationError(f"the files can't be replaced: {error}") from error
 
 
-def _give(path: Path, like: Path) -> None:
+def _copy_owner_and_mode(path: Path, like: Path) -> None:
     """Owner and permissions of ``like``, a file or a folder."""
     status = like.stat()
     path.chmod(stat.S_IMODE(status.st_mode) & 0o666)

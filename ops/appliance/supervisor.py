@@ -32,7 +32,7 @@ _STOP_SECONDS = 90.0  # longer than any process may take to stop
 _START_SECONDS = 20.0
 _POLL_SECONDS = 0.05
 ACTIVE_STATES = ("STARTING", "RUNNING", "BACKOFF")
-_TAIL = 1024**2  # bytes of a log that are read
+_TAIL_BYTES = 1024**2  # bytes of a log that are read
 _STABLE_SECONDS = 60.0  # a process that ran so long had started well
 _LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+) Z \w+ (spawned|exited|stopped|supervisord started)\b(.*)")
 _NAME = re.compile(r": '?([\w-]+)'?")
@@ -389,7 +389,7 @@ def _reason(exit_text: str) -> str:
 def _tail(path: Path) -> list[str]:
     try:
         with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _TAIL))
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
             return file.read().decode(errors="replace").splitlines()
     except FileNotFoundError:
         return []

@@ -24,7 +24,7 @@ from ops.postgres.server import Server
 from schema.queries import load
 
 _FOLDER = "rehearsal"  # in the state folder
-_ROOM = 1.2  # times the database's size
+_SPACE_FACTOR = 1.2  # times the database's size
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,10 @@ def rehearse(state: State, progress: Callable[[str], None]) -> Proof:
     scratch = State(state.root / _FOLDER / "state")
     with folder_lock(scratch.root.parent, lambda: progress("waiting for another rehearsal")):
         shutil.rmtree(scratch.root, ignore_errors=True)  # of a rehearsal that was killed
-        if (free := shutil.disk_usage(state.root).free) < _ROOM * newest.size:
-            raise OperationError(f"{state.root} has {free:,} bytes free: a rehearsal needs {_ROOM * newest.size:,.0f}")
+        if (free := shutil.disk_usage(state.root).free) < _SPACE_FACTOR * newest.size:
+            raise OperationError(
+                f"{state.root} has {free:,} bytes free: a rehearsal needs {_SPACE_FACTOR * newest.size:,.0f}"
+            )
         try:
             _share_user(state, scratch)
             cluster = restore(scratch, archive, None, progress, rehearsed=state)

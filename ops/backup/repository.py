@@ -27,8 +27,8 @@ from ops.postgres.mounted import existing
 from schema.queries import load
 
 _WAL_PART = 8  # of its disk that waiting write-ahead log may take
-_OTHER = 99  # its status code where a repository can't be read
-_ANSWERED = (0, 2)  # status codes of `info`: whole, no backup yet
+_UNREADABLE_STATUS = 99  # its status code where a repository can't be read
+_READABLE_STATUSES = (0, 2)  # status codes of `info`: whole, no backup yet
 _NOT_OURS = (
     "plantlog backs up only its own server, and PLANTLOG_DSN names another one: use the tools of the database's "
     "machine (docs/backup.md)"
@@ -124,7 +124,7 @@ def configure(
             archive = replace(archive, archiving=before.archiving, held=before.held)
         cluster.archive = archive
         if archive.held:
-            return [f"no backups: {_held(archive)}"]
+            return [f"no backups: {_inactive_text(archive)}"]
         cluster.configure_archive()
         if not archive.archiving:  # once: a folder that is empty later is a disk that is not mounted
             asyncio.run(_begin(state, cluster))
@@ -134,7 +134,7 @@ def configure(
     return []
 
 
-def _held(archive: Archive) -> str:
+def _inactive_text(archive: Archive) -> str:
     return (
         f"this appliance was restored from {archive.repository}, and the first one may still back up to it: once that "
         "one no longer runs, run `plantlog admin backup take-over` and `plantlog up`; or choose another repository"
@@ -218,9 +218,9 @@ async def backups(state: State) -> list[Backup]:
     cluster = available(state)
     text = await call(state, cluster, "info", "--output=json")
     for stanza in json.loads(text):
-        if stanza["status"]["code"] not in _ANSWERED:
+        if stanza["status"]["code"] not in _READABLE_STATUSES:
             code, message = stanza["status"]["code"], f"{stanza['status']['message']}: is the right disk mounted?"
-            if code == _OTHER:
+            if code == _UNREADABLE_STATUS:
                 message = stanza["repo"][0]["status"]["message"]
             raise OperationError(explain("info", f"ERROR: [{code}]: {message}", cluster))
     write_atomically(_list_file(state), text)
@@ -251,7 +251,7 @@ def available(state: State) -> Cluster:
     if cluster.archive is None:
         raise OperationError("the configuration has no [backup] repository: add it and run `plantlog up`")
     if cluster.archive.held:
-        raise OperationError(_held(cluster.archive))
+        raise OperationError(_inactive_text(cluster.archive))
     cluster.configure_archive()
     if not cluster.archive.archiving:
         raise OperationError(f"repository {cluster.archive.repository} was not accepted: `plantlog up` says why")

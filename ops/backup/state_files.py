@@ -21,7 +21,7 @@ from core.paths import State
 from ingest.spool.file import connect, read_notes, write_notes
 
 NAME = "plantlog-state.tar.gz"
-_KEPT = ("config", "installation", "pki", "registry.json", "secrets", "push.json", "users.json")
+_BACKED_UP = ("config", "installation", "pki", "registry.json", "secrets", "push.json", "users.json")
 _DEPLOYMENT = "run/deployment.json"
 _UNFINISHED = "installation.restored"
 
@@ -30,7 +30,7 @@ def pack(state: State, to: Path) -> None:
     """Write the archive. Raises OperationError."""
     try:
         with atomic_path(to, 0o600) as partial, tarfile.open(partial, "w:gz", compresslevel=1) as archive:
-            for name in (*_KEPT, _DEPLOYMENT):
+            for name in (*_BACKED_UP, _DEPLOYMENT):
                 if (state.root / name).exists():
                     archive.add(state.root / name, f"state/{name}", filter=_unless_link)
             for file in _configuration_files(state):
@@ -61,7 +61,7 @@ def _configuration_files(state: State) -> list[Path]:
 
 def changed_at(state: State) -> float:
     """Time when any of it but the notes was last changed, s since 1970."""
-    kept = [path for name in _KEPT for path in ((state.root / name), *(state.root / name).rglob("*"))]
+    kept = [path for name in _BACKED_UP for path in ((state.root / name), *(state.root / name).rglob("*"))]
     return max((path.stat().st_mtime for path in kept if path.is_file()), default=0.0)
 
 

@@ -183,8 +183,8 @@ def diff(
     from ops.registration.revisions import differences
 
     state = State.current()
-    old = _side(state, _revision(state, revision))
-    new = _side(state, _revision(state, other)) if other is not None else _now(_config(state))
+    old = _file_set(state, _revision(state, revision))
+    new = _file_set(state, _revision(state, other)) if other is not None else _present_files(_config(state))
     differing = differences(old, new)
     if as_json:
         typer.echo(json.dumps(differing, indent=2))
@@ -252,13 +252,13 @@ def _config(state: State) -> Path:
     return deployment.config
 
 
-def _side(state: State, revision: Revision) -> Side:
+def _file_set(state: State, revision: Revision) -> Side:
     from ops.registration.revisions import Side, contents
 
     return Side(f"revision {revision.number}", contents(state, revision))
 
 
-def _now(config: Path) -> Side:
+def _present_files(config: Path) -> Side:
     """The files that ``config`` names now."""
     from core.config.load import file_digests
     from ops.registration.revisions import Files, Side

@@ -21,7 +21,7 @@ from core.files import as_owner_of
 from core.paths import State
 from core.users.directory import OPERATORS, ROLES, ROOT, Role, User, UserDirectory
 
-_ALL = frozenset(ROLES)
+_ALL_ROLES = frozenset(ROLES)
 _ENGINEER: frozenset[Role] = frozenset({"engineer"})
 _AUDITOR: frozenset[Role] = frozenset({"auditor"})
 _MACHINES = None  # run by systemd, the maintenance, containers, tests: a person who runs them must be an engineer
@@ -34,26 +34,26 @@ def _roles(roles: frozenset[Role] | None, group: str, *commands: str) -> dict[st
 # Command, also with an argument, or with an option that is given alone → the roles that may run it. What every role may
 # run is not recorded, but for _RECORDED. A file that a command reads shows in its errors, and may be one of root's.
 COMMANDS: Mapping[str, frozenset[Role] | None] = {
-    **_roles(_ALL, "", "status", "logs", "alarms", "ask", "sql", "psql -c"),
+    **_roles(_ALL_ROLES, "", "status", "logs", "alarms", "ask", "sql", "psql -c"),
     **_roles(_ENGINEER, "", "up", "down", "psql"),
     **_roles(_MACHINES, "", "test"),
-    **_roles(_ALL, "config", "check", "log"),
+    **_roles(_ALL_ROLES, "config", "check", "log"),
     **_roles(_ENGINEER, "config", "check PLANT.TOML", "apply", "rename"),
     **_roles(_ENGINEER, "config", "show", "diff", "revert"),  # plant.toml may hold secrets
     **_roles(_ENGINEER, "source", "discover", "import-tags", "import-history"),
-    **_roles(_ALL, "source certificate", "show", "list"),
+    **_roles(_ALL_ROLES, "source certificate", "show", "list"),
     **_roles(_ENGINEER, "source certificate", "renew", "export", "import", "trust", "add"),
-    **_roles(_ALL, "source token", "list"),
+    **_roles(_ALL_ROLES, "source token", "list"),
     **_roles(_ENGINEER, "source token", "list --config", "add", "remove", "hash"),
     **_roles(OPERATORS, "alarms", "ack", "shelve", "unshelve", "suppress", "unsuppress"),
     **_roles(OPERATORS, "alarms", "out-of-service", "in-service"),
-    **_roles(_ALL, "evidence", "seal --public-key"),
+    **_roles(_ALL_ROLES, "evidence", "seal --public-key"),
     **_roles(_ENGINEER, "evidence", "seal", "delete"),
     **_roles(_AUDITOR, "evidence", "verify", "export"),
-    **_roles(_ALL, "user", "list"),
+    **_roles(_ALL_ROLES, "user", "list"),
     **_roles(_ENGINEER, "user", "add", "role", "password", "disable", "enable"),
-    **_roles(_ALL, "admin", "backup list", "maintenance", "retention", "spool show", "spool quarantine"),
-    **_roles(_ALL, "admin", "database status", "certificate", "targets"),
+    **_roles(_ALL_ROLES, "admin", "backup list", "maintenance", "retention", "spool show", "spool quarantine"),
+    **_roles(_ALL_ROLES, "admin", "database status", "certificate", "targets"),
     **_roles(_ENGINEER, "admin", "backup", "backup verify", "backup take-over", "restore", "maintenance run"),
     **_roles(_ENGINEER, "admin spool", "export", "accept-database", "retry", "replay"),
     **_roles(_ENGINEER, "admin database", "monitor", "node", "switchover", "remove"),
@@ -61,7 +61,7 @@ COMMANDS: Mapping[str, frozenset[Role] | None] = {
     **_roles(_MACHINES, "admin", "service run", "backup rehearse", "init", "prepare"),
     **_roles(_ENGINEER, "lab", "simulator", "chaos"),
 }
-OWN = frozenset({"user password"})  # what every enabled user may do to itself
+OWN_COMMANDS = frozenset({"user password"})  # what every enabled user may do to itself
 _RECORDED = frozenset({"psql -c"})
 _BENCHMARKS = "lab bench "
 _COMPARE = ("config diff", "source discover", "evidence verify")  # exit code 1: what they compared is not the same
@@ -147,11 +147,11 @@ def _permitted(command: str, arguments: Callable[[], Mapping[str, str]]) -> Iter
             return
         roles = _ENGINEER
     trail = _Trail(state, command, arguments, name, None if user is None else user.role)
-    legal = _ALL if command in OWN and arguments().get("name") == name else roles
+    legal = _ALL_ROLES if command in OWN_COMMANDS and arguments().get("name") == name else roles
     if users and not is_root and (why := _why_not(command, name, user, legal)) is not None:
         trail.end("refused", why)
         raise OperationError(why)
-    if roles == _ALL and command not in _RECORDED:
+    if roles == _ALL_ROLES and command not in _RECORDED:
         yield
         return
     if users:
@@ -239,15 +239,17 @@ def _entry(command: str, context: typer.Context) -> str:
     """The command's entry: that with an argument or option that fewer may give, or with an option given alone."""
     if command == "psql":
         return command if sql_only(context.args) is None else "psql -c"
-    entries = [f"{command} {name}" for parameter in _given(context) for name in (*parameter.opts, parameter.metavar)]
+    entries = [
+        f"{command} {name}" for parameter in _used_parameters(context) for name in (*parameter.opts, parameter.metavar)
+    ]
     entries = [entry for entry in entries if entry in COMMANDS]
     for entry in entries:
-        if COMMANDS.get(command) == _ALL or len(_given(context)) == 1:
+        if COMMANDS.get(command) == _ALL_ROLES or len(_used_parameters(context)) == 1:
             return entry
     return command
 
 
-def _given(context: typer.Context) -> list[Any]:
+def _used_parameters(context: typer.Context) -> list[Any]:
     """The parameters that were given."""
     sources = ((parameter, context.get_parameter_source(str(parameter.name))) for parameter in context.command.params)
     return [parameter for parameter, source in sources if source is not None and source.name != "DEFAULT"]
@@ -256,7 +258,7 @@ def _given(context: typer.Context) -> list[Any]:
 def _arguments(context: typer.Context) -> dict[str, str]:
     """Arguments without passwords."""
     texts = {}
-    for name in (str(parameter.name) for parameter in _given(context)):
+    for name in (str(parameter.name) for parameter in _used_parameters(context)):
         value = context.params.get(name)
         if value is not None:
             texts[name] = " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

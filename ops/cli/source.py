@@ -31,7 +31,7 @@ _PushSource = Annotated[str, typer.Argument(metavar="SOURCE", help="Push source 
 _ConfigFile = Annotated[
     Path | None, typer.Option(metavar="PLANT.TOML", help="File that defines SOURCE. Default: as for `up`.")
 ]
-_TAKEN = "The push collector takes it over within a second."
+_APPLIED_NOTE = "The push collector takes it over within a second."
 _DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|"}
 
 
@@ -226,7 +226,7 @@ def add_token(source: _PushSource, config: _ConfigFile = None) -> None:
     file = tokens.token_file_of(source, config, State.current())
     token = tokens.add(file, source, State.current())
     typer.echo(token)
-    typer.echo(f"Its hash is in {file}. The token is not shown again. {_TAKEN}", err=True)
+    typer.echo(f"Its hash is in {file}. The token is not shown again. {_APPLIED_NOTE}", err=True)
 
 
 @_token.command("list")
@@ -254,7 +254,7 @@ def remove_token(
     from ops import tokens
 
     removed = tokens.remove(tokens.token_file_of(source, config, State.current()), source, prefix, State.current())
-    typer.echo(f"removed {removed.short}. {_TAKEN}")
+    typer.echo(f"removed {removed.short}. {_APPLIED_NOTE}")
 
 
 @_token.command("hash")

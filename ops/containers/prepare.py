@@ -58,8 +58,8 @@ def prepare(config: Path, console: Console, take_over: str | None, decisions: Ta
     with steps.step("upgrade schema") as step:
         asyncio.run(wait_until_ready(state.dsn("owner"), _ANSWER_SECONDS))
         step.result = f"{db.where}, {asyncio.run(db.prepare(take_over, step.note))}"
-        for lack in asyncio.run(db.setting_problems()):
-            step.note(lack)
+        for problem in asyncio.run(db.setting_problems()):
+            step.note(problem)
     with steps.step("register sources and channels") as step:
         files = Files(config, digests)
         registration = asyncio.run(register(plant, state.dsn("owner"), state, take_over, decisions, None, files))

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 _SECONDS = 1200.0  # of a run, after which it begins no other day
 _ANSWER_SECONDS = 120.0  # for the location to answer
 _MAX_AMENDMENTS = 8  # files, that are then merged
-_SETTLED = timedelta(days=1)  # without late data, after which amendments are merged
+_SETTLED_AFTER = timedelta(days=1)  # without late data, after which amendments are merged
 _FAILURES = 3  # days in a row that can't be archived, after which the run ends: it may be the storage
 _RETRY_SECONDS = 6 * 3600.0  # until a day that could not be archived is read again
 
@@ -46,7 +46,9 @@ class Archiving:
         installation = await own_installation(connection, context.state)
         queries = load("archive")
         await connection.execute(queries["mark_late"], installation.number)
-        due_days = await connection.fetch(queries["select_due_days"], installation.number, _MAX_AMENDMENTS, _SETTLED)
+        due_days = await connection.fetch(
+            queries["select_due_days"], installation.number, _MAX_AMENDMENTS, _SETTLED_AFTER
+        )
         days = [(row["day"], row["revision"]) for row in due_days]
         now = time.monotonic()
         due = [day for day in days if day not in self._failed or now >= self._failed[day][0]]

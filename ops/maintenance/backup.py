@@ -23,7 +23,7 @@ from schema.queries import load
 _NO_REPOSITORY = JobSkipped("[backup] has no repository")
 _REHEARSE_SECONDS = 7 * 86400.0
 _CHANGED_SECONDS = 3600.0  # at least between backups that only have other keys or another configuration
-_EARLY = 60.0  # s: jobs don't start to the second
+_EARLY_SECONDS = 60.0  # s: jobs don't start to the second
 _SEGMENT_BYTES = 16 * 1024**2
 
 
@@ -45,7 +45,7 @@ async def back_up_when_due(context: JobContext, connection: Connection) -> JobRe
     _show(state, all_backups)
     if failing or not all_backups:  # else the repository is not asked
         all_backups = await backups(state)
-    now = time.time() + _EARLY
+    now = time.time() + _EARLY_SECONDS
     full = (
         now - max((b.started.timestamp() for b in all_backups if b.kind == "full"), default=0.0) >= options.full_every
     )

@@ -118,7 +118,7 @@ class Session:
             lower_priority(connection.get_server_pid())
         return connection
 
-    async def give_back(self, connection: Connection) -> None:
+    async def release(self, connection: Connection) -> None:
         """Take back the connection of a run that did not fail."""
         if self._job.every > _KEEP_CONNECTION_SECONDS:
             connection.terminate()
@@ -170,7 +170,7 @@ async def run(
         if session is None or ran.outcome == "failed":
             connection.terminate()
         else:
-            await session.give_back(connection)
+            await session.release(connection)
     _update_metrics(job, ran)
     return ran
 

@@ -91,10 +91,10 @@ def decide(
             decision.unsent.setdefault(reason, []).append(notice)
         elif notice.kind == "return":
             returns.append(notice)
-        elif not (notice.chatters and notice.notified_at and _is_held(notice.notified_at, [notice], now, options)):
+        elif not (notice.chatters and notice.notified_at and _is_deferred(notice.notified_at, [notice], now, options)):
             alarms.setdefault(notice.alarm if notice.chatters else f"event {notice.event_id}", []).append(notice)
     all_alarms = [notice for notices in alarms.values() for notice in notices]
-    if flood_at is not None and _is_held(flood_at, all_alarms, now, options):
+    if flood_at is not None and _is_deferred(flood_at, all_alarms, now, options):
         return decision
     if sent + max(len(alarms), len(returns)) <= options.flood:
         single = sorted([*alarms.values(), *([notice] for notice in returns)], key=_order)
@@ -111,7 +111,7 @@ def _order(notices: Sequence[Notice]) -> tuple[datetime, datetime, int]:
     return notices[0].queued_at, notices[0].time, notices[0].event_id
 
 
-def _is_held(since: datetime, notices: Sequence[Notice], now: datetime, options: NotifyOptions) -> bool:
+def _is_deferred(since: datetime, notices: Sequence[Notice], now: datetime, options: NotifyOptions) -> bool:
     """Return whether ``notices`` wait because of the message that was created at ``since``."""
     critical = any(notice.priority == "critical" for notice in notices)
     hold = min(options.flood_window, _CRITICAL_SECONDS) if critical else options.flood_window

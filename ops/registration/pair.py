@@ -43,8 +43,18 @@ from schema.queries import load
 _POLL_SECONDS = 0.5
 _LONGEST_LEASE = 60.0  # s; much more than a lease lasts
 _MAX_DIFFERENCES = 3  # that a message names
-_OWN = {"health", "push", "viewer", "tls", "spool", "collectors", "writer", "backup", "redundancy"}  # each machine's
-_EVER = datetime(1970, 1, 1, tzinfo=UTC)
+_MACHINE_TABLES = {
+    "health",
+    "push",
+    "viewer",
+    "tls",
+    "spool",
+    "collectors",
+    "writer",
+    "backup",
+    "redundancy",
+}  # each machine's
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 async def check(
@@ -176,9 +186,9 @@ async def join(dsn: str, state: State, plant: Plant, progress: Callable[[str], N
         if not members:
             write_holder(state.spool, is_holder=True)  # it polls on
             await connection.execute(queries["copy_gaps"], installation, member)
-            await connection.execute(queries["record_away"], installation, 3 - member, _EVER, None)
+            await connection.execute(queries["record_away"], installation, 3 - member, _EPOCH, None)
         elif member not in members:
-            await connection.execute(queries["record_away"], installation, member, _EVER, None)
+            await connection.execute(queries["record_away"], installation, member, _EPOCH, None)
         elif (other := members.get(3 - member)) is not None and other["away"]:  # also from new sources
             await connection.execute(queries["record_away"], installation, 3 - member, other["seen_at"], None)
         heartbeat = await connection.fetchrow(
@@ -219,7 +229,7 @@ def plantlog_version() -> str:
 def description(plant: Plant) -> dict[str, Any]:
     """Options that must be the same in both members: not what is a machine's own, such as ports and files."""
     options: dict[str, Any] = {}
-    for name in fields_of(Plant).keys() - _OWN - {"sources"}:
+    for name in fields_of(Plant).keys() - _MACHINE_TABLES - {"sources"}:
         options |= dict(_options(name, getattr(plant, name)))
     for source in plant.sources:
         options |= {f"source.{source.name}.{name}": value for name, value in _options("", source)}

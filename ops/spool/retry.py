@@ -32,7 +32,7 @@ from ingest.writer.transaction.quarantine import to_batch
 from ingest.writer.transaction.write import RepeatingChannels, write
 from schema.queries import load
 
-_ROWS = 1000  # of the quarantine, a transaction
+_ROWS_PER_TRANSACTION = 1000  # of the quarantine, a transaction
 _DAY_US = 86_400_000_000
 _FIRST_ID = -1  # ids are positive
 _NO_FILE = Path("quarantine")
@@ -83,7 +83,7 @@ async def _retry(dsn: str, time_out: float, limits: TimeLimits, folder: Path, co
 async def _rows(connection: asyncpg.Connection[Any], after_id: int, limits: TimeLimits, counts: _Counts) -> int | None:
     """Try the next rows of the quarantine. Returns the last one's id; None: there are no more."""
     queries = load("quarantine")
-    rows = await connection.fetch(queries["select_next"], after_id, _ROWS)
+    rows = await connection.fetch(queries["select_next"], after_id, _ROWS_PER_TRANSACTION)
     within_limits: list[tuple[int, SpooledBatch]] = []
     outside_limits: list[int] = []
     for row in rows:

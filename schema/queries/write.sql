@@ -245,7 +245,7 @@ FROM unnest($1::int8[], $2::text[], $3::int[], $4::timestamptz[], $5::int[], $6:
             $9::text[]) AS q (id, reason, source_id, received_at, channel_id, time_us, value, status, detail)
 ON CONFLICT (id) DO NOTHING;
 
--- name: set_held_open
+-- name: set_open_minutes
 -- The minutes $1 timestamptz[] that this transaction holds open.
 -- The trigger on plant.gap marks their rows in rollup_dirty.
 SELECT set_config('plant.held_open', $1::timestamptz[]::text, true);
@@ -285,7 +285,7 @@ GROUP BY p.from_time;
 SELECT g.gap_begin AS time, g.gap_channels AS channels
 FROM plant.record_member_gaps($1, $2, $3, $4, $5, $6, $7, $8, $9) AS g;
 
--- name: select_held_gaps
+-- name: select_open_minute_gaps
 -- Rows of rollup_dirty that gaps of this transaction added for minutes that it holds open.
 SELECT d.id, d.from_time
 FROM plant.rollup_dirty AS d

@@ -34,7 +34,7 @@ OF_LINES = ("time_average", "total")  # of total, the value is the integral over
 _OF_COUNTERS = ("increase", "rate")
 _OF_SAMPLES = ("percentile", "minimum", "maximum")
 NAMES = (*OF_LINES, "duration_in_state", "count_transitions", *_OF_COUNTERS, *_OF_SAMPLES)
-_MOST = 1_000_000  # intervals
+_MAX_INTERVALS = 1_000_000  # intervals
 NO_DATA, NOT_SUPPORTED, SUBNORMAL = 0x809B0000, 0x80D50000, 0x40A40000  # Bad_NoData, Bad_AggregateNotSupported
 _BAD = 0x80000000
 _CALCULATED, _PARTIAL = 0x401, 4  # bits of a data value
@@ -47,8 +47,10 @@ def require_intervals(since: int, until: int, step: int) -> None:
     require_length("step", step)
     if since >= until:
         raise OperationError("found a time without length; legal: an end after the begin")
-    if (n := -((since - until) // step)) > _MOST:
-        raise OperationError(f"step: found {n:,} intervals; legal: {_MOST:,} at most: a longer step, or a shorter time")
+    if (n := -((since - until) // step)) > _MAX_INTERVALS:
+        raise OperationError(
+            f"step: found {n:,} intervals; legal: {_MAX_INTERVALS:,} at most: a longer step, or a shorter time"
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -33,14 +33,14 @@ CHANGES = pa.struct(
     ]
 )
 _LEVEL, _SLOPE, _SPREAD = range(3)
-_LEAST = 8  # buckets on each side
-_PARTS = (32, 16, 8)  # of the buckets of a channel: how many are on each side
+_MIN_SIDE = 8  # buckets on each side
+_SIDES = (32, 16, 8)  # of the buckets of a channel: how many are on each side
 _TRIM = 0.9  # of differences, the smallest ones: steps and spikes are among the others
 _TRIMMED = 0.6573  # mean of the smallest 90 % of |z|, z normal
 _MEDIAN = 0.6745  # of |z|
-_WANDERING = 0.97  # most that values may depend on those before, to tell noise from changes
-_ROUGH = 0.6  # long-run deviation of roots of |second differences| of white noise, in their means
-_EVEN = 1.15  # times the usual roughness: that of a few means is no larger by chance
+_MAX_AUTOCORRELATION = 0.97  # most that values may depend on those before, to tell noise from changes
+_WHITE_ROUGHNESS = 0.6  # long-run deviation of roots of |second differences| of white noise, in their means
+_ROUGHNESS_FACTOR = 1.15  # times the usual roughness: that of a few means is no larger by chance
 _HOUR = 3.6e9  # µs
 
 
@@ -55,7 +55,7 @@ class Changes:
     def compute(self, samples: Samples) -> Columns:
         """The columns of CHANGES. ``samples``: all samples of some channels, by channel and time."""
         means = self.grid.numbers(samples)
-        rows = [segment for segment in segments(means["channel_id"]) if segment.stop - segment.start >= 4 * _LEAST]
+        rows = [segment for segment in segments(means["channel_id"]) if segment.stop - segment.start >= 4 * _MIN_SIDE]
         lengths = [segment.stop - segment.start for segment in rows]
         changes = []
         for length in sorted(set(lengths)):
@@ -110,7 +110,7 @@ def _scores(values: Float64s) -> Iterator[tuple[int, int, Float64s]]:
     ``values``: (channels, buckets), in floors of noise.
     """
     n = values.shape[1]
-    sides = sorted({max(n // part, _LEAST) for part in _PARTS})
+    sides = sorted({max(n // part, _MIN_SIDE) for part in _SIDES})
     smooth = values.copy()  # medians of three: a spike is no change
     low, high = np.minimum(values[:, :-2], values[:, 1:-1]), np.maximum(values[:, :-2], values[:, 1:-1])
     smooth[:, 1:-1] = np.maximum(low, np.minimum(high, values[:, 2:]))
@@ -128,7 +128,7 @@ def _scores(values: Float64s) -> Iterator[tuple[int, int, Float64s]]:
         kink = moment_after - moment_before - u.mean() * (after + before)
         kink /= np.sqrt(2 * np.square(u - u.mean()).sum())
         # Where the noise is larger than it usually is, so must a step be.
-        louder = np.maximum(_loudest(rough, side) * n / (_EVEN * rough[:, -1:]), 1.0) ** 2
+        louder = np.maximum(_loudest(rough, side) * n / (_ROUGHNESS_FACTOR * rough[:, -1:]), 1.0) ** 2
         sizes = np.abs(step), np.abs(kink)
         usual = np.maximum(noise, np.max([np.median(size, axis=1) for size in sizes], axis=0) / _MEDIAN)
         if side <= n // 16:  # wider windows are often half of all: changes are in too many
@@ -137,7 +137,7 @@ def _scores(values: Float64s) -> Iterator[tuple[int, int, Float64s]]:
             yield kind, side, _placed(size / louder / usual[:, None], n)
         # The spread of a few means is uncertain: it takes twice as many.
         before, after = _around(rough, 2 * side)
-        spread = np.abs(np.log(after / before)) * np.sqrt(side) / _ROUGH
+        spread = np.abs(np.log(after / before)) * np.sqrt(side) / _WHITE_ROUGHNESS
         if side == sides[0]:
             uneven = np.maximum(np.median(spread, axis=1, keepdims=True) / _MEDIAN, 1.0)
         yield _SPREAD, 2 * side, _placed(spread / uneven, n)
@@ -173,11 +173,11 @@ def _roughness(values: Float64s) -> Float64s:
 
 def _noise(values: Float64s) -> Float64s:
     """The long-run deviation of each channel, if each value depends on the one before it."""
-    n, far = values.shape[1], max(values.shape[1] // 16, _LEAST)
+    n, far = values.shape[1], max(values.shape[1] // 16, _MIN_SIDE)
     trend = (values[:, 2 * far :] - values[:, : -2 * far]) / (2 * far)
     inner = values[:, far : n - far]
     lag_1, lag_2 = (_spread(values[:, far + k : n - far + k] - inner - k * trend) for k in (1, 2))
-    depends = np.clip(np.square(lag_2 / np.maximum(lag_1, 1e-9)) - 1, 0, _WANDERING)
+    depends = np.clip(np.square(lag_2 / np.maximum(lag_1, 1e-9)) - 1, 0, _MAX_AUTOCORRELATION)
     noise: Float64s = lag_1 * np.sqrt((1 + depends) / 2) / (1 - depends)
     return noise
 

@@ -20,7 +20,7 @@ from history.codec.row_groups import TIME
 Columns: TypeAlias = dict[str, NDArray[Any]]
 Result = TypeVar("Result")
 NEVER = np.iinfo(np.int64).max  # a time
-_ROWS = 65_536  # of samples that something is made of: arrays of twice as many no longer fit into caches
+_BLOCK_ROWS = 65_536  # of samples that something is made of: arrays of twice as many no longer fit into caches
 
 ChannelFields = Mapping[str, Any]  # the fields of CHANNEL
 CHANNEL = pa.struct(
@@ -95,7 +95,7 @@ def joined(portions: Sequence[Columns]) -> Columns:
 
 def as_arrow(names: Collection[str], samples: Samples) -> list[dict[str, Any]]:
     """Samples as arrays of Arrow, some rows at a time. ``names``: which of value and status are needed."""
-    rows = (slice(start, start + _ROWS) for start in range(0, len(samples), _ROWS))
+    rows = (slice(start, start + _BLOCK_ROWS) for start in range(0, len(samples), _BLOCK_ROWS))
     return [_arrays(names, samples.part(portion)) for portion in rows]
 
 

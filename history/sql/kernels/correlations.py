@@ -19,9 +19,9 @@ from history.sql.kernels.columns import Columns, joined
 from history.sql.kernels.resampled import Grid
 
 CORRELATIONS = pa.struct([("channel_id", pa.int32()), ("n", pa.int32()), ("r", pa.float64()), ("pairs", pa.int64())])
-_LEAST = 20  # pairs, for a correlation
+_MIN_PAIRS = 20  # pairs, for a correlation
 _ELEMENTS = 1_000_000  # means of channels that are in memory at a time, with those that are missing
-_DOUBTFUL = 1e-6  # of the squares' sum: less remains of so few digits that it is computed from single values
+_CANCELLATION = 1e-6  # of the squares' sum: less remains of so few digits that it is computed from single values
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,9 +87,9 @@ def _correlations(values: Float64s, target: Float64s, lags: NDArray[np.int64]) -
         with np.errstate(divide="ignore", invalid="ignore"):
             spread, target_spread = xx - x * x / n, yy - y * y / n
             r[:, column] = (channels.off[:, here] @ other.off[there] - x * y / n) / np.sqrt(spread * target_spread)
-        usable = (n >= _LEAST) & (xx > 0) & (yy > 0)
+        usable = (n >= _MIN_PAIRS) & (xx > 0) & (yy > 0)
         r[~usable, column] = np.nan
-        doubtful = usable & ((spread < _DOUBTFUL * xx) | (target_spread < _DOUBTFUL * yy))
+        doubtful = usable & ((spread < _CANCELLATION * xx) | (target_spread < _CANCELLATION * yy))
         for channel in np.flatnonzero(doubtful):
             r[channel, column] = _exact(values[channel, here], target[there])
     return r, pairs

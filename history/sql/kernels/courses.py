@@ -39,8 +39,8 @@ CONFIGURATION = pa.struct(
 _HUGE, _TINY = 1e280, 1e-200  # sums of values above, and products of those below, would be out of range
 # What a function makes of samples of channels (ids) within bounds (µs): it is given those of some channels at a time.
 Read: TypeAlias = Callable[[Collection[int], tuple[int, int], Callable[[Samples], Samples]], Iterable[Samples]]
-_NEAR = (60_000_000, 3_600_000_000)  # µs: most channels have samples nearby
-_BLOCK = 65_536  # rows: arrays of twice as many no longer fit into caches
+_SEARCH_SPANS = (60_000_000, 3_600_000_000)  # µs: most channels have samples nearby
+_BLOCK_ROWS = 65_536  # rows: arrays of twice as many no longer fit into caches
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +211,8 @@ def courses(
     """
     usable = points.quality <= configuration.worst
     rows = np.flatnonzero(usable)
-    for start in range(0, len(rows), _BLOCK):
-        yield _course(points, usable, rows, slice(start, start + _BLOCK), configuration, window, all_stepped)
+    for start in range(0, len(rows), _BLOCK_ROWS):
+        yield _course(points, usable, rows, slice(start, start + _BLOCK_ROWS), configuration, window, all_stepped)
 
 
 def _course(
@@ -302,7 +302,7 @@ def neighbours(read: Read, ids: Collection[int], window: tuple[int, int], config
     parts = list[Samples]()
     for nearest, farthest in ((before, n * HOLD), (after, HOLD)):
         missing = frozenset(ids)
-        for distance in (*_NEAR, farthest):
+        for distance in (*_SEARCH_SPANS, farthest):
             within = (until, until + distance) if nearest.later else (since - distance, since)
             samples = joined(read(missing, within, nearest.compute))
             enough = missing if distance == farthest else nearest.complete(samples)

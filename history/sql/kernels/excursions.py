@@ -29,10 +29,10 @@ FAR_OFF = pa.struct(
         ("is_known", pa.bool_()),  # whether there is one: else the channel did not move before
     ]
 )
-_LEAST = 6  # samples or bins before, for something to be usual
+_MIN_REFERENCE = 6  # samples or bins before, for something to be usual
 _ROUNDING = 2.0**-52
-_TINY = 1e-12
-_NONE = 1e6  # rounding errors: a smaller spread is none
+_SMALLEST = 1e-12
+_MIN_SPREAD = 1e6  # rounding errors: a smaller spread is none
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,7 +102,7 @@ class Excursions:
         def usual(square: Any, share: float) -> tuple[float, bool]:
             """The spread of a few slow means is uncertain: at least a share of the whole one is used."""
             spread = max(float(np.sqrt(square)), total_spread * share, least)
-            return max(spread, rounding, _TINY), spread > max(_NONE * rounding, _TINY)
+            return max(spread, rounding, _SMALLEST), spread > max(_MIN_SPREAD * rounding, _SMALLEST)
 
         # A spike must not hide itself by pulling its own mean.
         off = before.mean - middle
@@ -112,7 +112,7 @@ class Excursions:
         farthest = float(np.maximum(before.high - middle, middle - before.low).max())
         limit = max(self.sigmas * spread, 1.5 * farthest)
         # To find medians takes most of the time. In a bin that is no wider than this, no sample is as far from it.
-        wide = after.part((after.high - after.low > limit) & (samples >= _LEAST))
+        wide = after.part((after.high - after.low > limit) & (samples >= _MIN_REFERENCE))
         sample = np.repeat(wide.first, wide.n) + count_up(wide.n)
         off = value[sample] - np.repeat(wide.medians(value), wide.n)
         far = np.abs(off) > limit
@@ -125,7 +125,7 @@ class Excursions:
             reference = values[numbers < 0]
             spread, is_known = usual(reference @ reference / len(reference), share)
             limit = max(self.sigmas * factor * spread, 1.5 * float(np.abs(reference).max()))
-            far = (np.abs(values) > limit) & (numbers >= 0) & (len(reference) >= _LEAST)
+            far = (np.abs(values) > limit) & (numbers >= 0) & (len(reference) >= _MIN_REFERENCE)
             yield self.since + numbers[far] * step, values[far], spread, is_known
 
 

@@ -15,7 +15,7 @@ from history.sql.kernels.columns import Columns, following
 PAUSES = pa.struct(
     [("channel_id", pa.int32()), ("usual_seconds", pa.float64()), ("from_time", TIME), ("to_time", TIME)]
 )
-_LEAST = 20  # distances
+_MIN_DISTANCES = 20  # distances
 _SHARE, _FACTOR = 0.9, 5
 
 
@@ -25,7 +25,7 @@ def pauses(samples: Samples) -> Columns:
     rows, usual = [np.empty(0, np.int64)], [np.empty(0)]
     for segment in segments(channel):
         distances = np.diff(time[segment])
-        if len(distances) < _LEAST:
+        if len(distances) < _MIN_DISTANCES:
             continue
         rank = ceil(_SHARE * len(distances)) - 1
         seconds = _FACTOR * (np.partition(distances, rank)[rank] / 1e6)

@@ -33,11 +33,11 @@ PAIRS = pa.struct(
 )
 _WINDOW = 16  # samples
 _CHANGES = 12  # of them, at least, for a window to be compared
-_APART = 48  # samples without a window that is like an older one end a copy
-_BLOCK = 32_768  # samples
-_DIVIDING = 4  # bits
+_MAX_BREAK = 48  # samples without a window that is like an older one end a copy
+_BLOCK_SAMPLES = 32_768  # samples
+_DIVIDING_BITS = 4  # bits
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_HALF = np.uint64(0x13C6EF372FE95)  # 0.618 of a step: no ratio of small numbers is where one ends
+_STEP_OFFSET = np.uint64(0x13C6EF372FE95)  # 0.618 of a step: no ratio of small numbers is where one ends
 
 
 def _mixed(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -49,7 +49,7 @@ def _mixed(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 _HASHES = _mixed(np.arange(1 << 15, dtype=np.uint64))  # of each proportion
-_CHANGED = _mixed(np.array([1 << 15], np.uint64))  # of a change that is in no proportion to the one before
+_DISPROPORTIONATE = _mixed(np.array([1 << 15], np.uint64))  # of a change that is in no proportion to the one before
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,19 +94,19 @@ def _windows(step: Float64s, bits: int) -> Iterator[NDArray[np.uint64]]:
     """Windows to compare: hashes of the ratios of steps to those before, and in so many bits behind each
     the position of its last step. Arrays that fit into the caches take half of the time.
     """
-    return (_windows_of(step, begin, np.uint64(bits)) for begin in range(0, len(step), _BLOCK))
+    return (_windows_of(step, begin, np.uint64(bits)) for begin in range(0, len(step), _BLOCK_SAMPLES))
 
 
 def _windows_of(step: Float64s, begin: int, bits: np.uint64) -> NDArray[np.uint64]:
     """Windows that end in a block."""
     before = min(begin, _WINDOW)
-    block = step[begin - before : begin + _BLOCK]
+    block = step[begin - before : begin + _BLOCK_SAMPLES]
     changed = (block != 0) & ~np.isnan(block)
     ratio = np.full(len(block), np.nan)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
         np.divide(block[1:], block[:-1], out=ratio[1:])
     comparable = np.isfinite(ratio) & (ratio != 0)
-    hashes = np.where(comparable, _HASHES[proportions(ratio)], changed * _CHANGED)
+    hashes = np.where(comparable, _HASHES[proportions(ratio)], changed * _DISPROPORTIONATE)
     compared = _sums(changed, np.int32) >= _CHANGES
     compared[: max(0, before - _WINDOW + 1)] = False
     keys = _sums(hashes, np.uint64)
@@ -125,7 +125,7 @@ def _sums(values: Any, kind: Any) -> Any:
 
 def proportions(ratio: Float64s) -> Int64s:
     """Sign and size, so coarsely that the last bits of a scaled copy don't matter: in steps of a tenth, 15 bits."""
-    coarse: Int64s = ((ratio.view(np.uint64) + _HALF) >> np.uint64(49)).view(np.int64)
+    coarse: Int64s = ((ratio.view(np.uint64) + _STEP_OFFSET) >> np.uint64(49)).view(np.int64)
     return coarse
 
 
@@ -134,15 +134,15 @@ def _perhaps_repeated(windows: Iterable[NDArray[np.uint64]], bits: int) -> NDArr
 
     By their first bits they are divided into parts whose counts fit into the caches.
     """
-    middle = (bits + 64 - _DIVIDING) // 2
+    middle = (bits + 64 - _DIVIDING_BITS) // 2
     parts = (np.concatenate(windows_of_part) for windows_of_part in zip(*map(_divided, windows), strict=True))
     repeated = [_counted_twice(_counted_twice(part, bits), middle) for part in parts]
     return np.concatenate(repeated) if repeated else np.empty(0, np.uint64)
 
 
 def _divided(windows: NDArray[np.uint64]) -> list[NDArray[np.uint64]]:
-    part = (windows >> np.uint64(64 - _DIVIDING)).astype(np.uint8)
-    lengths = np.bincount(part, minlength=1 << _DIVIDING)
+    part = (windows >> np.uint64(64 - _DIVIDING_BITS)).astype(np.uint8)
+    lengths = np.bincount(part, minlength=1 << _DIVIDING_BITS)
     return np.split(windows[np.argsort(part, kind="stable")], np.cumsum(lengths)[:-1])
 
 
@@ -178,7 +178,7 @@ def _copies(repeated: tuple[Int64s, Int64s], recent: NDArray[np.bool_], samples:
     position, distance = position[order], distance[order]
     if not len(position):
         return position, position, position
-    ends = np.flatnonzero((distance[1:] != distance[:-1]) | (position[1:] - position[:-1] > _APART))
+    ends = np.flatnonzero((distance[1:] != distance[:-1]) | (position[1:] - position[:-1] > _MAX_BREAK))
     begin, end = np.append(0, ends + 1), np.append(ends, len(position) - 1)
     long = position[end] - position[begin] + _WINDOW >= samples
     begin, end = begin[long], end[long]

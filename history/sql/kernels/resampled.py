@@ -20,7 +20,7 @@ from core.samples import Samples, segments
 from history.codec.row_groups import TIME
 from history.sql.kernels.columns import Channels, Columns, count_up, following, good_samples
 
-_SEVERAL = 32  # samples of a bucket: to look up where it begins takes less time than to compute the bucket of each
+_MIN_LOOKUP = 32  # samples of a bucket: to look up where it begins takes less time than to compute the bucket of each
 MEANS = pa.struct([("channel_id", pa.int32()), ("time", TIME), ("value", pa.float64())])
 
 
@@ -74,7 +74,11 @@ class Grid:
 
     def _first_rows(self, channel: NDArray[np.int32], time: Int64s) -> Int64s:
         """The first row of each bucket of each channel."""
-        if len(time) and channel[0] == channel[-1] and (n := int(self._number(time[-1])) + 1) < len(time) // _SEVERAL:
+        if (
+            len(time)
+            and channel[0] == channel[-1]
+            and (n := int(self._number(time[-1])) + 1) < len(time) // _MIN_LOOKUP
+        ):
             begins = np.searchsorted(time, self.since + self.step * np.arange(n))
             return np.append(0, begins[np.diff(begins, prepend=0) > 0])
         number = self._number(time)
@@ -105,7 +109,7 @@ MOVES = pa.struct(
         ("times", pa.float64()),  # of the limit, at most, in three buckets
     ]
 )
-_LEAST = 10  # buckets before, for something to be usual
+_MIN_REFERENCE = 10  # buckets before, for something to be usual
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,7 +151,7 @@ class Movers:
     def _move(self, channel: int, time: Any, value: Float64s) -> tuple[int, int, float, float, float] | None:
         """A row of MOVES; None: the channel does not move."""
         n = int(np.searchsorted(time, self.since))
-        if n < _LEAST:
+        if n < _MIN_REFERENCE:
             return None
         usual, change = value[:n], np.diff(value)
         before, mean = change[: n - 1], float(usual.mean())

@@ -13,7 +13,7 @@ from core.samples import Samples, segments
 from history.codec.row_groups import TIME
 from history.sql.kernels.columns import Columns, good_samples
 
-_USUAL = 0.95  # of the values of a channel are held no longer than what is usual
+_USUAL_SHARE = 0.95  # of the values of a channel are held no longer than what is usual
 RUNS = pa.struct(
     [
         ("channel_id", pa.int32()),
@@ -153,5 +153,5 @@ def usual_lengths(samples: Samples) -> Columns:
     several = [rows for rows in segments(channel) if rows.stop - rows.start > 1]
     return {
         "channel_id": np.array([channel[rows.start] for rows in several], np.int32),
-        "seconds": np.array([np.quantile(np.diff(time[rows]) / 1e6, _USUAL) for rows in several]),
+        "seconds": np.array([np.quantile(np.diff(time[rows]) / 1e6, _USUAL_SHARE) for rows in several]),
     }

@@ -31,7 +31,7 @@ STEPS = pa.struct(
         ("steps", pa.int64()),  # of the channel
     ]
 )
-_USUAL = 0.9  # of the steps of a channel are no longer than what is usual
+_USUAL_SHARE = 0.9  # of the steps of a channel are no longer than what is usual
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def _are_far(size: Float64s, jump: float) -> NDArray[np.bool_]:
     """Mask of the steps of more than ``jump`` times the usual, as percentile_cont has it."""
     if not len(size):
         return np.empty(0, np.bool_)
-    rank = _USUAL * (len(size) - 1)
+    rank = _USUAL_SHARE * (len(size) - 1)
     low, high = math.floor(rank), math.ceil(rank)
     ordered = np.partition(size, (low, high))
     far: NDArray[np.bool_] = size > jump * (ordered[low] + (ordered[high] - ordered[low]) * (rank - low))

@@ -25,7 +25,7 @@ INTERVAL = pa.struct(
         ("channels", pa.list_(CHANNEL)),
     ]
 )
-_BLOCK = 65_536  # samples
+_BLOCK_SAMPLES = 65_536  # samples
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,8 +48,8 @@ class WeightedInterval:
         ``samples_in_order``: samples by channel and time. Channels without values there are left out.
         """
         samples = good_samples(samples_in_order.part(self._inside(samples_in_order)))
-        starts = range(0, max(1, len(samples[0])), _BLOCK)
-        sums = joined([self._of_rows(*samples, slice(start, start + _BLOCK)) for start in starts])
+        starts = range(0, max(1, len(samples[0])), _BLOCK_SAMPLES)
+        sums = joined([self._of_rows(*samples, slice(start, start + _BLOCK_SAMPLES)) for start in starts])
         first, n = _first(sums["channel_id"])
         seconds = _sums(sums["seconds"], first)
         mean = _sums(sums["mean"] * sums["seconds"], first) / seconds

@@ -17,7 +17,7 @@ from history.sql.sources.scan import Scan, ScannedTable, Scans
 from schema.queries import load
 
 Read: TypeAlias = Callable[[Scan], Iterator[Any]]
-_ROWS = 50_000  # of rollups, in memory as Python's objects
+_MAX_ROWS = 50_000  # of rollups, in memory as Python's objects
 _TYPES: Mapping[str, Any] = {
     "bool": pa.bool_(),
     "int4": pa.int32(),
@@ -111,7 +111,7 @@ class _Tables:
             days = self._days(stored)
             days = sorted({*days, *(day + timedelta(days=1) for day in days)})  # values hold for up to 24 hours
             for hours in scan.hours(days, "bucket"):
-                size = max(1, _ROWS // (per_hour * len(hours.hours)))
+                size = max(1, _MAX_ROWS // (per_hour * len(hours.hours)))
                 for first in range(0, len(channels), size):
                     ids = channels[first : first + size]
                     yield _batch(self._reader.fetch(self._queries[section], ids, *hours.bounds), columns, scan)

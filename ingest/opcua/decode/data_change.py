@@ -29,7 +29,7 @@ from ingest.opcua.decode.members import STRUCTURES, Picker, Values
 _VALUE, _STATUS, _SOURCE, _SERVER, _SOURCE_PICO, _SERVER_PICO = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
 _NUMBERS = {1: "u1", 2: "i1", 3: "u1", 4: "<i2", 5: "<u2", 6: "<i4", 7: "<u4", 8: "<i8", 9: "<u8", 10: "<f4", 11: "<f8"}
 _BOOLEAN = 1
-_LONG = (8, 9)  # Int64 and UInt64: a float64 has 53 bits
+_INEXACT_KINDS = (8, 9)  # Int64 and UInt64: a float64 has 53 bits
 _BAD = 0x80000000
 _BAD_TYPE_MISMATCH = 0x80740000
 _BAD_INDEX_RANGE_NO_DATA = 0x80370000
@@ -239,7 +239,7 @@ class _Items:
             time, server = time[~as_text], server[~as_text]
         with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN
             value = raw.astype(np.float64)
-        if kind in _LONG and (rounded := is_rounded(raw, value)).any():
+        if kind in _INEXACT_KINDS and (rounded := is_rounded(raw, value)).any():
             decoded.rounded.append(handles[rounded])
         if kind == _BOOLEAN:
             value = (value != 0).astype(np.float64)  # any byte except 0 is true (OPC 10000-6, 5.2.2.1)

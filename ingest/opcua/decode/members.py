@@ -45,7 +45,7 @@ Values: TypeAlias = Sequence[Any] | int | str  # by place; or why there are none
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class MemberChannel:
     """A channel that is a member of a structure or of an element, or an element itself."""
 
     channel: int
@@ -60,7 +60,7 @@ class Picker:
     """
 
     def __init__(
-        self, structure: Structure | str, tags: Sequence[Wanted], unfit: Callable[[], None] = lambda: None
+        self, structure: Structure | str, tags: Sequence[MemberChannel], unfit: Callable[[], None] = lambda: None
     ) -> None:
         """``structure``: or why it is not known; ``unfit`` is called at each value that does not fit."""
         self.channels: UInt32s = np.array([tag.channel for tag in tags], np.uint32)

@@ -40,11 +40,11 @@ PendingGap: TypeAlias = tuple[int, int, str, list[int] | None]  # from Âµs, to Â
 
 _NODES = 50  # per request
 _PAUSE = 0.02  # s, between requests: live data goes first
-_TRIES = 3  # some servers end the session over history requests; live data must continue
+_MAX_TRIES = 3  # some servers end the session over history requests; live data must continue
 _BOUND_NOT_FOUND = 0x80D7_0000
 _BAD = 0x8000_0000
 _NO_DATA = (_BOUND_NOT_FOUND, 0x809B_0000, 0x00A5_0000)  # BadNoData, GoodNoData: the server has no values of that time
-_NOT_THERE = "not in the history"
+_NOT_IN_HISTORY = "not in the history"
 
 
 class Backfill:
@@ -115,7 +115,7 @@ class Backfill:
             self._tags = self._next_tags
             gaps = _overlapping(self._pending)
             self._tries += 1
-            if self._tries <= _TRIES:
+            if self._tries <= _MAX_TRIES:
                 await self._fill(client, gaps)
             else:
                 log.error(
@@ -195,12 +195,12 @@ class Backfill:
         empty = sum(to == end for to in remains.values())
         if empty == len(channel_ids):
             # Recorded again: an earlier fill may refer to a gap that contained both.
-            details = sorted({self._faults.get(channel, _NOT_THERE) for channel in remains})
+            details = sorted({self._faults.get(channel, _NOT_IN_HISTORY) for channel in remains})
             await self._gaps.record(start, end, reason, "; ".join(details), channels)
             return
         by_detail: dict[str, list[tuple[list[int], int, int]]] = {}
         for channel, to in remains.items():
-            by_detail.setdefault(self._faults.get(channel, _NOT_THERE), []).append(([channel], start, to))
+            by_detail.setdefault(self._faults.get(channel, _NOT_IN_HISTORY), []).append(([channel], start, to))
         for detail, gaps in by_detail.items():
             await self._gaps.record_each(gaps, reason, detail)
         filled = None if channels is None else tuple(channel for channel in channels if channel not in remains)

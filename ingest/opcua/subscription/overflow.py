@@ -82,7 +82,7 @@ def overflows(
         item_queue = queue(place)
         k = 0
         if item_queue.discard_oldest:
-            behind = _behind_the_hole(item_queue.size, len(time), int(marked[-1]), message.more, began)
+            behind = _value_after_gap(item_queue.size, len(time), int(marked[-1]), message.more, began)
             to = int(time[: behind + 1].max())
         else:
             k = 0 if began or not before[place] else int(marked[0])
@@ -94,7 +94,7 @@ def overflows(
         yield place, last_time, to
 
 
-def _behind_the_hole(size: int, count: int, marked: int, more: bool, began: bool) -> int:
+def _value_after_gap(size: int, count: int, marked: int, more: bool, began: bool) -> int:
     """The last of an item's ``count`` values that a gap can be before, where the last flagged one is ``marked``.
 
     The gap is at the head of a full queue that contains the flag: at the flagged value or before.

@@ -22,8 +22,10 @@ from core.batch import Event, Float64s, Int64s, UInt32s
 from core.timestamps import iso
 from ingest.opcua.subscription.tags import Tags
 
-_NONE = np.iinfo(np.int64).min  # no sample
-_QUIET = 10.0  # s without a refused value until the gap is closed: one gap, however often the timestamp advances
+_NO_SAMPLE = np.iinfo(np.int64).min  # no sample
+_QUIET_SECONDS = (
+    10.0  # s without a refused value until the gap is closed: one gap, however often the timestamp advances
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,15 +45,15 @@ class RepeatedTimestamps:
         n = len(tags)
         self._tags = tags
         # Of the last sample received:
-        self._source = np.full(n, _NONE, np.int64)  # µs
+        self._source = np.full(n, _NO_SAMPLE, np.int64)  # µs
         self._server = np.zeros(n, np.int64)  # µs; 0: none
         self._value = np.zeros(n, np.float64)
         self._status = np.zeros(n, np.uint32)
-        self._time = np.full(n, _NONE, np.int64)  # µs; if the channel repeats: the latest one
+        self._time = np.full(n, _NO_SAMPLE, np.int64)  # µs; if the channel repeats: the latest one
         self._first = np.zeros(n, np.int64)  # µs, server timestamp of the sample whose time is ``_source``; -1: none
         self._first_value = np.zeros(n, np.float64)  # of that sample
         # Of the last sample on disk:
-        self._on_disk = np.full(n, _NONE, np.int64)  # µs
+        self._on_disk = np.full(n, _NO_SAMPLE, np.int64)  # µs
         self._on_disk_value = np.zeros(n, np.float64)
         self._on_disk_status = np.zeros(n, np.uint32)
         self.repeats = np.zeros(n, bool)  # has taken server timestamps
@@ -73,7 +75,7 @@ class RepeatedTimestamps:
 
     def ended(self) -> list[tuple[list[int], int]]:
         """(channel, time of the first sample behind it in µs) of gaps that have ended."""
-        ended = np.flatnonzero((self._resumed != 0) & (monotonic() - self._refused_at > _QUIET))
+        ended = np.flatnonzero((self._resumed != 0) & (monotonic() - self._refused_at > _QUIET_SECONDS))
         gaps = [([int(self._tags.ids[i])], int(self._resumed[i])) for i in ended.tolist()]
         self._refused_at[ended], self._resumed[ended], self._count[ended] = np.inf, 0, 0
         return gaps
@@ -124,7 +126,7 @@ class RepeatedTimestamps:
         time = np.where(behind, v, time)
 
         refused = ~drop & ((equals & ~identical) | (again & (v <= s)))
-        refused |= ~drop & ~equals & ~replayed & (time == last_time) & (last_source != _NONE)
+        refused |= ~drop & ~equals & ~replayed & (time == last_time) & (last_source != _NO_SAMPLE)
         keep = ~(drop | refused)
         dated = keep & ~same
         self._first[p[dated]] = np.where(time[dated] == s[dated], v[dated], -1)

@@ -49,7 +49,7 @@ class Unreadable:
     ) -> list[Event]:
         """Events to record. ``place``, ``time``, ``status``: of the numbers in ``change``; ``last`` (µs) by index."""
         events: list[Event] = []
-        unsupported = _found(tags, change)
+        unsupported = _unsupported_types(tags, change)
         for channel, reason in unsupported.items():
             at = tags.place(channel)
             assert at is not None
@@ -59,7 +59,7 @@ class Unreadable:
             self._channels.add(channel)
             await self._gaps.open(int(last[at]) or arrival, _REASON, reason, [channel])
             events.append(Event("channel_state", now_us(), channel, text="bad", detail={"reason": reason}))
-        for channel, again in self._again(tags, change, place, time, status, unsupported):
+        for channel, again in self._supported_since(tags, change, place, time, status, unsupported):
             if not self._gaps.ends_with(again):
                 continue
             self._channels.discard(channel)
@@ -79,7 +79,7 @@ class Unreadable:
         """Events for elements and members that can no longer be read, or can again."""
         bad = np.flatnonzero(tags.is_part[place] & np.isin(status, _MISSING))
         missing = {int(tags.ids[place[k]]): k for k in bad.tolist()}  # channel → its last such value
-        there = self._there(tags, change, place, time, status, self._missing | missing.keys())
+        there = self._readable_since(tags, change, place, time, status, self._missing | missing.keys())
         events = []
         for channel, k in missing.items():
             if channel in self._channels or there.get(channel, -1) > time[k]:
@@ -97,7 +97,7 @@ class Unreadable:
         return events
 
     @staticmethod
-    def _there(
+    def _readable_since(
         tags: Tags, change: DataChange, place: UInt32s, time: Int64s, status: UInt32s, channels: set[int]
     ) -> dict[int, int]:
         """Channels of ``channels`` that can be read → when (µs)."""
@@ -111,7 +111,7 @@ class Unreadable:
                 readable_at[channel] = max(text.time, readable_at.get(channel, 0))
         return readable_at
 
-    def _again(
+    def _supported_since(
         self,
         tags: Tags,
         change: DataChange,
@@ -161,7 +161,7 @@ class UndecodableNotifications:
             self._status.remark("undecodable", "")
 
 
-def _found(tags: Tags, change: DataChange) -> dict[int, str]:
+def _unsupported_types(tags: Tags, change: DataChange) -> dict[int, str]:
     """Channel → unsupported type."""
     unsupported = {int(tags.ids[u.handle]): u.reason for u in change.unsupported if u.handle < len(tags)}
     for text in change.texts:

@@ -215,11 +215,11 @@ def _add(minute: _Minute, course: SampleCourse, sample: Bools | None) -> None:
         new_channel, carried = channel[new], runs.begins[new]
         sums.carried_time[new_channel] = course.time_before[carried]
         sums.carried[new_channel] = course.before[carried]
-        sums.carries[new_channel] = course.held_before[carried]
+        sums.carries[new_channel] = course.before_holds[carried]
         sums.doubtful[new_channel] |= course.time_before[carried] == NEVER
     good, value = course.good, course.value
     held_time = course.held_time(minute.begin)
-    area = np.where(course.held_before, weight(course.before) * (held_time / 1e6), 0.0)
+    area = np.where(course.before_holds, weight(course.before) * (held_time / 1e6), 0.0)
     runs.add(sums.sum, np.where(good, weight(value), 0.0))
     runs.add(sums.area, area)
     sums.known[at] += runs.total(held_time)

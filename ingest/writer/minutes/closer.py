@@ -134,12 +134,12 @@ class MinuteCloser:
         begin = timestamp(minute.begin)
         async with connection.transaction():
             await connection.execute(queries["close_minute"], begin)
-            held_channels = await _ids(connection, "delete_minute_rows", rows)
+            replaced_channels = await _ids(connection, "delete_minute_rows", rows)
             await connection.execute(queries["release_lost_minutes"], begin)
             kinds = await _kinds(connection)
             complete = await _complete_rows(connection, minute, kinds)
             inconsistent = await _inconsistent(connection, minute.begin, complete)
-            silent = np.setdiff1d(held_channels, np.union1d(minute.rows.channel_id, minute.doubtful))
+            silent = np.setdiff1d(replaced_channels, np.union1d(minute.rows.channel_id, minute.doubtful))
             having_later = await _ids(
                 connection, "select_channels_with_minutes", np.union1d(inconsistent, silent).tolist(), begin
             )
@@ -147,7 +147,7 @@ class MinuteCloser:
             await _copy(connection, minute, rows_to_write)
             consistent = np.setdiff1d(complete.channel_id, inconsistent)
             doubtful = np.union1d(minute.doubtful, np.setdiff1d(minute.rows.channel_id, consistent))
-            onward = np.union1d(np.intersect1d(held_channels, doubtful), np.intersect1d(silent, having_later))
+            onward = np.union1d(np.intersect1d(replaced_channels, doubtful), np.intersect1d(silent, having_later))
             await _dirty(connection, minute.begin, doubtful, many=len(doubtful) > max(_MAX_LISTED, len(consistent)))
             await _dirty(connection, minute.begin, onward, onward=True)
             hours = np.union1d(rows_to_write.channel_id, np.setdiff1d(silent, having_later))

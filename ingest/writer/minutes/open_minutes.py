@@ -25,12 +25,12 @@ from ingest.writer.transaction.rows import NO_GAPS, GapStarts
 from ingest.writer.transaction.write import WriteResult
 
 _SECOND_US = 1_000_000
-_AHEAD_US = 20 * _SECOND_US  # how far a sample may be ahead of the clock
+_MAX_LEAD_US = 20 * _SECOND_US  # how far a sample may be ahead of the clock
 _LEAST_US = 2 * _SECOND_US  # how long a minute stays open at least after its end
 _MOST_US = 45 * _SECOND_US  # see plant.open_minute_limit()
-_STUCK_US = 10 * _SECOND_US  # additional time while a group is not committed
+_UNCOMMITTED_US = 10 * _SECOND_US  # additional time while a group is not committed
 _FOLD_ROWS = 20_000  # rows accumulated at a time; fewer when a minute is due
-_BEHIND_US = MINUTE_US  # samples less late than this are on time; also how long lateness is remembered
+_ON_TIME_US = MINUTE_US  # samples less late than this are on time; also how long lateness is remembered
 _MAX_WAITING = 500_000  # rows waiting for an earlier group
 _FOREVER_US = 2**62  # µs
 _MOST_CHANNELS = 8_000_000  # higher ids would need arrays of gigabytes
@@ -75,7 +75,7 @@ class OpenMinutes:
             self._observe_age(int(samples.time.max()), now)
         clock = self._clock(now)
         first = max(self._closed_to, clock // MINUTE_US - 1, int(times.min()) // MINUTE_US)
-        last = min((clock + _AHEAD_US) // MINUTE_US, int(times.max()) // MINUTE_US)
+        last = min((clock + _MAX_LEAD_US) // MINUTE_US, int(times.max()) // MINUTE_US)
         pending = PendingGroup(range(first, last + 1))
         self._pending.append(pending)
         return pending
@@ -104,7 +104,7 @@ class OpenMinutes:
     def to_fold(self, now: int, due: int | None) -> list[PendingGroup]:
         """Remove and return the groups that can be accumulated now, in order; only if there are enough rows, or a
         minute is ``oldest_due``. A group that is not committed delays those after it, up to a limit."""
-        late = due is not None and self._clock(now) >= (due + 1) * MINUTE_US + _MOST_US + _STUCK_US
+        late = due is not None and self._clock(now) >= (due + 1) * MINUTE_US + _MOST_US + _UNCOMMITTED_US
         in_order = not late and sum(map(len, self._pending)) <= _MAX_WAITING
         ready: list[PendingGroup] = []
         for pending in self._pending:
@@ -142,15 +142,15 @@ class OpenMinutes:
     def _observe_age(self, newest: int, now: int) -> None:
         """Observe the time of the newest sample of a group."""
         passed = now - self._behind_since
-        if passed >= _BEHIND_US:
-            self._behind = [_FOREVER_US, self._behind[0] if passed < 2 * _BEHIND_US else _FOREVER_US]
+        if passed >= _ON_TIME_US:
+            self._behind = [_FOREVER_US, self._behind[0] if passed < 2 * _ON_TIME_US else _FOREVER_US]
             self._behind_since = now
         self._behind[0] = min(self._behind[0], max(0, now - newest))
 
     def _clock(self, now: int) -> int:
         """The clock for opening and closing minutes."""
         behind = min(self._behind)
-        return now - behind if behind >= _BEHIND_US else now
+        return now - behind if behind >= _ON_TIME_US else now
 
 
 def _fits(channels: Sequence[int] | Int32s) -> bool:

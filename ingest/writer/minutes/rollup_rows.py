@@ -67,7 +67,7 @@ class SampleCourse(NamedTuple):
     holds: Bools  # good, and not too large to be summed
     time_before: Int64s  # far in the past: no predecessor
     before: Float64s
-    held_before: Bools
+    before_holds: Bools
 
     def part(self, which: Bools | NDArray[np.intp]) -> SampleCourse:
         """Some of the samples."""
@@ -76,7 +76,7 @@ class SampleCourse(NamedTuple):
     def held_time(self, begin: int) -> Int64s:
         """µs since ``begin`` during which the previous value was valid, (n,)."""
         until = np.minimum(self.time, self.time_before + _HOLD_US)
-        return np.where(self.held_before, np.maximum(until - np.maximum(self.time_before, begin), 0), 0)
+        return np.where(self.before_holds, np.maximum(until - np.maximum(self.time_before, begin), 0), 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,8 +136,8 @@ class States(NamedTuple):
         return States._make(column[which] for column in self)
 
 
-_NONE = np.zeros(0, np.int64)
-NO_STATES = States(_NONE.astype(np.int32), _NONE.astype(np.float64), _NONE, _NONE)
+_NO_INT64S = np.zeros(0, np.int64)
+NO_STATES = States(_NO_INT64S.astype(np.int32), _NO_INT64S.astype(np.float64), _NO_INT64S, _NO_INT64S)
 
 
 def states(courses: Sequence[SampleCourse], channels: Int32s, begin: int) -> States:
@@ -149,10 +149,10 @@ def states(courses: Sequence[SampleCourse], channels: Int32s, begin: int) -> Sta
     order = np.lexsort((course.time, course.channel))
     course = course.part(order)
     last = np.roll(changes(course.channel), -1)
-    stays = course.held_before & (course.before == course.value) & (course.time_before + _HOLD_US >= course.time)
+    stays = course.before_holds & (course.before == course.value) & (course.time_before + _HOLD_US >= course.time)
     behind = np.where(last, begin + MINUTE_US - course.time, 0)
     held_time = course.held_time(begin)
-    before, holds = course.held_before, course.holds
+    before, holds = course.before_holds, course.holds
     channel = np.concatenate((course.channel[before], course.channel[holds]))
     state = np.concatenate((course.before[before], course.value[holds])) + 0.0  # no -0
     entered = np.concatenate((np.zeros(int(before.sum()), np.int64), (~stays[holds]).astype(np.int64)))

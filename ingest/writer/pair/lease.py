@@ -38,7 +38,7 @@ RENEW_SECONDS = 0.4
 _POLL_SECONDS = 0.1
 _TIMEOUT = 2.0  # for connecting, and for a statement
 _LOCK_SECONDS = 0.3  # if a transaction of the former holder takes longer: its sessions are ended
-_ERRORS = (*FAILURES, TimeoutError)
+_CONNECTION_ERRORS = (*FAILURES, TimeoutError)
 _SEEN_FILE = "seen"  # in the spool folder: timeline, and when the database had seen this member (µs)
 _SEEN_MARGIN_US = 60_000_000  # that is looked up, too
 
@@ -90,7 +90,7 @@ class Lease:
                 if (fence := await self._try()) is not None:
                     self.fence = fence
                     return fence
-            except _ERRORS as error:
+            except _CONNECTION_ERRORS as error:
                 log.info("lease: %s: %s", type(error).__name__, error)
                 self.state = None
                 self.disconnect()
@@ -149,7 +149,7 @@ class Lease:
 
     async def _record_take_over(self, taken: Any) -> None:
         metrics.take_over.set_to_current_time()
-        with suppress(*_ERRORS):  # the log has it
+        with suppress(*_CONNECTION_ERRORS):  # the log has it
             query = load("lease")["record_take_over"]
             await self._run("execute", query, self._installation, self.member, taken["former"], taken["token"])
 
@@ -167,7 +167,7 @@ class Lease:
                 LEASE_SECONDS,
                 backlog_seconds,
             )
-        except _ERRORS as error:
+        except _CONNECTION_ERRORS as error:
             log.info("lease: %s: %s", type(error).__name__, error)
             self.disconnect()
             return False
@@ -180,13 +180,13 @@ class Lease:
         """Let the other member take over at once."""
         fence, self.fence = self.fence, None
         if fence is not None:
-            with suppress(*_ERRORS):  # then it expires
+            with suppress(*_CONNECTION_ERRORS):  # then it expires
                 await self._run("execute", load("lease")["release_lease"], self._installation, fence.token)
 
     async def want(self) -> None:
         """Ask the holder for the lease."""
         if self.state is not None and self.state.member != self.member:
-            with suppress(*_ERRORS):
+            with suppress(*_CONNECTION_ERRORS):
                 await self._run("execute", load("lease")["want_lease"], self._installation, self.state.token)
 
     async def heartbeat(self, folder: UUID, rows: int, receiving: Collection[int]) -> Heartbeat | None:
@@ -195,7 +195,7 @@ class Lease:
         ``receiving``: the sources that it received samples of since its start.
         None: the database does not answer.
         """
-        with suppress(*_ERRORS):
+        with suppress(*_CONNECTION_ERRORS):
             query = load("lease")["member_seen"]
             row = await self._run("fetchrow", query, self._installation, self.member, folder, rows, [*receiving])
             return Heartbeat(**row)

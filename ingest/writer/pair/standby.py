@@ -55,7 +55,7 @@ _POLLED_SECONDS = 10.0  # what was polled is looked up this often
 _SETTLE_SECONDS = 1.0
 _LATE_SECONDS = 30.0  # later than the holder's oldest batch: it does not have this one
 _ASK_SECONDS = 60.0  # between two take-overs that members ask for
-_ERRORS = (*FAILURES, TimeoutError)
+_CONNECTION_ERRORS = (*FAILURES, TimeoutError)
 
 
 @dataclass(slots=True, eq=False)
@@ -119,7 +119,7 @@ class Standby:
                 await self.trim()
                 await self._ask()
                 await self._in_thread(self._journal.trim)
-            except _ERRORS as error:
+            except _CONNECTION_ERRORS as error:
                 log.info("standby: %s: %s", type(error).__name__, error)
                 self._disconnect()
             except SpoolError as error:
@@ -138,7 +138,7 @@ class Standby:
         """
         await self._in_thread(self._read)
         await self._connected()
-        await self._record_own()
+        await self._record_gaps_and_commands()
         now = time.monotonic()
         waiting = [(file, entry) for file in self._files.values() for entry in file.waiting]
         due = [(f, entry) for f, entry in waiting if (entry.spooled.is_polled if polled else entry.check_at <= now)]
@@ -163,7 +163,7 @@ class Standby:
 
     async def settle(self) -> None:
         """Drop, after a take-over, polled samples that the other member has written. The rest is to be written."""
-        with suppress(*_ERRORS, SpoolError):  # what is left only makes more samples of the same time
+        with suppress(*_CONNECTION_ERRORS, SpoolError):  # what is left only makes more samples of the same time
             async with asyncio.timeout(_SETTLE_SECONDS):
                 while await self.trim(polled=True):
                     pass
@@ -175,7 +175,7 @@ class Standby:
             log.info("standby: %s; asking for the lease", why)
             await self._lease.want()
 
-    async def _record_own(self) -> None:
+    async def _record_gaps_and_commands(self) -> None:
         """Record this member's gaps at once, as those of the pair depend on them; and what an operator did here, as the
         other member's collectors have to know it."""
         waiting = [(file, entry) for file in self._files.values() for entry in file.waiting]
@@ -288,7 +288,7 @@ class Standby:
         if self._connection is None or self._connection.is_closed():
             settings = {"statement_timeout": f"{self._time_out * 1000:.0f}"}
             self._connection = await connect(self._dsn, "plantlog standby", settings)
-            self._lacking = await self._check.lacks_some(self._connection)
+            self._lacking = await self._check.has_lost_batches(self._connection)
         return self._connection
 
     def reconnect(self) -> None:

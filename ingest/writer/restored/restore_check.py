@@ -52,8 +52,8 @@ Result = TypeVar("Result")
 
 ACCEPT = "accept-database"  # in the spool folder
 _NEWEST = 200  # records of the journal that are compared at the start
-_AT_ONCE = 10_000  # keys a statement
-_DETAIL = "the database was restored, and the journal does not reach back to what it has"
+_KEYS_PER_STATEMENT = 10_000  # keys a statement
+_GAP_DETAIL = "the database was restored, and the journal does not reach back to what it has"
 _KEPT_US = 29 * 86_400_000_000  # rows of ingest_batch, at least
 
 
@@ -98,7 +98,7 @@ class RestoreCheck:
                 log.exception("cannot compare the database with the journal")  # a bug: ingest continues
             self._checked.add(connection)
 
-    async def lacks_some(self, connection: asyncpg.Connection[Any]) -> bool:
+    async def has_lost_batches(self, connection: asyncpg.Connection[Any]) -> bool:
         """True if the database lacks what this member of a pair committed, or was asked to write again."""
         identity, mark = await self._identify(connection), await self._in_thread(self._mark.state)
         if identity is None or mark.server is None or identity[1] != mark.registered:
@@ -215,7 +215,7 @@ class RestoreCheck:
         """Batches that the database does not have."""
         absent = set(keys)
         rest = iter(sorted(absent))
-        while portion := list(islice(rest, _AT_ONCE)):
+        while portion := list(islice(rest, _KEYS_PER_STATEMENT)):
             rows = await self._fetch(connection, "select_batches", [s for s, _ in portion], [n for _, n in portion])
             absent.difference_update((row["source_id"], row["sequence"]) for row in rows)
         return absent
@@ -258,7 +258,7 @@ def _gaps(
             # The first one that was committed: some that came later have earlier samples.
             spans.append((begin, next((key.first_time for key in reversed(lost) if key.first_time > begin), None)))
         gaps_of_source = [
-            Gap(start, end, "database_restored", None, _DETAIL)
+            Gap(start, end, "database_restored", None, _GAP_DETAIL)
             for start, end in spans
             if start is not None and end is not None and start < end
         ]

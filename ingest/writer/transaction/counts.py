@@ -19,7 +19,7 @@ from core.batch import CountBatch, Int32s, Int64s, UInt32s
 MINUTE_US = 60_000_000
 
 _LARGEST = 2**63 - 1  # of an int64
-_SPARSE = 4  # possible keys per row; with more, sorting is faster than an array of all keys
+_MAX_SPARSITY = 4  # possible keys per row; with more, sorting is faster than an array of all keys
 
 _QUALITIES = ("uncertain_quality", "bad_quality")  # event types counted for samples that are not Good
 
@@ -77,7 +77,7 @@ def _cells(minute: Int64s, kind: Int32s, channel_id: Int32s, n: Int64s) -> tuple
     if size > _LARGEST:
         return _sorted(np.lexsort((channel_id, kind, minute)), (minute, kind, channel_id), n)
     key = ((minute - first_minute) * kinds + (kind - first_kind)) * channels + (channel_id - np.int64(first_channel))
-    if size > _SPARSE * len(key):
+    if size > _MAX_SPARSITY * len(key):
         return _sorted(np.argsort(key), (key,), n)
     occupied = np.flatnonzero(np.bincount(key, minlength=size))
     row = np.empty(size, np.intp)

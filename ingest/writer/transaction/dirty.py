@@ -17,10 +17,10 @@ from core.timestamps import timestamp
 from ingest.writer.transaction.counts import MINUTE_US
 from ingest.writer.transaction.group import changes
 
-_FEW = 200  # channels in a minute; if there are more, all are recomputed
-_NEAR = 60  # minutes of few channels at most this far apart share a row
-_SPANNED = 4  # a row may cover this many times the (minute, channel) pairs that are dirty
-_AT_ONCE = 600  # plus this many
+_MAX_LISTED = 200  # channels in a minute; if there are more, all are recomputed
+_MAX_SPACING = 60  # minutes of few channels at most this far apart share a row
+_MAX_EXCESS_FACTOR = 4  # a row may cover this many times the (minute, channel) pairs that are dirty
+_MAX_EXCESS = 600  # plus this many
 
 # Start of the first minute and end of the last one, µs; channels (None: all)
 Dirty: TypeAlias = tuple[int, int, list[int] | None]
@@ -42,16 +42,16 @@ def dirty(samples: Samples) -> list[Dirty]:
     last = int(minute.max())
     if first == last:  # live data, nearly always
         channels = samples.channel[changes(samples.channel)]
-        few = len(channels) <= _FEW
+        few = len(channels) <= _MAX_LISTED
         return [(first * MINUTE_US, (last + 1) * MINUTE_US, channels.tolist() if few else None)]
     pairs = changes(samples.channel) | changes(minute)  # unique (channel, minute)
     minute, channel = minute[pairs], samples.channel[pairs]
     minutes, minute_index, count = np.unique(minute, return_inverse=True, return_counts=True)
-    many = count > _FEW
+    many = count > _MAX_LISTED
     rows: list[Dirty] = [(begin, end, None) for begin, end in _runs(minutes[many], 1)]
     rare = ~many[minute_index]
     minute, channel = minute[rare], channel[rare]
-    for begin, end in _runs(minutes[~many], _NEAR):
+    for begin, end in _runs(minutes[~many], _MAX_SPACING):
         inside = (minute >= begin // MINUTE_US) & (minute < end // MINUTE_US)
         rows += _rows(minute[inside], channel[inside])
     return rows
@@ -61,7 +61,7 @@ def _rows(minute: Int64s, channel: Int32s) -> list[Dirty]:
     """Rows that cover (minute, channel) pairs, (n,) each, and little more: everything a row covers is recomputed."""
     channels = np.unique(channel)
     first, last = int(minute.min()), int(minute.max())
-    if (last + 1 - first) * len(channels) <= _SPANNED * len(minute) + _AT_ONCE:
+    if (last + 1 - first) * len(channels) <= _MAX_EXCESS_FACTOR * len(minute) + _MAX_EXCESS:
         return [(first * MINUTE_US, (last + 1) * MINUTE_US, channels.tolist())]
     order = np.argsort(minute, kind="stable")
     minutes, starts = np.unique(minute[order], return_index=True)
@@ -70,7 +70,10 @@ def _rows(minute: Int64s, channel: Int32s) -> list[Dirty]:
     channels_so_far: set[int] = set()
     for at, channels_at in zip(minutes.tolist(), np.split(channel[order], starts[1:]), strict=True):
         union = channels_so_far.union(channels_at.tolist())
-        if channels_so_far and (at + 1 - begin) * len(union) > _SPANNED * (pairs + len(channels_at)) + _AT_ONCE:
+        if (
+            channels_so_far
+            and (at + 1 - begin) * len(union) > _MAX_EXCESS_FACTOR * (pairs + len(channels_at)) + _MAX_EXCESS
+        ):
             rows.append((begin * MINUTE_US, end * MINUTE_US, sorted(channels_so_far)))
             channels_so_far, union, pairs = set(), set(channels_at.tolist()), 0
         if not channels_so_far:

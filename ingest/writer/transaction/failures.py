@@ -44,7 +44,7 @@ _CONFIGURATION = (
 _POISON = ("40002",)  # a constraint checked at COMMIT
 
 _TIMED_OUT = ("57014", "55P03", "25P04")  # statement, lock, transaction
-_TOO_MUCH = ("53200", "53400")  # memory or the table of locks, temporary files
+_LIMIT_EXCEEDED = ("53200", "53400")  # memory or the table of locks, temporary files
 
 
 def sqlstate(error: BaseException) -> str | None:
@@ -87,9 +87,9 @@ def timed_out(error: Exception) -> bool:
     return isinstance(error, TimeoutError) or sqlstate(error) in _TIMED_OUT
 
 
-def too_much(error: Exception) -> bool:
+def exceeds_limit(error: Exception) -> bool:
     """True if it exceeded a resource limit of a transaction: fewer rows can be tried immediately."""
-    return sqlstate(error) in _TOO_MUCH
+    return sqlstate(error) in _LIMIT_EXCEEDED
 
 
 def backoffs() -> Backoffs:

@@ -31,7 +31,7 @@ async def write_alarms(connection: asyncpg.Connection[Any], events: Sequence[tup
         await connection.execute(load("alarms")[name], *columns)
 
 
-HeldGaps = list[tuple[int, int]]  # minute since 1970, and row of rollup_dirty
+OpenMinuteGaps = list[tuple[int, int]]  # minute since 1970, and row of rollup_dirty
 
 
 class GapStarts(NamedTuple):
@@ -49,16 +49,16 @@ async def write_gaps(
     batches: Sequence[GapBatch],
     minutes: Collection[int],
     member: int | None = None,
-) -> tuple[GapStarts, HeldGaps]:
+) -> tuple[GapStarts, OpenMinuteGaps]:
     """The starts of gaps that are new to the table, and the rows of rollup_dirty of those in ``minutes`` (since
     1970), which the caller holds open. ``member``: of a redundant pair, whose gaps are what both are missing."""
     rows = gap_rows(batches)
     if not rows:
         return NO_GAPS, []
     queries = load("write")
-    held_minutes = [timestamp(minute * MINUTE_US) for minute in minutes]
-    if held_minutes:
-        await connection.execute(queries["set_held_open"], held_minutes)
+    open_minute_times = [timestamp(minute * MINUTE_US) for minute in minutes]
+    if open_minute_times:
+        await connection.execute(queries["set_open_minutes"], open_minute_times)
     columns = map(list, zip(*rows, strict=True))
     if member is None:
         new = await connection.fetch(queries["upsert_gaps"], *columns)
@@ -69,7 +69,7 @@ async def write_gaps(
     channels = [np.array(row["channels"], np.int32) for row in new]
     times = np.repeat(np.array([row["time"] for row in new], np.int64), [len(ids) for ids in channels])
     begins = GapStarts(np.concatenate(channels), times)
-    dirty = await connection.fetch(queries["select_held_gaps"]) if held_minutes else ()
+    dirty = await connection.fetch(queries["select_open_minute_gaps"]) if open_minute_times else ()
     return begins, [(microseconds(row["from_time"]) // MINUTE_US, row["id"]) for row in dirty]
 
 

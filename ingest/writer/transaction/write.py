@@ -277,10 +277,10 @@ async def _finish(
         await connection.execute(queries["record_version_read"], *version_columns(read))
     await write_alarms(connection, group.events)
     gaps = group.gaps()
-    begins, held_gaps = await write_gaps(connection, gaps, minutes, None if fence is None else fence.member)
+    begins, open_minute_gaps = await write_gaps(connection, gaps, minutes, None if fence is None else fence.member)
     if gaps and state is not None:
         await sign_gap_receipts(connection, state)
-    for minute, row in held_gaps:
+    for minute, row in open_minute_gaps:
         opened.setdefault(minute, []).append(row)
     new_facts = await connection.fetch(queries["insert_batches"], *_ingest_batch_columns(complete)) if complete else ()
     stored = {spooled.key for spooled in complete}.difference((row["source_id"], row["sequence"]) for row in new_facts)

@@ -28,7 +28,7 @@ from ops.registration.discovery.variable import KINDS, Variable, members_of
 Progress: TypeAlias = Callable[[int], None]
 
 _IDS = ua.ObjectIds
-_ANY = ua.NodeId(_IDS.BaseDataType)
+_ANY_TYPE = ua.NodeId(_IDS.BaseDataType)
 _ATTRIBUTES = tuple(getattr(ua.AttributeIds, name) for name in ("DataType", "ValueRank", "AccessLevel", "Description"))
 _VARIABLES = 5000  # whose attributes are in memory at a time
 _STRUCTURE = "a structure: the column member reads a member"
@@ -241,7 +241,7 @@ def _status_and_value(data_value: Any) -> tuple[str, Any]:
 async def _kinds(browser: Browser, variables: list[Variable]) -> dict[tuple[Any, str], ChannelKind]:
     """The kind of each variable; those without one are skipped with the reason."""
     left = [v for v in variables if not v.reason]
-    await _values(browser, [v for v in left if v.scalar is None or (v.data_type == _ANY and not v.dimensions)])
+    await _values(browser, [v for v in left if v.scalar is None or (v.data_type == _ANY_TYPE and not v.dimensions)])
     left = [v for v in left if not v.reason]
     above = await browser.ancestors({v.data_type for v in left}, _known)
     kinds: dict[tuple[Any, str], ChannelKind] = {}
@@ -277,9 +277,9 @@ async def _values(browser: Browser, variables: list[Variable]) -> None:
     for variable, (lengths, built_in, status) in zip(variables, shapes, strict=True):
         if lengths:
             variable.dimensions = len(lengths)
-        elif variable.data_type == _ANY and built_in is None:
+        elif variable.data_type == _ANY_TYPE and built_in is None:
             variable.reason = f"its data type is abstract, and it has no value ({status})"
-        elif variable.data_type == _ANY:
+        elif variable.data_type == _ANY_TYPE:
             variable.data_type = ua.NodeId(built_in)
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from core.config import node_address
 from core.config.sources import ChannelKind
 from core.errors import OperationError
-from ops.registration.tag_import.imported import Imported, ImportedSource, LeftOut, read_json
+from ops.registration.tag_import.imported import Imported, ImportedSource, NotImported, read_json
 
 _Tag: TypeAlias = Mapping[str, Any]
 
@@ -25,7 +25,7 @@ _KINDS: Mapping[str, ChannelKind] = {
     "Boolean": "discrete",
     **dict.fromkeys(("String", "DateTime"), "text"),
 }
-_CARRIED = (
+_SUPPORTED = (
     *("name", "tagType", "valueSource", "opcServer", "opcItemPath", "dataType", "enabled", "engUnit", "engLow"),
     *("engHigh", "documentation", "deadband", "deadbandMode", "scaleMode", "alarms", "parameters", "typeId"),
 )
@@ -67,10 +67,10 @@ def read(path: Path, name: str, address: str, server: str | None) -> Imported:
         place = f"{path}: {where}"
         try:
             if len(servers) > 1 and _is_opc(tag) and tag.get("opcServer") != server:
-                raise LeftOut(f"a tag of OPC server {tag.get('opcServer')!r}")
+                raise NotImported(f"a tag of OPC server {tag.get('opcServer')!r}")
             columns, dropped = _columns(tag)
             source.add(where, columns)
-        except LeftOut as reason:
+        except NotImported as reason:
             imported.leave_out(place, str(reason))
             continue
         for setting in dropped:
@@ -110,7 +110,7 @@ class _Tree:
                 continue
             try:
                 if depth >= _MAX_DEPTH:
-                    raise LeftOut("folders nested too deep")
+                    raise NotImported("folders nested too deep")
                 if kind == "AtomicTag":
                     yield where, _bound(child, {**parameters, "TagName": name})
                 elif kind == "UdtInstance":
@@ -120,17 +120,17 @@ class _Tree:
                 elif kind in ("Folder", "Provider"):
                     yield from self._walk(child, where, parameters, depth + 1)
                 else:
-                    raise LeftOut(f"tagType {kind!r}")
-            except LeftOut as reason:
+                    raise NotImported(f"tagType {kind!r}")
+            except NotImported as reason:
                 self._imported.leave_out(f"{self._path}: {where}", str(reason))
 
     def _defined(self, tag: _Tag, depth: int) -> _Tag:
-        """An instance or definition with all it has from its definition. Raises LeftOut."""
+        """An instance or definition with all it has from its definition. Raises NotImported."""
         name = str(tag.get("typeId") or "")
         if not name:
             return tag
         if name not in self._types or depth >= _MAX_DEPTH:
-            raise LeftOut(f"an instance of {name!r}, whose definition is not in the file: export it, too")
+            raise NotImported(f"an instance of {name!r}, whose definition is not in the file: export it, too")
         return _merged(self._defined(self._types[name], depth + 1), tag)
 
 
@@ -161,7 +161,7 @@ def _parameters(tag: _Tag, outer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _bound(tag: _Tag, parameters: Mapping[str, Any]) -> _Tag:
-    """A tag with the values of bound properties. Raises LeftOut."""
+    """A tag with the values of bound properties. Raises NotImported."""
     return {name: _resolved(value, parameters) for name, value in tag.items()}
 
 
@@ -170,12 +170,12 @@ def _resolved(value: Any, parameters: Mapping[str, Any]) -> Any:
         return value
     binding = value.get("binding")
     if value["bindType"] != "parameter" or not isinstance(binding, str):
-        raise LeftOut(f"a binding of type {value['bindType']!r}: only parameters are replaced")
+        raise NotImported(f"a binding of type {value['bindType']!r}: only parameters are replaced")
 
     def parameter(match: re.Match[str]) -> str:
         value = parameters.get(match[1])
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise LeftOut(f"the parameter {match[0]}, which has no value")
+            raise NotImported(f"the parameter {match[0]}, which has no value")
         return str(value)
 
     return _PLACEHOLDER.sub(parameter, binding)
@@ -186,24 +186,24 @@ def _is_opc(tag: _Tag) -> bool:
 
 
 def _columns(tag: _Tag) -> tuple[dict[str, str], list[str]]:
-    """The columns of a tag list, and the settings that are not carried over. Raises LeftOut."""
+    """The columns of a tag list, and the settings that are not carried over. Raises NotImported."""
     if not _is_opc(tag):
-        raise LeftOut(f"valueSource {tag.get('valueSource', 'memory')!r}: plantlog reads from OPC servers")
+        raise NotImported(f"valueSource {tag.get('valueSource', 'memory')!r}: plantlog reads from OPC servers")
     if tag.get("enabled") is False:
-        raise LeftOut("a tag that is not enabled")
+        raise NotImported("a tag that is not enabled")
     if (scaling := tag.get("scaleMode", "Off")) != "Off":
-        raise LeftOut(f"scaleMode {scaling!r}: plantlog stores the values of an OPC UA server as they are")
+        raise NotImported(f"scaleMode {scaling!r}: plantlog stores the values of an OPC UA server as they are")
     data_type = str(tag.get("dataType", "Int4"))
     if data_type not in _KINDS:
-        raise LeftOut(f"dataType {data_type!r}, which plantlog cannot read")
+        raise NotImported(f"dataType {data_type!r}, which plantlog cannot read")
     address = str(tag.get("opcItemPath") or "")
     try:
         node_address.parse(address)
     except ValueError:
-        raise LeftOut(f"opcItemPath {address!r}, which is no node id as in ns=2;s=Tank1") from None
+        raise NotImported(f"opcItemPath {address!r}, which is no node id as in ns=2;s=Tank1") from None
     columns = {"address": address, "kind": _KINDS[data_type], "unit": _text(tag.get("engUnit"))}
     columns["description"] = _text(tag.get("documentation"))
-    dropped = [f"{name}, which plantlog does not have" for name in tag if name not in _CARRIED]
+    dropped = [f"{name}, which plantlog does not have" for name in tag if name not in _SUPPORTED]
     low, high = _number(tag.get("engLow")), _number(tag.get("engHigh"))
     if low is not None and high is not None and low >= high:
         dropped.append("engLow, which is not below engHigh")
@@ -225,7 +225,7 @@ def _number(value: Any) -> float | None:
     try:
         return None if value is None or isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
-        raise LeftOut(f"{value!r}, which is no number") from None
+        raise NotImported(f"{value!r}, which is no number") from None
 
 
 def _alarm_columns(alarms: Any, kind: str, dropped: list[str]) -> dict[str, str]:

@@ -18,11 +18,11 @@ from core.config.tags import write_rows
 from core.errors import OperationError
 from ops.registration.discovery.channel_names import legal_name
 
-_SHOWN = 3  # places in a note
+_MAX_LISTED = 3  # places in a note
 _TAGS: dict[SourceKind, TypeAdapter[Any]] = {"modbus": TypeAdapter(ModbusTag), "opcua": TypeAdapter(OpcuaTag)}
 
 
-class LeftOut(Exception):  # noqa: N818  (what happens to the entry)
+class NotImported(Exception):  # noqa: N818  (what happens to the entry)
     """The reason why an entry does not become a channel."""
 
 
@@ -47,7 +47,7 @@ class ImportedSource:
     def add(self, path: str, columns: Mapping[str, str]) -> None:
         """Add a channel. ``path``: its names in the product, separated by slashes; duplicates get a number.
 
-        Raises LeftOut if its columns are not legal.
+        Raises NotImported if its columns are not legal.
         """
         legal = "/".join([self.name, *(legal_name(part) for part in path.split("/") if part.strip())])
         legal, number, suffix = legal[:CHANNEL_NAME_LENGTH].rstrip("/"), 1, ""
@@ -59,9 +59,9 @@ class ImportedSource:
             tag = _TAGS[self.kind].validate_python(row, context={"written": True})
         except ValidationError as error:
             detail = error.errors()[0]
-            raise LeftOut(f"{detail['loc'][0]} {shown(detail['input'])}: {detail['msg']}") from None
+            raise NotImported(f"{detail['loc'][0]} {shown(detail['input'])}: {detail['msg']}") from None
         for column, found, legal in contradictions.in_tag(tag):
-            raise LeftOut(f"{column} {found}; legal: {legal}")
+            raise NotImported(f"{column} {found}; legal: {legal}")
         self.names.add(name)
         self.rows.append(row)
 
@@ -104,5 +104,5 @@ class Imported:
         """A line for each reason, with its places."""
         for what, notes in (("left out", self._left_out), ("not carried over", self._settings)):
             for reason, places in notes.items():
-                others = f" and {len(places) - _SHOWN:,} others" if len(places) > _SHOWN else ""
-                yield f"{what}: {', '.join(places[:_SHOWN])}{others}: {reason}"
+                others = f" and {len(places) - _MAX_LISTED:,} others" if len(places) > _MAX_LISTED else ""
+                yield f"{what}: {', '.join(places[:_MAX_LISTED])}{others}: {reason}"

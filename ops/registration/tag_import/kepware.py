@@ -16,7 +16,7 @@ from pathlib import Path
 
 from core.config.sources import RegisterTable, WordOrder
 from core.errors import OperationError
-from ops.registration.tag_import.imported import Imported, ImportedSource, LeftOut
+from ops.registration.tag_import.imported import Imported, ImportedSource, NotImported
 
 _REQUIRED = ("Tag Name", "Address", "Data Type")
 _KNOWN = (
@@ -60,7 +60,7 @@ def read(path: Path, name: str, address: str, word_order: WordOrder) -> Imported
             try:
                 columns = _columns(cells, word_order)
                 source.add(cells["Tag Name"].replace("/", " ").replace(".", "/"), columns)
-            except LeftOut as reason:
+            except NotImported as reason:
                 imported.leave_out(f"{place} {cells['Tag Name']}", str(reason))
             else:
                 for setting in _dropped(cells):
@@ -79,20 +79,20 @@ def _text(path: Path) -> str:
 
 
 def _columns(cells: Mapping[str, str], word_order: WordOrder) -> dict[str, str]:
-    """The columns of a tag list. Raises LeftOut."""
+    """The columns of a tag list. Raises NotImported."""
     if cells.get("Client Access", "") == "WO":
-        raise LeftOut("a tag that can only be written")
+        raise NotImported("a tag that can only be written")
     columns = _register(cells["Address"], cells["Data Type"], word_order)
     columns |= {"unit": cells.get("Eng Units", ""), "description": " ".join(cells.get("Description", "").split())}
     if rate := cells.get("Scan Rate", ""):
         if not rate.isdecimal() or int(rate) == 0:
-            raise LeftOut(f"Scan Rate {rate!r}, which is no number of milliseconds")
+            raise NotImported(f"Scan Rate {rate!r}, which is no number of milliseconds")
         columns["interval"] = f"{int(rate)}ms"
     scaling = cells.get("Scaling", "") or "None"
     if scaling == "Linear":
         columns |= _linear(cells, columns)
     elif scaling != "None":
-        raise LeftOut(f"Scaling {scaling!r}: plantlog has linear scaling only")
+        raise NotImported(f"Scaling {scaling!r}: plantlog has linear scaling only")
     return columns
 
 
@@ -100,11 +100,11 @@ def _register(address: str, data_type: str, word_order: WordOrder) -> dict[str, 
     match = _ADDRESS.fullmatch(address)
     if match is None:
         actual = "an array" if "[" in address else f"address {address!r}"
-        raise LeftOut(f"{actual}: legal are 000001, 100001, 300001, 400001, 400001.3 and 400001.20H")
+        raise NotImported(f"{actual}: legal are 000001, 100001, 300001, 400001, 400001.3 and 400001.20H")
     digit, number, part, order = match.groups()
     table, register = _TABLES[digit], int(number) - 1
     if not 0 <= register <= 0xFFFF:
-        raise LeftOut(f"address {address!r}: registers are numbered from 1 to 65536")
+        raise NotImported(f"address {address!r}: registers are numbered from 1 to 65536")
     columns = {"address": f"{table}:{register}"}
     of_bits = table in ("coil", "discrete")
     if data_type == "Default":
@@ -120,26 +120,26 @@ def _register(address: str, data_type: str, word_order: WordOrder) -> dict[str, 
     kind = _TYPES.get(data_type)
     if kind is None or of_bits or part is not None:
         which = " with a bit or a length" if part is not None else ""
-        raise LeftOut(f"Data Type {data_type!r} in table {table}{which}")
+        raise NotImported(f"Data Type {data_type!r} in table {table}{which}")
     return columns | {"type": kind} | ({"word_order": word_order} if kind[-2:] != "16" and word_order != "ABCD" else {})
 
 
 def _linear(cells: Mapping[str, str], columns: Mapping[str, str]) -> dict[str, str]:
-    """Scale, divisor and offset that give exactly the scaled range for the raw range. Raises LeftOut."""
+    """Scale, divisor and offset that give exactly the scaled range for the raw range. Raises NotImported."""
     if columns.get("type", "bool") in ("bool", "string"):
-        raise LeftOut("Scaling 'Linear' of a bit or a string")
+        raise NotImported("Scaling 'Linear' of a bit or a string")
     names = ("Raw Low", "Raw High", "Scaled Low", "Scaled High")
     try:
         raw_low, raw_high, low, high = (Fraction(cells[name]) for name in names)
         factor = (high - low) / (raw_high - raw_low)
         exact = _is_decimal(low - raw_low * factor)
     except (KeyError, ValueError, ZeroDivisionError, OverflowError):
-        raise LeftOut("Scaling 'Linear' without a raw and a scaled range") from None
+        raise NotImported("Scaling 'Linear' without a raw and a scaled range") from None
     if cells.get("Negate Value", "") not in _OFF:
         factor, low, high = -factor, -low, -high
     offset = low - raw_low * factor
     if not factor or not exact or abs(factor.numerator) > _EXACT or factor.denominator > _EXACT:
-        raise LeftOut("Scaling 'Linear' with a range that no scale, divisor and offset give exactly")
+        raise NotImported("Scaling 'Linear' with a range that no scale, divisor and offset give exactly")
     scaled_columns = {"scale": factor.numerator, "divisor": factor.denominator}
     low, high = min(low, high), max(low, high)
     return {name: str(value) for name, value in scaled_columns.items() if value != 1} | {

@@ -17,7 +17,7 @@ from core.config import node_address
 from core.config.sources import SecurityPolicy
 from core.config.value_path import INDEX_PATTERN
 from core.errors import OperationError
-from ops.registration.tag_import.imported import Imported, ImportedSource, LeftOut, read_json
+from ops.registration.tag_import.imported import Imported, ImportedSource, NotImported, read_json
 
 _POLICIES: tuple[SecurityPolicy, ...] = ("Basic256Sha256", "Aes128Sha256RsaOaep", "Aes256Sha256RsaPss")
 _DEFAULT_INTERVAL = 1000  # ms, of publishing and sampling
@@ -94,10 +94,10 @@ def _nodes(place: str, entry: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _add(source: ImportedSource, place: str, node: Any, entry: Mapping[str, Any], imported: Imported) -> None:
     try:
         if not isinstance(node, dict):
-            raise LeftOut("it is no object")
+            raise NotImported("it is no object")
         columns, dropped = _columns(node, entry)
         source.add(_path(node, columns["address"]), columns)
-    except LeftOut as reason:
+    except NotImported as reason:
         imported.leave_out(place, str(reason))
         return
     for setting in dropped:
@@ -105,19 +105,19 @@ def _add(source: ImportedSource, place: str, node: Any, entry: Mapping[str, Any]
 
 
 def _columns(node: Mapping[str, Any], entry: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:
-    """The columns of the tag list, and the settings that are not carried over. Raises LeftOut."""
+    """The columns of the tag list, and the settings that are not carried over. Raises NotImported."""
     address = str(node.get("Id") or node.get("ExpandedNodeId") or node.get("Identifier") or "")
     try:
         node_address.parse(address)
     except ValueError:
-        raise LeftOut(f"the node id {address!r}, which is not as in nsu=http://vendor.com/line;s=Tank1") from None
+        raise NotImported(f"the node id {address!r}, which is not as in nsu=http://vendor.com/line;s=Tank1") from None
     if "EventFilter" in node:
-        raise LeftOut("events, which are no variable")
+        raise NotImported("events, which are no variable")
     if str(node.get("AttributeId") or "Value") not in ("Value", "13"):
-        raise LeftOut(f"attribute {node['AttributeId']}: plantlog reads values")
+        raise NotImported(f"attribute {node['AttributeId']}: plantlog reads values")
     index = str(node.get("IndexRange") or "")
     if index and not re.fullmatch(INDEX_PATTERN, index):
-        raise LeftOut(f"IndexRange {index!r}: plantlog reads single elements, as in 3 or 1,2")
+        raise NotImported(f"IndexRange {index!r}: plantlog reads single elements, as in 3 or 1,2")
     columns = {"address": address, "index": index}
     dropped = [f"{name}, which plantlog does not have" for name in node if name not in (*_READ_OF_NODE, "EventFilter")]
     columns["interval"] = _interval(node, entry, dropped)
@@ -134,16 +134,16 @@ def _columns(node: Mapping[str, Any], entry: Mapping[str, Any]) -> tuple[dict[st
 
 
 def _interval(node: Mapping[str, Any], entry: Mapping[str, Any], dropped: list[str]) -> str:
-    """The shorter one of the intervals, so that no sample is lost. Raises LeftOut."""
+    """The shorter one of the intervals, so that no sample is lost. Raises NotImported."""
     publishing = node.get("OpcPublishingInterval", entry.get("DataSetPublishingInterval", _DEFAULT_INTERVAL))
     sampling = node.get("OpcSamplingInterval", entry.get("DataSetSamplingInterval", _DEFAULT_INTERVAL))
     for interval in (publishing, sampling):
         if isinstance(interval, bool) or not isinstance(interval, int | float):
-            raise LeftOut(f"the interval {interval!r}, which is no number of milliseconds")
+            raise NotImported(f"the interval {interval!r}, which is no number of milliseconds")
     if sampling == -1:  # that of publishing (OPC 10000-4, 7.21)
         sampling = publishing
     if sampling == 0:
-        raise LeftOut("OpcSamplingInterval 0, the fastest of the server: plantlog needs an interval")
+        raise NotImported("OpcSamplingInterval 0, the fastest of the server: plantlog needs an interval")
     if sampling != publishing:
         dropped.append(f"publishing every {publishing} ms and sampling every {sampling} ms: both get the shorter one")
     interval = min(sampling, publishing) or sampling

@@ -83,7 +83,7 @@ def test_groups_are_read_as_all_their_columns_say(
     bounds = first * 1_000_000, max(first, last) * 1_000_000
     groups = range(parquet.num_row_groups)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_groups, "_ROWS", rows)
+        patch.setattr(row_groups, "_DECODED_ROWS", rows)
         found = list(row_groups.read(parquet, groups, ("value", "status"), bounds, checked=checked))
         whole = [row_groups.samples_of(some) for some in slices(found, together)]
     every = joined(map(samples_of, range(1, len(channels) + 1), channels))

@@ -120,7 +120,7 @@ def test_aggregates_are_as_defined(
     )
     percent = (configuration.percent_data_bad, configuration.percent_data_good)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("history.sql.kernels.courses._BLOCK", block)
+        patch.setattr("history.sql.kernels.courses._BLOCK_ROWS", block)
         every = [channel_of(one) for one in channels]
         found = aggregates(every, (begin, end), step, own, _NAMES, 1.0, 0.3)
         at_starts = values(every, range(begin, end, step), own)

@@ -77,7 +77,7 @@ def test_samples_are_by_channel_and_time(
     stored = days(times, size, amended, late)
     others = [columns([(7, time, 1.0, 0) for time in range(5)])] if live else []
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("_SAMPLES", "_PART"):
+        for name in ("_SAMPLES", "_JOINED_ROWS"):
             patch.setattr(row_groups, name, rows)
         portion = Portion(stored, others, (), in_parts)  # type: ignore[arg-type]
         found = [one for one in portion.read() if len(one)]

@@ -71,7 +71,7 @@ def test_copies_are_those_of_a_loop(
     time = np.arange(len(values), dtype=np.int64) * 10
     of_channels = [Samples(np.full(len(values), n, np.int32), time, np.array(values), status) for n in (1, 2, 3)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("history.sql.kernels.replays._BLOCK", block)
+        patch.setattr("history.sql.kernels.replays._BLOCK_SAMPLES", block)
         found = Replays(since * 10, samples).compute(joined(of_channels))
     assert found["channel_id"].tolist() == sorted(found["channel_id"])
     good = np.flatnonzero(status == 0)

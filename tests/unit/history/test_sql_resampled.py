@@ -71,7 +71,7 @@ def samples_of(channels: list[Channel]) -> list[Sample]:
 @given(st.lists(_CHANNEL, min_size=1, max_size=4), st.integers(1, 30), st.sampled_from([1, 32]))
 def test_means_are_those_of_a_loop(channels: list[Channel], step: int, several: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("history.sql.kernels.resampled._SEVERAL", several)
+        patch.setattr("history.sql.kernels.resampled._MIN_LOOKUP", several)
         check_means(channels, step)
 
 

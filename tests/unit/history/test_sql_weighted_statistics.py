@@ -90,7 +90,7 @@ def test_what_was_held(
     )
     samples = [(number, time * 1_000_000, *of[time]) for number, (of, *_) in enumerate(channels) for time in sorted(of)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("history.sql.kernels.weighted_statistics._BLOCK", block)
+        patch.setattr("history.sql.kernels.weighted_statistics._BLOCK_SAMPLES", block)
         found = held.compute(columns(samples))
     wanted = []
     for number, (_, _, end, counter) in enumerate(channels):

@@ -21,7 +21,7 @@ from core.errors import DecodeError
 from core.timestamps import microseconds
 from ingest.opcua.decode.data_change import data_change
 from ingest.opcua.decode.decoded import FIRST_STRUCTURE, DataChange, DecodeRules
-from ingest.opcua.decode.members import Picker, Wanted
+from ingest.opcua.decode.members import MemberChannel, Picker
 from ingest.opcua.decode.message import publish_response
 
 ARRIVAL = 1_790_000_000_123_456
@@ -292,8 +292,10 @@ def test_elements_of_a_matrix_share_an_item(lengths: list[int], kind: Any, as_te
     """The last dimension comes first; what the matrix does not have is Bad, an index of others is named."""
     values: list[Any] = [place if kind == V.Int32 else f"v{place}" for place in range(prod(lengths))]
     every = list(product(*(range(length + 1) for length in lengths)))
-    wanted = [Wanted(handle, f"[{','.join(map(str, one))}]") for handle, one in enumerate(every)]
-    picker = Picker("no structure", [*wanted, Wanted(len(every), "[0,0,0,0]"), Wanted(len(every) + 1, "Speed")])
+    wanted = [MemberChannel(handle, f"[{','.join(map(str, one))}]") for handle, one in enumerate(every)]
+    picker = Picker(
+        "no structure", [*wanted, MemberChannel(len(every), "[0,0,0,0]"), MemberChannel(len(every) + 1, "Speed")]
+    )
     time = datetime(2026, 1, 1, tzinfo=UTC)
     matrix = ua.DataValue(ua.Variant(values, kind, Dimensions=lengths, is_array=True), SourceTimestamp=time)
     after = ua.DataValue(ua.Variant(1.5, V.Double), SourceTimestamp=time)
@@ -318,7 +320,7 @@ def test_elements_of_a_matrix_share_an_item(lengths: list[int], kind: Any, as_te
 
 @pytest.mark.parametrize("value", [ua.Variant(1.5, V.Double), ua.Variant("x", V.String)])
 def test_value_that_is_no_matrix_is_named(value: Any) -> None:
-    picker = Picker("no structure", [Wanted(0, "[0,1]"), Wanted(1, "Speed")])
+    picker = Picker("no structure", [MemberChannel(0, "[0,1]"), MemberChannel(1, "Speed")])
     body = encode([(FIRST_STRUCTURE, ua.DataValue(value)), (FIRST_STRUCTURE + 1, ua.DataValue(value))])
     change = data_change(body, 0, len(body), ARRIVAL, DecodeRules(structures={FIRST_STRUCTURE: picker}))
     what = f"a {value.VariantType.name}, not "
@@ -329,7 +331,7 @@ def test_value_that_is_no_matrix_is_named(value: Any) -> None:
 
 
 def test_matrix_without_a_value_is_bad() -> None:
-    picker = Picker("no structure", [Wanted(0, "[0,1]"), Wanted(1, "[0,2]")])
+    picker = Picker("no structure", [MemberChannel(0, "[0,1]"), MemberChannel(1, "[0,2]")])
     bad = ua.StatusCode(0x80050000)
     values = [ua.DataValue(StatusCode=bad), ua.DataValue(ua.Variant(None, V.Null), bad)]
     body = encode([(FIRST_STRUCTURE, value) for value in values])

@@ -23,7 +23,7 @@ from core.opcua.structure import STRUCTURE, Field, Structure
 from core.timestamps import microseconds
 from ingest.opcua.decode.data_change import data_change
 from ingest.opcua.decode.decoded import FIRST_STRUCTURE, DataChange, DecodeRules
-from ingest.opcua.decode.members import Picker, Wanted
+from ingest.opcua.decode.members import MemberChannel, Picker
 
 V = ua.VariantType
 TIME = datetime(2026, 1, 1, tzinfo=UTC)
@@ -164,7 +164,7 @@ def test_members_of_structures_that_asyncua_encodes(
     value: Any = [members for _, members in made] if is_array else made[0][1]
     every = [(e + path, kind) for e in (("[0].", "[2].") if is_array else ("",)) for path, kind in wanted_of(structure)]
     some = data.draw(st.lists(st.sampled_from(every), max_size=6))
-    wanted = [Wanted(channel, path) for channel, (path, _) in enumerate(some)]
+    wanted = [MemberChannel(channel, path) for channel, (path, _) in enumerate(some)]
     exact = np.ones(1, bool) if as_text else None
     sent = [one for one, _ in made] if is_array else made[0][0]
     body = encode([ua.Variant(sent, V.ExtensionObject, is_array=is_array)])
@@ -191,7 +191,7 @@ def test_members_of_structures_that_asyncua_encodes(
 @given(structures(), st.data())
 def test_damaged_structure_is_bad_or_decoded(structure: Structure, data: st.DataObject) -> None:
     """Whatever its bytes are, each member has one sample; bytes that are missing or left over make it Bad."""
-    some = [Wanted(channel, path) for channel, (path, _) in enumerate(wanted_of(structure))]
+    some = [MemberChannel(channel, path) for channel, (path, _) in enumerate(wanted_of(structure))]
     value, _ = Theirs(structure, iter(range(1, 1000))).value(data.draw)
     good = ua.ExtensionObject(TypeId=ENCODING, Body=bytes(struct_to_binary(value)))
     other = bytearray(good.Body)
@@ -238,10 +238,16 @@ def drive(tail: bytes = b"\0" + GRID + AXES, encoding: Any = ENCODING, speed: fl
     return ua.Variant(ua.ExtensionObject(TypeId=encoding, Body=body), V.ExtensionObject)
 
 
-WANTED = [Wanted(0, "Speed"), Wanted(1, "Motor.Speeds[0]"), Wanted(2, "Motor.Name"), Wanted(3, "On"), Wanted(4, "On")]
+WANTED = [
+    MemberChannel(0, "Speed"),
+    MemberChannel(1, "Motor.Speeds[0]"),
+    MemberChannel(2, "Motor.Name"),
+    MemberChannel(3, "On"),
+    MemberChannel(4, "On"),
+]
 
 
-def decoded(value: Any, wanted: list[Wanted], status: int = 0) -> DataChange:
+def decoded(value: Any, wanted: list[MemberChannel], status: int = 0) -> DataChange:
     notification = ua.MonitoredItemNotification(FIRST_STRUCTURE, ua.DataValue(value, ua.StatusCode(status), TIME))
     body = bytes(struct_to_binary(ua.DataChangeNotification(MonitoredItems=[notification])))
     return data_change(body, 0, len(body), 0, DecodeRules(structures={FIRST_STRUCTURE: Picker(DRIVE, wanted)}))
@@ -310,8 +316,8 @@ def test_members_that_cannot_be_read_are_named_and_others_are_read() -> None:
         "Axes[1]": "a structure: the column member names one of its members: Speeds, Name",
         "Axes[1].Speed": "the structure Motor has no member Speed; it has Speeds, Name",
     }
-    wanted = [Wanted(10 + number, member) for number, member in enumerate(wrong)]
-    change = decoded(drive(), [*wanted, Wanted(30, "Speed[1]"), *WANTED])
+    wanted = [MemberChannel(10 + number, member) for number, member in enumerate(wrong)]
+    change = decoded(drive(), [*wanted, MemberChannel(30, "Speed[1]"), *WANTED])
     assert {one.handle: one.reason for one in change.unsupported} == {
         **{10 + number: reason for number, reason in enumerate(wrong.values())},
         30: "a Double, not an array: clear the column index",
@@ -332,7 +338,7 @@ def test_garbage_behind_the_type_of_a_structure_is_refused_or_bad(garbage: bytes
 def test_elements_in_a_structure() -> None:
     """Of a matrix, and of an array of structures; one that is not there is Bad."""
     paths = ["Grid[0,1]", "Grid[1,0]", "Grid[0,2]", "Axes[0].Speeds[0]", "Axes[0].Name", "Axes[1].Speeds[0]", "On"]
-    wanted = [Wanted(channel, path) for channel, path in enumerate([*paths, "Axes[2].Name"])]
+    wanted = [MemberChannel(channel, path) for channel, path in enumerate([*paths, "Axes[2].Name"])]
     values = {channel: row[:2] for channel, row in found(decoded(drive(), wanted)).items()}
     missing = {channel: values.pop(channel)[1] for channel in (1, 2, 5, 7)}
     assert values == {0: (8.0, 0), 3: (5.0, 0), 4: ("x", 0), 6: (1.0, 0)}
@@ -352,12 +358,12 @@ def test_matrix_in_a_structure(lengths: list[int], kind: int) -> None:
         number, text = struct.pack("<i", place), struct.pack("<i3s", 3, b"%03d" % place)
         body += {6: number, 12: text, STRUCTURE: text + number}[kind]
     every = list(product(*(range(length + 1) for length in lengths)))
-    wanted = [Wanted(channel, f"Grid[{','.join(map(str, one))}]") for channel, one in enumerate(every)]
+    wanted = [MemberChannel(channel, f"Grid[{','.join(map(str, one))}]") for channel, one in enumerate(every)]
     if kind == STRUCTURE:
-        wanted = [Wanted(one.channel, f"{one.path}.Place") for one in wanted]
+        wanted = [MemberChannel(one.channel, f"{one.path}.Place") for one in wanted]
     value = ua.ExtensionObject(TypeId=ENCODING, Body=body + b"\7\0")
     sent = encode([ua.Variant(value, V.ExtensionObject)])
-    picker = Picker(structure, [*wanted, Wanted(len(every), "Behind")])
+    picker = Picker(structure, [*wanted, MemberChannel(len(every), "Behind")])
     rows = found(data_change(sent, 0, len(sent), 0, DecodeRules(structures={FIRST_STRUCTURE: picker})))
     assert rows.pop(len(every))[0] == 7
     places = iter(range(prod(lengths)))
@@ -383,7 +389,7 @@ def drives(*speeds: float, dimensions: Sequence[int] = (), other: Sequence[int] 
 
 def of_elements(body: bytes, *paths: str) -> tuple[dict[int, Any], dict[int, str]]:
     """The values, or status codes, and the reasons of the channels of these paths."""
-    picker = Picker(DRIVE, [Wanted(channel, path) for channel, path in enumerate(paths)])
+    picker = Picker(DRIVE, [MemberChannel(channel, path) for channel, path in enumerate(paths)])
     change = data_change(body, 0, len(body), 0, DecodeRules(structures={FIRST_STRUCTURE: picker}))
     values = {channel: value if not status else hex(status) for channel, (value, status, _) in found(change).items()}
     return values, {one.handle: one.reason for one in change.unsupported}

@@ -13,7 +13,7 @@ from core.database import addresses
 from core.time_limits import TimeLimits
 from ingest.spool.format import SpooledBatch
 from ingest.writer.bisect import MOST_DAYS, Piece, bisect, split_by_days, undivided
-from ingest.writer.transaction.failures import Failure, backoffs, classify, timed_out, too_much
+from ingest.writer.transaction.failures import Failure, backoffs, classify, exceeds_limit, timed_out
 from ingest.writer.transaction.group import assemble
 from tests.samples import T0, batch
 
@@ -85,10 +85,10 @@ def test_timeouts_are_recognised() -> None:
     assert timed_out(pg.QueryCanceledError())
     assert timed_out(pg.LockNotAvailableError())
     assert not timed_out(pg.DeadlockDetectedError())
-    assert too_much(pg.OutOfMemoryError())
-    assert too_much(pg.ConfigurationLimitExceededError())
-    assert not too_much(pg.DiskFullError())
-    assert not too_much(pg.TooManyConnectionsError())
+    assert exceeds_limit(pg.OutOfMemoryError())
+    assert exceeds_limit(pg.ConfigurationLimitExceededError())
+    assert not exceeds_limit(pg.DiskFullError())
+    assert not exceeds_limit(pg.TooManyConnectionsError())
 
 
 def test_backoff_grows_up_to_a_limit_with_full_jitter() -> None:

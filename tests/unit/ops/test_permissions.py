@@ -12,7 +12,7 @@ import typer
 from core.paths import CHECKOUT, State
 from core.users.directory import ROLES, Role, UserDirectory
 from ops.cli import app as command_line
-from ops.cli.permissions import _BENCHMARKS, COMMANDS, OWN, _permitted, account
+from ops.cli.permissions import _BENCHMARKS, COMMANDS, OWN_COMMANDS, _permitted, account
 from tests.command import CommandResult, run
 from tests.unit.test_docs import commands
 from tests.users import add_users, hash_quickly, password_hash, recorded_actions
@@ -59,7 +59,7 @@ def test_documentation_lists_who_may_run_what() -> None:
     for command, allowed in COMMANDS.items():
         name = names.get(allowed) or ", ".join(role for role in ROLES if role in (allowed or ()))
         right.setdefault(name, set()).add(command)
-    right["every role"] |= OWN
+    right["every role"] |= OWN_COMMANDS
     right["machines, engineer"].add(_BENCHMARKS.strip())
     assert documented == right
 

@@ -124,7 +124,7 @@ async def rows_of(
     return rows
 
 
-async def why_nothing(plant: tuple[Maintained, Recording]) -> str:
+async def explain_empty(plant: tuple[Maintained, Recording]) -> str:
     """What ``plantlog ask`` says where nothing is far enough from what was usual."""
     state, options = plant[0].site.plant.state, {"sigmas": "1e9"}
     table, why = await asyncio.to_thread(answer, state, questions()["excursions"], _RANGE, [], options, ALL, LIMITS)
@@ -142,7 +142,7 @@ async def test_answers_are_the_same_once_the_day_is_only_in_the_archive(
     assert set(_QUESTIONS) == set(questions())
     expected = {name: await rows_of(plant, name) for name in _QUESTIONS}
     assert all(expected.values())
-    why = await why_nothing(plant)
+    why = await explain_empty(plant)
     assert "2 channels not judged, not analog: boiler/energy, boiler/mode" in why
     assert (await maintenance.job()).outcome == "ok"
     assert await maintenance.drop() == ["chunk"]
@@ -150,7 +150,7 @@ async def test_answers_are_the_same_once_the_day_is_only_in_the_archive(
     for name, rows in expected.items():
         assert_same(await rows_of(plant, name), rows)
     assert_same(await divided(plant, monkeypatch), expected["gaps_and_coverage"])
-    assert await why_nothing(plant) == why
+    assert await explain_empty(plant) == why
     assert await rows_of(plant, "correlation", target="boiler/mode") == [], "a text has no correlation"
     with pytest.raises(OperationError, match="step: found 0 µs; legal: more than 0"):
         await rows_of(plant, "first_mover", step="0 s")
