@@ -44,13 +44,13 @@ def context(certificate: Path, key: Path) -> ssl.SSLContext:
 
 
 class ServerTls:
-    """TLS of a server, with the ``configured`` files or with plantlog's ``own``, which ``make`` makes and renews."""
+    """TLS of a server, with the ``configured`` files, or the ``fallback``: plantlog's own, which ``make`` renews."""
 
-    def __init__(self, configured: Files | None, own: Path, make: Callable[[], None]) -> None:
+    def __init__(self, configured: Files | None, fallback: Path, make: Callable[[], None]) -> None:
         self._make = make
         self._made_at = time.monotonic()
         self.is_own = configured is None
-        self._files = configured or (own, own)
+        self._files = configured or (fallback, fallback)
         if self.is_own:
             self._renew()
         self._latest = self._used = self._state()
@@ -61,7 +61,7 @@ class ServerTls:
                 raise
             log.error("%s; plantlog's own certificate is shown until that is put right", fault)
             make()
-            self.context = context(own, own)
+            self.context = context(fallback, fallback)
 
     def refresh(self) -> None:
         """Look for new files: to be called every second or so."""

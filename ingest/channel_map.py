@@ -61,11 +61,14 @@ class ChannelMap(Generic[T]):
         if not pairs:
             return
         changed = np.concatenate([channels for _, channels in pairs])
-        which = np.repeat([self._index(value) for value, _ in pairs], [len(channels) for _, channels in pairs])
+        value_indices = np.repeat([self._index(value) for value, _ in pairs], [len(channels) for _, channels in pairs])
         stay = ~np.isin(self._channels, changed)
         channels = np.concatenate((self._channels[stay], changed))
         order = np.argsort(channels, kind="stable")
-        self._channels, self._value_index = channels[order], np.concatenate((self._value_index[stay], which))[order]
+        self._channels, self._value_index = (
+            channels[order],
+            np.concatenate((self._value_index[stay], value_indices))[order],
+        )
         self._forget_unused()
 
     def pop(self, channels: Int32s) -> list[tuple[T, Int32s]]:

@@ -208,13 +208,13 @@ class Gaps:
         ids = _ids(channels)
         for closed, places in self._closed.by_value(ids):
             same, gap = ids[places], _OpenGap(from_time, reason, "no samples were lost")
-            rest: list[tuple[int, int]] = []
+            remaining: list[tuple[int, int]] = []
             if closed is not None and closed.gap.from_time <= from_time and to_time <= closed.end:
                 self._closed.pop(same)
-                rest = [(closed.gap.from_time, from_time), (to_time, closed.end)]
-            if closed is None or not rest or closed.gap.from_time == from_time:
+                remaining = [(closed.gap.from_time, from_time), (to_time, closed.end)]
+            if closed is None or not remaining or closed.gap.from_time == from_time:
                 self._queue(gap, from_time, same)
-            for start, end in rest:
+            for start, end in remaining:
                 if closed is not None and start < end:
                     self._add_closed({_ClosedGap(replace(closed.gap, from_time=start), end): [same]})
         await self.flush()
@@ -314,9 +314,9 @@ class Gaps:
         for open_gap, places in self._open.by_value(ids):  # after what it continues
             if open_gap is not None and open_gap.from_time <= from_time and to_time <= (open_gap.certain_to or 0):
                 self._queue(open_gap, from_time, ids[places])
-                rest = replace(open_gap, from_time=to_time)
-                self._open.update([(rest, ids[places])])
-                self._queue(rest, None, ids[places])
+                remaining = replace(open_gap, from_time=to_time)
+                self._open.update([(remaining, ids[places])])
+                self._queue(remaining, None, ids[places])
         self._queue(_OpenGap(from_time, reason, detail), to_time, ids, backfilled=True)
         await self.flush()
 

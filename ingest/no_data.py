@@ -30,11 +30,11 @@ class NoData:
         self._low, self._high = np.full((len(keys) + 1, width), np.inf), np.full((len(keys) + 1, width), -np.inf)
         self._nan = np.zeros(len(keys) + 1, bool)
         for row, key in enumerate(keys):
-            for place, (low, high) in enumerate(ranges[key]):
+            for column, (low, high) in enumerate(ranges[key]):
                 if np.isnan(low):
                     self._nan[row] = True
                 else:
-                    self._low[row, place], self._high[row, place] = low, high
+                    self._low[row, column], self._high[row, column] = low, high
 
     def __bool__(self) -> bool:
         return bool(len(self._keys))

@@ -25,7 +25,7 @@ class PortRequirement:
 
     host: str
     port: int
-    what: str  # process that needs it
+    process: str  # that needs it
     option: str  # how to choose another port
 
 
@@ -35,7 +35,7 @@ def check(requirements: Iterable[PortRequirement], ours: Collection[int] = ()) -
     ``ours``: processes that may listen there, because they give way.
     """
     conflicts = [
-        f"{w.what}: port {w.port} on {w.host} is in use{holder(w.port, ours)}: {w.option}"
+        f"{w.process}: port {w.port} on {w.host} is in use{holder(w.port, ours)}: {w.option}"
         for w in requirements
         if not is_free(w.host, w.port) and not (ours and _listeners(w.port, w.host) <= {*ours})
     ]
@@ -46,7 +46,7 @@ def check(requirements: Iterable[PortRequirement], ours: Collection[int] = ()) -
 def check_distinct(requirements: Iterable[PortRequirement]) -> None:
     """Raise OperationError if two processes are to listen on one port."""
     conflicts = [
-        f"{requirement.what}: port {requirement.port} is that of {other.what}, too: {requirement.option}"
+        f"{requirement.process}: port {requirement.port} is that of {other.process}, too: {requirement.option}"
         for other, requirement in combinations(requirements, 2)
         if requirement.port == other.port
         and (requirement.host == other.host or not {requirement.host, other.host}.isdisjoint(WILDCARDS))

@@ -82,9 +82,9 @@ def authority_faults(chain: Chain, policy: SecurityPolicy, now: datetime) -> Ite
     for authority in chain[1:]:
         yield from _authority_faults(authority, below)
         below += authority.subject != authority.issuer  # a CA that issued itself a new certificate does not count
-        who = f"CA {named(authority)}: "
-        yield from key_faults(authority, policy, who)
-        yield from validity_faults(authority, now, who)
+        prefix = f"CA {named(authority)}: "
+        yield from key_faults(authority, policy, prefix)
+        yield from validity_faults(authority, now, prefix)
 
 
 def _authority_faults(authority: x509.Certificate, below: int) -> Iterator[Fault]:
@@ -140,22 +140,22 @@ def named(certificate: x509.Certificate) -> str:
     return certificate.subject.rfc4514_string() or "no subject"
 
 
-def key_faults(certificate: x509.Certificate, policy: SecurityPolicy, who: str = "") -> Iterator[Fault]:
+def key_faults(certificate: x509.Certificate, policy: SecurityPolicy, prefix: str = "") -> Iterator[Fault]:
     """Failed check for an RSA key of a length that ``policy`` allows. ``who``: prefix, as in ``CA CN=x: ``."""
     key = certificate.public_key()
     low, high = _KEY_BITS[policy]
     expected = f"{low} to {high} bits for {policy}"
     if not isinstance(key, RSAPublicKey):
-        yield Fault("key-size", f"{who}{type(key).__name__}", f"RSA, {expected}")
+        yield Fault("key-size", f"{prefix}{type(key).__name__}", f"RSA, {expected}")
     elif not low <= key.key_size <= high:
-        yield Fault("key-size", f"{who}{key.key_size} bits", expected)
+        yield Fault("key-size", f"{prefix}{key.key_size} bits", expected)
 
 
-def validity_faults(certificate: x509.Certificate, now: datetime, who: str = "") -> Iterator[Fault]:
+def validity_faults(certificate: x509.Certificate, now: datetime, prefix: str = "") -> Iterator[Fault]:
     """Failed check that ``now`` is in the period of validity."""
     if now > certificate.not_valid_after_utc:
-        until = f"{who}valid until {certificate.not_valid_after_utc:%Y-%m-%d %H:%M}Z"
+        until = f"{prefix}valid until {certificate.not_valid_after_utc:%Y-%m-%d %H:%M}Z"
         yield Fault("expired", until, f"after {now:%Y-%m-%d}")
     if now < certificate.not_valid_before_utc:
-        since = f"{who}valid from {certificate.not_valid_before_utc:%Y-%m-%d %H:%M}Z"
+        since = f"{prefix}valid from {certificate.not_valid_before_utc:%Y-%m-%d %H:%M}Z"
         yield Fault("not-yet-valid", since, f"before {now:%Y-%m-%d %H:%M}Z, if our clock is right")

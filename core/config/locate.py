@@ -55,10 +55,10 @@ def _outside_long_texts(text: str) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(text.split("\n"), 1):
         if quotes is None:
             yield number, line
-        rest = line
-        while mark := re.search("\"\"\"|'''" if quotes is None else quotes, rest):
+        remaining = line
+        while mark := re.search("\"\"\"|'''" if quotes is None else quotes, remaining):
             quotes = mark[0] if quotes is None else None
-            rest = rest[mark.end() :]
+            remaining = remaining[mark.end() :]
 
 
 def _within(name: Key, counts: Mapping[Key, int]) -> Key:

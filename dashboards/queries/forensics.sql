@@ -105,7 +105,7 @@ LIMIT 200;
 -- Gaps by channel: the number is the reason, 0 means no gap, -1 that the channel was not configured yet. Of overlapping
 -- gaps, the one with the highest number is shown.
 WITH
-wanted AS (
+selected AS (
     SELECT c.channel_id, c.quantity, k.configured_at
     FROM plant.channels_like(ARRAY[${unit:sqlstring}, ${unit:sqlstring} || '/*']::text[]) AS c
     JOIN plant.channel AS k ON k.id = c.channel_id
@@ -115,7 +115,7 @@ missing AS (
     FROM (
         SELECT w.quantity, n.why,
                range_agg(tstzrange(greatest(g.from_time, $__timeFrom()::timestamptz), g.to_time)) AS ranges
-        FROM wanted AS w
+        FROM selected AS w
         CROSS JOIN LATERAL plant.chart_gaps(w.channel_id, $__timeFrom(), least(now(), $__timeTo()::timestamptz)) AS g
         CROSS JOIN LATERAL (
             SELECT CASE WHEN g.backfilled THEN 1
@@ -131,12 +131,12 @@ missing AS (
     CROSS JOIN LATERAL unnest(k.ranges) AS r (range)
     UNION ALL
     SELECT w.quantity, -1, $__timeFrom()::timestamptz, min(w.configured_at)
-    FROM wanted AS w
+    FROM selected AS w
     GROUP BY w.quantity
     HAVING min(w.configured_at) > $__timeFrom()::timestamptz
 ),
 moments AS (
-    SELECT w.quantity, $__timeFrom()::timestamptz AS time FROM wanted AS w
+    SELECT w.quantity, $__timeFrom()::timestamptz AS time FROM selected AS w
     UNION
     SELECT m.quantity, m.since FROM missing AS m
     UNION

@@ -121,16 +121,16 @@ ingest AS (
     SELECT '', 'ingest' WHERE NOT EXISTS (SELECT FROM plant.installation)
 ),
 job AS (
-    SELECT j.name, j.place
-    FROM unnest(ARRAY['rollups', 'compress', 'seal', 'archive', 'analyze']) WITH ORDINALITY AS j (name, place)
+    SELECT j.name, j.ordinal
+    FROM unnest(ARRAY['rollups', 'compress', 'seal', 'archive', 'analyze']) WITH ORDINALITY AS j (name, ordinal)
 ),
 changes AS (
-    SELECT 0 AS place, n.metric, e.time, CASE e.text WHEN 'overloaded' THEN 2 ELSE 0 END AS value
+    SELECT 0 AS ordinal, n.metric, e.time, CASE e.text WHEN 'overloaded' THEN 2 ELSE 0 END AS value
     FROM plant.event AS e
     JOIN ingest AS n ON n.id = coalesce(e.detail ->> 'installation', n.id)
     WHERE e.type = 'overload' AND $__timeFilter(e.time)
     UNION ALL
-    SELECT j.place, j.name, c.time, c.value
+    SELECT j.ordinal, j.name, c.time, c.value
     FROM job AS j
     JOIN plant.job_run AS r ON r.job = j.name AND coalesce(r.installation_id::text IN (${installation:sqlstring}), true)
     CROSS JOIN LATERAL (
@@ -142,7 +142,7 @@ changes AS (
 ),
 -- The state at the start of the time range.
 initial AS (
-    SELECT 0 AS place, n.metric,
+    SELECT 0 AS ordinal, n.metric,
            coalesce((SELECT CASE e.text WHEN 'overloaded' THEN 2 ELSE 0 END
                      FROM plant.event AS e
                      WHERE e.type = 'overload' AND e.time < $__timeFrom()::timestamptz
@@ -150,7 +150,7 @@ initial AS (
                      ORDER BY e.time DESC LIMIT 1), 0) AS value
     FROM ingest AS n
     UNION ALL
-    SELECT j.place, j.name,
+    SELECT j.ordinal, j.name,
            coalesce((SELECT CASE WHEN r.detail LIKE 'waits: %' OR r.detail LIKE 'gave way %' THEN 1 ELSE 0 END
                      FROM plant.job_run AS r
                      WHERE r.job = j.name AND r.started_at < $__timeFrom()::timestamptz
@@ -159,10 +159,10 @@ initial AS (
     FROM job AS j
 )
 SELECT s.time, s.metric, s.value
-FROM (SELECT b.place, b.metric, $__timeFrom()::timestamptz AS time, b.value FROM initial AS b
+FROM (SELECT b.ordinal, b.metric, $__timeFrom()::timestamptz AS time, b.value FROM initial AS b
       UNION ALL
-      SELECT c.place, c.metric, c.time, c.value FROM changes AS c) AS s
-ORDER BY s.place, s.metric, s.time;
+      SELECT c.ordinal, c.metric, c.time, c.value FROM changes AS c) AS s
+ORDER BY s.ordinal, s.metric, s.time;
 
 -- name: overloads
 -- One event records the begin of an overload with its measurements, another one its end with the worst ones. For an
@@ -170,12 +170,12 @@ ORDER BY s.place, s.metric, s.time;
 WITH
 events AS (
     SELECT e.detail ->> 'installation' AS installation, e.time, e.text, e.detail,
-           lead(e.time) OVER ahead AS ended, lead(e.detail) OVER ahead AS worst
+           lead(e.time) OVER by_installation AS ended, lead(e.detail) OVER by_installation AS worst
     FROM plant.event AS e
     WHERE e.type = 'overload' AND e.time < $__timeTo()::timestamptz + INTERVAL '1 day'
       AND e.time >= $__timeFrom()::timestamptz - INTERVAL '30 days'
       AND coalesce(e.detail ->> 'installation' IN (${installation:sqlstring}), true)
-    WINDOW ahead AS (PARTITION BY e.detail ->> 'installation' ORDER BY e.time)
+    WINDOW by_installation AS (PARTITION BY e.detail ->> 'installation' ORDER BY e.time)
 ),
 overload AS (
     SELECT s.installation, s.time AS began, s.ended, coalesce(s.worst, s.detail) AS figures,

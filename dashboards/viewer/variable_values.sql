@@ -1,16 +1,16 @@
 -- Of the values that a variable's query gives, in its order: the first {most} whose texts have all {words} (lower
 -- case), and those that are {chosen} in any case. total: how many have the words.
 WITH options AS MATERIALIZED (
-    SELECT v.__text AS text, v.__value AS value, row_number() OVER () AS place
+    SELECT v.__text AS text, v.__value AS value, row_number() OVER () AS ordinal
     FROM ({query}) AS v
 ),
 matching AS MATERIALIZED (
-    SELECT o.place
+    SELECT o.ordinal
     FROM options AS o
     WHERE NOT EXISTS (SELECT FROM unnest({words}::text[]) AS w (word) WHERE strpos(lower(o.text), w.word) = 0)
 )
 SELECT o.text AS __text, o.value AS __value, (SELECT count(*) FROM matching) AS total
 FROM options AS o
-WHERE o.place IN (SELECT m.place FROM matching AS m ORDER BY m.place LIMIT {most})
+WHERE o.ordinal IN (SELECT m.ordinal FROM matching AS m ORDER BY m.ordinal LIMIT {most})
    OR o.value = ANY ({chosen}::text[])
-ORDER BY o.place
+ORDER BY o.ordinal

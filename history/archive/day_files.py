@@ -46,11 +46,11 @@ class DayFiles:
         ``footers``: those of files that were opened before, by their hash: they are not read and checked again.
         """
         path = self.place(file)
-        where = f"archive {self.location.name}: {path}"
+        file_name = f"archive {self.location.name}: {path}"
         size = self.location.size(path)
         if size != file.bytes:
             size_found = f"is missing, {file.bytes:,} bytes" if size is None else f"has {size:,} bytes, {file.bytes:,}"
-            raise OperationError(f"{where} {size_found} by the manifest: restore the file")
+            raise OperationError(f"{file_name} {size_found} by the manifest: restore the file")
         try:
             with ExitStack() as stack:
                 source = stack.enter_context(self.location.opened(path))
@@ -58,26 +58,26 @@ class DayFiles:
                 options = {"pre_buffer": self.location.is_remote, "page_checksum_verification": True}
                 parquet = stack.enter_context(pq.ParquetFile(source, metadata=footer, **options))
                 if footer is None:
-                    self._check(parquet, source, file, where)
+                    self._check(parquet, source, file, file_name)
                 if footers is not None:
                     footers[file.sha256] = parquet.metadata
                 yield parquet
         except (pa.ArrowException, OSError) as error:
-            raise OperationError(f"{where} is damaged: {' '.join(str(error).split())}: restore the file") from error
+            raise OperationError(f"{file_name} is damaged: {' '.join(str(error).split())}: restore the file") from error
 
-    def _check(self, parquet: Any, source: Any, file: ArchivedFile, where: str) -> None:
+    def _check(self, parquet: Any, source: Any, file: ArchivedFile, file_name: str) -> None:
         """The metadata say that it is this file, and its footer is as written. Raises OperationError."""
         expected = self.folder.identity(file.table)[METADATA]
         metadata = (parquet.metadata.metadata or {}).get(METADATA, b"nothing")
         if metadata != expected:
-            raise OperationError(f"{where} is another file: found {metadata.decode()}; legal: {expected.decode()}")
+            raise OperationError(f"{file_name} is another file: found {metadata.decode()}; legal: {expected.decode()}")
         if file.table in TABLES:
             try:
                 require_schema(parquet, TABLES[file.table])
             except UnverifiableError as error:
-                raise OperationError(f"{where}: {error}") from error
+                raise OperationError(f"{file_name}: {error}") from error
         if file.footer_crc32 not in (None, footer_crc32(source)):
-            raise OperationError(f"{where} is damaged: its footer is not as written: restore the file")
+            raise OperationError(f"{file_name} is damaged: its footer is not as written: restore the file")
 
     def channels(self, columns: Sequence[str] | None = None) -> Any:
         """The table of channels (docs/archive.md), or some of its columns."""

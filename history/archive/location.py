@@ -101,8 +101,8 @@ class Location:
         except ConnectionError:  # not of the storage: what is written is read from the database in the block
             raise
         except (OSError, pa.ArrowException) as error:
-            place = f"{path}: " if path else ""
-            raise OperationError(f"archive {self.name}: {place}{_reason(error)}") from error
+            prefix = f"{path}: " if path else ""
+            raise OperationError(f"archive {self.name}: {prefix}{_reason(error)}") from error
 
     @contextmanager
     def created(self, path: str) -> Iterator[Any]:

@@ -145,25 +145,25 @@ def find_manifest(location: Location, folder: DayFolder) -> Manifest | None:
 
 def read_manifest(location: Location, folder: DayFolder) -> Manifest:
     """The manifest of a day. Raises OperationError if it is not archived, or that of another day or installation."""
-    where = f"archive {location.name}: {folder.manifest}"
+    file_name = f"archive {location.name}: {folder.manifest}"
     if location.size(folder.manifest) is None:
         _require_marker(location)
         raise OperationError(
             f"archive {location.name}: {folder.day} of installation {folder.installation} is not in it"
         )
-    manifest = Manifest.decode(location.read(folder.manifest), where)
+    manifest = Manifest.decode(location.read(folder.manifest), file_name)
     for name, actual, legal in (
         ("installation", manifest.installation, str(folder.installation)),
         ("day", manifest.day, str(folder.day)),
     ):
         if actual != legal:
-            raise OperationError(f"{where}: {name}: found {actual}, of plant {manifest.plant}; legal: {legal}")
+            raise OperationError(f"{file_name}: {name}: found {actual}, of plant {manifest.plant}; legal: {legal}")
     for file in manifest.files:
         begin, pattern, words = f"{folder.table(file.table)}/", _FILE, "NUMBER-NUMBER.parquet"
         if file.table == "seal":
             begin, pattern, words = f"{folder.seals}/{folder.day}-", _SEAL, "NUMBER.json.gz"
         if not (file.path.startswith(begin) and pattern.fullmatch(file.path, len(begin))):
-            raise OperationError(f"{where}: files: found {file.path}; legal: {begin}{words}")
+            raise OperationError(f"{file_name}: files: found {file.path}; legal: {begin}{words}")
     return manifest
 
 

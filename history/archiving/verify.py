@@ -114,7 +114,7 @@ class _Check:
             for difference in compare(_name(names, number), number, was, hour_digests(samples, day, kept)):
                 kept.pop((number, difference.hour or 0), None)
                 yield difference
-        self.rows.samples = {place: content for place, content in kept.items() if content}
+        self.rows.samples = {hour: content for hour, content in kept.items() if content}
         self.lacking = [
             f"the seal lacks the digests of the hours of {_name(names, number)}"
             for number, row in sealed.items()

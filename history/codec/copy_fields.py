@@ -69,16 +69,16 @@ def arrays(
     """An array for each segment, NULL where none is ``there``. Elements that are not ``present`` are NULL."""
     if not there.any():
         return [_NULL] * len(segments)
-    part, where = segments.selected(there)
-    raw = elements[where]
+    part, elements_there = segments.selected(there)
+    raw = elements[elements_there]
     size = raw.itemsize
     # As bits: converting a double could change the bits of a NaN.
     cells = np.empty((part.n, 4 + size), np.uint8)
     cells[:, :4] = (0, 0, 0, size)
     cells[:, 4:] = raw.view(f"u{size}").astype(f">u{size}").view(np.uint8).reshape(-1, size)
     lengths, has_null = part.lengths * (4 + size), np.zeros(len(part), np.bool_)
-    if present is not None and not present[where].all():
-        kept = present[where]
+    if present is not None and not present[elements_there].all():
+        kept = present[elements_there]
         cells[~kept, :4] = 255
         lengths = part.count(kept) * size + part.lengths * 4
         has_null = ~part.all(kept)
@@ -96,8 +96,8 @@ def arrays(
 def byte_planes(numbers: NDArray[np.int64], planes: NDArray[np.int64], segments: Segments) -> list[list[bytes]]:
     """Four columns of arrays, of the bytes of numbers ≥ 0, minus 128; NULL beyond the planes of a segment."""
     return [
-        arrays(CHAR, segments, planes > place, (numbers >> 8 * place & 255 ^ 128).astype(np.uint8))
-        for place in range(_PLANES)
+        arrays(CHAR, segments, planes > plane, (numbers >> 8 * plane & 255 ^ 128).astype(np.uint8))
+        for plane in range(_PLANES)
     ]
 
 
@@ -131,4 +131,4 @@ def packed_numbers(packed: PackedNumbers) -> list[bytes]:
 def _each(rows: NDArray[Any]) -> list[bytes]:
     """The bytes of each row."""
     sent, size = rows.tobytes(), rows.itemsize
-    return [sent[place : place + size] for place in range(0, len(sent), size)]
+    return [sent[at : at + size] for at in range(0, len(sent), size)]

@@ -82,16 +82,16 @@ def elements(sent: bytes, kind: str) -> NDArray[Any]:
 def _numbers(rows: Sequence[Row], name: str, segments: Segments) -> tuple[Int64s, NDArray[np.int64]]:
     """Integers by their bytes, and how many bytes each row has of them."""
     numbers, planes = np.zeros(segments.n, np.int64), np.zeros(len(rows), np.int64)
-    for place in range(4):
-        arrays = [row[name][place] for row in rows]
+    for number in range(4):
+        arrays = [row[name][number] for row in rows]
         there = np.array([array is not None for array in arrays])
         if not there.any():
             break
         planes += there
         content = b"".join([array[ARRAY_HEAD:] for array in arrays if array is not None])
         plane = np.frombuffer(content, np.dtype([("length", ">i4"), ("element", "u1")]))["element"]
-        where = slice(None) if there.all() else segments.repeated(there)
-        numbers[where] += (plane ^ 128).astype(np.int64) << 8 * place
+        rows_there = slice(None) if there.all() else segments.repeated(there)
+        numbers[rows_there] += (plane ^ 128).astype(np.int64) << 8 * number
     return numbers, planes
 
 
@@ -109,12 +109,12 @@ def _optional(sent: bytes, kind: str, n: int) -> tuple[NDArray[Any], Mask]:
     if not any(sent[4:8]):  # flags: there is no NULL
         return elements(sent, kind), np.ones(n, np.bool_)
     values, present = np.zeros(n, kind), np.zeros(n, np.bool_)
-    place = ARRAY_HEAD
+    at = ARRAY_HEAD
     for i in range(n):
-        size = int.from_bytes(sent[place : place + 4], "big", signed=True)
-        place += 4
+        size = int.from_bytes(sent[at : at + 4], "big", signed=True)
+        at += 4
         if size > 0:
-            values[i : i + 1] = np.frombuffer(sent, kind, 1, place)
+            values[i : i + 1] = np.frombuffer(sent, kind, 1, at)
             present[i] = True
-            place += size
+            at += size
     return values, present

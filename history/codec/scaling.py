@@ -54,8 +54,8 @@ def scale(bits: Bits, segments: Segments) -> ScaledValues:
             chosen = undecided & (2 * (hits[probes[1:]] - hits[probes[:-1]]) >= np.diff(probes))
             if not chosen.any():
                 continue
-            part, where = segments.selected(chosen)
-            integers, restored = _scaled(bits[where], k, is_single)
+            part, chosen_elements = segments.selected(chosen)
+            integers, restored = _scaled(bits[chosen_elements], k, is_single)
             suits = part.count(restored) >= needed[chosen]
             if is_single:
                 suits &= np.ptp(np.stack(extent(integers, restored, part)), axis=0) < _SINGLE_RANGE

@@ -48,14 +48,14 @@ def fit(time: Int64s, segments: Segments) -> Lines:
     deviation = np.zeros(segments.n, np.int64)
     irregular = ~segments.all(since == segments.places * segments.repeated(step))
     if irregular.any():
-        part, where = segments.selected(irregular)
-        of_part = since[where]
+        part, irregular_elements = segments.selected(irregular)
+        of_part = since[irregular_elements]
         unit[irregular] = _resolution(of_part, part)
         step[irregular], least, extent = _best_step(of_part, unit[irregular], part)
         number[irregular] = planes(extent // unit[irregular])
         middle = PLANES_MIDDLE[number[irregular]] * unit[irregular]
         off = of_part - part.places * part.repeated(step[irregular]) - part.repeated(least)
-        deviation[where] = off // part.repeated(unit[irregular])
+        deviation[irregular_elements] = off // part.repeated(unit[irregular])
         start[irregular] += least + middle
     return Lines(start, step, unit, number, deviation)
 

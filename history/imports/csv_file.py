@@ -46,7 +46,7 @@ class CsvFile:
         self._characters = characters
         self._ids = _Ids(self.names)
         self._order = LineOrder()
-        self._wide = {place: number for number, place in enumerate(layout.wide)}
+        self._wide = {index: number for number, index in enumerate(layout.wide)}
 
     def describe(self) -> Sequence[tuple[str, str]]:
         """Describe how the file is understood."""
@@ -86,7 +86,7 @@ class CsvFile:
         try:
             time, later = self._layout.times.parse_both(columns[time_at])
         except BadField as bad:
-            self._fail(bad, numbers[bad.place], time_at)
+            self._fail(bad, numbers[bad.index], time_at)
         if self._layout.channel_at is not None:
             channel, value, status = self._long(columns, numbers, self._layout.channel_at)
             time = self._ordered(channel, time, later, numbers)
@@ -101,7 +101,7 @@ class CsvFile:
         try:
             return self._order.resolve(channel, time, later)
         except BadField as bad:
-            self._fail(bad, numbers[bad.place], self._layout.time_at)
+            self._fail(bad, numbers[bad.index], self._layout.time_at)
 
     def _split(self, lines: Sequence[str], before: int) -> tuple[Sequence[Sequence[str]], Int64s] | None:
         """The columns of lines without quotes, and their numbers, at a third of what the module csv takes.
@@ -168,7 +168,7 @@ class CsvFile:
             self.rounded.update(channel[rounded(texts, value)].tolist())
             return channel, value, np.where(system, system, status)
         except BadField as bad:
-            self._fail(bad, numbers[bad.place], column)
+            self._fail(bad, numbers[bad.index], column)
 
     def _columns(self, columns: Sequence[Sequence[str]], numbers: Int64s) -> list[WideColumn]:
         """The cells of a wide file; empty ones are no samples."""
@@ -182,7 +182,7 @@ class CsvFile:
             try:
                 values, statuses = parse_values(texts, self._layout.decimal)
             except BadField as bad:
-                self._fail(bad, numbers[full[bad.place]], index)
+                self._fail(bad, numbers[full[bad.index]], index)
             if rounded(texts, values):
                 self.rounded.add(number)
             cells.append(WideColumn(number, full, values, statuses))
@@ -193,19 +193,19 @@ class CsvFile:
 
 
 class _Ids(dict[str, int]):
-    """Text → place in ``names``, which grows."""
+    """Text → index in ``names``, which grows."""
 
     def __init__(self, names: list[str]) -> None:
         super().__init__()
         self._names = names
-        self._places: dict[str, int] = {}
+        self._indices: dict[str, int] = {}
 
     def __missing__(self, text: str) -> int:
         name = channel_name(text)
-        if name not in self._places:
-            self._places[name] = len(self._names)
+        if name not in self._indices:
+            self._indices[name] = len(self._names)
             self._names.append(name)
-        self[text] = self._places[name]
+        self[text] = self._indices[name]
         return self[text]
 
 
@@ -214,7 +214,7 @@ def usual_portion(
 ) -> Portion | None:
     """The samples of whole lines, ``before`` of which precede them. None: some are unusual or wrong.
 
-    ``ids``: text of a channel → place of its name. ``wide``: column → place of its channel's name.
+    ``ids``: text of a channel → index of its name. ``wide``: column → index of its channel's name.
     """
     text = block.replace("\r\n", "\n")
     if '"' in text or "\r" in text or layout.decimal != "." or layout.times.ambiguous == "order":
@@ -230,12 +230,12 @@ def usual_portion(
         if layout.channel_at is None:
             return wide_portion(_cells(columns, wide), time, number, bytes_read)
         coded = columns[layout.channel_at].dictionary_encode()
-        places = np.array([ids[name] for name in coded.dictionary.to_pylist()], np.int32)
+        indices = np.array([ids[name] for name in coded.dictionary.to_pylist()], np.int32)
         status = np.zeros(len(time), np.uint32)
         if layout.status_at is not None:
             statuses = columns[layout.status_at].dictionary_encode()
             status = parse_statuses(statuses.dictionary.to_pylist(), layout.codes)[statuses.indices.to_numpy()]
-        channel: Int32s = places[coded.indices.to_numpy()]
+        channel: Int32s = indices[coded.indices.to_numpy()]
         return Portion(Samples(channel, time, _numbers(columns[layout.value_at]), status), number, bytes_read)
     except (pa.ArrowInvalid, BadField):
         return None

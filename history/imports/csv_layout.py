@@ -132,12 +132,12 @@ def find_layout(file: Path, options: Options) -> CsvLayout:
     wide = {} if is_long else wide_channels(file, header, roles)
     values = column(at["value"]) if is_long else [text for index in wide for text in column(index)]
     try:
-        where = "time"
+        field = "time"
         times = detect(column(at["time"]), options.zone, options.date_order, options.ambiguous)
-        where = "status"
+        field = "status"
         codes = options.codes or detect_codes(column(at["status"]) if "status" in at else ())
     except BadField as bad:
-        raise bad_input(file, body[bad.place][0], header[at[where]], bad.found, bad.legal) from None  # type: ignore[index]
+        raise bad_input(file, body[bad.index][0], header[at[field]], bad.found, bad.legal) from None  # type: ignore[index]
     return CsvLayout(
         encoding,
         delimiter,
@@ -156,7 +156,7 @@ def find_layout(file: Path, options: Options) -> CsvLayout:
 
 
 def _head(file: Path, rows: Sequence[Sequence[str]]) -> tuple[int, int, int | None]:
-    """The number of lines before the samples, the place of the one with names, and how many rows the file says it has.
+    """The number of lines before the samples, the index of the one with names, and how many rows the file says it has.
 
     Ignition (system.dataset.toCSV) writes ``#NAMES``, the names, ``#TYPES``, the types, ``#ROWS`` and how many.
     """

@@ -1,4 +1,4 @@
-"""Values, statuses and channel names of other systems, the order of lines, and errors of a field with their place."""
+"""Values, statuses and channel names of other systems, the order of lines, and errors of a field."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ _NEAR_US = 86_400_000_000  # of the same change of the clocks
 class BadField(Exception):  # noqa: N818  (caught where the line is known)
     """A text of a column is not what it has to be."""
 
-    def __init__(self, place: int, found: str, legal: str) -> None:
-        self.place = place  # in the column, from 0
+    def __init__(self, index: int, found: str, legal: str) -> None:
+        self.index = index  # in the column, from 0
         self.found = found
         self.legal = legal
         super().__init__(found)
@@ -162,13 +162,13 @@ class LineOrder:
         if not len(time):
             return time
         time = time.copy()
-        for place in np.flatnonzero(later).tolist():
-            number, first = int(channel[place]), int(time[place])
+        for index in np.flatnonzero(later).tolist():
+            number, first = int(channel[index]), int(time[index])
             before, second = self._previous.get(number, (-_NEAR_US, False))
             second = abs(first - before) < _NEAR_US and (second or first <= before)
             self._previous[number] = first, second
             if second:
-                time[place] += later[place]
+                time[index] += later[index]
         order = np.argsort(channel, kind="stable")
         numbers, begins = np.unique(channel[order], return_index=True)
         before_it = np.concatenate((time[order][:1], time[order][:-1]))

@@ -235,7 +235,11 @@ class _Import:
             "account": self.who,
             "host": socket.gethostname(),
             "outcome": outcome,
-            **({} if counts is None else {"new": counts.new, "known": counts.known, "conflicts": counts.conflicts}),
+            **(
+                {}
+                if counts is None
+                else {"new": counts.new, "known": counts.stored_before, "conflicts": counts.conflicts}
+            ),
         }
         return Event("import", now_us(), text=f"{self.who}: {checked.file.name}: {outcome}", detail=detail)
 
@@ -246,7 +250,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _outcome(counts: Counts) -> str:
-    text = f"{count(counts.new, 'sample')} stored, {counts.known:,} already there"
+    text = f"{count(counts.new, 'sample')} stored, {counts.stored_before:,} already there"
     if counts.conflicts:
         text += f", {counts.conflicts:,} refused because another value is there (events of type conflict)"
     return text

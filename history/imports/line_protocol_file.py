@@ -31,8 +31,8 @@ class LineProtocolFile:
         self._template = Template(template)
         self._ignored = ignored
         self._size = size
-        self._places: dict[tuple[Series, str], int] = {}
-        self._known: dict[str, int] = {}  # name of a channel → its place
+        self._indices: dict[tuple[Series, str], int] = {}
+        self._known: dict[str, int] = {}  # name of a channel → its index
         self._series: dict[str, tuple[object, str]] = {}  # name of a channel → the series and field that it is of
         self._precision = _precision(file)
 
@@ -63,7 +63,7 @@ class LineProtocolFile:
         parsed = parse(body, self._precision)
         if parsed.bad:
             raise OperationError(f"{self.file}:{before + parsed.bad[0].line}: {parsed.bad[0].problem}")
-        self._places.clear()  # a series is an object of its body
+        self._indices.clear()  # a series is an object of its body
         rows: list[tuple[int, int, float, int]] = []
         for point in parsed.points:
             line = before + point.line
@@ -74,7 +74,7 @@ class LineProtocolFile:
                     continue
                 if isinstance(value, str):
                     raise bad_input(self.file, line, name, value, _TEXT.replace("NAME", name))
-                rows.append((self._place(point, name, line), point.time, float(value), line))
+                rows.append((self._index(point, name, line), point.time, float(value), line))
                 if rows[-1][2] != value:  # Python compares an integer with a float exactly
                     self.rounded.add(rows[-1][0])
         channel, time, value_, line_ = zip(*rows, strict=True) if rows else ((), (), (), ())
@@ -89,10 +89,10 @@ class LineProtocolFile:
             bytes_read,
         )
 
-    def _place(self, point: Point, field: str, line: int) -> int:
+    def _index(self, point: Point, field: str, line: int) -> int:
         """Position of a field's channel in ``names``."""
         key = point.series, field
-        if key not in self._places:
+        if key not in self._indices:
             try:
                 name = self._template.name(*key)
             except NoChannelName as error:
@@ -104,8 +104,8 @@ class LineProtocolFile:
             if name not in self._known:
                 self._known[name] = len(self.names)
                 self.names.append(name)
-            self._places[key] = self._known[name]
-        return self._places[key]
+            self._indices[key] = self._known[name]
+        return self._indices[key]
 
 
 def is_line_protocol(file: Path) -> bool:

@@ -74,7 +74,7 @@ class ParquetFile:
         self.names += wide.values()
         self._used = [name for index, name in enumerate(self._header) if roles.get(index) != "ignore"]
         self._batch = max(1, cells // len(self._used))
-        self._places: dict[str, int] = {}  # name of a channel → its place in ``names``
+        self._indices: dict[str, int] = {}  # name of a channel → its index in ``names``
         self._order = LineOrder()
         self._is_timestamp = pa.types.is_timestamp(schema.field(self._time_at).type)
         first = next(self._batches(), None)
@@ -128,8 +128,8 @@ class ParquetFile:
             with self._field(numbers, self._status_at):
                 status = self._statuses(columns[self._status_at])
         with self._field(numbers, self._value_at):
-            value, system, places = self._values(columns[self._value_at], status)
-        self.rounded.update(channel[places].tolist())
+            value, system, indices = self._values(columns[self._value_at], status)
+        self.rounded.update(channel[indices].tolist())
         return Portion(Samples(channel, time, value, np.where(system, system, status)), numbers, bytes_read)
 
     def _format(self, kind: Any, first: Any) -> TimeFormat:
@@ -170,7 +170,7 @@ class ParquetFile:
         _no_nulls(coded, "the name of a channel")
         texts = coded.dictionary.cast(pa.string()).to_pylist()
         numbers = coded.indices.to_numpy()
-        places = np.zeros(len(texts), np.int32)
+        indices = np.zeros(len(texts), np.int32)
         for number, text in enumerate(texts):
             try:
                 name = channel_name(text)
@@ -179,11 +179,11 @@ class ParquetFile:
                 if not len(used):  # a dictionary may have more than occurs
                     continue
                 raise BadField(int(used[0]), bad.found, bad.legal) from None
-            if name not in self._places:
-                self._places[name] = len(self.names)
+            if name not in self._indices:
+                self._indices[name] = len(self.names)
                 self.names.append(name)
-            places[number] = self._places[name]
-        channel: Int32s = places[numbers]
+            indices[number] = self._indices[name]
+        channel: Int32s = indices[numbers]
         return channel
 
     def _statuses(self, column: Any) -> UInt32s:
@@ -193,11 +193,11 @@ class ParquetFile:
         try:
             status: UInt32s = parse_statuses(texts, self._codes)[numbers]
         except BadField as bad:
-            raise BadField(int(np.argmax(numbers == bad.place)), bad.found, bad.legal) from None
+            raise BadField(int(np.argmax(numbers == bad.index)), bad.found, bad.legal) from None
         return status
 
     def _values(self, column: Any, status: UInt32s) -> tuple[Float64s, UInt32s, NDArray[np.intp]]:
-        """Numbers, statuses of PI's texts, and the places of what is rounded; a Bad sample may have no value."""
+        """Numbers, statuses of PI's texts, and the indices of what is rounded; a Bad sample may have no value."""
         legal = "a number; only a Bad sample may have none"
         zero = (status & BAD != 0) & column.is_null().to_numpy(zero_copy_only=False)
         if zero.any():
@@ -215,26 +215,26 @@ class ParquetFile:
     def _columns(self, columns: dict[int, Any], numbers: Int64s) -> list[WideColumn]:
         """The cells of a wide file; null is no sample."""
         cells = []
-        for place, number in self._wide.items():
-            column = columns[place]
+        for index, number in self._wide.items():
+            column = columns[index]
             full = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
-            with self._field(numbers[full], place):
-                values, statuses, places = self._values(column.drop_null(), np.zeros(len(full), np.uint32))
-            if len(places):
+            with self._field(numbers[full], index):
+                values, statuses, indices = self._values(column.drop_null(), np.zeros(len(full), np.uint32))
+            if len(indices):
                 self.rounded.add(number)
             cells.append(WideColumn(number, full, values, statuses))
         return cells
 
     @contextmanager
-    def _field(self, numbers: Int64s, place: int) -> Iterator[None]:
+    def _field(self, numbers: Int64s, index: int) -> Iterator[None]:
         """Name the row and the column of a BadField."""
         try:
             yield
         except BadField as bad:
-            self._fail(bad, int(numbers[bad.place]), place)
+            self._fail(bad, int(numbers[bad.index]), index)
 
-    def _fail(self, bad: BadField, row: int, place: int) -> NoReturn:
-        raise bad_input(self.file, row, self._header[place], bad.found, bad.legal) from None
+    def _fail(self, bad: BadField, row: int, index: int) -> NoReturn:
+        raise bad_input(self.file, row, self._header[index], bad.found, bad.legal) from None
 
     @contextmanager
     def _damage(self) -> Iterator[None]:

@@ -19,7 +19,7 @@ from core.samples import joined as joined_samples
 class Portion:
     """Samples of consecutive lines, n of them."""
 
-    samples: Samples  # their channels are places in the reader's ``names``
+    samples: Samples  # their channels are indices in the reader's ``names``
     line: Int64s  # (n,) from 1
     bytes_read: int  # of the file, so far
 
@@ -41,21 +41,20 @@ def joined(portions: Sequence[Portion]) -> Portion:
 class WideColumn:
     """The cells of a wide file's column that have a sample, as columns of equal length n."""
 
-    channel: int  # place in the reader's ``names``
-    which: NDArray[np.intp]  # (n,) rows
+    channel: int  # index in the reader's ``names``
+    rows: NDArray[np.intp]  # (n,)
     value: Float64s  # (n,)
     status: UInt32s  # (n,)
 
 
 def wide_portion(columns: Sequence[WideColumn], time: Int64s, line: Int64s, bytes_read: int) -> Portion:
     """The samples of rows with these times and lines."""
-    which = np.concatenate([column.which for column in columns])
-    channel = np.repeat([column.channel for column in columns], [len(column.which) for column in columns]).astype(
-        np.int32
-    )
+    rows = np.concatenate([column.rows for column in columns])
+    lengths = [len(column.rows) for column in columns]
+    channel = np.repeat(np.array([column.channel for column in columns], np.int32), lengths)
     value = np.concatenate([column.value for column in columns])
     status = np.concatenate([column.status for column in columns])
-    return Portion(Samples(channel, time[which], value, status), line[which], bytes_read)
+    return Portion(Samples(channel, time[rows], value, status), line[rows], bytes_read)
 
 
 class Reader(Protocol):

@@ -51,13 +51,13 @@ class Counts:
     """Counts of samples by outcome."""
 
     new: int = 0
-    known: int = 0
+    stored_before: int = 0
     conflicts: int = 0
 
     def add(self, other: Counts) -> None:
         """Add samples."""
         self.new += other.new
-        self.known += other.known
+        self.stored_before += other.stored_before
         self.conflicts += other.conflicts
 
 
@@ -90,7 +90,7 @@ class Store:
         columns = [list(column) for column in zip(*keys, strict=True)]
         rows = await self.connection.fetch(load("write")["select_batches"], *columns)
         stored = {(row["source_id"], row["sequence"]) for row in rows}
-        self.counts.known += sum(len(batch.batch) for batch in spooled if batch.key in stored)
+        self.counts.stored_before += sum(len(batch.batch) for batch in spooled if batch.key in stored)
         lacking = [await self._without_packed(batch) for batch in spooled if batch.key not in stored]
         group = assemble([(_NO_FILE, [batch for batch in lacking if len(batch.batch)])], NO_LIMITS)
         if not len(group.samples):

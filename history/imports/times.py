@@ -132,9 +132,9 @@ class TimeFormat:
 
     def to_utc(self, local: Int64s, text: Callable[[int], str], zone: ZoneInfo) -> tuple[Int64s, Int64s]:
         """Convert local times (µs, as if they were UTC) like :meth:`parse_both`; ``text``: one of them as written."""
-        slots, place_of = np.unique(local // _SLOT_US, return_inverse=True)
+        slots, slot_indices = np.unique(local // _SLOT_US, return_inverse=True)
         offsets = np.array([self._offsets_of(slot, zone) for slot in slots.tolist()], np.int64)
-        first, second = offsets[place_of].T
+        first, second = offsets[slot_indices].T
         missing = np.flatnonzero(second > first)
         if len(missing):
             index = int(missing[0])

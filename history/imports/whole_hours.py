@@ -58,8 +58,8 @@ class HourCounts:
 
     def _compact(self) -> None:
         if len(self._keys) > 1:
-            keys, place_of = np.unique(np.concatenate(self._keys), return_inverse=True)
-            counts = np.bincount(place_of, np.concatenate(self._counts), len(keys)).astype(np.int64)
+            keys, key_indices = np.unique(np.concatenate(self._keys), return_inverse=True)
+            counts = np.bincount(key_indices, np.concatenate(self._counts), len(keys)).astype(np.int64)
             self._keys, self._counts, self._size = [keys], [counts], 0
 
 
@@ -76,24 +76,24 @@ def regroup(portions: Iterable[Portion], counts: HourCounts, at_once: int = _MAX
 
     The same file gives the same parts.
     """
-    rest: list[Portion] = []
+    incomplete: list[Portion] = []
     for portion in portions:
-        rest.append(portion)
-        if sum(map(len, rest)) >= at_once:
-            complete, others = _split(joined(rest), counts)
+        incomplete.append(portion)
+        if sum(map(len, incomplete)) >= at_once:
+            complete, others = _split(joined(incomplete), counts)
             yield complete
-            rest = [others.portion]
+            incomplete = [others.portion]
             if len(others.portion) > at_once // 2:  # the file has many channels in each hour
                 yield others
-                rest = []
-    if rest:
-        yield from _split(joined(rest), counts)
+                incomplete = []
+    if incomplete:
+        yield from _split(joined(incomplete), counts)
 
 
 def _split(portion: Portion, counts: HourCounts) -> tuple[Part, Part]:
     """The whole hours, and the others."""
-    keys, place_of, n_of_keys = np.unique(hour_keys(portion), return_inverse=True, return_counts=True)
-    is_complete: NDArray[np.bool_] = (n_of_keys == counts.of_keys(keys))[place_of]
+    keys, key_indices, n_of_keys = np.unique(hour_keys(portion), return_inverse=True, return_counts=True)
+    is_complete: NDArray[np.bool_] = (n_of_keys == counts.of_keys(keys))[key_indices]
     return Part(portion.part(is_complete), is_whole=True), Part(portion.part(~is_complete), is_whole=False)
 
 
@@ -128,13 +128,13 @@ async def _packable(
     if not await connection.fetchval(load("packing")["try_lock_packing"]):
         return can  # maintenance packs
     for day in days:
-        places = np.flatnonzero(hour // _DAY_US == day)
+        indices = np.flatnonzero(hour // _DAY_US == day)
         rows = await connection.fetch(
             queries["select_packable"],
-            channel[places].tolist(),
-            [timestamp(begin) for begin in hour[places].tolist()],
+            channel[indices].tolist(),
+            [timestamp(begin) for begin in hour[indices].tolist()],
             timestamp(day * _DAY_US),
             timestamp((day + 1) * _DAY_US),
         )
-        can[places[[row["place"] for row in rows]]] = True
+        can[indices[[row["index"] for row in rows]]] = True
     return can

@@ -35,8 +35,8 @@ class SampleFile:
     """Samples, sorted by channel and time, a row group at a time."""
 
     def __init__(self, path: Path | pa.BufferOutputStream, encoding: str) -> None:
-        where = str(path) if isinstance(path, Path) else path
-        self._writer = pq.ParquetWriter(where, SAMPLES, **ENCODINGS[encoding], **_COMPRESSION)
+        sink = str(path) if isinstance(path, Path) else path
+        self._writer = pq.ParquetWriter(sink, SAMPLES, **ENCODINGS[encoding], **_COMPRESSION)
         self._waiting: list[Any] = []
         self._rows = 0
 

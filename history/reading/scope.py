@@ -63,7 +63,7 @@ class Chain:
     """An installation's chain of seals."""
 
     number: int
-    own: bool  # of this state folder
+    is_own: bool  # of this state folder
     label: str  # the installation; empty where the database has only one
 
 

@@ -127,17 +127,17 @@ async def _planned(
     for number, stored in (await samples.read(channels, deletion.hours(day))).items():
         gone = (stored.time >= microseconds(deletion.since)) & (stored.time < microseconds(deletion.until))
         total += int(gone.sum())
-        now, rest = hour_digests(stored, day), hour_digests(stored.part(~gone), day)
+        now, remaining = hour_digests(stored, day), hour_digests(stored.part(~gone), day)
         was = sealed_hours[number].by_hour() if number in sealed_hours else {}
         for hour in now:
-            if sealed is None or rest.get(hour, NOTHING) == was.get(hour, NOTHING):
+            if sealed is None or remaining.get(hour, NOTHING) == was.get(hour, NOTHING):
                 continue  # what goes was not sealed
             if now[hour] != was.get(hour, NOTHING):
                 raise OperationError(
                     f"channel {number}, {day}, hour {hour:02} is not as sealed: nothing was deleted; "
                     f"see `plantlog evidence verify {day}`"
                 )
-            after.setdefault(number, {})[hour] = rest.get(hour, NOTHING)
+            after.setdefault(number, {})[hour] = remaining.get(hour, NOTHING)
     return total, _Day(samples, sealed, after) if sealed is not None and after else None
 
 
@@ -148,12 +148,12 @@ async def _amended(
     day, sealed = deleted_day.samples.day, deleted_day.sealed
     names, before = sealed.names(), sealed.hours()
     there = await deleted_day.samples.read(sorted(deleted_day.after), deletion.hours(day))
-    left = {number: hour_digests(samples, day) for number, samples in there.items()}
+    remaining = {number: hour_digests(samples, day) for number, samples in there.items()}
     changed, listed = dict[int, HourDigests](), []
     for number, hours in deleted_day.after.items():
         was = before[number].by_hour()
         for hour, expected in hours.items():
-            if left.get(number, {}).get(hour, NOTHING) != expected:
+            if remaining.get(number, {}).get(hour, NOTHING) != expected:
                 raise OperationError(f"channel {number}, {day}, hour {hour:02}: the database deleted something else")
             name = names.get(number, ("", ""))[0]
             listed.append({"id": number, "name": name, "hour": hour, "before": was[hour][0], "after": expected[0]})

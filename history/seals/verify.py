@@ -114,10 +114,10 @@ async def _verify_chain(
 ) -> Report:
     """One chain, and one day of it or all. Keys and end of the state folder's own chain are known there."""
     key, day = question.key, question.day
-    trusted = trust_anchors(state, key) if chosen.own or key is not None else None
+    trusted = trust_anchors(state, key) if chosen.is_own or key is not None else None
     chain = await seals(connection, chosen.number)
     report = Report(chosen.label, len(chain), trusted is not None)
-    report.chain = chain_problems(chain, ChainHead.load(state) if chosen.own else None)
+    report.chain = chain_problems(chain, ChainHead.load(state) if chosen.is_own else None)
     report.chain += seal_problems(chain, await stored_keys(connection, chosen.number), trusted)
     by_day: dict[date, list[Seal]] = {}
     for seal in chain:

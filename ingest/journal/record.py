@@ -171,8 +171,8 @@ class Segment:
     def _find(self, at: int) -> int | None:
         """The next offset from ``at`` on at which a record may begin."""
         while data := os.pread(self._file, _SEARCH_BYTES, at):
-            if (place := data.find(MAGIC)) >= 0:
-                return at + place
+            if (offset := data.find(MAGIC)) >= 0:
+                return at + offset
             at += max(1, len(data) - len(MAGIC) + 1)
         return None
 

@@ -111,8 +111,8 @@ def is_request(path: Path) -> bool:
     return path.name.endswith(SUFFIX)
 
 
-def has_requests(spool: Path, own: bool = False) -> bool:
-    """Return whether something of the journal waits to be written again; ``own``: that this appliance itself wrote."""
+def has_requests(spool: Path, own_only: bool = False) -> bool:
+    """Return whether batches of the journal wait to be written again; ``own_only``: those that this appliance wrote."""
     with os.scandir(spool) as entries:
         names = [entry.name for entry in entries if entry.name.endswith(SUFFIX)]
-    return any(not (own and name.endswith(BY_OTHER)) for name in names)
+    return any(not (own_only and name.endswith(BY_OTHER)) for name in names)

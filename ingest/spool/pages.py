@@ -69,9 +69,9 @@ class Pages:
             (count,) = struct.unpack_from(">H", page, start + 3)
         except struct.error:
             return
-        for place in range(min(count, self.size // 2)):
+        for number in range(min(count, self.size // 2)):
             try:
-                (at,) = struct.unpack_from(">H", page, start + 8 + 2 * place)
+                (at,) = struct.unpack_from(">H", page, start + 8 + 2 * number)
                 yield self._cell(page, at, with_key=with_key)
             except (ValueError, IndexError, struct.error):
                 continue  # damaged cell
@@ -143,11 +143,11 @@ def _read(descriptor: int, length: int, at: int) -> bytes:
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     """A varint of 1 to 9 bytes, and the offset after it."""
     value = 0
-    for place in range(8):
-        byte = data[at + place]
+    for i in range(8):
+        byte = data[at + i]
         value = value << 7 | byte & 0x7F
         if byte < 0x80:
-            return value, at + place + 1
+            return value, at + i + 1
     value = value << 8 | data[at + 8]
     return (value - 2**64 if value >= 2**63 else value), at + 9
 

@@ -254,12 +254,12 @@ def _intervals(
 ) -> list[tuple[int, int]]:
     """(from, to) of one source in µs, adjacent ones merged; ``intact_rows``: its (sequence, received_at), in order."""
     joined: list[tuple[int, int]] = []
-    place = 0  # index of the first intact batch after the lost range
+    following = 0  # index of the first intact batch after the lost range
     for lost_range in lost:
-        while place < len(intact_rows) and intact_rows[place][0] < lost_range.first:
-            place += 1
-        begin = intact_rows[place - 1][1] if place else began
-        end = max(begin, intact_rows[place][1] if place < len(intact_rows) else now)
+        while following < len(intact_rows) and intact_rows[following][0] < lost_range.first:
+            following += 1
+        begin = intact_rows[following - 1][1] if following else began
+        end = max(begin, intact_rows[following][1] if following < len(intact_rows) else now)
         if joined and begin <= joined[-1][1]:
             joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
         else:

@@ -148,10 +148,10 @@ def _times(batch: SampleBatch | EventBatch | CountBatch) -> Int64s:
     return batch.samples.time if isinstance(batch, SampleBatch) else batch.time
 
 
-def _subset(batch: SampleBatch | EventBatch, which: NDArray[np.bool_]) -> Batch:
+def _subset(batch: SampleBatch | EventBatch, mask: NDArray[np.bool_]) -> Batch:
     if isinstance(batch, SampleBatch):
-        return batch.part(which)
-    return replace(batch, events=[event for event, taken in zip(batch.events, which, strict=True) if taken])
+        return batch.part(mask)
+    return replace(batch, events=[event for event, taken in zip(batch.events, mask, strict=True) if taken])
 
 
 def bisect(piece: Piece, limits: TimeLimits, error: Exception, poison: bool) -> list[Piece]:

@@ -83,11 +83,11 @@ def exit_message(state: State, process: ProcessState) -> str:
     return f"{process.name} {reason}: see {state.log / f'{process.name}.log'}\n{report}".rstrip()
 
 
-def wait_until(until: Callable[[], Any], progress: Progress, what: Callable[[], str]) -> None:
+def wait_until(until: Callable[[], Any], progress: Progress, waiting_for: Callable[[], str]) -> None:
     """Wait until a condition is true. Raises OperationError if a process exits or nothing makes progress."""
     while not until():
         if progress.stalled():
-            raise OperationError(f"{what()}: no progress for {_STALL_SECONDS:.0f} s; see `plantlog logs`")
+            raise OperationError(f"{waiting_for()}: no progress for {_STALL_SECONDS:.0f} s; see `plantlog logs`")
         time.sleep(_POLL_SECONDS)
 
 

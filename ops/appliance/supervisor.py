@@ -267,10 +267,10 @@ class Supervisor:
     def stop_programs(self, *names: str) -> None:
         """Stop programs at the same time and wait until all are gone. Raises OperationError if one does not stop."""
         deadline = time.monotonic() + _STOP_SECONDS
-        while left := [p for p in self.processes() if p.name in names and (p.pid or p.state in ACTIVE_STATES)]:
+        while running := [p for p in self.processes() if p.name in names and (p.pid or p.state in ACTIVE_STATES)]:
             if time.monotonic() > deadline:
-                raise OperationError(f"{', '.join(process.name for process in left)}: not stopped by SIGKILL")
-            for process in left:
+                raise OperationError(f"{', '.join(process.name for process in running)}: not stopped by SIGKILL")
+            for process in running:
                 if process.state in ACTIVE_STATES:
                     with _unless_ended():
                         self._call("stopProcess", process.name, False)

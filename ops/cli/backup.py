@@ -195,6 +195,6 @@ def _passphrase(option: Path | None, configured: Path | None) -> str:
     except OSError as error:
         raise OperationError(f"passphrase file {file}: {error.strerror}") from error
     if len(text.split()) != 1:
-        where = file or f"--passphrase-file or {_VARIABLE}"
-        raise OperationError(f"{where}: found no passphrase; legal: one line without spaces")
+        origin = file or f"--passphrase-file or {_VARIABLE}"
+        raise OperationError(f"{origin}: found no passphrase; legal: one line without spaces")
     return text.strip()

@@ -77,17 +77,17 @@ def _lines(file: Path, comparison: Comparison) -> Iterator[str]:
     if comparison.only_list:
         yield "only in the tag list:"
     for unreadable in comparison.only_list:
-        yield f"  {file}:{unreadable.place}: {unreadable.tag.name} {unreadable.tag.address}: {unreadable.reason}"
+        yield f"  {file}:{unreadable.location}: {unreadable.tag.name} {unreadable.tag.address}: {unreadable.reason}"
     if comparison.different:
         yield "different:"
     for other in comparison.different:
         columns = (f"{name} {_cell(a)}, on the server {_cell(b)}" for name, (a, b) in other.columns.items())
-        yield f"  {file}:{other.place}: {other.tag.name}: {'; '.join(columns)}"
+        yield f"  {file}:{other.location}: {other.tag.name}: {'; '.join(columns)}"
     if comparison.not_seen:
         yield "not seen, and not compared:"
     for unseen in comparison.not_seen:
         if isinstance(unseen, Unreadable):
-            yield f"  {file}:{unseen.place}: {unseen.tag.name} {unseen.tag.address}: {unseen.reason}"
+            yield f"  {file}:{unseen.location}: {unseen.tag.name} {unseen.tag.address}: {unseen.reason}"
         else:
             yield f"  {f'{unseen.name} {unseen.address}'.strip()}: {unseen.reason}"
     parts = [
@@ -106,7 +106,7 @@ def _cell(value: object) -> str:
 
 
 def _tag(difference: Unreadable | Different) -> dict[str, object]:
-    line, instances, instance = difference.place
+    line, instances, instance = difference.location
     within = {"instances": instances, "instance_line": instance} if instances else {}
     return {"line": line, **within, "name": difference.tag.name, "address": difference.tag.address}
 

@@ -126,9 +126,9 @@ def _create_environment(folder: Path) -> list[str]:
 
 def _user_variables(folder: Path) -> tuple[tuple[str, str, str], ...]:
     user, group = (_SERVICE_USER, _SERVICE_USER) if os.geteuid() == 0 else (os.getuid(), os.getgid())
-    where = "./secrets" if folder == CHECKOUT else str(folder / "secrets")
+    secrets_folder = "./secrets" if folder == CHECKOUT else str(folder / "secrets")
     return (
-        ("PLANTLOG_SECRETS", where, "Folder of the secrets."),
+        ("PLANTLOG_SECRETS", secrets_folder, "Folder of the secrets."),
         ("PLANTLOG_UID", str(user), "User id of the processes; it must own the secrets."),
         ("PLANTLOG_GID", str(group), "Group id of the processes. The image is built with both ids."),
     )

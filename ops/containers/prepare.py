@@ -75,13 +75,13 @@ def prepare(config: Path, console: Console, take_over: str | None, decisions: Ta
             cluster.configure()
 
 
-def _check_mounted(config: Path, option: str, place: str | None, mounted: Path, variable: str) -> None:
+def _check_mounted(config: Path, option: str, folder: str | None, mounted: Path, variable: str) -> None:
     """Raises OperationError where it is a folder of the container only."""
-    if place is None or not place.startswith("/"):
+    if folder is None or not folder.startswith("/"):
         return
-    if Path(place) != mounted:
+    if Path(folder) != mounted:
         raise OperationError(
-            f"{config}: {option} is {place!r}; legal in containers: '{mounted}', where the folder that .env names as "
+            f"{config}: {option} is {folder!r}; legal in containers: '{mounted}', where the folder that .env names as "
             f"{variable} is mounted, or a server"
         )
     if not mounted.is_dir():

@@ -49,21 +49,22 @@ class Node:
 
 @asynccontextmanager
 async def _monitor(dsn: str) -> AsyncIterator[asyncpg.Connection[Any]]:
-    where = dsn.rpartition("@")[2].partition("/")[0]
+    address = dsn.rpartition("@")[2].partition("/")[0]
     try:
         connection = await asyncpg.connect(dsn, timeout=_CONNECT_SECONDS)
     except ssl.SSLCertVerificationError as error:
         raise OperationError(
-            f"the monitor at {where} is another one than the DSN is of, or its secret is wrong: {error.verify_message}"
+            f"the monitor at {address} is another one than the DSN is of, or its secret is wrong: "
+            f"{error.verify_message}"
         ) from error
     except FAILURES as error:
         raise OperationError(
-            f"the monitor at {where} does not respond: {str(error) or type(error).__name__}"
+            f"the monitor at {address} does not respond: {str(error) or type(error).__name__}"
         ) from error
     try:
         yield connection
     except FAILURES as error:
-        raise OperationError(f"the monitor at {where}: {error}") from error
+        raise OperationError(f"the monitor at {address}: {error}") from error
     finally:
         connection.terminate()
 

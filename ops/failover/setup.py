@@ -106,8 +106,10 @@ def node(monitor_dsn: str | None, address: str | None, port: int | None, console
             _change_monitor(state, ours, monitor_now, steps)
         with steps.step("wait for the others") as step:
             servers = _wait(state, ours, monitor_now or ours.monitor)
-            mine = next(server for server in servers if (server.address, server.port) == (ours.address, ours.port))
-            step.result = mine.state
+            this_server = next(
+                server for server in servers if (server.address, server.port) == (ours.address, ours.port)
+            )
+            step.result = this_server.state
     dsn = f"postgresql://{OWNER}:PASSWORD@{','.join(f'{server.address}:{server.port}' for server in servers)}/plantlog"
     environment = f"PLANTLOG_DSN='{dsn}?{verified_by('/PATH/OF/ca.crt')}'\n  ca.crt is a copy of {ca_file(state.pki)}"
     console.print(

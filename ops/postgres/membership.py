@@ -119,8 +119,8 @@ def checked_monitor(option: str, dsn: str, ca: Path) -> str:
 def check_address(address: str) -> None:
     """Raises OperationError where an address is not this machine's, so that no other one could reach the server."""
     try:
-        family, _, _, _, place = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
+        family, _, _, _, socket_address = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.bind(place)
+            probe.bind(socket_address)
     except OSError as error:
         raise OperationError(f"--address {address}: {error.strerror}; legal: an address of this machine") from error

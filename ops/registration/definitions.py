@@ -26,7 +26,7 @@ _NO_ATTRIBUTES = {"name", "address", *_COLUMNS}
 
 async def send_definitions(connection: asyncpg.Connection[Any], rows: Iterable[Definition]) -> None:
     """Fill ``configured``, which is empty."""
-    records = ((place, *row) for place, row in enumerate(rows))
+    records = ((ordinal, *row) for ordinal, row in enumerate(rows))
     await connection.copy_records_to_table("configured", schema_name="pg_temp", records=records)
     await connection.execute(load("register")["analyze_configured"])
 

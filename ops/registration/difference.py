@@ -122,16 +122,16 @@ def difference(
     """Difference from sections ``select_source_differences``, ``_differences``, ``_added`` and ``_same_address``."""
     by_source: dict[str, SourceDifference] = {}
     for row in sources:
-        change = change_of(row) if row["what"] == "changed" else None
-        by_source[row["name"]] = SourceDifference(row["what"], change)
+        change = change_of(row) if row["change"] == "changed" else None
+        by_source[row["name"]] = SourceDifference(row["change"], change)
     for row in added:
         source = by_source.setdefault(row["source"], SourceDifference())
         source.added, source.first_added = row["n"], row["first"]
     for row in channels:
         source = by_source.setdefault(row["source"], SourceDifference())
-        if row["what"] == "changed":
+        if row["change"] == "changed":
             source.changed[row["name"]] = change_of(row)
-        elif row["what"] == "retired":
+        elif row["change"] == "retired":
             source.retired.append(row["name"])
     return Difference(by_source, {row["added"]: row["retired"] for row in same}, redefinitions)
 

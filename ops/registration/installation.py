@@ -60,7 +60,7 @@ async def leader(connection: asyncpg.Connection[Any], state: State) -> Installat
 async def unknown_ids(connection: asyncpg.Connection[Any], registry: Registry) -> list[asyncpg.Record]:
     """Names and ids of a registry that never were this database's: a renamed channel had its former name."""
     pairs = (list(registry.sources.items()), list(registry.pairs()))
-    columns = [[pair[place] for pair in table_pairs] for table_pairs in pairs for place in (0, 1)]
+    columns = [[pair[column] for pair in table_pairs] for table_pairs in pairs for column in (0, 1)]
     return await connection.fetch(load("installation")["select_unknown_ids"], *columns)
 
 
@@ -104,7 +104,7 @@ async def check_names(connection: asyncpg.Connection[Any], plant: Plant, install
         "" if len(taken) == 1 else " (and 1 more name)" if len(taken) == 2 else f" (and {len(taken) - 1:,} more names)"
     )
     raise OperationError(
-        f"{row['what']} {row['name']} belongs to another installation of this database{more}: "
+        f"{row['kind']} {row['name']} belongs to another installation of this database{more}: "
         f"{others[row['installation_id']]}. Names are unique in a database: choose another one; or use a separate "
         f"database; or, if that installation is gone, take it over with `plantlog up --take-over "
         f"{str(row['installation_id'])[:8]}`. Nothing was registered"

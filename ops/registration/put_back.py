@@ -116,11 +116,11 @@ def _check(state: State, what: str, conflicts: Sequence[asyncpg.Record]) -> None
     if not conflicts:
         return
     row = conflicts[0]
-    here = f"{what} {row['other']} has this id" if row["other"] is not None else f"it has id {row['here']}"
+    reason = f"{what} {row['other']} has this id" if row["other"] is not None else f"it has id {row['here']}"
     more = f" ({len(conflicts) - 1:,} more differ)" if conflicts[1:] else ""
     raise OperationError(
         f"the database is neither that of {state.root} nor a backup of it: in {state.registry.name}, {what} "
-        f"{row['name']} has id {row['id']}; in the database, {here}{more}. Nothing was changed. Use the database of "
+        f"{row['name']} has id {row['id']}; in the database, {reason}{more}. Nothing was changed. Use the database of "
         f"this state folder, or a backup of it. To go on with this database, move {state.registry} and {state.spool} "
         "away: what they contain is then not written to it"
     )

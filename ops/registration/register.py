@@ -220,8 +220,8 @@ def _ids(plant: Plant, ids: Sequence[int]) -> dict[str, dict[str, int]]:
 def _renamed_sources(plant: Plant, end_points: list[Any]) -> dict[str, str]:
     """Former source → the source that has its end point now: the same device by another name."""
     now = {(source.kind, source.address): source.name for source in plant.sources if source.kind != "push"}
-    here = {source.name for source in plant.sources}
-    places = {row["name"]: (row["kind"], row["address"]) for row in end_points if row["name"] not in here}
+    configured = {source.name for source in plant.sources}
+    places = {row["name"]: (row["kind"], row["address"]) for row in end_points if row["name"] not in configured}
     return {name: now[place] for name, place in places.items() if place in now}
 
 
@@ -279,11 +279,11 @@ async def _check_spools(connection: asyncpg.Connection[Any], state: State) -> No
     before = Registry.load(state.registry)
     foreign = await unknown_ids(connection, replace(before, created=load_created(state.root).ids))
     if foreign:
-        name, old, here = foreign[0]
+        name, old, id_here = foreign[0]
         content = " and ".join((*([count(rows, "row")] if rows else []), *unreadable))
         raise OperationError(
             f"{state.spool} contains {content} of another database (there {name} has id {old}, here "
-            f"{here or 'none'}): run `plantlog up` with that database once to write them, or "
+            f"{id_here or 'none'}): run `plantlog up` with that database once to write them, or "
             "delete the files to discard them"
         )
 

@@ -83,7 +83,7 @@ async def rename_channel(dsn: str, state: State, old: str, new: str, *, exchange
             for before, after in ((old, aside), (new, old), (aside, new)):
                 await connection.execute(queries["rename_channel"], before, after)
             return renamed
-        if new in rows and rows[old]["retired"] and rows[old]["place"] == rows[new]["place"]:
+        if new in rows and rows[old]["retired"] and rows[old]["location"] == rows[new]["location"]:
             # The tag list had the new name before this command: what it made gives way.
             await connection.execute(queries["supersede_channels"], [new], [superseded_name(new)])
         elif new in rows:

@@ -115,9 +115,9 @@ class Service:
         yield "-", (CHECKOUT / ".venv").resolve()  # the launcher installs what a new version needs
         if self.rootfs:
             yield "-", Path(self.rootfs)
-        for place in (self.plant.backup.repository, self.plant.archive.location):
-            if place is not None and not urlsplit(place).scheme:
-                yield "-", Path(place)
+        for folder in (self.plant.backup.repository, self.plant.archive.location):
+            if folder is not None and not urlsplit(folder).scheme:
+                yield "-", Path(folder)
 
     def _serial_devices(self) -> Iterator[Path]:
         for source in self.plant.modbus_sources():

@@ -101,23 +101,23 @@ ORDER BY s.time, s.id
 ON CONFLICT (event_time, event_id) DO NOTHING;
 
 -- name: select_known_alarms
--- Which records are of a state that the tables have, or of one before it: their places from 0.
+-- Which records are of a state that the tables have, or of one before it: their indices from 0.
 WITH record AS (
-    SELECT (e.place - 1)::int AS place, e.source_id, e.channel_id, e.condition_key, e.detail::jsonb AS detail
+    SELECT (e.ordinal - 1)::int AS index, e.source_id, e.channel_id, e.condition_key, e.detail::jsonb AS detail
     FROM unnest($1::timestamptz[], $2::int8[], $3::int[], $4::int[], $5::text[], $6::text[])
-        WITH ORDINALITY AS e (time, id, source_id, channel_id, condition_key, detail, place)
+        WITH ORDINALITY AS e (time, id, source_id, channel_id, condition_key, detail, ordinal)
 ),
 stored AS (
-    SELECT s.place, s.detail, a.state, a.active, a.revision
+    SELECT s.index, s.detail, a.state, a.active, a.revision
     FROM record AS s
     JOIN plant.alarm AS a ON a.channel_id = s.channel_id AND a.limit_name = s.detail ->> 'limit'
     WHERE s.condition_key IS NULL
     UNION ALL
-    SELECT s.place, s.detail, k.state, k.active, k.revision
+    SELECT s.index, s.detail, k.state, k.active, k.revision
     FROM record AS s
     JOIN plant.condition AS k ON k.source_id = s.source_id AND k.condition_key = s.condition_key
 )
-SELECT t.place
+SELECT t.index
 FROM stored AS t
 WHERE t.revision >= (t.detail ->> 'revision')::bigint
    OR (t.state, t.active) = (t.detail ->> 'state', (t.detail ->> 'active')::boolean);

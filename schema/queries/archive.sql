@@ -106,9 +106,9 @@ UPDATE plant.archived_day AS a SET late = $3 WHERE a.day = $1 AND a.installation
 -- the database has all of them.
 INSERT INTO plant.archived_channel AS a (day, channel_id, installation, n, whole)
 SELECT $1::date, c.channel_id, $2::int,
-       CASE WHEN NOT d.deleted AND ($4::int[])[24 * c.place - 23] >= 0
-            THEN ($4::int[])[24 * c.place - 23:24 * c.place] END, $5::boolean
-FROM unnest($3::int[]) WITH ORDINALITY AS c (channel_id, place)
+       CASE WHEN NOT d.deleted AND ($4::int[])[24 * c.ordinal - 23] >= 0
+            THEN ($4::int[])[24 * c.ordinal - 23:24 * c.ordinal] END, $5::boolean
+FROM unnest($3::int[]) WITH ORDINALITY AS c (channel_id, ordinal)
 CROSS JOIN (SELECT EXISTS (SELECT FROM plant.event AS e
                            WHERE e.type = 'deleted' AND e.time >= $6::timestamptz
                              AND (e.detail ->> 'from')::timestamptz < ($1::date + 1)::timestamp AT TIME ZONE 'UTC'

@@ -141,7 +141,7 @@ WHERE r.value IS DISTINCT FROM r.old;
 WITH
 channel AS (
     SELECT u.*
-    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) WITH ORDINALITY AS u (name, source, kind, unit, place)
+    FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) WITH ORDINALITY AS u (name, source, kind, unit, ordinal)
 ),
 source AS (
     INSERT INTO plant.source (name, kind, address)
@@ -149,10 +149,10 @@ source AS (
     RETURNING id, name
 )
 INSERT INTO plant.channel (name, source_id, address, kind, unit, range_lo, range_hi, attributes, configured_at)
-SELECT c.name, s.id, c.place::text, c.kind, c.unit, 0, 100, '{"expected_interval": 1}', '2026-01-01T00:00Z'
+SELECT c.name, s.id, c.ordinal::text, c.kind, c.unit, 0, 100, '{"expected_interval": 1}', '2026-01-01T00:00Z'
 FROM channel AS c
 JOIN source AS s ON s.name = c.source
-ORDER BY c.place
+ORDER BY c.ordinal
 RETURNING id, name;
 
 -- name: insert_generated_gaps

@@ -45,9 +45,9 @@ format('{:.15g}', CASE WHEN abs(number) >= 1e15 THEN number
 CREATE MACRO trim_scale(number) AS regexp_replace(number::VARCHAR, '\.?0*$', '');
 
 CREATE MACRO detail_text(detail) AS (
-    SELECT string_agg(replace(w.key, '_', ' ') || ' ' || w.words, ', ' ORDER BY w.place)
+    SELECT string_agg(replace(w.key, '_', ' ') || ' ' || w.words, ', ' ORDER BY w.ordinal)
     FROM (
-        SELECT v.key, v.place, nullif(CASE
+        SELECT v.key, v.ordinal, nullif(CASE
             WHEN v.type = 'number' AND regexp_matches(v.key, '(^|_)(since|until|at|from|to|time|us)$')
                  AND abs(v.text::DOUBLE) >= 1e14
                 THEN strftime(make_timestamp(round(v.text::DOUBLE)::BIGINT), '%Y-%m-%d %H:%M:%S UTC')
@@ -61,7 +61,7 @@ CREATE MACRO detail_text(detail) AS (
             WHEN v.type = 'object' THEN NULL -- differences between old and new: the text of the event has them
             WHEN v.type = 'array' THEN array_to_string(v.value->>'$[*]', ' ')
             ELSE v.text END, '') AS words
-        FROM (SELECT d.key, d.id AS place, d.value, d.value->>'$' AS text,
+        FROM (SELECT d.key, d.id AS ordinal, d.value, d.value->>'$' AS text,
                      CASE WHEN d.type = 'VARCHAR' THEN 'string'
                           WHEN d.type IN ('UBIGINT', 'BIGINT', 'DOUBLE') THEN 'number'
                           ELSE lower(d.type) END AS type
@@ -202,7 +202,7 @@ readings AS (
     FROM samples_of(patterns, since - INTERVAL '1 hour', until) AS s
     WHERE s.channel_id IN quarantined_channels(since - INTERVAL '1 hour', until)
 ),
-ahead AS (
+with_next AS (
     SELECT r.channel_id, r.time, r.stored,
            min(r.time) FILTER (WHERE r.stored) OVER (PARTITION BY r.channel_id ORDER BY r.time DESC, r.stored) AS next
     FROM readings AS r
@@ -210,7 +210,7 @@ ahead AS (
 SELECT a.channel_id, max(greatest(since, a.first)) AS from_time, max(coalesce(a.next, least(until, now()))) AS to_time,
        sum(a.n)::BIGINT AS n
 FROM (SELECT a.channel_id, a.next, min(a.time) AS first, sum((a.time >= since)::INT) AS n
-      FROM ahead AS a
+      FROM with_next AS a
       WHERE NOT a.stored AND coalesce(a.next, until) > since
       GROUP BY a.channel_id, a.next) AS a
 GROUP BY a.channel_id, a.next;

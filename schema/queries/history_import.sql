@@ -64,9 +64,9 @@ ORDER BY file;
 
 -- name: select_packable
 -- Of which of the channels $1 int[] and hours $2 timestamptz[], all of the day from $3 to $4, nothing is stored: their
--- places from 0. LATERAL and LIMIT keep it to index look-ups within the day.
-SELECT (h.place - 1)::int AS place
-FROM unnest($1::int[], $2::timestamptz[]) WITH ORDINALITY AS h (channel_id, hour, place)
+-- indices from 0. LATERAL and LIMIT keep it to index look-ups within the day.
+SELECT (h.ordinal - 1)::int AS index
+FROM unnest($1::int[], $2::timestamptz[]) WITH ORDINALITY AS h (channel_id, hour, ordinal)
 LEFT JOIN LATERAL (SELECT true AS found FROM plant.samples_packed AS p
                    WHERE p.channel_id = h.channel_id AND p.hour = h.hour AND p.hour >= $3 AND p.hour < $4
                    LIMIT 1) AS packed ON true

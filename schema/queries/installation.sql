@@ -24,7 +24,7 @@ ORDER BY s.retired_at IS NOT NULL, s.name;
 
 -- name: select_taken_names
 -- Sources $1 text[] and channels of pg_temp.configured whose names belong to another installation than $2.
-SELECT 'source' AS what, s.name, s.installation_id
+SELECT 'source' AS kind, s.name, s.installation_id
 FROM plant.source AS s
 WHERE s.name = ANY ($1::text[]) AND s.installation_id <> $2
 UNION ALL

@@ -9,7 +9,7 @@ ON CONFLICT (installation_id) DO NOTHING;
 -- name: select_lease
 -- $1 installation. Times in seconds.
 SELECT l.member, l.token, l.expires_at < clock_timestamp() AS expired, l.backlog_seconds,
-       date_part('epoch', clock_timestamp() - l.taken_at) AS held_seconds
+       date_part('epoch', clock_timestamp() - l.taken_at) AS seconds_since_taken
 FROM plant.writer_lease AS l
 WHERE l.installation_id = $1;
 
@@ -99,18 +99,18 @@ FROM (
 ) AS missing;
 
 -- name: select_events
--- Which of the events $1 time timestamptz[], $2 id int8[] are in the table, by their places from 0. $3 to $4:
+-- Which of the events $1 time timestamptz[], $2 id int8[] are in the table, by their indices from 0. $3 to $4:
 -- their times.
-SELECT (e.place - 1)::int AS place
-FROM unnest($1::timestamptz[], $2::int8[]) WITH ORDINALITY AS e (time, id, place)
+SELECT (e.ordinal - 1)::int AS index
+FROM unnest($1::timestamptz[], $2::int8[]) WITH ORDINALITY AS e (time, id, ordinal)
 JOIN plant.event AS v ON v.time = e.time AND v.id = e.id AND v.time BETWEEN $3 AND $4;
 
 -- name: select_newest_samples
--- The newest sample of each of the channels $1 int[], by their places from 1, unless it is older than $2 timestamptz[];
+-- The newest sample of each of the channels $1 int[], by its ordinal from 1, unless it is older than $2 timestamptz[];
 -- and the poll interval. In µs.
-SELECT n.place::int, (extract(epoch FROM l.time) * 1000000)::int8 AS time,
+SELECT n.ordinal::int, (extract(epoch FROM l.time) * 1000000)::int8 AS time,
        (coalesce((c.attributes ->> 'expected_interval')::float8, 1) * 1000000)::int8 AS interval
-FROM unnest($1::int[], $2::timestamptz[]) WITH ORDINALITY AS n (channel_id, since, place)
+FROM unnest($1::int[], $2::timestamptz[]) WITH ORDINALITY AS n (channel_id, since, ordinal)
 JOIN plant.channel AS c ON c.id = n.channel_id
 LEFT JOIN LATERAL plant.last_before(n.channel_id, n.since, 'infinity') AS l ON true;
 
@@ -126,10 +126,10 @@ WHERE g.member = $1 AND g.source_id = ANY ($2::int[]) AND g.reason <> 'away'
 GROUP BY g.source_id, g.channel_id IS NULL, g.from_time, g.to_time;
 
 -- name: select_lonely_samples
--- Which samples have no other of their channel within $4 of its poll interval: $1 place, $2 channel_id int[], $3 time
+-- Which samples have no other of their channel within $4 of its poll interval: $1 batch, $2 channel_id int[], $3 time
 -- int8[] (µs) of each; $5, $6: first and last time.
-SELECT s.place
-FROM unnest($1::int[], $2::int[], $3::int8[]) AS s (place, channel_id, time)
+SELECT s.batch
+FROM unnest($1::int[], $2::int[], $3::int8[]) AS s (batch, channel_id, time)
 JOIN plant.channel AS c ON c.id = s.channel_id
 CROSS JOIN LATERAL (
     SELECT TIMESTAMPTZ 'epoch' + s.time * INTERVAL '1 microsecond' AS at,
@@ -142,9 +142,9 @@ WHERE NOT EXISTS (
 );
 
 -- name: select_known_texts
--- Which channels have a text now: $1 channel_id int[], $2 text[]; by their places from 0.
-SELECT (t.place - 1)::int AS place
-FROM unnest($1::int[], $2::text[]) WITH ORDINALITY AS t (channel_id, text, place)
+-- Which channels have a text now: $1 channel_id int[], $2 text[]; by their indices from 0.
+SELECT (t.ordinal - 1)::int AS index
+FROM unnest($1::int[], $2::text[]) WITH ORDINALITY AS t (channel_id, text, ordinal)
 CROSS JOIN LATERAL (
     SELECT e.text FROM plant.event AS e
     WHERE e.channel_id = t.channel_id AND e.type = 'text'

@@ -53,13 +53,13 @@ SELECT j.name AS job, r.started_at, r.ended_at, r.outcome, r.rows, r.bytes, r.de
        (SELECT max(s.ended_at) FROM plant.job_run AS s
         WHERE s.job = j.name AND s.outcome = 'ok'
           AND (s.job <> ALL ($2::text[]) OR coalesce(s.installation_id = $3, true))) AS succeeded_at
-FROM unnest($1::text[]) WITH ORDINALITY AS j (name, place)
+FROM unnest($1::text[]) WITH ORDINALITY AS j (name, ordinal)
 LEFT JOIN LATERAL (
     SELECT n.* FROM plant.job_run AS n
     WHERE n.job = j.name AND (n.job <> ALL ($2::text[]) OR coalesce(n.installation_id = $3, true))
     ORDER BY n.started_at DESC, n.id DESC LIMIT 1
 ) AS r ON true
-ORDER BY j.place;
+ORDER BY j.ordinal;
 
 -- name: select_settings
 -- late_until: no more late data before it; disk_budget: as configured.

@@ -58,7 +58,7 @@ WHERE shobj_description(r.oid, 'pg_authid') = $1;
 -- limits of connections and (if we are a superuser) temporary files. Settings that the login made for itself are reset.
 -- jit: it takes 30 s of a query over 3,600 chunks, the rest 0.8 s.
 WITH
-wanted AS (
+required AS (
     SELECT s.setting
     FROM unnest(ARRAY['default_transaction_read_only=on', 'statement_timeout=5min', 'search_path=plant, public',
                       'jit=off', 'temp_file_limit=2GB']) AS s (setting)
@@ -75,7 +75,7 @@ CROSS JOIN LATERAL (
            string_agg(format('ALTER ROLE %I SET %s = %s;', r.rolname, split_part(w.setting, '=', 1),
                              CASE WHEN w.setting LIKE 'search_path%' THEN split_part(w.setting, '=', 2)
                                   ELSE quote_literal(split_part(w.setting, '=', 2)) END), '') AS statements
-    FROM wanted AS w
+    FROM required AS w
 ) AS w
 WHERE r.rolname = $1::text;
 

@@ -8,11 +8,11 @@ SELECT plant.advance_ids($1, $2);
 -- $1 source id; $2 name, $3 kind: text[]. Existing channels stay as they are.
 INSERT INTO plant.channel (name, source_id, address, kind)
 SELECT n.name, s.id, n.name, n.kind
-FROM unnest($2::text[], $3::text[]) WITH ORDINALITY AS n (name, kind, place)
+FROM unnest($2::text[], $3::text[]) WITH ORDINALITY AS n (name, kind, ordinal)
 JOIN plant.source AS s ON s.id = $1 AND s.kind = 'push'
 WHERE NOT EXISTS (SELECT FROM plant.channel AS c WHERE c.name = n.name)
   AND NOT EXISTS (SELECT FROM plant.channel_version AS v WHERE v.name = n.name) -- renamed
-ORDER BY n.place
+ORDER BY n.ordinal
 ON CONFLICT (name) DO NOTHING;
 
 -- name: select_channels

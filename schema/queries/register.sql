@@ -22,7 +22,7 @@ known AS (
 )
 SELECT name, k.facts::text AS old, n.facts::text AS new,
        CASE WHEN k.facts IS NULL OR (n.facts IS NOT NULL AND k.retired_at IS NOT NULL) THEN 'added'
-            WHEN n.facts IS NULL THEN 'retired' ELSE 'changed' END AS what
+            WHEN n.facts IS NULL THEN 'retired' ELSE 'changed' END AS change
 FROM configured AS n
 FULL JOIN known AS k USING (name)
 WHERE CASE WHEN n.facts IS NULL THEN k.retired_at IS NULL
@@ -33,7 +33,7 @@ ORDER BY name;
 -- configured: the configuration's channels in its order, sent once a registration and read by the statements below.
 -- difference: the channels that differ from plant.channel, so that unchanged ones are compared only once.
 CREATE TEMPORARY TABLE configured (
-    place       int    NOT NULL,
+    ordinal     int    NOT NULL,
     name        text   NOT NULL,
     source      text   NOT NULL,
     address     text   NOT NULL,
@@ -47,11 +47,11 @@ CREATE TEMPORARY TABLE configured (
     retention   text   NOT NULL
 ) ON COMMIT DROP;
 CREATE TEMPORARY TABLE difference (
-    what   text NOT NULL, -- added, returned, changed, retired
-    name   text NOT NULL,
-    source text NOT NULL,
-    place  int, -- in configured
-    id     int -- in plant.channel
+    change  text NOT NULL, -- added, returned, changed, retired
+    name    text NOT NULL,
+    source  text NOT NULL,
+    ordinal int, -- in configured
+    id      int -- in plant.channel
 ) ON COMMIT DROP;
 
 -- name: analyze_configured
@@ -66,13 +66,13 @@ WITH known AS (
     JOIN plant.source AS s ON s.id = c.source_id
     WHERE s.installation_id = $1
 )
-INSERT INTO pg_temp.difference (what, name, source, place, id)
-SELECT CASE WHEN k.id IS NULL THEN 'added' WHEN n.place IS NULL THEN 'retired'
+INSERT INTO pg_temp.difference (change, name, source, ordinal, id)
+SELECT CASE WHEN k.id IS NULL THEN 'added' WHEN n.ordinal IS NULL THEN 'retired'
             WHEN k.retired_at IS NOT NULL THEN 'returned' ELSE 'changed' END,
-       name, coalesce(n.source, k.source), n.place, k.id
+       name, coalesce(n.source, k.source), n.ordinal, k.id
 FROM pg_temp.configured AS n
 FULL JOIN known AS k USING (name)
-WHERE CASE WHEN n.place IS NULL THEN k.retired_at IS NULL AND NOT k.created
+WHERE CASE WHEN n.ordinal IS NULL THEN k.retired_at IS NULL AND NOT k.created
            ELSE k.id IS NULL OR k.retired_at IS NOT NULL
                 OR (n.source, n.address, n.kind, n.unit, n.lo, n.hi, n.deadband, n.description, n.attributes,
                     n.retention)
@@ -85,42 +85,42 @@ DELETE FROM pg_temp.difference;
 
 -- name: select_differences
 -- Old and new definitions of the channels that a registration changes, retires or returns.
-SELECT d.what, d.name, d.source, d.id,
+SELECT d.change, d.name, d.source, d.id,
        jsonb_build_object('source', s.name, 'address', c.address, 'kind', c.kind, 'unit', c.unit, 'lo', c.range_lo,
                           'hi', c.range_hi, 'deadband', c.deadband, 'description', c.description,
                           'attributes', c.attributes, 'retention', c.retention)::text AS old,
-       (to_jsonb(n) - ARRAY['place', 'name'])::text AS new
+       (to_jsonb(n) - ARRAY['ordinal', 'name'])::text AS new
 FROM pg_temp.difference AS d
 JOIN plant.channel AS c ON c.id = d.id
 JOIN plant.source AS s ON s.id = c.source_id
-LEFT JOIN pg_temp.configured AS n ON n.place = d.place
-ORDER BY d.place, d.id;
+LEFT JOIN pg_temp.configured AS n ON n.ordinal = d.ordinal
+ORDER BY d.ordinal, d.id;
 
 -- name: select_added
 -- Added and returned channels by source: how many, and the first $1 names.
-SELECT d.source, count(*) AS n, array_agg(d.name ORDER BY d.place) FILTER (WHERE d.number <= $1) AS first
+SELECT d.source, count(*) AS n, array_agg(d.name ORDER BY d.ordinal) FILTER (WHERE d.number <= $1) AS first
 FROM (
-    SELECT o.source, o.name, o.place, row_number() OVER (PARTITION BY o.source ORDER BY o.place) AS number
+    SELECT o.source, o.name, o.ordinal, row_number() OVER (PARTITION BY o.source ORDER BY o.ordinal) AS number
     FROM pg_temp.difference AS o
-    WHERE o.what IN ('added', 'returned')
+    WHERE o.change IN ('added', 'returned')
 ) AS d
 GROUP BY d.source;
 
 -- name: select_same_address
 -- Pairs of one added and one retired channel that read the same: $1 attributes that may differ, text[].
 WITH channels AS (
-    SELECT d.what, d.name, d.place, d.source, coalesce(n.address, c.address) AS address,
+    SELECT d.change, d.name, d.ordinal, d.source, coalesce(n.address, c.address) AS address,
            coalesce(n.attributes, c.attributes) - $1::text[] AS parameters
     FROM pg_temp.difference AS d
-    LEFT JOIN pg_temp.configured AS n ON n.place = d.place
+    LEFT JOIN pg_temp.configured AS n ON n.ordinal = d.ordinal
     LEFT JOIN plant.channel AS c ON c.id = d.id
-    WHERE d.what IN ('added', 'retired') AND EXISTS (SELECT FROM pg_temp.difference AS o WHERE o.what = 'retired')
+    WHERE d.change IN ('added', 'retired') AND EXISTS (SELECT FROM pg_temp.difference AS o WHERE o.change = 'retired')
 )
-SELECT min(p.name) FILTER (WHERE p.what = 'added') AS added, min(p.name) FILTER (WHERE p.what = 'retired') AS retired
+SELECT min(p.name) FILTER (WHERE p.change = 'added') AS added, min(p.name) FILTER (WHERE p.change = 'retired') AS retired
 FROM channels AS p
 GROUP BY p.source, p.address, p.parameters
-HAVING count(*) FILTER (WHERE p.what = 'added') = 1 AND count(*) FILTER (WHERE p.what = 'retired') = 1
-ORDER BY min(p.place);
+HAVING count(*) FILTER (WHERE p.change = 'added') = 1 AND count(*) FILTER (WHERE p.change = 'retired') = 1
+ORDER BY min(p.ordinal);
 
 -- name: select_unknown_sources
 -- Sources of a registry that are not in this database: $1 names, $2 ids; the name that has the id,
@@ -148,7 +148,7 @@ ORDER BY k.id;
 -- name: select_places
 -- What has the ids $2 or the names $1 of such channels: the name that has the id, the id that has the name; and whether
 -- it is what pg_temp.configured defines: $3 attributes that may differ, text[].
-SELECT k.name, k.id, n.place IS NOT NULL AS defined, other.name AS other, here.id AS here,
+SELECT k.name, k.id, n.ordinal IS NOT NULL AS defined, other.name AS other, here.id AS here,
        coalesce(other.source_id = s.id AND other.address = n.address
                 AND NOT EXISTS (SELECT FROM unnest('{bit, index, member, unit_id}'::text[]) AS key -- of what is there
                                 WHERE other.attributes -> key IS DISTINCT FROM n.attributes -> key), false)
@@ -206,7 +206,7 @@ JOIN plant.channel_version AS v ON v.name = d.name
 JOIN plant.channel_version AS next ON next.channel_id = v.channel_id AND next.version = v.version + 1
 JOIN plant.channel AS c ON c.id = v.channel_id
 JOIN plant.source AS s ON s.id = c.source_id AND s.installation_id = $1
-WHERE d.what = 'added'
+WHERE d.change = 'added'
 ORDER BY d.name, next.recorded_at DESC;
 
 -- name: supersede_channels
@@ -217,10 +217,10 @@ FROM unnest($1::text[], $2::text[]) AS n (name, new_name)
 WHERE c.name = n.name;
 
 -- name: select_named
--- Channels named $1 text[]. Those with the same place read the same, whatever their attributes $2 text[].
+-- Channels named $1 text[]. Those with the same location read the same, whatever their attributes $2 text[].
 SELECT c.id, c.name, s.name AS source, s.installation_id, s.kind = 'push' AND c.name = c.address AS created,
        c.retired_at IS NOT NULL AS retired,
-       jsonb_build_array(s.id, c.address, c.attributes - $2::text[])::text AS place
+       jsonb_build_array(s.id, c.address, c.attributes - $2::text[])::text AS location
 FROM plant.channel AS c
 JOIN plant.source AS s ON s.id = c.source_id
 WHERE c.name = ANY ($1::text[]);
@@ -265,7 +265,7 @@ SET source_id = s.id, address = n.address, kind = n.kind, unit = n.unit, range_l
     retirements = c.retirements + CASE WHEN c.retired_at IS NULL THEN '{}'
                                        ELSE tstzmultirange(tstzrange(least(c.retired_at, now()), now())) END
 FROM pg_temp.difference AS d
-JOIN pg_temp.configured AS n ON n.place = d.place
+JOIN pg_temp.configured AS n ON n.ordinal = d.ordinal
 JOIN plant.source AS s ON s.name = n.source
 WHERE c.id = d.id;
 
@@ -274,17 +274,17 @@ INSERT INTO plant.channel
     (name, source_id, address, kind, unit, range_lo, range_hi, deadband, description, attributes, retention)
 SELECT n.name, s.id, n.address, n.kind, n.unit, n.lo, n.hi, n.deadband, n.description, n.attributes, n.retention
 FROM pg_temp.difference AS d
-JOIN pg_temp.configured AS n ON n.place = d.place
+JOIN pg_temp.configured AS n ON n.ordinal = d.ordinal
 JOIN plant.source AS s ON s.name = n.source
-WHERE d.what = 'added'
-ORDER BY n.place;
+WHERE d.change = 'added'
+ORDER BY n.ordinal;
 
 -- name: retire_channels
 -- Retires channels that the configuration no longer names.
 UPDATE plant.channel AS c
 SET retired_at = now()
 FROM pg_temp.difference AS d
-WHERE c.id = d.id AND d.what = 'retired';
+WHERE c.id = d.id AND d.change = 'retired';
 
 -- name: analyze_channels
 -- Without statistics, the planner expects a few channels and reads the samples of each by itself.
@@ -346,7 +346,7 @@ WHERE s.retired_at IS NOT NULL;
 
 -- name: select_channel_ids
 -- Ids of the configuration's channels, in its order.
-SELECT array_agg(c.id ORDER BY n.place) FROM pg_temp.configured AS n JOIN plant.channel AS c ON c.name = n.name;
+SELECT array_agg(c.id ORDER BY n.ordinal) FROM pg_temp.configured AS n JOIN plant.channel AS c ON c.name = n.name;
 
 -- name: select_versions
 -- The newest version of each configured channel that a collector has to follow.

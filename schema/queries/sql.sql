@@ -125,8 +125,8 @@ JOIN plant.channel_interval AS i ON i.channel_id = l.channel_id;
 -- name: select_have_sample_before
 -- Whether the database has a sample of each of the channels $1 before each of the times $2, in their order.
 SELECT plant.has_sample_before(c.id, c.before)
-FROM unnest($1::int[], $2::timestamptz[]) WITH ORDINALITY AS c (id, before, place)
-ORDER BY c.place;
+FROM unnest($1::int[], $2::timestamptz[]) WITH ORDINALITY AS c (id, before, ordinal)
+ORDER BY c.ordinal;
 
 -- name: select_dropped_days
 -- Archived days that begin before $1 and of which samples were dropped, newest first.

@@ -109,22 +109,22 @@ FROM not_good AS b;
 SELECT TIMESTAMPTZ 'epoch' + $1::int8 * INTERVAL '1 microsecond' < u.until FROM plant.packed_until AS u;
 
 -- name: select_packed
--- Which of the samples $1 channel_id int[], $2 time int8[] (µs) are packed, by their places from 0: samples_raw takes
+-- Which of the samples $1 channel_id int[], $2 time int8[] (µs) are packed, by their indices from 0: samples_raw takes
 -- them as new, but the next packing merges them.
-SELECT (s.place - 1)::int AS place
+SELECT (s.ordinal - 1)::int AS index
 FROM (
-    SELECT u.channel_id, TIMESTAMPTZ 'epoch' + u.time * INTERVAL '1 microsecond' AS time, u.place
-    FROM unnest($1::int[], $2::int8[]) WITH ORDINALITY AS u (channel_id, time, place)
+    SELECT u.channel_id, TIMESTAMPTZ 'epoch' + u.time * INTERVAL '1 microsecond' AS time, u.ordinal
+    FROM unnest($1::int[], $2::int8[]) WITH ORDINALITY AS u (channel_id, time, ordinal)
     OFFSET 0
 ) AS s
 WHERE s.time < (SELECT u.until FROM plant.packed_until AS u)
   AND plant.is_packed(s.channel_id, s.time);
 
 -- name: select_stored
--- Which of the samples $1 channel_id int[], $2 time int8[] (µs) are stored, by their places from 0, with value and
+-- Which of the samples $1 channel_id int[], $2 time int8[] (µs) are stored, by their indices from 0, with value and
 -- status. LATERAL and OFFSET 0 keep it to index look-ups within the chunks between $3 and $4.
-SELECT (s.place - 1)::int AS place, stored.value, stored.status
-FROM unnest($1::int[], $2::int8[]) WITH ORDINALITY AS s (channel_id, time, place)
+SELECT (s.ordinal - 1)::int AS index, stored.value, stored.status
+FROM unnest($1::int[], $2::int8[]) WITH ORDINALITY AS s (channel_id, time, ordinal)
 CROSS JOIN LATERAL (
     SELECT r.value, r.status
     FROM plant.samples_raw AS r
@@ -163,10 +163,10 @@ RETURNING (extract(epoch FROM time) * 1000000)::int8 AS time, type, coalesce(cha
 
 -- name: known_resets
 -- Resets of counters that the other member of a redundant pair has recorded, by readings of its own: within the same
--- time. $1 channel_id int[], $2 since timestamptz[], $3 time timestamptz[]; by their places from 0.
-SELECT (r.place - 1)::int AS place
+-- time. $1 channel_id int[], $2 since timestamptz[], $3 time timestamptz[]; by their indices from 0.
+SELECT (r.ordinal - 1)::int AS index
 FROM unnest($1::int[], $2::timestamptz[], $3::timestamptz[])
-    WITH ORDINALITY AS r (channel_id, since, time, place)
+    WITH ORDINALITY AS r (channel_id, since, time, ordinal)
 WHERE EXISTS (
     SELECT FROM plant.event AS e
     WHERE e.type = 'counter_reset' AND e.channel_id = r.channel_id AND e.time > r.since

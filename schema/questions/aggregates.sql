@@ -34,7 +34,7 @@
 -- Cost: one pass over the samples, 0.5 s per million; of channels without any nearby, over those of 24 hours around.
 -- Example: plantlog ask aggregates --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z --step '10 min'
 WITH
-made AS (
+computed AS (
     SELECT unnest(aggregates_of(a.fields, epoch_us(since), epoch_us(until), epoch_us(coalesce(step, until - since)),
                                 list_transform(string_split(aggregate, ','), lambda name: trim(name)), in_state,
                                 fraction,
@@ -50,7 +50,7 @@ named AS (
     SELECT m.channel_id, m.time, trim(list_extract(string_split(aggregate, ','), m.number + 1)) AS name,
            least(m.time + coalesce(step, until - since), until) AS ends, nullif(m.value, 'NaN'::DOUBLE) AS result,
            m.seconds, m.status
-    FROM made AS m
+    FROM computed AS m
 ),
 -- Units over time. Of t/h, an hour and t; without a known unit of time behind the last slash, a second and bar·s.
 versions AS (

@@ -22,7 +22,7 @@
 -- DuckDB has no multiranges. A set of intervals is a table with from_time and to_time; where sets are united or
 -- subtracted, their edges are put in order, and between two edges it is known what applies.
 WITH
-wanted AS (
+selected AS (
     SELECT c.channel_id, c.name, c.expected, c.source_id, c.configured_at, c.source_kind = 'push' AS pushed,
            least(until, now(), c.ends) AS ends
     FROM described_channel AS c
@@ -54,7 +54,7 @@ begun AS (
     SELECT w.*, c.samples, c.good, c.first_time, c.last_time,
            CASE WHEN w.configured_at IS NULL THEN since
                 ELSE greatest(since, least(w.configured_at, c.first_time)) END AS began
-    FROM wanted AS w
+    FROM selected AS w
     LEFT JOIN counts AS c ON c.channel_id = w.channel_id
 ),
 retired AS (
@@ -123,17 +123,17 @@ paces AS MATERIALIZED (
 ),
 stretched AS (
     SELECT DISTINCT w.channel_id
-    FROM wanted AS w
+    FROM selected AS w
     JOIN paces AS p ON p.source_id = w.source_id AND p.seconds = w.expected AND p.pace IS NOT NULL AND p.to_time > since
 ),
 dense AS MATERIALIZED (
     SELECT unnest(pauses(p.channels, epoch_us(since), epoch_us(until)), recursive := true)
-    FROM (SELECT list(w.channel_id) AS channels FROM wanted AS w WHERE w.pushed HAVING count(*) > 0) AS p
+    FROM (SELECT list(w.channel_id) AS channels FROM selected AS w WHERE w.pushed HAVING count(*) > 0) AS p
 ),
 sparse AS MATERIALIZED (
     SELECT unnest(pauses(p.channels, epoch_us(since - lookback), epoch_us(until)), recursive := true)
     FROM (SELECT list(w.channel_id) AS channels
-          FROM wanted AS w
+          FROM selected AS w
           WHERE w.pushed AND w.channel_id NOT IN (SELECT d.channel_id FROM dense AS d)
           HAVING count(*) > 0) AS p
 ),

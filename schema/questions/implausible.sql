@@ -23,26 +23,26 @@
 -- Cost: a pass over the samples of tanks and twins from since - learn to until: 2 s per million samples.
 -- Example: plantlog ask implausible --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z
 WITH
-wanted AS (
+selected AS (
     SELECT c.channel_id, c.name, c.unit, c.unit_path, c.quantity, c.span, c.kind FROM channels_like(channels) AS c
 ),
 tanks AS (
     SELECT l.channel_id AS level_id, l.name, l.span, i.channel_id AS inlet_id, o.channel_id AS outlet_id,
            -- A flow of less than a hundredth of the range means that the valve is closed.
            i.span * 0.01 AS inlet_shut, o.span * 0.01 AS outlet_shut, i.name AS inlet_name, o.name AS outlet_name
-    FROM wanted AS l
+    FROM selected AS l
     JOIN channels_like(NULL) AS i ON i.unit_path = l.unit_path AND i.quantity = inlet
     JOIN channels_like(NULL) AS o ON o.unit_path = l.unit_path AND o.quantity = outlet
     WHERE l.quantity = level AND l.kind = 'analog'
 ),
 twins AS (
     SELECT a.channel_id AS one_id, a.name, b.channel_id AS other_id, b.name AS beside, coalesce(a.span, b.span) AS span
-    FROM wanted AS a
+    FROM selected AS a
     JOIN channels_like(NULL) AS b
       ON b.quantity = a.quantity AND b.unit = a.unit AND b.kind = a.kind AND b.name <> a.name
      AND split_part(b.unit_path, '/', -1) = split_part(a.unit_path, '/', -1)
     -- Each pair once, even if only one of the two is selected.
-    WHERE a.kind = 'analog' AND (a.name < b.name OR b.channel_id NOT IN (SELECT w.channel_id FROM wanted AS w))
+    WHERE a.kind = 'analog' AND (a.name < b.name OR b.channel_id NOT IN (SELECT w.channel_id FROM selected AS w))
 ),
 needed AS (
     SELECT DISTINCT n.channel_id

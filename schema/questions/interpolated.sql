@@ -22,7 +22,7 @@
 -- Cost: one pass over the samples from the first time to the last one, 0.5 s per million; times more than 24 hours
 -- apart are looked up by themselves.
 -- Example: plantlog ask interpolated --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z --step '10 min'
-WITH found AS (
+WITH points AS (
     SELECT unnest(values_at(a.fields, epoch_us(since), epoch_us(until), epoch_us(coalesce(step, until - since)),
                             list_sort(list_distinct(list_transform(
                                 string_split(times, ','), lambda moment: epoch_us(moment::TIMESTAMPTZ)))),
@@ -34,18 +34,18 @@ WITH found AS (
           FROM channels_with_gaps(channels, since - INTERVAL '24 hours', until + INTERVAL '24 hours') AS g
           HAVING count(*) > 0) AS a
 )
-SELECT c.name AS channel, f.time, nullif(f.value, 'NaN'::DOUBLE) AS value,
-       unit_at(f.channel_id, f.time, patterns := channels) AS unit, quality(f.status) AS quality, f.status,
-       b.before_time, CASE WHEN b.before_time IS NOT NULL THEN f.before_value END AS before_value,
-       CASE WHEN b.before_time IS NOT NULL THEN f.before_status END AS before_status,
-       b.after_time, CASE WHEN b.after_time IS NOT NULL THEN f.after_value END AS after_value,
-       CASE WHEN b.after_time IS NOT NULL THEN f.after_status END AS after_status
-FROM found AS f
+SELECT c.name AS channel, p.time, nullif(p.value, 'NaN'::DOUBLE) AS value,
+       unit_at(p.channel_id, p.time, patterns := channels) AS unit, quality(p.status) AS quality, p.status,
+       b.before_time, CASE WHEN b.before_time IS NOT NULL THEN p.before_value END AS before_value,
+       CASE WHEN b.before_time IS NOT NULL THEN p.before_status END AS before_status,
+       b.after_time, CASE WHEN b.after_time IS NOT NULL THEN p.after_value END AS after_value,
+       CASE WHEN b.after_time IS NOT NULL THEN p.after_status END AS after_status
+FROM points AS p
 CROSS JOIN LATERAL (
-    SELECT CASE WHEN f.before_time > 0 THEN make_timestamptz(f.before_time) END AS before_time,
-           CASE WHEN f.after_time > 0 THEN make_timestamptz(f.after_time) END AS after_time
+    SELECT CASE WHEN p.before_time > 0 THEN make_timestamptz(p.before_time) END AS before_time,
+           CASE WHEN p.after_time > 0 THEN make_timestamptz(p.after_time) END AS after_time
 ) AS b
-JOIN channels_like(channels) AS c ON c.channel_id = f.channel_id;
+JOIN channels_like(channels) AS c ON c.channel_id = p.channel_id;
 
 SELECT *
 FROM portion_rows

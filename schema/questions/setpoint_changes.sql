@@ -17,7 +17,7 @@
 -- Example: plantlog ask setpoint_changes --from 2026-03-09T10:00Z --to 2026-03-09T18:00Z
 --          --channel '*_sp' --channel '*/mode'
 WITH
-wanted AS (
+selected AS (
     SELECT c.channel_id, c.name, c.kind, c.unit FROM channels_like(channels) AS c WHERE c.kind <> 'counter'
 ),
 -- Only of channels that hold their values long enough: fast ones are the most samples by far.
@@ -30,7 +30,7 @@ texts AS (
     SELECT e.channel_id, e.time, e.text AS value,
            lag(e.text) OVER (PARTITION BY e.channel_id ORDER BY e.time, e.id) AS old
     FROM event AS e
-    JOIN wanted AS w ON w.channel_id = e.channel_id
+    JOIN selected AS w ON w.channel_id = e.channel_id
     WHERE w.kind = 'text' AND e.type = 'text' AND coalesce(e.status, 0) >= 0 AND e.time >= since - lookback
       AND e.time < until
 ),
@@ -57,7 +57,7 @@ SELECT c.time, w.name AS channel,
                THEN ', rounded' ELSE '' END AS what,
        c.old, c.new, unit_at(c.channel_id, c.time, patterns := channels) AS unit, c.held AS held_before
 FROM changes AS c
-JOIN wanted AS w ON w.channel_id = c.channel_id
+JOIN selected AS w ON w.channel_id = c.channel_id
 WHERE c.old IS NOT NULL AND c.time >= since
   AND (epoch_us(until) - epoch_us(c.first_time)) / c.n >= epoch_us(hold);
 

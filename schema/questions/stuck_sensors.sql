@@ -19,7 +19,7 @@
 -- Cost: one pass over the channels' samples from since - lookback to until, sorted by time: 1 s per million samples.
 -- Example: plantlog ask stuck_sensors --from 2026-03-09T10:00Z --to 2026-03-09T18:00Z
 WITH
-wanted AS (
+selected AS (
     SELECT c.channel_id, c.name, c.unit, c.low, c.high, c.unit_path, least(until, now(), c.ends) AS ends
     FROM channels_like(channels) AS c
     WHERE c.kind = 'analog'
@@ -33,7 +33,7 @@ runs AS MATERIALIZED (
 still AS MATERIALIZED (
     SELECT r.channel_id, r.value, r.from_time, coalesce(r.next_time, w.ends) AS to_time
     FROM runs AS r
-    JOIN wanted AS w ON w.channel_id = r.channel_id
+    JOIN selected AS w ON w.channel_id = r.channel_id
     WHERE coalesce(r.next_time, w.ends) > since AND coalesce(r.next_time, w.ends) - r.from_time >= hold
       AND NOT EXISTS (FROM gaps_of(channels) AS g
                       WHERE g.channel_id = r.channel_id AND g.backfilled_at IS NULL
@@ -75,7 +75,7 @@ pushed AS (
 silences AS MATERIALIZED (
     SELECT p.channel_id, p.from_time, least(p.to_time, w.ends) AS to_time
     FROM pushed AS p
-    JOIN wanted AS w ON w.channel_id = p.channel_id
+    JOIN selected AS w ON w.channel_id = p.channel_id
     WHERE (epoch_us(least(p.to_time, w.ends)) - epoch_us(p.from_time)) / 1e6 > p.usual_seconds
 ),
 frozen AS (
@@ -83,7 +83,7 @@ frozen AS (
            'its time stands still at ' || strftime(t.at, '%Y-%m-%d %H:%M:%S UTC') || ': '
            || t.refused || ' or more values were not kept' AS note
     FROM frozen_timestamps(since, until) AS t
-    JOIN wanted AS w ON w.channel_id = t.channel_id
+    JOIN selected AS w ON w.channel_id = t.channel_id
     WHERE least(t.to_time, w.ends) - t.from_time >= hold AND least(t.to_time, w.ends) > since
 ),
 stuck AS (
@@ -100,8 +100,8 @@ stuck AS (
 others AS MATERIALIZED ( -- few; otherwise all samples may be joined with all other sensors of their unit first
     SELECT s.channel_id, s.from_time, s.to_time, o.channel_id AS other
     FROM stuck AS s
-    JOIN wanted AS w ON w.channel_id = s.channel_id
-    JOIN wanted AS o ON o.unit_path = w.unit_path AND o.channel_id <> w.channel_id
+    JOIN selected AS w ON w.channel_id = s.channel_id
+    JOIN selected AS o ON o.unit_path = w.unit_path AND o.channel_id <> w.channel_id
 ),
 -- Another sensor has not changed if one value was held all the time.
 beside AS (
@@ -120,7 +120,7 @@ SELECT w.name AS channel, s.from_time AS stuck_from, s.to_time AS stuck_to, s.va
        coalesce(s.value <= w.low OR s.value >= w.high, false) AS at_range_limit,
        coalesce(b.moving, 0) AS moving_beside, s.note
 FROM stuck AS s
-JOIN wanted AS w ON w.channel_id = s.channel_id
+JOIN selected AS w ON w.channel_id = s.channel_id
 LEFT JOIN beside AS b ON b.channel_id = s.channel_id AND b.from_time = s.from_time;
 
 SELECT *

@@ -17,13 +17,13 @@
 -- Cost: one pass over the channels' samples from since - lookback to until, sorted by time: 3 s per million samples.
 -- Example: plantlog ask timeline --from 2026-03-09T10:00Z --to 2026-03-09T10:10Z --channel 'tankfarm/*'
 WITH
-wanted AS (
+selected AS (
     SELECT c.channel_id, c.name, c.kind, c.unit FROM channels_like(channels) AS c
 ),
 -- Events and gaps of a whole source are included if one of the channels belongs to it.
 sources AS (
     SELECT DISTINCT c.source_id
-    FROM wanted AS w
+    FROM selected AS w
     JOIN channel AS c ON c.id = w.channel_id
     WHERE channels IS NULL OR c.id IN channel_ids(channels)
 ),
@@ -33,7 +33,7 @@ matching AS (
            count(*) FILTER (WHERE e.type IN ('text', 'conflict')) OVER (PARTITION BY e.channel_id, e.type) > busy
            AND w.channel_id IS NOT NULL AS many
     FROM event AS e
-    LEFT JOIN wanted AS w ON w.channel_id = e.channel_id
+    LEFT JOIN selected AS w ON w.channel_id = e.channel_id
     LEFT JOIN source AS s ON s.id = e.source_id
     WHERE e.time >= since AND e.time < until AND e.type <> 'counter_reset' -- the samples tell these
       AND (w.channel_id IS NOT NULL OR e.channel_id IS NULL)
@@ -56,7 +56,7 @@ gaps AS (
            concat_ws(': ', g.reason, nullif(g.detail, '')) AS detail
     FROM gap AS g
     JOIN source AS s ON s.id = g.source_id
-    LEFT JOIN wanted AS c ON c.channel_id = g.channel_id
+    LEFT JOIN selected AS c ON c.channel_id = g.channel_id
     CROSS JOIN LATERAL (VALUES (g.from_time, 'gap begins'), (g.to_time, 'gap ends')) AS t (time, what)
     WHERE t.time >= since AND t.time < until AND g.to_time IS DISTINCT FROM g.from_time
       AND (c.channel_id IS NOT NULL
@@ -77,7 +77,7 @@ moves AS (
            rounded_text(c.old_value) || ' → ' || rounded_text(c.value) || ' '
            || unit_at(c.channel_id, c.time, patterns := channels) AS detail
     FROM changes AS c
-    JOIN wanted AS w ON w.channel_id = c.channel_id
+    JOIN selected AS w ON w.channel_id = c.channel_id
     WHERE c.is_step
       -- Only the first step of a jump is listed.
       AND ((w.kind = 'discrete' AND c.steps <= busy) OR (w.kind = 'analog' AND (c.steps <= 3 OR c.is_jump)))
@@ -94,7 +94,7 @@ lines AS (
     UNION ALL
     SELECT m.time, NULL, m.what, w.name, m.detail
     FROM (SELECT * FROM qualities UNION ALL SELECT * FROM moves) AS m
-    JOIN wanted AS w ON w.channel_id = m.channel_id
+    JOIN selected AS w ON w.channel_id = m.channel_id
 )
 SELECT l.time, extract(epoch FROM l.time - coalesce(instant, since + (until - since) / 2))::float8 AS seconds, l.what,
        l.channel, l.detail, l.id

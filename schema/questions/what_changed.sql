@@ -19,7 +19,7 @@
 -- Cost: one pass over both intervals and carry, sorted by time: 3 s per million samples.
 -- Example: plantlog ask what_changed --from 2026-03-09T10:00Z --to 2026-03-09T11:00Z
 WITH
-wanted AS (
+selected AS (
     SELECT c.channel_id, c.name, c.kind, c.unit, c.span, c.ends, c.wraps_at
     FROM channels_like(channels) AS c
     WHERE c.kind <> 'text'
@@ -36,12 +36,12 @@ breaks AS MATERIALIZED (
            b.to_time
     FROM chart_gaps(channels, coalesce(before_since, since - (until - since)) - carry,
                     coalesce(before_until, since)) AS b
-    JOIN wanted AS w ON w.channel_id = b.channel_id
+    JOIN selected AS w ON w.channel_id = b.channel_id
     WHERE NOT b.backfilled
     UNION ALL
     SELECT true, w.channel_id, since, b.from_time, b.to_time
     FROM chart_gaps(channels, since - carry, until) AS b
-    JOIN wanted AS w ON w.channel_id = b.channel_id
+    JOIN selected AS w ON w.channel_id = b.channel_id
     WHERE NOT b.backfilled
 ),
 gaps AS (
@@ -57,7 +57,7 @@ requested AS (
                  'ends': epoch_us(least(i.ends, w.ends)),
                  'gaps_from': coalesce(g.begins, []::BIGINT[]), 'gaps_to': coalesce(g.ends, []::BIGINT[])}) AS channels
     FROM intervals AS i
-    CROSS JOIN wanted AS w
+    CROSS JOIN selected AS w
     LEFT JOIN gaps AS g ON g.later = i.later AND g.channel_id = w.channel_id
     GROUP BY i.later, i.begins, i.ends
 ),
@@ -73,7 +73,7 @@ compared AS (
            a.spread AS spread_a,
            -- Smaller shifts are not changes: a ten-thousandth of the range, a twentieth of a state.
            greatest(CASE w.kind WHEN 'discrete' THEN 0.05 ELSE coalesce(w.span, abs(b.mean)) * 1e-4 END, 1e-12) AS floor
-    FROM wanted AS w
+    FROM selected AS w
     -- If the unit changed between the intervals, their means cannot be compared: both units are given.
     CROSS JOIN LATERAL (
         SELECT concat_ws(' → ', nullif(nullif(s.before, s.after), ''), s.after) AS unit

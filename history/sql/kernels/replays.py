@@ -22,7 +22,7 @@ PAIRS = pa.struct(
     [
         pa.field("channel_id", pa.int32()),
         pa.field("distance", pa.int64()),  # in samples
-        pa.field("stretch", pa.int64()),
+        pa.field("segment", pa.int64()),
         pa.field("time", TIME),
         pa.field("value", pa.float64()),
         pa.field("step", pa.float64()),  # from the sample before
@@ -80,7 +80,7 @@ class Replays:
         return {
             "channel_id": np.full(len(position), samples.channel[0]),
             "distance": np.repeat(distance, lengths),
-            "stretch": np.repeat(np.arange(len(first)), lengths),
+            "segment": np.repeat(np.arange(len(first)), lengths),
             "time": time[position],
             "value": value[position],
             "step": step[position],

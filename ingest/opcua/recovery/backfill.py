@@ -95,9 +95,9 @@ class Backfill:
         same = [gap for gap in self._pending if gap[3] == ids and gap[0] <= from_time and to_time <= gap[1]]
         for start, end, reason, _ in same:
             self._pending.remove((start, end, reason, ids))
-            for rest in ((start, from_time), (to_time, end)):
-                if rest[0] < rest[1]:
-                    self._pending.append((*rest, reason, ids))
+            for remaining in ((start, from_time), (to_time, end)):
+                if remaining[0] < remaining[1]:
+                    self._pending.append((*remaining, reason, ids))
         await self._save()
 
     async def _save(self) -> None:

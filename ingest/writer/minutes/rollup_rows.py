@@ -69,9 +69,9 @@ class SampleCourse(NamedTuple):
     before: Float64s
     before_holds: Bools
 
-    def part(self, which: Bools | NDArray[np.intp]) -> SampleCourse:
+    def part(self, chosen: Bools | NDArray[np.intp]) -> SampleCourse:
         """Some of the samples."""
-        return SampleCourse._make(column[which] for column in self)
+        return SampleCourse._make(column[chosen] for column in self)
 
     def held_time(self, begin: int) -> Int64s:
         """µs since ``begin`` during which the previous value was valid, (n,)."""
@@ -104,9 +104,9 @@ class Rows:
     def __len__(self) -> int:
         return len(self.channel_id)
 
-    def part(self, which: Bools) -> Rows:
+    def part(self, chosen: Bools) -> Rows:
         """Some of the rows."""
-        return Rows(*(getattr(self, name)[which] for name in self.__slots__))
+        return Rows(*(getattr(self, name)[chosen] for name in self.__slots__))
 
 
 def rows(begin: int, channel: Int32s, columns: dict[str, NDArray[Any]]) -> Rows:
@@ -131,9 +131,9 @@ class States(NamedTuple):
     entered: Int64s
     known: Int64s  # µs
 
-    def part(self, which: Bools) -> States:
+    def part(self, chosen: Bools) -> States:
         """Some of the states."""
-        return States._make(column[which] for column in self)
+        return States._make(column[chosen] for column in self)
 
 
 _NO_INT64S = np.zeros(0, np.int64)
@@ -173,9 +173,9 @@ class Increases(NamedTuple):
     channel_id: Int32s
     increase: Float64s
 
-    def part(self, which: Bools) -> Increases:
+    def part(self, chosen: Bools) -> Increases:
         """Some of the rows."""
-        return Increases._make(column[which] for column in self)
+        return Increases._make(column[chosen] for column in self)
 
 
 def weight(value: Float64s) -> Float64s:

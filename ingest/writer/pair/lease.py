@@ -51,7 +51,7 @@ class LeaseState:
     token: int
     expired: bool
     backlog_seconds: float  # age of the oldest batch in the holder's spools
-    held_seconds: float
+    seconds_since_taken: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class Lease:
             with suppress(*_CONNECTION_ERRORS):  # then it expires
                 await self._run("execute", load("lease")["release_lease"], self._installation, fence.token)
 
-    async def want(self) -> None:
+    async def request(self) -> None:
         """Ask the holder for the lease."""
         if self.state is not None and self.state.member != self.member:
             with suppress(*_CONNECTION_ERRORS):

@@ -93,7 +93,7 @@ class Lookup:
 
     async def _unknown(self, query: str, events: Sequence[tuple[int, Event]], *columns: object) -> set[int]:
         """Indices of ``events`` that ``query``, with their columns, does not return."""
-        stored = {row["place"] for row in await self.fetch(query, *columns)} if events else set()
+        stored = {row["index"] for row in await self.fetch(query, *columns)} if events else set()
         return {index for i, (index, _) in enumerate(events) if i not in stored}
 
 
@@ -105,7 +105,7 @@ async def _samples(batches: Sequence[SpooledBatch], limits: TimeLimits, fetch: F
     ]
     if not sample_batches:
         return set()
-    which = np.repeat([index for index, _ in sample_batches], [len(batch) for _, batch in sample_batches])
+    batch_indices = np.repeat([index for index, _ in sample_batches], [len(batch) for _, batch in sample_batches])
     inside = np.concatenate(
         [limits.inside(batch.received_at, batch.samples.time, batch.source_id) for _, batch in sample_batches]
     )
@@ -114,7 +114,7 @@ async def _samples(batches: Sequence[SpooledBatch], limits: TimeLimits, fetch: F
         return set()
     by_channel = list(samples.sorted().by_channel())
     first, last = ([timestamp(int(of_channel.time[end])) for _, of_channel in by_channel] for end in (0, -1))
-    columns = which[inside], samples.channel, samples.time, samples.value, samples.status.view(np.int32)
+    columns = batch_indices[inside], samples.channel, samples.time, samples.value, samples.status.view(np.int32)
     spans = [channel for channel, _ in by_channel], first, last, min(first), max(last)
     rows = await fetch(load("lease")["select_missing_samples"], *(column.tolist() for column in columns), *spans)
     return {row["batch"] for row in rows}
@@ -134,7 +134,7 @@ async def _events(batches: Sequence[SpooledBatch], fetch: Fetch) -> set[int]:
     times = [timestamp(event.time) for _, _, event in events]
     ids = [event_id(source, event) for _, source, event in events]
     rows = await fetch(load("lease")["select_events"], times, ids, min(times), max(times))
-    stored = {row["place"] for row in rows}
+    stored = {row["index"] for row in rows}
     return {index for i, (index, _, _) in enumerate(events) if i not in stored}
 
 

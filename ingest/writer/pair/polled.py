@@ -27,7 +27,7 @@ WRITE = 0.5  # poll intervals: this member's own samples are farther apart
 
 _BAD = 0x80000000
 _SILENT_INTERVALS = 3  # after two, there is a gap
-_ROW = np.dtype([(name, np.int64) for name in ("place", "source", "channel", "time", "bad", "is_text")])
+_ROW = np.dtype([(name, np.int64) for name in ("batch", "source", "channel", "time", "bad", "is_text")])
 
 
 async def uncovered(batches: Placed, other: int, fetch: Fetch) -> tuple[set[int], set[int]]:
@@ -62,7 +62,7 @@ async def _newest(rows: NDArray[np.void], fetch: Fetch) -> tuple[NDArray[np.int6
     since = [timestamp(time) for time in first.tolist()]
     newest, interval = np.zeros(len(channels), np.int64), np.zeros(len(channels), np.int64)
     for row in await fetch(load("lease")["select_newest_samples"], channels.tolist(), since):
-        newest[row["place"] - 1], interval[row["place"] - 1] = row["time"] or 0, row["interval"]
+        newest[row["ordinal"] - 1], interval[row["ordinal"] - 1] = row["time"] or 0, row["interval"]
     return newest[at], interval[at]
 
 
@@ -76,8 +76,8 @@ async def lonely(batches: Placed, distance: float, fetch: Fetch) -> set[int]:
     if not len(rows):
         return set()
     bounds = timestamp(int(rows["time"].min())), timestamp(int(rows["time"].max()))
-    columns = (rows[name].tolist() for name in ("place", "channel", "time"))
-    return {row["place"] for row in await fetch(load("lease")["select_lonely_samples"], *columns, distance, *bounds)}
+    columns = (rows[name].tolist() for name in ("batch", "channel", "time"))
+    return {row["batch"] for row in await fetch(load("lease")["select_lonely_samples"], *columns, distance, *bounds)}
 
 
 def _rows(batches: Placed) -> NDArray[np.void]:
@@ -93,10 +93,10 @@ def _rows(batches: Placed) -> NDArray[np.void]:
             part = np.zeros(len(texts), _ROW)
             part["channel"], part["time"] = [event.channel_id for event in texts], [event.time for event in texts]
             part["is_text"] = 1
-        part["place"], part["source"] = index, batch.source_id
+        part["batch"], part["source"] = index, batch.source_id
         parts.append(part)
     return np.concatenate(parts)
 
 
 def _indices(rows: NDArray[np.void]) -> set[int]:
-    return set(rows["place"].tolist())
+    return set(rows["batch"].tolist())

@@ -170,10 +170,10 @@ class Standby:
 
     async def _ask(self) -> None:
         state = self._lease.state
-        if (self.late or self._lacking) and state is not None and state.held_seconds > _ASK_SECONDS:
+        if (self.late or self._lacking) and state is not None and state.seconds_since_taken > _ASK_SECONDS:
             why = f"{self.late} rows are not written" if self.late else "the database lacks what was written"
             log.info("standby: %s; asking for the lease", why)
-            await self._lease.want()
+            await self._lease.request()
 
     async def _record_gaps_and_commands(self) -> None:
         """Record this member's gaps at once, as those of the pair depend on them; and what an operator did here, as the

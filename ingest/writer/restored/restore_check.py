@@ -103,7 +103,7 @@ class RestoreCheck:
         identity, mark = await self._identify(connection), await self._in_thread(self._mark.state)
         if identity is None or mark.server is None or identity[1] != mark.registered:
             return False
-        if await asyncio.to_thread(has_requests, self._spool, own=True):
+        if await asyncio.to_thread(has_requests, self._spool, own_only=True):
             return True
         newest = await asyncio.to_thread(self._newest, mark)
         return bool(await self._missing(connection, newest | set(_recent(mark.keys, mark))))
@@ -152,7 +152,7 @@ class RestoreCheck:
             )
 
     def _newest(self, mark: DatabaseState) -> set[Key]:
-        if has_requests(self._spool, own=True):
+        if has_requests(self._spool, own_only=True):
             return set()
         return set(_recent(map(_committed, islice(keys(self._spool), _NEWEST)), mark))
 

@@ -104,10 +104,11 @@ def _range(column: Int32s | Int64s) -> tuple[int, int]:
     return least, int(column.max()) - least + 1
 
 
-def subset(increments: Increments, which: NDArray[np.bool_] | slice) -> Counts:
+def subset(increments: Increments, mask: NDArray[np.bool_] | slice) -> Counts:
     """The increments selected by a mask."""
-    some = increments
-    return Counts(some.types, some.type[which], some.channel_id[which], some.time[which], some.n[which])
+    return Counts(
+        increments.types, increments.type[mask], increments.channel_id[mask], increments.time[mask], increments.n[mask]
+    )
 
 
 def of_events(rows: Iterable[tuple[int, str, int]]) -> Counts:
@@ -123,9 +124,9 @@ def of_events(rows: Iterable[tuple[int, str, int]]) -> Counts:
 def of_quality(channel_id: Int32s, time: Int64s, status: UInt32s) -> Counts:
     """One increment per sample with a status other than Good."""
     severity = status >> 30  # OPC 10000-4, 7.39
-    which = np.flatnonzero(severity)
-    kind = (severity[which] > 1).astype(np.int32)
-    return Counts(_QUALITIES, kind, channel_id[which], time[which], np.ones(len(which), np.int64))
+    rows = np.flatnonzero(severity)
+    kind = (severity[rows] > 1).astype(np.int32)
+    return Counts(_QUALITIES, kind, channel_id[rows], time[rows], np.ones(len(rows), np.int64))
 
 
 def columns(counts: Counts) -> tuple[list[Any], ...]:

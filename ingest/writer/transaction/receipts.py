@@ -50,7 +50,7 @@ async def write_sample_receipts(
     places = places[np.isin(days, [(day - _EPOCH).days for day in sealed])]
     if may_be_packed and await connection.fetchval(queries["may_be_packed"], int(time[places].min())):
         packed = await connection.fetch(queries["select_packed"], channel_id[places].tolist(), time[places].tolist())
-        places = np.delete(places, [row["place"] for row in packed])
+        places = np.delete(places, [row["index"] for row in packed])
     contents = []
     for day in sealed:
         of_day = places[time[places] // DAY_US == (day - _EPOCH).days]

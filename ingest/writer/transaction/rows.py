@@ -151,5 +151,5 @@ async def _not_packed(connection: asyncpg.Connection[Any], samples: Counts) -> C
         return samples
     packed = await connection.fetch(queries["select_packed"], samples.channel_id.tolist(), samples.time.tolist())
     new = np.ones(len(samples), bool)
-    new[[row["place"] for row in packed]] = False
+    new[[row["index"] for row in packed]] = False
     return subset(samples, new)

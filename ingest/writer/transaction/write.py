@@ -204,7 +204,7 @@ async def _without_stored(
     new = np.ones(len(samples), bool)
     differing: list[StoredConflict] = []
     for row in stored:
-        i = int(places[row["place"]])
+        i = int(places[row["index"]])
         new[i] = False
         channel = int(samples.channel[i])
         kept = float(row["value"]), row["status"] & 0xFFFFFFFF
@@ -248,7 +248,7 @@ async def _without_known_resets(
     resets = [item for item in events if item[1].type == "counter_reset"]
     columns = reset_columns([event for _, event in resets])
     stored = await connection.fetch(load("write")["known_resets"], *columns) if resets else ()
-    places = {id(resets[row["place"]]) for row in stored}
+    places = {id(resets[row["index"]]) for row in stored}
     return [item for item in events if id(item) not in places]
 
 

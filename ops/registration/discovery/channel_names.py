@@ -33,9 +33,9 @@ def unique_names(paths: Iterable[tuple[K, str, str]]) -> dict[K, str]:
         shared.setdefault(path[-CHANNEL_NAME_LENGTH:].lstrip("/"), []).append((address, key))
     used = set(shared)
     for name, sharing in shared.items():
-        for place, (_, key) in enumerate(sorted(sharing, key=lambda address_and_key: address_and_key[0])):
-            number, chosen = place + 1, name
-            while place and chosen in used:
+        for rank, (_, key) in enumerate(sorted(sharing, key=lambda address_and_key: address_and_key[0])):
+            number, chosen = rank + 1, name
+            while rank and chosen in used:
                 suffix = f"_{number}"
                 chosen, number = name[: CHANNEL_NAME_LENGTH - len(suffix)] + suffix, number + 1
             used.add(chosen)

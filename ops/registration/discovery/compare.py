@@ -28,7 +28,7 @@ class Unreadable:
     """A tag that the server does not have, or that cannot be read as the tag list says."""
 
     tag: OpcuaTag
-    place: TagLocation  # in the tag list
+    location: TagLocation  # in the tag list
     reason: str
 
 
@@ -37,7 +37,7 @@ class Different:
     """A tag whose columns differ from what the server says."""
 
     tag: OpcuaTag
-    place: TagLocation
+    location: TagLocation
     columns: dict[str, Values]
 
 
@@ -58,28 +58,28 @@ class Comparison:
 
 
 def compare(tags: Sequence[tuple[OpcuaTag, TagLocation]], discovered: Discovered) -> Comparison:
-    """Compare tags with their places and what ``discover`` reports on them, node by node.
+    """Compare tags with their locations and what ``discover`` reports on them, node by node.
 
     ``nsu=`` and ``ns=`` forms of one node are equal. Units and ranges that the server does not have are no difference.
     """
     comparison = Comparison()
     listed: set[Any] = set()
-    for tag, place in tags:
+    for tag, location in tags:
         try:
             node = discovered.namespaces.node_id(tag.address)
         except SourceError as error:
-            comparison.only_list.append(Unreadable(tag, place, str(error)))
+            comparison.only_list.append(Unreadable(tag, location, str(error)))
             continue
         listed.add((node, tag.member))
         there, variable = discovered.by_node.get((node, tag.member)), discovered.by_node[node, ""]
         if isinstance(variable, SkippedVariable) and not variable.is_seen:
-            comparison.not_seen.append(Unreadable(tag, place, variable.reason))
+            comparison.not_seen.append(Unreadable(tag, location, variable.reason))
         elif there is None:
-            comparison.only_list.append(Unreadable(tag, place, _no_member(variable)))
+            comparison.only_list.append(Unreadable(tag, location, _no_member(variable)))
         elif reason := _unreadable(tag, there):
-            comparison.only_list.append(Unreadable(tag, place, reason))
+            comparison.only_list.append(Unreadable(tag, location, reason))
         elif columns := dict(_differences(tag, there)):
-            comparison.different.append(Different(tag, place, columns))
+            comparison.different.append(Different(tag, location, columns))
         else:
             comparison.same += 1
     of_tags = {discovered.namespaces.address(node) for node, _ in listed} if discovered.not_seen else set()

@@ -151,7 +151,7 @@ async def _variables(browser: Browser) -> list[Variable]:
     while level:
         below: list[tuple[Any, str, tuple[int, ...], Variable | None]] = []
         answers = await browser.children([node for node, *_ in level], int(classes))
-        for (_, path, place, parent), references in zip(level, answers, strict=True):
+        for (_, path, position, parent), references in zip(level, answers, strict=True):
             for number, reference in enumerate(references):
                 node = reference.node
                 if node is None:
@@ -166,11 +166,11 @@ async def _variables(browser: Browser) -> list[Variable]:
                 name = f"{path}/{legal_name(reference.name)}".lstrip("/")
                 variable = None
                 if reference.is_variable and node.NamespaceIndex:  # 0: defined by OPC UA
-                    variable = Variable(node, name, (*place, number))
+                    variable = Variable(node, name, (*position, number))
                     variables.append(variable)
-                below.append((node, name, (*place, number), variable))
+                below.append((node, name, (*position, number), variable))
         level = below
-    return sorted(variables, key=lambda v: v.place)
+    return sorted(variables, key=lambda v: v.position)
 
 
 def _configured(tags: Iterable[OpcuaTag], namespaces: Namespaces) -> dict[Any, list[OpcuaTag]]:

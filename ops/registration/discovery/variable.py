@@ -57,7 +57,7 @@ class Variable:
 
     node: Any
     path: str
-    place: tuple[int, ...]  # in the tree
+    position: tuple[int, ...]  # in the tree
     properties: Mapping[str, Any] = field(default_factory=lambda: _NO_PROPERTIES)  # browse name → node id
     data_type: Any = None
     built_in: int = 0  # of KINDS, which the data type is or is derived from
@@ -103,8 +103,8 @@ async def members_of(
         listed = dict.fromkeys(name for name, _ in islice(all_members, _MAX_MEMBERS))
         of_tags = (tag.member for tag in configured.get(variable.node, ()) if tag.member)
         for number, member in enumerate(listed | dict.fromkeys(of_tags)):
-            path, place = f"{variable.path}.{legal_name(member)}", (*variable.place, number)
-            member_variable = Variable(variable.node, path, place, member=member, is_listed=member in listed)
+            path, position = f"{variable.path}.{legal_name(member)}", (*variable.position, number)
+            member_variable = Variable(variable.node, path, position, member=member, is_listed=member in listed)
             member_field = _field(variable, structure, member)
             member_variable.reason = member_field if isinstance(member_field, str) else member_field.why_not
             if isinstance(member_field, Field) and member_field.is_value:

@@ -64,17 +64,17 @@ def read(path: Path, name: str, address: str, server: str | None) -> Imported:
     if len(servers) > 1 and server not in servers:
         raise OperationError(f"{path} has tags of the OPC servers {', '.join(servers)}: choose one by --server")
     for where, tag in tags:
-        place = f"{path}: {where}"
+        location = f"{path}: {where}"
         try:
             if len(servers) > 1 and _is_opc(tag) and tag.get("opcServer") != server:
                 raise NotImported(f"a tag of OPC server {tag.get('opcServer')!r}")
             columns, dropped = _columns(tag)
             source.add(where, columns)
         except NotImported as reason:
-            imported.leave_out(place, str(reason))
+            imported.leave_out(location, str(reason))
             continue
         for setting in dropped:
-            imported.drop(place, setting)
+            imported.drop(location, setting)
     return imported
 
 

@@ -18,7 +18,7 @@ from core.config.tags import write_rows
 from core.errors import OperationError
 from ops.registration.discovery.channel_names import legal_name
 
-_MAX_LISTED = 3  # places in a note
+_MAX_LISTED = 3  # locations in a note
 _TAGS: dict[SourceKind, TypeAdapter[Any]] = {"modbus": TypeAdapter(ModbusTag), "opcua": TypeAdapter(OpcuaTag)}
 
 
@@ -84,16 +84,16 @@ class Imported:
     """The sources of a file, and what is not carried over."""
 
     sources: list[ImportedSource] = field(default_factory=list)
-    _left_out: dict[str, list[str]] = field(default_factory=dict)  # reason → places
+    _left_out: dict[str, list[str]] = field(default_factory=dict)  # reason → locations
     _settings: dict[str, list[str]] = field(default_factory=dict)
 
-    def leave_out(self, place: str, reason: str) -> None:
+    def leave_out(self, location: str, reason: str) -> None:
         """An entry that does not become a channel."""
-        self._left_out.setdefault(reason, []).append(place)
+        self._left_out.setdefault(reason, []).append(location)
 
-    def drop(self, place: str, setting: str) -> None:
+    def drop(self, location: str, setting: str) -> None:
         """A setting of a channel or source that plantlog does not have: the setting, and what is done instead."""
-        self._settings.setdefault(setting, []).append(place)
+        self._settings.setdefault(setting, []).append(location)
 
     @property
     def left_out(self) -> int:
@@ -101,8 +101,8 @@ class Imported:
         return sum(map(len, self._left_out.values()))
 
     def notes(self) -> Iterator[str]:
-        """A line for each reason, with its places."""
+        """A line for each reason, with its locations."""
         for what, notes in (("left out", self._left_out), ("not carried over", self._settings)):
-            for reason, places in notes.items():
-                others = f" and {len(places) - _MAX_LISTED:,} others" if len(places) > _MAX_LISTED else ""
-                yield f"{what}: {', '.join(places[:_MAX_LISTED])}{others}: {reason}"
+            for reason, locations in notes.items():
+                others = f" and {len(locations) - _MAX_LISTED:,} others" if len(locations) > _MAX_LISTED else ""
+                yield f"{what}: {', '.join(locations[:_MAX_LISTED])}{others}: {reason}"

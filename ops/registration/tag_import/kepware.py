@@ -53,7 +53,7 @@ def read(path: Path, name: str, address: str, word_order: WordOrder) -> Imported
         imported.drop(f"{path}:1", f"column {unknown!r}, which plantlog does not know")
     try:
         for row in rows:
-            place = f"{path}:{rows.line_num}"
+            location = f"{path}:{rows.line_num}"
             cells = {column: (row[column] or "").strip() for column in header}
             if not cells["Tag Name"] or cells["Tag Name"].startswith(";"):
                 continue
@@ -61,10 +61,10 @@ def read(path: Path, name: str, address: str, word_order: WordOrder) -> Imported
                 columns = _columns(cells, word_order)
                 source.add(cells["Tag Name"].replace("/", " ").replace(".", "/"), columns)
             except NotImported as reason:
-                imported.leave_out(f"{place} {cells['Tag Name']}", str(reason))
+                imported.leave_out(f"{location} {cells['Tag Name']}", str(reason))
             else:
                 for setting in _dropped(cells):
-                    imported.drop(place, setting)
+                    imported.drop(location, setting)
     except csv.Error as error:
         raise OperationError(f"{path}:{rows.line_num}: {error}") from None
     return imported
@@ -119,8 +119,8 @@ def _register(address: str, data_type: str, word_order: WordOrder) -> dict[str, 
         return columns | {"kind": "text", "type": "string", "length": str(int(part) // 2)} | swapped
     kind = _TYPES.get(data_type)
     if kind is None or of_bits or part is not None:
-        which = " with a bit or a length" if part is not None else ""
-        raise NotImported(f"Data Type {data_type!r} in table {table}{which}")
+        remark = " with a bit or a length" if part is not None else ""
+        raise NotImported(f"Data Type {data_type!r} in table {table}{remark}")
     return columns | {"type": kind} | ({"word_order": word_order} if kind[-2:] != "16" and word_order != "ABCD" else {})
 
 

@@ -46,10 +46,10 @@ def read(path: Path, name: str) -> Imported:
         source = ImportedSource(name if len(connections) == 1 else f"{name}-{number}", "opcua")
         imported.sources.append(source)
         _set_connection(source, *same[0], imported)
-        for place, entry in same:
+        for location, entry in same:
             for unknown in sorted(set(entry) - set(_READ_OF_ENTRY)):
-                imported.drop(place, f"{unknown}, which plantlog does not have")
-            for where, node in _nodes(place, entry):
+                imported.drop(location, f"{unknown}, which plantlog does not have")
+            for where, node in _nodes(location, entry):
                 _add(source, where, node, entry, imported)
     return imported
 
@@ -59,49 +59,49 @@ def is_published_nodes(path: Path) -> bool:
     return isinstance(read_json(path), list)
 
 
-def _set_connection(source: ImportedSource, place: str, entry: Mapping[str, Any], imported: Imported) -> None:
+def _set_connection(source: ImportedSource, location: str, entry: Mapping[str, Any], imported: Imported) -> None:
     source.options["address"] = str(entry["EndpointUrl"])
     mode, policy = entry.get("EndpointSecurityMode"), str(entry.get("EndpointSecurityPolicy") or "").split("#")[-1]
     if mode == "None" or (mode is None and entry.get("UseSecurity") is False):
         source.options["insecure"] = True
     elif mode is None and "UseSecurity" not in entry:
-        imported.drop(place, "a connection without a word on security: plantlog encrypts unless insecure = true")
+        imported.drop(location, "a connection without a word on security: plantlog encrypts unless insecure = true")
     elif mode == "Sign":
-        imported.drop(place, "EndpointSecurityMode 'Sign': plantlog signs and encrypts")
+        imported.drop(location, "EndpointSecurityMode 'Sign': plantlog signs and encrypts")
     if policy in _POLICIES:
         source.options["security"] = policy
     elif policy and "insecure" not in source.options:
-        imported.drop(place, f"EndpointSecurityPolicy {policy!r}: the default Basic256Sha256 is used")
+        imported.drop(location, f"EndpointSecurityPolicy {policy!r}: the default Basic256Sha256 is used")
     authentication = entry.get("OpcAuthenticationMode", "Anonymous")
     if authentication == "UsernamePassword":
         user = entry.get("OpcAuthenticationUsername") or entry.get("UserName")
         if user:
             source.options["username"] = str(user)
-        imported.drop(place, "the password: write it to a file, and name that in password_file")
+        imported.drop(location, "the password: write it to a file, and name that in password_file")
     elif authentication != "Anonymous":
-        imported.drop(place, f"OpcAuthenticationMode {authentication!r}: the user is anonymous")
+        imported.drop(location, f"OpcAuthenticationMode {authentication!r}: the user is anonymous")
 
 
-def _nodes(place: str, entry: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The nodes with their places; an old form of the file has a single one in NodeId."""
+def _nodes(location: str, entry: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The nodes with their locations; an old form of the file has a single one in NodeId."""
     if isinstance(entry.get("NodeId"), dict):
-        yield f"{place}.NodeId", entry["NodeId"]
+        yield f"{location}.NodeId", entry["NodeId"]
     nodes = entry.get("OpcNodes") or []
     for number, node in enumerate(nodes if isinstance(nodes, list) else [nodes]):
-        yield f"{place}.OpcNodes[{number}]", node
+        yield f"{location}.OpcNodes[{number}]", node
 
 
-def _add(source: ImportedSource, place: str, node: Any, entry: Mapping[str, Any], imported: Imported) -> None:
+def _add(source: ImportedSource, location: str, node: Any, entry: Mapping[str, Any], imported: Imported) -> None:
     try:
         if not isinstance(node, dict):
             raise NotImported("it is no object")
         columns, dropped = _columns(node, entry)
         source.add(_path(node, columns["address"]), columns)
     except NotImported as reason:
-        imported.leave_out(place, str(reason))
+        imported.leave_out(location, str(reason))
         return
     for setting in dropped:
-        imported.drop(place, setting)
+        imported.drop(location, setting)
 
 
 def _columns(node: Mapping[str, Any], entry: Mapping[str, Any]) -> tuple[dict[str, str], list[str]]:

@@ -11,8 +11,8 @@
 CREATE OR REPLACE FUNCTION plant.detail_text(detail jsonb) RETURNS text
 LANGUAGE sql STABLE
 AS $$
-SELECT string_agg(replace(d.key, '_', ' ') || ' ' || w.words, ', ' ORDER BY d.place)
-FROM jsonb_each(detail) WITH ORDINALITY AS d (key, value, place)
+SELECT string_agg(replace(d.key, '_', ' ') || ' ' || w.words, ', ' ORDER BY d.ordinal)
+FROM jsonb_each(detail) WITH ORDINALITY AS d (key, value, ordinal)
 CROSS JOIN LATERAL (SELECT d.value #>> '{}' AS text, jsonb_typeof(d.value) AS type) AS v
 CROSS JOIN LATERAL (
     SELECT nullif(CASE

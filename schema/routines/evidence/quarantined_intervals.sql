@@ -20,14 +20,14 @@ readings AS (
     FROM (SELECT DISTINCT c.channel_id FROM quarantined AS c) AS c
     CROSS JOIN LATERAL plant.samples_between(ARRAY[c.channel_id], since - INTERVAL '1 hour', until) AS s
 ),
-ahead AS (
+with_next AS (
     SELECT r.channel_id, r.at, r.stored,
            min(r.at) FILTER (WHERE r.stored) OVER (PARTITION BY r.channel_id ORDER BY r.at DESC, r.stored) AS next
     FROM readings AS r
 )
 SELECT a.channel_id, greatest(since, min(a.at)), coalesce(a.next, least(until, now())),
        count(*) FILTER (WHERE a.at >= since)
-FROM ahead AS a
+FROM with_next AS a
 WHERE NOT a.stored AND coalesce(a.next, until) > since
 GROUP BY a.channel_id, a.next
 $$;

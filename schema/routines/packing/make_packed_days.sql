@@ -6,9 +6,9 @@ AS $$
 DECLARE
     closed CONSTANT timestamptz[] := ARRAY(SELECT d.day FROM unnest(days) AS d (day)
                                            WHERE d.day < plant.closed_until() ORDER BY d.day);
-    made   timestamptz[] := '{}';
+    created timestamptz[] := '{}';
     day    timestamptz;
-    known  boolean;
+    visible boolean;
 BEGIN
     days := '{}';
     IF plant.compression() <> 'packed' THEN
@@ -16,18 +16,18 @@ BEGIN
     END IF;
     FOREACH day IN ARRAY closed LOOP
         EXECUTE 'SELECT EXISTS (SELECT FROM plant.samples_packed AS p WHERE p.hour >= $1 AND p.hour < $2)'
-            INTO known USING day, plant.add_interval(day, INTERVAL '24 hours');
-        IF known THEN
+            INTO visible USING day, plant.add_interval(day, INTERVAL '24 hours');
+        IF visible THEN
             days := days || day;
         ELSE
             PERFORM plant.make_chunk('plant.samples_packed', day);
-            made := made || day;
+            created := created || day;
         END IF;
     END LOOP;
-    IF made <> '{}' THEN
-        CALL plant._await_older_queries('plant.samples_packed', INTERVAL '5 s', known);
-        IF known THEN
-            days := days || made;
+    IF created <> '{}' THEN
+        CALL plant._await_older_queries('plant.samples_packed', INTERVAL '5 s', visible);
+        IF visible THEN
+            days := days || created;
         END IF;
     END IF;
 END

@@ -9,28 +9,30 @@ LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog
 AS $$
 DECLARE
-    found int[];
+    ids int[];
 BEGIN
     EXECUTE format($query$
-        WITH RECURSIVE found (channel_id, place) AS (
+        WITH RECURSIVE present (channel_id, ordinal) AS (
             (SELECT r.channel_id, 1 FROM %1$s AS r
              WHERE r.%2$I >= %3$L AND r.%2$I < %4$L AND %5$s ORDER BY r.channel_id LIMIT 1)
             UNION ALL
             SELECT (SELECT r.channel_id FROM %1$s AS r
                     WHERE r.%2$I >= %3$L AND r.%2$I < %4$L AND r.channel_id > f.channel_id
                     ORDER BY r.channel_id LIMIT 1),
-                   f.place + 1
-            FROM found AS f
-            WHERE f.channel_id IS NOT NULL AND f.place < %6$s
+                   f.ordinal + 1
+            FROM present AS f
+            WHERE f.channel_id IS NOT NULL AND f.ordinal < %6$s
         )
-        SELECT coalesce(array_agg(f.channel_id ORDER BY f.place), '{}') FROM found AS f WHERE f.channel_id IS NOT NULL
+        SELECT coalesce(array_agg(f.channel_id ORDER BY f.ordinal), '{}')
+        FROM present AS f
+        WHERE f.channel_id IS NOT NULL
     $query$, relation, column_name, from_time, to_time,
-    coalesce('r.channel_id > ' || after, 'r.channel_id IS NOT NULL'), coalesce(most, 2147483647)) INTO found;
-    IF relation = 'plant.event'::regclass AND NOT 0 = ANY (found)
+    coalesce('r.channel_id > ' || after, 'r.channel_id IS NOT NULL'), coalesce(most, 2147483647)) INTO ids;
+    IF relation = 'plant.event'::regclass AND NOT 0 = ANY (ids)
        AND EXISTS (SELECT FROM plant.event AS e
                    WHERE e.channel_id IS NULL AND e.time >= from_time AND e.time < to_time) THEN
-        found := 0 || found;
+        ids := 0 || ids;
     END IF;
-    RETURN found;
+    RETURN ids;
 END
 $$;

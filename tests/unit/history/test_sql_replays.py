@@ -21,7 +21,7 @@ BAD = 0x80000000
 
 
 def expected(values: list[float], since: int, samples: int) -> list[tuple[int, int, int]]:
-    """Distance, first and last position of each stretch."""
+    """Distance, first and last position of each segment."""
     steps = [math.nan, *(new - old for old, new in pairwise(values))]
     changed = [step != 0 and not math.isnan(step) for step in steps]
     tokens: list[object] = [f"{changed[0]}"]
@@ -81,7 +81,7 @@ def test_copies_are_those_of_a_loop(
     rows = rows_of[1]
     assert [[without(row) for row in other] for other in rows_of] == [[without(row) for row in rows]] * 3
     stretches = []
-    for (_, distance), of in groupby(rows, lambda row: (row["stretch"], row["distance"])):
+    for (_, distance), of in groupby(rows, lambda row: (row["segment"], row["distance"])):
         one = list(of)
         stretches.append((distance, one[0]["time"], one[-1]["time"]))
     moments = pa.array(time[good]).cast(TIME).to_pylist()
@@ -92,8 +92,8 @@ def test_copies_are_those_of_a_loop(
         assert now - old == row["distance"]
         assert (row["value"], row["old_value"]) == (kept[now], kept[old])
         assert math.isnan(row["step"]) if now == 0 else row["step"] == kept[now] - kept[now - 1]
-    for _, of_stretch in groupby(rows, lambda row: row["stretch"]):
-        whole = list(of_stretch)
+    for _, of_segment in groupby(rows, lambda row: row["segment"]):
+        whole = list(of_segment)
         turns = [one["step"] * other["step"] < 0 for one, other in pairwise(whole)]
         assert [row["turns"] for row in whole] == [False, *turns]
 

@@ -115,10 +115,10 @@ def test_what_the_other_member_wrote_is_kept_apart(tmp_path: Path) -> None:
     journal.close()
     assert [key.sequence for key in keys(tmp_path)] == [1]
     assert replay(tmp_path, by_other=True).batches == 2
-    assert not has_requests(tmp_path, own=True)
+    assert not has_requests(tmp_path, own_only=True)
     assert [one.sequence for one in replayed(tmp_path)] == [2, 3]
     assert replay(tmp_path).batches == 3
-    assert has_requests(tmp_path, own=True)
+    assert has_requests(tmp_path, own_only=True)
 
 
 def test_a_torn_tail_costs_only_the_last_record(tmp_path: Path) -> None:
