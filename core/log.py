@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
-
-from core.printable import printable
 
 _MAX_PER_MINUTE = 60  # records of one kind a minute
 _MINUTE = 60.0  # s
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # of ECMA-48, but for tab and line feed
+
+
+def printable(text: str) -> str:
+    """``text`` with control characters as in ``\\x1b[31m``: sequences such as CSI and OSC do nothing to a terminal."""
+    return _CONTROLS.sub(lambda control: f"\\x{ord(control[0]):02x}", text)
 
 
 class RateLimitFilter(logging.Filter):

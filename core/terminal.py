@@ -10,7 +10,7 @@ import rich.console
 from rich.segment import Segment
 
 from core.errors import NotConfirmed
-from core.printable import printable
+from core.log import printable
 
 
 class Console(rich.console.Console):

@@ -12,8 +12,19 @@ from pathlib import Path
 
 from core.accounts import account_name
 from core.config.load import load_token_files
-from core.config.secrets import TOKEN_LEGAL, token_fault
-from core.config.token_file import MAX_TOKENS, TokenHash, digest_of, hash_in, hash_of, is_token, lines, parse, read
+from core.config.token_file import (
+    MAX_TOKENS,
+    TOKEN_LEGAL,
+    TokenHash,
+    digest_of,
+    hash_in,
+    hash_of,
+    is_token,
+    lines,
+    parse,
+    read,
+    token_fault,
+)
 from core.errors import OperationError
 from core.files import atomic_path
 from core.folder_lock import folder_lock

@@ -16,7 +16,7 @@ from core.batch import Batch, SampleBatch
 from core.config.model import WriterOptions
 from core.samples import Samples
 from core.timestamps import timestamp
-from history.rollups.verify import verify
+from history.rollups import verify
 from ingest.spool.append import Spool
 from ingest.writer.minutes import closer
 from ingest.writer.writer import Writer

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from core.config import secrets, token_file
+from core.config import files, token_file
 from core.config.explain import read_text, shortened, shown
 from core.config.locate import Key, line_of, locate
 from core.errors import Problem
@@ -91,15 +91,15 @@ class Document:
 
     def _secret(self, file: Path, key: Key) -> None:
         """Check the permissions of a secret file, and its content if we can read it."""
-        mode = secrets.loose_permissions(file)
+        mode = files.loose_permissions(file)
         if mode is not None:
             self.problem(key, f"{shown(file)} with permissions {mode}", f"0600: run chmod 600 {file}")
         with suppress(OSError):
             content = token_file.read(file)
             if (key[0], key[-1]) == ("source", "token_file"):
                 self._token_hashes(file, content, key)
-            elif key[-1] == "passphrase_file" and (fault := secrets.token_fault(content.strip())):
-                self.problem(key, f"{shown(file)} with {fault}", secrets.TOKEN_LEGAL)
+            elif key[-1] == "passphrase_file" and (fault := token_file.token_fault(content.strip())):
+                self.problem(key, f"{shown(file)} with {fault}", token_file.TOKEN_LEGAL)
 
     def _token_hashes(self, file: Path, content: bytes, key: Key) -> None:
         """Check the tokens of a gateway."""

@@ -25,6 +25,7 @@ from core.config.model import (
     WriterOptions,
 )
 from core.config.processes import base_name, collectors
+from core.config.sources import Source, SourceKind
 from core.server_tls import ServerTls
 from core.time_limits import TimeLimits
 
@@ -168,3 +169,27 @@ _SETTINGS: dict[str, type[Settings]] = {
 def settings_of(process: str, plant: Plant) -> Settings:
     """The settings of a process."""
     return _SETTINGS[base_name(process)].of(plant)
+
+
+# That a source's open connection can follow; all others need a new one.
+_LIVE_OPTIONS: dict[SourceKind, set[str]] = {
+    "opcua": {
+        "tags",
+        "publishing_interval",
+        "sampling_interval",
+        "queue_size",
+        "discard_oldest",
+        "stale_after",
+    },
+    "modbus": {"tags", "poll_interval", "bridge", "max_registers", "standby"},
+}
+
+
+def reconnects(before: Source, now: Source) -> bool:
+    """Return whether a change of options needs a new connection. Gateways connect to plantlog: theirs stay."""
+    if before.kind != now.kind:
+        return True
+    live = _LIVE_OPTIONS.get(now.kind)
+    return live is not None and any(
+        getattr(before, name) != getattr(now, name) for name in fields_of(type(now)).keys() - live
+    )

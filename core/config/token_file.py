@@ -19,6 +19,11 @@ from pathlib import Path
 from core.files import write_atomically
 
 MAX_TOKENS = 8
+_MIN_LENGTH = 16  # characters of a token
+_MIN_DISTINCT = 8  # of them
+TOKEN_LEGAL = (
+    f"one line of {_MIN_LENGTH} or more characters, {_MIN_DISTINCT} of them different, as `openssl rand -hex 24` gives"
+)
 _MAX_BYTES = 65_536
 _LINE = re.compile(r"sha256:([0-9a-f]{64})\s*(?:#\s*(.*))?")
 
@@ -120,3 +125,14 @@ def command(name: str, source: str, config: Path | None) -> str:
     """``plantlog source token NAME`` for a source of the file ``config``."""
     option = "" if config is None else f" --config {shlex.quote(str(config))}"
     return f"plantlog source token {name} {source}{option}"
+
+
+def token_fault(token: bytes) -> str | None:
+    """Fault of a token, which the text does not reveal; None: there is none."""
+    if len(token.split()) != 1:
+        return "nothing" if not token.split() else "spaces or line breaks in it"
+    if len(token) < _MIN_LENGTH:
+        return f"{len(token)} characters"
+    if len(set(token)) < _MIN_DISTINCT:
+        return f"{len(set(token))} different characters"
+    return None

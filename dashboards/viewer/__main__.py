@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from core.config import health_page
 from core.config.settings import ViewerSettings
 from core.errors import DatabaseError
+from core.process import health_page
 from core.process.entry import add_arguments, run
 from core.scheduling import lower_priority
 from core.timestamps import now_us

@@ -1,22 +1,25 @@
-"""Rows of ``plant.samples_packed`` in PostgreSQL's binary formats: a COPY stream in, arrays as they are sent out."""
+"""Rows of ``plant.samples_packed``: inserted as a binary COPY stream, selected as the arrays that the server sends."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from datetime import datetime
+from typing import Any, TypeAlias, cast
 
 import asyncpg
 import numpy as np
 from numpy.typing import NDArray
 
 from core.batch import Int64s
-from core.samples import Samples
-from core.timestamps import POSTGRES_EPOCH_US, microseconds
+from core.samples import NO_SAMPLES, Samples
+from core.timestamps import POSTGRES_EPOCH_US, microseconds, timestamp
 from history.codec.copy_fields import ARRAY_HEAD, INT4, arrays, byte_planes, floats, row_type, scalars, stream
-from history.codec.packed_hours import PackedHours
+from history.codec.packed_hours import HOUR_US, PackedHours, pack
 from history.codec.scaling import Bits, unscale
 from history.codec.segments import Mask, Segments
 from history.codec.times import PLANES_MIDDLE, Lines
+from schema.queries import load
 
 COLUMNS = (
     *("hour", "start", "step", "base", "divisor", "channel_id", "n", "unit", "status", "single"),
@@ -118,3 +121,26 @@ def _optional(sent: bytes, kind: str, n: int) -> tuple[NDArray[Any], Mask]:
             present[i] = True
             at += size
     return values, present
+
+
+async def insert(connection: asyncpg.Connection[Any], samples: Samples) -> None:
+    """Pack and copy hours of which nothing is packed, in the caller's transaction; n ≥ 1 by channel and time."""
+    hours, stream = await asyncio.to_thread(_encoded, samples)
+    source = cast(Any, memoryview(stream))
+    await connection.copy_to_table(
+        "samples_packed", schema_name="plant", source=source, columns=COLUMNS, format="binary"
+    )
+    last = np.append(np.flatnonzero(np.diff(hours.channel_id)), len(hours.segments) - 1)
+    until = [timestamp(hour + HOUR_US) for hour in hours.hour[last].tolist()]
+    await connection.execute(load("packing")["record_packed"], hours.channel_id[last].tolist(), until)
+
+
+def _encoded(samples: Samples) -> tuple[PackedHours, bytes]:
+    hours = pack(samples.channel, samples.time, samples.bits, samples.status.view(np.int32))
+    return hours, copy_stream(hours)
+
+
+async def select(connection: asyncpg.Connection[Any], hour: datetime, channels: Sequence[int]) -> Samples:
+    """The packed samples of an hour, by channel and time."""
+    rows = await connection.fetch(load("packing")["select_packed"], hour, channels)
+    return samples_of(rows)[1] if rows else NO_SAMPLES

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from core.batch import Int64s
 from core.samples import Samples
 from core.timestamps import microseconds, timestamp
-from history.codec import packed_table
+from history.codec import packed_rows
 from history.codec.packed_hours import HOUR_US
 from history.imports.portion import Portion, joined
 from ingest.writer.transaction.write import copy_rows
@@ -114,7 +114,7 @@ async def copy_packed(days: list[int], connection: asyncpg.Connection[Any], samp
     can = await _packable(connection, days, samples.channel[begins], hours[begins] * HOUR_US)
     is_packed = np.repeat(can, np.diff(begins, append=len(samples)))
     if can.any():
-        await packed_table.insert(connection, samples.part(is_packed))
+        await packed_rows.insert(connection, samples.part(is_packed))
     if not can.all():
         await copy_rows(connection, samples.part(~is_packed))
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from core import metrics
 from core.config.files import digests
-from core.config.live import reconnects
+from core.config.settings import reconnects
 from core.config.sources import ModbusSource, OpcuaSource
 from core.errors import SpoolError, first_cause
 from core.redundancy import stands_by

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from core import health, metrics
 from core.batch import Event, EventBatch
 from core.certificates.expiry import Certificate, certificate_files, measure_certificates
-from core.config import health_page, snapshot
+from core.config import snapshot
 from core.config.processes import collector
 from core.config.settings import CollectorSettings, PushSettings, WriterSettings
 from core.config.snapshot import Snapshot
@@ -26,6 +26,7 @@ from core.config.sources import PRIORITIES, ModbusSource, OpcuaSource, SourceKin
 from core.errors import OperationError, PlantlogError, SpoolError
 from core.installation import installation_of
 from core.paths import State
+from core.process import health_page
 from core.registry import Registry
 from core.source_states import UP
 from core.timestamps import now_us

@@ -16,7 +16,7 @@ from core.database import FAILURES, connect
 from core.errors import OperationError
 from core.paths import State
 from core.timestamps import now_us
-from history.rollups.verify import Difference, verify_at
+from history.rollups import Difference, verify_at
 from ingest.writer.transaction.counts import MINUTE_US
 from lab.chaos.gateway import Gateway
 from schema.queries import load

@@ -13,10 +13,10 @@ from pydantic.fields import FieldInfo
 
 from core.config.base import fields_of
 from core.config.explain import field_legal
-from core.config.live import reconnects
 from core.config.model import Plant, PlantOptions
 from core.config.quantities import RETENTION_LEGAL
 from core.config.reference import value_text
+from core.config.settings import reconnects
 from core.config.snapshot import latest_number, plant_in_force
 from core.database import connected, database_errors
 from core.errors import OperationError

@@ -172,14 +172,13 @@ def verify(
 
 
 def _verify_rollups(state: State, since: datetime | None, until: datetime | None, as_json: bool) -> None:
-    from history.rollups import report
-    from history.rollups.verify import verify_rollups
+    from history import rollups
 
-    result = verify_rollups(state, _utc(since), _utc(until))
+    result = rollups.verify_rollups(state, _utc(since), _utc(until))
     if as_json:
-        typer.echo(json.dumps(report.as_json(result), indent=2))
+        typer.echo(json.dumps(rollups.as_json(result), indent=2))
     else:
-        report.report(result, Console())
+        rollups.print_result(result, Console())
     if result.differences:
         raise typer.Exit(1)
 

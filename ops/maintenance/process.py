@@ -14,11 +14,11 @@ from typing import Any
 from core import health, metrics
 from core.backoff import exponential
 from core.certificates.expiry import measure_certificates
-from core.config import health_page
 from core.config.https import TlsSettings
 from core.config.settings import MaintenanceSettings
 from core.errors import first_cause
 from core.paths import State
+from core.process import health_page
 from core.process.entry import run_until
 from core.timestamps import now_us
 from ops.maintenance.job import RUNS_ELSEWHERE, Job, JobContext, JobResult, JobRun, Session, connect, record_wait, run

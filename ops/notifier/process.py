@@ -18,13 +18,13 @@ import asyncpg
 
 from core import metrics
 from core.backoff import exponential, jittered
-from core.config import health_page
 from core.config.model import NotifyOptions
 from core.config.settings import NotifierSettings
 from core.database import FAILURES, connect_writer
 from core.errors import DeliveryError
 from core.installation import installation_of
 from core.paths import State
+from core.process import health_page
 from core.process.entry import run_until
 from core.timestamps import now_us
 from ops.notifier.messages import Message, Notice, decide

@@ -21,7 +21,7 @@ from core.config import token_file
 from core.config.processes import PORTS as HEALTH_PORTS
 from core.paths import State
 from core.timestamps import microseconds, timestamp, utc
-from history.rollups import verify as rollup_verification
+from history import rollups
 from history.seals import verify as seal_verification
 from lab.bench.data import HOUR, SECOND, channel_names, channel_units
 from lab.bench.day.appliance import Appliance, running
@@ -205,9 +205,7 @@ async def check(
         [report] = await seal_verification.verify(reader, state, None, day, names)
         verified.append(f"{day}")
         wrong += [] if report.ok else [f"{day} does not match its seal"]
-    compared = await rollup_verification.verify(
-        owner, timestamp(start), timestamp(until) + timedelta(seconds=1), chosen
-    )
+    compared = await rollups.verify(owner, timestamp(start), timestamp(until) + timedelta(seconds=1), chosen)
     wrong += [
         f"{difference.relation} of {difference.channel} at {difference.bucket}: {difference.column}"
         for difference in compared.differences

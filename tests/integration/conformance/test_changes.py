@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from history.rollups.verify import verify
+from history.rollups import verify
 from tests.integration.conformance.plant import NEXT_DAY, ConformancePlant
 from tests.sample_tables import DAY
 from tests.samples import T0, batch

@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 from typer.testing import CliRunner
 
-from history.rollups.verify import Difference, verify
+from history.rollups import Difference, verify
 from ops.cli.evidence import app
 from tests.database import Database
 from tests.integration.schema.test_rollups import SECOND, WrittenSamples, owner, random_samples, refresh

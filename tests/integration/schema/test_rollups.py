@@ -21,7 +21,7 @@ from core.batch import Batch, Gap, GapBatch, SampleBatch
 from core.samples import Samples
 from core.time_limits import TimeLimits
 from core.timestamps import microseconds, now_us, timestamp
-from history.rollups.verify import verify
+from history.rollups import verify
 from history.sql.kernels.courses import Configuration
 from ingest.spool.format import SpooledBatch
 from ingest.writer.transaction.group import assemble

@@ -11,7 +11,7 @@ import pytest
 
 from core.batch import Gap
 from core.timestamps import microseconds, timestamp
-from history.rollups.verify import Difference, verify
+from history.rollups import Difference, verify
 from history.sql.kernels.courses import Configuration
 from ops.maintenance.packing import compress_before
 from tests.database import Database

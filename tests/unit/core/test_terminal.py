@@ -10,9 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from core.log import UtcFormatter
+from core.log import UtcFormatter, printable
 from core.paths import CHECKOUT
-from core.printable import printable
 
 HOSTILE = "a\x1b]0;title\x07b\x1b[2Jc\x9b31md\x9d8;;x\x9ce\rf\x08\ng\th"
 ESCAPED = r"a\x1b]0;title\x07b\x1b[2Jc\x9b31md\x9d8;;x\x9ce\x0df\x08"

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.paths import State
-from history.rollups.verify import Difference
+from history.rollups import Difference
 from lab.chaos.machines import faults as machines
 from lab.chaos.report import Outcome, Report
 from lab.chaos.schedule import FAULTS, Fault, schedule, soak_schedule

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 import asyncpg
+from rich.console import Console
+from rich.table import Table
 
 from core.database import connected, database_errors
+from core.formatting import count
 from core.paths import State
 from schema.queries import load
 
 _CHANNELS = 100  # at a time
+_MAX_LISTED = 40  # differences
 _DAY = timedelta(hours=24)
 _KEY = ("channel_id", "bucket", "state")
 _CARRIED_COLUMNS = ("area", "known")  # columns that depend on what was before the bucket
@@ -119,3 +123,36 @@ def _differences(relation: str, channel: str, row: asyncpg.Record) -> list[Diffe
         and stored[column] != expected[column]
         and not (row["first_of_all"] and column in _CARRIED_COLUMNS)
     ]
+
+
+def print_result(result: VerificationResult, console: Console) -> bool:
+    """Print the outcome; whether there are differences."""
+    scope = f"{count(result.channels, 'channel')}, {count(result.days, 'day')}"
+    if not result.differences:
+        console.print(f"all rollups match their samples: {scope}", highlight=False)
+        return False
+    table = Table(header_style="bold")
+    for name in ("relation", "channel", "bucket", "column", "found", "expected"):
+        table.add_column(name, overflow="fold")
+    for difference in result.differences[:_MAX_LISTED]:
+        table.add_row(*_format_row(difference))
+    console.print(table)
+    n = len(result.differences)
+    console.print(f"{n:,} difference{'' if n == 1 else 's'} in {scope}", highlight=False)
+    return True
+
+
+def as_json(result: VerificationResult) -> dict[str, Any]:
+    """The result for programs."""
+    differences = [{**asdict(difference), "bucket": difference.bucket.isoformat()} for difference in result.differences]
+    return {"channels": result.channels, "days": result.days, "differences": differences}
+
+
+def _format_row(difference: Difference) -> tuple[str, ...]:
+    channel = difference.channel if difference.state is None else f"{difference.channel} in state {difference.state:g}"
+    values = (difference.found, difference.expected)
+    if difference.column == "row":
+        texts = ["there" if value else "missing" for value in values]
+    else:
+        texts = [repr(value) for value in values]
+    return difference.relation, channel, difference.bucket.isoformat(), difference.column, *texts

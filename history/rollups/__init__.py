@@ -1,1 +1,0 @@
-"""Verification of rollups against the samples."""
