@@ -17,7 +17,7 @@ from core.backoff import after_refusal
 from core.opcua.browse import Browser
 from core.opcua.definitions import Definitions
 from core.opcua.structure import Structure
-from ingest.opcua.decode.members import Picker, Wanted
+from ingest.opcua.decode.members import MemberChannel, Picker
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class Structures:
 
     def __init__(self) -> None:
         self.pickers: dict[int, Picker] = {}  # by client handle
-        self._of_items: dict[int, tuple[str, Sequence[Wanted]]] = {}
+        self._of_items: dict[int, tuple[str, Sequence[MemberChannel]]] = {}
         self._nodes: dict[str, Any] = {}
         self._types: dict[str, Any] = {}  # data type; or, as str, why it is not known
         self._definitions = Definitions()
@@ -56,12 +56,12 @@ class Structures:
         data_type = self._types.get(address, "its data type is not known")
         return data_type if isinstance(data_type, str) else self._definitions.structure(data_type)
 
-    def monitor(self, handle: int, address: str, members: Sequence[Wanted]) -> None:
+    def monitor(self, handle: int, address: str, members: Sequence[MemberChannel]) -> None:
         """Decode the values of an item as those of a variable."""
         self._of_items[handle] = address, members
         self.pickers[handle] = Picker(self.structure(address), members, self._unfit.set)
 
-    def monitor_only(self, of_items: Mapping[int, tuple[str, Sequence[Wanted]]]) -> None:
+    def monitor_only(self, of_items: Mapping[int, tuple[str, Sequence[MemberChannel]]]) -> None:
         """Replace all items by these."""
         self._of_items.clear()
         self.pickers.clear()

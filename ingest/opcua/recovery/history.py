@@ -18,7 +18,7 @@ from core.opcua.service import call, index_range_of, read_value, send
 from core.timestamps import microseconds, utc
 from ingest.opcua.decode.data_change import history_data
 from ingest.opcua.decode.decoded import FIRST_STRUCTURE, PLAIN, DataChange, DecodeRules
-from ingest.opcua.decode.members import Picker, Wanted
+from ingest.opcua.decode.members import MemberChannel, Picker
 from ingest.opcua.decode.structures import Structures
 
 _HISTORY_READ_RESPONSE = 667  # binary encodings' node ids (OPC 10000-6, A.3)
@@ -163,7 +163,7 @@ def _makes_progress(tag: int, change: DataChange, reached: dict[int, int], stuck
 def _rules(i: int, tag: OpcuaTag, whole_arrays: bool, structures: Structures) -> DecodeRules:
     exact = np.ones(1, bool) if tag.kind == "text" else None
     if tag.reads_whole:
-        picker = Picker(structures.structure(tag.address), [Wanted(i, tag.path)])
+        picker = Picker(structures.structure(tag.address), [MemberChannel(i, tag.path)])
         return DecodeRules(exact, structures={FIRST_STRUCTURE + i: picker})
     if tag.index is None:
         return DecodeRules(exact)

@@ -19,7 +19,7 @@ from core.opcua.service import call, call_server_method, checked, index_range_of
 from core.opcua.structure import other_dimensions
 from core.timestamps import now_us
 from ingest.opcua.decode.decoded import FIRST_STRUCTURE
-from ingest.opcua.decode.members import Wanted
+from ingest.opcua.decode.members import MemberChannel
 from ingest.opcua.subscription.sequence import SequenceTracker
 from ingest.opcua.subscription.subscription_state import Item, Parameters, Refusal, Subscription, SubscriptionState
 from ingest.opcua.subscription.tags import Tags
@@ -110,7 +110,7 @@ def _requests(
             continue
         if tag.reads_whole:
             handle, state.handles = FIRST_STRUCTURE + state.handles % FIRST_STRUCTURE, state.handles + 1
-            members = [Wanted(c, tags.tag(c).path) for c in together]
+            members = [MemberChannel(c, tags.tag(c).path) for c in together]
             state.structures.monitor(handle, tag.address, members)  # values may come before the answer
         index_range = None if state.whole_arrays else index_range_of(tag)
         request = ua.MonitoredItemCreateRequest(

@@ -18,7 +18,7 @@ from core.errors import SourceError
 from core.opcua.namespaces import Namespaces
 from core.opcua.service import Operations
 from ingest.appender import Notes
-from ingest.opcua.decode.members import Wanted
+from ingest.opcua.decode.members import MemberChannel
 from ingest.opcua.decode.structures import Structures
 from ingest.opcua.subscription.sequence import SequenceTracker
 from ingest.opcua.subscription.tags import ReadTarget, SampleTimes
@@ -160,14 +160,14 @@ class SubscriptionState:
         self.creating, self.modifying, self.deleting = Operations(items), Operations(items), Operations(items)
         self.reading = Operations(nodes)
 
-    def shared_items(self) -> dict[int, tuple[str, list[Wanted]]]:
+    def shared_items(self) -> dict[int, tuple[str, list[MemberChannel]]]:
         """The address and the channels of each item that several channels share, by client handle."""
-        shared_by_handle: dict[int, tuple[str, list[Wanted]]] = {}
+        shared_by_handle: dict[int, tuple[str, list[MemberChannel]]] = {}
         for subscription in self.subscriptions.values():
             for channel, item in subscription.items.items():
                 if item.handle is not None:
                     shared = shared_by_handle.setdefault(item.handle, (item.node_id, []))
-                    shared[1].append(Wanted(channel, joined(item.member, item.index)))
+                    shared[1].append(MemberChannel(channel, joined(item.member, item.index)))
         return shared_by_handle
 
     def by_interval(self, requested_interval: float) -> Subscription | None:
