@@ -116,7 +116,8 @@ WITH channels AS (
     LEFT JOIN plant.channel AS c ON c.id = d.id
     WHERE d.change IN ('added', 'retired') AND EXISTS (SELECT FROM pg_temp.difference AS o WHERE o.change = 'retired')
 )
-SELECT min(p.name) FILTER (WHERE p.change = 'added') AS added, min(p.name) FILTER (WHERE p.change = 'retired') AS retired
+SELECT min(p.name) FILTER (WHERE p.change = 'added') AS added,
+       min(p.name) FILTER (WHERE p.change = 'retired') AS retired
 FROM channels AS p
 GROUP BY p.source, p.address, p.parameters
 HAVING count(*) FILTER (WHERE p.change = 'added') = 1 AND count(*) FILTER (WHERE p.change = 'retired') = 1
