@@ -221,7 +221,7 @@ def test_a_new_machine_needs_only_repository_and_passphrase(
     assert notes == {
         "kept": "note",
         "heard:1": str(microseconds(newest)),
-        "gaps:1": f'[[2, {microseconds(refused)}, "refused", "", null]]',
+        "gaps:1": f'[[[2, 2], {microseconds(refused)}, "refused", "", null]]',
     }
     first = site.cluster.archive
     site.cluster.archive = replace(archive(repository), archiving=True)
