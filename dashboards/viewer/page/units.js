@@ -36,9 +36,13 @@ function seconds(value, decimals) {
   return `${digits(value * 1e6, decimals ?? 0)} µs`;
 }
 
+// A figure and its unit stay in one line, whatever the width: the space between them does not break.
 export function format(value, unit = "none", decimals = undefined) {
   if (value === null || value === undefined || value === "") return EMPTY;
-  if (typeof value !== "number") return String(value);
+  return typeof value === "number" ? figure(value, unit, decimals).replaceAll(" ", "\u00a0") : String(value);
+}
+
+function figure(value, unit, decimals) {
   switch (unit) {
     case "":
     case "none":
@@ -48,7 +52,7 @@ export function format(value, unit = "none", decimals = undefined) {
     case "percent":
       return `${digits(value, decimals ?? (Math.abs(value) < 10 ? 1 : 0))} %`;
     case "percentunit":
-      return format(value * 100, "percent", decimals);
+      return figure(value * 100, "percent", decimals);
     case "bytes":
       return scaled(value, 1024, [" B", " KiB", " MiB", " GiB", " TiB"], decimals);
     case "s":
@@ -63,7 +67,7 @@ export function format(value, unit = "none", decimals = undefined) {
 // Labels of ticks that are a step apart, with as many decimals as the step needs.
 export function tickLabels(ticks, unit, step) {
   const exact = (tick) => format(tick, unit, 9);
-  const suffix = (tick) => exact(tick).split(" ")[1];
+  const suffix = (tick) => exact(tick).split("\u00a0")[1];
   const fits = (tick, decimals) => {
     const value = Number.parseFloat(exact(tick));
     const shown = Number.parseFloat(format(tick, unit, decimals));

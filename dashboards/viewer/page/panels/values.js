@@ -23,9 +23,9 @@ function reduced(panel, answers) {
   return found;
 }
 
-// A number in two lines would be read as two: it is made as small as its width requires.
+// A number in two lines would be read as two: it is made as small as its width requires. Words may be in several lines.
 function fitting(text) {
-  return /\s/.test(text) ? {} : { fontSize: `min(clamp(17px, 1.75vw, 26px), max(12px, ${135 / text.length}cqi))` };
+  return / /.test(text) ? {} : { fontSize: `min(clamp(17px, 1.75vw, 26px), max(12px, ${135 / text.length}cqi))` };
 }
 
 export function stat(panel, answers) {

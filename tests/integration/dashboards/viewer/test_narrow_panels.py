@@ -12,9 +12,9 @@ from tests.integration.dashboards.viewer.browser_page import running_browser
 
 _PAGE = "http://viewer.invalid"
 _STAT = """
-async ([width, values]) => {
+async ([width, values, unit]) => {
   const { stat } = await import("/panels/values.js");
-  const panel = { options: { reduceOptions: {} }, fieldConfig: { defaults: { decimals: 0 }, overrides: [] } };
+  const panel = { options: { reduceOptions: {} }, fieldConfig: { defaults: { decimals: 0, unit }, overrides: [] } };
   const fields = values.map((_, n) => ({ name: `v${n}`, type: "number" }));
   const frames = [{ ref: "A", fields, columns: values.map((value) => [value]) }];
   const box = document.createElement("div");
@@ -65,6 +65,7 @@ async def test_numbers_and_ticks_fit_their_width() -> None:
         await page.goto(f"{_PAGE}/page")
         assert await page.evaluate(_STAT, [370, [11534035, 11549293, 11568145]]) == [1, 1, 1]
         assert await page.evaluate(_STAT, [160, [-1234567.5]]) == [1]
+        assert await page.evaluate(_STAT, [80, [1234, 56], "suffix:kg/h"]) == [1, 1]
         ticks = await page.evaluate(_TICKS, [str(11534462 + 4263 * n) for n in range(32)])
         assert len(ticks) >= 4
         assert all(right < left for (_, right), (left, _) in pairwise(ticks))
