@@ -53,14 +53,15 @@ unavailable AS (
     SELECT DISTINCT g.source_id FROM gaps AS g WHERE g.channel_id IS NULL AND g.to_time IS NULL
 ),
 -- A union, summed by unit, because the planner cannot estimate joins of so many units. missing: channels without data,
--- each counted in one branch only.
+-- each counted once, with its newest gap.
 parts_and_gaps AS (
     SELECT p.unit, p.channels, 0 AS missing, NULL::timestamptz AS from_time, NULL::timestamptz AS to_time,
            NULL::text AS reason, 0 AS alarms, NULL::int AS rank
     FROM parts AS p
     UNION ALL
     SELECT p.unit, 0, CASE WHEN g.to_time IS NULL
-                            AND row_number() OVER (PARTITION BY p.unit, p.source_id, g.to_time IS NULL) = 1
+                            AND row_number() OVER (PARTITION BY p.unit, p.source_id, g.to_time IS NULL
+                                                   ORDER BY g.from_time DESC) = 1
                            THEN p.channels ELSE 0 END, g.from_time, g.to_time, g.reason, 0, NULL
     FROM gaps AS g
     JOIN parts AS p ON p.source_id = g.source_id
@@ -68,7 +69,8 @@ parts_and_gaps AS (
     UNION ALL
     SELECT plant.unit_of(c.name), 0,
            CASE WHEN g.to_time IS NULL AND c.source_id NOT IN (SELECT w.source_id FROM unavailable AS w)
-                 AND row_number() OVER (PARTITION BY c.id, g.to_time IS NULL) = 1 THEN 1 ELSE 0 END,
+                 AND row_number() OVER (PARTITION BY c.id, g.to_time IS NULL ORDER BY g.from_time DESC) = 1
+                THEN 1 ELSE 0 END,
            g.from_time, g.to_time, g.reason, 0, NULL
     FROM gaps AS g
     JOIN plant.channel AS c ON c.id = g.channel_id AND c.source_id = g.source_id
@@ -80,7 +82,7 @@ parts_and_gaps AS (
     WHERE $__installationFilter(a.source_id)
 ),
 beginnings AS (
-    SELECT t.*,
+    SELECT t.*, sum(t.missing) OVER (PARTITION BY t.unit, t.reason) AS for_this_reason,
            t.from_time IS NOT NULL AND t.from_time < $__timeTo()::timestamptz
            AND coalesce(t.to_time, now()) > $__timeFrom()::timestamptz
            AND plant.begins_outage(t.from_time, lag(t.from_time) OVER begun, lag(t.to_time) OVER begun)
@@ -92,10 +94,10 @@ beginnings AS (
 units AS (
     SELECT t.unit, sum(t.channels)::bigint AS channels, sum(t.missing)::bigint AS missing, sum(t.alarms) AS alarms,
            min(t.rank) AS rank,
-           -- Of one open gap: the widest, and of several the oldest.
-           (array_agg(t.reason ORDER BY t.missing DESC, t.from_time)
+           -- The reason why most channels have no data now, and when that began last: both of one open gap.
+           (array_agg(t.reason ORDER BY t.for_this_reason DESC, t.from_time DESC)
             FILTER (WHERE t.reason IS NOT NULL AND t.to_time IS NULL))[1] AS reason,
-           (array_agg(t.from_time ORDER BY t.missing DESC, t.from_time)
+           (array_agg(t.from_time ORDER BY t.for_this_reason DESC, t.from_time DESC)
             FILTER (WHERE t.reason IS NOT NULL AND t.to_time IS NULL))[1] AS since,
            count(*) FILTER (WHERE t.begins_outage) AS outages
     FROM beginnings AS t
@@ -139,7 +141,7 @@ LEFT JOIN LATERAL (
     SELECT g.reason
     FROM plant.gap AS g
     WHERE g.to_time IS NULL AND g.source_id = k.source_id AND (g.channel_id IS NULL OR g.channel_id = k.id)
-    ORDER BY g.from_time LIMIT 1
+    ORDER BY g.from_time DESC LIMIT 1
 ) AS o ON true
 ORDER BY k.name;
 

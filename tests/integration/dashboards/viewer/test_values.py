@@ -332,23 +332,34 @@ async def test_every_bar_interval_has_a_value(panels: Panels, uid: str, title: s
     assert len(bars["time"]) == len(times) * len(set(bars["metric"]))
 
 
-async def test_reason_and_begin_of_a_unit_are_of_one_gap(database: Database) -> None:
+async def test_reason_of_a_unit_is_the_one_that_matters_now(database: Database) -> None:
     until = datetime.now(UTC)
-    since = {"refused": until - timedelta(minutes=20), "disconnected": until - timedelta(minutes=5)}
+    since = {  # in the order of their ends
+        "disconnected": until - timedelta(minutes=5),  # the whole source
+        "bad_quality": until - timedelta(minutes=8),  # two channels of three
+        "not_written": until - timedelta(minutes=9),  # one, as the next
+        "refused": until - timedelta(days=20),
+    }
     async with connected(database.owner_dsn) as owner:
         await add_sources(owner, "plc")
-        await add_channels(owner, (1, 2), "pump/house/{}")
+        await add_channels(owner, (1, 2, 3), "pump/house/{}")
         gap = "INSERT INTO plant.gap (source_id, channel_id, from_time, reason) VALUES (1, $1, $2, $3)"
-        await owner.execute(gap, 1, since["refused"], "refused")
-        await owner.execute(gap, None, since["disconnected"], "disconnected")
+        for reason, channels in {
+            "refused": [1],
+            "bad_quality": [2, 3],
+            "not_written": [2],
+            "disconnected": [None],
+        }.items():
+            for channel in channels:
+                await owner.execute(gap, channel, since[reason], reason)
         library = Library().dashboard("plantlog-plant")
         number = next(p["id"] for p in library.panels() if (p["type"], p["title"]) == ("table", "Units"))
         (query,) = library.panel(number)
         sql, parameters = expand(query.sql, VALUES, TimeRange(until - timedelta(hours=1), until, 5000))
-        for reason in ("disconnected", "refused"):
+        for reason, missing in {"disconnected": 3, "bad_quality": 3, "not_written": 2, "refused": 1}.items():
             (row,) = await owner.fetch(sql, *parameters)
-            assert (row["Reason"], row["Since"]) == (reason, since[reason])
-            await owner.execute("UPDATE plant.gap SET to_time = now() WHERE reason = 'disconnected'")
+            assert (row["Reason"], row["Since"], row["No data"]) == (reason, since[reason], missing)
+            await owner.execute("UPDATE plant.gap SET to_time = now() WHERE reason = $1", reason)
 
 
 async def test_time_before_a_channel_is_not_missing(panels: Panels, story: tuple[Database, datetime]) -> None:
