@@ -344,13 +344,10 @@ async def test_reason_of_a_unit_is_the_one_that_matters_now(database: Database) 
         await add_sources(owner, "plc")
         await add_channels(owner, (1, 2, 3), "pump/house/{}")
         gap = "INSERT INTO plant.gap (source_id, channel_id, from_time, reason) VALUES (1, $1, $2, $3)"
-        for reason, channels in {
-            "refused": [1],
-            "bad_quality": [2, 3],
-            "not_written": [2],
-            "disconnected": [None],
-        }.items():
-            for channel in channels:
+        channels: dict[str, list[int | None]] = {"refused": [1], "bad_quality": [2, 3], "not_written": [2]}
+        channels["disconnected"] = [None]  # all of the source
+        for reason, ids in channels.items():
+            for channel in ids:
                 await owner.execute(gap, channel, since[reason], reason)
         library = Library().dashboard("plantlog-plant")
         number = next(p["id"] for p in library.panels() if (p["type"], p["title"]) == ("table", "Units"))
