@@ -198,7 +198,7 @@ def _require_empty(location: Location) -> None:
 
 
 def folder_problem(name: str) -> str | None:
-    """Reason why a location can't be an archive, as far as a look at its folder tells. S3 is not asked."""
+    """Reason why a folder can't be an archive; None: it can, or the location is S3, which is not checked."""
     if is_bucket(name):
         return None
     try:

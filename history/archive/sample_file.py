@@ -75,7 +75,7 @@ class SampleWriter:
         self._writer.close()
 
     def abandon(self) -> None:
-        """Let go of the file, whole or not."""
+        """Close the file, complete or not."""
         self._writer.close()
 
 

@@ -1,1 +1,1 @@
-"""The questions of ``schema/questions``: what is asked of which samples, and the answers."""
+"""Questions of ``schema/questions``: their parameters, the samples that they read, and their answers."""

@@ -77,7 +77,7 @@ class SampleFile:
         self._writer.close()
 
     def abandon(self) -> None:
-        """Let go of the file, whole or not."""
+        """Close the file, complete or not."""
         self._writer.close()
 
 
@@ -119,5 +119,5 @@ class RowFile:
         self._writer.close()
 
     def abandon(self) -> None:
-        """Let go of the file, whole or not."""
+        """Close the file, complete or not."""
         self._writer.close()

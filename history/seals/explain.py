@@ -1,8 +1,10 @@
 """Explanations of a difference between stored data and their seal.
 
-Samples and events that came: by their receipts, if the rest is what was sealed. Gaps: by receipts that are signed. What
-retention dropped: by signed receipts, or by events of it that an earlier version recorded, and that are sealed.
-Nothing else: plantlog alters no stored sample, and deletes sealed ones only together with an amended seal.
+- Added samples and events: by their receipts, if the rest is what was sealed.
+- Gaps: by receipts that are signed.
+- Data that retention dropped: by signed receipts, or by sealed events of it, which an earlier version recorded.
+
+Nothing else is explained: plantlog alters no stored sample, and deletes sealed ones only with an amended seal.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ async def _record(
 
 
 def trust_anchors(state: State, key: Path | None) -> list[str] | None:
-    """The public keys to trust: a file's, or our own; None: there is none to hold on to. Raises OperationError."""
+    """The public keys to trust: a file's, or our own; None: there is none. Raises OperationError."""
     if key is None:
         own_key = load_signer(state)
         return None if own_key is None else [own_key.public]

@@ -133,7 +133,7 @@ class AmendedGaps:
 
 
 async def amended_gaps(samples: DaySamples, sealed: SealedDay, scope: Scope, receipts: Receipts) -> AmendedGaps:
-    """Gaps that were added or reported anew."""
+    """Gaps that were added, or whose report was replaced."""
     rows = await gap_rows(samples.connection, samples.day, scope)
     changes = receipts.changed_gaps(rows)
     if changes is not None and gaps_digest(gaps_before(rows, changes)) != sealed.parts[-1].gaps:

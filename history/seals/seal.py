@@ -66,7 +66,10 @@ async def seal_days(
     progress: ProgressCallback = lambda line: None,
     on_backend: Callable[[int], None] = lambda pid: None,
 ) -> list[SealResult] | None:
-    """Seal days, and tell all that is to be told; ``only``: one day. None: another session seals."""
+    """Seal days that ended at ``before`` or earlier, or ``only`` one; amend seals. None: another session seals.
+
+    ``progress`` gets lines for people; ``on_backend`` the server's process that works for it.
+    """
     connection = await connect(dsn, "plantlog seal")
     try:
         on_backend(connection.get_server_pid())

@@ -116,7 +116,7 @@ async def sealed_day(connection: asyncpg.Connection[Any], day: date, day_seals: 
 
 @dataclass(frozen=True, slots=True)
 class ChainHead:
-    """The end of the chain as the state folder knows it: whoever cuts it in the database alone is found out."""
+    """The end of the chain as the state folder knows it: a chain that is cut in the database alone is detected."""
 
     serial: int
     hash: str

@@ -153,7 +153,7 @@ class Functions:
         return kernel.joined(self._source.results(_scan(channels), within, kernel.compute_parts, in_parts=True))
 
     def value_steps(self, channels: list[int] | None, since: int, until: int, few: int, jump: float) -> Any:
-        """Far and seldom steps (kernels/steps.py). ``channels``: None: all."""
+        """Large and rare steps (kernels/steps.py). ``channels``: None: all."""
         return listed(
             STEPS, self._source.results(_scan(channels), (since, until), by_portion(Steps(few, jump).compute))
         )

@@ -201,7 +201,7 @@ class WorkMeter:
         self._used: dict[int, tuple[float, int]] = {}  # pid → CPU s and bytes
 
     def has_worked(self, pid: int) -> bool:
-        """Return whether a process has worked since this was last true, or was not asked before."""
+        """Return whether a process is new, or has used CPU since this was last true."""
         with suppress(psutil.Error, OSError):
             process = psutil.Process(pid)
             times, done = process.cpu_times(), process.io_counters()

@@ -1,4 +1,4 @@
-"""``plantlog config revert``: the files of an earlier configuration take the place of those that are there now."""
+"""``plantlog config revert``: the files of an earlier configuration replace the present ones."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _paths(state: State, config: Path, revision: Revision) -> dict[str, Path]:
 
 
 def _read(paths: Mapping[str, Path]) -> dict[str, bytes]:
-    """Name → content of the files that are there. Raises OperationError."""
+    """Name → content of the existing files. Raises OperationError."""
     try:
         return {name: path.read_bytes() for name, path in paths.items() if path.exists()}
     except OSError as error:

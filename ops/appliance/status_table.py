@@ -34,7 +34,7 @@ def live(monitor: StatusMonitor, console: Console) -> None:
 
 
 def render(status: dict[str, Any]) -> RenderableType:
-    """The tables of one look."""
+    """The tables of one status."""
     title = f"plant {status['plant']}" if status["plant"] else "not started yet"
     drift = (f"[yellow]{escape(line)}[/]" for line in drift_messages(status["configuration"]))
     overload = describe_overload(status["overload"], [job["name"] for job in status["jobs"] if job["waits"]])
@@ -44,7 +44,7 @@ def render(status: dict[str, Any]) -> RenderableType:
 
 
 def show(monitor: StatusMonitor, console: Console) -> None:
-    """Print the tables of one look; where there is no terminal, as wide as they are."""
+    """Print the tables of one status; where there is no terminal, as wide as they are."""
     wide(console, _WIDE).print(render(monitor.snapshot()))
 
 

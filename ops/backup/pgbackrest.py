@@ -39,7 +39,7 @@ _ERROR = re.compile(r"ERROR: \[(\d+)\]: (.*(?:\n {2,}.*)*)")
 
 
 async def call(state: State, cluster: Cluster, *arguments: str, data: Path | None = None, nice: bool = False) -> str:
-    """The output of pgBackRest. Ends it when cancelled. Raises OperationError with what it said.
+    """The output of pgBackRest. Ends it when cancelled. Raises OperationError with its message.
 
     ``data``: another data directory than the server's; ``nice``: ingest goes first.
     """

@@ -102,7 +102,7 @@ def _random() -> str:
 
 
 def _chown(*paths: Path) -> None:
-    """Made by root, they belong to whom the processes run as; made by anybody else, the processes run as him."""
+    """Give files that root makes to the user of the processes; otherwise they run as the user who makes the files."""
     if os.geteuid() == 0:
         for path in paths:
             os.chown(path, _SERVICE_USER, _SERVICE_USER)

@@ -57,7 +57,7 @@ _LOG_LINES = 5
 
 
 def monitor(address: str | None, port: int | None, replaced: str | None, console: Console) -> None:
-    """Start the monitor; what was made before stays. ``replaced``: the DSN of one that is lost."""
+    """Start the monitor; safe to repeat. ``replaced``: the DSN of one that is lost."""
     state = _server_folder()
     new = None
     if Membership.load(state) is None:
@@ -83,7 +83,7 @@ def monitor(address: str | None, port: int | None, replaced: str | None, console
 
 
 def node(monitor_dsn: str | None, address: str | None, port: int | None, console: Console) -> None:
-    """Start a server of the database; what was made before stays."""
+    """Start a server of the database; safe to repeat."""
     state = _server_folder()
     monitor_now = None if monitor_dsn is None else checked_monitor("--monitor", monitor_dsn, ca_file(state.pki))
     new = None

@@ -146,7 +146,7 @@ class Maintenance:
             self._wake(last_run.done.wake)
 
     def _wake(self, name: str) -> None:
-        """The budget is exceeded: retention works at once, unless it was found of late that it can't help."""
+        """The budget is exceeded: retention works at once, unless a recent run found that it can't help."""
         last_run = self._job_states[name].last_run
         if (last_run is not None and last_run.done.bytes) or time.time() - self._woken_at > _WAKE_SECONDS:
             self._woken_at = time.time()

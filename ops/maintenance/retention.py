@@ -227,7 +227,7 @@ def table_rows(slices: Sequence[Slice]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Read in one look, with what depends on the clock."""
+    """Read in one query, with what depends on the clock."""
 
     late_until: datetime  # what is before is closed: its time for late data is over
     closed_until: datetime  # the same in whole days (UTC)

@@ -1,12 +1,12 @@
 """Throttling of maintenance jobs while ingest is behind: in which order they wait, and what they may still use.
 
-In the order of :data:`MAX_LAG` the jobs wait that may: each from another age of the oldest batch that the database does
-not have yet, or from polls that are as far apart for want of a processor. A job that is under way then ends what it
-does; all it committed stays. So that a machine that is always busy packs and rolls up, too, the jobs that wait have
-turns, one at a time: a slice, then a pause in proportion.
+Jobs that may wait do so in the order of :data:`MAX_LAG`: each from its own age of the oldest batch that the database
+does not have yet, or from polls that are so far apart because the machine is busy. A job that is under way then ends
+what it does; all it committed stays. A machine that is always busy packs and rolls up, too, because the waiting jobs
+take turns, one at a time: a slice, then a pause in proportion.
 
-What a reader asks steps back from the start, with its backends (see ``readers``). Everything else goes on: nothing that
-was acknowledged, no presence, no end of readers' sessions, no logins, and no retention is given up.
+Queries of readers have a low priority from the start (see ``readers``). Everything else continues: acknowledged data,
+presence, the end of readers' sessions, logins and retention.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ async def renew(connection: asyncpg.Connection[Any], files: Mapping[str, str]) -
 
 
 async def _make(connection: asyncpg.Connection[Any], name: str, sql: str, ours: Collection[str]) -> set[str]:
-    """Run a file. Returns whose routines and views had to be dropped for that: files that stand behind it."""
+    """Run a file. Returns the later files whose routines and views had to be dropped for it."""
     former = await _forms(connection, name)
     try:
         async with connection.transaction():
@@ -71,7 +71,7 @@ async def _make(connection: asyncpg.Connection[Any], name: str, sql: str, ours: 
 
 
 async def _drop(connection: asyncpg.Connection[Any], names: list[str], ours: Collection[str]) -> set[str]:
-    """Drop what the files of these names made, and before that what those of ``ours`` built on it; returns whose."""
+    """Drop the objects of these files, and before that those of ``ours`` that depend on them; returns their files."""
     objects = await connection.fetch(load("renewal")["format_drops"], names, list(ours))
     try:
         for row in objects:

@@ -158,7 +158,7 @@ async def _fetch(state: State, query: str, *arguments: Any) -> list[asyncpg.Reco
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The files of a revision, or those that are there now."""
+    """The files of a revision, or the present ones."""
 
     label: str
     files: Mapping[str, bytes]  # name → content

@@ -61,7 +61,7 @@ def run(name: str) -> None:
 
 
 class _Stop:
-    """Handler of SIGTERM. It ends a wait at once, and `up` when it is done: torn apart, it may wait for ever."""
+    """Handler of SIGTERM. It ends a wait at once, and `up` when it is done: interrupted, `up` may wait for ever."""
 
     def __init__(self) -> None:
         self.requested = False

@@ -43,7 +43,7 @@ def read_spools(state: State) -> dict[str, Any]:
 
 
 def _limit(state: State) -> int | None:
-    """Bytes that a collector's spool may have; None where the configuration in force does not tell."""
+    """Bytes that a collector's spool may have; None: the configuration in force can't be read."""
     from core.config.snapshot import in_force  # noqa: PLC0415  (slow)
 
     try:

@@ -151,7 +151,7 @@ gaps AS (
     WHERE g.from_time < until + INTERVAL '10 min' AND coalesce(g.to_time, 'infinity') > since - INTERVAL '10 min'
     WINDOW by_reason AS (PARTITION BY g.channel_id, g.reason ORDER BY g.from_time)
 ),
-rhythm AS (
+usual_lengths AS (
     SELECT g.channel_id, quantile_cont((epoch_us(g.to_time) - epoch_us(g.from_time))::DOUBLE, 0.5) AS length
     FROM gaps AS g
     WHERE g.in_turn
@@ -160,7 +160,7 @@ rhythm AS (
 )
 SELECT g.channel_id, g.from_time, g.to_time, g.reason, g.detail, g.backfilled
 FROM gaps AS g
-LEFT JOIN rhythm AS r ON r.channel_id = g.channel_id AND g.in_turn
+LEFT JOIN usual_lengths AS r ON r.channel_id = g.channel_id AND g.in_turn
 WHERE g.from_time < until AND coalesce(g.to_time, 'infinity') > since
   AND (epoch_us(g.to_time) - epoch_us(g.from_time) <= 3 * r.length) IS NOT TRUE;
 

@@ -101,7 +101,7 @@ heard AS (
     WHERE w.configured_at IS NOT NULL AND NOT w.pushed
     GROUP BY w.channel_id, w.expected, w.began, w.first_time
 ),
-unread AS (
+not_yet_read AS (
     SELECT h.channel_id, 'not_yet_read' AS reason, false AS backfilled, h.began AS from_time, h.first_time AS to_time
     FROM heard AS h
     -- A sample from before the configuration has a source timestamp: the channel was read at once.
@@ -126,21 +126,21 @@ stretched AS (
     FROM selected AS w
     JOIN paces AS p ON p.source_id = w.source_id AND p.seconds = w.expected AND p.pace IS NOT NULL AND p.to_time > since
 ),
-dense AS MATERIALIZED (
+dense_pauses AS MATERIALIZED (
     SELECT unnest(pauses(p.channels, epoch_us(since), epoch_us(until)), recursive := true)
     FROM (SELECT list(w.channel_id) AS channels FROM selected AS w WHERE w.pushed HAVING count(*) > 0) AS p
 ),
-sparse AS MATERIALIZED (
+sparse_pauses AS MATERIALIZED (
     SELECT unnest(pauses(p.channels, epoch_us(since - lookback), epoch_us(until)), recursive := true)
     FROM (SELECT list(w.channel_id) AS channels
           FROM selected AS w
-          WHERE w.pushed AND w.channel_id NOT IN (SELECT d.channel_id FROM dense AS d)
+          WHERE w.pushed AND w.channel_id NOT IN (SELECT d.channel_id FROM dense_pauses AS d)
           HAVING count(*) > 0) AS p
 ),
-learned AS MATERIALIZED (
-    SELECT d.channel_id, d.usual_seconds FROM dense AS d
+usual_pauses AS MATERIALIZED (
+    SELECT d.channel_id, d.usual_seconds FROM dense_pauses AS d
     UNION
-    SELECT s.channel_id, s.usual_seconds FROM sparse AS s
+    SELECT s.channel_id, s.usual_seconds FROM sparse_pauses AS s
 ),
 -- Polled channels: silences of at least three intervals, including those at the bounds. Pushed ones: longer than usual.
 silences AS (
@@ -169,24 +169,24 @@ silences AS (
                ELSE NOT has_sample_before(w.channel_id, w.began) END
     UNION ALL
     SELECT p.channel_id, greatest(p.from_time, w.began), least(p.to_time, w.ends)
-    FROM (SELECT * FROM dense UNION ALL SELECT * FROM sparse) AS p
+    FROM (SELECT * FROM dense_pauses UNION ALL SELECT * FROM sparse_pauses) AS p
     JOIN spans AS w ON w.channel_id = p.channel_id
     WHERE (epoch_us(least(p.to_time, w.ends)) - epoch_us(greatest(p.from_time, w.began))) / 1e6 > p.usual_seconds
     UNION ALL
     SELECT w.channel_id, w.began, w.first_time
     FROM spans AS w
-    JOIN (SELECT DISTINCT d.channel_id, d.usual_seconds FROM dense AS d) AS d ON d.channel_id = w.channel_id
+    JOIN (SELECT DISTINCT d.channel_id, d.usual_seconds FROM dense_pauses AS d) AS d ON d.channel_id = w.channel_id
     WHERE CASE WHEN (epoch_us(w.first_time) - epoch_us(w.began)) / 1e6 > d.usual_seconds
                THEN has_sample_before(w.channel_id, w.began) ELSE false END
 ),
 -- What of all that is within the time in which the channel was configured. A silence has a number. What has none and is
 -- neither missing nor backfilled is a gap, which explains silences also if it is left out above.
-placed AS MATERIALIZED (
+clipped_gaps AS MATERIALIZED (
     SELECT p.channel_id, p.reason, p.backfilled, p.silence,
            greatest(p.from_time, c.from_time) AS from_time, least(p.to_time, c.to_time) AS to_time
     FROM (SELECT *, NULL AS silence FROM pieces
           UNION ALL
-          SELECT *, NULL FROM unread
+          SELECT *, NULL FROM not_yet_read
           UNION ALL
           SELECT g.channel_id, NULL, NULL, g.from_time, coalesce(g.to_time, 'infinity'), NULL
           FROM gaps_of(channels) AS g
@@ -197,7 +197,7 @@ placed AS MATERIALIZED (
 ),
 reasons AS (
     SELECT p.channel_id, string_agg(DISTINCT p.reason, ', ' ORDER BY p.reason) AS reasons
-    FROM placed AS p
+    FROM clipped_gaps AS p
     WHERE p.reason IS NOT NULL
     GROUP BY p.channel_id
 ),
@@ -207,11 +207,11 @@ edges AS (
     FROM (SELECT p.channel_id, p.from_time AS time, (p.backfilled IS false)::INT AS missing,
                  (p.backfilled IS true)::INT AS backfilled, (p.silence IS NOT NULL)::INT AS silent,
                  (p.silence IS NULL)::INT AS recorded, p.silence
-          FROM placed AS p
+          FROM clipped_gaps AS p
           UNION ALL
           SELECT p.channel_id, p.to_time, -(p.backfilled IS false)::INT, -(p.backfilled IS true)::INT,
                  -(p.silence IS NOT NULL)::INT, -(p.silence IS NULL)::INT, NULL
-          FROM placed AS p) AS e
+          FROM clipped_gaps AS p) AS e
     GROUP BY e.channel_id, e.time
 ),
 -- Overlapping gaps are merged, so that no second counts twice. Missing time takes precedence over backfilled time.
@@ -242,7 +242,7 @@ backfills AS (
     WHERE r.backfilled AND NOT r.missing
     GROUP BY r.channel_id
 ),
-refused AS (
+quarantined_counts AS (
     SELECT k.channel_id, sum(k.n) AS n FROM quarantined AS k GROUP BY k.channel_id HAVING sum(k.n) > 0
 ),
 -- The part of a silence outside all gaps, backfilled or not. A remainder that is not long enough itself does not count.
@@ -253,17 +253,17 @@ unexplained AS (
           WHERE r.silent
           GROUP BY r.channel_id, r.silence, r.rest) AS u
     JOIN spans AS w ON w.channel_id = u.channel_id
-    LEFT JOIN learned AS d ON d.channel_id = u.channel_id
+    LEFT JOIN usual_pauses AS d ON d.channel_id = u.channel_id
     WHERE u.seconds >= coalesce(3 * w.expected, d.usual_seconds, 0)
     GROUP BY u.channel_id
 ),
-missed AS (
+missing_samples AS (
     -- Polls are not exactly equidistant: there may be one more than is due.
     SELECT w.channel_id,
            CASE WHEN w.expected IS NULL THEN k.n
                 ELSE greatest(0, round(w.seconds / w.expected) - coalesce(w.samples, 0)) END::BIGINT AS missing
     FROM spans AS w
-    LEFT JOIN refused AS k ON k.channel_id = w.channel_id
+    LEFT JOIN quarantined_counts AS k ON k.channel_id = w.channel_id
 )
 SELECT w.name AS channel,
        -- So many digits that only complete coverage is rounded to 100.
@@ -277,8 +277,8 @@ SELECT w.name AS channel,
        concat_ws(', ', r.reasons, CASE WHEN p.channel_id IS NOT NULL THEN 'poll_stretched' END) AS reasons,
        coalesce(w.samples, 0) + m.missing AS expected, m.missing, d.usual_seconds
 FROM spans AS w
-LEFT JOIN learned AS d ON d.channel_id = w.channel_id
-JOIN missed AS m ON m.channel_id = w.channel_id
+LEFT JOIN usual_pauses AS d ON d.channel_id = w.channel_id
+JOIN missing_samples AS m ON m.channel_id = w.channel_id
 LEFT JOIN stretched AS p ON p.channel_id = w.channel_id
 LEFT JOIN reasons AS r ON r.channel_id = w.channel_id
 LEFT JOIN gaps AS g ON g.channel_id = w.channel_id

@@ -44,7 +44,7 @@ twins AS (
     -- Each pair once, even if only one of the two is selected.
     WHERE a.kind = 'analog' AND (a.name < b.name OR b.channel_id NOT IN (SELECT w.channel_id FROM selected AS w))
 ),
-needed AS (
+required_channels AS (
     SELECT DISTINCT n.channel_id
     FROM (SELECT unnest([t.level_id, t.inlet_id, t.outlet_id]) AS channel_id FROM tanks AS t
           UNION ALL
@@ -56,7 +56,7 @@ means AS MATERIALIZED (
                   recursive := true)
     FROM (SELECT list(g.fields) AS fields
           FROM channels_with_gaps(NULL, since - learn, until) AS g
-          JOIN needed AS n ON n.channel_id = g.channel_id
+          JOIN required_channels AS n ON n.channel_id = g.channel_id
           HAVING count(*) > 0) AS a
 ),
 -- The change of the level between two means, and the flows of both buckets.
@@ -95,7 +95,7 @@ usual AS (
     HAVING count(*) >= 20
 ),
 -- Each bucket by each rule. Measured and plausible values are sums for changes, means for values.
-judged AS (
+checks AS (
     SELECT b.name, 'fills while its inlet is shut' AS rule, b.inlet_name AS beside, b.time, b.span,
            coalesce(b.inlet_shut AND b.move > 0, false) AS broken, b.move AS measured, 0::DOUBLE AS plausible
     FROM balances AS b
@@ -116,21 +116,21 @@ judged AS (
     JOIN usual AS u ON u.name = d.name AND u.beside = d.beside
 ),
 -- Consecutive buckets that break a rule are one episode; a single bucket in between that keeps it does not end it.
-marked AS (
+violations AS (
     SELECT j.*, j.time - lag(j.time) OVER (PARTITION BY j.name, j.rule, j.beside ORDER BY j.time) > 2 * bucket AS apart
-    FROM judged AS j
+    FROM checks AS j
     WHERE j.broken AND j.time >= since
 ),
-numbered AS (
+numbered_violations AS (
     SELECT m.*, count(*) FILTER (WHERE m.apart) OVER (PARTITION BY m.name, m.rule, m.beside ORDER BY m.time) AS episode
-    FROM marked AS m
+    FROM violations AS m
 ),
 decreases AS (
     SELECT d.*, d.time - lag(d.time) OVER (PARTITION BY d.channel_id ORDER BY d.time) > 2 * bucket AS apart
     FROM counter_decreases(channels, since - learn, until) AS d
     WHERE d.time >= since
 ),
-backwards AS (
+backward_episodes AS (
     SELECT d.*, count(*) FILTER (WHERE d.apart) OVER (PARTITION BY d.channel_id ORDER BY d.time) AS episode
     FROM decreases AS d
 ),
@@ -139,7 +139,7 @@ episodes AS (
            CASE WHEN n.rule LIKE 'differs%' THEN avg(n.measured) ELSE sum(n.measured) END AS measured,
            CASE WHEN n.rule LIKE 'differs%' THEN avg(n.plausible) ELSE sum(n.plausible) END AS plausible,
            count(*) AS buckets
-    FROM numbered AS n
+    FROM numbered_violations AS n
     GROUP BY n.name, n.rule, n.beside, n.span, n.episode
 )
 SELECT e.name AS channel, e.rule, e.begins, e.ends, e.measured, e.plausible, e.beside
@@ -147,7 +147,7 @@ FROM episodes AS e
 WHERE e.buckets >= 3 AND (e.rule LIKE 'differs%' OR abs(e.measured - e.plausible) >= rise * e.span)
 UNION ALL
 SELECT b.name, 'runs backwards', min(b.old_time), max(b.time), min(b.value), max(b.old_value), ''
-FROM backwards AS b
+FROM backward_episodes AS b
 GROUP BY b.channel_id, b.name, b.episode;
 
 SELECT *

@@ -30,7 +30,7 @@ runs AS MATERIALIZED (
     SELECT r.channel_id, r.value, r.from_time, r.next_time, r.number
     FROM runs_of(channel_ids(channels), since - lookback, until, to_microseconds(epoch_us(hold) // 3)) AS r
 ),
-still AS MATERIALIZED (
+long_runs AS MATERIALIZED (
     SELECT r.channel_id, r.value, r.from_time, coalesce(r.next_time, w.ends) AS to_time
     FROM runs AS r
     JOIN selected AS w ON w.channel_id = r.channel_id
@@ -41,25 +41,25 @@ still AS MATERIALIZED (
                         AND coalesce(g.to_time, 'infinity') > r.from_time)
 ),
 -- Few sensors change often and were held for long. Only of these it matters what is usual.
-varying AS (
+run_lengths AS (
     SELECT unnest(usual_run_lengths(l.channels, epoch_us(since - lookback), epoch_us(until)), recursive := true)
     FROM (SELECT list(r.channel_id) AS channels
           FROM runs AS r
-          WHERE r.next_time IS NULL AND r.number > 20 AND r.channel_id IN (SELECT l.channel_id FROM still AS l)
+          WHERE r.next_time IS NULL AND r.number > 20 AND r.channel_id IN (SELECT l.channel_id FROM long_runs AS l)
           HAVING count(*) > 0) AS l
 ),
-habits AS (
+usual_lengths AS (
     SELECT r.channel_id, r.seconds AS usual, b.longest_before
-    FROM varying AS r
+    FROM run_lengths AS r
     LEFT JOIN (SELECT r.channel_id, max(r.next_time - r.from_time) AS longest_before
                FROM runs AS r
                WHERE r.next_time < since
                GROUP BY r.channel_id) AS b ON b.channel_id = r.channel_id
 ),
-lengthy AS MATERIALIZED (
+unusual_runs AS MATERIALIZED (
     SELECT l.*, epoch(l.to_time - l.from_time) / greatest(h.usual, 1e-6) AS times
-    FROM still AS l
-    JOIN habits AS h ON h.channel_id = l.channel_id
+    FROM long_runs AS l
+    JOIN usual_lengths AS h ON h.channel_id = l.channel_id
     WHERE epoch(l.to_time - l.from_time) >= factor * h.usual
       AND (h.longest_before IS NULL OR l.to_time - l.from_time >= 3 * h.longest_before)
 ),
@@ -67,7 +67,7 @@ lengthy AS MATERIALIZED (
 pushed AS (
     SELECT unnest(pauses(l.channels, epoch_us(since - lookback), epoch_us(until)), recursive := true)
     FROM (SELECT list(DISTINCT l.channel_id) AS channels
-          FROM lengthy AS l
+          FROM unusual_runs AS l
           JOIN described_channel AS c ON c.channel_id = l.channel_id
           WHERE c.source_kind = 'push'
           HAVING count(*) > 0) AS l
@@ -78,7 +78,7 @@ silences AS MATERIALIZED (
     JOIN selected AS w ON w.channel_id = p.channel_id
     WHERE (epoch_us(least(p.to_time, w.ends)) - epoch_us(p.from_time)) / 1e6 > p.usual_seconds
 ),
-frozen AS (
+repeated_timestamps AS (
     SELECT t.channel_id, t.value, t.from_time, least(t.to_time, w.ends) AS to_time,
            'its time stands still at ' || strftime(t.at, '%Y-%m-%d %H:%M:%S UTC') || ': '
            || t.refused || ' or more values were not kept' AS note
@@ -88,25 +88,25 @@ frozen AS (
 ),
 stuck AS (
     SELECT l.channel_id, l.value, l.from_time, l.to_time, l.times, NULL AS note
-    FROM lengthy AS l
+    FROM unusual_runs AS l
     WHERE NOT EXISTS (FROM silences AS s
                       WHERE s.channel_id = l.channel_id AND s.from_time < l.to_time AND s.to_time > l.from_time)
-      AND NOT EXISTS (FROM frozen AS t
+      AND NOT EXISTS (FROM repeated_timestamps AS t
                       WHERE t.channel_id = l.channel_id AND t.from_time < l.to_time AND t.to_time > l.from_time)
     UNION ALL
-    SELECT t.channel_id, t.value, t.from_time, t.to_time, NULL, t.note FROM frozen AS t
+    SELECT t.channel_id, t.value, t.from_time, t.to_time, NULL, t.note FROM repeated_timestamps AS t
 ),
 -- Other sensors in the same unit of the plant that continued to change: the unit as a whole was not at rest.
-others AS MATERIALIZED ( -- few; otherwise all samples may be joined with all other sensors of their unit first
+neighbours AS MATERIALIZED ( -- few; otherwise all samples may be joined with all other sensors of their unit first
     SELECT s.channel_id, s.from_time, s.to_time, o.channel_id AS other
     FROM stuck AS s
     JOIN selected AS w ON w.channel_id = s.channel_id
     JOIN selected AS o ON o.unit_path = w.unit_path AND o.channel_id <> w.channel_id
 ),
 -- Another sensor has not changed if one value was held all the time.
-beside AS (
+moving_neighbours AS (
     SELECT o.channel_id, o.from_time, count(*) AS moving
-    FROM others AS o
+    FROM neighbours AS o
     JOIN (SELECT r.channel_id, min(r.from_time) AS first_time FROM runs AS r GROUP BY r.channel_id) AS f
         ON f.channel_id = o.other
     WHERE f.first_time < o.to_time
@@ -121,7 +121,7 @@ SELECT w.name AS channel, s.from_time AS stuck_from, s.to_time AS stuck_to, s.va
        coalesce(b.moving, 0) AS moving_beside, s.note
 FROM stuck AS s
 JOIN selected AS w ON w.channel_id = s.channel_id
-LEFT JOIN beside AS b ON b.channel_id = s.channel_id AND b.from_time = s.from_time;
+LEFT JOIN moving_neighbours AS b ON b.channel_id = s.channel_id AND b.from_time = s.from_time;
 
 SELECT *
 FROM portion_rows

@@ -66,7 +66,7 @@ class Reader:
         return self.run(lambda connection: connection.fetch(statement, *arguments))
 
     def fetch_once(self, statement: str, *arguments: Any) -> list[asyncpg.Record]:
-        """The rows of a statement, which may be as they were when a query asked for them first."""
+        """The rows of a statement, read once for all parts of a query."""
         if not self._once:
             return self.fetch(statement, *arguments)
         key = statement, repr(arguments)

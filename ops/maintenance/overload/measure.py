@@ -34,7 +34,7 @@ class Pressure:
         self._before: tuple[float, list[float]] | None = None
 
     def sample(self) -> float:
-        """The share, 0 to 1, since the look before."""
+        """The share, 0 to 1, since the call before."""
         if not self._files:
             return max(0.0, min(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)) - 1))
         now, waited = time.monotonic(), [_stalled_seconds(path) for path in self._files]

@@ -46,7 +46,7 @@ class OverloadMonitor:
         self.overload = Overload()
 
     async def run(self, on_indicators: Callable[[Indicators], None], reachable: Callable[[], bool]) -> None:
-        """Look until cancelled; ``on_indicators`` takes each look."""
+        """Measure until cancelled; ``on_indicators`` gets each measurement."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._record())
             while True:
@@ -56,7 +56,7 @@ class OverloadMonitor:
                 await asyncio.sleep(_POLL_SECONDS)
 
     def update(self, indicators: Indicators, reachable: bool) -> None:
-        """A look; what begins or ends with it is said, and waits to be written down."""
+        """Take a measurement: log an overload that begins or ends with it, and queue its event."""
         before = self.overload.since
         changed = self.overload.update(indicators, reachable)
         since = self.overload.since

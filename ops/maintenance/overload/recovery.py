@@ -62,7 +62,7 @@ class Observation:
         return poll_period(source, self.now, _LATE_SECONDS)
 
     def problems(self, before: Observation, period: float | None) -> list[str]:
-        """Describe what is not as before. What is missed counts from the look before.
+        """Describe what is not as before. What is missed counts from the observation before.
 
         ``period``: s, in which each source that is read has a new sample; None: that is not known.
         """
@@ -106,7 +106,7 @@ class Recovery:
 async def wait_for_recovery(
     observe_: Callable[[], Observation], since: float, period: float | None, seconds: float
 ) -> Recovery:
-    """Look until all is as before, and stays so for some looks, and the overload was said to be over.
+    """Observe until all is as before for some observations in a row, and the end of the overload is reported.
 
     ``since``: when the strain ended (monotonic); it is waited for ``seconds``. The first of those looks counts: that an
     overload is over is said some seconds later.

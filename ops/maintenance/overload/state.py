@@ -26,7 +26,7 @@ class Indicators:
 
 @dataclass(slots=True)
 class Threshold:
-    """Begins after ``begins`` looks in a row with ``upper`` or more, and ends after ``ends`` in a row below ``lower``.
+    """Begins after ``begins`` measurements in a row of ``upper`` or more; ends after ``ends`` in a row below ``lower``.
 
     ``since``: the time (s since 1970) of the first look of those with which it began; None: it is not so.
     """
@@ -40,7 +40,7 @@ class Threshold:
     _first: float = 0.0
 
     def update(self, value: float, at: float) -> bool:
-        """A look; returns whether the state is another one now."""
+        """Take a measurement; return whether the state has changed."""
         if not (value >= self.upper if self.since is None else value < self.lower):
             self._in_a_row = 0
             return False
@@ -74,7 +74,7 @@ class Overload:
             self._overloaded.since = since
 
     def update(self, indicators: Indicators, reachable: bool = True) -> bool:
-        """A look, a second after the one before; returns whether overload begins or ends with it.
+        """Take a measurement, a second after the one before; return whether overload begins or ends with it.
 
         Where the database is away what waits is no sign of overload (``reachable``).
         """

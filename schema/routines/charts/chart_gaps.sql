@@ -24,7 +24,7 @@ gaps AS (
       AND coalesce(g.to_time, 'infinity') > since - INTERVAL '10 min'
     WINDOW by_reason AS (PARTITION BY g.reason ORDER BY g.from_time)
 ),
-rhythm AS (
+usual_lengths AS (
     SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY g.to_time - g.from_time) AS length
     FROM gaps AS g
     WHERE g.in_turn
@@ -32,7 +32,7 @@ rhythm AS (
 )
 SELECT g.from_time, g.to_time, g.reason, g.detail, g.backfilled
 FROM gaps AS g
-LEFT JOIN rhythm AS r ON g.in_turn
+LEFT JOIN usual_lengths AS r ON g.in_turn
 WHERE g.from_time < until AND coalesce(g.to_time, 'infinity') > since
   AND (g.to_time - g.from_time <= 3 * r.length) IS NOT TRUE
 $$;

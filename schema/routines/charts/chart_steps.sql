@@ -27,7 +27,7 @@ bounds AS MATERIALIZED (
     JOIN plant.channel AS c ON c.id = channel
     JOIN plant.source AS s ON s.id = c.source_id
 ),
-got AS (
+stored_steps AS (
     SELECT s.time AS bucket, s.min AS low, s.max AS high, s.avg AS mean, s.last, s.n, s.n_good
     FROM bounds AS b
     CROSS JOIN LATERAL plant._series(channel, b.first, b.last, b.step) AS s
@@ -52,7 +52,7 @@ steps AS (
     FROM bounds AS b
     CROSS JOIN missing AS m
     CROSS JOIN LATERAL generate_series(b.first, b.last - INTERVAL '1 microsecond', b.step) AS t (bucket)
-    LEFT JOIN got AS g ON g.bucket = t.bucket
+    LEFT JOIN stored_steps AS g ON g.bucket = t.bucket
     UNION ALL
     SELECT b.bucket, NULL, NULL, NULL, 1, 1, b.last, false FROM before AS b
 ),
@@ -60,12 +60,12 @@ steps AS (
 blocks AS (
     SELECT s.*, count(*) FILTER (WHERE s.n IS NOT NULL OR s.lost) OVER (ORDER BY s.bucket) AS block FROM steps AS s
 ),
-held AS (
+held_steps AS (
     SELECT k.*, first_value(k.last) OVER (PARTITION BY k.block ORDER BY k.bucket) AS holds FROM blocks AS k
 )
 SELECT h.bucket, coalesce(h.low, h.holds), CASE WHEN h.n IS NULL THEN h.holds ELSE h.mean END,
        coalesce(h.high, h.holds), coalesce(h.n, 0), coalesce(h.n_good, 0)
-FROM held AS h
+FROM held_steps AS h
 CROSS JOIN bounds AS b
 WHERE h.bucket >= b.first
 ORDER BY h.bucket

@@ -19,7 +19,7 @@ LANGUAGE sql STABLE
 SET search_path = pg_catalog
 AS $$
 WITH
-got AS (
+sample_counts AS (
     SELECT s.channel_id, count(*) AS got, count(*) FILTER (WHERE plant.quality(s.status) <> 'bad') AS got_good,
            min(s.time) AS first_time
     FROM plant.samples_between(plant.midnight(day), plant.midnight(day + 1)) AS s
@@ -41,12 +41,12 @@ silent AS (
                least(plant.midnight(day + 1), now(), c.retired_at, s.retired_at) AS to_time
     ) AS e
     WHERE c.kind <> 'text' AND s.kind <> 'push' AND e.from_time < e.to_time
-      AND NOT EXISTS (SELECT FROM got AS g WHERE g.channel_id = c.id)
+      AND NOT EXISTS (SELECT FROM sample_counts AS g WHERE g.channel_id = c.id)
 ),
 -- Channels whose very first sample is of this day, some time after they were configured: nothing was read until then.
-unread AS (
+not_yet_read AS (
     SELECT g.channel_id, greatest(c.configured_at, plant.midnight(day)) AS from_time, g.first_time AS to_time
-    FROM got AS g
+    FROM sample_counts AS g
     JOIN plant.channel AS c ON c.id = g.channel_id
     JOIN plant.source AS s ON s.id = c.source_id
     JOIN plant.channel_interval AS i ON i.channel_id = c.id
@@ -73,7 +73,7 @@ pieces AS (
     UNION ALL
     SELECT n.channel_id, false, tstzrange(n.from_time, n.to_time) FROM silent AS n
     UNION ALL
-    SELECT u.channel_id, false, tstzrange(u.from_time, u.to_time) FROM unread AS u
+    SELECT u.channel_id, false, tstzrange(u.from_time, u.to_time) FROM not_yet_read AS u
 ),
 joined AS (
     SELECT p.channel_id, coalesce(range_agg(e.piece) FILTER (WHERE NOT p.backfilled), '{}') AS missing,
@@ -81,7 +81,7 @@ joined AS (
     FROM pieces AS p
     JOIN plant.channel AS c ON c.id = p.channel_id
     JOIN plant.source AS s ON s.id = c.source_id
-    LEFT JOIN got AS g ON g.channel_id = p.channel_id
+    LEFT JOIN sample_counts AS g ON g.channel_id = p.channel_id
     CROSS JOIN LATERAL (
         -- Samples with a time before the configuration belong to the channel as well.
         SELECT tstzmultirange(tstzrange(CASE WHEN c.configured_at IS NOT NULL
@@ -100,7 +100,7 @@ lengths AS (
             FROM unnest(j.backfilled - j.missing) AS r) AS backfilled
     FROM joined AS j
 ),
-refused AS (
+quarantined_counts AS (
     SELECT k.channel_id, sum(k.n)::bigint AS n FROM quarantined AS k GROUP BY k.channel_id
 ),
 counted AS (
@@ -114,7 +114,7 @@ counted AS (
                                                               plant.midnight(day - 1), plant.midnight(day)))
                THEN plant.midnight(day) ELSE least(g.first_time, l.first_missing)
            END AS began
-    FROM got AS g
+    FROM sample_counts AS g
     FULL JOIN lengths AS l ON l.channel_id = g.channel_id
     JOIN plant.channel AS c ON c.id = coalesce(g.channel_id, l.channel_id)
 ),
@@ -143,7 +143,7 @@ SELECT c.id, c.name,
 FROM counted AS t
 JOIN plant.channel AS c ON c.id = t.channel_id
 JOIN due AS d ON d.channel_id = t.channel_id
-LEFT JOIN refused AS r ON r.channel_id = t.channel_id
+LEFT JOIN quarantined_counts AS r ON r.channel_id = t.channel_id
 CROSS JOIN LATERAL (
     SELECT CASE WHEN d.polled THEN greatest(0, d.due - t.got) ELSE coalesce(r.n, 0) END AS missing
 ) AS m

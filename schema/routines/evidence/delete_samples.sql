@@ -46,7 +46,7 @@ BEGIN
         FROM unpacked AS c
         CROSS JOIN LATERAL plant.unpack(c.p) AS u
     ),
-    kept AS (
+    remaining AS (
         SELECT k.channel_id, k.hour, k.time, k.value, k.status,
                -- µs since the hour beyond the place: times ascend, so it is not negative, and below 2^32
                round(date_part('epoch', k.time - k.hour) * 1e6)::int8
@@ -64,7 +64,7 @@ BEGIN
                array_agg(((k.beyond >> 16 & 255) - 128)::int::"char" ORDER BY k.time),
                array_agg(((k.beyond >> 24 & 255) - 128)::int::"char" ORDER BY k.time),
                array_agg(k.value ORDER BY k.time), array_agg(k.status ORDER BY k.time)
-        FROM kept AS k
+        FROM remaining AS k
         GROUP BY k.channel_id, k.hour
     )
     SELECT count(*) AS n, min(s.time) AS first, max(s.time) AS last INTO from_packed
