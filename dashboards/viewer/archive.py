@@ -22,7 +22,7 @@ from core.samples import NO_SAMPLES, Samples, joined
 from core.timestamps import begin, microseconds
 from history.archive.archived_days import ArchivedDays
 from history.archive.location import in_background
-from history.reading.day_samples import both
+from history.reading.day_samples import union
 from history.reading.reader import read
 from schema.queries import load
 
@@ -98,7 +98,7 @@ class Archive:
         stored = await read(connection, sorted(archived), *bounds)
         if rows != await connection.fetch(load("sql")["select_archived"], [day]):
             raise OperationError(f"samples of {day} were dropped while they were read: refresh the page")
-        return {channel: both(samples, stored.get(channel, NO_SAMPLES)) for channel, samples in archived.items()}
+        return {channel: union(samples, stored.get(channel, NO_SAMPLES)) for channel, samples in archived.items()}
 
     def _archived(
         self,

@@ -163,7 +163,7 @@ class DayFiles:
         """Channels and their samples in the amendments or in the other files; one row group or channel is in memory."""
         for file in self.manifest.of_table("samples"):
             if file.amendment == amendment:
-                for samples in row_groups.together(self.parts(file, places, bounds=bounds)):
+                for samples in row_groups.joined_parts(self.parts(file, places, bounds=bounds)):
                     yield from samples.by_channel()
 
 
@@ -173,7 +173,7 @@ def merged(parts: Iterable[Samples]) -> Samples:
     return joined(present).sorted() if len(present) > 1 else joined(present)
 
 
-def among(samples: Samples, times: Int64s) -> NDArray[np.bool_]:
+def time_mask(samples: Samples, times: Int64s) -> NDArray[np.bool_]:
     """Mask of samples whose time is among ``times``, ascending, (n,)."""
     if not len(times):
         return np.zeros(len(samples), np.bool_)

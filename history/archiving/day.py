@@ -15,12 +15,12 @@ from core.errors import NotAsSealed, OperationError
 from core.installation import installation_of
 from core.paths import State
 from core.samples import NO_SAMPLES, Samples
-from history.archive.day_files import DayFiles, among
+from history.archive.day_files import DayFiles, time_mask
 from history.archive.location import Location, in_thread
 from history.archive.manifest import DayFolder, Manifest, find_manifest
 from history.archiving.verify import problems_of
 from history.archiving.writer import DayWriter, Origin
-from history.reading.day_samples import DaySamples, added
+from history.reading.day_samples import DaySamples, only_stored
 from history.reading.reader import hour_digests
 from history.reading.scope import Scope, load_scope
 from history.seals.keys import stored_keys
@@ -176,7 +176,7 @@ async def _compared(
         archived_samples = await archived.in_archive(portion)
         for number, samples in portion.items():
             before = archived_samples.get(number, NO_SAMPLES)
-            if len(added(before, samples)):
+            if len(only_stored(before, samples)):
                 n[number] = [-1] * 24
                 continue
             hours = hour_digests(samples, day)
@@ -187,7 +187,7 @@ async def _compared(
 
 async def _record_conflicts(connection: asyncpg.Connection[Any], kept: Samples, refused: Samples) -> bool:
     """Whether there are new events of samples that are archived with another value or status."""
-    kept = kept.part(among(kept, refused.time))
+    kept = kept.part(time_mask(kept, refused.time))
     differ = (kept.bits != refused.bits) | (kept.status != refused.status)
     if not differ.any():
         return False

@@ -31,7 +31,7 @@ from history.archive.manifest import (
 from history.archive.sample_file import SampleWriter
 from history.archiving.verify import problems_of
 from history.reading import parquet
-from history.reading.day_samples import DaySamples, added
+from history.reading.day_samples import DaySamples, only_stored
 from history.reading.reader import gap_rows, slices
 from history.reading.scope import Scope
 from history.seals.seal_store import SealedDay
@@ -92,7 +92,7 @@ class DayWriter:
             archived = await in_thread(self._archived, part)
             for number, samples in (await self._samples.read(part, range(24))).items():
                 before = archived.pop(number, NO_SAMPLES)
-                new = added(before, samples)
+                new = only_stored(before, samples)
                 additions += [new] if len(new) else []
                 if len(samples) - len(before) != len(new):
                     return None

@@ -146,7 +146,7 @@ def read(
                 yield rows.part(chosen)
 
 
-def together(parts: Iterable[Rows], *, whole: bool = True) -> Iterator[Samples]:
+def joined_parts(parts: Iterable[Rows], *, whole: bool = True) -> Iterator[Samples]:
     """Samples of small parts, some of these at a time: most of the time would go into the calls for each.
 
     ``parts``: those of a channel follow each other. ``whole``: all samples of a channel are yielded at once.

@@ -2,7 +2,7 @@
 
 What retention dropped is read from the archive, and what came since from the database. Seals, archive, exports and
 questions read samples here; charts, which have little time for the archive's storage, join what they read by
-:func:`both`.
+:func:`union`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from core.batch import Int64s
 from core.samples import NO_SAMPLES, Samples
 from core.timestamps import begin, microseconds
 from history.archive.archived_days import ArchivedDays
-from history.archive.day_files import DayFiles, among, merged
+from history.archive.day_files import DayFiles, merged, time_mask
 from history.archive.location import in_thread
 from history.reading.reader import channels_of, event_hours, event_rows, hour_digests, read
 from history.reading.scope import Scope
@@ -91,7 +91,7 @@ class DaySamples:
         for number, archived in (await self.in_archive(channels)).items():
             first, last = np.searchsorted(archived.time, [microseconds(bound) for bound in bounds]).tolist()
             if first < last:
-                samples[number] = both(archived.part(slice(first, last)), samples.get(number, NO_SAMPLES))
+                samples[number] = union(archived.part(slice(first, last)), samples.get(number, NO_SAMPLES))
         return {number: samples[number] for number in sorted(samples)}
 
     async def portions(self, channels: Sequence[int], hours: range = range(24)) -> AsyncIterator[dict[int, Samples]]:
@@ -154,11 +154,11 @@ async def _whole(connection: asyncpg.Connection[Any], day: date, chain: int) -> 
     return frozenset(row["channel_id"] for row in rows)
 
 
-def both(archived: Samples, stored: Samples) -> Samples:
+def union(archived: Samples, stored: Samples) -> Samples:
     """Samples of a channel that are archived and stored, by time, each once."""
-    return merged([archived, added(archived, stored)])
+    return merged([archived, only_stored(archived, stored)])
 
 
-def added(archived: Samples, stored: Samples) -> Samples:
+def only_stored(archived: Samples, stored: Samples) -> Samples:
     """Samples of a channel that are only stored, by their time."""
-    return stored.part(~among(stored, archived.time))
+    return stored.part(~time_mask(stored, archived.time))

@@ -58,7 +58,7 @@ class Explainer:
             if difference.hour is not None and not reasons.get(key):
                 span = microseconds(begin(day, difference.hour)), microseconds(begin(day, difference.hour + 1))
                 gone = next((r for r in removals if r.covers(difference.channel_id, *span)), None)
-                # Of a channel, all samples of the hour went; of events, some stay by their type.
+                # Retention drops all samples of a channel's hour, but keeps events of some types.
                 if (
                     gone is not None
                     and difference.kind == "missing"

@@ -70,7 +70,7 @@ async def write_first_seal(
     }
     events = await events_of(event_rows(connection, day, scope), day)
     gaps = await gap_rows(connection, day, scope)
-    # What receipts in this snapshot are for is sealed now.
+    # This seal covers the data that receipts in this snapshot are of.
     receipts = await receipts_of(connection, day, scope, [key.public])
     await _replace(connection, receipts, receipts.others, set())
     parts = Revision(tagged_hash("document", text.encode()), events, gaps_digest(gaps))

@@ -134,7 +134,7 @@ class Functions:
         ]
         return pa.array(answers, pa.bool_())
 
-    # Of all channels at a time, which several processes read. They return a list in an array of Arrow.
+    # For all channels at once, which several processes read. Each returns a list in an array of Arrow.
 
     def sample_intervals(self, channels: list[int] | None, since: int, until: int, pause: int) -> Any:
         """Samples up to each pause, counted (kernels/intervals.py). ``channels``: None: all."""

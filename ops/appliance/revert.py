@@ -19,7 +19,7 @@ from core.errors import OperationError
 from core.files import atomic_path, write_atomically
 from core.paths import State
 from core.terminal import confirm
-from ops.registration.revisions import Revision, Side, differences
+from ops.registration.revisions import FileSet, Revision, differences
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def revert(
     """
     paths = _paths(state, config, revision)
     before = _read(paths)
-    shown = differences(Side("now", before), Side(f"revision {revision.number}", contents))
+    shown = differences(FileSet("now", before), FileSet(f"revision {revision.number}", contents))
     if not shown:
         typer.echo(f"the files are those of revision {revision.number}")
         return Replaced()

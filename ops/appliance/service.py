@@ -71,7 +71,7 @@ def running(state: State) -> Service | None:
 
 
 @contextmanager
-def attended(state: State, name: str) -> Iterator[None]:
+def attend(state: State, name: str) -> Iterator[None]:
     """Inside the block, this process is the service of the appliance. Raises OperationError if there is one already."""
     with _file(state).open("a") as file:
         try:

@@ -18,7 +18,7 @@ from core.terminal import Console
 from ops.cli.options import AsJson, NewChannel, ReplacePlant, SameQuantity, Yes
 
 if TYPE_CHECKING:
-    from ops.registration.revisions import Revision, Side
+    from ops.registration.revisions import FileSet, Revision
 
 # Commands import what they need when they run, so that --help and a typing error are answered at once.
 # ruff: noqa: PLC0415
@@ -252,16 +252,16 @@ def _config(state: State) -> Path:
     return deployment.config
 
 
-def _file_set(state: State, revision: Revision) -> Side:
-    from ops.registration.revisions import Side, contents
+def _file_set(state: State, revision: Revision) -> FileSet:
+    from ops.registration.revisions import FileSet, contents
 
-    return Side(f"revision {revision.number}", contents(state, revision))
+    return FileSet(f"revision {revision.number}", contents(state, revision))
 
 
-def _present_files(config: Path) -> Side:
+def _present_files(config: Path) -> FileSet:
     """The files that ``config`` names now."""
     from core.config.load import file_digests
-    from ops.registration.revisions import Files, Side
+    from ops.registration.revisions import Files, FileSet
 
     files = Files(config, file_digests(config))
-    return Side("now", {name: (config.parent / name).read_bytes() for name in files.names})
+    return FileSet("now", {name: (config.parent / name).read_bytes() for name in files.names})

@@ -21,7 +21,7 @@ from core.files import write_atomically
 from core.opcua.session import NO_SECURITY
 from core.paths import EXAMPLE, State
 from ops.deployment import Deployment
-from ops.registration.discovery.compare import Comparison, Different, Unreadable, compare
+from ops.registration.discovery.compare import Comparison, DifferentTag, UnreadableTag, compare
 from ops.registration.discovery.discover import COLUMNS, Discovered, write_tag_list
 from ops.registration.discovery.discover import discover as browse
 
@@ -86,7 +86,7 @@ def _lines(file: Path, comparison: Comparison) -> Iterator[str]:
     if comparison.not_seen:
         yield "not seen, and not compared:"
     for unseen in comparison.not_seen:
-        if isinstance(unseen, Unreadable):
+        if isinstance(unseen, UnreadableTag):
             yield f"  {file}:{unseen.location}: {unseen.tag.name} {unseen.tag.address}: {unseen.reason}"
         else:
             yield f"  {f'{unseen.name} {unseen.address}'.strip()}: {unseen.reason}"
@@ -105,7 +105,7 @@ def _cell(value: object) -> str:
     return "empty" if value in ("", None) else f"{value:.15g}" if isinstance(value, float) else str(value)
 
 
-def _tag(difference: Unreadable | Different) -> dict[str, object]:
+def _tag(difference: UnreadableTag | DifferentTag) -> dict[str, object]:
     line, instances, instance = difference.location
     within = {"instances": instances, "instance_line": instance} if instances else {}
     return {"line": line, **within, "name": difference.tag.name, "address": difference.tag.address}
@@ -117,12 +117,12 @@ def _as_json(file: Path, comparison: Comparison) -> dict[str, object]:
         "only_server": [{name: getattr(tag, name) for name in COLUMNS} for tag in comparison.only_server],
         "only_list": [_tag(tag) | {"reason": tag.reason} for tag in comparison.only_list],
         "different": [
-            _tag(tag) | {column: {"list": ours, "server": theirs} for column, (ours, theirs) in tag.columns.items()}
+            _tag(tag) | {name: {"list": listed, "server": value} for name, (listed, value) in tag.columns.items()}
             for tag in comparison.different
         ],
         "not_seen": [
             _tag(variable) | {"reason": variable.reason}
-            if isinstance(variable, Unreadable)
+            if isinstance(variable, UnreadableTag)
             else {"name": variable.name, "address": variable.address, "reason": variable.reason}
             for variable in comparison.not_seen
         ],

@@ -205,7 +205,7 @@ class Storage:
             self._growth_and_ageing = await _growth(connection, current.closed_until)
             self._measured_at = time.monotonic()
         free = _disk_free(context)
-        # A budget that is exceeded by that much can't be reached: it does not stop the database from growing.
+        # A budget that is exceeded by so much can't be met: it does not limit the database's growth.
         effective_budget = None if free is not None and size > _BUDGET_TOLERANCE * (budget or 0) else budget
         left = days_left(size, effective_budget, free, *self._growth_and_ageing)
         metrics.storage_bytes.set(size)

@@ -139,7 +139,7 @@ class Retention:
                 if time.monotonic() < deadline:
                     async with connection.transaction():
                         dropped.append(await _drop(connection, slice_, context.state))
-            # What was packed while rows went is there in the other form now: looked at again until nothing is left.
+            # Rows that were packed meanwhile are in packed hours now: repeat until nothing is left.
             if not to_drop or time.monotonic() >= deadline:
                 break
         metrics.storage_lacking_bytes.set(now.lacking)

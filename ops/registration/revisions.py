@@ -157,21 +157,21 @@ async def _fetch(state: State, query: str, *arguments: Any) -> list[asyncpg.Reco
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class FileSet:
     """The files of a revision, or the present ones."""
 
     label: str
     files: Mapping[str, bytes]  # name → content
 
 
-def differences(old: Side, new: Side) -> dict[str, str]:
+def differences(old: FileSet, new: FileSet) -> dict[str, str]:
     """Name → what differs, of each file that differs. A file that one side lacks is ``/dev/null`` there."""
     names = sorted(old.files.keys() | new.files.keys())
     differing = (name for name in names if old.files.get(name) != new.files.get(name))
     return {name: "".join(_lines(name, old, new)) for name in differing}
 
 
-def _lines(name: str, old: Side, new: Side) -> Iterator[str]:
+def _lines(name: str, old: FileSet, new: FileSet) -> Iterator[str]:
     (before, former), (after, latter) = (
         (_content_lines(side.files.get(name, b"")), name if name in side.files else "/dev/null") for side in (old, new)
     )

@@ -23,7 +23,7 @@ from core.terminal import Console
 from ops import health
 from ops.appliance.down import down
 from ops.appliance.readiness import WorkMeter
-from ops.appliance.service import attended
+from ops.appliance.service import attend
 from ops.appliance.supervisor import ProcessState, Supervisor
 from ops.appliance.up import UpOptions, up
 from ops.deployment import Running
@@ -42,7 +42,7 @@ def run(name: str) -> None:
     state, console = State.current(), Console()
     state.claim()
     stop = _Stop()
-    with attended(state, name):
+    with attend(state, name):
         try:
             signal.signal(signal.SIGTERM, stop)
             manager.send("STATUS=starting")

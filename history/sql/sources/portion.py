@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from core.samples import Samples
 from history.archive.channel_table import Place
 from history.archive.day_files import DayFiles
-from history.codec.row_groups import VALUES, Rows, samples_of, together
+from history.codec.row_groups import VALUES, Rows, joined_parts, samples_of
 from history.reading.day_samples import DaySamples
 from history.reading.reader import slices
 
@@ -29,7 +29,7 @@ _footers: dict[str, Any] = {}  # of files that this process has opened
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class FileSamples:
     """Samples of a day that are read in its files only."""
 
     files: DayFiles  # no others than those that are needed
@@ -51,7 +51,7 @@ class Stored:
 class Portion:
     """Samples of some channels."""
 
-    stored: Sequence[Stored]
+    stored: Sequence[FileSamples]
     others: Sequence[Samples]  # those that are not read in the archive only, of a channel each, by time
     names: Sequence[str]  # which of ``value`` and ``status`` are needed
     in_parts: bool  # whether they may be read as some samples of one channel; else channels are whole
@@ -61,8 +61,8 @@ class Portion:
         rows = (rows for day in self.stored for rows in day.read(self.names))
         is_one_channel = self._is_one_channel()
         if (is_one_channel or len(self.stored) == 1) and self._is_in_order():
-            return together(rows, whole=not (is_one_channel and self.in_parts))
-        return together(by_channel([*(samples_of([group]) for group in rows), *self.others], self.names))
+            return joined_parts(rows, whole=not (is_one_channel and self.in_parts))
+        return joined_parts(by_channel([*(samples_of([group]) for group in rows), *self.others], self.names))
 
     def _is_in_order(self) -> bool:
         """Whether the samples of a channel are by time as they are read."""
@@ -119,13 +119,13 @@ class ArchivedDay:
         archived = {number: self.archived[number] for number in channels if number in self.archived}
         return replace(self, archived=archived, merged=self.merged & channels)
 
-    def stored(self, bounds: tuple[int, int]) -> Stored:
+    def stored(self, bounds: tuple[int, int]) -> FileSamples:
         """The samples within bounds (µs) that are read in the archive only."""
         paths = {place.file for place in self.archived.values()}
         of_samples = self.files.manifest.of_table("samples")
         needed = tuple(file for file in of_samples if file.amendment or file.path in paths)
         files = replace(self.files, manifest=replace(self.files.manifest, files=needed))
-        return Stored(files, self.archived, bounds)
+        return FileSamples(files, self.archived, bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +150,13 @@ class Day:
             sizes.update({number: 1 + place.samples * n // 24 for number, place in day.archived.items()})
         return sizes
 
-    def stored(self, within: tuple[int, int]) -> Iterator[Stored]:
+    def stored(self, within: tuple[int, int]) -> Iterator[FileSamples]:
         """The samples within bounds (µs) that are read in the archive only."""
         begin, end = self.hours.within
         return (day.stored((max(begin, within[0]), min(end, within[1]))) for day in self.parts if day.archived)
 
 
-def divided(days: Sequence[Day], *, in_parts: bool) -> Iterator[Sequence[Day]]:
+def split_days(days: Sequence[Day], *, in_parts: bool) -> Iterator[Sequence[Day]]:
     """Days of some channels at a time, in their order; so many that their samples fit into memory.
 
     ``in_parts``: of a channel with too many, some days at a time.

@@ -30,7 +30,7 @@ from history.codec.row_groups import TIME
 from history.reading.day_samples import DaySamples
 from history.sql.kernels.columns import as_arrow, by_portion
 from history.sql.sources.execution import THREADS, in_order
-from history.sql.sources.portion import ArchivedDay, Day, Kernel, Portion, compute, divided, forget_footers
+from history.sql.sources.portion import ArchivedDay, Day, Kernel, Portion, compute, forget_footers, split_days
 from history.sql.sources.reader import Reader
 from history.sql.sources.scan import Hours, Scan, hours_within
 from schema.queries import load
@@ -110,7 +110,7 @@ class SampleSource:
     def _portions(
         self, days: Sequence[Day], within: tuple[int, int], names: Sequence[str], *, in_parts: bool
     ) -> Iterator[Portion]:
-        for group in divided(days, in_parts=in_parts):
+        for group in split_days(days, in_parts=in_parts):
             stored = [archived for day in group for archived in day.stored(within)]
             others = [samples for day in group for samples in self._others(day, within)]
             yield Portion(stored, others, names, in_parts)

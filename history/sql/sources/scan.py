@@ -146,7 +146,7 @@ class Scan:
         candidates = sorted(set(ids) if self.only is None else self.only.intersection(ids))
         columns = [name for name in (column, *(_DESCRIBED if described else ())) if name in self.schema.names]
         others = [name for name in self.schema.names if name not in columns]
-        # What is unknown is NULL in the rows below, from which whether it is NULL can't be told.
+        # Unknown values are NULL in the rows below, which can't decide a condition about NULL.
         null_is_told = any(column in others for column in _NULL.findall(f"{self.condition}"))
         if null_is_told or not _named(self.condition, *columns):
             return candidates

@@ -78,7 +78,7 @@ class Receiver:
         self.session_rules = PLAIN  # how this session's server sends values
         self._overflows = Overflows(status, gaps)
         self._clocks_note = f"clocks:{status.source_id}"
-        self.clocks = ClockSkew(tags.source.skew_limit, known=spool.notes.get(self._clocks_note, "{}"))
+        self.clocks = ClockSkew(tags.source.skew_limit, note=spool.notes.get(self._clocks_note, "{}"))
         self._removed: dict[int, int] = {}  # channels without a tag → µs, up to where their values were stored
         self._downtime = downtime
         before = downtime.interruption()
@@ -368,7 +368,7 @@ class Receiver:
         """
         if not (new := self._versions.not_yet_read(versions)):
             return
-        now = self.clocks.own_times()[0]
+        now = self.clocks.sample_clock_now()[0]
         for channel, version in new.items():
             since = max(now, self._tracking.last(channel) + 1)
             self._versions.start(channel, version, since, new_address=another_node)

@@ -23,7 +23,7 @@ class _UnprovenEnd(NamedTuple):
 
     begin: int  # µs
     end: int  # µs
-    ahead: int  # µs, of it before our wall clock
+    wall_offset: int  # µs, of it from our wall clock
     server_time: int  # µs, at the end, by the clock of the messages; 0: unknown
     back: int  # µs, by which the clock of the messages was set back (negative); 0: it was not
     reason: str
@@ -51,7 +51,7 @@ class SourceTimes:
 
     def end_of_gap(self, server_time: int) -> int:
         """The time (µs) of the first sample that can follow a time of the server; 0: now, by our clock."""
-        latest = self._clocks.first_after(server_time)[0] if server_time else self._clocks.own_times()[1]
+        latest = self._clocks.first_after(server_time)[0] if server_time else self._clocks.sample_clock_now()[1]
         return self._plausible(latest)
 
     def end_outage(self, server_time: int, since: int | None, reason: str) -> int:
@@ -87,24 +87,24 @@ class SourceTimes:
         limit = round(self._skew_limit * 1e6)
         shifts = time[is_new] - unproven.end - self._since_end(unproven, publish_time, arrival)
         by_our_clock = np.abs(time[is_new] - arrival) <= limit  # then others have clocks of their own, or are old
-        ahead = int((shifts[by_our_clock] if by_our_clock.any() else shifts).max())
-        if unproven.back and unproven.back / 2 < ahead < -limit:
+        shift = int((shifts[by_our_clock] if by_our_clock.any() else shifts).max())
+        if unproven.back and unproven.back / 2 < shift < -limit:
             return None  # it may be from within the outage
         self._unproven_end = None
-        if unproven.back and ahead <= unproven.back / 2:
+        if unproven.back and shift <= unproven.back / 2:
             await self._set_back(unproven)
             self._clocks.observe("server", publish_time, arrival)
             self._clocks.observe_samples(int(time[is_new].max()), publish_time, arrival)
             return None
-        prolonged = unproven.end + ahead
-        if ahead <= limit or not self._gaps.ends_with(prolonged):
+        prolonged = unproven.end + shift
+        if shift <= limit or not self._gaps.ends_with(prolonged):
             return None
         await self._gaps.record(unproven.end, prolonged, unproven.reason, "the server's clock was set forward")
         return unproven.begin, prolonged
 
     def _since_end(self, unproven: _UnprovenEnd, publish_time: int, arrival: int) -> int:
         """The time (µs) from the end of an outage to a message: it may have arrived late."""
-        until_arrival = arrival + unproven.ahead - unproven.end
+        until_arrival = arrival + unproven.wall_offset - unproven.end
         if not (publish_time and unproven.server_time):
             return until_arrival
         return max(0, min(publish_time - unproven.server_time, until_arrival))
@@ -134,26 +134,26 @@ class ClockSkew:
     come late. Where it was set, as by a restart of the server, our steady clock tells how long an outage was.
     """
 
-    def __init__(self, limit: float, interval: float = 10.0, known: str = "{}") -> None:
-        """``known``: the note of the process before."""
+    def __init__(self, limit: float, interval: float = 10.0, note: str = "{}") -> None:
+        """``note``: of the process before."""
         self._limit = limit  # s
         self._interval = interval  # s
         self._until = monotonic() + interval
-        self._least = {"server": np.inf, "source": np.inf}  # s, smallest signed difference of either clock
-        self._known: dict[str, float] = json.loads(known)  # s, of the last interval with data
-        self._noted = dict(self._known)
+        self._smallest = {"server": np.inf, "source": np.inf}  # s, smallest signed difference of either clock
+        self._last_offsets: dict[str, float] = json.loads(note)  # s, of the last interval with data
+        self._noted = dict(self._last_offsets)
         self._boot = _boot()  # µs, of our wall clock when the steady one began
         self._skewed = {"server": False, "source": False}
         self._lead: int | None = None  # µs, of sample times before the publish time of their message, smallest one
-        self._known_lead: int | None = None  # of the last interval with data
-        self._late = self._known_late = 0  # µs, in this interval and the last one, see :meth:`observe_late`
+        self._last_lead: int | None = None  # of the last interval with data
+        self._late = self._last_late = 0  # µs, in this interval and the last one, see :meth:`observe_late`
         self._session, self._session_began = 0, monotonic()  # µs by the server's clock, s
 
     def start_server(self) -> None:
         """Forget what is known of the clocks of the server before; events are by difference from it."""
-        self._least, self._known = dict.fromkeys(self._least, np.inf), {}
-        self._lead = self._known_lead = None
-        self._late = self._known_late = 0
+        self._smallest, self._last_offsets = dict.fromkeys(self._smallest, np.inf), {}
+        self._lead = self._last_lead = None
+        self._late = self._last_late = 0
 
     def set_server_clock(self, time: int) -> None:
         """Set the server's current time (µs) if nothing is known of its clocks; 0: unknown."""
@@ -189,25 +189,25 @@ class ClockSkew:
     def sample_times(self, server_time: int) -> tuple[int, int]:
         """The earliest and the latest time (µs) of samples that are first published after a time of the server."""
         earliest, latest = self._by_sample_clock(server_time)
-        return earliest - max(self._late, self._known_late), latest
+        return earliest - max(self._late, self._last_late), latest
 
     def _by_sample_clock(self, server_time: int) -> tuple[int, int]:
         """The earliest and the latest that a time of the server's clock (µs) can be by the clock of sample times.
 
         Both are usually the same clock. A sample that is older than its message only proves that it can be.
         """
-        lead = min((value for value in (self._lead, self._known_lead) if value is not None), key=abs, default=0)
+        lead = min((value for value in (self._lead, self._last_lead) if value is not None), key=abs, default=0)
         return server_time + min(lead, 0), server_time + max(lead, 0)
 
     def _is_from_before(self, publish_time: int) -> bool:
         """True if a message is from before the session: later ones may be so because the clock was set."""
         return 0 < publish_time < self._session and monotonic() - self._session_began < self._interval
 
-    def observe(self, which: str, time: int, arrival: int) -> None:
+    def observe(self, clock: str, time: int, arrival: int) -> None:
         """Observe a time (µs) that is slightly before ``arrival`` if clocks agree."""
-        ahead = (time - arrival) / 1e6
-        if abs(ahead) < abs(self._least[which]):
-            self._least[which] = ahead
+        offset = (time - arrival) / 1e6
+        if abs(offset) < abs(self._smallest[clock]):
+            self._smallest[clock] = offset
 
     def observe_wall_clock(self) -> None:
         """Observe our wall clock. What is known by it is void once it was set."""
@@ -218,52 +218,53 @@ class ClockSkew:
 
     def note(self) -> str | None:
         """The note by which the next process knows the clocks, if they have changed."""
-        ahead = self._ahead()
-        if all(abs(ahead[which] - self._noted.get(which, np.inf)) <= _NOTED for which in ahead):
+        offsets = self._offsets()
+        if all(abs(offsets[clock] - self._noted.get(clock, np.inf)) <= _NOTED for clock in offsets):
             return None
-        self._noted = ahead
-        return json.dumps(ahead)
+        self._noted = offsets
+        return json.dumps(offsets)
 
-    def _ahead(self) -> dict[str, float]:
+    def _offsets(self) -> dict[str, float]:
         """Lead of each clock over ours (s), as far as it is known."""
-        return self._known | {which: ahead for which, ahead in self._least.items() if np.isfinite(ahead)}
+        return self._last_offsets | {clock: offset for clock, offset in self._smallest.items() if np.isfinite(offset)}
 
-    def _server_ahead(self, server_time: int) -> float:
+    def _server_offset_change(self, server_time: int) -> float:
         """Lead of the server's clock over what it was by our steady clock (s); NaN if it is not known."""
         now = (server_time - self._boot - _boot_us()) / 1e6
-        return now - self._ahead().get("server", np.nan)
+        return now - self._offsets().get("server", np.nan)
 
     @property
     def is_known(self) -> bool:
         """True if anything is known of the server's clocks."""
-        return bool(self._ahead())
+        return bool(self._offsets())
 
     def fell_behind(self, server_time: int) -> bool:
         """True if the server's clock (µs, 0: unknown) was set back, as by a restart without a clock that goes on."""
-        return server_time > 0 and self._server_ahead(server_time) < -self._limit
+        return server_time > 0 and self._server_offset_change(server_time) < -self._limit
 
-    def own_times(self) -> tuple[int, int]:
+    def sample_clock_now(self) -> tuple[int, int]:
         """The earliest and the latest that the current time (µs) can be by the clock of samples, by our steady clock.
 
         A sample that is a little late has waited; one that is late by more than the limit has another clock.
         """
-        now, offsets = self._boot + _boot_us(), self._ahead()
-        ahead = offsets.get("source", offsets.get("server", 0.0))
-        earliest, latest = (min(ahead, 0.0), max(ahead, 0.0)) if abs(ahead) <= self._limit else (ahead, ahead)
-        return now + round(earliest * 1e6) - max(self._late, self._known_late), now + round(latest * 1e6)
+        now, offsets = self._boot + _boot_us(), self._offsets()
+        offset = offsets.get("source", offsets.get("server", 0.0))
+        earliest, latest = (min(offset, 0.0), max(offset, 0.0)) if abs(offset) <= self._limit else (offset, offset)
+        return now + round(earliest * 1e6) - max(self._late, self._last_late), now + round(latest * 1e6)
 
     def published_to(self, server_time: int) -> int:
         """The time (µs) up to which samples are published by a message of that time of the server."""
-        earliest, latest = self.own_times()
+        earliest, latest = self.sample_clock_now()
         by_server = self.sample_times(server_time)[0]
         is_plausible = earliest - _LONGEST_DELAY * 1e6 <= by_server <= latest + _STEADY * 1e6
         return by_server if is_plausible or not self.is_known else earliest
 
     def first_after(self, server_time: int) -> tuple[int, bool]:
         """The time (µs) of the first sample that can follow a time of the server, and whether that is proven."""
-        latest = self.own_times()[1]
+        latest = self.sample_clock_now()[1]
         by_server = self.sample_times(server_time)[1]
-        is_steady = abs(self._server_ahead(server_time)) <= _STEADY and abs(by_server - latest) <= self._limit * 1e6
+        is_steady = abs(self._server_offset_change(server_time)) <= _STEADY
+        is_steady &= abs(by_server - latest) <= self._limit * 1e6
         return (by_server, True) if is_steady or not self.is_known else (latest, False)
 
     def events(self, tracking: ChannelTracking) -> list[Event]:
@@ -272,19 +273,19 @@ class ClockSkew:
             return []
         self._until = monotonic() + self._interval
         events = []
-        for which, ahead in self._least.items():
-            if not np.isfinite(ahead):
+        for clock, offset in self._smallest.items():
+            if not np.isfinite(offset):
                 continue
-            self._known[which] = ahead
-            skewed = abs(ahead) > self._limit
-            if skewed != self._skewed[which]:
-                self._skewed[which] = skewed
-                events.append(clock_skew(skewed, which, ahead, self._limit))
-        if np.isfinite(self._least["source"]):
-            events += tracking.clocks(self._limit, self._least["source"])
-            self._late, self._known_late = 0, self._late
-        self._least = dict.fromkeys(self._least, np.inf)
-        self._lead, self._known_lead = None, self._known_lead if self._lead is None else self._lead
+            self._last_offsets[clock] = offset
+            skewed = abs(offset) > self._limit
+            if skewed != self._skewed[clock]:
+                self._skewed[clock] = skewed
+                events.append(clock_skew(skewed, clock, offset, self._limit))
+        if np.isfinite(self._smallest["source"]):
+            events += tracking.clocks(self._limit, self._smallest["source"])
+            self._late, self._last_late = 0, self._late
+        self._smallest = dict.fromkeys(self._smallest, np.inf)
+        self._lead, self._last_lead = None, self._last_lead if self._lead is None else self._lead
         return events
 
 
@@ -297,7 +298,7 @@ def _boot_us() -> int:
     return round(boot_seconds() * 1e6)
 
 
-def clock_skew(skewed: bool, which: str, ahead: float, limit: float, channel: int | None = None) -> Event:
+def clock_skew(skewed: bool, clock: str, offset: float, limit: float, channel: int | None = None) -> Event:
     """The event of a clock that began or stopped to differ."""
-    detail = {"clock": which, "ahead_seconds": round(ahead, 3), "limit_seconds": limit}
+    detail = {"clock": clock, "ahead_seconds": round(offset, 3), "limit_seconds": limit}
     return Event("clock_skew", now_us(), channel, text="skewed" if skewed else "good", detail=detail)

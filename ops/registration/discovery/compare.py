@@ -24,7 +24,7 @@ _READ_AS: dict[ChannelKind, tuple[ChannelKind, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableTag:
     """A tag that the server does not have, or that cannot be read as the tag list says."""
 
     tag: OpcuaTag
@@ -33,7 +33,7 @@ class Unreadable:
 
 
 @dataclass(frozen=True, slots=True)
-class Different:
+class DifferentTag:
     """A tag whose columns differ from what the server says."""
 
     tag: OpcuaTag
@@ -46,9 +46,9 @@ class Comparison:
     """Differences between a tag list and its server."""
 
     only_server: list[OpcuaTag] = field(default_factory=list)  # as ``discover`` lists them
-    only_list: list[Unreadable] = field(default_factory=list)
-    different: list[Different] = field(default_factory=list)
-    not_seen: list[Unreadable | SkippedVariable] = field(default_factory=list)  # not compared
+    only_list: list[UnreadableTag] = field(default_factory=list)
+    different: list[DifferentTag] = field(default_factory=list)
+    not_seen: list[UnreadableTag | SkippedVariable] = field(default_factory=list)  # not compared
     same: int = 0  # tags
 
     @property
@@ -68,18 +68,18 @@ def compare(tags: Sequence[tuple[OpcuaTag, TagLocation]], discovered: Discovered
         try:
             node = discovered.namespaces.node_id(tag.address)
         except SourceError as error:
-            comparison.only_list.append(Unreadable(tag, location, str(error)))
+            comparison.only_list.append(UnreadableTag(tag, location, str(error)))
             continue
         listed.add((node, tag.member))
         there, variable = discovered.by_node.get((node, tag.member)), discovered.by_node[node, ""]
         if isinstance(variable, SkippedVariable) and not variable.is_seen:
-            comparison.not_seen.append(Unreadable(tag, location, variable.reason))
+            comparison.not_seen.append(UnreadableTag(tag, location, variable.reason))
         elif there is None:
-            comparison.only_list.append(Unreadable(tag, location, _no_member(variable)))
+            comparison.only_list.append(UnreadableTag(tag, location, _no_member(variable)))
         elif reason := _unreadable(tag, there):
-            comparison.only_list.append(Unreadable(tag, location, reason))
+            comparison.only_list.append(UnreadableTag(tag, location, reason))
         elif columns := dict(_differences(tag, there)):
-            comparison.different.append(Different(tag, location, columns))
+            comparison.different.append(DifferentTag(tag, location, columns))
         else:
             comparison.same += 1
     of_tags = {discovered.namespaces.address(node) for node, _ in listed} if discovered.not_seen else set()
@@ -119,6 +119,6 @@ def _differences(tag: OpcuaTag, there: OpcuaTag | SkippedVariable) -> Iterator[t
     if tag.kind not in _READ_AS[there.kind]:
         yield "kind", (tag.kind, there.kind)
     for column in ("unit", "lo", "hi"):
-        ours, theirs = getattr(tag, column), getattr(there, column)
-        if theirs not in ("", None) and ours != theirs:
-            yield column, (ours, theirs)
+        listed, on_server = getattr(tag, column), getattr(there, column)
+        if on_server not in ("", None) and listed != on_server:
+            yield column, (listed, on_server)

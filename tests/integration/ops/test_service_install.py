@@ -26,9 +26,9 @@ from tests.waiting import PATIENCE, until_sync
 _HOLD = """
 import sys, time
 from pathlib import Path
-from ops.appliance.service import attended
+from ops.appliance.service import attend
 from core.paths import State
-with attended(State(Path(sys.argv[1])), "mill"):
+with attend(State(Path(sys.argv[1])), "mill"):
     print(flush=True)
     time.sleep(600)
 """
@@ -112,14 +112,14 @@ def test_other_commands_see_the_service_while_it_runs(tmp_path: Path) -> None:
         assert service.running(state) == service.Service("mill", process.pid)
         with (
             pytest.raises(OperationError, match=rf"another service runs .*: mill \(process {process.pid}\)"),
-            service.attended(state, "x"),
+            service.attend(state, "x"),
         ):
             pass
         with pytest.raises(OperationError, match="the service mill runs another version of plantlog"):
             service.check_none(state)
     assert service.running(state) is None
     service.check_none(state)
-    with service.attended(state, "own"):
+    with service.attend(state, "own"):
         assert service.running(state) is None
         assert service.last(state) == service.Service("own", os.getpid())
 
@@ -201,7 +201,7 @@ class TestAsRoot:
     def test_second_unit_of_an_appliance_is_refused(self, tmp_path: Path, systemd: Path) -> None:
         state = State(tmp_path / "state")
         state.claim()
-        with service.attended(state, "first"):
+        with service.attend(state, "first"):
             pass
         (systemd / "first.service").write_text(MARK)
         output = refusal(tmp_path, "--name", "second")

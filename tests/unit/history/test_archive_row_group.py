@@ -87,7 +87,7 @@ def test_groups_are_read_as_all_their_columns_say(
         found = list(row_groups.read(parquet, groups, ("value", "status"), bounds, checked=checked))
         whole = [row_groups.samples_of(some) for some in slices(found, together)]
     every = joined(map(samples_of, range(1, len(channels) + 1), channels))
-    unchecked = row_groups.together(row_groups.read(parquet, groups, row_groups.VALUES, None, checked=False))
+    unchecked = row_groups.joined_parts(row_groups.read(parquet, groups, row_groups.VALUES, None, checked=False))
     assert_same(joined(unchecked), every)
     expected = every.part((every.time >= bounds[0]) & (every.time < bounds[1]))
     if not len(expected):

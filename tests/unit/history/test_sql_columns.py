@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from history.codec import row_groups
-from history.codec.row_groups import together
+from history.codec.row_groups import joined_parts
 from history.sql.sources import portion as sql_portion
-from history.sql.sources.portion import Day, by_channel, divided
+from history.sql.sources.portion import Day, by_channel, split_days
 from history.sql.sources.scan import Hours
 from tests.unit.history.sql_samples import Sample, columns
 
@@ -29,7 +29,7 @@ _DAYS = [date(2026, 3, day) for day in (9, 10, 11)]
 def test_pieces_become_whole_channels_in_order(pieces: list[list[Sample]], rows: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(row_groups, "_SAMPLES", rows)
-        found = list(together(by_channel(map(columns, pieces))))
+        found = list(joined_parts(by_channel(map(columns, pieces))))
     expected = sorted((channel, time) for piece in pieces for channel, time, _, _ in piece)
     assert [row for one in found for row in zip(one.channel.tolist(), one.time.tolist(), strict=True)] == expected
     for one, other in pairwise(found):
@@ -43,7 +43,7 @@ def test_days_are_divided_by_channels(live: list[frozenset[int]], limit: int, in
     days = [Day(Hours(one, range(24)), [], of, {}) for one, of in zip(_DAYS, live, strict=True)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sql_portion, "_AT_A_TIME", limit)
-        found = list(divided(days, in_parts=in_parts))
+        found = list(split_days(days, in_parts=in_parts))
     channels = [{number for day in some for number in day.live} for some in found]
     read = [
         (one, day.hours.day) for some, of in zip(found, channels, strict=True) for one in sorted(of) for day in some

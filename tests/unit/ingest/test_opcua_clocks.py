@@ -136,7 +136,7 @@ def test_an_idle_interval_keeps_how_late_samples_were() -> None:
 def test_messages_from_before_a_session_prove_nothing_of_the_clocks() -> None:
     """A server sends them again after an outage: another one begins and ends by what was known before."""
     now = now_us()
-    skew = ClockSkew(1.0, known='{"server": 0.0, "source": 0.0}')
+    skew = ClockSkew(1.0, note='{"server": 0.0, "source": 0.0}')
     skew.begin_session(now)
     for late in (40 * SECOND, 3 * SECOND):
         skew.observe_message(now - late, now)

@@ -75,7 +75,7 @@ def file_of(samples: list[Samples], groups: list[tuple[int, int]] | None = None)
 
 def by_channel(parquet: Any) -> Iterator[tuple[int, Samples]]:
     groups = range(parquet.num_row_groups)
-    for some in row_groups.together(row_groups.read(parquet, groups, row_groups.VALUES, None, checked=False)):
+    for some in row_groups.joined_parts(row_groups.read(parquet, groups, row_groups.VALUES, None, checked=False)):
         yield from some.by_channel()
 
 
@@ -104,7 +104,7 @@ def test_statistics_prove_nothing(tmp_path: Path) -> None:
     [(_, found)] = DayFiles(location, FOLDER, manifest).samples()
     assert set(found.status.tolist()) == {7}
     everything = (0, 2**62)
-    by_statistics = row_groups.together(DayFiles(location, FOLDER, manifest).parts(file, None, bounds=everything))
+    by_statistics = row_groups.joined_parts(DayFiles(location, FOLDER, manifest).parts(file, None, bounds=everything))
     assert set(next(by_statistics).status.tolist()) == {8}  # what questions read, of files whose day was compared
 
 
