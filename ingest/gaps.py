@@ -241,9 +241,9 @@ class Gaps:
         parts, times_of = [_ids(of_span) for of_span, _ in spans], [times for _, times in spans]
         places = {times: index for index, times in enumerate(times_of)}
         channels = np.concatenate([_NO_CHANNELS, *parts])
-        which = np.repeat(np.array([places[times] for times in times_of], np.int64), [len(ids) for ids in parts])
+        time_indices = np.repeat(np.array([places[times] for times in times_of], np.int64), [len(ids) for ids in parts])
         for before, at in self._closed.by_value(channels):
-            for index, among in group_indices(which[at]):
+            for index, among in group_indices(time_indices[at]):
                 yield times_of[index], before, channels[at[among]]
 
     def _add_closed(self, ended: dict[_ClosedGap, list[Int32s]]) -> None:

@@ -49,11 +49,11 @@ class Definitions:
 
         Raises ua.UaError, OSError, TimeoutError or SourceError.
         """
-        left = set(types) - self._tops.keys()
+        unread = set(types) - self._tops.keys()
         try:
-            while left:
-                left = await self._read_level(browser, left) - self._tops.keys()
-                if len(self._tops) + len(left) > _MAX_TYPES:
+            while unread:
+                unread = await self._read_level(browser, unread) - self._tops.keys()
+                if len(self._tops) + len(unread) > _MAX_TYPES:
                     raise SourceError(f"more than {_MAX_TYPES:,} data types are within structures")
         finally:
             self._link()

@@ -28,8 +28,8 @@ def type_name(encoding: int, dimensions: int = 1) -> str:
     kind = encoding & 0x3F
     name = _TYPE_NAMES.get(kind, "an unknown type")
     if encoding & 0x80:
-        many = f" of {dimensions} dimensions" if dimensions > 1 else ""
-        return f"an array of {name}{'s' if kind == STRUCTURE else ''}{many}"
+        dimensions_text = f" of {dimensions} dimensions" if dimensions > 1 else ""
+        return f"an array of {name}{'s' if kind == STRUCTURE else ''}{dimensions_text}"
     if encoding == STRUCTURE:
         return "a structure: the column member reads a member"
     return f"a variant of encoding 0x{encoding:02X}" if encoding > STRUCTURE else f"a {name}"

@@ -74,7 +74,7 @@ def channel_table(document: str, folder: DayFolder, places: Mapping[int, Place])
         of_channel = sorted(meanings[number], key=_valid_from) or [{"name": "", "unit": ""}]
         starts = [begins, *(_valid_from(meaning) for meaning in of_channel[1:])]
         place = places.get(number)
-        where = (place.samples if place else 0, *_where(place))
+        where = (place.samples if place else 0, *_place_columns(place))
         for meaning, first, last in zip(of_channel, starts, [*starts[1:], ends], strict=True):
             described = [meaning.get(name) for name in ("kind", "address", "range_lo", "range_hi")]
             attributes = json.dumps(meaning.get("attributes", {}), ensure_ascii=False)
@@ -97,7 +97,7 @@ def channel_table(document: str, folder: DayFolder, places: Mapping[int, Place])
     return pa.Table.from_arrays(arrays, schema=CHANNELS)
 
 
-def _where(place: Place | None) -> tuple[str | None, int | None, int | None]:
+def _place_columns(place: Place | None) -> tuple[str | None, int | None, int | None]:
     if place is None or place.file is None:
         return None, None, None
     return place.file, place.first_group, place.last_group

@@ -66,19 +66,19 @@ class Manifest:
         return (json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n").encode()
 
     @classmethod
-    def decode(cls, content: bytes, where: str) -> Manifest:
-        """The inverse. ``where``: what errors call it. Raises OperationError."""
+    def decode(cls, content: bytes, name: str) -> Manifest:
+        """The inverse. ``name``: what errors call it. Raises OperationError."""
         try:
             data = json.loads(content)
             if not isinstance(data, dict) or data.get("format") != FORMAT:
                 actual = data.get("format") if isinstance(data, dict) else data
-                raise OperationError(f"{where}: format: found {actual!r}; legal: {FORMAT}")
+                raise OperationError(f"{name}: format: found {actual!r}; legal: {FORMAT}")
             data["files"] = tuple(ArchivedFile(**file) for file in data["files"])
             manifest = cls(**{field.name: data[field.name] for field in fields(cls)})
             date.fromisoformat(manifest.day)
             return manifest
         except (ValueError, KeyError, TypeError) as error:
-            raise OperationError(f"{where} is not a manifest: {type(error).__name__}: {error}") from error
+            raise OperationError(f"{name} is not a manifest: {type(error).__name__}: {error}") from error
 
     @property
     def bytes(self) -> int:

@@ -215,8 +215,8 @@ async def _request(
 ) -> Request:
     connection = await connect(dsn, "plantlog ask")
     try:
-        chosen_one = await chosen(connection, installation)
-        return await prepare(connection, question, arguments, list(channels) or None, chosen_one)
+        installation_row = await chosen(connection, installation)
+        return await prepare(connection, question, arguments, list(channels) or None, installation_row)
     finally:
         connection.terminate()
 

@@ -96,10 +96,10 @@ class Report:
 
 def format_report(report: Report, limit: int) -> list[str]:
     """The report for people; ``limit``: findings to list of each day (0: all)."""
-    whose = f"{report.installation}: " if report.installation else ""
+    prefix = f"{report.installation}: " if report.installation else ""
     holds = "; chain and signatures hold" if report.seals and not report.chain else ""
     next_seal = f"; {report.next_seal}" if report.next_seal else ""
-    lines = [f"{whose}{count(report.seals, 'seal')}{holds}{next_seal}"]
+    lines = [f"{prefix}{count(report.seals, 'seal')}{holds}{next_seal}"]
     lines += [f"  {problem}" for problem in report.chain]
     if not report.anchored and report.seals:
         lines.append(

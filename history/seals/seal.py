@@ -228,8 +228,8 @@ def summary(differs: str) -> str:
     changes = json.loads(differs)
     added = sum(change["after"] - change["before"] for change in changes["channels"])
     channels = len({change["id"] for change in changes["channels"]})
-    where = f"{count(len(changes['channels']), 'hour')} of {count(channels, 'channel')}"
-    parts = [f"{change(added, 'sample')} in {where}"] if channels else []
+    hours = f"{count(len(changes['channels']), 'hour')} of {count(channels, 'channel')}"
+    parts = [f"{change(added, 'sample')} in {hours}"] if channels else []
     parts += [change(sum(e["after"] - e["before"] for e in changes["events"]), "event")] if "events" in changes else []
     if "gaps" in changes:
         parts.append(f"gaps: {changes['gaps']['before']} before, {changes['gaps']['after']} now")

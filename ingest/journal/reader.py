@@ -48,8 +48,8 @@ class ReplayReader:
             self._name = path.name
             with suppress(OSError), closing(Segment(path)) as segment:  # dropped meanwhile, or unreadable
                 for at, header in segment.headers():
-                    is_wanted = header.by_other or not self._by_other
-                    if is_wanted and request.since <= header.committed_at <= request.until:
+                    is_requested = header.by_other or not self._by_other
+                    if is_requested and request.since <= header.committed_at <= request.until:
                         yield segment, at, header
 
     @property

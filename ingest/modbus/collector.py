@@ -238,27 +238,27 @@ class Collector:
 
     async def _sleep_until(self, due: float) -> None:
         """Sleep until a poll is due; record meanwhile that nothing is missing."""
-        while (left := due - boot_seconds()) > 0 and self._new_configuration is None:
-            await asyncio.sleep(min(left, _TICK))
-            if left > _TICK:
+        while (remaining := due - boot_seconds()) > 0 and self._new_configuration is None:
+            await asyncio.sleep(min(remaining, _TICK))
+            if remaining > _TICK:
                 self._check_clock()
                 self._poll_writer.add(Poll(self._clock.now()))
 
     async def _read_blocks(self, run: _PollRun) -> bool:
         """Read the blocks of a poll, as far as time permits; return whether one was answered. Raises ConnectionLost."""
         before = self._answers
-        left = run.group.due_blocks(boot_seconds())
+        remaining = run.group.due_blocks(boot_seconds())
         try:
-            while left:
+            while remaining:
                 late = bool(run.unanswered) and boot_seconds() >= run.group.schedule.next
                 if self._time_outs >= _MAX_TIME_OUTS or (late and self._answers != before):
                     break  # the next poll begins with the blocks that are left
-                n_read = await self._read(run, left[:1] if run.unanswered else left)
-                left = left[n_read:]
+                n_read = await self._read(run, remaining[:1] if run.unanswered else remaining)
+                remaining = remaining[n_read:]
         finally:
             self._decode(run)
-        run.group.incomplete = bool(left)
-        self._status.count_missed(len(left))
+        run.group.incomplete = bool(remaining)
+        self._status.count_missed(len(remaining))
         if self._answers != before:
             self._time_outs = 0
         elif self._time_outs >= _MAX_TIME_OUTS:

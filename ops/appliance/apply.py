@@ -90,7 +90,7 @@ def _print(plan: Plan, full: bool) -> None:
     if not plan:
         typer.echo("no changes: the configuration is in force")
         return
-    counts = ", ".join(f"{what} {n:,}" for what, n in plan.counts().items() if n)
+    counts = ", ".join(f"{change} {n:,}" for change, n in plan.counts().items() if n)
     typer.echo(f"plan: {counts or 'processes only'}")
     lines = plan.lines()
     for line in lines if full else islice(lines, _MAX_LINES):

@@ -170,8 +170,8 @@ def _database_rows(database: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "", f"[yellow]restored {escape(database['restored'])}[/]"
     quarantined = f"{count(database['quarantined'], 'row')} in quarantine"
     gaps = f"{count(database['outages_open'], 'outage')} open, {database['outages_today']:,} since midnight (UTC)"
-    whose = database["installation"]
-    yield "recorded" + (f" ({escape(whose)})" if whose else ""), f"{gaps}; {quarantined}"
+    installation = database["installation"]
+    yield "recorded" + (f" ({escape(installation)})" if installation else ""), f"{gaps}; {quarantined}"
 
 
 def _writer_text(writer: dict[str, Any], redundancy: dict[str, Any] | None) -> str:

@@ -135,7 +135,7 @@ def log(
     for revision in applied:
         who = f"{revision.who}, member {revision.member}" if revision.member else revision.who
         texts = (f"{revision.applied_at:%Y-%m-%d %H:%M:%SZ}", escape(who), escape(revision.host))
-        numbers = (f"{getattr(revision, what):,}" for what in counts)
+        numbers = (f"{getattr(revision, name):,}" for name in counts)
         shown.add_row(str(revision.number), *texts, *numbers, escape(revision.command))
     wide(Console()).print(shown)
 

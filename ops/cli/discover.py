@@ -42,10 +42,10 @@ def discover(source: str, insecure: bool, output: Path | None, config: Path | No
         text = io.StringIO()
         write_tag_list(server.tags, text)
         write_atomically(output, text.getvalue())
-    for what, variables in (("skipped", server.skipped), ("not seen", server.not_seen)):
+    for outcome, variables in (("skipped", server.skipped), ("not seen", server.not_seen)):
         for variable in variables:
             name = f"{variable.name} {variable.address}".strip()
-            print(one_line(f"{what}: {name}: {variable.reason}"), file=sys.stderr)
+            print(one_line(f"{outcome}: {name}: {variable.reason}"), file=sys.stderr)
     incomplete = f", {len(server.not_seen):,} not seen: the tag list is incomplete" if server.not_seen else ""
     print(f"{len(server.tags):,} variables listed, {len(server.skipped):,} skipped{incomplete}", file=sys.stderr)
     return not server.not_seen

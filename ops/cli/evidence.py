@@ -79,9 +79,9 @@ def seal(
     for item in result:
         s = item.seal
         numbers = {"sample": s.samples, "channel": s.channels, "event": s.events, "gap": s.gaps}
-        what = ", ".join(count(number, noun) for noun, number in numbers.items())
+        numbers_text = ", ".join(count(number, noun) for noun, number in numbers.items())
         more = f"; {summary(item.differs)}" if item.differs else ""
-        typer.echo(f"{s.day} revision {s.revision}, serial {s.serial}: {what}{more}")
+        typer.echo(f"{s.day} revision {s.revision}, serial {s.serial}: {numbers_text}{more}")
     if result:
         typer.echo(f"hash of the last seal: {result[-1].seal.hash()}")
     elif only is not None:

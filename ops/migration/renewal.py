@@ -56,14 +56,14 @@ async def renew(connection: asyncpg.Connection[Any], files: Mapping[str, str]) -
 
 async def _make(connection: asyncpg.Connection[Any], name: str, sql: str, ours: Collection[str]) -> set[str]:
     """Run a file. Returns the later files whose routines and views had to be dropped for it."""
-    former = await _forms(connection, name)
+    former = await _definitions(connection, name)
     try:
         async with connection.transaction():
             await connection.execute(sql)
     except _NOT_REPLACEABLE:
         pass
     else:
-        if not former & await _forms(connection, name):
+        if not former & await _definitions(connection, name):
             return set()  # else there is one that the file does not make any more
     dropped = await _drop(connection, [name], ours)
     await connection.execute(sql)
@@ -84,8 +84,8 @@ async def _drop(connection: asyncpg.Connection[Any], names: list[str], ours: Col
     return {row["name"] for row in objects}
 
 
-async def _forms(connection: asyncpg.Connection[Any], name: str) -> set[tuple[str, str]]:
-    """The view and the routines of a name: which, and the transaction that wrote it last."""
+async def _definitions(connection: asyncpg.Connection[Any], name: str) -> set[tuple[str, str]]:
+    """The view and the routines of a name: their definitions, each with the transaction that wrote it last."""
     return {
         (row["definition"], row["xmin"]) for row in await connection.fetch(load("renewal")["select_definitions"], name)
     }

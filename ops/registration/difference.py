@@ -156,9 +156,9 @@ def _value(facts: Mapping[str, Any], name: str) -> str:
     return shown if name in facts else f"{shown} (default)"
 
 
-def _format_names(what: str, n: int, names: Iterable[str]) -> str:
+def _format_names(change: str, n: int, names: Iterable[str]) -> str:
     """Number of names, and the first ones."""
     if not n:
         return ""
     more = " …" if n > MAX_NAMES else ""
-    return f"{n:,} channel{'' if n == 1 else 's'} {what} ({', '.join(islice(names, MAX_NAMES))}{more})"
+    return f"{n:,} channel{'' if n == 1 else 's'} {change} ({', '.join(islice(names, MAX_NAMES))}{more})"

@@ -41,8 +41,8 @@ class PutBack:
     def describe(self) -> str:
         """Text of all that was put back; empty: the database is not older."""
         parts = [
-            f"{count(len(names), what)} ({', '.join(names[:MAX_NAMES])}{' …' if names[MAX_NAMES:] else ''}) {done}"
-            for names, what, done in (
+            f"{count(len(names), noun)} ({', '.join(names[:MAX_NAMES])}{' …' if names[MAX_NAMES:] else ''}) {done}"
+            for names, noun, done in (
                 (self.sources, "source", "put back"),
                 (self.channels, "channel", "put back"),
                 (self.renamed, "channel", "renamed again"),
@@ -111,15 +111,15 @@ def _digest(channels: Mapping[str, int]) -> str:
     return hashlib.md5("\n".join(lines).encode(), usedforsecurity=False).hexdigest()
 
 
-def _check(state: State, what: str, conflicts: Sequence[asyncpg.Record]) -> None:
+def _check(state: State, noun: str, conflicts: Sequence[asyncpg.Record]) -> None:
     """Raise OperationError if there are conflicts."""
     if not conflicts:
         return
     row = conflicts[0]
-    reason = f"{what} {row['other']} has this id" if row["other"] is not None else f"it has id {row['here']}"
+    reason = f"{noun} {row['other']} has this id" if row["other"] is not None else f"it has id {row['here']}"
     more = f" ({len(conflicts) - 1:,} more differ)" if conflicts[1:] else ""
     raise OperationError(
-        f"the database is neither that of {state.root} nor a backup of it: in {state.registry.name}, {what} "
+        f"the database is neither that of {state.root} nor a backup of it: in {state.registry.name}, {noun} "
         f"{row['name']} has id {row['id']}; in the database, {reason}{more}. Nothing was changed. Use the database of "
         f"this state folder, or a backup of it. To go on with this database, move {state.registry} and {state.spool} "
         "away: what they contain is then not written to it"
@@ -158,8 +158,8 @@ async def _write_channels(
     connection: asyncpg.Connection[Any], rows: Sequence[asyncpg.Record], since: Mapping[str, float]
 ) -> None:
     queries = load("register")
-    given_up = [row["name"] for row in rows if row["here"] is not None]  # since by --new-channel
-    await connection.execute(queries["supersede_channels"], given_up, [superseded_name(name) for name in given_up])
+    removed = [row["name"] for row in rows if row["here"] is not None]  # since by --new-channel
+    await connection.execute(queries["supersede_channels"], removed, [superseded_name(name) for name in removed])
     for row in rows:
         if row["other"] is not None:
             await connection.execute(queries["rename_channel"], row["other"], row["name"])

@@ -98,7 +98,7 @@ async def record(
         socket.gethostname(),
         _text(shlex.join(("plantlog", *sys.argv[1:]))),
         member,
-        *(counts[what] for what in ("added", "moved", "changed", "retired")),
+        *(counts[change] for change in ("added", "moved", "changed", "retired")),
         files.config.name,
         json.dumps(names),
     )

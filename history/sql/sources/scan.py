@@ -147,8 +147,8 @@ class Scan:
         columns = [name for name in (column, *(_DESCRIBED if described else ())) if name in self.schema.names]
         others = [name for name in self.schema.names if name not in columns]
         # Unknown values are NULL in the rows below, which can't decide a condition about NULL.
-        null_is_told = any(column in others for column in _NULL.findall(f"{self.condition}"))
-        if null_is_told or not _named(self.condition, *columns):
+        tests_null = any(column in others for column in _NULL.findall(f"{self.condition}"))
+        if tests_null or not _named(self.condition, *columns):
             return candidates
         new = [number for number in candidates if number not in self._known]
         rows: dict[str, list[Any]] = {column: new}

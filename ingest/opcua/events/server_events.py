@@ -59,7 +59,7 @@ class ServerEvents:
         self._namespaces = Namespaces()
         self._channels: dict[str, int] = {}  # by node
         self._lost = asyncio.Event()  # the subscription is lost in a session that goes on
-        self._refresh_wanted = asyncio.Event()
+        self._refresh_requested = asyncio.Event()
         self._refreshed = asyncio.Event()  # the end of the refresh in progress has come for each item
         self._started: set[int] = set()  # client handles whose refresh has begun, but not ended
         self._awaited: set[int] = set()  # client handles whose refresh has not ended
@@ -123,7 +123,7 @@ class ServerEvents:
     async def record_unavailable(self, subscription: Subscription, why: str) -> None:
         """Record that a notification was lost."""
         self._status.count_missed()
-        self._refresh_wanted.set()
+        self._refresh_requested.set()
         await self._record_missing(why, {"since": subscription.sampled_to})
 
     async def _record_missing(self, why: str, detail: dict[str, int]) -> None:
@@ -147,7 +147,7 @@ class ServerEvents:
                 log.warning("source %s: notification %d: %s", self._status.name, notification.sequence, error)
                 self._status.count_undecodable()
                 self._status.count_missed()
-                self._refresh_wanted.set()
+                self._refresh_requested.set()
                 rows.append(Event("events_missing", arrival, text=str(error)))
                 continue
             if events and not subscription.is_ours:
@@ -187,9 +187,9 @@ class ServerEvents:
                 self._refreshed.set()
             return None, {}
         if event.event_type == _REFRESH_REQUIRED:
-            self._refresh_wanted.set()
+            self._refresh_requested.set()
         elif event.event_type == _OVERFLOW:
-            self._refresh_wanted.set()
+            self._refresh_requested.set()
             return Event("events_missing", time, text="the server's event queue was full", detail=event.detail()), {}
         channel = self._channels.get(event.source_node or "")
         return self.conditions.record(replace(event, time=time), channel, arrival)
@@ -239,19 +239,19 @@ class ServerEvents:
             self._lost.clear()
 
     async def _follow(self, client: Client, subscription: Subscription, subscriptions: Subscriptions) -> None:
-        self._refresh_wanted.set()
+        self._refresh_requested.set()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._refresh_when_wanted(client, subscription))
+            tasks.create_task(self._refresh_when_requested(client, subscription))
             tasks.create_task(self._retry_refused(client, subscription, subscriptions))
 
-    async def _refresh_when_wanted(self, client: Client, subscription: Subscription) -> None:
+    async def _refresh_when_requested(self, client: Client, subscription: Subscription) -> None:
         backoff = Backoff(*_RETRY_REFRESH)
         while True:
-            await self._refresh_wanted.wait()
-            self._refresh_wanted.clear()
+            await self._refresh_requested.wait()
+            self._refresh_requested.clear()
             status = await self._refresh(client, subscription)
             if status == "BadRefreshInProgress":
-                self._refresh_wanted.set()
+                self._refresh_requested.set()
                 await asyncio.sleep(backoff.next())
             else:
                 backoff.reset()
@@ -306,7 +306,7 @@ class ServerEvents:
             await event_requests.create(client, self._tags.source, self._namespaces, subscription, refused)
             if any(subscription.event_items[node].id is not None for node in refused):
                 await subscriptions.note()
-                self._refresh_wanted.set()
+                self._refresh_requested.set()
 
     def _show_refused(self, refused: Iterable[str]) -> None:
         nodes = ", ".join(refused)

@@ -167,11 +167,11 @@ class Accumulator:
         columns = {name: getattr(sums, name)[channel] for name in Rows.__slots__ if name != "channel_id"}
         state_rows = states(closed.courses, channel, closed.begin)
         doubtful = np.flatnonzero(sums.doubtful).astype(np.int32)
-        made_rows = rows(closed.begin, channel, columns)
+        minute_rows = rows(closed.begin, channel, columns)
         lower = channel[sums.decreases[channel]]
         increase_rows = Increases(lower, sums.increase[lower])
         gaps = sums.gaps[channel]
-        return ClosedMinute(closed.begin, closed.kinds, made_rows, gaps, state_rows, increase_rows, doubtful)
+        return ClosedMinute(closed.begin, closed.kinds, minute_rows, gaps, state_rows, increase_rows, doubtful)
 
     def _minute(self, minute: int) -> _Minute:
         if minute not in self._open:

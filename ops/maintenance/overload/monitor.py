@@ -72,8 +72,8 @@ class OverloadMonitor:
             log.info("ingest is no longer overloaded, after %.0f s", lasted)
             self._queue_event(indicators.at, _GOOD, {"seconds": round(lasted, 1), **to_json(self.overload.worst)})
 
-    def _queue_event(self, at: float, what: str, detail: dict[str, Any]) -> None:
-        self._pending_events.append((datetime.fromtimestamp(at, UTC), what, detail))
+    def _queue_event(self, at: float, text: str, detail: dict[str, Any]) -> None:
+        self._pending_events.append((datetime.fromtimestamp(at, UTC), text, detail))
         self._event_queued.set()
 
     async def _record(self) -> None:
@@ -87,9 +87,9 @@ class OverloadMonitor:
                         await self._resume(connection)
                         resumed = True
                     while self._pending_events:
-                        at, what, detail = self._pending_events[0]
+                        at, text, detail = self._pending_events[0]
                         await connection.execute(
-                            load("maintenance")["record_overload"], at, what, self._to_json(detail)
+                            load("maintenance")["record_overload"], at, text, self._to_json(detail)
                         )
                         self._pending_events.popleft()
                 finally:

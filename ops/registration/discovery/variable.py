@@ -78,9 +78,10 @@ class Variable:
 
     def set_array(self, dimensions: int) -> None:
         """Note that the variable is an array of so many dimensions."""
-        many = f" of {dimensions} dimensions" if dimensions > 1 else ""
+        dimensions_text = f" of {dimensions} dimensions" if dimensions > 1 else ""
         hint = reads_element(STRUCTURE if self.is_structure else _IDS.Double, dimensions)
-        self.dimensions, self.reason = dimensions, f"an array{' of structures' * self.is_structure}{many}{hint}"
+        self.dimensions = dimensions
+        self.reason = f"an array{' of structures' * self.is_structure}{dimensions_text}{hint}"
 
 
 async def members_of(

@@ -102,7 +102,7 @@ class Imported:
 
     def notes(self) -> Iterator[str]:
         """A line for each reason, with its locations."""
-        for what, notes in (("left out", self._left_out), ("not carried over", self._settings)):
+        for heading, notes in (("left out", self._left_out), ("not carried over", self._settings)):
             for reason, locations in notes.items():
                 others = f" and {len(locations) - _MAX_LISTED:,} others" if len(locations) > _MAX_LISTED else ""
-                yield f"{what}: {', '.join(locations[:_MAX_LISTED])}{others}: {reason}"
+                yield f"{heading}: {', '.join(locations[:_MAX_LISTED])}{others}: {reason}"
