@@ -180,7 +180,7 @@ class CountBatch:
     source_id: int
     received_at: int  # µs, this machine's clock
     types: tuple[str, ...]  # what was counted, each once
-    type: Int32s  # (n,) places in ``types``
+    type: Int32s  # (n,) indices in ``types``
     channel_id: Int32s  # (n,) 0: of no channel
     time: Int64s  # (n,) µs
     n: Int64s  # (n,) 0 to MAX_INCREMENT

@@ -37,7 +37,7 @@ def check_columns(columns: object, **types: type[np.generic]) -> None:
 class Samples:
     """Samples as columns of equal length n.
 
-    ``channel`` has ids, or places in a list of names where a file or a generator of samples has no ids. ``value`` is
+    ``channel`` has ids, or indices in a list of names where a file or a generator of samples has no ids. ``value`` is
     meaningless, and 0 or NaN by custom, where ``status`` is Bad.
 
     Raises ValueError if columns have other types, or not all one length.

@@ -35,8 +35,8 @@ class DayFiles:
     manifest: Manifest
     incoming: frozenset[str] = frozenset()  # paths of files that are not published yet
 
-    def place(self, file: ArchivedFile) -> str:
-        """Place of a file."""
+    def path(self, file: ArchivedFile) -> str:
+        """Path of a file."""
         return f"{self.folder.incoming}/{file.path}" if file.path in self.incoming else file.path
 
     @contextmanager
@@ -45,7 +45,7 @@ class DayFiles:
 
         ``footers``: those of files that were opened before, by their hash: they are not read and checked again.
         """
-        path = self.place(file)
+        path = self.path(file)
         file_name = f"archive {self.location.name}: {path}"
         size = self.location.size(path)
         if size != file.bytes:
@@ -177,6 +177,6 @@ def time_mask(samples: Samples, times: Int64s) -> NDArray[np.bool_]:
     """Mask of samples whose time is among ``times``, ascending, (n,)."""
     if not len(times):
         return np.zeros(len(samples), np.bool_)
-    places = np.minimum(np.searchsorted(times, samples.time), len(times) - 1)
-    mask: NDArray[np.bool_] = times[places] == samples.time
+    nearest = np.minimum(np.searchsorted(times, samples.time), len(times) - 1)
+    mask: NDArray[np.bool_] = times[nearest] == samples.time
     return mask

@@ -36,7 +36,7 @@ def problems_of(files: DayFiles, anchors: Sequence[str] | None, changed: Set[int
     problems = []
     location, manifest = files.location, files.manifest
     for file in manifest.files:
-        path = files.place(file)
+        path = files.path(file)
         if (size := location.size(path)) is None:
             problems.append(f"{path} is missing")
         elif size != file.bytes:
@@ -47,7 +47,7 @@ def problems_of(files: DayFiles, anchors: Sequence[str] | None, changed: Set[int
         return problems
     try:
         [seal] = manifest.of_table("seal")
-        bundle = read_bundle(location, files.place(seal))
+        bundle = read_bundle(location, files.path(seal))
         problems += bundle.problems(anchors)
         if not bundle.seals:
             return [*problems, f"{seal.path} has no seal"]

@@ -99,7 +99,7 @@ def _numbers(rows: Sequence[Row], name: str, segments: Segments) -> tuple[Int64s
 
 
 def _fill(column: NDArray[Any], rows: Sequence[Row], name: str, kind: str, segments: Segments) -> None:
-    """Put the elements of arrays that are there in their places."""
+    """Fill the column with the elements of the arrays that are not NULL."""
     for row, begin, end in zip(rows, segments.begins.tolist(), segments.ends.tolist(), strict=True):
         if (sent := row[name]) is not None:
             values, present = _optional(sent, kind, end - begin)

@@ -45,7 +45,7 @@ def scale(bits: Bits, segments: Segments) -> ScaledValues:
     needed = segments.count(finite)
     undecided = needed > 0
     needed -= needed // _VALUES_PER_EXCEPTION
-    probed = finite & (segments.places % segments.repeated(np.maximum(1, segments.lengths // _PROBE_VALUES)) == 0)
+    probed = finite & (segments.positions % segments.repeated(np.maximum(1, segments.lengths // _PROBE_VALUES)) == 0)
     probes = np.append(0, np.cumsum(segments.count(probed)))
     probe = bits[probed]
     for is_single, decimals in ((False, _DECIMALS), (True, _SINGLE_DECIMALS)):

@@ -56,8 +56,8 @@ class Segments:
         return self.ends - self.begins
 
     @cached_property
-    def places(self) -> Int64s:
-        """The place of each element in its segment, from 0, (n,)."""
+    def positions(self) -> Int64s:
+        """The position of each element in its segment, from 0, (n,)."""
         begins: Int64s = self.repeated(self.begins)
         return np.arange(self.n) - begins
 
@@ -86,7 +86,7 @@ class Segments:
         return np.maximum.reduceat(values, self.begins)
 
     def selected(self, chosen: Mask) -> tuple[Segments, Mask | slice]:
-        """The segments that are chosen, at least one, and the places of their elements."""
+        """The segments that are chosen, at least one, and the positions of their elements."""
         if chosen.all():
             return self, slice(None)
         return Segments.of_lengths(self.lengths[chosen]), self.repeated(chosen)

@@ -27,7 +27,7 @@ class Lines:
 
     def times(self, segments: Segments) -> Int64s:
         """The times (µs), (n,)."""
-        time: Int64s = segments.repeated(self.start) + segments.places * segments.repeated(self.step)
+        time: Int64s = segments.repeated(self.start) + segments.positions * segments.repeated(self.step)
         if self.planes.any():
             time += segments.repeated(self.unit) * (self.deviation - segments.repeated(PLANES_MIDDLE[self.planes]))
         return time
@@ -46,7 +46,7 @@ def fit(time: Int64s, segments: Segments) -> Lines:
     step = np.where(n == 1, _NO_STEP, np.maximum(1, np.rint(last / np.maximum(1, n - 1)).astype(np.int64)))
     unit, number = np.ones(len(segments), np.int64), np.zeros(len(segments), np.int64)
     deviation = np.zeros(segments.n, np.int64)
-    irregular = ~segments.all(since == segments.places * segments.repeated(step))
+    irregular = ~segments.all(since == segments.positions * segments.repeated(step))
     if irregular.any():
         part, irregular_elements = segments.selected(irregular)
         of_part = since[irregular_elements]
@@ -54,7 +54,7 @@ def fit(time: Int64s, segments: Segments) -> Lines:
         step[irregular], least, extent = _best_step(of_part, unit[irregular], part)
         number[irregular] = planes(extent // unit[irregular])
         middle = PLANES_MIDDLE[number[irregular]] * unit[irregular]
-        off = of_part - part.places * part.repeated(step[irregular]) - part.repeated(least)
+        off = of_part - part.positions * part.repeated(step[irregular]) - part.repeated(least)
         deviation[irregular_elements] = off // part.repeated(unit[irregular])
         start[irregular] += least + middle
     return Lines(start, step, unit, number, deviation)
@@ -75,7 +75,7 @@ def _best_step(since: Int64s, unit: Int64s, segments: Segments) -> tuple[Int64s,
     rounded = (np.rint(usual / by).astype(np.int64) * by for by in (1000, 10_000))
     best = [np.zeros(len(segments), np.int64)] * 2 + [np.full(len(segments), np.iinfo(np.int64).max)]
     for step in (usual, mean, *rounded):
-        off = since - segments.places * segments.repeated(step)
+        off = since - segments.positions * segments.repeated(step)
         least = segments.least(off)
         extent = segments.greatest(off) - least
         better = (step >= unit) & (step % unit == 0)

@@ -85,18 +85,18 @@ class Store:
         self._parts += 1
         if not len(part.portion):
             return
-        spooled = self._spooled(part.portion)
-        keys = [batch.key for batch in spooled]
+        spooled_batches = self._spooled(part.portion)
+        keys = [spooled.key for spooled in spooled_batches]
         columns = [list(column) for column in zip(*keys, strict=True)]
         rows = await self.connection.fetch(load("write")["select_batches"], *columns)
         stored = {(row["source_id"], row["sequence"]) for row in rows}
-        self.counts.stored_before += sum(len(batch.batch) for batch in spooled if batch.key in stored)
-        lacking = [await self._without_packed(batch) for batch in spooled if batch.key not in stored]
-        group = assemble([(_NO_FILE, [batch for batch in lacking if len(batch.batch)])], NO_LIMITS)
+        self.counts.stored_before += sum(len(spooled.batch) for spooled in spooled_batches if spooled.key in stored)
+        lacking = [await self._without_packed(spooled) for spooled in spooled_batches if spooled.key not in stored]
+        group = assemble([(_NO_FILE, [spooled for spooled in lacking if len(spooled.batch)])], NO_LIMITS)
         if not len(group.samples):
             return
         for piece in split_by_days(group, NO_LIMITS):
-            complete = [batch for _, of_file in piece.complete for batch in of_file]
+            complete = [spooled for _, of_file in piece.complete for spooled in of_file]
             copy = await self._copy(piece.group) if part.is_whole else None
             work = write(self.connection, piece.group, complete, RepeatingChannels(), copy=copy)
             result = await bounded(self.connection, self.time_out, work)

@@ -165,7 +165,7 @@ def same_sample(first: tuple[float, int], other: tuple[float, int]) -> bool:
 class Conflict:
     """A second, different (value, status) of the same channel and time."""
 
-    batch: int  # its place among others
+    batch: int  # its index in the group
     source_id: int
     channel_id: int
     time: int  # µs
