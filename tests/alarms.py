@@ -14,14 +14,14 @@ from random import Random
 
 import numpy as np
 
-from core.batch import Event, EventBatch, SampleBatch
+from core.batch import Event, SampleBatch
 from core.config.sources import ModbusSource, ModbusTag
 from core.files import write_atomically
 from core.samples import Samples
 from ingest.alarms.evaluator import AlarmEvaluator
 from ingest.spool.append import Spool
-from ingest.spool.reader import SpoolReader
 from tests.samples import T0
+from tests.spooling import Spooled
 from tests.waiting import PATIENCE
 
 SECOND = 1_000_000
@@ -91,18 +91,7 @@ async def feed(path: Path, told: Path, seed: int, last: int = BATCHES) -> None:
 
 def spooled_events(path: Path) -> list[Event]:
     """The alarm events in a spool, in order."""
-    file = SpoolReader(path)
-    try:
-        taken = file.read(10_000_000)
-    finally:
-        file.close()
-    return [
-        event
-        for spooled in taken
-        if isinstance(spooled.batch, EventBatch)
-        for event in spooled.batch.events
-        if event.type == "alarm"
-    ]
+    return [event for _, event in Spooled(path).events("alarm")]
 
 
 if __name__ == "__main__":

@@ -1,14 +1,19 @@
-"""From batches to rows in tests: into a spool, and from all spools of a folder into the database."""
+"""Spools of tests: batches into one, what it holds, and from all spools of a folder into the database."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
-from core.batch import Batch
+from core.batch import Batch, Event, EventBatch, Gap, GapBatch, SampleBatch
+from core.samples import Samples, joined
 from ingest.spool.append import Spool
+from ingest.spool.format import SpooledBatch
+from ingest.spool.reader import SpoolReader
 from ingest.writer.writer import Writer
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 
 async def spooled(folder: Path, *batches: Batch, name: str = "opcua") -> None:
@@ -16,6 +21,56 @@ async def spooled(folder: Path, *batches: Batch, name: str = "opcua") -> None:
     spool = Spool(folder / f"{name}.sqlite", 512 * 1024**2)
     await asyncio.gather(*(spool.append(batch) for batch in batches))
     await spool.close()
+
+
+class Spooled:
+    """What a spool file holds, read while others write."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def taken(self) -> list[SpooledBatch]:
+        """Batches with their sequences."""
+        if not self._path.exists():
+            return []
+        with closing(SpoolReader(self._path)) as file:
+            return file.read(10**9)
+
+    def depth(self) -> tuple[int, int]:
+        """Batches and rows."""
+        with closing(SpoolReader(self._path)) as file:
+            return file.depth()[:2]
+
+    def read(self) -> list[Any]:
+        """Batches."""
+        return [taken.batch for taken in self.taken()]
+
+    def samples(self) -> Samples:
+        """Of all channels, as they were appended."""
+        return joined(batch.samples for batch in self.read() if isinstance(batch, SampleBatch))
+
+    def values(self, channel: int) -> list[float]:
+        """Each (time, value) once, in the order of time."""
+        samples = self.samples()
+        of_channel = samples.part(samples.channel == channel)
+        rows = set(zip(of_channel.time.tolist(), of_channel.value.tolist(), strict=True))
+        return [value for _, value in sorted(rows)]
+
+    def gaps(self, *sources: int) -> list[Gap]:
+        """What is known of each gap in which something is missing, of these sources (none: of all)."""
+        batches = [batch for batch in self.read() if isinstance(batch, GapBatch)]
+        gaps = [gap for batch in batches if not sources or batch.source_id in sources for gap in batch.gaps]
+        known = {(gap.channel_ids, gap.from_time): gap for gap in gaps}
+        return [gap for gap in known.values() if gap.to_time is None or gap.to_time > gap.from_time]
+
+    def events(self, kind: str) -> list[tuple[int, Event]]:
+        """(source id, event) of one type."""
+        batches = [batch for batch in self.read() if isinstance(batch, EventBatch)]
+        return [(batch.source_id, event) for batch in batches for event in batch.events if event.type == kind]
+
+    async def until(self, samples: int) -> None:
+        """At least this many samples."""
+        await until(lambda: len(self.samples()) >= samples, every=0.05)
 
 
 async def drained(writer: Writer) -> Writer:

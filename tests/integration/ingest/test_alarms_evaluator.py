@@ -6,14 +6,13 @@ import asyncio
 import random
 import sys
 from collections.abc import AsyncIterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from core.batch import Event, EventBatch, SampleBatch
+from core.batch import Event, SampleBatch
 from core.errors import SpoolFull
 from core.files import write_atomically
 from core.samples import Samples
@@ -22,10 +21,10 @@ from ingest.alarms import checkpoint
 from ingest.alarms.evaluator import AlarmEvaluator
 from ingest.event_rows import event_id
 from ingest.spool.append import Spool
-from ingest.spool.reader import SpoolReader
 from tests.alarms import BATCHES, IDS, SECOND, SOURCE, answered, batches, feed, source, spooled_events, tag
 from tests.memory_appender import MemoryAppender
 from tests.samples import T0
+from tests.spooling import Spooled
 from tests.waiting import until
 
 MIB = 1024**2
@@ -243,8 +242,6 @@ async def test_counter_that_is_reset_while_nothing_runs_is_one_event(tmp_path: P
             at += 120 * SECOND
             await evaluator.append(one(value, at))
         await spool.close()
-    with closing(SpoolReader(path)) as file:
-        spooled = [event for one in file.read(MIB) if isinstance(one.batch, EventBatch) for event in one.batch.events]
-    resets = [event for event in spooled if event.type == "counter_reset"]
+    resets = [event for _, event in Spooled(path).events("counter_reset")]
     assert [event.text for event in resets] == ["6799 → 3", "9 → 2"]
     assert [event.time for event in resets] == [T0 + 360 * SECOND, T0 + 720 * SECOND]

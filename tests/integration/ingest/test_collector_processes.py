@@ -28,13 +28,13 @@ from core.registry import Registry
 from core.timestamps import now_us
 from ingest.run.collectors import Collectors
 from ingest.spool.append import Spool
-from ingest.spool.reader import SpoolReader
 from ops import health
-from tests.integration.ingest.test_collectors import Spooled, opcua, states
+from tests.integration.ingest.test_collectors import opcua, states
 from tests.integration.ingest.test_opcua_recovery import serving
 from tests.modbus_wire import good_response, misbehaving_device
 from tests.ports import free_ports
 from tests.samples import batch
+from tests.spooling import Spooled
 from tests.waiting import PATIENCE, until
 
 MIB = 1024**2
@@ -308,9 +308,7 @@ async def test_processes_append_to_one_file(tmp_path: Path) -> None:
 
     await asyncio.gather(*(listen(k) for k in range(4)))
     assert [await process.wait() for process in started] == [0, 0, -signal.SIGKILL, 0]
-    file = SpoolReader(tmp_path / "modbus.sqlite")
-    taken = file.read(10**6)
-    file.close()
+    taken = Spooled(tmp_path / "modbus.sqlite").taken()
     assert len({one.sequence for one in taken}) == len(taken)
     for k in range(4):
         values = [int(one.batch.samples.value[0]) for one in taken if one.batch.source_id == k + 1]  # type: ignore[union-attr]
@@ -342,10 +340,8 @@ async def test_spool_repair_keeps_notes_and_names_all_sources(tmp_path: Path) ->
                 continue
     fresh = Spool(path, 64 * MIB)
     assert dict(fresh.notes) == {"heard:1": "last", "heard:2": "last", "gaps:1": "[]", "gaps:2": "[]"}
-    file = SpoolReader(path)
-    lost = {one.batch.source_id for one in file.read(10**6) if isinstance(one.batch, GapBatch)}
+    lost = {batch.source_id for batch in Spooled(path).read() if isinstance(batch, GapBatch)}
     assert lost == {1, 2}, "both had batches in it"
-    file.close()
     for spool in (*spools, fresh):
         await spool.close()
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from core.batch import Event, EventBatch, Gap, GapBatch, SampleBatch
 from core.config import snapshot
 from core.config.model import HealthOptions, Plant
 from core.config.sources import ModbusSource, ModbusTag, OpcuaSource, OpcuaTag
@@ -21,12 +20,12 @@ from core.timestamps import now_us
 from ingest.modbus.collector import Collector as ModbusCollector
 from ingest.run.collectors import Collectors
 from ingest.spool.append import Spool
-from ingest.spool.reader import SpoolReader
 from ops import health
 from tests import children
 from tests.integration.ingest.test_opcua_recovery import serving
 from tests.modbus_wire import good_response, misbehaving_device
 from tests.ports import free_ports
+from tests.spooling import Spooled
 from tests.waiting import PATIENCE, until
 
 A = OpcuaTag(name="a", address="ns=2;s=unit.a")
@@ -41,45 +40,6 @@ def opcua(name: str, address: str, tags: Sequence[OpcuaTag], **options: object) 
     fast = {"publishing_interval": 0.1, "backoff_min": 0.05, "backoff_max": 0.5, "keep_alive": 1.0, "queue_size": 1000}
     given = {"name": name, "kind": "opcua", "address": address, "insecure": True, **fast, **options}
     return OpcuaSource.model_validate({**given, "tags": list(tags)})
-
-
-class Spooled:
-    """What a spool file holds, read while others write."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def read(self) -> list[SampleBatch | EventBatch | GapBatch]:
-        if not self._path.exists():
-            return []
-        file = SpoolReader(self._path)
-        try:
-            return [taken.batch for taken in file.read(1_000_000)]  # type: ignore[misc]
-        finally:
-            file.close()
-
-    def values(self, channel: int) -> list[float]:
-        """Each (time, value) once, in the order of time."""
-        rows = {
-            (int(batch.samples.time[i]), float(batch.samples.value[i]))
-            for batch in self.read()
-            if isinstance(batch, SampleBatch)
-            for i in range(len(batch))
-            if batch.samples.channel[i] == channel
-        }
-        return [value for _, value in sorted(rows)]
-
-    def gaps(self, *sources: int) -> list[Gap]:
-        """What is known of each gap in which something is missing, of these sources (none: of all)."""
-        batches = [batch for batch in self.read() if isinstance(batch, GapBatch)]
-        found = [gap for batch in batches if not sources or batch.source_id in sources for gap in batch.gaps]
-        known = {(gap.channel_ids, gap.from_time): gap for gap in found}
-        return [gap for gap in known.values() if gap.to_time is None or gap.to_time > gap.from_time]
-
-    def events(self, kind: str) -> list[tuple[int, Event]]:
-        """(source id, event) of one type."""
-        batches = [batch for batch in self.read() if isinstance(batch, EventBatch)]
-        return [(batch.source_id, event) for batch in batches for event in batch.events if event.type == kind]
 
 
 @asynccontextmanager

@@ -17,13 +17,12 @@ from prometheus_client import REGISTRY
 from core.batch import Batch, Event, EventBatch, Gap, GapBatch
 from core.config.model import WriterOptions
 from ingest.spool.append import Spool
-from ingest.spool.reader import SpoolReader
 from ingest.writer.writer import Writer
 from ops.postgres.bootstrap import bootstrap
 from ops.postgres.server import Server
 from tests.database import Database, add_channels, add_sources, logins_of
 from tests.samples import T0, batch
-from tests.spooling import spooled
+from tests.spooling import Spooled, spooled
 from tests.waiting import PATIENCE, until
 
 MIB = 1024**2
@@ -53,9 +52,7 @@ async def writing(folder: Path, dsn: str, options: WriterOptions = QUICK) -> Asy
     finally:
         running.cancel()
         await asyncio.wait((running,))
-    file = SpoolReader(folder / "opcua.sqlite")
-    assert file.depth()[0] == 0
-    file.close()
+    assert Spooled(folder / "opcua.sqlite").depth() == (0, 0)
 
 
 async def until_rows(owner: asyncpg.Connection, rows: int) -> None:

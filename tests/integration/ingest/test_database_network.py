@@ -14,7 +14,6 @@ import pytest
 
 from core.config.model import WriterOptions
 from core.database import connect
-from ingest.spool.reader import SpoolReader
 from ingest.writer.writer import Writer
 from ops.postgres.bootstrap import bootstrap
 from ops.postgres.server import Server
@@ -33,7 +32,7 @@ from tests.integration.ingest.test_database_failures import (
 )
 from tests.ports import free_port
 from tests.samples import batch
-from tests.spooling import spooled
+from tests.spooling import Spooled, spooled
 from tests.waiting import PATIENCE, until
 
 __all__ = ["own_server", "owner"]  # fixtures
@@ -120,9 +119,7 @@ async def test_writer_stops_despite_a_silent_connection(database: Database, tmp_
         running.cancel()
         await asyncio.wait((running,), timeout=PATIENCE)
         assert running.cancelled()
-    file = SpoolReader(tmp_path / "opcua.sqlite")
-    assert file.depth()[1] == 1000
-    file.close()
+    assert Spooled(tmp_path / "opcua.sqlite").depth()[1] == 1000
 
 
 @asynccontextmanager

@@ -10,47 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from core.batch import Event, EventBatch, Gap, GapBatch, SampleBatch
 from core.registry import Registry
-from ingest.spool.reader import SpoolReader
 from tests import children
 from tests.config_in_force import activate
 from tests.modbus_wire import good_response, misbehaving_device
 from tests.ports import free_ports
-from tests.waiting import PATIENCE, until
-
-
-class Spooled:
-    """What a spool file holds, read while others write."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.times: list[int] = []
-        self.gaps: list[Gap] = []
-        self.events: list[Event] = []
-
-    def read(self) -> None:
-        self.times, self.gaps, self.events = [], [], []
-        if not self._path.exists():
-            return
-        file = SpoolReader(self._path)
-        for taken in file.read(1_000_000):
-            if isinstance(taken.batch, SampleBatch):
-                self.times += taken.batch.samples.time.tolist()
-            elif isinstance(taken.batch, GapBatch):
-                self.gaps += taken.batch.gaps
-            elif isinstance(taken.batch, EventBatch):
-                self.events += taken.batch.events
-        file.close()
-
-    async def until(self, samples: int) -> None:
-        """At least this many samples."""
-
-        def enough() -> bool:
-            self.read()
-            return len(self.times) >= samples
-
-        await until(enough, every=0.05)
+from tests.spooling import Spooled
+from tests.waiting import PATIENCE
 
 
 @asynccontextmanager
@@ -80,14 +46,13 @@ async def test_a_kill_and_a_stop_are_gaps_from_the_last_sample_to_the_first(tmp_
         spooled = Spooled(tmp_path / "spool" / "modbus.sqlite")
         ends = []
         for end in (signal.SIGKILL, signal.SIGTERM, signal.SIGTERM):
-            before = len(spooled.times)
+            before = len(spooled.samples())
             async with collector(tmp_path, end):
                 await spooled.until(before + 3)
-            spooled.read()
-            ends.append(spooled.times[-1])
-    of_source = [gap for gap in spooled.gaps if gap.channel_ids is None]
+            ends.append(int(spooled.samples().time[-1]))
+    of_source = [gap for gap in spooled.gaps() if gap.channel_ids is None]
     # A machine that is busy may make polls late besides.
     interruptions = {(gap.from_time, gap.reason): gap for gap in of_source if gap.reason != "poll_missed"}
     assert set(interruptions) == {(ends[0], "killed"), (ends[1], "stopped")}
     for (start, _), gap in interruptions.items():
-        assert gap.to_time == min(t for t in spooled.times if t > start)
+        assert gap.to_time == min(t for t in spooled.samples().time.tolist() if t > start)

@@ -15,17 +15,15 @@ from pathlib import Path
 import pytest
 from pymodbus.framer.rtu import FramerRTU
 
-from core.batch import SampleBatch
 from core.registry import Registry
-from core.samples import joined
 from ingest.modbus.failures import BAD_TIMEOUT
 from ingest.modbus.transport import Connections
-from ingest.spool.reader import SpoolReader
 from tests.integration.ingest.test_modbus_collector import collecting, gaps, tag, values
-from tests.integration.ingest.test_modbus_restart import Spooled, collector
+from tests.integration.ingest.test_modbus_restart import collector
 from tests.peers import FIRST_REGISTER, Peer, peer
 from tests.ports import free_ports
 from tests.serial_lines import gateway, line
+from tests.spooling import Spooled
 from tests.waiting import until
 
 TAGS = [tag(f"c{i}", f"holding:{FIRST_REGISTER + 2 * i}", "float32") for i in range(3)]
@@ -281,11 +279,8 @@ async def test_collector_process_stores_what_a_serial_device_published(tmp_path:
             spooled = Spooled(tmp_path / "spool" / "modbus.sqlite")
             async with collector(tmp_path, signal.SIGTERM):
                 await spooled.until(30)
-        file = SpoolReader(tmp_path / "spool" / "modbus.sqlite")
-        batches = [taken.batch for taken in file.read(1_000_000) if isinstance(taken.batch, SampleBatch)]
-        file.close()
+        samples = spooled.samples()
         for i in range(3):
-            samples = joined(batch.samples for batch in batches)
             stored = samples.value[(samples.channel == i) & (samples.status == 0)].tolist()
             assert len(stored) >= 5
             assert_exact(stored, published(device, i))

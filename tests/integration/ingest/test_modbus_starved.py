@@ -12,10 +12,11 @@ from typing import Any
 from core.registry import Registry
 from core.timestamps import now_us
 from tests.integration.ingest.test_modbus_collector import all_gaps, collecting, tag, values
-from tests.integration.ingest.test_modbus_restart import Spooled, collector
+from tests.integration.ingest.test_modbus_restart import collector
 from tests.modbus_wire import asked, good_response, misbehaving_device
 from tests.peers import peer
 from tests.ports import free_ports
+from tests.spooling import Spooled
 from tests.waiting import until
 
 CHANNELS = 3000
@@ -46,12 +47,11 @@ async def test_suspended_process_has_one_gap_for_all_channels(tmp_path: Path) ->
             process.send_signal(signal.SIGCONT)
             went_on, then = time.time(), rounds[0]
             await until(lambda: rounds[0] >= then + 8)
-        spooled.read()
-    known = {gap.from_time: gap for gap in spooled.gaps}
-    assert {(gap.reason, gap.channel_ids) for gap in known.values()} == {("poll_missed", None)}
+    gaps = spooled.gaps()
+    assert {(gap.reason, gap.channel_ids) for gap in gaps} == {("poll_missed", None)}
     begin, end = stopped * 1e6 + 1e6, went_on * 1e6
-    assert len([gap for gap in known.values() if gap.from_time <= begin and (gap.to_time or 0) >= end]) == 1
-    spans = sorted((gap.from_time, gap.to_time or now_us()) for gap in known.values())  # others: the machine is busy
+    assert len([gap for gap in gaps if gap.from_time <= begin and (gap.to_time or 0) >= end]) == 1
+    spans = sorted((gap.from_time, gap.to_time or now_us()) for gap in gaps)  # others: the machine is busy
     assert all(end <= start for (_, end), (start, _) in pairwise(spans)), "each silence is one gap"
     assert max(rounds.values()) - min(rounds.values()) <= 2, "every block is read as often as the others"
 
@@ -125,9 +125,10 @@ async def test_polls_late_while_suspended_are_not_blamed_on_the_device(tmp_path:
                     await asyncio.sleep(0.05)
 
             async def stretched() -> list[dict[str, Any]]:
-                await asyncio.to_thread(spooled.read)  # waits for a lock of the suspended process
-                events = (event for event in spooled.events if event.text == "stretched")
-                return [dict(event.detail) for event in events if event.detail["slow"] == "machine"]
+                # waits for a lock of the suspended process
+                events = await asyncio.to_thread(spooled.events, "poll_stretched")
+                details = [dict(event.detail) for _, event in events if event.text == "stretched"]
+                return [detail for detail in details if detail["slow"] == "machine"]
 
             suspending = asyncio.create_task(suspended())
             try:

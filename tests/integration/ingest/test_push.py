@@ -24,14 +24,13 @@ from core.paths import State
 from core.registry import Registry
 from core.timestamps import now_us
 from ingest.run.process import run_push
-from ingest.spool.reader import SpoolReader
 from ingest.writer.writer import Writer
 from ops.registration.register import register
 from tests import children
 from tests.config_in_force import activate
 from tests.database import Database, rows
 from tests.ports import free_port, free_ports
-from tests.spooling import drained
+from tests.spooling import Spooled, drained
 from tests.waiting import PATIENCE, until
 
 _TAGS = """
@@ -118,11 +117,7 @@ class Site:
 
     def spooled(self) -> list[Any]:
         """Every batch in the spool."""
-        file = SpoolReader(self.state.spool / "push.sqlite")
-        try:
-            return [spooled.batch for spooled in file.read(10_000_000)]
-        finally:
-            file.close()
+        return Spooled(self.state.spool / "push.sqlite").read()
 
     def samples(self) -> list[tuple[int, int, float]]:
         """(channel, µs, value) of every sample in the spool."""

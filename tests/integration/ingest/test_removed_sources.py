@@ -21,9 +21,10 @@ from ingest.spool.append import Spool
 from ingest.status import SourceStatus
 from ops.registration.register import register
 from tests.database import Database
-from tests.integration.ingest.test_collectors import A, Spooled, opcua
+from tests.integration.ingest.test_collectors import A, opcua
 from tests.integration.ingest.test_opcua_recovery import serving
 from tests.modbus_wire import good_response, misbehaving_device
+from tests.spooling import Spooled
 from tests.waiting import PATIENCE, until
 
 Kind = Literal["opcua", "modbus"]

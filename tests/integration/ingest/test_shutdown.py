@@ -15,11 +15,11 @@ from core.batch import SampleBatch
 from core.samples import Samples
 from core.timestamps import now_us
 from ingest.spool.append import Spool
-from ingest.spool.reader import SpoolReader
 from tests import children
 from tests.config_in_force import activate
 from tests.peers import listens
 from tests.ports import free_ports
+from tests.spooling import Spooled
 from tests.waiting import PATIENCE, until
 
 BOUND = PATIENCE  # s: a drain has 8; the rest is a slow machine's start
@@ -67,10 +67,7 @@ def batch() -> SampleBatch:
 
 
 def kept(state: Path) -> int:
-    file = SpoolReader(state / "spool" / "modbus.sqlite")
-    taken = file.read(10)
-    file.close()
-    return len(taken)
+    return Spooled(state / "spool" / "modbus.sqlite").depth()[0]
 
 
 async def test_impossible_drain_ends_by_itself(tmp_path: Path, black_hole: int) -> None:

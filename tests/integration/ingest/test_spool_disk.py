@@ -30,7 +30,7 @@ from tests.integration.ingest.test_opcua_recovery import serving
 from tests.integration.ingest.test_push import site
 from tests.modbus_wire import good_response, misbehaving_device
 from tests.samples import batch
-from tests.spooling import drained
+from tests.spooling import Spooled, drained
 from tests.waiting import PATIENCE, until
 
 MIB = 1024**2
@@ -316,9 +316,7 @@ async def test_modbus_on_a_full_disk_has_a_gap(disk: Disk) -> None:
         await until(lambda: status.samples > at)
         collecting.cancel()
         await asyncio.wait([collecting])
-    file = SpoolReader(spool.path)
-    batches = [b.batch for b in file.read(10**9)]
-    file.close()
+    batches = Spooled(spool.path).read()
     await spool.close()
     gaps = [g for b in batches if isinstance(b, GapBatch) for g in b.gaps if g.reason == "spool_full"]
     assert [(g.channel_ids, g.to_time is None) for g in gaps[:2]] == [((0, 1, 2), True), ((0, 1, 2), False)]
@@ -356,9 +354,7 @@ async def test_opcua_on_a_full_disk_leaves_values_on_the_server(disk: Disk, tmp_
         await until(lambda: status.samples > len(server.written))  # the value at the start is one, too
         collecting.cancel()
         await asyncio.wait([collecting])
-    file = SpoolReader(spool.path)
-    batches = [b.batch for b in file.read(10**9)]
-    file.close()
+    batches = Spooled(spool.path).read()
     await spool.close()
     values = {v for b in batches if isinstance(b, SampleBatch) for v in b.samples.value.tolist() if v}
     assert sorted(values) == server.written

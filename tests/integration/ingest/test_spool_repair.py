@@ -29,6 +29,7 @@ from ingest.spool.reader import SpoolReader
 from ingest.spool.repair import damaged_files
 from schema.queries import load
 from tests.samples import batch
+from tests.spooling import Spooled
 from tests.users import recorded_actions
 
 MIB = 1024**2
@@ -104,10 +105,7 @@ async def recover(path: Path) -> tuple[dict[int, Batch], dict[str, str]]:
     """What the writer takes, and the notes that a collector has."""
     spool = Spool(path, 64 * MIB)
     try:
-        file = SpoolReader(path)
-        taken = {b.sequence: b.batch for b in file.read(10**9)}
-        file.close()
-        return taken, dict(spool.notes)
+        return {taken.sequence: taken.batch for taken in Spooled(path).taken()}, dict(spool.notes)
     finally:
         await spool.close()
 
@@ -189,9 +187,7 @@ async def test_new_files_share_no_sequence_with_a_clock_at_1970(tmp_path: Path, 
         spool = Spool(tmp_path / name / NAME, 64 * MIB)
         await spool.append(batch([(1, 0, 0.0, 0)]))
         await spool.close()
-        file = SpoolReader(spool.path)
-        given.append(file.read(10)[0].sequence)
-        file.close()
+        given.append(Spooled(spool.path).taken()[0].sequence)
     assert abs(given[0] - given[1]) > 1_000_000
     assert min(given) > 1_700_000_000_000_000, "as far ahead as of a clock that goes"
 
@@ -310,9 +306,7 @@ async def test_damaged_empty_spool_has_lost_nothing(tmp_path: Path) -> None:
 async def test_removed_spool_is_a_gap_and_sequences_continue(tmp_path: Path) -> None:
     spool = Spool(tmp_path / NAME, 64 * MIB)
     await spool.append(batch([(1, 0, 0.0, 0)], 4))
-    file = SpoolReader(spool.path)
-    (before,) = file.read(10)
-    file.close()
+    (before,) = Spooled(spool.path).taken()
     await spool.close()
     spool.path.unlink()
     taken, _ = await recover(spool.path)

@@ -17,11 +17,10 @@ from core.config.model import WriterOptions
 from core.samples import Samples
 from core.timestamps import microseconds, now_us, timestamp
 from ingest.spool.append import Spool
-from ingest.spool.reader import SpoolReader
 from ingest.writer.writer import Writer
 from tests.database import Database, add_channels, add_sources
 from tests.samples import T0, batch
-from tests.spooling import drained, spooled
+from tests.spooling import Spooled, drained, spooled
 from tests.waiting import PATIENCE, until
 
 MIB = 1024**2
@@ -248,9 +247,7 @@ async def test_backends_killed_while_writing(database: Database, owner: asyncpg.
     await until(killed_and_done)
     writer.drain()
     await asyncio.wait_for(running, PATIENCE)
-    file = SpoolReader(tmp_path / "opcua.sqlite")
-    assert file.depth()[0] == 0
-    file.close()
+    assert Spooled(tmp_path / "opcua.sqlite").depth() == (0, 0)
 
 
 def _live(at: int, channel: int = 90, rows: int = 1) -> SampleBatch:

@@ -15,10 +15,10 @@ from core.config.model import WriterOptions
 from core.samples import Samples
 from core.timestamps import now_us
 from ingest.spool.append import Spool
-from ingest.spool.reader import SpoolReader
 from ingest.writer.writer import Writer
 from tests.database import Database, add_channels, add_sources
 from tests.integration.ingest.test_database_failures import failures
+from tests.spooling import Spooled
 from tests.waiting import PATIENCE, until
 
 MIB = 1024**2
@@ -57,9 +57,7 @@ async def test_ten_years_of_backfill_do_not_delay_live_data(
     for spool in (pushed, live):
         await spool.close()
     for name in ("push", "opcua"):
-        file = SpoolReader(tmp_path / f"{name}.sqlite")
-        assert file.depth()[0] == 0
-        file.close()
+        assert Spooled(tmp_path / f"{name}.sqlite").depth() == (0, 0)
 
 
 async def _batches(owner: asyncpg.Connection, rows: int) -> int:
