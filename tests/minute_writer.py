@@ -78,6 +78,7 @@ class Running:
         self.spool = Spool(folder / "push.sqlite", 2**29)
         self.writer = Writer(folder, dsn or database.ingest_dsn, WriterOptions(connections=3, max_rows=1000))
         self._clock = clock
+        self._random = random.Random(1)
         self._task = asyncio.create_task(self.writer.run())
 
     async def send(self, *batches: Batch) -> None:
@@ -86,10 +87,14 @@ class Running:
             await self.spool.append(batch)
         await until(self._empty)
 
-    async def send_minute(self, minute: int, some: random.Random) -> None:
+    def minute(self, minute: int) -> list[SampleBatch]:
         """What is of ``minute`` (since the day began), at its end."""
         self._clock.now = DAY_US + minute * MINUTE_US + 59 * SECOND
-        await self.send(*minute_of(minute, some))
+        return minute_of(minute, self._random)
+
+    async def send_minute(self, minute: int) -> None:
+        """The database has all that is of ``minute``."""
+        await self.send(*self.minute(minute))
 
     async def _empty(self) -> bool:
         backlog = await self.writer.backlog()  # of the files that it has found
@@ -125,6 +130,12 @@ class Running:
             self._task.cancel()
             await asyncio.wait((self._task,))
         await self.spool.close()
+
+
+@pytest.fixture
+async def running(database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock) -> Running:
+    assert owner, "the plant is there"
+    return Running(tmp_path / "1", database, clock)
 
 
 def batch(samples: list[tuple[int, int, float, int]]) -> SampleBatch:

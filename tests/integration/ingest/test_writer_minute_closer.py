@@ -33,22 +33,19 @@ from tests.minute_writer import (
     other_dsn,
     owner,
     refreshed,
+    running,
     without,
 )
 from tests.sample_tables import DAY_US
 from tests.waiting import until
 
-__all__ = ["clock", "other_dsn", "owner"]  # fixtures
+__all__ = ["clock", "other_dsn", "owner", "running"]  # fixtures
 
 
-async def test_minutes_in_order_are_not_refreshed_again(
-    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock
-) -> None:
-    some = random.Random(1)
-    running = Running(tmp_path / "1", database, clock)
+async def test_minutes_in_order_are_not_refreshed_again(owner: asyncpg.Connection[Any], running: Running) -> None:
     opened = "SELECT bool_and(open_since IS NOT NULL) FROM plant.rollup_dirty WHERE NOT hours"
     for minute in range(4):
-        await running.send_minute(minute, some)
+        await running.send_minute(minute)
         await until(lambda: owner.fetchval(opened))
         assert await minutes_made(owner, minute) == 0
         await running.close(owner, minute)
@@ -63,11 +60,10 @@ async def test_minutes_in_order_are_not_refreshed_again(
 
 
 async def test_minutes_of_a_backlog_are_not_refreshed_again(
-    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock
+    database: Database, owner: asyncpg.Connection[Any], running: Running, clock: Clock
 ) -> None:
     """All that comes is hours late, as after an outage of the database, or from a gateway that was cut off."""
-    some = random.Random(8)
-    running = Running(tmp_path / "1", database, clock)
+    some = random.Random(1)
     clock.now = DAY_US + 200 * MINUTE_US
     for minute in range(6):
         for one in minute_of(minute, some):
@@ -88,14 +84,10 @@ async def test_minutes_of_a_backlog_are_not_refreshed_again(
     await assert_exact(owner)
 
 
-async def test_minutes_close_although_maintenance_is_late(
-    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock
-) -> None:
+async def test_minutes_close_although_maintenance_is_late(owner: asyncpg.Connection[Any], running: Running) -> None:
     """The first whole minute does not follow on the one before it, which is not made: it is made anew, no other is."""
-    some = random.Random(9)
-    running = Running(tmp_path / "1", database, clock)
     for minute in range(5):
-        await running.send_minute(minute, some)
+        await running.send_minute(minute)
         await running.close(owner, minute)
     assert [await minutes_made(owner, minute) for minute in range(5)] == [0, *[CHANNELS] * 4]
     assert [len(await dirty_channels(owner, minute)) for minute in range(5)] == [CHANNELS, CHANNELS, 0, 0, 0]
@@ -105,13 +97,17 @@ async def test_minutes_close_although_maintenance_is_late(
 
 
 async def test_lost_transaction_holds_its_minutes_open(
-    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    database: Database,
+    owner: asyncpg.Connection[Any],
+    running: Running,
+    tmp_path: Path,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The database has it, but nobody was told: maintenance does not wait for a writer that knows nothing of it."""
-    some = random.Random(10)
-    running, other = (Running(tmp_path / name, database, clock) for name in ("1", "2"))
+    other = Running(tmp_path / "2", database, clock)
     for minute in range(2):
-        await running.send_minute(minute, some)
+        await running.send_minute(minute)
         if minute == 1:
             await other.send(batch([(5, MINUTE_US + 30 * SECOND + 1, 3.0, 0)]))
             await other.kill(monkeypatch)
@@ -121,13 +117,9 @@ async def test_lost_transaction_holds_its_minutes_open(
     await assert_exact(owner)
 
 
-async def test_late_samples_refresh_their_minutes(
-    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock
-) -> None:
-    some = random.Random(4)
-    running = Running(tmp_path / "1", database, clock)
+async def test_late_samples_refresh_their_minutes(owner: asyncpg.Connection[Any], running: Running) -> None:
     for minute in range(4):
-        await running.send_minute(minute, some)
+        await running.send_minute(minute)
         if minute == 2:
             await running.send(batch([(5, minute * MINUTE_US + 30 * SECOND, 3.0, 0)]))
         await running.close(owner, minute)
@@ -140,14 +132,11 @@ async def test_late_samples_refresh_their_minutes(
 
 @pytest.mark.parametrize("what", ["a gap", "a deletion"])
 async def test_changed_held_value_refreshes_later_minutes(
-    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock, what: str
+    owner: asyncpg.Connection[Any], running: Running, clock: Clock, what: str
 ) -> None:
     """Where maintenance is done with it before the next minute that has samples is closed."""
-    some = random.Random(5)
-    running = Running(tmp_path / "1", database, clock)
     for minute in range(6):
-        clock.now = DAY_US + minute * MINUTE_US + 59 * SECOND
-        batches = minute_of(minute, some)
+        batches = running.minute(minute)
         if minute in (2, 3):  # channel 7 is silent, with a value that holds
             last = batch([(7, 2 * MINUTE_US + 1, 7.0, 0)] if minute == 2 else [(8, minute * MINUTE_US + 1, 0.0, 0)])
             batches = [last, *(without(one, 7) for one in batches)]
@@ -168,15 +157,13 @@ async def test_changed_held_value_refreshes_later_minutes(
 
 
 async def test_older_snapshot_refreshes_nothing(
-    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock
+    database: Database, owner: asyncpg.Connection[Any], running: Running
 ) -> None:
     """Refreshing with a snapshot from before a minute was closed would not see its rows, nor make them dirty."""
-    some = random.Random(6)
-    running = Running(tmp_path / "1", database, clock)
     other = await asyncpg.connect(database.owner_dsn)
     outcomes = []
     for minute in range(3):
-        await running.send_minute(minute, some)
+        await running.send_minute(minute)
         snapshot = other.transaction(isolation="repeatable_read")
         await snapshot.start()
         await other.fetchval("SELECT count(*) FROM plant.rollup_dirty")
@@ -192,16 +179,14 @@ async def test_older_snapshot_refreshes_nothing(
 
 
 async def test_long_refresh_blocks_neither_ingest_nor_the_next_minute(
-    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock
+    database: Database, owner: asyncpg.Connection[Any], running: Running, clock: Clock
 ) -> None:
     """What waits to close a minute has it before the next portion, and nothing is left to maintenance."""
-    some = random.Random(8)
-    running = Running(tmp_path / "1", database, clock)
     other = await asyncpg.connect(database.owner_dsn)
     waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype <> 'advisory'"
     begin, portion = "BEGIN ISOLATION LEVEL REPEATABLE READ", "SELECT plant.refresh_closed(now()) AS done"
     for minute in range(4):
-        await running.send_minute(minute, some)
+        await running.send_minute(minute)
         await refreshed(owner)
         await other.execute(begin)
         assert await other.fetchval(portion) is False
@@ -226,16 +211,19 @@ async def test_long_refresh_blocks_neither_ingest_nor_the_next_minute(
 
 
 async def test_minutes_of_a_killed_writer(
-    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    database: Database,
+    owner: asyncpg.Connection[Any],
+    running: Running,
+    tmp_path: Path,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    some = random.Random(3)
-    running = Running(tmp_path / "1", database, clock)
     for minute in range(2):
-        await running.send_minute(minute, some)
+        await running.send_minute(minute)
         await running.close(owner, minute)
         await refreshed(owner)
+    batches = running.minute(2)
     clock.now = DAY_US + 2 * MINUTE_US + 30 * SECOND
-    batches = minute_of(2, some)
     await running.send(*batches[:8])
     await running.kill(monkeypatch)
     await refreshed(owner)
@@ -249,7 +237,7 @@ async def test_minutes_of_a_killed_writer(
     await refreshed(owner)
     assert await minutes_made(owner, 2) == CHANNELS
     await again.send(*batches[8:])
-    await again.send(*minute_of(3, some))
+    await again.send(*minute_of(3, random.Random(3)))
     await owner.execute("UPDATE plant.rollup_dirty SET open_since = open_since - plant.open_minute_limit()")
     await refreshed(owner)
     await again.send(batch([(1, 2 * MINUTE_US + 59 * SECOND + 1, 7.0, 0)]))  # after its minute was taken
@@ -273,14 +261,12 @@ def recorded_gaps(some: random.Random, now: int, newest: int, gaps: list[Gap]) -
 
 
 async def test_minutes_of_another_installation_stay_open(
-    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock, other_dsn: str
+    owner: asyncpg.Connection[Any], running: Running, other_dsn: str
 ) -> None:
     """A writer that starts, or that closes the same minute first, releases its own only."""
-    some = random.Random(11)
     async with connected(other_dsn) as other:
         await other.execute(load("write")["insert_open_minutes"], [timestamp(DAY_US)])
     held = "SELECT count(*) FROM plant.rollup_dirty WHERE open_since IS NOT NULL AND held_by = $1"
-    running = Running(tmp_path / "1", database, clock)
     own, others = "plantlog_ingest", "plantlog_ingest_other"
     await owner.execute(
         "INSERT INTO plant.rollup_dirty (from_time, to_time, open_since, held_by)"
@@ -289,7 +275,7 @@ async def test_minutes_of_another_installation_stay_open(
         timestamp(DAY_US + MINUTE_US),
         own,
     )
-    await running.send_minute(0, some)
+    await running.send_minute(0)
     assert await owner.fetchval(held, own) > 1
     await running.close(owner, 0, own)
     assert [await owner.fetchval(held, login) for login in (own, others)] == [0, 1]
@@ -305,7 +291,6 @@ async def _pause(done: asyncio.Event, seconds: float) -> None:
         await asyncio.wait_for(done.wait(), seconds)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 async def test_minutes_are_exact_under_random_interference(
     database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock, other_dsn: str, seed: int
@@ -359,12 +344,12 @@ async def test_minutes_are_exact_under_random_interference(
                 await writers[1].spool.append(one.part(one.samples.channel == other))
                 one = without(one, other)
             await writers[0].spool.append(one)
-        for running in writers:
-            await running.send()
+        for writer in writers:
+            await writer.send()
         if some.random() < 0.8:
             await writers[0].close(owner, minute)  # and so does the other one
     done.set()
     await asyncio.gather(*others)
-    for running in writers:
-        await running.stop()
+    for writer in writers:
+        await writer.stop()
     await assert_exact(owner)

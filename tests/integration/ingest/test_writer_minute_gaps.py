@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +20,15 @@ from tests.minute_writer import (
     assert_exact,
     clock,
     dirty_channels,
-    minute_of,
     owner,
     refreshed,
+    running,
     without,
 )
 from tests.sample_tables import DAY_US
 from tests.waiting import until
 
-__all__ = ["clock", "owner"]  # fixtures
+__all__ = ["clock", "owner", "running"]  # fixtures
 
 
 def without_those(one: SampleBatch, channels: tuple[int, ...], missing: list[range]) -> SampleBatch:
@@ -42,11 +41,9 @@ def without_those(one: SampleBatch, channels: tuple[int, ...], missing: list[ran
 
 @pytest.mark.parametrize("channels", [(3, 4), None])
 async def test_gap_in_order_refreshes_nothing(
-    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock, channels: tuple[int, ...] | None
+    owner: asyncpg.Connection[Any], running: Running, clock: Clock, channels: tuple[int, ...] | None
 ) -> None:
     """As collectors say it: in one minute, from one into the next, and over one without any."""
-    some = random.Random(2)
-    running = Running(tmp_path / "1", database, clock)
     gaps = {
         2: (2 * MINUTE_US + 20 * SECOND + 20_000, 2 * MINUTE_US + 29 * SECOND),
         3: (3 * MINUTE_US + 50 * SECOND + 20_000, 4 * MINUTE_US + 10 * SECOND),
@@ -55,8 +52,7 @@ async def test_gap_in_order_refreshes_nothing(
     missing = [range(*gap) for gap in gaps.values()]
     of = channels or tuple(range(1, 13))
     for minute in range(9):
-        clock.now = DAY_US + minute * MINUTE_US + 59 * SECOND
-        batches: list[Batch] = [without_those(one, of, missing) for one in minute_of(minute, some)]
+        batches: list[Batch] = [without_those(one, of, missing) for one in running.minute(minute)]
         if minute in gaps:
             begin, end = (DAY_US + at for at in gaps[minute])
             opened, ended = (
@@ -78,15 +74,12 @@ async def test_gap_in_order_refreshes_nothing(
 
 @pytest.mark.parametrize("what", ["late", "closed", "none", "backfilled", "others"])
 async def test_changed_gap_refreshes_its_minutes(
-    database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock, what: str
+    owner: asyncpg.Connection[Any], running: Running, clock: Clock, what: str
 ) -> None:
     """Said behind later samples, when its minute is closed, or found to be none; or not by this writer."""
-    some = random.Random(7)
-    running = Running(tmp_path / "1", database, clock)
     began = 0
     for minute in range(5):
-        clock.now = DAY_US + minute * MINUTE_US + 59 * SECOND
-        batches: list[Batch] = [*minute_of(minute, some)]
+        batches: list[Batch] = [*running.minute(minute)]
         began = int(batches[3].samples.time.max()) + 1 if minute == 2 and isinstance(batches[3], SampleBatch) else began
         opened = GapBatch(1, clock.now, [Gap(began, None, "stale", (3, 4))])
         if minute == 2 and what not in ("late", "closed"):
@@ -114,22 +107,20 @@ async def test_gap_of_another_writer_beside_an_own_one(
     database: Database, owner: asyncpg.Connection[Any], tmp_path: Path, clock: Clock
 ) -> None:
     """The other one, which has no samples of the minute, closes it first."""
-    some = random.Random(9)
     one, other = (Running(tmp_path / str(i), database, clock) for i in range(2))
-    clock.now = DAY_US + 59 * SECOND
-    *batches, last = minute_of(0, some)
+    *batches, last = one.minute(0)
     await one.send(*batches, without(last, 1))
     await other.send(last.part(last.samples.channel == 1))
     await one.close(owner, 0)
     await refreshed(owner)
-    await one.send_minute(1, some)
+    await one.send_minute(1)
     await one.close(owner, 1)
     await refreshed(owner)
-    await one.send_minute(2, some)
+    await one.send_minute(2)
     begin = DAY_US + 2 * MINUTE_US
-    for running, milliseconds in ((one, 59_500), (other, 58_500)):
+    for writer, milliseconds in ((one, 59_500), (other, 58_500)):
         gap = Gap(begin + 1000 * milliseconds, None, "stale", (1,))
-        await running.send(GapBatch(1, clock.now, [gap]))
+        await writer.send(GapBatch(1, clock.now, [gap]))
     clock.now = begin + MINUTE_US + 20 * SECOND  # late enough for the other one, whose samples were less late
 
     async def closed() -> bool:
@@ -139,26 +130,18 @@ async def test_gap_of_another_writer_beside_an_own_one(
     await owner.execute("UPDATE plant.rollup_closed SET minute = '-infinity'")
     clock.now = begin + MINUTE_US + 50 * SECOND
     await until(closed)
-    for running in (one, other):
-        await running.stop()
+    for writer in (one, other):
+        await writer.stop()
     await assert_exact(owner)
 
 
 @pytest.mark.parametrize("silent", [False, True])
 async def test_gap_of_a_killed_writer(
-    database: Database,
-    owner: asyncpg.Connection[Any],
-    tmp_path: Path,
-    clock: Clock,
-    monkeypatch: pytest.MonkeyPatch,
-    silent: bool,
+    owner: asyncpg.Connection[Any], running: Running, clock: Clock, monkeypatch: pytest.MonkeyPatch, silent: bool
 ) -> None:
     """What was carried on from its minute is made anew, also where the minute itself has nothing to make."""
-    some = random.Random(8)
-    running = Running(tmp_path / "1", database, clock)
     for minute in range(3):
-        clock.now = DAY_US + minute * MINUTE_US + 59 * SECOND
-        batches = [without(one, 7) if silent and minute == 2 else one for one in minute_of(minute, some)]
+        batches = [without(one, 7) if silent and minute == 2 else one for one in running.minute(minute)]
         await running.send(*batches)
         if minute < 2:
             await running.close(owner, minute)
