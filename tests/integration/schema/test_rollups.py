@@ -148,6 +148,11 @@ async def assert_exact(connection: asyncpg.Connection[Any], plant: WrittenSample
         assert all(row["seconds"] >= 0 for row in rows)
 
 
+async def assert_exact_after_refresh(connection: asyncpg.Connection[Any], plant: WrittenSamples) -> None:
+    await refresh(connection)
+    await assert_exact(connection, plant)
+
+
 def expected_increases(plant: WrittenSamples, width: int) -> dict[tuple[int, int], float]:
     """Increases by counter and bucket (µs), as the aggregate ``increase`` has them."""
     expected = {}
@@ -189,8 +194,7 @@ async def test_rollups_of_one_channel_equal_a_hand_computation(
     at = DAY_US + HOUR_US
     rows = [(0, 10.0, 0), (30, 20.0, 0), (90, 40.0, 0), (100, 0.0, 0x80050000), (110, 60.0, 0), (119, math.nan, 0)]
     await plant.write(owner, [(1, at + s * SECOND, value, status) for s, value, status in rows])
-    await refresh(owner)
-    await assert_exact(owner, plant)
+    await assert_exact_after_refresh(owner, plant)
     query = "SELECT n, n_good, min, max, avg, twa, seconds, first, last, holds FROM plant.samples_{} ORDER BY bucket"
     minutes, hours = (query.format(width).replace("ORDER", "WHERE n > 0 ORDER") for width in ("1m", "1h"))
     assert [tuple(row) for row in await owner.fetch(minutes)] == [
@@ -206,19 +210,16 @@ async def test_gap_ends_a_held_value(owner: asyncpg.Connection[Any]) -> None:
     plant = WrittenSamples()
     at = DAY_US + HOUR_US
     await plant.write(owner, [(channel, at + s * SECOND, 1.0, 0) for channel in (1, 2) for s in (0, 600, 7200 - 1)])
-    await refresh(owner)
-    await assert_exact(owner, plant)
+    await assert_exact_after_refresh(owner, plant)
     seconds = "SELECT twa, seconds FROM plant.samples_1h WHERE channel_id = 1 AND n > 0 ORDER BY bucket"
     assert [tuple(row) for row in await owner.fetch(seconds)] == [(1, 3600), (1, 3600)]
     gap = Gap(at + 900 * SECOND, None, "stale", (1,))
     for change in (gap, replace(gap, to_time=at + 7000 * SECOND)):
         await plant.say(owner, change)
-        await refresh(owner)
-        await assert_exact(owner, plant)
+        await assert_exact_after_refresh(owner, plant)
         assert [tuple(row) for row in await owner.fetch(seconds)] == [(1, 900), (1, 1)]
     await plant.say(owner, replace(gap, to_time=at + 7000 * SECOND, backfilled=True))
-    await refresh(owner)
-    await assert_exact(owner, plant)
+    await assert_exact_after_refresh(owner, plant)
     assert [tuple(row) for row in await owner.fetch(seconds)] == [(1, 3600), (1, 3600)]
     state = "SELECT seconds, n FROM plant.states_1h WHERE channel_id = 2 ORDER BY bucket"
     assert [tuple(row) for row in await owner.fetch(state)] == [(3600, 1), *[(3600, 0)] * 24, (3599, 0)]
@@ -229,8 +230,7 @@ async def test_states_hold_in_buckets_without_samples(owner: asyncpg.Connection[
     begin = DAY_US + 10 * MINUTE_US
     samples = [(0, 1.0, 0), (10, 1.0, 0x80050000), (20, 1.0, 0), (310, 0.0, 0)]  # minute, value, status
     await plant.write(owner, [(2, begin + minute * MINUTE_US, value, status) for minute, value, status in samples])
-    await refresh(owner)
-    await assert_exact(owner, plant)
+    await assert_exact_after_refresh(owner, plant)
     for view, hour in (("1m", 60), ("1h", 1)):
         states = f"SELECT sum(seconds), max(seconds) FROM plant.states_{view} WHERE channel_id = 2 AND state = 1"
         (found,) = await owner.fetch(states)
@@ -247,8 +247,7 @@ async def test_states_hold_in_buckets_without_samples(owner: asyncpg.Connection[
     bounds = timestamp(begin + 50 * MINUTE_US), timestamp(begin + 300 * MINUTE_US)
     (pending,) = await owner.fetch(late, *bounds)
     assert tuple(pending) == (bounds[0], timestamp(begin + 99 * MINUTE_US))
-    await refresh(owner)
-    await assert_exact(owner, plant)
+    await assert_exact_after_refresh(owner, plant)
     (exact,) = await owner.fetch(late, *bounds)
     assert tuple(exact) == (bounds[0], timestamp(begin + 200 * MINUTE_US))
 
@@ -257,8 +256,7 @@ async def test_too_large_values_are_told_apart_from_a_mean(owner: asyncpg.Connec
     plant = WrittenSamples()
     samples = [(0, 5.0), (30, math.inf), (90, 7.0), (120, -1e308), (150, 1e308), (600, 1.0)]  # s, value
     await plant.write(owner, [(2, DAY_US + s * SECOND, value, 0) for s, value in samples])
-    await refresh(owner)
-    await assert_exact(owner, plant)
+    await assert_exact_after_refresh(owner, plant)
     query = "SELECT n, n_good, min, max, avg, twa, seconds FROM plant.samples_1m WHERE bucket < $1 ORDER BY bucket"
     assert [tuple(row) for row in await owner.fetch(query, timestamp(DAY_US + 600 * SECOND))] == [
         (2, 2, 5, math.inf, None, 5, 30),
@@ -271,12 +269,10 @@ async def test_too_large_values_are_told_apart_from_a_mean(owner: asyncpg.Connec
 async def test_a_late_sample_changes_the_next_bucket_that_has_samples(owner: asyncpg.Connection[Any]) -> None:
     plant = WrittenSamples()
     await plant.write(owner, [(1, DAY_US, 1.0, 0), (1, DAY_US + 20 * HOUR_US + 5, 2.0, 0), (2, DAY_US, 1.0, 0)])
-    await refresh(owner)
-    await assert_exact(owner, plant)
+    await assert_exact_after_refresh(owner, plant)
     for late in (3 * HOUR_US, 19 * HOUR_US, 15 * HOUR_US, 20 * HOUR_US):
         await plant.write(owner, [(1, DAY_US + late, late / 1e9, 0)])
-        await refresh(owner)
-        await assert_exact(owner, plant)
+        await assert_exact_after_refresh(owner, plant)
 
 
 @pytest.mark.slow
@@ -294,12 +290,10 @@ async def test_rollups_are_exact_in_any_order_of_operations(owner: asyncpg.Conne
             gap = Gap(at, some.choice((None, at, at + 1, at + 100 * SECOND)), "stale", (channel,))
             await plant.say(owner, replace(gap, backfilled=some.random() < 0.3))
         if some.random() < 0.7:
-            await refresh(owner)
-            await assert_exact(owner, plant)
+            await assert_exact_after_refresh(owner, plant)
         if some.random() < 0.4:
             await compress_before(owner, timestamp(DAY_US + some.randrange(hours * HOUR_US)))
-    await refresh(owner)
-    await assert_exact(owner, plant)
+    await assert_exact_after_refresh(owner, plant)
 
 
 async def test_deleting_is_exact_and_leaves_an_event(database: Database, owner: asyncpg.Connection[Any]) -> None:
@@ -318,8 +312,7 @@ async def test_deleting_is_exact_and_leaves_an_event(database: Database, owner: 
         assert await owner.fetchval(query, channels, timestamp(begin), timestamp(end), why) == len(doomed)
         for channel, at in doomed:
             del plant.samples[channel][at]
-        await refresh(owner)
-        await assert_exact(owner, plant)
+        await assert_exact_after_refresh(owner, plant)
         event = await owner.fetchrow("SELECT * FROM plant.event WHERE type = 'deleted' AND text = $1", why)
         assert event is not None
         detail = json.loads(event["detail"])
@@ -375,7 +368,6 @@ async def test_rollups_are_exact_under_concurrency(database: Database, owner: as
     done = True
     assert all(calls > 0 for calls in await asyncio.gather(*callers))
     await compress_before(owner, before)
-    await refresh(owner)
-    await assert_exact(owner, plant)
+    await assert_exact_after_refresh(owner, plant)
     verified = await verify(owner)
     assert (verified.channels, verified.differences) == (8, [])

@@ -20,7 +20,7 @@ from tests.integration.schema.test_rollups import (
     MINUTE_US,
     SECOND,
     WrittenSamples,
-    assert_exact,
+    assert_exact_after_refresh,
     owner,
     random_samples,
     refresh,
@@ -44,8 +44,7 @@ async def test_increase_across_a_boundary_belongs_to_the_later_bucket(owner: asy
     plant = WrittenSamples()
     samples = [(50, 10), (110, 15), (115, 3), (118, 4), (3500, 9), (3650, 2), (86390, 7), (86410, 8)]  # s, value
     await plant.write(owner, [(5, DAY_US + s * SECOND, value, 0) for s, value in samples])
-    await refresh(owner)
-    await assert_exact(owner, plant)
+    await assert_exact_after_refresh(owner, plant)
     # 5 to the minute after it, where it was reset to 3 and rose by 1; 5 until the next one; a reset between two hours
     assert await _increases(owner, "1m", 5) == [
         (0, 0, 0),
@@ -63,25 +62,21 @@ async def test_increase_across_a_boundary_belongs_to_the_later_bucket(owner: asy
 async def test_late_deleted_and_missing_readings(owner: asyncpg.Connection[Any]) -> None:
     plant = WrittenSamples()
     await plant.write(owner, [(7, DAY_US + _DAY + i * 20 * MINUTE_US, float(i * 30 % 100), 0) for i in range(-9, 9)])
-    await refresh(owner)
-    await assert_exact(owner, plant)
+    await assert_exact_after_refresh(owner, plant)
     assert sum(increase for _, increase, _ in await _increases(owner, "1m", 7)) == 17 * 30
     await compress_before(owner, timestamp(DAY_US + _DAY))
     late = [(-25, 50.0), (-25, 60.0), (3, 99.0), (3, 1.0)]  # minute: a reset that was not seen, on the packed day, too
     for i, (minute, value) in enumerate(late):
         await plant.write(owner, [(7, DAY_US + _DAY + minute * MINUTE_US + i * SECOND, value, 0)])
-        await refresh(owner)
-        await assert_exact(owner, plant)
+        await assert_exact_after_refresh(owner, plant)
     await plant.say(owner, Gap(DAY_US + _DAY + 7, DAY_US + _DAY + HOUR_US, "stale", (7,)))
     await plant.write(owner, [(7, DAY_US + _DAY + 50 * MINUTE_US, 9.0, 0x80050000)])
-    await refresh(owner)
-    await assert_exact(owner, plant)
+    await assert_exact_after_refresh(owner, plant)
     begin, end = DAY_US + _DAY, DAY_US + _DAY + 5 * MINUTE_US
     for at in [at for at in plant.samples[7] if begin <= at < end]:
         del plant.samples[7][at]
     assert await owner.fetchval("SELECT plant.delete_samples('{7}', $1, $2, 'test')", timestamp(begin), timestamp(end))
-    await refresh(owner)
-    await assert_exact(owner, plant)
+    await assert_exact_after_refresh(owner, plant)
 
 
 @pytest.mark.slow
@@ -91,8 +86,7 @@ async def test_sum_over_any_time_is_the_increase_of_the_engine(owner: asyncpg.Co
     await plant.write(owner, random_samples(some, [*COUNTERS], 30, 1500))
     pause = [(c, at + 3 * _DAY, value, status) for c, at, value, status in random_samples(some, [*COUNTERS], 2, 100)]
     await plant.write(owner, pause)
-    await refresh(owner)
-    await assert_exact(owner, plant)
+    await assert_exact_after_refresh(owner, plant)
     for width, word in ((MINUTE_US, "minute"), (HOUR_US, "hour")):
         for _ in range(25):
             begin, end = sorted(DAY_US + some.randrange(5 * _DAY) // width * width for _ in range(2))

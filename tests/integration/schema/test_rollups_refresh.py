@@ -12,7 +12,13 @@ import pytest
 from core.timestamps import now_us, timestamp
 from ops.maintenance.packing import pack_minutes
 from tests.database import Database, add_channels, connected
-from tests.integration.schema.test_rollups import SECOND, WrittenSamples, assert_exact, owner, refresh
+from tests.integration.schema.test_rollups import (
+    SECOND,
+    WrittenSamples,
+    assert_exact_after_refresh,
+    owner,
+    refresh,
+)
 from tests.sample_tables import DAY, DAY_US, HOUR_US, NEXT_DAY, blocks_read, planned_before, planned_first
 from tests.waiting import until
 
@@ -59,8 +65,7 @@ async def test_second_concurrent_refresh_ends_at_once(database: Database, owner:
         await refresh(owner)
         assert await first.fetchval("SELECT plant.refresh_portion(now())") is None
     await first.close()
-    await refresh(owner)
-    await assert_exact(owner, plant)
+    await assert_exact_after_refresh(owner, plant)
 
 
 async def test_deleted_sample_is_no_longer_held(owner: asyncpg.Connection[Any]) -> None:
@@ -77,8 +82,7 @@ async def test_deleted_sample_is_no_longer_held(owner: asyncpg.Connection[Any]) 
     query = "SELECT plant.delete_samples('{1}', $1, $2, 'test')"
     assert await owner.fetchval(query, timestamp(doomed), timestamp(doomed + 1)) == 1
     del plant.samples[1][doomed]
-    await refresh(owner)
-    await assert_exact(owner, plant)
+    await assert_exact_after_refresh(owner, plant)
 
 
 async def test_packed_days_have_minutes(owner: asyncpg.Connection[Any]) -> None:
@@ -103,8 +107,7 @@ async def test_all_channels_of_a_packed_day(owner: asyncpg.Connection[Any]) -> N
         while await owner.fetchval(packed) < len(channels):
             await refresh(owner)
         await plant.write(owner, [(c, DAY_US + late, 7.5, 0) for c in channels])
-        await refresh(owner)
-        await assert_exact(owner, plant)
+        await assert_exact_after_refresh(owner, plant)
 
 
 async def test_query_that_is_being_planned_misses_nothing(database: Database, owner: asyncpg.Connection[Any]) -> None:
@@ -138,8 +141,7 @@ async def test_chunks_of_packed_rollup_days_are_dropped(owner: asyncpg.Connectio
     await refresh(owner)
     assert await owner.fetchval(_CHUNKS) > 0
     while await owner.fetchval(_CHUNKS) > 0:
-        await refresh(owner)
-    await assert_exact(owner, plant)
+        await assert_exact_after_refresh(owner, plant)
     assert await owner.fetchval("SELECT count(*) FROM plant.rollup_chunk") == 0
     between = await owner.fetch("SELECT * FROM plant.minutes_between('{1}', $1, $2)", DAY, DAY + timedelta(hours=30))
     assert len(between) == 30
@@ -153,8 +155,7 @@ async def test_samples_from_before_rollups_are_rolled_up(owner: asyncpg.Connecti
     await owner.execute(
         "INSERT INTO plant.rollup_dirty (from_time, to_time) VALUES ($1, $2)", DAY, DAY + timedelta(days=3)
     )
-    await refresh(owner)
-    await assert_exact(owner, plant)
+    await assert_exact_after_refresh(owner, plant)
 
 
 async def test_roles_read_rollups(
