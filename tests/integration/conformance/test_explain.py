@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-import pytest
-
 from tests.integration.conformance.plant import ConformancePlant
 from tests.sample_tables import DAY
 
@@ -52,7 +50,6 @@ async def _explain(
     return list(_nodes(json.loads(plan)[0]["Plan"]))
 
 
-@pytest.mark.slow
 async def test_only_chunks_within_the_bounds_are_read(plant: ConformancePlant) -> None:
     """A day in the edition's own form, a packed one, and one of rows; one channel and 11; an hour, a day, across."""
     await plant.owner.execute(_FILL, DAY, _EACH, _CHANNELS)
@@ -84,7 +81,6 @@ async def test_only_chunks_within_the_bounds_are_read(plant: ConformancePlant) -
             assert nodes[0]["Actual Rows"] == (last - first) // _EACH * len(channels), asked
 
 
-@pytest.mark.slow
 async def test_bounds_given_as_parameters_limit_the_chunks(plant: ConformancePlant) -> None:
     """A prepared statement whose plan is made once: what it need not touch, it does not start to read."""
     await plant.owner.execute(_FILL, DAY, _EACH, 50)
