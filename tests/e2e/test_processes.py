@@ -62,7 +62,7 @@ async def _up_beside_a_kill(appliance: Appliance, chance: random.Random) -> None
         readers = _readers(appliance)
         return following.done() or (readers if readers != before else [])
 
-    readers = await until(changed, every=0.1)
+    readers = await until(changed, every=0.5)
     if not following.done():
         with suppress(ProcessLookupError):  # `up` may have ended it
             os.kill(chance.choice(readers), signal.SIGKILL)

@@ -128,7 +128,6 @@ async def test_older_snapshot_misses_nothing(plant: ConformancePlant) -> None:
     assert await plant.form_of_days() == {(DAY, await plant.closed_form())}
 
 
-@pytest.mark.slow
 async def test_compression_ended_at_any_moment_continues(plant: ConformancePlant) -> None:
     for day in range(3):
         await plant.fill(DAY + timedelta(days=day))
