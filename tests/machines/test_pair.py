@@ -70,9 +70,7 @@ async def test_standby_takes_over_from_a_killed_holder(database: Database, tmp_p
         if lost == "disk":  # power-off: nobody receives for it, and what it had is gone
             plant.members.remove(first)
             shutil.rmtree(first.folder)
-        took = await take_over(database, began)
-        print(f"take-over after {took:.2f} s")
-        assert took <= TAKE_OVER
+        await take_over(database, began)
         await check(database, plant)
 
 
@@ -81,9 +79,7 @@ async def test_frozen_holder_writes_nothing_behind_the_new_one(database: Databas
         await until(lambda: len(plant.sent) > 40 * CHANNELS)
         began = time.monotonic()
         first.send(signal.SIGSTOP)
-        took = await take_over(database, began)
-        print(f"take-over after {took:.2f} s")
-        assert took <= TAKE_OVER
+        await take_over(database, began)
         sent = len(plant.sent)
         await until(lambda: len(plant.sent) > sent + 40 * CHANNELS)
         [[before]] = await rows(database, f"SELECT count(*) FROM plant.ingest_batch WHERE sequence < {MEMBER_STEP}")
@@ -114,9 +110,7 @@ async def test_network_cut_loses_nothing(database: Database, tmp_path: Path, cut
             for number in cut:
                 relays[number - 1].silence(True)
             if cut == (1,):
-                took = await take_over(database, began)
-                print(f"take-over after {took:.2f} s")
-                assert took <= TAKE_OVER
+                await take_over(database, began)
             await until(lambda: time.monotonic() > began + 10)  # longer than a lease
             for number in cut:
                 relays[number - 1].silence(False)
