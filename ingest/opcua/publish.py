@@ -68,9 +68,9 @@ class Publisher:
         self._rebuild = rebuild
         self._unacknowledged: list[tuple[Subscription, int]] = []  # on disk, to be acknowledged
         self._in_flight = 0
-        self._in_turn = asyncio.Lock()  # held by the message that is being stored, where timestamps repeat
+        self._in_turn = asyncio.Lock()  # held by the message that is being stored, where times depend on the order
         self._under_way: set[object] = set()  # publish requests without a response
-        self._response_came = asyncio.Condition()
+        self._progress = asyncio.Condition()  # a response came, or a message is on disk, or lost
         self._awaited: set[tuple[int, int]] = set()  # subscription and sequence number of messages that are requested
         self._lost: set[tuple[int, int]] = set()  # recorded as lost
         self._last_heard: dict[int, float] = {}
@@ -132,8 +132,7 @@ class Publisher:
     async def _handle(self, body: bytes) -> None:
         response = publish_response(body)
         self._awaited.discard((response.subscription_id, response.notification.sequence))
-        async with self._response_came:
-            self._response_came.notify_all()
+        await self._notify()
         subscription = self._subscriptions.get(response.subscription_id)
         if subscription is None:
             return  # of an earlier session
@@ -152,6 +151,8 @@ class Publisher:
             await self._losses.record_missing(subscription, sequence, since, skipped)
         elif missing:
             await self._request(subscription, missing)
+        if missing != []:
+            await self._notify()
         if notification.keep_alive:
             await self._handle_keep_alive(subscription, notification)
             return
@@ -162,10 +163,12 @@ class Publisher:
     async def _store(self, body: bytes, notification: Notification, subscription: Subscription, offered: bool) -> None:
         """Store a message with its progress, so that a process that is killed does not request it again.
 
-        Where timestamps repeat, a value that comes again can get another time: no message is then stored beside others,
-        whose progress includes only what was on disk before it.
+        Where times depend on the order, a value that comes again can get another time. Messages are then stored one by
+        one: none before an earlier one, which may still be requested, and none beside others, whose progress includes
+        only what was on disk before.
         """
         tracker, noted_first = subscription.tracker, 0
+        one_by_one = self._receiver.times_depend_on_order
 
         def progress(portions: int | None) -> Notes:
             """Note of the progress, to be saved with portions of the message up to this one; None: with all of it."""
@@ -180,16 +183,24 @@ class Publisher:
             return {self._note_name(subscription): note}
 
         store = self._events.store if subscription.event_items else self._receiver.store
-        async with self._in_turn if self._receiver.repeats_timestamps else nullcontext():
+        if one_by_one:
+            async with self._progress:
+                await self._progress.wait_for(lambda: tracker.is_next(notification.sequence))
+        async with self._in_turn if one_by_one else nullcontext():
             await store(body, notification, subscription, progress)
             self._check_all_publishing()
             tracker.saved(noted_first)
             tracker.done(notification.sequence, self._completed_by(notification))
+        await self._notify()
         if (key := (subscription.id, notification.sequence)) in self._lost:
             self._lost.remove(key)
             await self._losses.record_late(subscription, notification.sequence)
         if offered:
             self._unacknowledged.append((subscription, notification.sequence))
+
+    async def _notify(self) -> None:
+        async with self._progress:
+            self._progress.notify_all()
 
     def _completed_by(self, notification: Notification) -> int:
         """Time (µs) up to which samples are complete with the message; 0: more of the same time follows."""
@@ -248,6 +259,8 @@ class Publisher:
             notification = republish_response(body)
             if notification.sequence != sequence:
                 raise DecodeError(f"republish returned sequence number {notification.sequence}")
+            if key not in self._awaited:
+                return True  # a response that was late has it, too
         except (ua.uaerrors.BadMessageNotAvailable, DecodeError) as error:
             if self._was_transferred_status(subscription, sequence, error):
                 subscription.tracker.done(sequence, 0)
@@ -268,10 +281,8 @@ class Publisher:
     async def _comes(self, key: tuple[int, int], late: _Late) -> bool:
         """Return whether a response to a request that was under way has the message. Waits for them for a while."""
         with suppress(TimeoutError):
-            async with asyncio.timeout_at(late.until), self._response_came:
-                await self._response_came.wait_for(
-                    lambda: key not in self._awaited or not late.under_way & self._under_way
-                )
+            async with asyncio.timeout_at(late.until), self._progress:
+                await self._progress.wait_for(lambda: key not in self._awaited or not late.under_way & self._under_way)
         return key not in self._awaited
 
     def _was_transferred_status(self, subscription: Subscription, sequence: int, error: Exception) -> bool:

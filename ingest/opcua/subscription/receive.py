@@ -106,9 +106,14 @@ class Receiver:
         tracking.floor[:-1] = [self._versions.pending_floor(channel) for channel in tracking.tags.ids.tolist()]
 
     @property
-    def repeats_timestamps(self) -> bool:
-        """Whether source timestamps of a channel repeat: what came before a sample then tells which time it gets."""
-        return bool(self._tracking.repeated.repeats.any())
+    def times_depend_on_order(self) -> bool:
+        """Whether a message that comes again, or behind others, can give its values other times.
+
+        Source timestamps of a channel repeat: what came before a sample then tells which time it gets. Or it is when
+        the sample came.
+        """
+        tracking = self._tracking
+        return tracking.dates_by_arrival or self._texts.repeat or bool(tracking.repeated.repeats.any())
 
     async def store(
         self,

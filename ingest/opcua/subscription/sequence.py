@@ -78,6 +78,10 @@ class SequenceTracker:
             self.complete_to = self._done.pop(self.first) or self.complete_to
             self.first, self.portions = following(self.first), 0
 
+    def is_next(self, sequence: int) -> bool:
+        """Return whether all messages before this one are on disk, or recorded as lost."""
+        return not 0 < distance(self.first, sequence) < _LAST_SEQUENCE // 2
+
     def keep_alive(self, publish_time: int) -> None:
         """A keep-alive came: up to ``publish_time`` there is no more data, if everything received is on disk."""
         if self.first == self._next:

@@ -21,6 +21,7 @@ class RepeatedTexts:
         self._opened = gaps.opened
         self._last: dict[int, Event] = {}  # by channel id
         self._dated: dict[int, tuple[int, str, int, int]] = {}  # place → source timestamp, text, status, time
+        self.repeat = False  # texts have repeated source timestamps
 
     def date(self, texts: Iterable[Text]) -> None:
         """Date another text that repeats the source timestamp by the server timestamp, if that is later (µs)."""
@@ -31,6 +32,7 @@ class RepeatedTexts:
                 continue
             source, repeats = text.time, source == text.time
             if repeats:
+                self.repeat = True
                 text.time = max(text.time, text.server)
             self._dated[text.handle] = source, text.text, text.status, text.time
 

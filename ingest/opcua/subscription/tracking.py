@@ -93,6 +93,7 @@ _KEPT = ("time", "floor", "_origin", "_seen", "_stale", "_rounded", "_off", "_sk
 _MOVED = "stopped"  # reason of a gap between the items of two nodes
 _MIN_INTERVALS = 3  # consecutive intervals with samples in which a channel's clock must be off
 _ORIGINS = ("source", "server", "arrival", "change")
+_ARRIVAL = _ORIGINS.index("arrival")
 
 
 def keep_columns(
@@ -134,6 +135,11 @@ class ChannelTracking:
             keep_columns(self, before, stay, old, _KEPT)
             keep_columns(self.unchanged, before.unchanged, stay, old)
             keep_columns(self.repeated, before.repeated, stay, old)
+
+    @property
+    def dates_by_arrival(self) -> bool:
+        """Whether samples of a channel have the time of their arrival."""
+        return bool((self._origin == _ARRIVAL).any())
 
     def last(self, channel: int) -> int:
         """Time (µs) of a channel's last sample; 0: none since the start, or unknown channel."""

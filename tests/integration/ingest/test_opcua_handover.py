@@ -8,12 +8,16 @@ from copy import deepcopy
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from asyncua import Client, ua
 from asyncua.server.subscription_service import SubscriptionService
 
 from core.batch import Batch, EventBatch, SampleBatch
+from core.config.sources import TimeOrigin
+from core.opcua.service import send
 from core.timestamps import now_us
 from ingest.appender import Notes
 from ingest.opcua.decode.message import PublishResponse, publish_response
@@ -133,6 +137,68 @@ async def test_killed_collector_stores_no_value_a_second_time_under_another_time
             await killed.until(lambda: any(v == 5 for _, v, _ in killed.samples(0)))
     stored = {(time - second, value) for time, value, _ in kept.samples(0) + killed.samples(0) if value}
     assert stored == {(0, 1), (500_000, 2), (1_000_000, 3), (1_500_000, 4), (1_700_000, 5)}
+
+
+@pytest.mark.parametrize("dated_by", ["server", "arrival"])
+async def test_collector_killed_while_a_message_is_requested_stores_later_ones_once(
+    dated_by: TimeOrigin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first message of a second is lost and requested, later ones come meanwhile, and the collector is killed."""
+    second = (now_us() // 1_000_000 - 60) * 1_000_000
+    tags = [OURS[0] if dated_by == "server" else replace(OURS[0], time=dated_by)]
+    messages: list[int] = []
+    may_request = asyncio.Event()
+
+    def received(body: bytes) -> PublishResponse:
+        response = publish_response(body)
+        if response.notification.data_changes:
+            messages.append(response.notification.sequence)
+        return response
+
+    async def sent(client: Client, request: object, time_out: float) -> object:
+        if isinstance(request, ua.RepublishRequest):
+            await may_request.wait()
+        return await send(client, request, time_out)
+
+    monkeypatch.setattr("ingest.opcua.publish.publish_response", received)
+    monkeypatch.setattr("ingest.opcua.publish.send", sent)
+    async with simulated_server(TAGS, tmp_path, port := free_port()) as server:
+
+        async def write(value: int, after: int, milliseconds: int) -> None:
+            source = second + after * 1_000_000
+            await server.write(0, value, source, 0, source + milliseconds * 1000)
+
+        def has(kept: MemoryAppender, value: int) -> bool:
+            return any(v == value for _, v, _ in kept.samples(0))
+
+        address = f"opc.tcp://127.0.0.1:{port}/"
+        options: dict[str, Any] = {"insecure": True, "publish_requests": 5}
+        async with collecting(address, tags, tmp_path / "pki", **options) as (kept, status):
+            await until(lambda: status.state == "connected" and status.open_gaps == 0)
+            for value, milliseconds in ((1, 10), (2, 500)):
+                await write(value, 0, milliseconds)
+                await kept.until(lambda value=value: has(kept, value))  # type: ignore[misc]
+            server.transit.loss = "sent again"
+            await write(3, 1, 10)
+            await until(lambda: server.transit.lost > 0)
+            server.transit.loss = "no"
+            for value, milliseconds in ((4, 200), (5, 300), (6, 400)):
+                before = len(messages)
+                await write(value, 1, milliseconds)
+                await until(lambda before=before: len(messages) > before)
+            assert not has(kept, 3)
+            killed = MemoryAppender(deepcopy(kept.notes))
+            killed.batches = list(kept.batches)
+        may_request.set()
+        async with collecting(address, tags, tmp_path / "pki", killed, **options):
+            await write(7, 1, 700)
+            await killed.until(lambda: has(killed, 7))
+    stored = [(time - second, value) for time, value, _ in killed.samples(0) if value]
+    if dated_by == "arrival":
+        assert [value for _, value in sorted(stored)] == [1, 2, 3, 4, 5, 6, 7]
+    else:
+        by_server = [(1_200_000, 4), (1_300_000, 5), (1_400_000, 6), (1_700_000, 7)]
+        assert sorted(set(stored)) == [(0, 1), (500_000, 2), (1_000_000, 3), *by_server]
 
 
 async def test_no_sample_is_later_than_the_begin_of_the_gap_of_a_killed_collector(tmp_path: Path) -> None:

@@ -118,6 +118,20 @@ def test_messages_noted_with_themselves_are_not_requested_again(start: int, step
             assert not forgotten & asked
 
 
+@given(st.integers(1, LAST), st.permutations(range(12)))
+def test_message_is_next_once_all_before_it_are_done(start: int, order: list[int]) -> None:
+    sequences = [start]
+    for _ in order[1:]:
+        sequences.append(following(sequences[-1]))
+    progress = SequenceTracker(start)
+    done: set[int] = set()
+    for number in order:
+        for k, sequence in enumerate(sequences):
+            assert progress.is_next(sequence) == done.issuperset(range(k))
+        progress.done(sequences[number], 1)
+        done.add(number)
+
+
 def test_message_followed_by_others_completes_nothing() -> None:
     """What a server queued before it sent the first message of a run may be in the last one."""
     progress = SequenceTracker(5, 40)
