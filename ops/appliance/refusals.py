@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 from core.config.model import Plant
@@ -16,8 +17,9 @@ from ops.appliance.supervisor import Supervisor
 from ops.backup import repository
 from ops.deployment import Deployment
 from ops.migration.migrate import has_schema, is_current
-from ops.registration import pair
+from ops.registration import heartbeat, pair
 from ops.registration.difference import Difference
+from ops.registration.installation import find_other
 from ops.registration.redefined_tags import TagDecisions
 from ops.registration.register import preview
 from schema.queries import load
@@ -39,21 +41,29 @@ def check_registration(
     decisions: TagDecisions,
     take_over: str | None = None,
     expected: Difference | None = None,
+    progress: Callable[[str], None] = lambda line: None,
 ) -> None:
     """Raise OperationError if the database would refuse ``plant``, or a change to it other than ``expected``.
 
-    One that does not respond, or whose schema is of another version, is left to ``up``, which starts or upgrades it;
-    but a new PLANTLOG_DSN must lead to a server, as it takes the place of the one in use.
+    An installation to take over must not run. A database that does not respond, or whose schema is of another version,
+    is left to ``up``, which starts or upgrades it; but a new PLANTLOG_DSN must lead to a server, as it takes the place
+    of the one in use.
     """
     if (dsn := database.next_dsn(state)) is not None:
         with database_errors():
-            asyncio.run(_check_registration(dsn, state, plant, decisions, take_over, expected))
+            asyncio.run(_check_registration(dsn, state, plant, decisions, take_over, expected, progress))
     elif take_over is not None:
         find("--take-over", take_over, ())  # the server that `up` makes has none
 
 
 async def _check_registration(
-    dsn: str, state: State, plant: Plant, decisions: TagDecisions, take_over: str | None, expected: Difference | None
+    dsn: str,
+    state: State,
+    plant: Plant,
+    decisions: TagDecisions,
+    take_over: str | None,
+    expected: Difference | None,
+    progress: Callable[[str], None],
 ) -> None:
     try:
         connection = await connect(dsn, "plantlog up")
@@ -65,6 +75,8 @@ async def _check_registration(
             "That of the last `up` stays in use"
         ) from error
     try:
+        if take_over is not None:
+            await heartbeat.check_gone(connection, await find_other(connection, state, take_over), progress)
         if not await has_schema(connection) or not await is_current(connection):
             return
         installation = installation_of(state.root)

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from core.config import processes
 from core.config.https import TlsSettings, base_url, viewer_url
-from core.config.load import load_with_digests
+from core.config.load import load, load_with_digests
 from core.config.model import Plant
 from core.config.processes import is_collector
 from core.config.snapshot import Snapshot, in_force
@@ -83,7 +83,6 @@ def up(options: UpOptions, console: Console) -> None:
         deployment = deployment_for(state, options)
         with steps.step("check configuration") as step:
             plant, digests = _check_config(deployment, state, options, step)
-            refusals.check_registration(state, plant, options.choice, options.take_over, options.expected)
             if not state.has_external_database:
                 undo.pop_all()
         with steps.step("prepare PostgreSQL") as step:
@@ -130,6 +129,14 @@ def up(options: UpOptions, console: Console) -> None:
             wait_until_ready(awaited, plant, progress, step, deployment.simulator)
     print_summary(deployment, plant, db.where, state, console, database_is_away=in_force_already is not None)
     service.note_absence(state, console)
+
+
+def check_start(state: State, options: UpOptions) -> None:
+    """Raise PlantlogError if ``up`` would refuse the configuration. Changes nothing."""
+    deployment = deployment_for(state, options)
+    plant = load(deployment.config)
+    refusals.check_plant(state, deployment, plant, replace=options.replace_plant)
+    refusals.check_registration(state, plant, options.choice, options.take_over)
 
 
 @contextmanager
@@ -198,15 +205,16 @@ def _check_config(deployment: Deployment, state: State, options: UpOptions, step
     refusals.check_plant(state, deployment, plant, replace=options.replace_plant)
     if options.plan is not None:
         options.plan.check(state, digests)
+    refusals.check_registration(state, plant, options.choice, options.take_over, options.expected, step.note)
     if (closed := closed_viewer(plant.viewer.host, UserDirectory(state.root).users())) is not None:
         step.note(closed)
     TlsSettings.of(plant).ensure(state.root, all_names=True)
-    if problem := TlsSettings.of(plant).problem():
-        step.warn(problem)
     tags = sum(len(source.tags) for source in plant.sources)
     step.result = (
         f"{deployment.config}: plant {plant.name}, {count(len(plant.sources), 'source')}, {count(tags, 'channel')}"
     )
+    if problem := TlsSettings.of(plant).problem():
+        step.warn(f"{step.result}; {problem}")
     return plant, digests
 
 

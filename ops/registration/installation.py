@@ -42,7 +42,7 @@ def login_mark(installation: UUID) -> str:
 async def find_other(connection: asyncpg.Connection[Any], state: State, name: str) -> Installation:
     """The installation to take over: its id or the beginning of it, or its plant. Raises OperationError."""
     every = await installations(connection)
-    installation = installation_id(state)
+    installation = installation_of(state.root)
     if registered := [registration for registration in every if registration.id == installation]:
         raise OperationError(
             f"{state.root} is {registered[0]} already: only a state folder that is not registered in the database yet "

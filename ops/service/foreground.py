@@ -25,7 +25,7 @@ from ops.appliance.down import down
 from ops.appliance.readiness import WorkMeter
 from ops.appliance.service import attend
 from ops.appliance.supervisor import ProcessState, Supervisor
-from ops.appliance.up import UpOptions, up
+from ops.appliance.up import UpOptions, check_start, up
 from ops.deployment import Running
 
 _CHECK_SECONDS = 5.0
@@ -40,6 +40,10 @@ def run(name: str) -> None:
     faulthandler.enable()  # the watchdog's SIGABRT
     manager = ServiceManager.take()
     state, console = State.current(), Console()
+    supervisor = Supervisor(state)
+    if not (supervisor.answers() and _is_ours(supervisor)):  # before one that was started elsewhere is stopped
+        with manager.extending():
+            check_start(state, UpOptions())
     state.claim()
     stop = _Stop()
     with attend(state, name):

@@ -15,7 +15,7 @@ from core.accounts import account_name
 from core.config.load import load
 from core.errors import OperationError, PlantlogError
 from core.paths import CHECKOUT, State
-from ops.appliance import refusals, service
+from ops.appliance import service, up
 from ops.appliance.steps import Steps
 from ops.appliance.up import UpOptions, deployment_for
 from ops.deployment import Deployment
@@ -27,7 +27,6 @@ from ops.postgres.binaries import (
     shared_root_file_system,
 )
 from ops.postgres.membership import check_appliance
-from ops.registration.redefined_tags import TagDecisions
 from ops.service.unit import MARK, Service, check_name
 
 _BOOTED = Path("/run/systemd/system")  # sd_booted(3)
@@ -230,12 +229,8 @@ def check_start(config: str | None = None) -> None:
 
     ``config``: None: that of the last ``up``.
     """
-    state = State.current()
     try:
-        deployment = _deployment(state, config)
-        plant = load(deployment.config)
-        refusals.check_plant(state, deployment, plant, replace=False)
-        refusals.check_registration(state, plant, TagDecisions())
+        up.check_start(State.current(), _options(config))
     except PlantlogError as error:
         sys.exit(str(error))
 
@@ -244,12 +239,12 @@ def choose(config: str | None = None) -> None:
     """Choose as the service's user: let the next ``up`` start this configuration; None: that of the last one."""
     state = State.current()
     state.claim()
-    _deployment(state, config).save(state)
+    deployment_for(state, _options(config)).save(state)
     (state.root / "postgres").mkdir(exist_ok=True)  # before root installs PostgreSQL
 
 
-def _deployment(state: State, config: str | None) -> Deployment:
-    return deployment_for(state, UpOptions(config=None if config is None else Path(config)))
+def _options(config: str | None) -> UpOptions:
+    return UpOptions(config=None if config is None else Path(config))
 
 
 def _name(uid: int) -> str:

@@ -14,12 +14,16 @@ from core.errors import OperationError
 from core.paths import State
 from ops.appliance import orphans
 from ops.appliance.refusals import check_registration
+from ops.appliance.supervisor import Supervisor
+from ops.deployment import Deployment
+from ops.registration import heartbeat
 from ops.registration.redefined_tags import TagDecisions
-from tests.command import run
+from tests.command import plantlog, run
 from tests.database import Database, connected
 from tests.integration.ops.test_service_install import refusal, systemd
 from tests.integration.ops.test_up_registered import state, store_dsn
 from tests.ports import free_ports
+from tests.supervised import end
 
 __all__ = ["state", "systemd"]
 _AWAY = "postgresql://plantlog:wrong@127.0.0.1:1/plantlog"
@@ -162,6 +166,86 @@ def test_first_up_that_the_database_refuses_leaves_nothing(
         assert not orphans.find(State(folder))
     assert not new.exists()
     assert list(empty.iterdir()) == []
+
+
+async def test_running_installation_is_not_taken_over_and_nothing_changes(
+    state: State, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLANTLOG_DSN", database.owner_dsn)
+    (new := State(tmp_path / "new")).claim()
+    ports = free_ports(30)
+    (tmp_path / "plant.toml").write_text(
+        f"{(tmp_path / 'plant.toml').read_text()}[viewer]\nport = {ports}\n[health]\nport = {ports + 1}\n"
+    )
+    before = _contents(new.root)
+    words = ("up", "--config", tmp_path / "plant.toml", "--take-over", "p")
+    async with connected(database.owner_dsn) as connection:
+        await heartbeat.record(connection, state)
+        taking_over = asyncio.create_task(plantlog(new.root, *words))
+        while not taking_over.done():
+            await heartbeat.record(connection, state)
+            await asyncio.wait([taking_over], timeout=0.2)
+    result = await taking_over
+    assert result.code == 1, result
+    assert "is running, and cannot be taken over" in " ".join(result.err.split())
+    assert _contents(new.root) == before
+    assert not Supervisor(new).answers()
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--config", "absent.toml"), "absent.toml"),
+        (("--config", "plant.toml"), "source plc belongs to another installation of this database"),
+        (("--config", "plant.toml", "--take-over", "nobody"), "--take-over: no installation is nobody"),
+    ],
+)
+def test_refused_prepare_leaves_the_folder_and_the_database(
+    words: tuple[str, ...], reason: str, state: State, database: Database, tmp_path: Path
+) -> None:
+    """The secrets are mounted before it runs."""
+    new = State(tmp_path / "new")
+    new.root.mkdir()
+    store_dsn(new, database.owner_dsn)
+    before = asyncio.run(_logins(database))
+    result = run(new.root, "admin", "prepare", *(tmp_path / word if ".toml" in word else word for word in words))
+    assert result.code == 1, result
+    assert reason in " ".join(result.err.split()), result
+    assert list(new.root.iterdir()) == [new.dsn_file("owner").parent]
+    assert list(_contents(new.root)) == [new.dsn_file("owner")]
+    assert asyncio.run(_logins(database)) == before
+
+
+async def _logins(database: Database) -> list[str]:
+    async with connected(database.owner_dsn) as connection:
+        return [row["rolname"] for row in await connection.fetch("SELECT rolname FROM pg_roles ORDER BY rolname")]
+
+
+def test_refused_service_makes_no_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ops.service.foreground.faulthandler.enable", lambda: None)
+    monkeypatch.setenv("PLANTLOG_DSN", "nothing")
+    result = run(tmp_path / "state", "admin", "service", "run")
+    assert (result.code, "PLANTLOG_DSN is invalid" in result.err) == (1, True), result
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_refused_service_leaves_an_appliance_that_runs_outside_of_it(
+    external: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ops.service.foreground.faulthandler.enable", lambda: None)
+    monkeypatch.setattr("ops.service.foreground._is_ours", lambda supervisor: False)  # as of another control group
+    Deployment(tmp_path / "plant.toml", simulator=False).save(external)
+    (tmp_path / "tags.csv").write_text("name,address\na,holding:7\n")
+    supervisor = Supervisor(external)
+    supervisor.start([])
+    try:
+        result = run(external.root, "admin", "service", "run")
+        assert result.code == 1, result
+        assert "1 tag of the configuration has a new definition under an old name" in " ".join(result.err.split())
+        assert supervisor.answers()
+        assert not (external.run / "service").exists()
+    finally:
+        end(external)
 
 
 async def _upgrade_by_a_newer(database: Database) -> None:
