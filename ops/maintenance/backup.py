@@ -76,7 +76,7 @@ async def rehearse_when_due(context: JobContext, connection: Connection) -> JobR
         return _NO_REPOSITORY
     all_backups = listed(context.state)
     if not all_backups:
-        return JobSkipped("no backup yet")
+        return JobSkipped("not run yet: no backup was listed")
     proof = Proof.load(context.state)
     if proof is not None and (time.time() - proof.at < _REHEARSE_SECONDS or proof.label == all_backups[-1].label):
         return JobResult(detail=f"proven: {proof.label}")

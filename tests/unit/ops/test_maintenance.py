@@ -6,13 +6,17 @@ import asyncio
 import math
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import cast
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.config import snapshot
+from core.config.load import load
 from core.paths import State
+from ops.maintenance.backup import rehearse_when_due
 from ops.maintenance.disk_budget import BudgetChoice, StorageUnit, choose, days_left, duration, growth
-from ops.maintenance.job import Connection, Job, JobContext, JobResult
+from ops.maintenance.job import Connection, Job, JobContext, JobResult, JobSkipped
 from ops.maintenance.jobs import jobs
 from ops.maintenance.process import Maintenance, backoff, next_start
 from tests.ports import free_port
@@ -119,6 +123,20 @@ def test_jobs_have_unique_names_and_descriptions() -> None:
     todo = jobs()
     assert len({job.name for job in todo}) == len(todo)
     assert all(job.about and job.every >= 10 and job.slice > 0 for job in todo)
+
+
+async def test_rehearsal_before_the_first_backup_has_not_run(tmp_path: Path) -> None:
+    (tmp_path / "tags.csv").write_text("name,address\na,holding:0\n")
+    (passphrase := tmp_path / "passphrase").touch(0o600)
+    passphrase.write_text("correct-horse-battery-staple")
+    (config := tmp_path / "plant.toml").write_text(
+        f'[plant]\nname = "p"\n[backup]\nrepository = "/srv/backup"\npassphrase_file = "{passphrase}"\n'
+        '[[source]]\nname = "plc"\nkind = "modbus"\naddress = "tcp://127.0.0.1:1"\ntags = "tags.csv"\n'
+    )
+    (state := State(tmp_path / "state")).claim()
+    snapshot.save(state.root, config, {}, load(config))
+    context = JobContext("", "", state)
+    assert await rehearse_when_due(context, cast(Connection, None)) == JobSkipped("not run yet: no backup was listed")
 
 
 async def test_unreachable_database_is_retried_and_stops_no_job(tmp_path: Path) -> None:
