@@ -113,8 +113,8 @@ def _differences(relation: str, channel: str, row: asyncpg.Record) -> list[Diffe
     """Differences, column by column."""
     state = row.get("state")
     if row["found"] is None or row["expected"] is None:
-        there = row["found"] is not None
-        return [Difference(relation, channel, row["bucket"], state, "row", there or None, not there or None)]
+        is_stored = row["found"] is not None
+        return [Difference(relation, channel, row["bucket"], state, "row", is_stored or None, not is_stored or None)]
     stored, expected = json.loads(row["found"]), json.loads(row["expected"])
     return [
         Difference(relation, channel, row["bucket"], state, column, stored[column], expected[column])

@@ -130,10 +130,10 @@ def holder(port: int, ours: Collection[int] = ()) -> str:
 def _listeners(port: int, host: str | None = None) -> set[int | None]:
     """Processes that listen on a port, at addresses that ``host`` conflicts with; None: one that is not visible."""
     address = host and socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0]
-    every = ("0.0.0.0", "::")
+    wildcards = ("0.0.0.0", "::")
     return {
         connection.pid
         for connection in psutil.net_connections("tcp")
-        if connection.status == psutil.CONN_LISTEN and (here := connection.laddr) and here.port == port
-        if address is None or {address, here.ip} & {*every} or address == here.ip
+        if connection.status == psutil.CONN_LISTEN and (local := connection.laddr) and local.port == port
+        if address is None or {address, local.ip} & {*wildcards} or address == local.ip
     }

@@ -194,13 +194,13 @@ def present_fields(reader: Reader, fields: Sequence[Field]) -> list[bool]:
     Raises DecodeError.
     """
     mask = reader.uint32()
-    there = []
+    present_indexes = []
     for member_field in fields:
-        there.append(not member_field.optional or bool(mask & 1))
+        present_indexes.append(not member_field.optional or bool(mask & 1))
         mask >>= member_field.optional
     if mask:
         raise DecodeError(f"a structure of {len(fields)} fields has others")
-    return there
+    return present_indexes
 
 
 def read_lengths(reader: Reader, array: Field, size: int | None) -> Indexes:

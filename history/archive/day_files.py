@@ -127,8 +127,10 @@ class DayFiles:
         """
         groups: Iterable[int] | None = None
         if places is not None and not file.amendment:
-            here = (place for place in places.values() if place.file == file.path)
-            groups = sorted({group for place in here for group in range(place.first_group, place.last_group + 1)})
+            places_in_file = (place for place in places.values() if place.file == file.path)
+            groups = sorted(
+                {group for place in places_in_file for group in range(place.first_group, place.last_group + 1)}
+            )
             if not groups:
                 return
         checked = bounds is not None and file.footer_crc32 is not None

@@ -45,8 +45,10 @@ class Meanings:
         row = behind - 1
         for number in np.unique(channel[behind - first > 1]).tolist():
             rows = rows_of(self._channel, number)
-            here = np.flatnonzero(channel == number)
-            row[here] = rows.start + np.searchsorted(self._valid_from[rows], time[here], "right") - 1
+            rows_of_channel = np.flatnonzero(channel == number)
+            row[rows_of_channel] = (
+                rows.start + np.searchsorted(self._valid_from[rows], time[rows_of_channel], "right") - 1
+            )
         has_meaning = row >= first
         has_meaning[has_meaning] &= self._valid_from[row[has_meaning]] <= time[has_meaning]
         indices = pa.array(np.where(has_meaning, row, 0).astype(np.int32), mask=~has_meaning)

@@ -109,9 +109,9 @@ class _Check:
         kept = dict.fromkeys(amended_hours(self._bundle.differs), b"")
         for number, samples in self._files.samples(self._changed):
             row = None if number in checked else sealed.get(number)
-            was = row.hours.by_hour() if row and row.hours else {}
+            sealed_hours = row.hours.by_hour() if row and row.hours else {}
             checked.add(number)
-            for difference in compare(_name(names, number), number, was, hour_digests(samples, day, kept)):
+            for difference in compare(_name(names, number), number, sealed_hours, hour_digests(samples, day, kept)):
                 kept.pop((number, difference.hour or 0), None)
                 yield difference
         self.rows.samples = {hour: content for hour, content in kept.items() if content}

@@ -58,18 +58,18 @@ def scalars(row: np.dtype[Any], fields: int, columns: Sequence[NDArray[Any]]) ->
 def integers(column: NDArray[Any], present: Mask) -> list[bytes]:
     """An integer for each row, NULL where it is not ``present``."""
     return [
-        struct.pack(">ii", 4, number) if there else _NULL
-        for number, there in zip(column.tolist(), present.tolist(), strict=True)
+        struct.pack(">ii", 4, number) if is_present else _NULL
+        for number, is_present in zip(column.tolist(), present.tolist(), strict=True)
     ]
 
 
 def arrays(
-    kind: int, segments: Segments, there: Mask, elements: NDArray[Any], present: Mask | None = None
+    kind: int, segments: Segments, is_array: Mask, elements: NDArray[Any], present: Mask | None = None
 ) -> list[bytes]:
     """An array for each segment, NULL where none is ``there``. Elements that are not ``present`` are NULL."""
-    if not there.any():
+    if not is_array.any():
         return [_NULL] * len(segments)
-    part, elements_there = segments.selected(there)
+    part, elements_there = segments.selected(is_array)
     raw = elements[elements_there]
     size = raw.itemsize
     # As bits: converting a double could change the bits of a NaN.
@@ -90,7 +90,7 @@ def arrays(
         _ARRAY.pack(ARRAY_HEAD + end - begin, 1, nulls, kind, n, 1) + content[begin:end]
         for begin, end, n, nulls in zip([0, *ends[:-1]], ends, part.lengths.tolist(), has_null.tolist(), strict=True)
     )
-    return [next(encoded) if is_there else _NULL for is_there in there.tolist()]
+    return [next(encoded) if is_there else _NULL for is_there in is_array.tolist()]
 
 
 def byte_planes(numbers: NDArray[np.int64], planes: NDArray[np.int64], segments: Segments) -> list[list[bytes]]:

@@ -87,13 +87,13 @@ def _numbers(rows: Sequence[Row], name: str, segments: Segments) -> tuple[Int64s
     numbers, planes = np.zeros(segments.n, np.int64), np.zeros(len(rows), np.int64)
     for number in range(4):
         arrays = [row[name][number] for row in rows]
-        there = np.array([array is not None for array in arrays])
-        if not there.any():
+        has_array = np.array([array is not None for array in arrays])
+        if not has_array.any():
             break
-        planes += there
+        planes += has_array
         content = b"".join([array[ARRAY_HEAD:] for array in arrays if array is not None])
         plane = np.frombuffer(content, np.dtype([("length", ">i4"), ("element", "u1")]))["element"]
-        rows_there = slice(None) if there.all() else segments.repeated(there)
+        rows_there = slice(None) if has_array.all() else segments.repeated(has_array)
         numbers[rows_there] += (plane ^ 128).astype(np.int64) << 8 * number
     return numbers, planes
 

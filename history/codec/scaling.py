@@ -83,10 +83,10 @@ def unscale(scaled: Int64s, divisor: Float64s | float, single: Mask | bool) -> F
 
 def extent(scaled: Int64s, exact: Mask, segments: Segments) -> tuple[Int64s, Int64s]:
     """The smallest and the largest exact integer of each segment; both are 0 where there is none. (m,) each."""
-    there = segments.any(exact)
+    has_exact = segments.any(exact)
     least = segments.least(np.where(exact, scaled, np.iinfo(np.int64).max))
     greatest = segments.greatest(np.where(exact, scaled, np.iinfo(np.int64).min))
-    return np.where(there, least, 0), np.where(there, greatest, 0)
+    return np.where(has_exact, least, 0), np.where(has_exact, greatest, 0)
 
 
 def _scaled(bits: Bits, k: int, single: bool) -> tuple[Int64s, Mask]:

@@ -147,8 +147,8 @@ class _Export:
                 for (_, name, unit), part in by_label(samples, labels.get(channel, [(0, "", "")])):
                     file.write(part, name, unit)
                 rows += len(samples)
-                was = hours[channel].by_hour() if channel in hours else {}
-                differs += sum(1 for _ in compare("", None, was, hour_digests(samples, sealed.day)))
+                sealed_hours = hours[channel].by_hour() if channel in hours else {}
+                differs += sum(1 for _ in compare("", None, sealed_hours, hour_digests(samples, sealed.day)))
                 hours.pop(channel, None)
             differs += sum(1 for number in hours if number in set(channels) for n in hours[number].n if n)
             file.close({METADATA: self._bundle("samples", frozenset(channels) if patterns else None).encode()})

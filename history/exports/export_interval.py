@@ -173,11 +173,11 @@ class _Writer:
             rows += last - first
         if sealed is None:
             return rows, 0
-        was = {number: digests[number].by_hour() for number in channels if number in digests}
+        sealed_hours = {number: digests[number].by_hour() for number in channels if number in digests}
         differences = (
             difference
             for number in channels
-            for difference in compare("", number, was.get(number, {}), now.get(number, {}))
+            for difference in compare("", number, sealed_hours.get(number, {}), now.get(number, {}))
         )
         return rows, sum(difference.hour in whole_hours for difference in differences)
 

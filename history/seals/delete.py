@@ -125,14 +125,14 @@ async def _planned(
     sealed_hours = sealed.hours() if sealed is not None else {}
     total, after = 0, dict[int, ByHour]()
     for number, stored in (await samples.read(channels, deletion.hours(day))).items():
-        gone = (stored.time >= microseconds(deletion.since)) & (stored.time < microseconds(deletion.until))
-        total += int(gone.sum())
-        now, remaining = hour_digests(stored, day), hour_digests(stored.part(~gone), day)
-        was = sealed_hours[number].by_hour() if number in sealed_hours else {}
+        deleted = (stored.time >= microseconds(deletion.since)) & (stored.time < microseconds(deletion.until))
+        total += int(deleted.sum())
+        now, remaining = hour_digests(stored, day), hour_digests(stored.part(~deleted), day)
+        sealed_digests = sealed_hours[number].by_hour() if number in sealed_hours else {}
         for hour in now:
-            if sealed is None or remaining.get(hour, NOTHING) == was.get(hour, NOTHING):
+            if sealed is None or remaining.get(hour, NOTHING) == sealed_digests.get(hour, NOTHING):
                 continue  # what goes was not sealed
-            if now[hour] != was.get(hour, NOTHING):
+            if now[hour] != sealed_digests.get(hour, NOTHING):
                 raise OperationError(
                     f"channel {number}, {day}, hour {hour:02} is not as sealed: nothing was deleted; "
                     f"see `plantlog evidence verify {day}`"
@@ -147,17 +147,21 @@ async def _amended(
     """The amended seal of a day, once what is left is what it has to be."""
     day, sealed = deleted_day.samples.day, deleted_day.sealed
     names, before = sealed.names(), sealed.hours()
-    there = await deleted_day.samples.read(sorted(deleted_day.after), deletion.hours(day))
-    remaining = {number: hour_digests(samples, day) for number, samples in there.items()}
+    samples_left = await deleted_day.samples.read(sorted(deleted_day.after), deletion.hours(day))
+    remaining = {number: hour_digests(samples, day) for number, samples in samples_left.items()}
     changed, listed = dict[int, HourDigests](), []
     for number, hours in deleted_day.after.items():
-        was = before[number].by_hour()
+        hours_before = before[number].by_hour()
         for hour, expected in hours.items():
             if remaining.get(number, {}).get(hour, NOTHING) != expected:
                 raise OperationError(f"channel {number}, {day}, hour {hour:02}: the database deleted something else")
             name = names.get(number, ("", ""))[0]
-            listed.append({"id": number, "name": name, "hour": hour, "before": was[hour][0], "after": expected[0]})
-        changed[number] = HourDigests.of_hours({h: digest for h, digest in {**was, **hours}.items() if digest[0]})
+            listed.append(
+                {"id": number, "name": name, "hour": hour, "before": hours_before[hour][0], "after": expected[0]}
+            )
+        changed[number] = HourDigests.of_hours(
+            {h: digest for h, digest in {**hours_before, **hours}.items() if digest[0]}
+        )
     span = {"from": deletion.since.isoformat(), "to": deletion.until.isoformat()}
     differs = {"channels": listed, "deleted": {**span, "by": deletion.by, "why": deletion.why}}
     scope = (await load_scope(connection, sealed.seals[-1].installation)).of_installation(sealed.seals[-1].installation)

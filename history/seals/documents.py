@@ -42,8 +42,8 @@ async def changed_meanings(connection: asyncpg.Connection[Any], sealed: SealedDa
     """Differences of the tables from a day's document: of configurations, which is altered; of channels, which
     may have become known late."""
     try:
-        was = json.loads(sealed.document or '{"channels": []}')
-        channels = _by_id(was)
+        sealed_document = json.loads(sealed.document or '{"channels": []}')
+        channels = _by_id(sealed_document)
     except (ValueError, KeyError, TypeError):
         return [], []  # its digest says that it was altered
     span = begin(sealed.day), begin(sealed.day, 24)
@@ -52,7 +52,7 @@ async def changed_meanings(connection: asyncpg.Connection[Any], sealed: SealedDa
     present = {(entry["installation"], entry["revision"]): entry["digest"] for entry in now["configurations"]}
     problems = [
         f"{sealed.day}: configuration {entry['revision']} of installation {entry['installation']} is not as sealed"
-        for entry in was.get("configurations", ())
+        for entry in sealed_document.get("configurations", ())
         if present.get((entry["installation"], entry["revision"])) != entry["digest"]
     ]
     notes = []

@@ -57,14 +57,14 @@ class Explainer:
             key, day = (difference.channel_id, difference.hour, difference.what), self.sealed.day
             if difference.hour is not None and not reasons.get(key):
                 span = microseconds(begin(day, difference.hour)), microseconds(begin(day, difference.hour + 1))
-                gone = next((r for r in removals if r.covers(difference.channel_id, *span)), None)
+                removal = next((r for r in removals if r.covers(difference.channel_id, *span)), None)
                 # Retention drops all samples of a channel's hour, but keeps events of some types.
                 if (
-                    gone is not None
+                    removal is not None
                     and difference.kind == "missing"
                     and (difference.channel_id is None or difference.found == 0)
                 ):
-                    reasons[key] = gone.description
+                    reasons[key] = removal.description
         return [
             Finding(difference, reasons.get((difference.channel_id, difference.hour, difference.what), ""))
             for difference in differences
@@ -86,8 +86,8 @@ class Explainer:
             for part in slices(sorted(of_hour), _CHANNELS):
                 late = await self.samples.new_times({n: self.receipts.of_hour(n, hour) for n in part})
                 for number, samples in (await self.samples.read(part, range(hour, hour + 1))).items():
-                    was = hours[number].by_hour().get(hour, NOTHING) if number in hours else NOTHING
-                    amended = amended_hour(samples, hour, self.samples.day, late[number], was)
+                    sealed = hours[number].by_hour().get(hour, NOTHING) if number in hours else NOTHING
+                    amended = amended_hour(samples, hour, self.samples.day, late[number], sealed)
                     if amended is not None:
                         text = self._late(int(np.count_nonzero(amended.added)), "sample")
                         reasons[number, hour, of_hour[number].what] = f"{text}{_SEAL_DUE}{imported}"

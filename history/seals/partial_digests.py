@@ -179,9 +179,9 @@ async def _compared(
     now = await samples.counts(channels, hours)
     compared = []
     for channel in channels:
-        was = sealed.get(channel, {})
+        known_hours = sealed.get(channel, {})
         for hour in hours:
-            before, n = was.get(hour, (0, b""))[0], now.get((channel, hour), 0)
+            before, n = known_hours.get(hour, (0, b""))[0], now.get((channel, hour), 0)
             if before or n:
                 compared.append(Stale(channel, hour, before, n))
     return compared

@@ -78,18 +78,18 @@ async def amended_samples(
             if most is not None and read >= most:
                 amended.unread |= {(number, hour) for number in part}
                 continue
-            there = await samples.read(part, range(hour, hour + 1))
-            read += sum(map(len, there.values()))
+            samples_by_channel = await samples.read(part, range(hour, hour + 1))
+            read += sum(map(len, samples_by_channel.values()))
             late = await samples.new_times({number: receipts.of_hour(number, hour) for number in part})
             for number in part:
-                was = sealed_hours.get(number, {}).get(hour, NOTHING)
-                if number not in there:
-                    amended.unproven |= {(number, hour)} if was != NOTHING else set()
+                sealed_digest = sealed_hours.get(number, {}).get(hour, NOTHING)
+                if number not in samples_by_channel:
+                    amended.unproven |= {(number, hour)} if sealed_digest != NOTHING else set()
                     continue
-                changed_hour = amended_hour(there[number], hour, samples.day, late[number], was)
+                changed_hour = amended_hour(samples_by_channel[number], hour, samples.day, late[number], sealed_digest)
                 if changed_hour is None:
                     amended.unproven.add((number, hour))
-                elif changed_hour.now != was:
+                elif changed_hour.now != sealed_digest:
                     amended.hours.append(changed_hour)
     return amended
 
@@ -111,11 +111,11 @@ async def amended_events(
     for hour in sorted({(us - first) // _HOUR_US for us, _ in receipts.events}):
         added = np.array([key in receipts.events for key in keys.get(hour, ())], bool)
         kept = [row for row, is_new in zip(rows.get(hour, ()), added.tolist(), strict=True) if not is_new]
-        was = before.get(hour, NOTHING)
-        if (len(kept), tagged_hash("event hour", *kept) if kept else b"") != was:
+        sealed_digest = before.get(hour, NOTHING)
+        if (len(kept), tagged_hash("event hour", *kept) if kept else b"") != sealed_digest:
             unproven |= {key for key in receipts.events if (key[0] - first) // _HOUR_US == hour}
         elif added.any():
-            amended.append(AmendedHour(None, hour, was, now[hour], added))
+            amended.append(AmendedHour(None, hour, sealed_digest, now[hour], added))
     return amended, unproven, now
 
 

@@ -134,11 +134,11 @@ class Receipts:
             last[key] = gap
         changes = []
         for key in sorted(first, key=lambda key: (key[0], key[1] is not None, key[1] or 0, key[2])):
-            was, current = (self._row(key, state, ends) for state in (first[key]["was"], last[key]["now"]))
+            former, current = (self._row(key, state, ends) for state in (first[key]["was"], last[key]["now"]))
             if current != now.get(key):
                 return None
-            if was != current:
-                changes.append({"gap": list(key), "was": None if was is None else list(was)})
+            if former != current:
+                changes.append({"gap": list(key), "was": None if former is None else list(former)})
         return changes
 
     def _row(self, key: tuple[Any, ...], state: Mapping[str, Any] | None, ends: int) -> GapRow | None:

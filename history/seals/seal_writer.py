@@ -103,8 +103,10 @@ async def amend(
     names, differs = names_of(text), dict[str, Any](channels=[])
     before, changed = sealed.hours(), dict[int, HourDigests]()
     for number, of_channel in by_channel(hours):
-        was = before[number].by_hour() if number in before else {}
-        changed[number] = HourDigests.of_hours({**was, **{amended.hour: amended.now for amended in of_channel}})
+        hours_before = before[number].by_hour() if number in before else {}
+        changed[number] = HourDigests.of_hours(
+            {**hours_before, **{amended.hour: amended.now for amended in of_channel}}
+        )
         name = names.get(number, ("", ""))[0]
         differs["channels"] += [amended.as_json(id=number, name=name) for amended in of_channel]
     last = sealed.parts[-1]

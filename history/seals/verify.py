@@ -254,10 +254,10 @@ async def _digests(
     for hour in range(0, 24, hours):
         done = 0
         while part := channels[done : done + size]:
-            there = await samples.read(part, range(hour, hour + hours))
-            for number, samples_of in there.items():
+            samples_by_channel = await samples.read(part, range(hour, hour + hours))
+            for number, samples_of in samples_by_channel.items():
                 digests.setdefault(number, {}).update(hour_digests(samples_of, samples.day, kept))
-            n = sum(map(len, there.values()))
+            n = sum(map(len, samples_by_channel.values()))
             report.samples += n
             done += len(part)
             size = max(1, min(MAX_CHANNELS, 2 * size, size * MAX_SAMPLES // max(n, 1)))

@@ -262,9 +262,11 @@ class Functions:
     ) -> Any:
         """Values at times (µs), ascending (kernels/interpolated.py). Without times: from since on every step."""
         require_intervals(since, until, step)
-        every = np.arange(since, until, step) if times is None else np.array(times, np.int64)
+        at_times = np.arange(since, until, step) if times is None else np.array(times, np.int64)
         values = list[Columns]()
-        for near_times in np.split(every, np.flatnonzero(np.diff(every) > HOLD) + 1):  # nothing is read between them
+        for near_times in np.split(
+            at_times, np.flatnonzero(np.diff(at_times) > HOLD) + 1
+        ):  # nothing is read between them
             if len(near_times):
                 courses = self._courses(channels, (int(near_times[0]), int(near_times[-1]) + 1), configuration)
                 values += self._of_courses(courses, Values(courses, near_times))

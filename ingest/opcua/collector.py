@@ -264,12 +264,12 @@ class Collector:
         except TimeoutError:
             raise SourceError(why) from None
         try:
-            gone = [s for s in of_channels if managed.state.subscriptions.get(s.id) is s]
-            if not gone:
+            lost_channels = [s for s in of_channels if managed.state.subscriptions.get(s.id) is s]
+            if not lost_channels:
                 return
             log.warning("source %s: %s: creating it again", self._source.name, why)
-            await delete(client, self._source, [s.id for s in gone])
-            await self._losses.record_lost(gone)
+            await delete(client, self._source, [s.id for s in lost_channels])
+            await self._losses.record_lost(lost_channels)
             await managed.create(client, self._tags, difference(self._tags, managed.state).create)
             await self._losses.close_outage(await server_time(client, self._source))
             await managed.complete()

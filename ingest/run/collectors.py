@@ -89,8 +89,8 @@ class Collectors:
                 name: _Assigned(*arguments, versions_of(arguments[2], versions))
                 for name, arguments in configured.items()
             }
-            gone = [(name, self._running[name]) for name in self._running if name not in configured]
-            for name, running in gone:
+            removed = [(name, self._running[name]) for name in self._running if name not in configured]
+            for name, running in removed:
                 await (running.hand_over() if name in elsewhere else running.remove())
                 await self._release(running.status.source_id)
                 del self._running[name]

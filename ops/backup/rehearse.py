@@ -86,10 +86,10 @@ def _share_user(state: State, scratch: State) -> None:
 
 
 async def _compare(state: State, scratch: State, label: str, started: datetime, began: float) -> Proof:
-    here, restored = await _counts(state, started), await _counts(scratch, started)
-    lacking = {name: (number, restored[name]) for name, number in here.items() if restored[name] < number}
+    original, restored = await _counts(state, started), await _counts(scratch, started)
+    lacking = {name: (number, restored[name]) for name, number in original.items() if restored[name] < number}
     if lacking:
-        text = ", ".join(f"{there:,} of {number:,} {name}" for name, (number, there) in lacking.items())
+        text = ", ".join(f"{n_restored:,} of {number:,} {name}" for name, (number, n_restored) in lacking.items())
         raise OperationError(f"backup {label} has only {text}")
     reports = await verify(scratch.dsn("owner"), scratch, None, None, [], "all")
     if problems := [problem for report in reports for problem in report.unexplained]:

@@ -84,8 +84,8 @@ class Archiving:
             archived = await archive_day(reading, installation, location, day[0], context.state)
         except OperationError as error:
             log.warning("%s", error)
-            again = _RETRY_SECONDS if isinstance(error, NotAsSealed) else 0.0
-            self._failed[day] = time.monotonic() + again, str(error)
+            retry_seconds = _RETRY_SECONDS if isinstance(error, NotAsSealed) else 0.0
+            self._failed[day] = time.monotonic() + retry_seconds, str(error)
             return None
         finally:
             reading.terminate()

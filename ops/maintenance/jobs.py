@@ -225,8 +225,8 @@ class Storage:
 
 async def _standbys_missing(context: JobContext, connection: Connection) -> int:
     named = len(addresses(context.dsn)) - 1
-    there = await connection.fetchval(load("maintenance")["count_standbys"])
-    return max(0, named - int(there))
+    standbys = await connection.fetchval(load("maintenance")["count_standbys"])
+    return max(0, named - int(standbys))
 
 
 async def _growth(connection: Connection, closed_until: datetime) -> tuple[float, float]:

@@ -138,10 +138,10 @@ class Maintenance:
         job_state.last_run = last_run
         job_state.failures = job_state.failures + 1 if last_run.outcome == "failed" else 0
         metrics.job_failing.labels(job=job_state.job.name).set(job_state.failures)
-        every = (
+        interval = (
             min(job_state.job.every, _RETRY_SECONDS) if last_run.done.detail == RUNS_ELSEWHERE else job_state.job.every
         )
-        job_state.next = next_start(every, last_run.started, last_run.ended, job_state.failures, last_run.done.more)
+        job_state.next = next_start(interval, last_run.started, last_run.ended, job_state.failures, last_run.done.more)
         if last_run.done.wake:
             self._wake(last_run.done.wake)
 
@@ -194,7 +194,7 @@ def job_context(state: State) -> JobContext:
     return JobContext(state.dsn("maintenance"), state.dsn("owner"), state)
 
 
-def next_start(every: float, started: float, ended: float, failures: int, more: bool = False) -> float:
+def next_start(interval: float, started: float, ended: float, failures: int, more: bool = False) -> float:
     """Time (s) of the next start, never before ``ended``.
 
     ``every``: seconds between starts; ``failures``: failed runs in a row up to this one; ``more``: a time slice was
@@ -202,7 +202,7 @@ def next_start(every: float, started: float, ended: float, failures: int, more: 
     """
     if failures:
         return ended + backoff(failures)
-    return ended if more else max(ended, started + every)
+    return ended if more else max(ended, started + interval)
 
 
 def backoff(failures: int) -> float:

@@ -33,9 +33,9 @@ async def renew(connection: asyncpg.Connection[Any], files: Mapping[str, str]) -
     queries = load("renewal")
     digests = {name: hashlib.sha256(sql.encode()).hexdigest() for name, sql in files.items()}
     recorded = {row["name"]: row["sha256"] for row in await connection.fetch(queries["select_digests"])}
-    there = {row["name"] for row in await connection.fetch(queries["select_names"])}
+    existing = {row["name"] for row in await connection.fetch(queries["select_names"])}
     obsolete = [name for name in recorded if name not in files]
-    due = {name for name in files if recorded.get(name) != digests[name] or created(files[name]) - there}
+    due = {name for name in files if recorded.get(name) != digests[name] or created(files[name]) - existing}
     if not obsolete and not due:
         return []
     async with connection.transaction():

@@ -41,14 +41,14 @@ def login_mark(installation: UUID) -> str:
 
 async def find_other(connection: asyncpg.Connection[Any], state: State, name: str) -> Installation:
     """The installation to take over: its id or the beginning of it, or its plant. Raises OperationError."""
-    every = await installations(connection)
+    registrations = await installations(connection)
     installation = installation_of(state.root)
-    if registered := [registration for registration in every if registration.id == installation]:
+    if registered := [registration for registration in registrations if registration.id == installation]:
         raise OperationError(
             f"{state.root} is {registered[0]} already: only a state folder that is not registered in the database yet "
             "can take over an installation. Use a new one (PLANTLOG_STATE)"
         )
-    return find("--take-over", name, every)
+    return find("--take-over", name, registrations)
 
 
 async def leader(connection: asyncpg.Connection[Any], state: State) -> Installation | None:

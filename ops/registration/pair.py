@@ -256,13 +256,13 @@ def _differences(plant: Plant, other: Any) -> Iterator[str]:
     """Differences at the other member, as text."""
     if other["version"] != plantlog_version():
         yield f"plantlog {other['version']} there, {plantlog_version()} here"
-    here, there = json.loads(json.dumps(description(plant))), json.loads(other["configuration"])
-    for name in sorted(here.keys() | there.keys()):
-        if here.get(name) != there.get(name):
+    own_description, other_description = json.loads(json.dumps(description(plant))), json.loads(other["configuration"])
+    for name in sorted(own_description.keys() | other_description.keys()):
+        if own_description.get(name) != other_description.get(name):
             if name.endswith(".tags"):
                 yield f"{name}: other tags"
             else:
-                shown = (_shown(name, options) for options in (there, here))
+                shown = (_shown(name, options) for options in (other_description, own_description))
                 yield f"{name}: {next(shown)} there, {next(shown)} here"
 
 

@@ -103,9 +103,9 @@ def _next_steps(state: State, row: asyncpg.Record, old: str, new: str) -> str:
         return f'add a tag with name = "{new}" and address = "{old}" to source {row["source"]}, then '
     deployment = Deployment.load(state)
     location = _location(deployment.config, row["source"], old) if deployment is not None else None
-    there = _location(deployment.config, row["source"], new) if deployment is not None else None
-    if there is not None and (row["retired"] or location is None):
-        return f"{there} has the new name already: "
+    list_location = _location(deployment.config, row["source"], new) if deployment is not None else None
+    if list_location is not None and (row["retired"] or location is None):
+        return f"{list_location} has the new name already: "
     dsn = f"in {location}" if location else f"in the tag list of source {row['source']}"
     return f"change {old} to {new} {dsn}, then "
 

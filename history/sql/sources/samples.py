@@ -161,8 +161,8 @@ class SampleSource:
         rows = self._reader.fetch(load("evidence")["select_channels"], *hours.bounds) if in_database else []
         stored = set(scan.channels((row["channel_id"] for row in rows), meanings.of_channel))
         parts = [self._parts(scan, meanings, hours.day, row, stored) for row in archived]
-        there = {number for part in parts for number in (*part.archived, *part.merged)}
-        return Day(hours, parts, frozenset(stored - there), _dropped(archived))
+        archived_channels = {number for part in parts for number in (*part.archived, *part.merged)}
+        return Day(hours, parts, frozenset(stored - archived_channels), _dropped(archived))
 
     def _others(self, day: Day, within: tuple[int, int]) -> Iterator[Samples]:
         """The samples of a day that are not read in the archive only, of a channel at a time."""

@@ -124,10 +124,10 @@ class _Tables:
         types = None
         if scan.mentions("type"):
             types = scan.types(row["type"] for row in self._reader.fetch_once(self._queries["select_event_types"]))
-        every = list(scan.hours(self._days(("event",)), "time"))
-        rows = self._reader.fetch(self._queries["select_days_of_events"], [hours.day for hours in every], types)
+        all_hours = list(scan.hours(self._days(("event",)), "time"))
+        rows = self._reader.fetch(self._queries["select_days_of_events"], [hours.day for hours in all_hours], types)
         in_database = {row["day"] for row in rows}
-        for hours in every:
+        for hours in all_hours:
             first, last = hours.bounds
             among = hours.day in in_database
             stored = self._reader.fetch(self._queries["select_events_of"], first, last, types) if among else []

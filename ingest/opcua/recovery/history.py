@@ -103,7 +103,7 @@ async def read_history(
     rules = {i: _rules(i, source.tags[i], whole_arrays, structures) for i in tags}
     left = list(tags)
     for timestamps in (ua.TimestampsToReturn.Both, ua.TimestampsToReturn.Source):
-        again: list[int] = []
+        unfinished: list[int] = []
         points: dict[int, bytes | None] = dict.fromkeys(left)
         reached: dict[int, int] = {}
         stuck: Counter[int] = Counter()
@@ -133,13 +133,13 @@ async def read_history(
             except _ONLY_SOURCE:
                 if is_last:
                     raise
-                again += requested
+                unfinished += requested
                 break
             for answer in answers(body, requested, to_time, rules):
                 change = answer.change
                 if answer.status in _ONLY_SOURCE_CODES and not is_last:
                     del points[answer.tag]
-                    again.append(answer.tag)
+                    unfinished.append(answer.tag)
                     continue
                 if change is not None and answer.point and not _makes_progress(answer.tag, change, reached, stuck):
                     change = None
@@ -147,7 +147,7 @@ async def read_history(
                 if change is None or not answer.point:
                     del points[answer.tag]
                 yield Page(answer.tag, change, answer.status, answer.tag not in points)
-        left = again
+        left = unfinished
 
 
 def _makes_progress(tag: int, change: DataChange, reached: dict[int, int], stuck: Counter[int]) -> bool:

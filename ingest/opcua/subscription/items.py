@@ -268,8 +268,8 @@ async def remove(
         subscription = state.subscriptions[number]
         left = {channel: item for channel, item in subscription.items.items() if channel not in set(channels)}
         shared = {item.id for item in left.values()}
-        gone = {subscription.items[channel].id for channel in channels} - shared
-        await delete_items(client, source, state, number, sorted(gone))
+        deleted = {subscription.items[channel].id for channel in channels} - shared
+        await delete_items(client, source, state, number, sorted(deleted))
         subscription.items = left
     state.structures.monitor_only(state.shared_items())
 

@@ -116,16 +116,16 @@ class RepeatedTimestamps:
         # Again the sample whose time is the source timestamp.
         replayed = ~equals & (s == self._source[p]) & (v == self._first[p])
         replayed &= bits == self._first_value.view(np.uint64)[p]
-        again = same & ~equals & ~replayed
-        drop = identical & ((equals & ~begins) | (again & ((v > last_server) | (v <= s))))
-        moved = again & ~drop & (v > s)
+        repeated = same & ~equals & ~replayed
+        drop = identical & ((equals & ~begins) | (repeated & ((v > last_server) | (v <= s))))
+        moved = repeated & ~drop & (v > s)
         self.repeats[p[moved]] = True
         time = np.where(moved | (equals & (v > s) & (v != self._first[p])), v, s)
         last_time = before(time, self._time)
         behind = self.repeats[p] & ~same & ~replayed & (s <= last_time) & (v > s)
         time = np.where(behind, v, time)
 
-        refused = ~drop & ((equals & ~identical) | (again & (v <= s)))
+        refused = ~drop & ((equals & ~identical) | (repeated & (v <= s)))
         refused |= ~drop & ~equals & ~replayed & (time == last_time) & (last_source != _NO_SAMPLE)
         keep = ~(drop | refused)
         dated = keep & ~same

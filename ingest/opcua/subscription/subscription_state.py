@@ -199,8 +199,8 @@ def encode_state(source_id: int, server: Server, state: SubscriptionState, befor
         ],
     }
     tracker = {note_name(source_id, s): s.tracker.note() for s in state.subscriptions.values()}
-    gone = {n: None for n in before if n.startswith(f"opcua:{source_id}:") and n not in tracker}
-    return {f"opcua:{source_id}": json.dumps(facts), **tracker, **gone}
+    obsolete = {n: None for n in before if n.startswith(f"opcua:{source_id}:") and n not in tracker}
+    return {f"opcua:{source_id}": json.dumps(facts), **tracker, **obsolete}
 
 
 def decode_state(

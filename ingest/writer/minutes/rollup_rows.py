@@ -163,8 +163,8 @@ def states(courses: Sequence[SampleCourse], channels: Int32s, begin: int) -> Sta
     channel, state = channel[order], state[order]
     first = np.flatnonzero(changes(channel) | changes(state))
     entered, known_time = np.add.reduceat(entered[order], first), np.add.reduceat(known_time[order], first)
-    there = (entered > 0) | (known_time > 0)
-    return States(channel[first][there], state[first][there], entered[there], known_time[there])
+    has_state = (entered > 0) | (known_time > 0)
+    return States(channel[first][has_state], state[first][has_state], entered[has_state], known_time[has_state])
 
 
 class Increases(NamedTuple):

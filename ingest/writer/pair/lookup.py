@@ -57,10 +57,12 @@ class Lookup:
         missing = await _samples(batches, self.limits, self.fetch)
         missing |= await _events(batches, self.fetch)
         missing |= await _counts(batches, self.fetch)
-        again = {index for index, was_stored in enumerate(from_journal) if was_stored}
+        from_journal_indices = {index for index, was_stored in enumerate(from_journal) if was_stored}
         polled = self._polled(batches)
-        lacking, owed = await uncovered([batch for batch in polled if batch[0] not in again], self.other, self.fetch)
-        lost = await lonely([batch for batch in polled if batch[0] in again], LOOK_UP, self.fetch)
+        lacking, owed = await uncovered(
+            [batch for batch in polled if batch[0] not in from_journal_indices], self.other, self.fetch
+        )
+        lost = await lonely([batch for batch in polled if batch[0] in from_journal_indices], LOOK_UP, self.fetch)
         return missing | lacking | lost, missing | owed | lost
 
     def _polled(self, batches: Sequence[SpooledBatch]) -> Placed:

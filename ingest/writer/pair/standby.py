@@ -247,8 +247,8 @@ class Standby:
         for file in self._files.values():
             if batches := dropped.get(id(file)):
                 file.reader.delete([spooled.sequence for spooled in batches])
-                gone = {id(spooled) for spooled in batches}
-                file.waiting = [entry for entry in file.waiting if id(entry.spooled) not in gone]
+                dropped_ids = {id(spooled) for spooled in batches}
+                file.waiting = [entry for entry in file.waiting if id(entry.spooled) not in dropped_ids]
                 self.dropped += sum(len(spooled.batch) for spooled in batches)
         for path, file in list(self._files.items()):
             if isinstance(file.reader, ReplayReader) and file.reader.done:

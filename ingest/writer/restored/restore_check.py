@@ -180,12 +180,11 @@ class RestoreCheck:
         if missing:
             await asyncio.to_thread(replay, self._spool, min(key.committed_at for key in missing))
         newest_known = max((*mark.newest.values(), *(key.received_at for key in missing)), default=noticed_at)
-        here = max((time for time in newest_stored.values() if time), default=None)
-        text = (
-            f"newest data: {iso(here) if here else 'none'}; known: {iso(newest_known)}; {len(absent):,} batches missing"
-        )
+        newest_time = max((time for time in newest_stored.values() if time), default=None)
+        newest = iso(newest_time) if newest_time else "none"
+        text = f"newest data: {newest}; known: {iso(newest_known)}; {len(absent):,} batches missing"
         detail = {
-            "newest_here": here and iso(here),
+            "newest_here": newest_time and iso(newest_time),
             "newest_known": iso(newest_known),
             "batches": len(absent),
             "gaps": len(gaps),

@@ -135,12 +135,12 @@ def _merge(batches: Sequence[SampleBatch]) -> tuple[Samples, int, tuple[tuple[in
     # keep B-tree inserts local (and connections never deadlock).
     order = arrived.order()
     samples = arrived.part(order)
-    again = samples.repeats()
-    if not again.any():
+    repeats = samples.repeats()
+    if not repeats.any():
         return samples, 0, ()
-    first = np.maximum.accumulate(np.where(again, 0, np.arange(len(order))))  # the row kept for this key
+    first = np.maximum.accumulate(np.where(repeats, 0, np.arange(len(order))))  # the row kept for this key
     bits, status = samples.bits, samples.status
-    differs = again & ((bits != bits[first]) | (status != status[first]))
+    differs = repeats & ((bits != bits[first]) | (status != status[first]))
     batch = np.repeat(np.arange(len(batches)), [len(samples) for samples in batches])[order]
     conflicts = [
         Conflict(
@@ -153,7 +153,7 @@ def _merge(batches: Sequence[SampleBatch]) -> tuple[Samples, int, tuple[tuple[in
         )
         for i in np.flatnonzero(differs)
     ]
-    return samples.part(~again), int(again.sum() - differs.sum()), conflict_events(conflicts)
+    return samples.part(~repeats), int(repeats.sum() - differs.sum()), conflict_events(conflicts)
 
 
 def same_sample(first: tuple[float, int], other: tuple[float, int]) -> bool:

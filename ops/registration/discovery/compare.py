@@ -71,14 +71,14 @@ def compare(tags: Sequence[tuple[OpcuaTag, TagLocation]], discovered: Discovered
             comparison.only_list.append(UnreadableTag(tag, location, str(error)))
             continue
         listed.add((node, tag.member))
-        there, variable = discovered.by_node.get((node, tag.member)), discovered.by_node[node, ""]
+        on_server, variable = discovered.by_node.get((node, tag.member)), discovered.by_node[node, ""]
         if isinstance(variable, SkippedVariable) and not variable.is_seen:
             comparison.not_seen.append(UnreadableTag(tag, location, variable.reason))
-        elif there is None:
+        elif on_server is None:
             comparison.only_list.append(UnreadableTag(tag, location, _no_member(variable)))
-        elif reason := _unreadable(tag, there):
+        elif reason := _unreadable(tag, on_server):
             comparison.only_list.append(UnreadableTag(tag, location, reason))
-        elif columns := dict(_differences(tag, there)):
+        elif columns := dict(_differences(tag, on_server)):
             comparison.different.append(DifferentTag(tag, location, columns))
         else:
             comparison.same += 1
@@ -92,33 +92,32 @@ def compare(tags: Sequence[tuple[OpcuaTag, TagLocation]], discovered: Discovered
     return comparison
 
 
-def _no_member(there: OpcuaTag | SkippedVariable) -> str:
+def _no_member(on_server: OpcuaTag | SkippedVariable) -> str:
     """Reason why a variable has no members."""
-    return "not a structure, but the tag has a member" if isinstance(there, OpcuaTag) else there.reason
+    return "not a structure, but the tag has a member" if isinstance(on_server, OpcuaTag) else on_server.reason
 
 
-def _unreadable(tag: OpcuaTag, there: OpcuaTag | SkippedVariable) -> str:
+def _unreadable(tag: OpcuaTag, on_server: OpcuaTag | SkippedVariable) -> str:
     """Reason why the server's variable cannot be read as the tag says; empty: it can be."""
-    if isinstance(there, OpcuaTag):
+    if isinstance(on_server, OpcuaTag):
         return "" if tag.index is None else "not an array, but the tag has an index"
-    if not there.dimensions or tag.index is None:
-        return there.reason
+    if not on_server.dimensions or tag.index is None:
+        return on_server.reason
     indexes = parse_index(tag.index)
-    if len(indexes) != there.dimensions:
-        return (
-            f"an array of {there.dimensions} dimension{'s' * (there.dimensions > 1)}, but the tag has index {tag.index}"
-        )
-    if not there.lengths or flat_index(indexes, there.lengths) is not None:
+    if len(indexes) != on_server.dimensions:
+        dimensions = f"{on_server.dimensions} dimension{'s' * (on_server.dimensions > 1)}"
+        return f"an array of {dimensions}, but the tag has index {tag.index}"
+    if not on_server.lengths or flat_index(indexes, on_server.lengths) is not None:
         return ""
-    return f"the array has {lengths_text(there.lengths)}, but the tag has index {tag.index}"
+    return f"the array has {lengths_text(on_server.lengths)}, but the tag has index {tag.index}"
 
 
-def _differences(tag: OpcuaTag, there: OpcuaTag | SkippedVariable) -> Iterator[tuple[str, Values]]:
-    if isinstance(there, SkippedVariable):  # an array, whose elements may be anything
+def _differences(tag: OpcuaTag, variable: OpcuaTag | SkippedVariable) -> Iterator[tuple[str, Values]]:
+    if isinstance(variable, SkippedVariable):  # an array, whose elements may be anything
         return
-    if tag.kind not in _READ_AS[there.kind]:
-        yield "kind", (tag.kind, there.kind)
+    if tag.kind not in _READ_AS[variable.kind]:
+        yield "kind", (tag.kind, variable.kind)
     for column in ("unit", "lo", "hi"):
-        listed, on_server = getattr(tag, column), getattr(there, column)
+        listed, on_server = getattr(tag, column), getattr(variable, column)
         if on_server not in ("", None) and listed != on_server:
             yield column, (listed, on_server)

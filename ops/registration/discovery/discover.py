@@ -74,29 +74,33 @@ async def discover(source: OpcuaSource, pki: Path, progress: Progress = lambda _
         variables = await _variables(browser)
         configured = _configured(source.tags, namespaces)
         elsewhere = await _elsewhere(browser, configured, {v.node for v in variables})
-        every = [*variables, *elsewhere]
-        await _attributes(browser, every)
-        for variable in every:
+        all_variables = [*variables, *elsewhere]
+        await _attributes(browser, all_variables)
+        for variable in all_variables:
             if fault := node_address.fault(namespaces.address(variable.node)):
                 variable.reason = f"{fault}, which a tag list cannot have"
-        kinds = await _kinds(browser, every)
-        await _lengths(browser, [v for v in every if v.dimensions and any(t.path for t in configured.get(v.node, ()))])
-        members = await members_of(browser, every, kinds, configured)
-        units = await units_and_ranges(browser, {v.node: v.properties for v in every if not v.reason})
+        kinds = await _kinds(browser, all_variables)
+        await _lengths(
+            browser, [v for v in all_variables if v.dimensions and any(t.path for t in configured.get(v.node, ()))]
+        )
+        members = await members_of(browser, all_variables, kinds, configured)
+        units = await units_and_ranges(browser, {v.node: v.properties for v in all_variables if not v.reason})
     finally:
         await close(client, source.time_out)
     discovered = Discovered(namespaces=namespaces)
     variables = [
         listed for variable in variables for listed in (variable, *members.get(variable.node, ())) if listed.is_listed
     ]
-    every = [
-        variable_or_member for variable in every for variable_or_member in (variable, *members.get(variable.node, ()))
+    all_variables = [
+        variable_or_member
+        for variable in all_variables
+        for variable_or_member in (variable, *members.get(variable.node, ()))
     ]
-    addresses = {variable.node: namespaces.address(variable.node) for variable in every}
-    names = unique_names((v.key, v.path, addresses[v.node]) for v in every if v.is_listed)
+    addresses = {variable.node: namespaces.address(variable.node) for variable in all_variables}
+    names = unique_names((v.key, v.path, addresses[v.node]) for v in all_variables if v.is_listed)
     for address, status in sorted((namespaces.address(node), status) for node, status in browser.refused):
         discovered.not_seen.append(SkippedVariable("", address, f"not all below it can be browsed: {status}"))
-    for variable in every:
+    for variable in all_variables:
         name, address = names.get(variable.key, names[variable.node, ""]), addresses[variable.node]
         if variable.reason:
             dimensions = 0 if variable.is_structure else variable.dimensions
