@@ -22,7 +22,7 @@ class ChannelMap(Generic[T]):
 
     def __init__(self) -> None:
         self._channels: Int32s = np.empty(0, np.int32)  # sorted
-        self._value_index: Int64s = np.empty(0, np.int64)  # place in _values, of each channel
+        self._value_index: Int64s = np.empty(0, np.int64)  # index in _values, of each channel
         self._values: list[T] = []
         self._index_of_value: dict[T, int] = {}
 

@@ -112,9 +112,9 @@ class Gaps:
     def ended(self, at: int, channels: Channels = None) -> Iterator[tuple[int, Int32s]]:
         """Begins (µs) of the last gaps of channels, or of the source, if they ended at this time (µs)."""
         ids = _ids(channels)
-        for closed, places in self._closed.by_value(ids):
+        for closed, indices in self._closed.by_value(ids):
             if closed is not None and closed.end == at:
-                yield closed.gap.from_time, ids[places]
+                yield closed.gap.from_time, ids[indices]
 
     def ends_with(self, time: int) -> bool:
         """Return whether a sample of ``time`` (µs) ends a gap: not if it is so far ahead that it is quarantined."""
@@ -206,8 +206,8 @@ class Gaps:
     async def withdraw(self, from_time: int, to_time: int, reason: str, channels: Channels = None) -> None:
         """Withdraw what came after all of a recorded loss: only what was joined with it stays missing."""
         ids = _ids(channels)
-        for closed, places in self._closed.by_value(ids):
-            same, gap = ids[places], _OpenGap(from_time, reason, "no samples were lost")
+        for closed, indices in self._closed.by_value(ids):
+            same, gap = ids[indices], _OpenGap(from_time, reason, "no samples were lost")
             remaining: list[tuple[int, int]] = []
             if closed is not None and closed.gap.from_time <= from_time and to_time <= closed.end:
                 self._closed.pop(same)
@@ -239,9 +239,11 @@ class Gaps:
     ) -> Iterator[tuple[tuple[int, ...], _ClosedGap | None, Int32s]]:
         """Times, the last gap that ended, and the channels that have both in common."""
         parts, times_of = [_ids(of_span) for of_span, _ in spans], [times for _, times in spans]
-        places = {times: index for index, times in enumerate(times_of)}
+        index_of = {times: index for index, times in enumerate(times_of)}
         channels = np.concatenate([_NO_CHANNELS, *parts])
-        time_indices = np.repeat(np.array([places[times] for times in times_of], np.int64), [len(ids) for ids in parts])
+        time_indices = np.repeat(
+            np.array([index_of[times] for times in times_of], np.int64), [len(ids) for ids in parts]
+        )
         for before, at in self._closed.by_value(channels):
             for index, among in group_indices(time_indices[at]):
                 yield times_of[index], before, channels[at[among]]
@@ -301,22 +303,22 @@ class Gaps:
     async def backfilled(self, from_time: int, to_time: int, reason: str, detail: str, channels: Channels) -> None:
         """A gap was filled from the source's history. What was joined with it stays missing."""
         ids = _ids(channels)
-        for closed, places in self._closed.by_value(ids):
+        for closed, indices in self._closed.by_value(ids):
             if closed is None:
                 continue
             if closed.gap.from_time <= from_time and to_time <= closed.end:
                 for start, end in ((closed.gap.from_time, from_time), (to_time, closed.end)):
                     if start < end:
-                        self._add_closed({_ClosedGap(replace(closed.gap, from_time=start), end): [ids[places]]})
+                        self._add_closed({_ClosedGap(replace(closed.gap, from_time=start), end): [ids[indices]]})
             elif from_time <= closed.gap.from_time < closed.end <= to_time:
-                over = ids[places][~self._open.has(ids[places])]
+                over = ids[indices][~self._open.has(ids[indices])]
                 self._queue(replace(closed.gap, detail=detail), closed.end, over, backfilled=True)
-        for open_gap, places in self._open.by_value(ids):  # after what it continues
+        for open_gap, indices in self._open.by_value(ids):  # after what it continues
             if open_gap is not None and open_gap.from_time <= from_time and to_time <= (open_gap.certain_to or 0):
-                self._queue(open_gap, from_time, ids[places])
+                self._queue(open_gap, from_time, ids[indices])
                 remaining = replace(open_gap, from_time=to_time)
-                self._open.update([(remaining, ids[places])])
-                self._queue(remaining, None, ids[places])
+                self._open.update([(remaining, ids[indices])])
+                self._queue(remaining, None, ids[indices])
         self._queue(_OpenGap(from_time, reason, detail), to_time, ids, backfilled=True)
         await self.flush()
 

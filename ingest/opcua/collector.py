@@ -283,7 +283,7 @@ class Collector:
             async with self._subscriptions.lock:
                 self._tags_changed.clear()
                 await self._subscriptions.synchronise(client, self._tags)
-            await self._gaps.close(now_us(), [c for c in self._gaps.channels() if self._tags.place(c) is None])
+            await self._gaps.close(now_us(), [c for c in self._gaps.channels() if self._tags.position(c) is None])
             await self._record_refused()
 
     async def _start_server(self, server: Server) -> None:
@@ -340,7 +340,7 @@ class Collector:
 
     def _names(self, channels: Iterable[int]) -> list[tuple[int, str]]:
         """(channel id, name) of the channels that are currently configured."""
-        return [(c, self._tags.tag(c).name) for c in channels if self._tags.place(c) is not None]
+        return [(c, self._tags.tag(c).name) for c in channels if self._tags.position(c) is not None]
 
     async def _retry_refused(self, client: Client) -> None:
         """Retry rejected tags, with growing intervals."""
@@ -351,7 +351,7 @@ class Collector:
             if not before:
                 backoff.reset()
             async with self._subscriptions.lock:
-                if again := sorted(channel for channel in before if self._tags.place(channel) is not None):
+                if again := sorted(channel for channel in before if self._tags.position(channel) is not None):
                     await self._subscriptions.create(client, self._tags, again)
                     await self._subscriptions.complete()
             if self._subscriptions.state.refused != before:

@@ -338,7 +338,7 @@ async def _received(body: bytes) -> None:
     due: list[tuple[int, ...]] = []
     for start, end in response.notification.data_changes:
         try:
-            change = _OURS.by_place(data_change(body, start, end, _ARRIVAL, _OURS.rules))
+            change = _OURS.by_position(data_change(body, start, end, _ARRIVAL, _OURS.rules))
         except DecodeError:
             assert status.missed
             assert any(isinstance(batch, GapBatch) for batch in spool.batches)

@@ -21,18 +21,18 @@ class Status(int):
 ABSENT = Status(0x80B10000)  # BadNoDataAvailable: an optional field, or one of a union, that the value does not have
 NO_ELEMENT = Status(0x80370000)  # BadIndexRangeNoData
 
-Step: TypeAlias = Callable[[Reader, list[Any]], None]  # reads some members; puts wanted values in their places
+Step: TypeAlias = Callable[[Reader, list[Any]], None]  # reads some members; puts wanted values in their positions
 
 
 class Steps:
     """Compiles what reads the wanted members of a structure."""
 
     def __init__(self) -> None:
-        self.places: dict[Path, int] = {}  # of the values, by the order in the structure
-        self.types: list[int] = []  # built-in types by place
+        self.positions: dict[Path, int] = {}  # of the values, by the order in the structure
+        self.types: list[int] = []  # built-in types by position
         self._done: list[Step] = []
         self._format = ""  # of consecutive members of fixed size
-        self._fixed: list[int] = []  # places of those that are wanted
+        self._fixed: list[int] = []  # positions of those that are wanted
 
     def add(self, structure: Structure, path: Path, targets: set[Path]) -> None:
         """Read a structure; ``path`` of it."""
@@ -60,10 +60,10 @@ class Steps:
         elif field.structure:
             self.add(field.structure, path, within)
         elif field.type in NUMBERS:
-            self._fixed.append(self._place(path, field.type))
+            self._fixed.append(self._position(path, field.type))
             self._format += NUMBERS[field.type]
         else:
-            self.finished().append(_text(field.type, self._place(path, field.type)))
+            self.finished().append(_text(field.type, self._position(path, field.type)))
 
     def _part(self, field: Field, path: Path, targets: set[Path]) -> list[Step]:
         """Steps that read a field, apart from the others."""
@@ -72,10 +72,10 @@ class Steps:
         part, self._done = self.finished(), before
         return part
 
-    def _place(self, path: Path, kind: int) -> int:
-        if path not in self.places:
+    def _position(self, path: Path, kind: int) -> int:
+        if path not in self.positions:
             self.types.append(kind)
-        return self.places.setdefault(path, len(self.places))
+        return self.positions.setdefault(path, len(self.positions))
 
     def layout(self) -> struct.Struct | None:
         """The whole structure, if all members have a fixed size."""
@@ -89,11 +89,11 @@ class Steps:
         return self._done
 
 
-def _fixed(layout: struct.Struct, places: Sequence[int]) -> Step:
+def _fixed(layout: struct.Struct, positions: Sequence[int]) -> Step:
     def step(reader: Reader, values: list[Any]) -> None:
         start = reader.at
         reader.skip(layout.size)
-        for index, value in zip(places, layout.unpack_from(reader.body, start), strict=True):
+        for index, value in zip(positions, layout.unpack_from(reader.body, start), strict=True):
             values[index] = value
 
     return step
@@ -109,7 +109,7 @@ def _text(kind: int, index: int) -> Step:
 
 
 def _elements(array: Field, parts: Mapping[Indexes, tuple[Sequence[Step], range]]) -> Step:
-    """``parts``: the steps of an element, and the places of its values."""
+    """``parts``: the steps of an element, and the positions of its values."""
     element = replace(array, dimensions=0)
     size = element.size
 
@@ -119,10 +119,10 @@ def _elements(array: Field, parts: Mapping[Indexes, tuple[Sequence[Step], range]
         if size is not None:
             reader.skip(count * size)
         behind: dict[int, Sequence[Step]] = {}
-        for indexes, (steps, places) in parts.items():
+        for indexes, (steps, positions) in parts.items():
             at = flat_index(indexes, lengths)
             if at is None:
-                values[places.start : places.stop] = [NO_ELEMENT] * len(places)
+                values[positions.start : positions.stop] = [NO_ELEMENT] * len(positions)
             elif size is None:
                 behind[at] = steps
             else:

@@ -41,7 +41,7 @@ _BAD = 0x80000000
 _BAD_DECODING_ERROR, _BAD_ENCODING_UNSUPPORTED, _BAD_TYPE_MISMATCH = 0x80070000, 0x80390000, 0x80740000
 STRUCTURES = (STRUCTURE, STRUCTURE | 0x80, STRUCTURE | 0xC0)  # encodings of a structure, and of arrays of them
 
-Values: TypeAlias = Sequence[Any] | int | str  # by place; or why there are none: a status code, or a reason
+Values: TypeAlias = Sequence[Any] | int | str  # by position; or why there are none: a status code, or a reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,16 +161,16 @@ class Members:
         self._unfit = unfit
         compiled = Steps()
         compiled.add(structure, (), {path for _, path in targets})
-        places = compiled.places
-        good = sorted(targets, key=lambda target: places[target[1]])
+        positions = compiled.positions
+        good = sorted(targets, key=lambda target: positions[target[1]])
         self._encoding = structure.encoding
         self._head = b""  # type id and encoding, once known
         self._layout = compiled.layout()
         self._steps = compiled.finished()
-        self._absent = [ABSENT] * len(places)
+        self._absent = [ABSENT] * len(positions)
         self._channels: UInt32s = np.array([channel for channel, _ in good], np.uint32)
-        self._places = [places[path] for _, path in good]
-        self._types = [compiled.types[index] for index in self._places]
+        self._positions = [positions[path] for _, path in good]
+        self._types = [compiled.types[index] for index in self._positions]
         self._longs = [k for k, kind in enumerate(self._types) if kind in _LONG]
         self._has_texts = not all(kind in NUMBERS for kind in self._types)
 
@@ -227,7 +227,7 @@ class Members:
         if isinstance(values, int):
             decoded.append_all(channels, np.full(len(channels), np.nan), status if status & _BAD else values, time)
             return
-        values = [values[index] for index in self._places]
+        values = [values[index] for index in self._positions]
         as_text = None if exact is None else exact[np.minimum(channels, np.uint32(len(exact) - 1))]
         is_mixed = self._has_texts or (as_text is not None and as_text.any())
         if is_mixed or (self._layout is None and Status in map(type, values)):

@@ -160,7 +160,7 @@ async def create_subscription(client: Client, source: OpcuaSource, namespaces: N
 async def create(
     client: Client, source: OpcuaSource, namespaces: Namespaces, subscription: Subscription, nodes: Iterable[str]
 ) -> None:
-    """Create the items of these notifiers. The client handle is a notifier's place in ``event_items``."""
+    """Create the items of these notifiers. The client handle is a notifier's position in ``event_items``."""
     handles = {node: handle for handle, node in enumerate(subscription.event_items)}
     for node in nodes:
         number: int | None = None

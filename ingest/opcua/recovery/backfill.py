@@ -130,7 +130,7 @@ class Backfill:
         """Read the range spanned by ``gaps`` of the same channels, once."""
         start, end = min(gap[0] for gap in gaps), max(gap[1] for gap in gaps)
         channels = gaps[0][3]
-        places = (
+        positions = (
             range(len(self._tags.ids))
             if channels is None
             else np.flatnonzero(np.isin(self._tags.ids, channels)).tolist()
@@ -139,9 +139,9 @@ class Backfill:
         count = 0
         self._faults = {}
         began = await server_start(client, self._tags.source)
-        nodes = await self._nodes(client, places)
+        nodes = await self._nodes(client, positions)
         self._whole_arrays = await sends_whole_arrays(client, self._tags.source.time_out)
-        for portion in chunks(places, _NODES):
+        for portion in chunks(positions, _NODES):
             tags = {i: nodes[i] for i in portion if i in nodes}
             self._not_read([i for i in portion if i not in tags], "the node cannot be read", end, unknown)
             try:
@@ -154,21 +154,21 @@ class Backfill:
         if start < began:
             # Data published just before a server crash may be lost, whatever its history contains.
             unknown |= {
-                int(self._tags.ids[i]): max(unknown.get(int(self._tags.ids[i]), 0), min(began, end)) for i in places
+                int(self._tags.ids[i]): max(unknown.get(int(self._tags.ids[i]), 0), min(began, end)) for i in positions
             }
-        for i in places:  # before the floor the channel belonged to another node
+        for i in positions:  # before the floor the channel belonged to another node
             channel = int(self._tags.ids[i])
             if (floor := self._versions.floor(channel)) > start:
                 unknown[channel] = max(unknown.get(channel, 0), min(floor, end))
         log.info(
             "source %s: read %d values of %d channels from history; the history of %d channels is incomplete",
-            self._status.name, count, len(places), len(unknown),
+            self._status.name, count, len(positions), len(unknown),
         )  # fmt: skip
         for fault, number in Counter(self._faults.values()).items():
             log.warning("source %s: %d channels: %s", self._status.name, number, fault)
         for gap in sorted(gaps, key=itemgetter(0), reverse=True):  # a gap that began where one ended would prolong it
             if gap in self._pending:
-                await self._record_outcome(gap, [int(self._tags.ids[i]) for i in places], unknown)
+                await self._record_outcome(gap, [int(self._tags.ids[i]) for i in positions], unknown)
 
     def _not_read(self, tags: Iterable[int], fault: str, end: int, unknown: dict[int, int]) -> None:
         """The server did not say whether it has the history of these tags."""
@@ -176,12 +176,12 @@ class Backfill:
         unknown |= dict.fromkeys(channels, end)
         self._faults |= dict.fromkeys(channels, fault)
 
-    async def _nodes(self, client: Client, places: Iterable[int]) -> dict[int, ua.NodeId]:
+    async def _nodes(self, client: Client, positions: Iterable[int]) -> dict[int, ua.NodeId]:
         """The node ids of readable tags in this session, by index."""
         namespaces = await read_namespaces(client, self._tags.source.time_out)
         unreadable = {c for reason in ("refused", "undecodable") for c in self._gaps.channels_open_for(reason)}
         nodes = {}
-        for i in places:
+        for i in positions:
             tag = self._tags.source.tags[i]
             if int(self._tags.ids[i]) not in unreadable:
                 with suppress(SourceError):  # the channel is rejected for this reason, or will be
@@ -277,11 +277,11 @@ class Backfill:
         value = np.concatenate([run for _, change in changes for run in change.value])
         status = np.concatenate([run for _, change in changes for run in change.status])
         sizes = [sum(map(len, change.time)) for _, change in changes]
-        place = np.repeat(np.array([tag for tag, _ in changes], np.uint32), sizes)
-        ids = self._tags.ids[place]
+        position = np.repeat(np.array([tag for tag, _ in changes], np.uint32), sizes)
+        ids = self._tags.ids[position]
         floors = [max(start, self._versions.floor(int(self._tags.ids[tag]))) for tag, _ in changes]
-        value, status = self._tags.without_no_data(place, value, status)
-        dated = RepeatedTimestamps(self._tags).date(place, source, server, value, status, 0)
+        value, status = self._tags.without_no_data(position, value, status)
+        dated = RepeatedTimestamps(self._tags).date(position, source, server, value, status, 0)
         time = dated.time
         in_range = (time >= np.repeat(floors, sizes)) & (time <= end) & (status & 0xFFFF_0000 != _BOUND_NOT_FOUND)
         if dated.keep is not None:

@@ -64,7 +64,7 @@ async def create(
     structured = {tags.tag(c).address: node for c, node in node_ids.items() if tags.tag(c).member}
     await state.structures.read(client, time_out, structured)
     by_interval: dict[float, list[int]] = {}
-    for channel in sorted(channels, key=lambda c: (str(types.get(c, "")), tags.place(c))):
+    for channel in sorted(channels, key=lambda c: (str(types.get(c, "")), tags.position(c))):
         by_interval.setdefault(parameters(tags, channel)[0], []).append(channel)
     for interval, members in by_interval.items():
         subscription = state.by_interval(interval)

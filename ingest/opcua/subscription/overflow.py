@@ -38,7 +38,7 @@ _RECENT_SECONDS = 600.0
 class Message:
     """The samples of one notification, in order of arrival."""
 
-    place: UInt32s  # (n,) of the tag
+    position: UInt32s  # (n,) of the tag
     time: Int64s  # (n,) µs
     status: UInt32s  # (n,)
     arrival: int  # µs
@@ -56,42 +56,42 @@ class Queue:
 def overflows(
     message: Message, last: Int64s, run: Int64s | None, since: int, queue: Callable[[int], Queue]
 ) -> Iterator[tuple[int, int, int]]:
-    """(place, from µs, to µs): one gap at most of each item, between two samples.
+    """(position, from µs, to µs): one gap at most of each item, between two samples.
 
-    ``last`` is a column by place, the time (µs) of the last sample before the message, 0: not known; ``run`` the same
-    before the run that the message continues. ``since`` (µs) replaces unknown times: everything
-    published until then was received. ``queue``: queue of the item at a place.
+    ``last`` is a column by position, the time (µs) of the last sample before the message, 0: not known; ``run`` the
+    same before the run that the message continues. ``since`` (µs) replaces unknown times: everything published until
+    then was received. ``queue``: queue of the item at a position.
     """
     flagged = message.status & _OVERFLOW == _OVERFLOW
     not_good = message.status & _SEVERITY != 0
     if not (flagged.any() or not_good.any()):
         return
     began, before = run is not None, last if run is None else run
-    order = np.argsort(message.place, kind="stable")
-    places = message.place[order]
-    for place in np.unique(message.place[not_good & ~flagged]).tolist():
-        start, end = np.searchsorted(places, [place, place + 1])
-        item_queue = queue(place)
+    order = np.argsort(message.position, kind="stable")
+    positions = message.position[order]
+    for position in np.unique(message.position[not_good & ~flagged]).tolist():
+        start, end = np.searchsorted(positions, [position, position + 1])
+        item_queue = queue(position)
         if 1 < item_queue.size <= end - start:
             should = order[end - item_queue.size if item_queue.discard_oldest else end - 1]
             flagged[should] |= not_good[should]
     latest = max(message.arrival, int(message.time.max()))  # the source's clock may be ahead of ours
-    for place in np.unique(message.place[flagged]).tolist():
-        start, end = np.searchsorted(places, [place, place + 1])
+    for position in np.unique(message.position[flagged]).tolist():
+        start, end = np.searchsorted(positions, [position, position + 1])
         time, marked = message.time[order[start:end]], np.flatnonzero(flagged[order[start:end]])
-        item_queue = queue(place)
+        item_queue = queue(position)
         k = 0
         if item_queue.discard_oldest:
             behind = _value_after_gap(item_queue.size, len(time), int(marked[-1]), message.more, began)
             to = int(time[: behind + 1].max())
         else:
-            k = 0 if began or not before[place] else int(marked[0])
+            k = 0 if began or not before[position] else int(marked[0])
             to = latest
-        last_time = int(time[k - 1] if k else before[place])
+        last_time = int(time[k - 1] if k else before[position])
         if not 0 < last_time < time[k]:
             old = max(0, message.arrival - int(time.max()))  # the newest value may seem old because its clock is slow
             last_time = min(since - old, int(time[k]) - 1)
-        yield place, last_time, to
+        yield position, last_time, to
 
 
 def _value_after_gap(size: int, count: int, marked: int, more: bool, began: bool) -> int:
@@ -116,20 +116,20 @@ class Overflows:
         self._seen: dict[int, float] = {}  # channel → monotonic s
 
     async def record(self, message: Message, tags: Tags, last: Int64s, subscription: Subscription) -> None:
-        """Record what the server discarded, before any later data is recorded. ``last``: µs, by place, before it."""
+        """Record what the server discarded, before any later data is recorded. ``last``: µs, by position, before it."""
         run = subscription.times_before_run
         if not message.more:
             subscription.times_before_run = None
         elif run is None:
             subscription.times_before_run = SampleTimes(tags, last.copy())
 
-        def queue(place: int) -> Queue:
-            item = subscription.items.get(int(tags.ids[place]))
+        def queue(position: int) -> Queue:
+            item = subscription.items.get(int(tags.ids[position]))
             return Queue(0, tags.source.discard_oldest) if item is None else Queue(item.queue_size, item.parameters[2])
 
         before = None if run is None else run.of_tags(tags)
         losses = overflows(message, last, before, subscription.sampled_to, queue)
-        gaps = [([int(tags.ids[place])], start, end) for place, start, end in losses]
+        gaps = [([int(tags.ids[position])], start, end) for position, start, end in losses]
         if gaps:
             self._seen |= {channel: time.monotonic() for (channel,), _, _ in gaps}
             self.refresh_remark()

@@ -204,40 +204,40 @@ class Receiver:
             message.subscription.prove(not handles.isdisjoint(message.subscription.items))
         message.has_marker |= bool(self._marker_events) and any((h == MARKER_HANDLE).any() for h in change.handle)
         self._status.count_undecodable(len(change.unsupported))
-        tags.by_place(change)
+        tags.by_position(change)
         # Their times
         tags.date(change, arrival)
         message.floors |= tracking.clamp_times(change)
         self._texts.date(change.texts)
-        place, time, server, value, status = change.columns()
-        ours = place < np.uint32(len(tags))  # servers may send unknown handles
+        position, time, server, value, status = change.columns()
+        ours = position < np.uint32(len(tags))  # servers may send unknown handles
         if not ours.all():
-            place, time, value, status, server = place[ours], time[ours], value[ours], status[ours], server[ours]
-        value, status = tags.without_no_data(place, value, status)
-        dated = tracking.repeated.date(place, time, server, value, status, arrival)
+            position, time, value, status, server = position[ours], time[ours], value[ours], status[ours], server[ours]
+        value, status = tags.without_no_data(position, value, status)
+        dated = tracking.repeated.date(position, time, server, value, status, arrival)
         time = dated.time
         # Losses
-        with_texts = merge_texts(place, time, status, change.texts, len(tags))
-        events = await self._unreadable.check(tags, change, place, time, status, tracking.time, arrival)
+        with_texts = merge_texts(position, time, status, change.texts, len(tags))
+        events = await self._unreadable.check(tags, change, position, time, status, tracking.time, arrival)
         publish_time = message.notification.publish_time
         await self._inspect(tracking, Message(*with_texts, arrival, more), message.subscription, publish_time)
-        again, at = tracking.unchanged.find(place, time, message.notification.sequence)
-        stated = place[again], at, value[again], status[again]
+        again, at = tracking.unchanged.find(position, time, message.notification.sequence)
+        stated = position[again], at, value[again], status[again]
         if dated.gaps:
             begins = [([channel], since) for channel, since in dated.gaps]
             await self._gaps.open_each(begins, _REPEATED_REASON, "different values have the same timestamps")
         events += dated.conflicts
         # What is stored
-        keep = np.zeros(len(place), bool) if is_stored else dated.keep
+        keep = np.zeros(len(position), bool) if is_stored else dated.keep
         if keep is not None:
-            place, time, value, status = place[keep], time[keep], value[keep], status[keep]
-        message.on_disk.append(partial(tracking.repeated.stored, place, time, value, status))
+            position, time, value, status = position[keep], time[keep], value[keep], status[keep]
+        message.on_disk.append(partial(tracking.repeated.stored, position, time, value, status))
         if len(again):
             tracking.record_samples(*stated[:2])
             message.on_disk.append(partial(tracking.unchanged.stored, stated[0]))
-            place, time = np.append(place, stated[0]), np.append(time, stated[1])
+            position, time = np.append(position, stated[0]), np.append(time, stated[1])
             value, status = np.append(value, stated[2]), np.append(status, stated[3])
-        columns = place, time, value, status
+        columns = position, time, value, status
         samples, texts = split_texts(self._status.source_id, tags, *columns, () if is_stored else change.texts, arrival)
         if texts:
             changed = self._texts.changed(texts, message.in_order, message.texts)
@@ -254,7 +254,7 @@ class Receiver:
         self, tracking: ChannelTracking, message: Message, subscription: Subscription, publish_time: int
     ) -> None:
         await self._overflows.record(message, tracking.tags, tracking.time, subscription)
-        last = tracking.time[message.place]
+        last = tracking.time[message.position]
         continues = last > 0  # a first value may be of any age
         times = message.time[continues]
         if len(times):
@@ -266,11 +266,11 @@ class Receiver:
                 await self._gaps.flush_or_raise()
             if subscription.published:
                 self.clocks.observe_late(times[times > last[continues]], subscription.published)
-        tracking.observe_clocks(message.place, message.time, message.arrival)
+        tracking.observe_clocks(message.position, message.time, message.arrival)
         if self.moves.awaited:
             inside = self._spool.limits.inside(message.arrival, message.time)
-            await self.moves.close(tracking.tags.ids[message.place[inside]], message.time[inside])
-        heard_again = tracking.record_samples(message.place, message.time)
+            await self.moves.close(tracking.tags.ids[message.position[inside]], message.time[inside])
+        heard_again = tracking.record_samples(message.position, message.time)
         if again := [channel for channel in heard_again if self._gaps.reason(channel) == "stale"]:
             await self._gaps.close(self.times.end_of_gap(publish_time), again)
 
@@ -361,8 +361,8 @@ class Receiver:
         if until <= since or self._stands_by():
             return
         tags = self._tracking.tags
-        places = np.array(tags.places(channels), np.intp)
-        self._tracking.unchanged.expect(places[~tags.is_text[places]], since, until, first_message)
+        positions = np.array(tags.positions(channels), np.intp)
+        self._tracking.unchanged.expect(positions[~tags.is_text[positions]], since, until, first_message)
 
     async def start_versions(self, versions: Mapping[int, int], *, another_node: bool) -> None:
         """Begin versions of channels. Returns once that is on disk.
@@ -388,7 +388,7 @@ class Receiver:
         """Values of channels that have no tag any more are dropped from now on: what was not published yet is lost."""
         for subscription in subscriptions:
             since = self.published_to(subscription)
-            for channel in [c for c in subscription.items if tags.place(c) is None]:
+            for channel in [c for c in subscription.items if tags.position(c) is None]:
                 self._removed.setdefault(channel, since)
 
     async def record_removed(self, channels: Iterable[int]) -> None:

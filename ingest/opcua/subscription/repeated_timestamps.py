@@ -64,9 +64,9 @@ class RepeatedTimestamps:
 
     def restore(self, repeating: Iterable[int], with_gap: Iterable[int], newest: int) -> None:
         """The state that a process before left: channels that repeat or have a gap, and its newest sample (µs)."""
-        places = self._tags.places(repeating)
-        self.repeats[places], self._time[places] = True, newest
-        self._refused_at[self._tags.places(with_gap)] = monotonic()
+        positions = self._tags.positions(repeating)
+        self.repeats[positions], self._time[positions] = True, newest
+        self._refused_at[self._tags.positions(with_gap)] = monotonic()
 
     @property
     def gaps(self) -> int:
@@ -80,22 +80,22 @@ class RepeatedTimestamps:
         self._refused_at[ended], self._resumed[ended], self._count[ended] = np.inf, 0, 0
         return gaps
 
-    def stored(self, place: UInt32s, time: Int64s, value: Float64s, status: UInt32s) -> None:
+    def stored(self, position: UInt32s, time: Int64s, value: Float64s, status: UInt32s) -> None:
         """Remember samples that are on disk."""
-        self._on_disk[place], self._on_disk_value[place], self._on_disk_status[place] = time, value, status
+        self._on_disk[position], self._on_disk_value[position], self._on_disk_status[position] = time, value, status
 
     def date(
-        self, place: UInt32s, source: Int64s, server: Int64s, value: Float64s, status: UInt32s, arrival: int
+        self, position: UInt32s, source: Int64s, server: Int64s, value: Float64s, status: UInt32s, arrival: int
     ) -> Dated:
         """The times of samples in order of arrival. ``server``: 0 if there is none; ``source``: ``arrival``, too."""
-        rows = np.arange(len(place))
-        self._row[place] = rows
-        if (source > self._time[place]).all() and (self._row[place] == rows).all():
-            self._first[place], self._first_value[place] = server, value
-            self._receive(place, source, server, value, status, source)
+        rows = np.arange(len(position))
+        self._row[position] = rows
+        if (source > self._time[position]).all() and (self._row[position] == rows).all():
+            self._first[position], self._first_value[position] = server, value
+            self._receive(position, source, server, value, status, source)
             return Dated(source)
-        order = np.argsort(place, kind="stable")
-        p, s, v, q, bits = (column[order] for column in (place, source, server, status, value.view(np.uint64)))
+        order = np.argsort(position, kind="stable")
+        p, s, v, q, bits = (column[order] for column in (position, source, server, status, value.view(np.uint64)))
         begins = np.append(True, p[1:] != p[:-1])
 
         def before(column: NDArray[Any], state: NDArray[Any]) -> NDArray[Any]:
@@ -142,33 +142,33 @@ class RepeatedTimestamps:
         return Dated(time[unsorted], keep[unsorted], gaps, conflicts)
 
     def _receive(
-        self, place: UInt32s, source: Int64s, server: Int64s, value: Float64s, status: UInt32s, time: Int64s
+        self, position: UInt32s, source: Int64s, server: Int64s, value: Float64s, status: UInt32s, time: Int64s
     ) -> None:
-        in_gap = np.isfinite(self._refused_at[place]) & (self._resumed[place] == 0)
+        in_gap = np.isfinite(self._refused_at[position]) & (self._resumed[position] == 0)
         if in_gap.any():
-            in_gap &= source != self._source[place]
-            self._resumed[place[in_gap][::-1]] = time[in_gap][::-1]
-        self._source[place], self._server[place] = source, server
-        self._value[place], self._status[place] = value, status
-        self._time[place] = np.where(self.repeats[place], np.maximum(self._time[place], time), time)
+            in_gap &= source != self._source[position]
+            self._resumed[position[in_gap][::-1]] = time[in_gap][::-1]
+        self._source[position], self._server[position] = source, server
+        self._value[position], self._status[position] = value, status
+        self._time[position] = np.where(self.repeats[position], np.maximum(self._time[position], time), time)
 
     def _refuse(
-        self, place: UInt32s, last: Int64s, value: Float64s, status: UInt32s, arrival: int
+        self, position: UInt32s, last: Int64s, value: Float64s, status: UInt32s, arrival: int
     ) -> tuple[list[tuple[int, int]], list[Event]]:
-        """Refused values, sorted by place: the gaps that begin, and the conflicts to record."""
-        if not len(place):
+        """Refused values, sorted by position: the gaps that begin, and the conflicts to record."""
+        if not len(position):
             return [], []
-        metrics.conflicts.inc(len(place))
-        places, first, count = np.unique(place, return_index=True, return_counts=True)
-        begin = np.isinf(self._refused_at[places])
-        channels = self._tags.ids[places]
+        metrics.conflicts.inc(len(position))
+        positions, first, count = np.unique(position, return_index=True, return_counts=True)
+        begin = np.isinf(self._refused_at[positions])
+        channels = self._tags.ids[positions]
         gaps = list(zip(channels[begin].tolist(), last[first[begin]].tolist(), strict=True))
-        before = self._count[places]
-        self._count[places] = before + count
-        self._refused_at[places], self._resumed[places] = monotonic(), 0
+        before = self._count[positions]
+        self._count[positions] = before + count
+        self._refused_at[positions], self._resumed[positions] = monotonic(), 0
         events = []
         for k in np.flatnonzero(np.frexp(before + count)[1] > np.frexp(before)[1]).tolist():
-            i, row = int(places[k]), int(first[k] + count[k]) - 1
+            i, row = int(positions[k]), int(first[k] + count[k]) - 1
             detail = {
                 "at": iso(int(last[row])),
                 "kept_value": repr(float(self._value[i])),

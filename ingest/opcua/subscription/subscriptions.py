@@ -124,7 +124,7 @@ class Subscriptions:
 
     async def synchronise(self, client: Client, tags: Tags) -> None:
         """Change the items on the server of a publishing session to match ``tags``."""
-        for channel in [c for c in self.state.refused if tags.place(c) is None]:
+        for channel in [c for c in self.state.refused if tags.position(c) is None]:
             del self.state.refused[channel]
         changes = difference(tags, self.state)
         await self.start_versions(tags, changes)
@@ -251,7 +251,7 @@ def difference(tags: Tags, state: SubscriptionState) -> Difference:
     unchanged: set[int] = set()
     for subscription in state.subscriptions.values():
         for channel, item in subscription.items.items():
-            if tags.place(channel) is None:
+            if tags.position(channel) is None:
                 changes.retired.setdefault(subscription.id, []).append(channel)
                 continue
             interval, requested = parameters(tags, channel)
@@ -264,7 +264,7 @@ def difference(tags: Tags, state: SubscriptionState) -> Difference:
                 unchanged.add(channel)
                 if item.parameters != requested:
                     changes.modify.setdefault(subscription.id, []).append(channel)
-    refused = {c for c, r in state.refused.items() if tags.place(c) is not None and tags.target_of(c) == r.target}
+    refused = {c for c, r in state.refused.items() if tags.position(c) is not None and tags.target_of(c) == r.target}
     others = set(changes.replace)
     changes.create.extend(c for c in tags.ids.tolist() if c not in unchanged and c not in refused and c not in others)
     return changes

@@ -38,10 +38,10 @@ class Tags:
         self.ids: Int32s = np.array([channel_ids[tag.name] for tag in source.tags], np.int32)  # (n,) channel ids
         self.is_text = np.array([tag.kind == "text" for tag in source.tags], bool)  # (n,)
         self.is_part = np.array([tag.index is not None or bool(tag.member) for tag in source.tags], bool)  # (n,)
-        self._place = {channel: place for place, channel in enumerate(self.ids.tolist())}
+        self._position = {channel: position for position, channel in enumerate(self.ids.tolist())}
         # Client handle → index of the tag; n for unknown handles.
-        self._places = np.full(int(self.ids.max(initial=-1)) + 2, len(self.ids), np.uint32)
-        self._places[self.ids] = np.arange(len(self.ids), dtype=np.uint32)
+        self._positions = np.full(int(self.ids.max(initial=-1)) + 2, len(self.ids), np.uint32)
+        self._positions[self.ids] = np.arange(len(self.ids), dtype=np.uint32)
         self.rules = DecodeRules(self._exact(), *self._elements())  # by client handle
         self.no_data = NoData(enumerate(tag.no_data for tag in source.tags))  # by index
         origins = [_ORIGINS.index(tag.time or source.time) for tag in source.tags]
@@ -51,7 +51,7 @@ class Tags:
         """Mask of text channels, by client handle; None: there are none."""
         if not self.is_text.any():
             return None
-        exact = np.zeros(len(self._places), bool)
+        exact = np.zeros(len(self._positions), bool)
         exact[self.ids[self.is_text]] = True
         return exact
 
@@ -62,26 +62,26 @@ class Tags:
         }
         if not indexes:
             return None, []
-        places = {index: i for i, index in enumerate(dict.fromkeys(indexes.values()))}
-        elements = np.full(len(self._places), -1, np.int64)
+        positions = {index: i for i, index in enumerate(dict.fromkeys(indexes.values()))}
+        elements = np.full(len(self._positions), -1, np.int64)
         for channel, index in indexes.items():
-            elements[channel] = places[index]
-        return elements, [parse_index(index) for index in places]
+            elements[channel] = positions[index]
+        return elements, [parse_index(index) for index in positions]
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def place(self, channel: int) -> int | None:
+    def position(self, channel: int) -> int | None:
         """The index of a channel's tag; None: this source has no such tag."""
-        return self._place.get(channel)
+        return self._position.get(channel)
 
-    def places(self, channels: Iterable[int]) -> list[int]:
+    def positions(self, channels: Iterable[int]) -> list[int]:
         """The indices of the channels that belong to this source."""
-        return [self._place[channel] for channel in channels if channel in self._place]
+        return [self._position[channel] for channel in channels if channel in self._position]
 
     def tag(self, channel: int) -> OpcuaTag:
         """The tag of a channel. Raises KeyError."""
-        return self.source.tags[self._place[channel]]
+        return self.source.tags[self._position[channel]]
 
     def definition(self, channel: int) -> list[str]:
         """Node id, kind, unit, index and member: if they change, it is another quantity. Raises KeyError."""
@@ -94,31 +94,31 @@ class Tags:
         tag = self.tag(channel)
         return tag.address, tag.index, tag.member
 
-    def by_place(self, change: DataChange) -> DataChange:
+    def by_position(self, change: DataChange) -> DataChange:
         """``change`` with indices instead of client handles; n for unknown handles (invented by the server, or
         of a removed tag)."""
         change.handle = [self._of(handles) for handles in change.handle]
         change.server_time = [self._of(handles) for handles in change.server_time]
         change.arrival_time = [self._of(handles) for handles in change.arrival_time]
         for text in change.texts:
-            text.handle = self._place.get(text.handle, len(self))
+            text.handle = self._position.get(text.handle, len(self))
         change.rounded = [self._of(handles) for handles in change.rounded]
         for unsupported in change.unsupported:
-            unsupported.handle = self._place.get(unsupported.handle, len(self))
+            unsupported.handle = self._position.get(unsupported.handle, len(self))
         return change
 
     def date(self, change: DataChange, arrival: int = 0) -> DataChange:
         """``change``, by index, with times of the configured origin. ``arrival``: µs; 0: unknown, as of history."""
         if not self._origin.any():
             return change
-        for run, (places, server) in enumerate(zip(change.handle, change.server, strict=True)):
-            configured = self._origin[places]
+        for run, (positions, server) in enumerate(zip(change.handle, change.server, strict=True)):
+            configured = self._origin[positions]
             by_server = (configured > 0) & (server > 0) & ((configured == _SERVER) | (arrival == 0))
             by_arrival = (configured > 0) & ~by_server & (arrival > 0)
             change.time[run] = np.where(by_server, server, np.where(by_arrival, arrival, change.time[run]))
             change.server[run] = np.where(by_arrival, 0, server)
-            change.server_time.append(places[by_server])
-            change.arrival_time.append(places[by_arrival])
+            change.server_time.append(positions[by_server])
+            change.arrival_time.append(positions[by_arrival])
         for text in change.texts:
             origin = self._origin[text.handle]
             if origin and text.server and (origin == _SERVER or not arrival):
@@ -127,15 +127,15 @@ class Tags:
                 text.time, text.server = arrival, 0
         return change
 
-    def without_no_data(self, place: UInt32s, value: Float64s, status: UInt32s) -> tuple[Float64s, UInt32s]:
+    def without_no_data(self, position: UInt32s, value: Float64s, status: UInt32s) -> tuple[Float64s, UInt32s]:
         """Values and status codes, by index, in which values that mean no value are Bad."""
-        if not self.no_data or not (none := self.no_data.mask(place, value) & (status < _BAD)).any():
+        if not self.no_data or not (none := self.no_data.mask(position, value) & (status < _BAD)).any():
             return value, status
         return np.where(none, np.nan, value), np.where(none, np.uint32(BAD_NO_DATA), status)
 
     def _of(self, handles: UInt32s) -> UInt32s:
-        places: UInt32s = self._places[np.minimum(handles, np.uint32(len(self._places) - 1))]
-        return places
+        positions: UInt32s = self._positions[np.minimum(handles, np.uint32(len(self._positions) - 1))]
+        return positions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,5 +151,5 @@ class SampleTimes:
             return self.time
         time = np.zeros(len(tags), np.int64)
         stay = np.flatnonzero(np.isin(tags.ids, self.tags.ids))
-        time[stay] = self.time[self.tags.places(tags.ids[stay].tolist())]
+        time[stay] = self.time[self.tags.positions(tags.ids[stay].tolist())]
         return time

@@ -20,7 +20,7 @@ class RepeatedTexts:
         self._gaps = gaps
         self._opened = gaps.opened
         self._last: dict[int, Event] = {}  # by channel id
-        self._dated: dict[int, tuple[int, str, int, int]] = {}  # place → source timestamp, text, status, time
+        self._dated: dict[int, tuple[int, str, int, int]] = {}  # position → source timestamp, text, status, time
         self.repeat = False  # texts have repeated source timestamps
 
     def date(self, texts: Iterable[Text]) -> None:
@@ -71,17 +71,17 @@ class RepeatedTexts:
 
 
 def merge_texts(
-    place: UInt32s, time: Int64s, status: UInt32s, texts: list[Text], n: int
+    position: UInt32s, time: Int64s, status: UInt32s, texts: list[Text], n: int
 ) -> tuple[UInt32s, Int64s, UInt32s]:
     """Numbers and texts (of ``n`` channels) in order of time: a text channel has both if some values are Bad."""
     ours = [t for t in texts if t.handle < n]
     if not ours:
-        return place, time, status
+        return position, time, status
     time = np.concatenate([time, np.array([t.time for t in ours], np.int64)])
     order = np.argsort(time, kind="stable")
-    place = np.concatenate([place, np.array([t.handle for t in ours], np.uint32)])
+    position = np.concatenate([position, np.array([t.handle for t in ours], np.uint32)])
     status = np.concatenate([status, np.array([t.status for t in ours], np.uint32)])
-    return place[order], time[order], status[order]
+    return position[order], time[order], status[order]
 
 
 def split_texts(

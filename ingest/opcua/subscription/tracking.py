@@ -46,16 +46,16 @@ class Unchanged:
         self._message = np.zeros(n, np.int64)  # sequence number of the message that it came with
         self._stored = np.zeros(n, bool)  # that statement is on disk
 
-    def expect(self, places: NDArray[np.intp], since: int, until: int, first: int) -> None:
-        """The next values of these places are the current ones, after a gap (µs).
+    def expect(self, positions: NDArray[np.intp], since: int, until: int, first: int) -> None:
+        """The next values of these positions are the current ones, after a gap (µs).
 
         ``first``: the sequence number of the first message in which they may be. One from before may wait still, until
         a lost one is requested, and its values were the current ones before the gap.
         """
-        self._since[places], self._until[places], self._count[places] = since, until, 0
-        self._first[places] = first
+        self._since[positions], self._until[positions], self._count[positions] = since, until, 0
+        self._first[positions] = first
 
-    def find(self, place: UInt32s, time: Int64s, message: int) -> Statements:
+    def find(self, position: UInt32s, time: Int64s, message: int) -> Statements:
         """Values of a data change to be stored again at the end of their gaps.
 
         They are the same if the message comes again before :meth:`stored`.
@@ -66,27 +66,27 @@ class Unchanged:
         """
         if not self._until.any():
             return _NONE
-        awaited = np.flatnonzero((self._until[place] != 0) & (self._first[place] <= message))
+        awaited = np.flatnonzero((self._until[position] != 0) & (self._first[position] <= message))
         if not len(awaited):
             return _NONE
-        awaited = awaited[np.lexsort((time[awaited], place[awaited]))]
-        newest = awaited[np.append(np.diff(place[awaited]) != 0, True)]  # of each item
-        place, time = place[newest], time[newest]
-        queued = (self._count[place] > 0) & (self._message[place] == message) & (time < self._time[place])
-        newest, place, time = newest[~queued], place[~queued], time[~queued]
-        count, until = self._count[place], self._until[place]
-        same = (count > 0) & (time == self._time[place])
-        new = ~same & (count < _MOST_STATEMENTS) & (time <= np.where(count == 0, self._since[place], until))
-        self._time[place[new]], self._stored[place[new]] = time[new], False
-        self._count[place[new]] += 1
-        self._message[place[new]] = message
-        self._until[place[~(same | new)]] = 0
-        due = new | (same & ~self._stored[place])
-        return newest[due], until[due] + self._count[place[due]]
+        awaited = awaited[np.lexsort((time[awaited], position[awaited]))]
+        newest = awaited[np.append(np.diff(position[awaited]) != 0, True)]  # of each item
+        position, time = position[newest], time[newest]
+        queued = (self._count[position] > 0) & (self._message[position] == message) & (time < self._time[position])
+        newest, position, time = newest[~queued], position[~queued], time[~queued]
+        count, until = self._count[position], self._until[position]
+        same = (count > 0) & (time == self._time[position])
+        new = ~same & (count < _MOST_STATEMENTS) & (time <= np.where(count == 0, self._since[position], until))
+        self._time[position[new]], self._stored[position[new]] = time[new], False
+        self._count[position[new]] += 1
+        self._message[position[new]] = message
+        self._until[position[~(same | new)]] = 0
+        due = new | (same & ~self._stored[position])
+        return newest[due], until[due] + self._count[position[due]]
 
-    def stored(self, place: UInt32s) -> None:
+    def stored(self, position: UInt32s) -> None:
         """Values of these channels that were found are on disk."""
-        self._stored[place] = True
+        self._stored[position] = True
 
 
 _KEPT = ("time", "floor", "_origin", "_seen", "_stale", "_rounded", "_off", "_skewed")  # when tags change
@@ -97,12 +97,12 @@ _ARRIVAL = _ORIGINS.index("arrival")
 
 
 def keep_columns(
-    state: T, before: T, stay: NDArray[np.intp], places: Sequence[int], names: Iterable[str] | None = None
+    state: T, before: T, stay: NDArray[np.intp], positions: Sequence[int], names: Iterable[str] | None = None
 ) -> None:
-    """The state before of channels that ``stay``, from their ``places`` then. ``names``: of columns; None: all."""
+    """The state before of channels that ``stay``, from their ``positions`` then. ``names``: of columns; None: all."""
     for name in vars(state) if names is None else names:
         if isinstance(column := getattr(state, name), np.ndarray):
-            column[stay] = getattr(before, name)[places]
+            column[stay] = getattr(before, name)[positions]
 
 
 class ChannelTracking:
@@ -124,14 +124,14 @@ class ChannelTracking:
         self.unchanged = Unchanged(n)
         self._rounded = np.zeros(n, bool)  # rounding was recorded
         self.floor: Int64s = np.zeros(n + 1, np.int64)  # µs, see clamp_times; the last one is for unknown handles
-        self._ahead = np.full(n, np.inf)  # s, minimum of (arrival - time) of new samples in this interval
+        self._offset = np.full(n, np.inf)  # s, minimum of (arrival - time) of new samples in this interval
         self._off = np.zeros(n, np.uint8)  # consecutive intervals beyond the limit
         self._skewed = np.zeros(n, bool)
         self._clamped: dict[int, tuple[int, int]] = {}  # channel id → original and clamped time of the last value, µs
         if before is not None:
             self._clamped = before._clamped
             stay = np.flatnonzero(np.isin(tags.ids, before._ids))
-            old = before.tags.places(tags.ids[stay].tolist())
+            old = before.tags.positions(tags.ids[stay].tolist())
             keep_columns(self, before, stay, old, _KEPT)
             keep_columns(self.unchanged, before.unchanged, stay, old)
             keep_columns(self.repeated, before.repeated, stay, old)
@@ -143,8 +143,8 @@ class ChannelTracking:
 
     def last(self, channel: int) -> int:
         """Time (µs) of a channel's last sample; 0: none since the start, or unknown channel."""
-        place = self.tags.place(channel)
-        return 0 if place is None else int(self.time[place])
+        position = self.tags.position(channel)
+        return 0 if position is None else int(self.time[position])
 
     def clamp_times(self, change: DataChange) -> dict[int, int]:
         """Clamp times before the last change of a channel's definition to the time of the change.
@@ -157,11 +157,11 @@ class ChannelTracking:
         if not self.floor.any():
             return reached
 
-        def clamped(place: int, time: int) -> int:
-            floor = int(self.floor[place])
+        def clamped(position: int, time: int) -> int:
+            floor = int(self.floor[position])
             if time < floor:
-                change.clamped.append((place, time))
-                channel = int(self._ids[place])
+                change.clamped.append((position, time))
+                channel = int(self._ids[position])
                 source_time, clamped_time = self._clamped.get(channel, (time, 0))
                 if clamped_time < floor:
                     source_time, clamped_time = time, floor
@@ -170,36 +170,36 @@ class ChannelTracking:
                 self._clamped[channel] = source_time, clamped_time
                 return clamped_time
             if floor:
-                reached[int(self._ids[place])] = floor
-                self.floor[place] = 0
+                reached[int(self._ids[position])] = floor
+                self.floor[position] = 0
             return time
 
-        for run, (places, time) in enumerate(zip(change.handle, change.time, strict=True)):
-            if len(waiting := np.flatnonzero(self.floor[places])):
+        for run, (positions, time) in enumerate(zip(change.handle, change.time, strict=True)):
+            if len(waiting := np.flatnonzero(self.floor[positions])):
                 change.time[run] = time.copy()
-                change.time[run][waiting] = [clamped(int(places[k]), int(time[k])) for k in waiting]
+                change.time[run][waiting] = [clamped(int(positions[k]), int(time[k])) for k in waiting]
         for text in change.texts:
             text.time = clamped(text.handle, text.time)
         return reached
 
-    def observe_clocks(self, place: UInt32s, time: Int64s, arrival: int) -> None:
+    def observe_clocks(self, position: UInt32s, time: Int64s, arrival: int) -> None:
         """Observe the clock of each new sample; call before :meth:`record_samples`.
 
         First values and repeated ones may be of any age and are ignored.
         """
-        last = self.time[place]
+        last = self.time[position]
         fresh = (last > 0) & (time > last)
-        place, ahead = place[fresh], (time[fresh] - arrival) / 1e6
-        closer = np.abs(ahead) < np.abs(self._ahead[place])
-        self._ahead[place[closer]] = ahead[closer]
+        position, offset = position[fresh], (time[fresh] - arrival) / 1e6
+        closer = np.abs(offset) < np.abs(self._offset[position])
+        self._offset[position[closer]] = offset[closer]
 
     def clocks(self, limit: float, of_source: float) -> list[Event]:
         """Events for channels whose clock, in the last interval, began or ceased to differ from the source's.
 
         A single late value proves nothing (a queue emptied after an outage), so several intervals are needed.
         """
-        observed = np.isfinite(self._ahead)
-        off = observed & (np.abs(self._ahead - of_source) > limit)
+        observed = np.isfinite(self._offset)
+        off = observed & (np.abs(self._offset - of_source) > limit)
         self._off[observed & ~off] = 0
         self._off[off] = np.minimum(self._off[off] + 1, _MIN_INTERVALS)
         changed = (
@@ -209,10 +209,10 @@ class ChannelTracking:
         )
         self._skewed[changed] = ~self._skewed[changed]
         events = [
-            clock_skew(bool(self._skewed[i]), "channel", float(self._ahead[i]), limit, int(self._ids[i]))
+            clock_skew(bool(self._skewed[i]), "channel", float(self._offset[i]), limit, int(self._ids[i]))
             for i in np.flatnonzero(changed).tolist()
         ]
-        self._ahead.fill(np.inf)
+        self._offset.fill(np.inf)
         return events
 
     def record_samples(self, handle: UInt32s, time: Int64s) -> list[int]:
@@ -248,7 +248,7 @@ class ChannelTracking:
         for code, runs in ((1, change.server_time), (2, change.arrival_time)):
             for run in runs:
                 origin[run[run < len(origin)]] = code
-        origin[[place for place, _ in change.clamped]] = 3
+        origin[[position for position, _ in change.clamped]] = 3
         came = np.unique(np.concatenate([handle, *change.server_time, *change.arrival_time]))
         came = came[came < len(origin)]
         changed: NDArray[np.uint32] = came[origin[came] != self._origin[came]]
@@ -264,9 +264,9 @@ class ChannelTracking:
         """An event, once per channel, for integers too large for a sample."""
         if not change.rounded:
             return []
-        places = np.unique(np.concatenate(change.rounded))
-        places = places[places < len(self._rounded)]
-        fresh = places[~self._rounded[places]]
+        positions = np.unique(np.concatenate(change.rounded))
+        positions = positions[positions < len(self._rounded)]
+        fresh = positions[~self._rounded[positions]]
         self._rounded[fresh] = True
         return [Event("rounded", now_us(), int(self._ids[i]), detail=ROUNDED_DETAIL) for i in fresh.tolist()]
 

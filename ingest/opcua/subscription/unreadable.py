@@ -38,20 +38,27 @@ class Unreadable:
         self._channels = {
             channel
             for channel in gaps.channels_open_for(_REASON)
-            if tags.place(channel) is not None and not gaps.detail(channel).startswith(_UNDECODABLE)
+            if tags.position(channel) is not None and not gaps.detail(channel).startswith(_UNDECODABLE)
         }
         self._missing: set[int] = set()  # channels whose element or member can't be read in the newest value
         for channel in self._channels:
             status.bad_channels[tags.tag(channel).name] = gaps.detail(channel)
 
     async def check(
-        self, tags: Tags, change: DataChange, place: UInt32s, time: Int64s, status: UInt32s, last: Int64s, arrival: int
+        self,
+        tags: Tags,
+        change: DataChange,
+        position: UInt32s,
+        time: Int64s,
+        status: UInt32s,
+        last: Int64s,
+        arrival: int,
     ) -> list[Event]:
-        """Events to record. ``place``, ``time``, ``status``: of the numbers in ``change``; ``last`` (µs) by index."""
+        """Events to record. ``position``, ``time``, ``status``: of numbers in ``change``; ``last`` (µs) by position."""
         events: list[Event] = []
         unsupported = _unsupported_types(tags, change)
         for channel, reason in unsupported.items():
-            at = tags.place(channel)
+            at = tags.position(channel)
             assert at is not None
             self._status.bad_channels[tags.tag(channel).name] = reason
             if channel in self._channels:
@@ -59,7 +66,7 @@ class Unreadable:
             self._channels.add(channel)
             await self._gaps.open(int(last[at]) or arrival, _REASON, reason, [channel])
             events.append(Event("channel_state", now_us(), channel, text="bad", detail={"reason": reason}))
-        for channel, again in self._supported_since(tags, change, place, time, status, unsupported):
+        for channel, again in self._supported_since(tags, change, position, time, status, unsupported):
             if not self._gaps.ends_with(again):
                 continue
             self._channels.discard(channel)
@@ -68,18 +75,18 @@ class Unreadable:
                 await self._gaps.close(again, [channel])
             events.append(Event("channel_state", now_us(), channel, text="good"))
         if self._missing or tags.is_part.any():
-            events += self._check_parts(tags, change, place, time, status)
+            events += self._check_parts(tags, change, position, time, status)
         if self._status.state in {"connected", "degraded"}:
             self._status.state = "degraded" if self._status.bad_channels else "connected"
         return events
 
     def _check_parts(
-        self, tags: Tags, change: DataChange, place: UInt32s, time: Int64s, status: UInt32s
+        self, tags: Tags, change: DataChange, position: UInt32s, time: Int64s, status: UInt32s
     ) -> list[Event]:
         """Events for elements and members that can no longer be read, or can again."""
-        bad = np.flatnonzero(tags.is_part[place] & np.isin(status, _MISSING))
-        missing = {int(tags.ids[place[k]]): k for k in bad.tolist()}  # channel → its last such value
-        there = self._readable_since(tags, change, place, time, status, self._missing | missing.keys())
+        bad = np.flatnonzero(tags.is_part[position] & np.isin(status, _MISSING))
+        missing = {int(tags.ids[position[k]]): k for k in bad.tolist()}  # channel → its last such value
+        there = self._readable_since(tags, change, position, time, status, self._missing | missing.keys())
         events = []
         for channel, k in missing.items():
             if channel in self._channels or there.get(channel, -1) > time[k]:
@@ -98,13 +105,13 @@ class Unreadable:
 
     @staticmethod
     def _readable_since(
-        tags: Tags, change: DataChange, place: UInt32s, time: Int64s, status: UInt32s, channels: set[int]
+        tags: Tags, change: DataChange, position: UInt32s, time: Int64s, status: UInt32s, channels: set[int]
     ) -> dict[int, int]:
         """Channels of ``channels`` that can be read → when (µs)."""
         if not channels:
             return {}
-        fits = ((status < _BAD) | (status == ABSENT)) & np.isin(tags.ids[place], list(channels))
-        readable_at = dict(zip(tags.ids[place[fits]].tolist(), time[fits].tolist(), strict=True))
+        fits = ((status < _BAD) | (status == ABSENT)) & np.isin(tags.ids[position], list(channels))
+        readable_at = dict(zip(tags.ids[position[fits]].tolist(), time[fits].tolist(), strict=True))
         for text in change.texts:
             if text.handle < len(tags) and text.status < _BAD and int(tags.ids[text.handle]) in channels:
                 channel = int(tags.ids[text.handle])
@@ -115,7 +122,7 @@ class Unreadable:
         self,
         tags: Tags,
         change: DataChange,
-        place: UInt32s,
+        position: UInt32s,
         time: Int64s,
         status: UInt32s,
         unsupported: Mapping[int, str],
@@ -124,8 +131,8 @@ class Unreadable:
         left = self._channels - unsupported.keys()
         if not left:
             return []
-        readable = ~tags.is_text[place] & (status < _BAD) & np.isin(tags.ids[place], list(left))
-        again = dict(zip(tags.ids[place[readable]].tolist(), time[readable].tolist(), strict=True))
+        readable = ~tags.is_text[position] & (status < _BAD) & np.isin(tags.ids[position], list(left))
+        again = dict(zip(tags.ids[position[readable]].tolist(), time[readable].tolist(), strict=True))
         for text in change.texts:
             if text.handle < len(tags) and text.status < _BAD and int(tags.ids[text.handle]) in left:
                 again.setdefault(int(tags.ids[text.handle]), text.time)

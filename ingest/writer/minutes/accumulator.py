@@ -185,7 +185,7 @@ class Accumulator:
         good, holds = not_bad & ~np.isnan(samples.value), not_bad & summable(samples.value)
         first = changes(channel)
         if first.all():  # live data, nearly always
-            at = _places(channel)
+            at = _channel_indices(channel)
             before = last.time[at].copy(), last.value[at].copy(), last.holds[at].copy()
             last.time[at], last.value[at], last.holds[at] = samples.time, samples.value, holds
             return SampleCourse(channel, samples.time, samples.value, good, holds, *before)
@@ -263,7 +263,7 @@ def _add_readings(minute: _Minute, channel: Int32s, value: Float64s) -> None:
     sums.reading[runs.at] = runs.last(value)
 
 
-def _places(channel: Int32s) -> slice | NDArray[np.intp]:
+def _channel_indices(channel: Int32s) -> slice | NDArray[np.intp]:
     """Index of ascending, unique channels into arrays by channel id; a slice if they are consecutive."""
     first, last = int(channel[0]), int(channel[-1])
     return slice(first, last + 1) if last - first + 1 == len(channel) else channel.astype(np.intp)
@@ -285,7 +285,9 @@ class _Runs:
         begins = np.flatnonzero(changes(column))
         single = len(begins) == len(column)
         channel = column if single else column[begins]
-        return cls(channel, _places(channel), begins, np.diff(begins, append=len(column)).astype(np.int32), single)
+        return cls(
+            channel, _channel_indices(channel), begins, np.diff(begins, append=len(column)).astype(np.int32), single
+        )
 
     def total(self, column: NDArray[Any]) -> NDArray[Any]:
         """Sums of integers."""

@@ -41,19 +41,19 @@ async def write_sample_receipts(
     if not len(time) or int(time.min()) >= (end := today()):
         return
     queries = load("write")
-    places = np.flatnonzero(time < end)
-    days = time[places] // DAY_US
+    indices = np.flatnonzero(time < end)
+    days = time[indices] // DAY_US
     dates = [timestamp(day * DAY_US).date() for day in np.unique(days).tolist()]
     sealed = await connection.fetchval(queries["select_sealed_among"], dates)
     if not sealed:
         return
-    places = places[np.isin(days, [(day - _EPOCH).days for day in sealed])]
-    if may_be_packed and await connection.fetchval(queries["may_be_packed"], int(time[places].min())):
-        packed = await connection.fetch(queries["select_packed"], channel_id[places].tolist(), time[places].tolist())
-        places = np.delete(places, [row["index"] for row in packed])
+    indices = indices[np.isin(days, [(day - _EPOCH).days for day in sealed])]
+    if may_be_packed and await connection.fetchval(queries["may_be_packed"], int(time[indices].min())):
+        packed = await connection.fetch(queries["select_packed"], channel_id[indices].tolist(), time[indices].tolist())
+        indices = np.delete(indices, [row["index"] for row in packed])
     contents = []
     for day in sealed:
-        of_day = places[time[places] // DAY_US == (day - _EPOCH).days]
+        of_day = indices[time[indices] // DAY_US == (day - _EPOCH).days]
         content = np.empty(len(of_day), SAMPLE)
         content["channel_id"], content["time"] = channel_id[of_day], time[of_day]
         contents.append(content.tobytes())

@@ -90,8 +90,8 @@ class RepeatingChannels:
         self._until = {channel: until for channel, until in self._until.items() if until > now}
         if len(self._until) > _REPEATING_CHANNELS:
             self._until.clear()
-        places = np.flatnonzero(np.isin(channel_id, list(self._until)))
-        return places if 0 < len(places) <= _REPEATING_ROWS else None
+        indices = np.flatnonzero(np.isin(channel_id, list(self._until)))
+        return indices if 0 < len(indices) <= _REPEATING_ROWS else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +191,10 @@ async def _without_stored(
 ) -> tuple[Samples, tuple[tuple[int, Event], ...]]:
     """The samples without stored ones of repeating channels, and the conflicts with stored ones."""
     samples = group.samples
-    places = repeating.indices_in(samples.channel)
-    if places is None:
+    indices = repeating.indices_in(samples.channel)
+    if indices is None:
         return samples, ()
-    looked_up = samples.part(places)
+    looked_up = samples.part(indices)
     first, last = timestamp(int(looked_up.time.min())), timestamp(int(looked_up.time.max()))
     stored = await connection.fetch(
         load("write")["select_stored"], looked_up.channel.tolist(), looked_up.time.tolist(), first, last
@@ -204,7 +204,7 @@ async def _without_stored(
     new = np.ones(len(samples), bool)
     differing: list[StoredConflict] = []
     for row in stored:
-        i = int(places[row["index"]])
+        i = int(indices[row["index"]])
         new[i] = False
         channel = int(samples.channel[i])
         kept = float(row["value"]), row["status"] & 0xFFFFFFFF
@@ -248,8 +248,8 @@ async def _without_known_resets(
     resets = [item for item in events if item[1].type == "counter_reset"]
     columns = reset_columns([event for _, event in resets])
     stored = await connection.fetch(load("write")["known_resets"], *columns) if resets else ()
-    places = {id(resets[row["index"]]) for row in stored}
-    return [item for item in events if id(item) not in places]
+    known = {id(resets[row["index"]]) for row in stored}
+    return [item for item in events if id(item) not in known]
 
 
 async def _finish(
@@ -344,7 +344,7 @@ def _conflicts(group: Group, differing: Sequence[StoredConflict]) -> tuple[tuple
     """Events of samples that differ from stored ones."""
     if not differing:
         return ()
-    batch_of: dict[tuple[int, int], tuple[int, int]] = {}  # (channel, time) → place of the first batch, and its source
+    batch_of: dict[tuple[int, int], tuple[int, int]] = {}  # (channel, time) → index of the first batch, and its source
     channels = np.array(sorted({channel for channel, *_ in differing}), np.int32)
     for index, spooled in enumerate(group.batches()):
         batch = spooled.batch

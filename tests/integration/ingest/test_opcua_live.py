@@ -307,5 +307,5 @@ def test_tag_list_difference() -> None:
 
 def test_unused_client_handles() -> None:
     tags = Tags(configured("opc.tcp://h", [A, B]), {"a": 5, "b": 3})
-    assert tags.places([3, 4, 5]) == [1, 0]
+    assert tags.positions([3, 4, 5]) == [1, 0]
     assert tags._of(np.array([5, 3, 0, 4, 6, 2**32 - 1], np.uint32)).tolist() == [0, 1, 2, 2, 2, 2]

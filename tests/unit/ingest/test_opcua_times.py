@@ -59,7 +59,7 @@ def test_times_are_of_the_configured_origin(
     rows = tuple(OpcuaTag(name=f"t{i}", address=f"ns=2;s=t{i}", time=of_tag) for i in range(2))
     plant = OpcuaSource(name="s", kind="opcua", address="opc.tcp://h:4840", time=origin, tags=rows)
     tags = Tags(plant, {"t0": 10, "t1": 11})
-    received = tags.date(tags.by_place(change(source, server, {10: 1.5, 11: "text", 99: 2.5})), ARRIVAL)
+    received = tags.date(tags.by_position(change(source, server, {10: 1.5, 11: "text", 99: 2.5})), ARRIVAL)
     assert np.concatenate(received.time)[0] == expected
     assert received.texts[0].time == expected
     assert bool(sum(map(len, received.server_time))) == (expected == SERVER)
