@@ -72,11 +72,11 @@ class Tags:
         return len(self.ids)
 
     def position(self, channel: int) -> int | None:
-        """The index of a channel's tag; None: this source has no such tag."""
+        """The position of a channel's tag; None: this source has no such tag."""
         return self._position.get(channel)
 
     def positions(self, channels: Iterable[int]) -> list[int]:
-        """The indices of the channels that belong to this source."""
+        """The positions of the channels that belong to this source."""
         return [self._position[channel] for channel in channels if channel in self._position]
 
     def tag(self, channel: int) -> OpcuaTag:
@@ -95,7 +95,7 @@ class Tags:
         return tag.address, tag.index, tag.member
 
     def by_position(self, change: DataChange) -> DataChange:
-        """``change`` with indices instead of client handles; n for unknown handles (invented by the server, or
+        """``change`` with positions instead of client handles; n for unknown handles (invented by the server, or
         of a removed tag)."""
         change.handle = [self._of(handles) for handles in change.handle]
         change.server_time = [self._of(handles) for handles in change.server_time]
