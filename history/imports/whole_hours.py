@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from core.batch import Int64s
 from core.samples import Samples
 from core.timestamps import microseconds, timestamp
-from history.codec import packed_rows
-from history.codec.packed_hours import HOUR_US
+from history.codec import packed_hours
 from history.imports.portion import Portion, joined
 from ingest.writer.transaction.write import copy_rows
 from schema.queries import load
@@ -31,7 +30,7 @@ _DAY_US = 86_400_000_000
 
 def hour_keys(portion: Portion) -> Int64s:
     """A number for the channel and hour of each sample, (n,)."""
-    return portion.samples.time // HOUR_US * _CHANNELS + portion.samples.channel
+    return portion.samples.time // packed_hours.HOUR_US * _CHANNELS + portion.samples.channel
 
 
 @dataclass(slots=True)
@@ -109,12 +108,12 @@ async def packed_days(connection: asyncpg.Connection[Any], times: Int64s) -> lis
 
 async def copy_packed(days: list[int], connection: asyncpg.Connection[Any], samples: Samples) -> None:
     """Copy samples, of which each channel and hour is whole. Those that can't be packed now become rows."""
-    hours = samples.time // HOUR_US
+    hours = samples.time // packed_hours.HOUR_US
     begins = np.flatnonzero(np.append(True, (np.diff(hours) != 0) | (np.diff(samples.channel) != 0)))
-    can = await _packable(connection, days, samples.channel[begins], hours[begins] * HOUR_US)
+    can = await _packable(connection, days, samples.channel[begins], hours[begins] * packed_hours.HOUR_US)
     is_packed = np.repeat(can, np.diff(begins, append=len(samples)))
     if can.any():
-        await packed_rows.insert(connection, samples.part(is_packed))
+        await packed_hours.insert(connection, samples.part(is_packed))
     if not can.all():
         await copy_rows(connection, samples.part(~is_packed))
 

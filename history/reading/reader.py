@@ -15,7 +15,7 @@ import numpy as np
 from core import database
 from core.samples import Samples, joined
 from core.timestamps import POSTGRES_EPOCH_US, begin, microseconds
-from history.codec.packed_rows import elements, samples_of
+from history.codec.packed_hours import elements, samples_of
 from history.standalone import EVENT_WIDTHS, ChannelLabel, HourDigests, event_digests, row_bytes, tagged_hash
 from schema.queries import load
 

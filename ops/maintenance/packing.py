@@ -19,7 +19,7 @@ import numpy as np
 
 from core.copy_stream import samples_of
 from core.samples import Samples, joined
-from history.codec import packed_minutes, packed_rows
+from history.codec import packed_hours, packed_minutes
 from schema.queries import load
 
 _HOUR = timedelta(hours=1)
@@ -97,7 +97,7 @@ async def pack_hour(connection: asyncpg.Connection[Any], hour: datetime, channel
         rows = samples_of(await _moved(connection, queries["move_rows"], hour, hour + _HOUR, channels))
         if not len(rows):
             return 0
-        packed = await packed_rows.select(connection, hour, np.unique(rows.channel).tolist())
+        packed = await packed_hours.select(connection, hour, np.unique(rows.channel).tolist())
         changed, kept, refused = merged(packed, rows)
         if len(refused):
             keys = refused.channel.tolist(), refused.time.tolist()
@@ -110,7 +110,7 @@ async def pack_hour(connection: asyncpg.Connection[Any], hour: datetime, channel
         if len(changed):
             if len(packed):
                 await connection.execute(queries["delete_packed"], hour, np.unique(changed.channel).tolist())
-            await packed_rows.insert(connection, changed)
+            await packed_hours.insert(connection, changed)
         await connection.execute(queries["forget_emptied_chunk"], hour)
     return len(rows)
 

@@ -35,7 +35,8 @@ SELECT clock_timestamp();
 -- name: select_samples
 -- Samples of channels $1 with $2 <= time < $3: a row for each packed hour, as it is stored, and then one for those of
 -- the channel that are rows (times). A sample may be in both. Arrays are as PostgreSQL sends them, which is the
--- cheapest way out of the server. To unpack an hour here would cost 0.7 µs a sample; history/codec/packed_rows.py does.
+-- cheapest way out of the server. To unpack an hour here would cost 0.7 µs a sample: history/codec/packed_hours.py
+-- does it.
 SELECT r.channel_id, array_send(array_agg(r.time)) AS times, array_send(array_agg(r.value)) AS "values",
        array_send(array_agg(r.status)) AS statuses, NULL::int AS n, NULL::timestamptz AS start, NULL::int8 AS step,
        NULL::int AS unit, NULL::bytea[] AS t, NULL::float8 AS base, NULL::float8 AS divisor, NULL::boolean AS single,

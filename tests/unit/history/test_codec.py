@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from core.copy_stream import HEADER, TRAILER
 from core.timestamps import POSTGRES_EPOCH_US, timestamp
 from history.codec import row_groups
-from history.codec.packed_hours import pack
-from history.codec.packed_rows import COLUMNS, copy_stream, samples_of
+from history.codec.packed_hours import COLUMNS, copy_stream, pack, samples_of
 from tests.codec_samples import HOUR_US, Hour, bits, hours
 
 _DAY_US = 1_773_014_400_000_000
