@@ -139,7 +139,7 @@ class _Calculation:
     def __init__(self, aggregates: Aggregates, ids: Sequence[int], samples: Samples) -> None:
         self._aggregates, self._configuration = aggregates, aggregates.courses.configuration
         self._channels = aggregates.courses.channels
-        self._own = self._channels.places(np.array(ids, np.int32))
+        self._own = self._channels.positions(np.array(ids, np.int32))
         self._since, self._until = aggregates.courses.window
         self._starts = aggregates.starts
         self._ends = np.minimum(self._starts + aggregates.step, self._until)
@@ -228,7 +228,7 @@ class _Calculation:
         number = (begins - since) // step
         more = (ends - 1 - since) // step - number
         cut = (more > 0) | (begins > course.at) | (ends < course.ends)
-        key = course.place * n + number
+        key = course.position * n + number
         yield _Pieces(slice(None), key, np.where(cut, ends, begins), ends, course.first, course.last)
         rows = np.flatnonzero(cut)
         beyond = count_up(more[rows] + 1)
@@ -294,7 +294,7 @@ class _Calculation:
     @cached_property
     def _increases(self) -> Float64s:
         rows, before, has_before = self._changes
-        value, wraps_at = self._points.value, self._channels.wraps[self._own][self._points.place[rows]]
+        value, wraps_at = self._points.value, self._channels.wraps[self._own][self._points.position[rows]]
         return self._by_interval(rows, np.where(has_before, increases(value[before], value[rows], wraps_at), 0.0))
 
     @cached_property
@@ -303,7 +303,7 @@ class _Calculation:
         points = self._points
         every = np.flatnonzero(points.quality <= self._configuration.worst)
         before = np.append(every[:1], every[:-1])
-        has_before = (points.place[before] == points.place[every]) & (before != every)
+        has_before = (points.position[before] == points.position[every]) & (before != every)
         has_before &= points.time[before] >= self._since - HOLD
         inside = self._is_inside(points.time[every])
         return every[inside], before[inside], has_before[inside]
@@ -327,17 +327,17 @@ class _Calculation:
         """Number of gaps that touch each interval: each counts as one Bad sample, within the data."""
         points = self._points
         rows = np.flatnonzero(points.quality == GAP)
-        place, at = points.place[rows], points.time[rows]
+        position, at = points.position[rows], points.time[rows]
         behind = np.minimum(rows + 1, len(points.time) - 1)
-        follows = (behind > rows) & (points.place[behind] == place)
-        ends = np.where(follows, points.time[behind], np.maximum(at, points.known_until[place]))
-        ends = np.minimum(np.minimum(ends, self._data_ends[place, 0]), self._until)
+        follows = (behind > rows) & (points.position[behind] == position)
+        ends = np.where(follows, points.time[behind], np.maximum(at, points.known_until[position]))
+        ends = np.minimum(np.minimum(ends, self._data_ends[position, 0]), self._until)
         begins = np.maximum(at, self._since)
         inside = ends > begins
-        place, begins, ends = place[inside], begins[inside], ends[inside]
+        position, begins, ends = position[inside], begins[inside], ends[inside]
         number = (begins - self._since) // self._aggregates.step
         n = (ends - 1 - self._since) // self._aggregates.step - number + 1
-        keys = np.repeat(place * self._shape[1] + number, n) + count_up(n)
+        keys = np.repeat(position * self._shape[1] + number, n) + count_up(n)
         return np.bincount(keys, minlength=self._shape[0] * self._shape[1]).reshape(self._shape)
 
     def _by_interval(self, rows: NDArray[np.intp], weights: NDArray[Any] | None = None) -> NDArray[Any]:
@@ -346,7 +346,7 @@ class _Calculation:
 
     def _keys(self, rows: NDArray[np.intp]) -> Int64s:
         number = (self._points.time[rows] - self._since) // self._aggregates.step
-        return self._points.place[rows] * self._shape[1] + number
+        return self._points.position[rows] * self._shape[1] + number
 
     def _is_inside(self, time: Int64s) -> Flags:
         return (time >= self._since) & (time < self._until)
@@ -393,5 +393,5 @@ def _add(sums: NDArray[Any], key: Int64s, amounts: NDArray[Any]) -> None:
 
 
 def _starts(key: Int64s) -> Int64s:
-    """The first place of each of the keys, which ascend."""
+    """The first position of each of the keys, which ascend."""
     return np.append(0, np.flatnonzero(key[1:] != key[:-1]) + 1)[: len(key)]

@@ -144,12 +144,12 @@ def _scores(values: Float64s) -> Iterator[tuple[int, int, Float64s]]:
 
 
 def _around(sums: Float64s, side: int) -> tuple[Float64s, Float64s]:
-    """The sums of so many buckets before and after each place, from the first that has as many before it."""
+    """The sums of so many buckets before and after each position, from the first that has as many before it."""
     return sums[:, side:-side] - sums[:, : -2 * side], sums[:, 2 * side :] - sums[:, side:-side]
 
 
 def _loudest(sums: Float64s, side: int) -> Float64s:
-    """The larger mean of those before and after each place, without the two that a step at this place would raise."""
+    """The larger mean of those before and after each position, without the two that a step at this position would raise."""
     before = sums[:, side - 1 : -side - 1] - sums[:, : -2 * side]
     after = sums[:, 2 * side :] - sums[:, side + 1 : sums.shape[1] - side + 1]
     loudest: Float64s = np.maximum(before, after) / (side - 1)
@@ -157,7 +157,7 @@ def _loudest(sums: Float64s, side: int) -> Float64s:
 
 
 def _placed(scores: Float64s, n: int) -> Float64s:
-    """Scores of all places: 0 at the ends, where there is none."""
+    """Scores of all positions: 0 at the ends, where there is none."""
     side = (n + 1 - scores.shape[1]) // 2
     placed: Float64s = np.pad(scores, ((0, 0), (side, side)))[:, :n]
     return placed

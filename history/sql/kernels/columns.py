@@ -62,7 +62,7 @@ class Channels:
             np.column_stack([np.array(times, np.int64) for times in edges]),
         )
 
-    def places(self, channels: NDArray[np.int32]) -> NDArray[np.intp]:
+    def positions(self, channels: NDArray[np.int32]) -> NDArray[np.intp]:
         """Positions of channels among these."""
         return np.searchsorted(self.channels, channels)
 

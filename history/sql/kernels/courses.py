@@ -81,7 +81,7 @@ def qualities(samples: Samples) -> NDArray[np.int8]:
 class Points:
     """Samples and starts of gaps of some channels, by channel and time; (n,) each, of p channels."""
 
-    place: Int64s  # of the channel among these
+    position: Int64s  # of the channel among these
     time: Int64s  # µs
     value: Float64s
     quality: NDArray[np.int8]
@@ -98,18 +98,18 @@ class Points:
         since, until = window
         n = len(self.known_until)
         begins, ends = np.full(n, LATE), np.full(n, EARLY)
-        for rows in segments(self.place):
-            place, gap = int(self.place[rows.start]), self.quality[rows] == GAP
+        for rows in segments(self.position):
+            position, gap = int(self.position[rows.start]), self.quality[rows] == GAP
             time = self.time[rows][~gap]
             oldest, first, beyond, last = np.searchsorted(time, (since - HOLD, since, until, until + HOLD)).tolist()
-            begins[place] = EARLY if first > oldest else time[first] if first < len(time) else LATE
+            begins[position] = EARLY if first > oldest else time[first] if first < len(time) else LATE
             if last > beyond:
-                ends[place] = LATE
+                ends[position] = LATE
             elif beyond:
                 newest = time[beyond - 1]
                 gaps = self.time[rows][gap]
                 gaps = gaps[gaps > newest]
-                ends[place] = gaps[0] if len(gaps) else min(newest + HOLD, self.known_until[place])
+                ends[position] = gaps[0] if len(gaps) else min(newest + HOLD, self.known_until[position])
         return begins, ends
 
 
@@ -144,23 +144,23 @@ class Courses:
         value, quality = samples.value, qualities(samples)
         with np.errstate(invalid="ignore"):
             value = np.where(np.abs(value) < _TINY, 0.0, value)
-        status, place = samples.status.view(np.int32), np.searchsorted(ids, channel)
+        status, position = samples.status.view(np.int32), np.searchsorted(ids, channel)
         at, begins, owners = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for rows in segments(channel):
             edges = self._gaps(int(channel[rows.start]), int(time[rows.stop - 1])) + 1
             at.append(rows.start + np.searchsorted(time[rows], edges))
             begins.append(edges)
-            owners.append(np.full(len(edges), place[rows.start]))
+            owners.append(np.full(len(edges), position[rows.start]))
         rows_at = np.concatenate(at)
         if len(rows_at):
-            place = np.insert(place, rows_at, np.concatenate(owners))
+            position = np.insert(position, rows_at, np.concatenate(owners))
             time = np.insert(time, rows_at, np.concatenate(begins))
             value, status = np.insert(value, rows_at, np.nan), np.insert(status, rows_at, 0)
             quality = np.insert(quality, rows_at, GAP)
-        indices = self.channels.places(np.array(ids, np.int32))
+        indices = self.channels.positions(np.array(ids, np.int32))
         always = self.configuration.stepped
         stepped = ~self.analog[indices] if always is None else np.full(len(ids), always)
-        return Points(place, time, value, quality, status, self.channels.ends[indices], stepped)
+        return Points(position, time, value, quality, status, self.channels.ends[indices], stepped)
 
     def _with_those_around(self, ids: Sequence[int], inside: Samples) -> Samples:
         numbers, pieces = np.array(ids, np.int32), list[Samples]()
@@ -186,7 +186,7 @@ class Courses:
 class Course:
     """Lines from one value to the next, by channel and time; (n,) each."""
 
-    place: Int64s  # of the channel
+    position: Int64s  # of the channel
     at: Int64s  # µs
     ends: Int64s  # µs
     first: Float64s
@@ -227,18 +227,18 @@ def _course(
     """The lines from some of the usable points (``every``)."""
     simple = all_stepped or configuration.simple_bounds
     rows, n = every[block], len(points.time)
-    place, at, value = points.place[rows], points.time[rows], points.value[rows]
-    stepped = np.ones(len(rows), np.bool_) if all_stepped else points.stepped[place]
+    position, at, value = points.position[rows], points.time[rows], points.value[rows]
+    stepped = np.ones(len(rows), np.bool_) if all_stepped else points.stepped[position]
 
     def later(after: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
         inside = np.minimum(after, n - 1)
-        return inside, (after < n) & (points.place[inside] == place)
+        return inside, (after < n) & (points.position[inside] == position)
 
     behind, follows = later(rows + 1)
     following, exists = behind, follows
     if not simple:
         following, exists = later(np.append(every, n)[block.start + 1 : block.stop + 1][: len(rows)])
-    next_at = np.where(exists, points.time[following], np.maximum(at, points.known_until[place]))
+    next_at = np.where(exists, points.time[following], np.maximum(at, points.known_until[position]))
     joins = exists & usable[following] & (next_at - at <= HOLD)
     ends = np.minimum(next_at, at + HOLD)
     last = np.where(joins & ~stepped, points.value[following], value)
@@ -251,7 +251,7 @@ def _course(
     good_until = np.where(stepped, np.where(joins | simple, bad_at, EARLY), np.where(slopes_good, LATE, EARLY))
     quality = points.quality[rows]
     good_until = np.where(quality == GOOD, good_until, EARLY)
-    course = Course(place, at, ends, value, last, good_until, points.status[rows], quality)
+    course = Course(position, at, ends, value, last, good_until, points.status[rows], quality)
     kept = (ends > at) & (ends > window[0]) & (at < window[1])
     return course if kept.all() else Course(*(getattr(course, name)[kept] for name in Course.__slots__))
 
@@ -262,7 +262,7 @@ def _extrapolated(points: Points, every: NDArray[np.intp], block: slice, ends: I
     before = np.append(rows[:1] if not block.start else every[block.start - 1], rows[:-1])
     at, value = points.time[rows], points.value[rows]
     distance = at - points.time[before]
-    sloped = (points.place[before] == points.place[rows]) & (distance > 0) & (distance <= HOLD)
+    sloped = (points.position[before] == points.position[rows]) & (distance > 0) & (distance <= HOLD)
     rise = (value - points.value[before]) * ((ends - at) / np.where(sloped, distance, 1))
     extrapolated: Float64s = np.where(sloped, value + rise, value)
     return extrapolated

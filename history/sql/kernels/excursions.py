@@ -136,7 +136,7 @@ class _Bins:
     channel: NDArray[np.int32]
     short: Int64s  # number of the short bin; the first one from since on is 0
     long: Int64s
-    first: NDArray[np.intp]  # place of the first sample
+    first: NDArray[np.intp]  # position of the first sample
     n: Int64s  # samples
     mean: Float64s
     low: Float64s

@@ -57,9 +57,9 @@ class Values:
         value, status = np.full(len(key), np.nan), np.full(len(key), NO_DATA)
         configuration = self.courses.configuration
         for course in courses(points, configuration, self.courses.window, all_stepped=False):
-            line = np.searchsorted(self._key(course.place, course.at), key, "right") - 1
+            line = np.searchsorted(self._key(course.position, course.at), key, "right") - 1
             # The keys of channels are so far apart that another channel's line has ended before.
-            ends = np.append(self._key(course.place, course.ends), EARLY)  # of the line -1, which there is not
+            ends = np.append(self._key(course.position, course.ends), EARLY)  # of the line -1, which there is not
             here = np.flatnonzero(key < ends[line])
             line, at = line[here], time[here]
             rise = (course.last[line] - course.first[line]) / (course.ends[line] - course.at[line])
@@ -74,7 +74,7 @@ class Values:
         }
         worst = BAD if configuration.simple_bounds else configuration.worst
         rows = np.flatnonzero(points.quality <= worst)
-        sample_keys = self._key(points.place[rows], points.time[rows])
+        sample_keys = self._key(points.position[rows], points.time[rows])
         columns |= self._samples("before", points, rows, np.searchsorted(sample_keys, key, "left") - 1, key)
         columns |= self._samples("after", points, rows, np.searchsorted(sample_keys, key, "right"), key)
         return columns
@@ -85,13 +85,13 @@ class Values:
         """Time, value and status of samples, where they are of the channel and not too far away."""
         there = np.flatnonzero((nearest >= 0) & (nearest < len(rows)))
         row = rows[nearest[there]]
-        near = np.abs(self._key(points.place[row], points.time[row]) - key[there]) <= HOLD
+        near = np.abs(self._key(points.position[row], points.time[row]) - key[there]) <= HOLD
         there, row = there[near], row[near]
         time, value, status = np.full(len(key), NONE), np.full(len(key), np.nan), np.zeros(len(key), np.int32)
         time[there], value[there], status[there] = points.time[row], points.value[row], points.status[row]
         return {f"{side}_time": time, f"{side}_value": value, f"{side}_status": status}
 
-    def _key(self, place: Int64s, time: Int64s) -> Int64s:
+    def _key(self, position: Int64s, time: Int64s) -> Int64s:
         """Number by channel and time."""
         since, until = self.courses.window
-        return place * (until - since + 8 * HOLD) + (time - since + 3 * HOLD)
+        return position * (until - since + 8 * HOLD) + (time - since + 3 * HOLD)

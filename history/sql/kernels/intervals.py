@@ -31,12 +31,12 @@ def pauses(samples: Samples) -> Columns:
         seconds = _FACTOR * (np.partition(distances, rank)[rank] / 1e6)
         rows.append(segment.start + np.append(np.flatnonzero(distances / 1e6 > seconds), len(distances)))
         usual.append(np.full(len(rows[-1]), seconds))
-    place_of = np.concatenate(rows)
+    rows_before_pauses = np.concatenate(rows)
     return {
-        "channel_id": channel[place_of],
+        "channel_id": channel[rows_before_pauses],
         "usual_seconds": np.concatenate(usual),
-        "from_time": time[place_of],
-        "to_time": following(channel, time)[place_of],
+        "from_time": time[rows_before_pauses],
+        "to_time": following(channel, time)[rows_before_pauses],
     }
 
 

@@ -162,10 +162,10 @@ def _repeated(windows: NDArray[np.uint64], bits: int) -> tuple[Int64s, Int64s]:
     hashes, position = ordered >> np.uint64(bits), (ordered & np.uint64((1 << bits) - 1)).astype(np.int64)
     group = np.cumsum(np.append(True, hashes[1:] != hashes[:-1])[: len(hashes)])
     size = 1 + _WINDOW + int(position.max(initial=0))
-    place_in_order = group * size + position
-    latest = np.arange(len(place_in_order)) - 1
-    overlapping = np.flatnonzero(np.diff(place_in_order, prepend=-size) < _WINDOW)
-    latest[overlapping] = np.searchsorted(place_in_order, place_in_order[overlapping] - _WINDOW, "right") - 1
+    position_by_hash = group * size + position
+    latest = np.arange(len(position_by_hash)) - 1
+    overlapping = np.flatnonzero(np.diff(position_by_hash, prepend=-size) < _WINDOW)
+    latest[overlapping] = np.searchsorted(position_by_hash, position_by_hash[overlapping] - _WINDOW, "right") - 1
     there = (latest >= 0) & (group[latest] == group)
     return position[there], position[there] - position[latest[there]]
 

@@ -52,7 +52,7 @@ class Grid:
         last = np.append(first, len(time))[1:] - 1
         channel, number, last_value = channel[first], self._number(time[first]), value[last]
         mean = np.add.reduceat(value, first) / (last - first + 1) if len(first) else value
-        ends = self.channels.ends[self.channels.places(channel)]
+        ends = self.channels.ends[self.channels.positions(channel)]
         until = np.minimum(following(channel, number), self._first_from(ends))
         lengths = np.maximum(until - number, 1)
         row = np.repeat(np.arange(len(number)), lengths)
@@ -143,7 +143,7 @@ class Movers:
         for rows in segments(channel):
             if channels.is_counter(int(channel[rows.start])):
                 before, after = value[rows][:-1], value[rows][1:]
-                wraps_at = channels.wraps[channels.places(channel[rows.start : rows.start + 1])]
+                wraps_at = channels.wraps[channels.positions(channel[rows.start : rows.start + 1])]
                 value[rows][1:] += np.cumsum(increases(before, after, wraps_at) - (after - before))
         status = np.zeros(len(channel), np.uint32)
         return Samples(channel, time, value, status)

@@ -43,8 +43,8 @@ class Runs:
         """Runs of samples by channel and time."""
         channel, time, value = good_samples(samples)
         new = channel[1:] != channel[:-1]
-        starts = _places(new | (value[1:] != value[:-1]), len(channel))
-        first = np.searchsorted(starts, _places(new, len(channel)))  # run of each channel
+        starts = _positions(new | (value[1:] != value[:-1]), len(channel))
+        first = np.searchsorted(starts, _positions(new, len(channel)))  # run of each channel
         last = np.append(first, len(starts))[1:] - 1
         begin = time[starts]
         end = np.append(begin[1:], 0)[: len(begin)]
@@ -126,8 +126,8 @@ def steady_channels(batches: Iterable[Any], until: int, hold: int) -> list[int]:
     return [channel for channel, n in numbers.items() if (until - begins[channel]) / n >= hold]
 
 
-def _places(changed: Any, n: int) -> Any:
-    """The first of n places, if there is one, and those after a change."""
+def _positions(changed: Any, n: int) -> Any:
+    """The first of n positions, if there is one, and those after a change."""
     return np.append(0, np.flatnonzero(changed) + 1)[:n]
 
 
@@ -148,7 +148,7 @@ def usual_lengths(samples: Samples) -> Columns:
     Of samples by channel and time: ``channel_id`` and ``seconds``.
     """
     channel, time, value = good_samples(samples)
-    starts = _places((channel[1:] != channel[:-1]) | (value[1:] != value[:-1]), len(channel))
+    starts = _positions((channel[1:] != channel[:-1]) | (value[1:] != value[:-1]), len(channel))
     channel, time = channel[starts], time[starts]
     several = [rows for rows in segments(channel) if rows.stop - rows.start > 1]
     return {

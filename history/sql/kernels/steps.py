@@ -101,9 +101,9 @@ class Decreases:
     def compute(self, samples: Samples) -> Columns:
         """The columns of DECREASES. ``samples``: all of some channels, by channel and time."""
         channel, time, value = good_samples(samples)
-        place = self.channels.places(channel[1:])
+        position = self.channels.positions(channel[1:])
         lower = (channel[1:] == channel[:-1]) & (value[1:] < value[:-1])
-        lower &= ~wraps(value[:-1], value[1:], self.channels.wraps[place])
+        lower &= ~wraps(value[:-1], value[1:], self.channels.wraps[position])
         rows = np.flatnonzero(lower)
         return {
             "channel_id": channel[rows],

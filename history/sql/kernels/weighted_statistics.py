@@ -72,15 +72,15 @@ class WeightedInterval:
         channel, time, value = channel[rows], time[rows], value[rows]
         until = following(channels, times)[: len(time)]
         first, n = _first(channel)
-        place = self.channels.places(channel[first])
-        counter, end = _of_each(self.channels.counters[place], n), _of_each(self.channels.ends[place], n)
+        position = self.channels.positions(channel[first])
+        counter, end = _of_each(self.channels.counters[position], n), _of_each(self.channels.ends[position], n)
         gap = self._gaps(channel, time)
         seconds = (np.minimum(until, np.minimum(gap, end)) - np.maximum(time, self.since)) / 1e6
         counted = seconds > 0
         if counter.any():
             counted &= ~counter | ((until < NEVER) & (gap >= until))
             after = np.append(values[1:], 0.0)[: len(time)]  # of the last one of a channel it does not count
-            increase = increases(value, after, _of_each(self.channels.wraps[place], n))
+            increase = increases(value, after, _of_each(self.channels.wraps[position], n))
             value = np.where(counter, increase / ((until - time) / 1e6), value)
         if not counted.all():
             channel, value, seconds = channel[counted], value[counted], seconds[counted]
@@ -153,5 +153,5 @@ def _of_each(values: NDArray[Any], n: Int64s) -> NDArray[Any]:
 
 
 def _sums(values: Float64s, first: Int64s) -> Float64s:
-    """Sums of the values from each of these places to the next."""
+    """Sums of the values from each of these positions to the next."""
     return np.add.reduceat(values, first) if len(first) else np.empty(0)

@@ -167,8 +167,8 @@ class SampleSource:
     def _others(self, day: Day, within: tuple[int, int]) -> Iterator[Samples]:
         """The samples of a day that are not read in the archive only, of a channel at a time."""
         live = DaySamples(self._reader.connection, day.hours.day), day.live
-        places = [live, *((part.samples, part.merged) for part in day.parts)]
-        for samples, channels in (place for place in places if place[1]):
+        sources = [live, *((part.samples, part.merged) for part in day.parts)]
+        for samples, channels in (place for place in sources if place[1]):
             portions = samples.portions(sorted(channels), day.hours.hours)
             for of_channel in chain.from_iterable(
                 samples_by_channel.values() for samples_by_channel in self._reader.iterate(portions)
