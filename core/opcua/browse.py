@@ -133,13 +133,13 @@ class Browser:
         earlier, stuck = set(references), 0
         while point:
             request = ua.BrowseNextRequest()
-            request.Parameters.ReleaseContinuationPoints = gives_up = stuck == _STUCK_PAGES
+            request.Parameters.ReleaseContinuationPoints = is_stuck = stuck == _STUCK_PAGES
             request.Parameters.ContinuationPoints = [point]
             try:
                 body = bytes(await send(self._client, request, self._time_out))
             except (*REFUSED, ua.uaerrors.BadContinuationPointInvalid) as error:
                 return BrowseResult(references, fault=type(error).__name__)
-            if gives_up:
+            if is_stuck:
                 return BrowseResult(references, fault=f"{_STUCK_PAGES} answers to BrowseNext had nothing new")
             (result,) = results = checked(browse_results(body, ua.BrowseNextResponse), [point])
             self._count(results)

@@ -171,9 +171,9 @@ class LineOrder:
                 time[index] += later[index]
         order = np.argsort(channel, kind="stable")
         numbers, begins = np.unique(channel[order], return_index=True)
-        before_it = np.concatenate((time[order][:1], time[order][:-1]))
-        before_it[begins] = [self._newest.get(number, -(2**63)) for number in numbers.tolist()]
-        if (back := np.flatnonzero(time[order] < before_it)).size:
+        time_before = np.concatenate((time[order][:1], time[order][:-1]))
+        time_before[begins] = [self._newest.get(number, -(2**63)) for number in numbers.tolist()]
+        if (back := np.flatnonzero(time[order] < time_before)).size:
             raise BadField(int(order[back].min()), "an earlier time", "lines in the order of time: see --ambiguous")
         ends = np.append(begins[1:], len(order)) - 1
         self._newest.update(zip(numbers.tolist(), time[order][ends].tolist(), strict=True))

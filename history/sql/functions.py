@@ -78,7 +78,7 @@ class Functions:
             (self.value_steps, [ids, *[number] * 3, "DOUBLE"], STEPS),
             (self.usual_run_lengths, [ids, *[number] * 2], _RUN_LENGTHS),
             (self.pauses, [ids, *[number] * 2], PAUSES),
-            (self.held_statistics, [_sql_type(pa.list_(weighted_statistics.INTERVAL))], STATISTICS),
+            (self.weighted_statistics_of, [_sql_type(pa.list_(weighted_statistics.INTERVAL))], STATISTICS),
             (self.replays, [ids, *[number] * 3, integer], PAIRS),
             (self.resampled_means, [channels, *[number] * 4], MEANS),
             (self.first_moves, [channels, *[number] * 5, "DOUBLE"], MOVES),
@@ -168,7 +168,7 @@ class Functions:
         """Pauses as of ``plant.pauses``, of samples with since <= time < until (µs)."""
         return listed(PAUSES, self._source.results(_scan(channels), (since, until), by_portion(pauses), names=()))
 
-    def held_statistics(self, intervals: list[dict[str, Any]]) -> Any:
+    def weighted_statistics_of(self, intervals: list[dict[str, Any]]) -> Any:
         """The mean and the spread of the values of channels in intervals (kernels/weighted_statistics.py)."""
         results = [
             self._source.results(

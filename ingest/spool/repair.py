@@ -83,7 +83,7 @@ def finish_repair(path: Path) -> None:
         return
     with closing(SpoolLock(path)) as lock, lock.exclusive():
         for folder in _unfinished(path):
-            _put_in_place(path, folder)
+            _move_into_place(path, folder)
 
 
 def damaged_files(path: Path) -> list[Path]:
@@ -122,7 +122,7 @@ def _repair(path: Path, why: str) -> None:
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)  # hard links and incomplete files
         raise
-    _put_in_place(path, folder)
+    _move_into_place(path, folder)
     log.error(
         "%s: recovered %d batches, recorded %d gaps; the damaged file is kept in %s",
         path.name, batches, gaps, folder,
@@ -141,7 +141,7 @@ def _new_folder(path: Path) -> Path:
     raise SpoolError(f"cannot create a folder for the damaged file in {parent}: all names are taken")
 
 
-def _put_in_place(path: Path, folder: Path) -> None:
+def _move_into_place(path: Path, folder: Path) -> None:
     # SQLite would apply the damaged file's WAL to the new file: remove it first.
     for suffix in ("-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)

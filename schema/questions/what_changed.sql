@@ -62,7 +62,7 @@ requested AS (
     GROUP BY i.later, i.begins, i.ends
 ),
 spreads AS MATERIALIZED (
-    SELECT unnest(held_statistics(a.intervals), recursive := true)
+    SELECT unnest(weighted_statistics_of(a.intervals), recursive := true)
     FROM (SELECT list({'later': a.later, 'first': epoch_us(a.begins - carry), 'since': epoch_us(a.begins),
                        'until': epoch_us(a.ends), 'channels': a.channels}) AS intervals
           FROM requested AS a

@@ -149,7 +149,7 @@ def _around(sums: Float64s, side: int) -> tuple[Float64s, Float64s]:
 
 
 def _loudest(sums: Float64s, side: int) -> Float64s:
-    """The larger mean of those before and after each position, without the two that a step at this position would raise."""
+    """The larger mean of those before and after each position, without the two that a step there would raise."""
     before = sums[:, side - 1 : -side - 1] - sums[:, : -2 * side]
     after = sums[:, 2 * side :] - sums[:, side + 1 : sums.shape[1] - side + 1]
     loudest: Float64s = np.maximum(before, after) / (side - 1)

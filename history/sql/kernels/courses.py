@@ -139,7 +139,7 @@ class Courses:
 
     def points(self, ids: Sequence[int], inside: Samples) -> Points:
         """The points of some channels, ascending. ``inside``: their samples in the window, by channel and time."""
-        samples = self._with_those_around(ids, inside)
+        samples = self._with_neighbours(ids, inside)
         channel, time = samples.channel, samples.time
         value, quality = samples.value, qualities(samples)
         with np.errstate(invalid="ignore"):
@@ -162,7 +162,7 @@ class Courses:
         stepped = ~self.analog[indices] if always is None else np.full(len(ids), always)
         return Points(position, time, value, quality, status, self.channels.ends[indices], stepped)
 
-    def _with_those_around(self, ids: Sequence[int], inside: Samples) -> Samples:
+    def _with_neighbours(self, ids: Sequence[int], inside: Samples) -> Samples:
         numbers, pieces = np.array(ids, np.int32), list[Samples]()
         of_inside, of_around = (_edges(samples.channel, numbers) for samples in (inside, self.around))
         before = self.around.time < self.window[0]

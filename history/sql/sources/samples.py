@@ -168,7 +168,7 @@ class SampleSource:
         """The samples of a day that are not read in the archive only, of a channel at a time."""
         live = DaySamples(self._reader.connection, day.hours.day), day.live
         sources = [live, *((part.samples, part.merged) for part in day.parts)]
-        for samples, channels in (place for place in sources if place[1]):
+        for samples, channels in (source for source in sources if source[1]):
             portions = samples.portions(sorted(channels), day.hours.hours)
             for of_channel in chain.from_iterable(
                 samples_by_channel.values() for samples_by_channel in self._reader.iterate(portions)

@@ -150,8 +150,8 @@ class Picker:
         if self._reasons:
             decoded.unsupported += self._reasons
         values_of_structures: Iterable[Values] = [values] * len(self._structures) if isinstance(values, int) else values
-        for members, values_of_one in zip(self._structures.values(), values_of_structures, strict=True):
-            members.append(values_of_one, status, time, decoded, exact)
+        for members, values_of_structure in zip(self._structures.values(), values_of_structures, strict=True):
+            members.append(values_of_structure, status, time, decoded, exact)
 
 
 class Members:

@@ -327,7 +327,7 @@ async def test_interrupted_repair_is_completed(tmp_path: Path, monkeypatch: pyte
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(repair, "_put_in_place", killed)
+        patched.setattr(repair, "_move_into_place", killed)
         SpoolReader(spool.path).read(10)
     assert find_damage(spool.path) is not None
     taken, _ = await recover(spool.path)
