@@ -11,7 +11,6 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from core import own_certificate
 from core.certificates import identity as client_certificate
 from core.certificates import trust as trust_list
 from core.certificates.chain import is_authority, named
@@ -19,7 +18,8 @@ from core.config.https import TlsSettings
 from core.config.model import Plant
 from core.errors import OperationError
 from core.files import CERTIFICATE_SUFFIXES, make_trust_folders, write_atomically
-from core.server_tls import ca_file
+from core.servers import own_certificate
+from core.servers.server_tls import ca_file
 
 _MIN_KEY_BITS = 2048
 _MIN_DIGITS = 8  # of a fingerprint, hexadecimal, that identify a certificate

@@ -177,7 +177,7 @@ def _duration(text: str) -> float:
 
 
 async def _run(arguments: argparse.Namespace) -> None:
-    from core import http
+    from core.servers import http
     from simulator.simulation import Simulator, control_application
 
     gc.freeze()  # what is imported stays

@@ -13,8 +13,8 @@ from aiohttp import web
 from numpy.typing import NDArray
 
 from core.errors import OperationError
-from core.http import check_host
 from core.samples import Samples
+from core.servers.http import check_host
 from core.timestamps import now_us
 from simulator.export import devices
 from simulator.faults import SECONDS, Fault, Faults

@@ -10,7 +10,7 @@ from core.config import certificate_files
 from core.config.base import Frozen
 from core.config.model import Plant, ServerOptions, TlsOptions
 from core.errors import SourceError
-from core.server_tls import Files, ServerTls, server_file
+from core.servers.server_tls import Files, ServerTls, server_file
 
 
 class TlsSettings(Frozen):
@@ -54,7 +54,7 @@ class TlsSettings(Frozen):
         """
         if not self.hosts:
             return
-        from core import own_certificate  # noqa: PLC0415  (servers on loopback don't need its library)
+        from core.servers import own_certificate  # noqa: PLC0415  (servers on loopback don't need its library)
 
         machine = own_certificate.machine_names()
         named = {*self.options.names, *self.hosts}

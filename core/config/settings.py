@@ -26,7 +26,7 @@ from core.config.model import (
 )
 from core.config.processes import base_name, collectors
 from core.config.sources import Source, SourceKind
-from core.server_tls import ServerTls
+from core.servers.server_tls import ServerTls
 from core.time_limits import TimeLimits
 
 

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from core import health
 from core.config.processes import port
 from core.config.settings import ProcessSettings
+from core.servers import health
 
 
 def serve(

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from core.addresses import is_loopback
 from core.errors import OperationError
-from core.http import Handler, host_of, is_cross_site
+from core.servers.http import Handler, host_of, is_cross_site
 from core.users.directory import OPERATORS, User, closed_viewer
 from dashboards.viewer.login import COOKIE, SESSION_SECONDS, Login, Refused, session
 from ingest.alarms import command_socket

@@ -19,7 +19,7 @@ from aiohttp import web
 
 from core import metrics
 from core.errors import OperationError
-from core.http import client_network
+from core.servers.http import client_network
 from core.users import passwords
 from core.users.directory import User, UserDirectory
 from ingest.spool import audit

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from aiohttp import web
 
-from core import http, metrics
+from core import metrics
 from core.config.model import ViewerOptions
 from core.errors import DatabaseError, OperationError, QueryError
-from core.server_tls import ServerTls
+from core.servers import http
+from core.servers.server_tls import ServerTls
 from dashboards.viewer import page
 from dashboards.viewer.access import Access, error_response
 from dashboards.viewer.frames import wide

@@ -16,10 +16,11 @@ from typing import TypeAlias
 
 from aiohttp import web
 
-from core import http, metrics
+from core import metrics
 from core.config.model import PushOptions
 from core.errors import OperationError, SpoolError
-from core.server_tls import ServerTls
+from core.servers import http
+from core.servers.server_tls import ServerTls
 from core.timestamps import now_us
 from ingest.push.arrivals import acknowledged
 from ingest.push.body import BodyRefused, read

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from core import health, metrics
+from core import metrics
 from core.batch import Event, EventBatch
 from core.certificates.expiry import Certificate, certificate_files, measure_certificates
 from core.config import snapshot
@@ -28,6 +28,7 @@ from core.installation import installation_of
 from core.paths import State
 from core.process import health_page
 from core.registry import Registry
+from core.servers import health
 from core.source_states import UP
 from core.timestamps import now_us
 from ingest.alarms import command_socket

@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 
 from rich.console import Console
 
-from core import own_certificate
 from core.config.token_file import hash_of
 from core.errors import OperationError
 from core.files import write_atomically
 from core.paths import CHECKOUT
+from core.servers import own_certificate
 from ops.postgres.cluster import DATABASE, OWNER, ROLES
 
 _HOST = "database:5432"  # as docker-compose.yml names it

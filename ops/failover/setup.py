@@ -15,10 +15,10 @@ from tempfile import TemporaryDirectory
 import asyncpg
 from rich.console import Console
 
-from core import own_certificate
 from core.errors import OperationError
 from core.paths import State
-from core.server_tls import ca_file
+from core.servers import own_certificate
+from core.servers.server_tls import ca_file
 from ops import ports
 from ops.appliance import orphans, programs
 from ops.appliance.readiness import exit_message

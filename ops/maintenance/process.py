@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from core import health, metrics
+from core import metrics
 from core.backoff import exponential
 from core.certificates.expiry import measure_certificates
 from core.config.https import TlsSettings
@@ -20,6 +20,7 @@ from core.errors import first_cause
 from core.paths import State
 from core.process import health_page
 from core.process.entry import run_until
+from core.servers import health
 from core.timestamps import now_us
 from ops.maintenance.job import RUNS_ELSEWHERE, Job, JobContext, JobResult, JobRun, Session, connect, record_wait, run
 from ops.maintenance.jobs import jobs

@@ -10,7 +10,7 @@ from core.addresses import is_loopback
 from core.config.https import TlsSettings
 from core.config.model import Plant
 from core.files import write_atomically
-from core.server_tls import context
+from core.servers.server_tls import context
 from core.tls import UnusableFile
 
 FILE = "listening.json"  # beside the cluster's folder

@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 
 from core.paths import State
-from core.server_tls import ca_file
+from core.servers.server_tls import ca_file
 from ops.postgres.binaries import Binaries, find
 from ops.postgres.cluster import Cluster
 from ops.postgres.membership import Membership, verified_by
@@ -99,7 +99,7 @@ class ManagedCluster(Cluster):
 
     def renew_certificate(self) -> None:
         """Issue one by the CA of all servers, valid as long as the CA, whose key is on this machine in any case."""
-        from core import own_certificate  # noqa: PLC0415  (its library is slow to load)
+        from core.servers import own_certificate  # noqa: PLC0415  (its library is slow to load)
 
         pki, address = self._state.pki, self._membership.address
         own_certificate.derive(pki, self._membership.secret)

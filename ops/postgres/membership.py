@@ -13,7 +13,7 @@ from urllib.parse import urlencode, urlsplit
 from core.errors import OperationError
 from core.files import write_atomically
 from core.paths import State
-from core.server_tls import ca_file
+from core.servers.server_tls import ca_file
 
 MONITOR_DATABASE = "pg_auto_failover"
 MONITOR_LOGIN = "autoctl_node"

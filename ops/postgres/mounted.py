@@ -50,7 +50,7 @@ class MountedCluster(Cluster):
 
         So for push endpoint and viewer, whose containers lack the CA's key. It does not need the data.
         """
-        from core import own_certificate  # noqa: PLC0415  (its library is slow to load)
+        from core.servers import own_certificate  # noqa: PLC0415  (its library is slow to load)
 
         if _CA[0].exists():
             own_certificate.adopt(self._state.pki, *_CA)

@@ -15,8 +15,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from core import health, http
 from core.log import RateLimitFilter
+from core.servers import health, http
 from simulator.simulation import control_application
 from tests.ports import free_ports
 from tests.waiting import until

@@ -13,9 +13,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from core import http
 from core.config.https import TlsSettings
-from core.server_tls import ca_file
+from core.servers import http
+from core.servers.server_tls import ca_file
 from tests.config_in_force import activate
 from tests.integration.core.test_http_flood import push_process
 from tests.integration.ingest.test_push import Site, site

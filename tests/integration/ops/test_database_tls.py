@@ -16,11 +16,11 @@ import asyncpg
 import pytest
 from cryptography import x509
 
-from core import own_certificate
 from core.config.https import TlsSettings
 from core.database import connect
 from core.paths import CHECKOUT, State
-from core.server_tls import ca_file, server_file
+from core.servers import own_certificate
+from core.servers.server_tls import ca_file, server_file
 from ops.backup.state_files import pack
 from ops.maintenance.job import JobContext, JobResult
 from ops.maintenance.jobs import Certificate

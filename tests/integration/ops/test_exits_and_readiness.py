@@ -28,8 +28,8 @@ from core.config.model import HealthOptions, NotifyOptions
 from core.config.sources import ModbusSource
 from core.errors import OperationError
 from core.formatting import count
-from core.health import serve
 from core.paths import EXAMPLE, State
+from core.servers.health import serve
 from core.timestamps import now_us
 from ingest.status import SourceStatus
 from ops import health

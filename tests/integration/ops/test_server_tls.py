@@ -19,7 +19,6 @@ import pytest
 from aiohttp import web
 from cryptography import x509
 
-from core import http, own_certificate, server_tls
 from core.addresses import machine_addresses
 from core.config import processes, token_file
 from core.config.https import TlsSettings
@@ -28,7 +27,8 @@ from core.config.model import HealthOptions, Plant, ServerOptions, TlsOptions, V
 from core.config.settings import MaintenanceSettings
 from core.errors import SourceError
 from core.paths import CHECKOUT, State
-from core.server_tls import ServerTls, ca_file, server_file
+from core.servers import http, own_certificate, server_tls
+from core.servers.server_tls import ServerTls, ca_file, server_file
 from dashboards.viewer.library import Library
 from dashboards.viewer.reader import Reader
 from dashboards.viewer.server import serve

@@ -8,8 +8,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from core import health
 from core.addresses import machine_addresses
+from core.servers import health
 from tests.ports import free_ports
 
 REPORT = {

@@ -21,7 +21,7 @@ from aiohttp import web
 
 from core import metrics
 from core.addresses import is_loopback
-from core.server_tls import ServerTls
+from core.servers.server_tls import ServerTls
 from core.tls import reason
 
 log = logging.getLogger(__name__)

@@ -28,7 +28,7 @@ from core.addresses import WILDCARDS, machine_addresses
 from core.errors import SourceError
 from core.files import write_atomically
 from core.folder_lock import folder_lock
-from core.server_tls import ca_file, server_file
+from core.servers.server_tls import ca_file, server_file
 
 CA_DAYS = 20 * 365
 _DAYS = 397  # some clients accept no more

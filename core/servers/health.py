@@ -10,10 +10,10 @@ from typing import Any, TypeAlias
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from core import http
 from core.addresses import is_loopback
 from core.installation import installation_of
-from core.server_tls import ServerTls
+from core.servers import http
+from core.servers.server_tls import ServerTls
 
 HealthReport: TypeAlias = dict[str, Any]  # has "ready": bool
 _PUBLIC = ("process", "ready", "alive", "since", "installation", "configuration")
